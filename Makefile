@@ -1,0 +1,60 @@
+# The checkout's own commands. `make help` lists them.
+# .venv is the launcher's environment; the backends' environments are made by launch/ on first use.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Stamps, not the folder's date: a set-up that was interrupted is done again.
+CREATED := $(VENV)/.created
+INSTALLED := $(VENV)/.installed
+UV_VERSION := 0.13.9
+LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+	--annotation-style line --custom-compile-command 'make lock'
+
+# Settings of the caller's shell that would send imports or packages elsewhere, or contradict the lock file.
+unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER PIP_CONSTRAINT
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test quick lint lock
+
+help:  ## list these commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+demo: $(INSTALLED)  ## train a tiny Llama 2 with MaxText on this machine, and say how fast it was
+	@$(BIN)/python launch/run.py --backend=jax --model=llama2_tiny
+
+test: lint  ## check style and types, then run every test (pytest's closing line comes last)
+	@$(BIN)/python -m pytest
+
+quick: $(INSTALLED)  ## run the tests that take a moment
+	@$(BIN)/python -m pytest -m "not slow"
+
+lint: $(INSTALLED)  ## check style, format and types
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+lock: $(INSTALLED)  ## resolve the lock files again from setup.cfg and jax_backend/requirements.in
+	@$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	@$(LOCK) --python-version 3.11 --extra dev setup.cfg --output-file requirements.lock
+	@$(LOCK) --python-version 3.12 jax_backend/requirements.in --output-file jax_backend/requirements.lock
+
+$(CREATED):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "stepmark: Python 3.11 or newer is needed, not '$(PYTHON)': $$($(PYTHON) --version 2>&1 | head -n 1)" >&2; \
+		echo "  next:  make PYTHON=<a newer python3> $(MAKECMDGOALS)" >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "stepmark: '$(PYTHON)' cannot make virtual environments" >&2; \
+		echo "  next:  apt-get install python3-venv     (on Debian and Ubuntu)" >&2; exit 2; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(INSTALLED): $(CREATED) requirements.lock setup.cfg pyproject.toml
+	@echo "installing the launcher's packages into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --require-hashes --no-deps --only-binary :all: -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps -e .
+	@touch $@

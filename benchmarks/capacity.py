@@ -1,0 +1,135 @@
+"""Estimates what a training step holds in the memory of one device, part by part, in bytes.
+
+The state of training is exact. Activations are those a step keeps by name, and temporary buffers are the
+largest of their kind: an estimate near the top, made to refuse what cannot fit before it is tried.
+"""
+
+from benchmarks.flops import embedding_parameters, layer_parameters, parameter_count
+from benchmarks.values import Benchmark, Model
+
+FLOAT32_BYTES = 4
+BFLOAT16_BYTES = 2
+ADAM_MOMENTS = 2
+
+# float32: a weight, its gradient, and Adam's two moments.
+STATE_BYTES_PER_PARAMETER = FLOAT32_BYTES * (2 + ADAM_MOMENTS)
+
+# Backward still holds a layer's weights while the next layer's are fetched.
+GATHERED_LAYERS = 2
+# In float32: the logits and their gradient; an attention's scores and their softmax.
+LOGIT_COPIES = 2
+SCORE_COPIES = 2
+
+# A fused matmul has one output that goes by another name than its parts; a program has one or the other.
+FUSED: dict[str, frozenset[str]] = {
+    "qkv_proj": frozenset({"query_proj", "key_proj", "value_proj"}),
+    "kv_proj": frozenset({"key_proj", "value_proj"}),
+    "mlpwi": frozenset({"mlpwi_0", "mlpwi_1"}),
+}
+
+
+def memory_by_part(benchmark: Benchmark, saved_activations: frozenset[str]) -> dict[str, float]:
+    """Bytes a device holds at the peak of a step.
+
+    `saved_activations` are the activations kept for the backward pass, by the names of `activation_widths`.
+    """
+    shards = weight_shards(benchmark)
+    parameters = parameter_count(benchmark.model)
+    return {
+        "parameters": FLOAT32_BYTES * parameters / shards,
+        "optimizer": FLOAT32_BYTES * ADAM_MOMENTS * parameters / shards,
+        "gradients": FLOAT32_BYTES * parameters / shards,
+        "gathered_layers": gathered_bytes(benchmark),
+        "saved_activations": saved_activation_bytes(benchmark, saved_activations),
+        "attention_scores": attention_score_bytes(benchmark),
+        "logits": logit_bytes(benchmark),
+    }
+
+
+def total_bytes(benchmark: Benchmark, saved_activations: frozenset[str]) -> float:
+    """What a device must have free for a step."""
+    return sum(memory_by_part(benchmark, saved_activations).values())
+
+
+def total_state_bytes(model: Model) -> int:
+    """What training keeps between steps, over all devices: weights, gradients, Adam's moments."""
+    return STATE_BYTES_PER_PARAMETER * parameter_count(model)
+
+
+def weight_shards(benchmark: Benchmark) -> int:
+    """Over how many devices a weight is spread; the data axis repeats weights instead."""
+    parallelism = benchmark.parallelism
+    return parallelism.fsdp * parallelism.tensor * parallelism.pipeline
+
+
+def gathered_bytes(benchmark: Benchmark) -> float:
+    """The whole weights that a device computes with: two layers and the head, in the compute type."""
+    model = benchmark.model
+    weights = GATHERED_LAYERS * layer_parameters(model) + embedding_parameters(model)
+    return weights * compute_bytes(benchmark) / benchmark.parallelism.tensor
+
+
+def saved_activation_bytes(benchmark: Benchmark, saved_activations: frozenset[str]) -> float:
+    """What all layers keep. A pipeline stage has fewer layers but as many more micro-batches under way."""
+    widths = activation_widths(benchmark.model)
+    kept = {"layer_input"} | {
+        name for name in saved_activations & widths.keys() if not _split(name, saved_activations)
+    }
+    per_token_and_layer = sum(widths[name] for name in kept) * compute_bytes(benchmark)
+    tokens = tokens_per_device(benchmark)
+    return per_token_and_layer * benchmark.model.layers * tokens / benchmark.parallelism.tensor
+
+
+def _split(name: str, saved_activations: frozenset[str]) -> bool:
+    return bool(FUSED.get(name, frozenset()) & saved_activations)
+
+
+def activation_widths(model: Model) -> dict[str, int]:
+    """How many numbers a token leaves behind at each named place of a layer."""
+    queries = model.attention_heads * model.head_dim
+    keys = model.query_groups * model.head_dim
+    return {
+        "layer_input": model.hidden_size,
+        "query_proj": queries,
+        "key_proj": keys,
+        "value_proj": keys,
+        "kv_proj": 2 * keys,
+        "qkv_proj": queries + 2 * keys,
+        "context": queries,
+        "attention_out": queries,
+        "out_proj": model.hidden_size,
+        "mlpwi_0": model.ffn_hidden_size,
+        "mlpwi_1": model.ffn_hidden_size,
+        "mlpwi": 2 * model.ffn_hidden_size,
+        "mlpwo": model.hidden_size,
+    }
+
+
+def attention_score_bytes(benchmark: Benchmark) -> float:
+    """One layer's scores where attention writes them out; fused attention never does."""
+    if benchmark.knobs.get("attention") != "dot_product":
+        return 0.0
+    heads = benchmark.model.attention_heads / benchmark.parallelism.tensor
+    scores = heads * tokens_per_device(benchmark) * benchmark.sequence_length
+    return SCORE_COPIES * FLOAT32_BYTES * scores
+
+
+def logit_bytes(benchmark: Benchmark) -> float:
+    logits = tokens_per_device(benchmark) * benchmark.model.vocabulary_size / benchmark.parallelism.tensor
+    return LOGIT_COPIES * FLOAT32_BYTES * logits
+
+
+def tokens_per_device(benchmark: Benchmark) -> float:
+    """Tokens of a micro-step that a device works on; devices of a tensor or pipeline group share theirs.
+
+    From the global batch, because frameworks differ in what a device's own batch counts.
+    """
+    parallelism = benchmark.parallelism
+    sequences = benchmark.global_batch_size / benchmark.gradient_accumulation
+    sequences_of_a_group = sequences / (parallelism.data * parallelism.fsdp)
+    return sequences_of_a_group * benchmark.sequence_length / parallelism.context
+
+
+def compute_bytes(benchmark: Benchmark) -> int:
+    """The size of an activation: bfloat16 under every precision but fp32 itself."""
+    return FLOAT32_BYTES if benchmark.dtype == "fp32" else BFLOAT16_BYTES

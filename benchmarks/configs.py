@@ -1,0 +1,225 @@
+"""Reads configs/: one YAML file a model, hardware, site or recipe, strictly and only when asked for.
+
+A typo gives one message: the file, the key, what was expected, and the nearest name that is valid.
+What the rows mean together (is there a recipe for this model?) is for benchmarks/resolve.py.
+"""
+
+import os
+import types
+import typing
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+import yaml
+
+from benchmarks.errors import RequestError, nearest
+from benchmarks.values import Hardware, Model, Recipe, Site, Value
+
+ROOT_VARIABLE = "STEPMARK_CONFIGS"
+DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
+
+Kind = Literal["models", "hardware", "sites", "recipes"]
+SINGULAR: dict[Kind, str] = {"models": "model", "hardware": "hardware", "sites": "site", "recipes": "recipe"}
+
+AnyValue = TypeVar("AnyValue", bound=Value)
+
+
+class Configs:
+    """The rows of one configs folder; nothing is read before it is asked for, and everything only once."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
+        self._read: dict[Path, Value] = {}
+
+    def model(self, name: str) -> Model:
+        return self._row("models", name, Model)
+
+    def hardware(self, name: str) -> Hardware:
+        return self._row("hardware", name, Hardware)
+
+    def site(self, name: str) -> Site:
+        return self._row("sites", name, Site)
+
+    def recipe(self, name: str) -> Recipe:
+        return self._row("recipes", name, Recipe)
+
+    def recipes(self) -> list[Recipe]:
+        """Every recipe, in the order of the names."""
+        return [self.recipe(name) for name in self.names("recipes")]
+
+    def names(self, kind: Kind) -> list[str]:
+        folder = self.root / kind
+        if not folder.is_dir():
+            raise RequestError(
+                f"no folder of {kind} in the configs",
+                where=str(folder),
+                why=f"configs are read from {ROOT_VARIABLE} where it is set, else from beside the package",
+            )
+        return sorted(path.stem for path in folder.glob("*.yml"))
+
+    def _row(self, kind: Kind, name: str, row_type: type[AnyValue]) -> AnyValue:
+        names = self.names(kind)
+        if name not in names:
+            raise RequestError(
+                f"unknown {SINGULAR[kind]} '{name}': {nearest(name, names)}",
+                where=str(self.root / kind),
+                next_command="python launch/run.py --list",
+            )
+        path = self.root / kind / f"{name}.yml"
+        if path not in self._read:
+            self._read[path] = _read_row(path, row_type)
+        return typing.cast(AnyValue, self._read[path])
+
+
+def _read_row(path: Path, row_type: type[AnyValue]) -> AnyValue:
+    row = read_yaml(path, row_type)
+    name: str = getattr(row, "name", "")
+    if name != path.stem:
+        raise RequestError(
+            f"{path}: name: the file is called '{path.stem}' but the name in it is '{name}'",
+            where=f"{path}: name",
+            why="a row is found by its file name, and must be called the same in results",
+        )
+    return row
+
+
+def read_yaml(path: Path, value_type: type[AnyValue]) -> AnyValue:
+    """One YAML file as a value; whatever does not fit is refused with the key it stands at."""
+    data = parse_yaml(path)
+    try:
+        return msgspec.convert(data, value_type, strict=True)
+    except msgspec.ValidationError as error:
+        fault = find_fault(data, value_type) or Fault("", str(error))
+        place = f"{path}: {fault.key}" if fault.key else str(path)
+        raise RequestError(f"{place}: {fault.what}", where=place, why=fault.why) from None
+
+
+# --- YAML, strictly ---------------------------------------------------------------------------
+
+
+class _StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The safe loader, refusing what YAML would settle in silence: the last of two equal keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                continue  # the safe loader refuses it below
+            if key in seen:
+                what = f"the key '{key}' is there twice"
+                raise yaml.constructor.ConstructorError(None, None, what, key_node.start_mark)
+            seen.add(key)
+        return typing.cast(dict[Hashable, Any], super().construct_mapping(node, deep))
+
+
+def parse_yaml(path: Path) -> Any:
+    """The plain data of a YAML file; what is not YAML is refused with file and line."""
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise RequestError(f"{place}: {error.problem or 'not YAML'}", where=place) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path}: not readable as YAML: {error}", where=str(path)) from None
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror or error}", where=str(path)) from None
+
+
+# --- what exactly is wrong --------------------------------------------------------------------
+# msgspec stops at `$.peaks[...].tflops`, which leaves open which peak. Walking the data beside its
+# type finds the key itself, and knows which names would have been valid there.
+
+
+class Fault(NamedTuple):
+    """The first thing in a file that does not fit: at which key, what is wrong with it, and perhaps why."""
+
+    key: str
+    what: str
+    why: str = ""
+
+
+def find_fault(data: Any, expected: Any, key: str = "") -> Fault | None:
+    """Where `data` does not fit the type `expected`; None when it fits."""
+    try:
+        msgspec.convert(data, expected, strict=True)
+    except msgspec.ValidationError as error:
+        return _fault_inside(data, _without_none(expected), key) or _fault_here(data, expected, key, error)
+    return None
+
+
+def _fault_inside(data: Any, expected: Any, key: str) -> Fault | None:
+    if isinstance(expected, type) and issubclass(expected, msgspec.Struct) and isinstance(data, dict):
+        return _fault_in_struct(data, expected, key)
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
+    if origin is dict and isinstance(data, dict):
+        return _first(_fault_in_entry(name, value, arguments[1], key) for name, value in data.items())
+    if origin is list and isinstance(data, list):
+        return _first(find_fault(item, arguments[0], f"{key}[{place}]") for place, item in enumerate(data))
+    return None
+
+
+def _fault_in_struct(data: dict[Any, Any], expected: type[msgspec.Struct], key: str) -> Fault | None:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(expected)}
+    for name in data:
+        # Before missing keys: a mistyped key is both, and this message holds the cure.
+        if name not in fields:
+            return Fault(_join(key, name), f"unknown key '{name}': {nearest(str(name), fields)}")
+    for name, field in fields.items():
+        if name not in data and field.required:
+            return Fault(_join(key, name), f"missing key '{name}' ({_type_text(field.type)})")
+    return _first(find_fault(value, fields[name].type, _join(key, name)) for name, value in data.items())
+
+
+def _fault_in_entry(name: Any, value: Any, expected: Any, key: str) -> Fault | None:
+    if not isinstance(name, str):
+        return Fault(_join(key, name), f"the key must be text, not {type(name).__name__}", _quotes_hint(name))
+    return find_fault(value, expected, _join(key, name))
+
+
+def _fault_here(data: Any, expected: Any, key: str, error: msgspec.ValidationError) -> Fault:
+    if typing.get_origin(expected) is Literal and isinstance(data, str):
+        return Fault(key, f"'{data}' is not valid: {nearest(data, typing.get_args(expected))}")
+    text = str(error).split(" - at ")[0].replace("`", "")
+    text = text.replace("object", "mapping").replace("array", "list")
+    shown = "" if data is None or isinstance(data, dict | list) else f" {data!r}"
+    return Fault(key, text[0].lower() + text[1:] + shown, _hint(data, expected))
+
+
+def _hint(data: Any, expected: Any) -> str:
+    if isinstance(data, str) and _takes(float, expected) and not _takes(str, expected):
+        return "YAML 1.1 reads 1e-5 as text: write 1.0e-05, and numbers without quotes"
+    if not isinstance(data, str | dict | list | None) and _takes(str, expected):
+        return _quotes_hint(data)
+    return ""
+
+
+def _quotes_hint(data: Any) -> str:
+    return f"YAML reads it as {type(data).__name__} unless it stands in quotes"
+
+
+def _takes(wanted: type, expected: Any) -> bool:
+    return wanted is expected or wanted in typing.get_args(expected)
+
+
+def _without_none(expected: Any) -> Any:
+    """`X` for `X | None`; every other type as it is."""
+    if isinstance(expected, types.UnionType):
+        arms = [arm for arm in typing.get_args(expected) if arm is not types.NoneType]
+        return arms[0] if len(arms) == 1 else expected
+    return expected
+
+
+def _type_text(expected: Any) -> str:
+    return expected.__name__ if isinstance(expected, type) and not typing.get_args(expected) else str(expected)
+
+
+def _join(key: str, name: object) -> str:
+    return f"{key}.{name}" if key else str(name)
+
+
+def _first(faults: Iterable[Fault | None]) -> Fault | None:
+    return next((fault for fault in faults if fault), None)

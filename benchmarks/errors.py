@@ -1,0 +1,58 @@
+"""How Stepmark says no: one error carries what, where, why, and the command to run next.
+
+Exit codes are a public contract: 1 the run failed, 2 the request was wrong and nothing
+started, 3 it ran but the result is invalid.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+EXIT_VALID = 0
+EXIT_FAILED = 1
+EXIT_REFUSED = 2
+EXIT_INVALID = 3
+
+
+class StepmarkError(Exception):
+    """An error a person can act on. Launch scripts print it without a traceback."""
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", next_command: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.next_command = next_command
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.why:
+            lines.append(f"  why:   {self.why}")
+        if self.next_command:
+            lines.append(f"  next:  {self.next_command}")
+        return "\n".join(lines)
+
+
+class RequestError(StepmarkError):
+    """The request cannot work; nothing was started."""
+
+    exit_code = EXIT_REFUSED
+
+
+class RunError(StepmarkError):
+    """Something that had started failed."""
+
+    exit_code = EXIT_FAILED
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """The closest valid name as a hint such as "did you mean 'bf16'?", or the list when none is close."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    return f"valid: {shown}" if names else "there is none to choose from"

@@ -1,0 +1,148 @@
+"""Counts parameters and model FLOPs. Every FLOP convention has a name, its formula and its source here.
+
+A convention says what one trained token costs by the model's own mathematics; recomputation is never in it.
+Peaks and MFU are elsewhere: a FLOP count alone says nothing about speed.
+
+Symbols: L layers, h hidden size, f FFN hidden size, V vocabulary, s sequence length, a attention heads,
+g query groups, d head dimension, N all parameters. The published formulas write h for a*d, which holds for
+every Llama; the form here holds without it.
+"""
+
+from collections.abc import Callable
+
+from benchmarks.errors import RequestError, nearest
+from benchmarks.values import Model, Value
+
+# A multiply and an add, once forward and twice backward (towards the input and towards the weight).
+FLOPS_PER_WEIGHT = 6
+
+
+# --- parameters -------------------------------------------------------------------------------
+
+
+def parameter_count(model: Model) -> int:
+    """All trained numbers: embedding, layers, final norm, and a head of its own unless it is tied."""
+    head = 0 if model.tied_embeddings else embedding_parameters(model)
+    return embedding_parameters(model) + model.layers * layer_parameters(model) + model.hidden_size + head
+
+
+def embedding_parameters(model: Model) -> int:
+    """The token table. It is looked up, not multiplied, unless it is tied and serves as the head too."""
+    return model.vocabulary_size * model.hidden_size
+
+
+def layer_parameters(model: Model) -> int:
+    """One decoder layer: its matmul weights and the scales of its two norms."""
+    return layer_matmul_weights(model) + 2 * model.hidden_size
+
+
+def layer_matmul_weights(model: Model) -> int:
+    """Query and output, key and value, then gate, up and down."""
+    query_and_output = 2 * model.hidden_size * model.attention_heads * model.head_dim
+    key_and_value = 2 * model.hidden_size * model.query_groups * model.head_dim
+    return query_and_output + key_and_value + 3 * model.hidden_size * model.ffn_hidden_size
+
+
+# --- FLOPs a token ----------------------------------------------------------------------------
+
+
+def linear_flops_per_token(model: Model) -> float:
+    """All matmuls with weights: the layers and the head."""
+    return FLOPS_PER_WEIGHT * float(model.layers * layer_matmul_weights(model) + embedding_parameters(model))
+
+
+def attention_core_flops_per_token(model: Model, sequence_length: int) -> float:
+    """Scores and their weighted sum over the whole sequence, as if a token saw its future too."""
+    return 12.0 * model.layers * model.attention_heads * model.head_dim * sequence_length
+
+
+def _recipe(model: Model, sequence_length: int) -> float:
+    return linear_flops_per_token(model) + attention_core_flops_per_token(model, sequence_length)
+
+
+def _causal(model: Model, sequence_length: int) -> float:
+    return linear_flops_per_token(model) + attention_core_flops_per_token(model, sequence_length) / 2
+
+
+def _palm(model: Model, sequence_length: int) -> float:
+    weights = FLOPS_PER_WEIGHT * float(parameter_count(model))
+    return weights + attention_core_flops_per_token(model, sequence_length)
+
+
+def _torchtitan(model: Model, sequence_length: int) -> float:
+    # A tied table is multiplied as the head, so only an untied one is free.
+    looked_up = 0 if model.tied_embeddings else embedding_parameters(model)
+    weights = FLOPS_PER_WEIGHT * float(parameter_count(model) - looked_up)
+    return weights + attention_core_flops_per_token(model, sequence_length)
+
+
+def _lora(model: Model, sequence_length: int) -> float:
+    return _causal(model, sequence_length) * 2 / 3
+
+
+# --- the conventions --------------------------------------------------------------------------
+
+
+class Convention(Value, frozen=True):
+    """One way to count the FLOPs of a token, and the tasks it says something about."""
+
+    name: str
+    formula: str
+    source: str
+    tasks: tuple[str, ...]
+    flops_per_token: Callable[[Model, int], float]
+
+
+# The first that fits a task is the one shown first.
+CONVENTIONS: dict[str, Convention] = {
+    convention.name: convention
+    for convention in (
+        Convention(
+            name="recipe",
+            formula="6 (L (2 h a d (1 + g/a) + 3 h f) + V h) + 12 L a d s: attention over the whole square",
+            source="NVIDIA dgxc-benchmarking Llama pretraining recipes, after Narayanan et al. 2021",
+            tasks=("pretrain",),
+            flops_per_token=_recipe,
+        ),
+        Convention(
+            name="causal",
+            formula="6 (L (2 h a d (1 + g/a) + 3 h f) + V h) + 6 L a d s: the attention core halved",
+            source="MaxText since 2025-07, Megatron-LM since 2025, Megatron-Bridge",
+            tasks=("pretrain",),
+            flops_per_token=_causal,
+        ),
+        Convention(
+            name="palm",
+            formula="6 N + 12 L a d s: all parameters, the embedding too",
+            source="Chowdhery et al. 2022, PaLM, appendix B",
+            tasks=("pretrain",),
+            flops_per_token=_palm,
+        ),
+        Convention(
+            name="torchtitan",
+            formula="6 (N - V h) + 12 L a d s: parameters without the embedding; a tied one stays in",
+            source="pytorch/torchtitan, num_flops_per_token",
+            tasks=("pretrain",),
+            flops_per_token=_torchtitan,
+        ),
+        Convention(
+            name="lora",
+            formula="2/3 of causal: frozen weights get no gradient of their own; adapters are not counted",
+            source="NVIDIA dgxc-benchmarking Llama 3 70B LoRA recipe",
+            tasks=("lora", "mlperf"),
+            flops_per_token=_lora,
+        ),
+    )
+}
+
+
+def conventions_for(task: str) -> list[str]:
+    """The names of the conventions that say something about a task."""
+    return [convention.name for convention in CONVENTIONS.values() if task in convention.tasks]
+
+
+def flops_per_token(model: Model, sequence_length: int, convention: str) -> float:
+    """Model FLOPs to train one token of a sequence of that length."""
+    if convention not in CONVENTIONS:
+        raise RequestError(f"unknown FLOP convention '{convention}': {nearest(convention, CONVENTIONS)}")
+    return CONVENTIONS[convention].flops_per_token(model, sequence_length)

@@ -1,0 +1,261 @@
+"""Foreign logs, whatever wrote them: which format a log has, which attempt a step belongs to, and how
+several logs are joined.
+
+Pure: streams and events in, events out. What a line of a log looks like is the backend's business
+(its LogFormat); files, flags and printing are in launch/ingest.py.
+"""
+
+import statistics
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import BinaryIO
+
+import msgspec
+
+from benchmarks.backend import LogEvent, LogFormat, SkippedLine, all_log_formats
+from benchmarks.values import Step, Value
+
+HEAD_BYTES = 1 << 20
+HEAD_OVERLAP = 4096  # a line that lies across two heads is whole in one of them
+
+HOSTS_DIFFER_BY = 2  # steps by which the logs of two hosts of one attempt may start or end apart
+
+
+# --- which format -----------------------------------------------------------------------------
+
+
+def detect(stream: BinaryIO, formats: Sequence[LogFormat] | None = None) -> LogFormat | None:
+    """The format of a seekable log, by its first MiB and then, while nothing is recognised, by each next one.
+
+    The stream is left at its start. Nothing is recognised: None.
+    """
+    known = all_log_formats() if formats is None else formats
+    stream.seek(0)
+    found = next((f for head in _heads(stream) for f in known if f.recognises(head)), None)
+    stream.seek(0)
+    return found
+
+
+def _heads(stream: BinaryIO) -> Iterator[bytes]:
+    head = stream.read(HEAD_BYTES)
+    while head:
+        yield head
+        further = stream.read(HEAD_BYTES)
+        head = head[-HEAD_OVERLAP:] + further if further else b""
+
+
+# --- which attempt ----------------------------------------------------------------------------
+
+
+class StepSet:
+    """Step numbers seen, about a byte each: a log of several GB has too many for a set of integers."""
+
+    PAGE = 256
+
+    def __init__(self) -> None:
+        self._pages: dict[int, bytearray] = {}
+
+    def add(self, step: int) -> bool:
+        """Whether the step is new."""
+        number, place = divmod(step, self.PAGE)
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = bytearray(self.PAGE)
+        if page[place]:
+            return False
+        page[place] = 1
+        return True
+
+
+class AttemptTracker:
+    """Tells a restart from a second host that reports the same steps. One rule for every log format.
+
+    A source is a rank where the lines name one, None where they don't.
+    - A rank reports each step once, in order: a step it already reported, or a lower one, is a restart.
+    - Lines without a rank may come from several hosts, at most one step apart: 5,5,6,6 and 5,6,5,6 are
+      duplicates. Back by more than one step, or back to step 0, is a restart.
+    - A start-up line of a source that has already reported steps is a restart.
+    Attempts are never merged: where a second host and a restart look the same, it is a restart.
+    """
+
+    def __init__(self) -> None:
+        self.attempt = 1
+        self._highest: dict[int | None, int] = {}  # of each source, in this attempt
+        self._seen = StepSet()
+
+    def started(self, source: int | None) -> None:
+        """A start-up line was read."""
+        if source in self._highest:
+            self._begin()
+
+    def report(self, source: int | None, step: int) -> bool:
+        """Whether this is the first report of the step in its attempt; `attempt` is then that attempt."""
+        highest = self._highest.get(source, -1)
+        if step > highest or self._restarts(source, step, highest):
+            self._highest[source] = step
+        return self._seen.add(step)
+
+    def _restarts(self, source: int | None, step: int, highest: int) -> bool:
+        another_host = source is None and (step == highest or (step == highest - 1 and step > 0))
+        if not another_host:
+            self._begin()
+        return not another_host
+
+    def _begin(self) -> None:
+        self.attempt += 1
+        self._highest = {}
+        self._seen = StepSet()
+
+
+# --- several logs -----------------------------------------------------------------------------
+
+
+class NamedLog(Value, frozen=True):
+    """One log of several: the name a person knows it by, and its events."""
+
+    name: str
+    events: Iterable[LogEvent]
+
+
+def join(logs: Sequence[NamedLog]) -> Iterator[LogEvent]:
+    """The events of several logs as those of one; a single log streams through.
+
+    Each attempt of a further log is one of three things:
+    - another host's report of an attempt already read, when both start and both end within
+      HOSTS_DIFFER_BY steps of each other: its known steps are duplicates, its unknown ones are added;
+    - the rest of the attempt read last, when it begins with the very next step and no process start;
+    - otherwise an attempt of its own.
+    The steps of several logs are held in memory and come out attempt by attempt, in order; lines left out
+    come first and name their log.
+    """
+    if len(logs) == 1:
+        yield from logs[0].events
+        return
+    attempts: list[dict[int, Step]] = []
+    for log in logs:
+        own = _Collected()
+        for event in log.events:
+            if event.skipped is not None:
+                yield LogEvent(attempt=1, skipped=_named(event.skipped, log.name))
+            if event.duplicates:
+                yield LogEvent(attempt=1, duplicates=event.duplicates)
+            own.add(event)
+        duplicates = _place(own, attempts)
+        if duplicates:
+            yield LogEvent(attempt=1, duplicates=duplicates)
+    yield from _in_order(attempts)
+
+
+class _Collected:
+    """The attempts of one log."""
+
+    def __init__(self) -> None:
+        self.attempts: dict[int, dict[int, Step]] = {}
+        self.starts_a_process = False  # a start-up line came before the first step
+
+    def add(self, event: LogEvent) -> None:
+        if event.step is not None:
+            self.attempts.setdefault(event.attempt, {})[event.step.step] = event.step
+        elif event.skipped is None and not event.duplicates and not self.attempts:
+            self.starts_a_process = True
+
+
+def _place(own: _Collected, attempts: list[dict[int, Step]]) -> int:
+    """Put the attempts of one log among those of the logs before it; how many reports were duplicates."""
+    earlier = list(attempts)
+    duplicates = 0
+    for place, steps in enumerate(own.attempts.values()):
+        known = next((a for a in earlier if _same_attempt(a, steps)), None)
+        if known is None and place == 0 and not own.starts_a_process and _goes_on(attempts, steps):
+            known = attempts[-1]
+        if known is None:
+            attempts.append(steps)
+            continue
+        earlier = [a for a in earlier if a is not known]  # a host reports an attempt once
+        duplicates += len(steps.keys() & known.keys())
+        known.update({number: step for number, step in steps.items() if number not in known})
+    return duplicates
+
+
+def _same_attempt(one: dict[int, Step], other: dict[int, Step]) -> bool:
+    return (
+        abs(min(one) - min(other)) <= HOSTS_DIFFER_BY
+        and abs(max(one) - max(other)) <= HOSTS_DIFFER_BY
+        and bool(one.keys() & other.keys())
+    )
+
+
+def _goes_on(attempts: list[dict[int, Step]], steps: dict[int, Step]) -> bool:
+    return bool(attempts) and min(steps) == max(attempts[-1]) + 1
+
+
+def _named(skipped: SkippedLine, log: str) -> SkippedLine:
+    return SkippedLine(line=skipped.line, reason=f"{skipped.reason} (in {log})")
+
+
+def _in_order(attempts: list[dict[int, Step]]) -> Iterator[LogEvent]:
+    for attempt, steps in enumerate(attempts, start=1):
+        for number in sorted(steps):
+            yield LogEvent(attempt=attempt, step=_renumbered(steps[number], attempt))
+
+
+def _renumbered(step: Step, attempt: int) -> Step:
+    return step if step.attempt == attempt else msgspec.structs.replace(step, attempt=attempt)
+
+
+# --- what was read ----------------------------------------------------------------------------
+
+
+class AttemptOutline(Value, frozen=True):
+    """One attempt in a line."""
+
+    attempt: int
+    first_step: int
+    last_step: int
+    count: int
+    median_seconds: float | None
+    without_seconds: int
+    gaps: list[tuple[int, int]]  # first and last missing step of each
+
+
+class OutlineMaker:
+    """Collects what an outline needs, 16 bytes a step."""
+
+    def __init__(self, attempt: int) -> None:
+        self._attempt = attempt
+        self._numbers = array("q")
+        self._seconds = array("d")
+
+    def add(self, step: Step) -> None:
+        self._numbers.append(step.step)
+        if step.seconds is not None:
+            self._seconds.append(step.seconds)
+
+    def outline(self) -> AttemptOutline:
+        numbers = sorted(self._numbers)
+        return AttemptOutline(
+            attempt=self._attempt,
+            first_step=numbers[0],
+            last_step=numbers[-1],
+            count=len(numbers),
+            median_seconds=statistics.median(self._seconds) if self._seconds else None,
+            without_seconds=len(numbers) - len(self._seconds),
+            gaps=[(a + 1, b - 1) for a, b in pairwise(numbers) if b > a + 1],
+        )
+
+
+class LastTimedAttempt:
+    """Keeps the steps of the last attempt that has steps with seconds: the one a result is about."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._current: list[Step] = []
+        self._attempt = 0
+
+    def add(self, step: Step) -> None:
+        if step.attempt != self._attempt:
+            self._attempt, self._current = step.attempt, []
+        self._current.append(step)
+        if step.seconds is not None:
+            self.steps = self._current

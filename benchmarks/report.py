@@ -1,0 +1,239 @@
+"""What a person reads: results, plans and lists as labelled lines of text. Pure; no screen, no colours."""
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks import capacity, flops
+from benchmarks.resolve import layout_words
+from benchmarks.summary import Mfu, Result, workload_of
+from benchmarks.values import Benchmark, Parallelism, Plan, Recipe, Step
+from benchmarks.window import describe_rule
+
+Rows = list[tuple[str, str]]
+
+
+def seconds_text(seconds: float) -> str:
+    """Four significant digits with the unit that suits: 6.999 s, 15.21 ms."""
+    if seconds >= 1:
+        return f"{seconds:.4g} s"
+    return f"{seconds * 1e3:.4g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.4g} us"
+
+
+def count_text(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def bytes_text(size: float) -> str:
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if size >= scale:
+            return f"{size / scale:.2f} {unit}"
+    return f"{size / 1e3:.1f} kB"
+
+
+def layout_text(layout: Parallelism) -> str:
+    return " x ".join(f"{word} {size}" for word, size in layout_words(layout)) or "one device"
+
+
+def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
+    """Labels in one column, texts in the next; the lines of a long text stay in theirs."""
+    width = max((len(label) for label, _ in rows), default=0)
+    lines = []
+    for label, text in rows:
+        first, *more = text.split("\n")
+        lines.append(f"{indent}{label:<{width}}  {first}".rstrip())
+        lines.extend(f"{indent}{'':<{width}}  {line}".rstrip() for line in more)
+    return lines
+
+
+# --- a result -----------------------------------------------------------------------------------
+
+
+def title(benchmark: Benchmark) -> str:
+    return (
+        f"{benchmark.model.name} {benchmark.task} {benchmark.dtype} · {benchmark.backend} ({benchmark.engine}) · "
+        f"{benchmark.gpus} x {benchmark.hardware.name}"
+    )
+
+
+def result_rows(result: Result) -> Rows:
+    """The short table at the end of a run."""
+    rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in result.reasons)]))]
+    rows += _speed_rows(result)
+    rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
+    rows.append(("steps", _window_text(result)))
+    if result.notes:
+        rows.append(("notes", "\n".join(result.notes)))
+    return rows
+
+
+def _speed_rows(result: Result) -> Rows:
+    spread = result.seconds_per_step
+    if spread.median is None:
+        return [("seconds/step", "not claimed: " + result.null_because.get("seconds_per_step", "unknown"))]
+    interval = (
+        f"95% interval {seconds_text(spread.ci95[0])} to {seconds_text(spread.ci95[1])}"
+        if spread.ci95
+        else result.null_because.get("seconds_per_step.ci95", "no interval")
+    )
+    excess = f"{spread.excess:+.1%}" if spread.excess is not None else "unknown"
+    rows = [("seconds/step", f"{seconds_text(spread.median)} median, {interval}")]
+    if result.tokens_per_second is not None:
+        rows.append(("tokens/s", _tokens_text(result, excess)))
+    rows.append(("MFU", mfu_text(result.mfu) if result.mfu else "unknown: " + result.null_because["mfu"]))
+    return rows
+
+
+def _tokens_text(result: Result, excess: str) -> str:
+    effective = result.tokens_per_second_effective
+    shown = count_text(effective) if effective is not None else "unknown"
+    return f"{count_text(result.tokens_per_second or 0)} at the median; {shown} effective (mean over median {excess})"
+
+
+def mfu_text(entries: Sequence[Mfu]) -> str:
+    lines = [f"{m.percent:.2f}% {m.convention} of {m.peak_tflops:g} TFLOP/s {m.precision_peak}" for m in entries]
+    return "\n".join(lines)
+
+
+def _window_text(result: Result) -> str:
+    window = result.window
+    out = ", ".join(f"{count} {reason}" for reason, count in window.excluded.items()) or "none"
+    span = f"steps {window.first_step}-{window.last_step}" if window.counted else "no step"
+    settled = "settled" if window.settled else "not settled"
+    return f"{window.counted} counted ({window.rule}: {span}, {settled}); left out: {out}"
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4f}"
+
+
+def step_text(step: Step, total_steps: int, typical_seconds: float | None, seconds_left: float | None) -> str:
+    """The live line: where the run is, how fast, and how long it still takes."""
+    words = [f"step {step.step + 1}/{total_steps}"]
+    if typical_seconds:
+        words.append(f"{seconds_text(typical_seconds)}/step")
+        if step.tokens:
+            words.append(f"{count_text(step.tokens / typical_seconds)} tokens/s")
+    if step.loss is not None:
+        words.append(f"loss {step.loss:.3f}")
+    if seconds_left is not None:
+        words.append(f"{duration_text(seconds_left)} left")
+    return " · ".join(words)
+
+
+def duration_text(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+# --- a plan -------------------------------------------------------------------------------------
+
+
+def plan_text(benchmark: Benchmark, plan: Plan, saved_activations: frozenset[str]) -> str:
+    """Everything a dry run shows: what would run, with which settings, and what it needs."""
+    lines = [title(benchmark), ""]
+    lines += aligned(_benchmark_rows(benchmark))
+    lines += ["", "model FLOPs"]
+    lines += aligned(flops_rows(benchmark))
+    lines += ["", "memory per device (estimate)"]
+    lines += aligned(memory_rows(benchmark, saved_activations))
+    for number, phase in enumerate(plan.phases, start=1):
+        lines += ["", f"phase {number}: {phase.name}"]
+        lines += aligned(
+            [
+                (
+                    "tasks",
+                    f"{phase.nodes} nodes x {phase.tasks_per_node}, {phase.devices_per_task} devices a task",
+                )
+            ]
+        )
+        lines += ["  environment"]
+        lines += [f"    {name}={value}" for name, value in phase.environment.items() if name != "XLA_FLAGS"]
+        lines += ["  XLA_FLAGS"]
+        lines += [f"    {flag}" for flag in phase.environment.get("XLA_FLAGS", "").split()]
+        lines += ["  command"]
+        lines += [f"    {word}" for word in phase.command]
+    lines += ["", "nothing was started (--dry_run)"]
+    return "\n".join(lines)
+
+
+def _benchmark_rows(benchmark: Benchmark) -> Rows:
+    b = benchmark
+    return [
+        ("model", f"{b.model.name}: {flops.parameter_count(b.model):,} parameters"),
+        ("hardware", f"{b.gpus} x {b.hardware.title}, {b.nodes} nodes; site {b.site.name}"),
+        ("layout", layout_text(b.parallelism)),
+        (
+            "batch",
+            f"{b.global_batch_size} sequences of {b.sequence_length} tokens "
+            f"({b.micro_batch_size} a device group x {b.gradient_accumulation} accumulation); "
+            f"{b.tokens_per_step:,} tokens a step; data {b.data}",
+        ),
+        ("steps", f"{b.steps}; window {b.window}: {describe_rule(b.window)}"),
+        ("recipe", f"{b.recipe.name} ({b.recipe.source})"),
+        ("overrides", ", ".join(f"{k}={v}" for k, v in b.overrides.items()) or "none"),
+    ]
+
+
+def flops_rows(benchmark: Benchmark) -> Rows:
+    """A sequence, a token and a device-step, by convention; the recipe's first."""
+    workload = workload_of(benchmark)
+    rows = []
+    for convention in flops.conventions_for(benchmark.task):
+        step = workload.flops_per_step(convention)
+        rows.append(
+            (
+                convention,
+                f"{step / benchmark.global_batch_size:.4g} a sequence, {step / benchmark.tokens_per_step:.5g} a token, "
+                f"{step / benchmark.gpus:.4g} a device and step",
+            )
+        )
+    return rows
+
+
+def memory_rows(benchmark: Benchmark, saved_activations: frozenset[str]) -> Rows:
+    parts = capacity.memory_by_part(benchmark, saved_activations)
+    rows = [(name.replace("_", " "), bytes_text(size)) for name, size in parts.items()]
+    total = sum(parts.values())
+    memory_gb = benchmark.hardware.memory_gb
+    if memory_gb is None:
+        return [
+            *rows,
+            ("total", f"{bytes_text(total)} x {benchmark.gpus} = {bytes_text(total * benchmark.gpus)}"),
+        ]
+    usable = memory_gb * 1e9 * usable_fraction(benchmark)
+    verdict = "fits" if total <= usable else "DOES NOT FIT"
+    return [
+        *rows,
+        (
+            "total",
+            f"{bytes_text(total)} of {bytes_text(usable)} usable: {verdict} ({usable / total - 1:+.0%} room)",
+        ),
+    ]
+
+
+def usable_fraction(benchmark: Benchmark) -> float:
+    """XLA reserves this share of a GPU's memory for itself; its own default is three quarters."""
+    return float(benchmark.environment.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.75"))
+
+
+# --- what there is ------------------------------------------------------------------------------
+
+
+def recipe_rows(recipes: Sequence[Recipe]) -> Rows:
+    rows = []
+    for recipe in recipes:
+        dtypes = "; ".join(f"{name}: {', '.join(kinds)}" for name, kinds in recipe.dtypes.items())
+        scales = ", ".join(str(layout.gpus) for layout in recipe.layouts)
+        text = f"{recipe.title}\nmodels {', '.join(recipe.models)} · {dtypes} · devices {scales}"
+        rows.append((recipe.name, text))
+    return rows
+
+
+def listing_text(sections: Mapping[str, Rows]) -> str:
+    lines: list[str] = []
+    for heading, rows in sections.items():
+        lines += [heading, *(aligned(rows) if rows else ["  none"]), ""]
+    return "\n".join(lines).rstrip()

@@ -1,0 +1,402 @@
+"""Flags + configs -> one frozen Benchmark, or one clear refusal. Pure: it starts nothing and asks no machine."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from benchmarks.backend import Backend
+from benchmarks.errors import RequestError, nearest
+from benchmarks.values import (
+    Benchmark,
+    Hardware,
+    Layout,
+    Model,
+    Overlay,
+    Parallelism,
+    Recipe,
+    RecipeReference,
+    Scalar,
+    Site,
+    Value,
+    When,
+)
+from benchmarks.window import check_rule, last_step_wanted
+
+ANY = "*"
+LIST = "python launch/run.py --list"
+
+
+class Request(Value, frozen=True):
+    """What a person typed; None where they left it to the recipe."""
+
+    backend: str
+    model: str
+    task: str = "pretrain"
+    dtype: str | None = None
+    hardware: str | None = None
+    gpus: int | None = None
+    nodes: int | None = None
+    site: str = "local"
+    steps: int | None = None
+    window: str | None = None
+    profile: str = "none"
+    pgle: str = "off"
+    settings: dict[str, str] = {}
+
+
+class ConfigSource(Protocol):
+    """Where resolving reads its data (benchmarks.configs.Configs)."""
+
+    def model(self, name: str) -> Model: ...
+    def hardware(self, name: str) -> Hardware: ...
+    def site(self, name: str) -> Site: ...
+    def recipes(self) -> list[Recipe]: ...
+
+
+def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchmark:
+    """The benchmark that a request means. Raises RequestError where it cannot work."""
+    model = configs.model(request.model)
+    site = configs.site(request.site)
+    hardware_wanted = configs.hardware(request.hardware) if request.hardware else None
+    recipe = _choose_recipe(request, configs.recipes(), hardware_wanted)
+    hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
+    dtype = _choose_dtype(request.dtype, recipe, hardware)
+    gpus = _positive("--gpus", request.gpus if request.gpus is not None else recipe.defaults.gpus)
+    nodes = _choose_nodes(request.nodes, gpus, hardware)
+
+    own, environment_set, xla_set, knobs_set = _sort_settings(request.settings, backend)
+    layout = _choose_layout(recipe, gpus, knobs_set, backend.layout_settings)
+    overlays = [overlay for overlay in recipe.overlays if matches(overlay.when, dtype, hardware.name, gpus)]
+    knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
+    parallelism = backend.parallelism(knobs)
+    micro_batch, accumulation, global_batch = _choose_batch(own, recipe, parallelism)
+    benchmark = Benchmark(
+        backend=backend.name,
+        engine=recipe.engine,
+        model=model,
+        task=request.task,
+        dtype=dtype,
+        hardware=hardware,
+        site=site,
+        gpus=gpus,
+        nodes=nodes,
+        parallelism=parallelism,
+        sequence_length=own.get("sequence_length", recipe.sequence_length),
+        micro_batch_size=micro_batch,
+        gradient_accumulation=accumulation,
+        global_batch_size=global_batch,
+        steps=_positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps),
+        window=request.window or recipe.window,
+        profile=request.profile,
+        pgle=request.pgle,
+        data=recipe.data,
+        knobs=knobs,
+        environment={**_merged(overlays, "environment"), **environment_set},
+        xla_flags={**_merged(overlays, "xla_flags"), **xla_set},
+        recipe=RecipeReference(name=recipe.name, source=recipe.source, date=recipe.date),
+        overrides=request.settings,
+    )
+    refuse_what_cannot_work(benchmark, backend)
+    return benchmark
+
+
+# --- choosing -----------------------------------------------------------------------------------
+
+
+def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware | None) -> Recipe:
+    """The recipe that names the model wins over one for any model; then the hardware must be one of its own."""
+    of_backend = [r for r in recipes if r.backend == request.backend and r.task == request.task]
+    if not of_backend:
+        tasks = sorted({r.task for r in recipes if r.backend == request.backend})
+        raise RequestError(
+            f"backend '{request.backend}' has no recipe for task '{request.task}'",
+            where="--task",
+            why=f"its recipes are for: {', '.join(tasks) or 'nothing'}",
+            next_command=LIST,
+        )
+    fitting = [r for r in of_backend if request.model in r.models] + [r for r in of_backend if ANY in r.models]
+    if not fitting:
+        raise RequestError(
+            f"no {request.backend} {request.task} recipe trains model '{request.model}'",
+            where="--model",
+            why="recipes are there for: " + ", ".join(sorted({m for r in of_backend for m in r.models})),
+            next_command=LIST,
+        )
+    if hardware is None:
+        return fitting[0]
+    for recipe in fitting:
+        if hardware.name in recipe.hardware or ANY in recipe.hardware:
+            return recipe
+    known = sorted({name for r in fitting for name in r.hardware})
+    raise RequestError(
+        f"no recipe trains '{request.model}' on '{hardware.name}'",
+        where="--hardware",
+        why=f"its recipes are for: {', '.join(known)}",
+        next_command=LIST,
+    )
+
+
+def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str:
+    allowed = recipe.dtypes.get(hardware.name, recipe.dtypes.get(ANY, []))
+    if wanted is None:
+        if recipe.defaults.dtype in allowed:
+            return recipe.defaults.dtype
+        return allowed[0]
+    if hardware.kind != "cpu" and wanted == "fp8" and "fp8" not in hardware.peaks:
+        raise RequestError(
+            f"{hardware.title} has no fp8",
+            where="--dtype=fp8",
+            why=f"its matrix units have: {', '.join(hardware.peaks)}",
+            next_command=f"--dtype={allowed[0]}",
+        )
+    if wanted not in allowed:
+        raise RequestError(
+            f"recipe {recipe.name} has no {wanted} on {hardware.name}",
+            where="--dtype",
+            why=f"it has: {', '.join(allowed)}",
+            next_command=f"--dtype={allowed[0]}",
+        )
+    return wanted
+
+
+def _choose_nodes(wanted: int | None, gpus: int, hardware: Hardware) -> int:
+    nodes = wanted if wanted is not None else _nodes_needed(gpus, hardware)
+    _positive("--nodes", nodes)
+    if gpus % nodes:
+        raise RequestError(
+            f"{gpus} devices cannot be shared evenly among {nodes} nodes",
+            where="--nodes",
+            why=f"{hardware.title}: {hardware.devices_per_node} devices a node",
+        )
+    if hardware.kind != "cpu" and gpus // nodes > hardware.devices_per_node:
+        raise RequestError(
+            f"{gpus} {hardware.name} do not fit on {nodes} nodes",
+            where="--nodes",
+            why=f"a node has {hardware.devices_per_node}",
+            next_command=f"--nodes={_nodes_needed(gpus, hardware)}",
+        )
+    return nodes
+
+
+def _nodes_needed(gpus: int, hardware: Hardware) -> int:
+    return 1 if hardware.kind == "cpu" else -(-gpus // hardware.devices_per_node)
+
+
+def _choose_layout(
+    recipe: Recipe, gpus: int, knobs_set: Mapping[str, Scalar], layout_settings: frozenset[str]
+) -> dict[str, Scalar]:
+    """The recipe's row for this scale; without one, the layout must be stated by --set."""
+    rows: dict[int, Layout] = {row.gpus: row for row in recipe.layouts}
+    if gpus in rows:
+        return dict(rows[gpus].knobs)
+    if layout_settings & knobs_set.keys():
+        return {}
+    scales = ", ".join(map(str, sorted(rows)))
+    raise RequestError(
+        f"recipe {recipe.name} has no layout for {gpus} devices",
+        where=f"--gpus={gpus}",
+        why=f"it has one for: {scales}",
+        next_command="--gpus with one of these, or state the layout, such as "
+        f"--set={sorted(recipe.layouts[0].knobs)[-1]}={gpus}",
+    )
+
+
+def matches(when: When, dtype: str, hardware: str, gpus: int) -> bool:
+    return (
+        (when.dtype is None or dtype in when.dtype)
+        and (when.hardware is None or hardware in when.hardware)
+        and (when.gpus_from is None or gpus >= when.gpus_from)
+        and (when.gpus_below is None or gpus < when.gpus_below)
+    )
+
+
+def _merged(overlays: list[Overlay], part: str) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for overlay in overlays:
+        merged.update(getattr(overlay, part))
+    return merged
+
+
+def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Parallelism) -> tuple[int, int, int]:
+    """(micro batch, gradient accumulation, global batch); the three are bound by the layout."""
+    micro = own.get("micro_batch_size", recipe.micro_batch_size)
+    accumulation = own.get("gradient_accumulation", recipe.gradient_accumulation)
+    replicas = parallelism.data * parallelism.fsdp
+    if "global_batch_size" not in own:
+        return micro, accumulation, micro * accumulation * replicas
+    wanted = own["global_batch_size"]
+    if "micro_batch_size" in own:
+        micro_steps, rest = divmod(wanted, micro * replicas)
+        if rest or ("gradient_accumulation" in own and micro_steps != accumulation):
+            raise _batch_refusal(wanted, f"{micro} (micro batch) x {replicas} (data x fsdp) x accumulation")
+        return micro, micro_steps, wanted
+    micro, rest = divmod(wanted, accumulation * replicas)
+    if rest or not micro:
+        raise _batch_refusal(wanted, f"{replicas} (data x fsdp) x {accumulation} (gradient accumulation)")
+    return micro, accumulation, wanted
+
+
+def _batch_refusal(wanted: int, divisor: str) -> RequestError:
+    return RequestError(
+        f"a global batch of {wanted} sequences is not divisible by the layout",
+        where="--set=global_batch_size",
+        why=f"it must be a multiple of {divisor}",
+    )
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+OWN_SETTINGS = ("sequence_length", "micro_batch_size", "gradient_accumulation", "global_batch_size")
+SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY")
+
+
+def is_secret_name(name: str) -> bool:
+    return any(word in name.upper() for word in SECRET_WORDS)
+
+
+def _sort_settings(
+    settings: Mapping[str, str], backend: Backend
+) -> tuple[dict[str, int], dict[str, str], dict[str, str], dict[str, Scalar]]:
+    """--set's keys by where they go: Stepmark's own, env.NAME, xla_FLAG, and the framework's settings."""
+    own: dict[str, int] = {}
+    environment: dict[str, str] = {}
+    xla: dict[str, str] = {}
+    knobs: dict[str, Scalar] = {}
+    for key, text in settings.items():
+        if key in OWN_SETTINGS:
+            own[key] = _positive(f"--set={key}", int(_typed(key, text, "int")))
+        elif key.startswith("env."):
+            environment[_environment_name(key)] = text
+        elif key.startswith("xla_"):
+            xla[key] = text
+        else:
+            knobs[key] = _framework_setting(key, text, backend)
+    return own, environment, xla, knobs
+
+
+def _environment_name(key: str) -> str:
+    name = key.removeprefix("env.")
+    if is_secret_name(name):
+        raise RequestError(
+            f"{name} looks like a secret, and --set is written to the run folder",
+            where=f"--set={key}",
+            next_command=f"export {name}=... before the command",
+        )
+    return name
+
+
+def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
+    if key in backend.reserved_settings:
+        raise RequestError(
+            f"{key} is not set directly", where=f"--set={key}", why=f"use {backend.reserved_settings[key]}"
+        )
+    types = backend.settings()
+    if key not in types:
+        raise RequestError(
+            f"unknown setting '{key}': {nearest(key, [*OWN_SETTINGS, *types])}",
+            where=f"--set={key}",
+            why=f"{backend.title} has no setting of that name, nor has Stepmark",
+            next_command=LIST,
+        )
+    return _typed(key, text, types[key])
+
+
+def _typed(key: str, text: str, kind: str) -> Scalar:
+    try:
+        if kind == "bool":
+            return {"true": True, "false": False}[text.lower()]
+        if kind == "int":
+            return int(text)
+        if kind == "float":
+            return float(text)
+    except (KeyError, ValueError):
+        expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+        raise RequestError(f"{key}={text}: {expected} is expected", where=f"--set={key}") from None
+    return text
+
+
+def _positive(where: str, number: int) -> int:
+    if number < 1:
+        raise RequestError(f"{where.removeprefix('--set=')} is {number}: it must be 1 or more", where=where)
+    return number
+
+
+# --- refusing -----------------------------------------------------------------------------------
+
+
+def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
+    """All that can be known before anything starts; the first refusal is raised."""
+    _refuse_missing_parts(benchmark)
+    check_rule(benchmark.window)
+    _refuse_short_run(benchmark)
+    _refuse_layout(benchmark)
+    for refusal in backend.refusals(benchmark):
+        raise refusal
+
+
+def _refuse_missing_parts(benchmark: Benchmark) -> None:
+    if benchmark.pgle != "off":
+        raise RequestError(
+            f"--pgle={benchmark.pgle} is not to be had on site '{benchmark.site.name}'",
+            where="--pgle",
+            why="this version measures without profile-guided latency estimation",
+            next_command="--pgle=off",
+        )
+    if benchmark.profile != "none":
+        raise RequestError(
+            f"--profile={benchmark.profile} is not to be had on site '{benchmark.site.name}'",
+            where="--profile",
+            why="this version takes no profiles",
+            next_command="--profile=none",
+        )
+
+
+def _refuse_short_run(benchmark: Benchmark) -> None:
+    wanted = last_step_wanted(benchmark.window)
+    if wanted is not None and benchmark.steps <= wanted:
+        raise RequestError(
+            f"window {benchmark.window} needs step {wanted}, a run of {benchmark.steps} steps ends at step "
+            f"{benchmark.steps - 1}",
+            where="--window",
+            next_command=f"--steps={wanted + 1}",
+        )
+
+
+def _refuse_layout(benchmark: Benchmark) -> None:
+    layout, model = benchmark.parallelism, benchmark.model
+    if layout.devices != benchmark.gpus:
+        words = " x ".join(f"{n} {w}" for w, n in layout_words(layout))
+        raise RequestError(
+            f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
+            where="--gpus and --set",
+            why=f"{words or 'one device'} = {layout.devices}",
+            next_command=f"--gpus={layout.devices}, or another layout by --set",
+        )
+    stages = layout.pipeline * layout.virtual_pipeline
+    divisions = [
+        ("attention heads", model.attention_heads, "tensor", layout.tensor),
+        ("query groups", model.query_groups, "tensor", layout.tensor),
+        ("ffn size", model.ffn_hidden_size, "tensor", layout.tensor),
+        ("hidden size", model.hidden_size, "fsdp x tensor", layout.fsdp * layout.tensor),
+        ("layers", model.layers, "pipeline x virtual pipeline", stages),
+        ("sequence length", benchmark.sequence_length, "context", layout.context),
+    ]
+    for what, size, axis, share in divisions:
+        if size % share:
+            raise RequestError(
+                f"{what} ({size}) not divisible by {axis} ({share})",
+                where=f"model {model.name}, {benchmark.gpus} devices",
+                why="each device must get the same share",
+                next_command=f"a layout whose {axis} divides {size}",
+            )
+    if benchmark.sequence_length > model.max_sequence_length:
+        raise RequestError(
+            f"sequence length {benchmark.sequence_length} is over the {model.max_sequence_length} of {model.name}",
+            where="--set=sequence_length",
+            next_command=f"--set=sequence_length={model.max_sequence_length}",
+        )
+
+
+def layout_words(layout: Parallelism) -> list[tuple[str, int]]:
+    """The axes that share anything, for people: [("fsdp", 4), ("data", 2)]."""
+    names = ("fsdp", "data", "tensor", "pipeline", "context", "virtual_pipeline")
+    return [(name, getattr(layout, name)) for name in names if getattr(layout, name) > 1]

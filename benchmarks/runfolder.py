@@ -1,0 +1,180 @@
+"""The folder of one run: its files, atomic writing, reading back, and its result recomputed from the raw files.
+
+<output_dir>/<run_id>/benchmark.json, plan.json, provenance.json, steps.jsonl, result.json, tensorboard/ and
+attempt-N/<phase>/ with the raw files: events-rankN.jsonl, rank-N.log, exits.jsonl. Files are the truth.
+"""
+
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from benchmarks.backend import Backend
+from benchmarks.errors import RequestError, RunError
+from benchmarks.summary import Ended, Result, summarise
+from benchmarks.values import Benchmark, Plan, RunRecord, Step, json_text
+
+BENCHMARK = "benchmark.json"
+PLAN = "plan.json"
+PROVENANCE = "provenance.json"
+STEPS = "steps.jsonl"
+RESULT = "result.json"
+EXITS = "exits.jsonl"
+
+ReadValue = TypeVar("ReadValue")
+
+
+def new_run_id(benchmark: Benchmark) -> str:
+    """Unique and readable; without dots, which profilers' converters cannot bear."""
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    words = [benchmark.backend, benchmark.model.name, benchmark.task, benchmark.dtype]
+    return "-".join([when, *words, f"{benchmark.gpus}x{benchmark.hardware.name}", secrets.token_hex(2)])
+
+
+class RunFolder:
+    """One run's files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @classmethod
+    def create(cls, output_dir: Path, run_id: str) -> "RunFolder":
+        """Refuses before anything starts where the folder cannot be written."""
+        path = output_dir / run_id
+        try:
+            path.mkdir(parents=True)
+            probe = path / ".writable"
+            probe.write_bytes(b"\0" * 4096)
+            probe.unlink()
+        except OSError as error:
+            raise RequestError(
+                f"the output folder cannot be written: {error.strerror}",
+                where=str(output_dir),
+                why="every step of a run is kept there",
+                next_command="--output_dir=DIR with a folder that is writable and has space",
+            ) from None
+        return cls(path)
+
+    def phase_dir(self, phase: str, attempt: int = 1) -> Path:
+        return self.path / f"attempt-{attempt}" / phase
+
+    # --- writing ---
+
+    def write(self, name: str, value: object) -> None:
+        write_atomically(self.path / name, json_text(value).encode())
+
+    def write_steps(self, steps: Iterable[Step]) -> None:
+        write_atomically(self.path / STEPS, b"".join(msgspec.json.encode(step) + b"\n" for step in steps))
+
+    # --- reading ---
+
+    def benchmark(self) -> Benchmark:
+        return self._read(BENCHMARK, Benchmark)
+
+    def plan(self) -> Plan:
+        return self._read(PLAN, Plan)
+
+    def stored_result(self) -> Result:
+        return self._read(RESULT, Result)
+
+    def stored_steps(self) -> list[Step]:
+        return _decode_lines(self.path / STEPS, Step)
+
+    def ended(self, phase: str, attempt: int = 1) -> list[Ended]:
+        path = self.phase_dir(phase, attempt) / EXITS
+        return _decode_lines(path, Ended) if path.exists() else []
+
+    def provenance_digest(self) -> str | None:
+        path = self.path / PROVENANCE
+        return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+
+    def attempts(self) -> list[int]:
+        numbers = [path.name.removeprefix("attempt-") for path in self.path.glob("attempt-*")]
+        return sorted(int(number) for number in numbers if number.isdigit())
+
+    def provenance_notes(self) -> list[str]:
+        path = self.path / PROVENANCE
+        if not path.exists():
+            return []
+        notes: list[str] = self._read(PROVENANCE, dict[str, Any]).get("notes", [])
+        return notes
+
+    def _read(self, name: str, kind: type[ReadValue]) -> ReadValue:
+        path = self.path / name
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except FileNotFoundError:
+            raise RequestError(
+                f"{name} is missing", where=str(self.path), why="this is not a whole run folder"
+            ) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RequestError(f"{name} cannot be read: {error}", where=str(path)) from None
+
+
+def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
+    """The result of a run and all its steps, from its raw files alone. The last attempt gives the figures."""
+    benchmark = folder.benchmark()
+    phase = next(phase.name for phase in folder.plan().phases if phase.writes_steps)
+    records = [backend.read_phase(folder.phase_dir(phase, n), n) for n in folder.attempts()] or [
+        RunRecord(attempt=1, facts=[], steps=[], ends=[], unreadable=[])
+    ]
+    last = records[-1]
+    result, marked = summarise(
+        benchmark,
+        folder.run_id,
+        last,
+        folder.ended(phase, last.attempt),
+        folder.provenance_digest(),
+        folder.provenance_notes(),
+    )
+    earlier = [
+        msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
+        for record in records[:-1]
+        for step in record.steps
+    ]
+    return result, earlier + marked
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Whole or not at all: a full disk leaves the old file as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(
+            f"{path.name} could not be written: {error.strerror}",
+            where=str(path.parent),
+            why="what was there before is kept, and so are the raw files under attempt-*",
+            next_command=f"make space, then: python launch/verify.py --repair {path.parent}",
+        ) from None
+
+
+def _decode_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        raise RequestError(
+            f"{path.name} is missing", where=str(path.parent), why="this is not a whole run folder"
+        ) from None
+    decoder = msgspec.json.Decoder(kind)
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(decoder.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RequestError(f"{path.name} cannot be read: {error}", where=f"{path}:{number}") from None
+    return found

@@ -1,0 +1,298 @@
+"""The words of Stepmark as frozen values: what is read from configs, resolved, planned, run and counted.
+
+Nothing here computes or does I/O. Units are in the names. Unknown keys are refused when a
+value is read from a file.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+Scalar = bool | int | float | str
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of every value: immutable, keyword-only, strict about its keys."""
+
+
+# --- read from configs ------------------------------------------------------------------------
+
+
+class Model(Value, frozen=True):
+    """Dimensions of a dense Llama-shaped decoder."""
+
+    name: str
+    family: str
+    layers: int
+    hidden_size: int
+    ffn_hidden_size: int
+    attention_heads: int
+    query_groups: int
+    head_dim: int
+    vocabulary_size: int
+    tied_embeddings: bool
+    rope_theta: float
+    norm_epsilon: float
+    max_sequence_length: int
+    backend_settings: dict[str, dict[str, Scalar]]  # backend name -> the settings that name this model there
+    source: str
+    date: str
+
+
+class Peak(Value, frozen=True):
+    """One dense matmul rate, with where it was read."""
+
+    tflops: float
+    source: str
+
+
+class Hardware(Value, frozen=True):
+    """A device type. A CPU is one too: its "gpus" are virtual devices and it has no published peak."""
+
+    name: str
+    title: str
+    kind: Literal["gpu", "tpu", "cpu"]
+    device_names: list[str]  # what the frameworks and drivers call it, compared whole and case-insensitively
+    devices_per_node: int
+    memory_gb: float | None  # decimal GB a device; None: the host's memory
+    peaks: dict[str, Peak]  # precision -> dense datasheet peak
+    achievable: dict[str, Peak]  # precision -> measured matmul peak
+    emulated: list[str]  # precisions that run but prove nothing about speed
+    source: str
+    date: str
+
+
+class Site(Value, frozen=True):
+    """Where a run happens."""
+
+    name: str
+    kind: Literal["local", "slurm"]
+    title: str
+    runtime: Literal["venv", "container"]
+    max_nodes: int | None  # None: as many as asked for
+    source: str
+    date: str
+
+
+class When(Value, frozen=True):
+    """The condition of an overlay: every field given must match."""
+
+    dtype: list[str] | None = None
+    hardware: list[str] | None = None
+    gpus_from: int | None = None
+    gpus_below: int | None = None
+
+
+class Overlay(Value, frozen=True):
+    """What a recipe adds where its condition holds; later overlays win."""
+
+    when: When = When()
+    reason: str = ""
+    knobs: dict[str, Scalar] = {}
+    environment: dict[str, str] = {}
+    xla_flags: dict[str, str] = {}
+
+
+class Layout(Value, frozen=True):
+    """One scale a recipe is made for, and the backend's own settings that shard it."""
+
+    gpus: int
+    knobs: dict[str, Scalar]
+
+
+class RecipeDefaults(Value, frozen=True):
+    hardware: str
+    dtype: str
+    gpus: int
+    steps: int
+
+
+class Recipe(Value, frozen=True):
+    """How a model is trained for a task by a backend: parallelism, batch and knobs, with their source."""
+
+    name: str
+    title: str
+    backend: str
+    engine: str
+    task: str
+    models: list[str]
+    hardware: list[str]
+    dtypes: dict[str, list[str]]  # hardware name, or "*" -> the precisions the recipe has there
+    defaults: RecipeDefaults
+    sequence_length: int
+    micro_batch_size: int  # sequences a device and micro-step
+    gradient_accumulation: int
+    window: str
+    data: str
+    layouts: list[Layout]
+    overlays: list[Overlay]
+    source: str
+    date: str
+
+
+# --- resolved ---------------------------------------------------------------------------------
+
+
+class Parallelism(Value, frozen=True):
+    """How the devices share the work; the product of all but virtual_pipeline is the device count."""
+
+    data: int = 1
+    fsdp: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    virtual_pipeline: int = 1
+
+    @property
+    def devices(self) -> int:
+        return self.data * self.fsdp * self.tensor * self.pipeline * self.context
+
+
+class RecipeReference(Value, frozen=True):
+    name: str
+    source: str
+    date: str
+
+
+class Benchmark(Value, frozen=True):
+    """One fully resolved request; no default is left open."""
+
+    backend: str
+    engine: str
+    model: Model
+    task: str
+    dtype: str
+    hardware: Hardware
+    site: Site
+    gpus: int
+    nodes: int
+    parallelism: Parallelism
+    sequence_length: int
+    micro_batch_size: int
+    gradient_accumulation: int
+    global_batch_size: int
+    steps: int
+    window: str
+    profile: str
+    pgle: str
+    data: str
+    knobs: dict[str, Scalar]  # the backend's own settings
+    environment: dict[str, str]
+    xla_flags: dict[str, str]
+    recipe: RecipeReference
+    overrides: dict[str, str]  # what --set changed, as typed
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.sequence_length * self.global_batch_size
+
+
+# --- planned ----------------------------------------------------------------------------------
+
+
+class Phase(Value, frozen=True):
+    """One program of a run: what to start, how often, and with which environment.
+
+    Every task gets `environment` and, besides, the rendezvous variables of the site.
+    `{python}`, `{repository}` and `{phase_dir}` in `command` and `environment` are filled in by the
+    site; so a plan names no path of one machine.
+    """
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    nodes: int
+    tasks_per_node: int
+    devices_per_task: int
+    writes_steps: bool
+
+
+class Plan(Value, frozen=True):
+    """The ordered phases of a run."""
+
+    backend: str
+    environment_name: str  # the backend environment the phases run in
+    phases: list[Phase]
+
+
+# --- run --------------------------------------------------------------------------------------
+
+
+class Step(Value, frozen=True):
+    """One training step as the run reported it. Lines of steps.jsonl."""
+
+    step: int
+    seconds: float | None  # true seconds of this step; None where the source gives none
+    loss: float | None
+    tokens: int | None
+    attempt: int = 1
+    rank: int = 0
+    excluded_because: str | None = None
+    elapsed_seconds: float | None = None  # end of this step, counted from the start of the attempt's first step
+    framework_seconds: float | None = None  # what the framework itself printed for this step
+    framework_tflops_per_device: float | None = None
+    framework_tokens_per_second_per_device: float | None = None
+
+
+class WorkerFacts(Value, frozen=True):
+    """What a worker saw inside the framework, once, before the first step."""
+
+    rank: int
+    process_count: int
+    device_count: int
+    local_device_count: int
+    device_kind: str
+    platform: str
+    parameters: int
+    trainable_parameters: int
+    mesh: dict[str, int]
+    versions: dict[str, str]
+    argv: list[str]
+    notes: list[str] = []
+
+
+class WorkerEnd(Value, frozen=True):
+    """How a worker ended. `failures` are broken assertions: the run finished but proves nothing."""
+
+    rank: int
+    status: Literal["done", "error", "interrupted"]
+    message: str = ""
+    failures: list[str] = []
+
+
+class RunRecord(Value, frozen=True):
+    """All that the raw files of one phase of one attempt say; nothing counted yet."""
+
+    attempt: int
+    facts: list[WorkerFacts]
+    steps: list[Step]
+    ends: list[WorkerEnd]
+    unreadable: list[str]  # "file:line reason"
+
+
+# --- summarised -------------------------------------------------------------------------------
+
+
+class Window(Value, frozen=True):
+    """Which steps count, and for each left out, why."""
+
+    rule: str
+    first_step: int | None
+    last_step: int | None
+    counted: int
+    settled: bool
+    excluded: dict[str, int]
+
+
+def to_builtins(value: object) -> Any:
+    """A value as plain dictionaries, lists and scalars, ready for JSON or YAML."""
+    return msgspec.to_builtins(value)
+
+
+def json_text(value: object) -> str:
+    """Readable JSON of a value, keys in their declared order."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+SettingTypes = Mapping[str, str]  # setting name -> "bool" | "int" | "float" | "str" | "list" | "dict"

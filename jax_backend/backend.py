@@ -1,0 +1,65 @@
+"""The MaxText backend: what Stepmark asks of a framework, answered for MaxText. Imports no framework."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from benchmarks.backend import EnvironmentSpec, LogFormat
+from benchmarks.errors import RequestError
+from benchmarks.values import Benchmark, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
+from jax_backend import events, layout, planning
+from jax_backend.logs import MaxTextLog
+
+HERE = Path(__file__).parent
+
+
+@cache
+def maxtext_settings() -> dict[str, str]:
+    """Every setting of the pinned MaxText with its type; made by list_settings.py."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    settings: dict[str, str] = yaml.load((HERE / "maxtext_settings.yml").read_bytes(), Loader=loader)
+    return settings
+
+
+class MaxTextBackend:
+    """MaxText 0.2.5: FSDP and data parallelism (and its other axes) on XLA."""
+
+    name = "jax"
+    title = "MaxText (JAX)"
+    engines = ("maxtext",)
+    log_formats: tuple[LogFormat, ...] = (MaxTextLog(),)
+    layout_settings = frozenset(layout.AXES)
+    reserved_settings: Mapping[str, str] = planning.RESERVED
+
+    def settings(self) -> SettingTypes:
+        return maxtext_settings()
+
+    def parallelism(self, knobs: dict[str, Scalar]) -> Parallelism:
+        return layout.parallelism(knobs)
+
+    def refusals(self, benchmark: Benchmark) -> list[RequestError]:
+        return planning.refusals(benchmark)
+
+    def remat_saves(self, benchmark: Benchmark) -> frozenset[str]:
+        return planning.remat_saves(benchmark.knobs)
+
+    def environment(self) -> EnvironmentSpec:
+        return EnvironmentSpec(
+            name="jax-maxtext",
+            lock_file=HERE / "requirements.lock",
+            python_minimum=(3, 12),
+            python_maximum=(3, 13),
+            import_check="maxtext.trainers.pre_train.train",
+            size_gb=1.6,
+        )
+
+    def plan(self, benchmark: Benchmark) -> Plan:
+        return planning.plan(benchmark)
+
+    def read_phase(self, phase_dir: Path, attempt: int) -> RunRecord:
+        return events.read_phase(phase_dir, attempt)
+
+    def follow(self, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
+        return events.follow(phase_dir, attempt)

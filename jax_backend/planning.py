@@ -1,0 +1,173 @@
+"""A Benchmark -> the phases of a MaxText run: program, settings, environment variables, XLA flags."""
+
+from collections.abc import Mapping
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Benchmark, Phase, Plan, Scalar
+from jax_backend import layout
+
+ENVIRONMENT_NAME = "jax-maxtext"
+
+# MaxText's defaults need a TPU, a bucket and 150,001 steps, and write into the user's home.
+EVERY_RUN: dict[str, Scalar] = {
+    "run_name": "stepmark",
+    "base_output_directory": "{phase_dir}/maxtext",
+    "jax_cache_dir": "",
+    "dataset_type": "synthetic",
+    "enable_checkpointing": False,
+    "async_checkpointing": False,
+    "enable_goodput_recording": False,
+    "monitor_goodput": False,
+    "enable_tensorboard": False,
+    "log_period": 1,
+    "skip_jax_distributed_system": True,  # the worker joins the processes, and asserts that it worked
+}
+
+_DIMENSIONS = "a model file: dimensions are read from configs/models"
+RESERVED: Mapping[str, str] = {
+    "steps": "--steps",
+    "model_name": "--model",
+    "hardware": "--hardware",
+    "dtype": "--dtype",
+    "quantization": "--dtype",
+    "per_device_batch_size": "--set=micro_batch_size=N",
+    "max_target_length": "--set=sequence_length=N",
+    "gradient_accumulation_steps": "--set=gradient_accumulation=N",
+    "compiled_trainstep_file": "nothing: each run compiles what it measures",
+    "metrics_file": "steps.jsonl in the run folder",
+    "hf_access_token": "the environment variable HF_TOKEN; a token must not reach a file",
+    "profiler": "--profile",
+    "enable_dropout": "nothing: dropout would make the two backends differ",
+    "override_model_config": _DIMENSIONS,
+    "base_emb_dim": _DIMENSIONS,
+    "base_num_query_heads": _DIMENSIONS,
+    "base_num_kv_heads": _DIMENSIONS,
+    "base_mlp_dim": _DIMENSIONS,
+    "base_num_decoder_layers": _DIMENSIONS,
+    "head_dim": _DIMENSIONS,
+    "vocab_size": _DIMENSIONS,
+    "base_config": "--set for single settings",
+    **dict.fromkeys(EVERY_RUN, "nothing: Stepmark fills it for every run"),
+}
+
+MAXTEXT_HARDWARE = {"cpu": "cpu", "gpu": "gpu", "tpu": "tpu"}
+# What jax.config calls the platform, so that a GPU run never falls back to the CPU in silence.
+JAX_PLATFORM = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
+
+
+def maxtext_argv(benchmark: Benchmark) -> list[str]:
+    """MaxText's own key=value arguments, each key once; the same ones that a bare run takes."""
+    share = benchmark.parallelism
+    batch = benchmark.micro_batch_size * share.data * share.fsdp / benchmark.gpus
+    settings: dict[str, Scalar] = {
+        **EVERY_RUN,
+        "hardware": MAXTEXT_HARDWARE[benchmark.hardware.kind],
+        **benchmark.model.backend_settings["jax"],
+        "steps": benchmark.steps,
+        "max_target_length": benchmark.sequence_length,
+        "per_device_batch_size": int(batch) if batch == int(batch) else batch,
+        "gradient_accumulation_steps": benchmark.gradient_accumulation,
+        **benchmark.knobs,
+        **layout.explicit(benchmark.knobs),
+    }
+    return [f"{key}={_text(value)}" for key, value in settings.items()]
+
+
+def _text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def tasks_per_node(benchmark: Benchmark) -> int:
+    """One process a GPU, as the recipe runs; one process for all of a CPU's virtual devices."""
+    return 1 if benchmark.hardware.kind == "cpu" else benchmark.gpus // benchmark.nodes
+
+
+def worker_command(benchmark: Benchmark) -> list[str]:
+    names = [f"--device_name={name}" for name in benchmark.hardware.device_names]
+    return [
+        "{python}",
+        "-P",  # keeps jax_backend/ itself off the import path
+        "{repository}/jax_backend/worker.py",
+        "--events_dir={phase_dir}",
+        f"--processes={benchmark.nodes * tasks_per_node(benchmark)}",
+        f"--devices={benchmark.gpus}",
+        *names,
+        "--",
+        *maxtext_argv(benchmark),
+    ]
+
+
+def environment(benchmark: Benchmark) -> dict[str, str]:
+    flags = {**benchmark.xla_flags}
+    if benchmark.hardware.kind == "cpu":
+        flags["xla_force_host_platform_device_count"] = str(benchmark.gpus // benchmark.nodes)
+    return {
+        "DECOUPLE_GCLOUD": "TRUE",
+        "JAX_PLATFORMS": JAX_PLATFORM[benchmark.hardware.kind],
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+        **benchmark.environment,
+        "XLA_FLAGS": " ".join(f"--{name}={value}" for name, value in flags.items()),
+    }
+
+
+def plan(benchmark: Benchmark) -> Plan:
+    perf = Phase(
+        name="perf",
+        command=worker_command(benchmark),
+        environment=environment(benchmark),
+        nodes=benchmark.nodes,
+        tasks_per_node=tasks_per_node(benchmark),
+        devices_per_task=benchmark.gpus // benchmark.nodes // tasks_per_node(benchmark),
+        writes_steps=True,
+    )
+    return Plan(backend="jax", environment_name=ENVIRONMENT_NAME, phases=[perf])
+
+
+# --- what a rematerialisation policy keeps ------------------------------------------------------
+
+_PROJECTIONS = frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"})
+_MLP = frozenset({"mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo"})
+REMAT_POLICIES = {
+    "full": frozenset[str](),
+    "minimal": _PROJECTIONS | _MLP,
+    "minimal_with_context": _PROJECTIONS | _MLP | {"context"},
+    "save_qkv_proj": frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"}),
+    "save_dot_except_mlpwi": _PROJECTIONS | {"mlpwo"},
+    "save_dot_except_mlp": _PROJECTIONS,
+    "save_out_proj": frozenset({"out_proj"}),
+}
+
+
+def remat_saves(knobs: dict[str, Scalar]) -> frozenset[str]:
+    """The activations of a layer that MaxText keeps on the device for the backward pass."""
+    policy = str(knobs.get("remat_policy", "full"))
+    if policy == "custom":
+        return frozenset(name for name in (*_PROJECTIONS, *_MLP, "context") if knobs.get(name) == "device")
+    # `none` and names not in the table keep at least what `minimal_with_context` keeps.
+    return REMAT_POLICIES.get(policy, REMAT_POLICIES["minimal_with_context"])
+
+
+# --- what MaxText cannot do ---------------------------------------------------------------------
+
+
+def refusals(benchmark: Benchmark) -> list[RequestError]:
+    found = []
+    if "jax" not in benchmark.model.backend_settings:
+        found.append(
+            RequestError(
+                f"model '{benchmark.model.name}' says no MaxText settings",
+                where=f"configs/models/{benchmark.model.name}.yml: backend_settings.jax",
+            )
+        )
+    attention = str(benchmark.knobs.get("attention", "autoselected"))
+    if benchmark.hardware.kind == "cpu" and attention != "dot_product":
+        found.append(
+            RequestError(
+                f"attention={attention} does not run on a CPU",
+                where="--set=attention",
+                why="flash attention kernels are made for accelerators",
+                next_command="--set=attention=dot_product",
+            )
+        )
+    return found

@@ -1,0 +1,33 @@
+"""Imported first by a launch script that is run by path: puts the checkout on the import path.
+
+Where this Python lacks Stepmark's dependencies, the script goes on in the checkout's own `.venv`
+(made by `make demo`), or says in one message how to make it. Standard library only.
+"""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+NEEDED = ("absl", "msgspec", "yaml", "rich")
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+def start() -> None:
+    sys.path[0] = str(CHECKOUT)
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if not missing:
+        return
+    venv_python = CHECKOUT / ".venv" / "bin" / "python"
+    if venv_python.exists() and Path(sys.prefix).resolve() != (CHECKOUT / ".venv").resolve():
+        os.execv(venv_python, [str(venv_python), *sys.argv])
+    print(
+        f"stepmark: {sys.executable} lacks {', '.join(missing)}\n"
+        "  why:   Stepmark's launcher needs a few packages\n"
+        f"  next:  make -C {CHECKOUT} demo     (or: python -m pip install -e {CHECKOUT})",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
+
+start()

@@ -1,0 +1,96 @@
+"""The one way a launch script starts and ends: flags in, exit code out, never a traceback for bad input."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from absl import app, flags
+
+from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, StepmarkError, nearest
+
+EXIT_INTERRUPTED = 130
+
+
+def run_main(main: Callable[[list[str]], int]) -> NoReturn:
+    """Parse the flags, run `main` with what is left, and exit with its code."""
+    sys.exit(_guarded(main))
+
+
+def _guarded(main: Callable[[list[str]], int]) -> int:
+    try:
+        return main(_parse(sys.argv))
+    except StepmarkError as error:
+        print(f"stepmark: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("stepmark: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) went away: nothing is wrong, and nothing can be printed any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        print(f"stepmark: {error.strerror or error}{place}", file=sys.stderr)
+        _traceback_if_wanted()
+        return EXIT_FAILED
+
+
+def _parse(argv: list[str]) -> list[str]:
+    # absl's own --help lists its dozens of internal flags; a script's --help shows the script's.
+    if any(word in ("--help", "-h", "-help", "--helpfull", "-?") for word in argv[1:]):
+        _print_help(full="--helpfull" in argv)
+        sys.exit(0)
+    try:
+        return list(flags.FLAGS(argv))
+    except flags.UnrecognizedFlagError as error:
+        name = error.flagname
+        hint = nearest(name, _own_flag_names())
+        print(f"stepmark: unknown flag --{name}: {hint}\n  next:  {_command()} --help", file=sys.stderr)
+    except flags.Error as error:
+        print(f"stepmark: {error}\n  next:  {_command()} --help", file=sys.stderr)
+    sys.exit(EXIT_REFUSED)
+
+
+def _own_flag_names() -> list[str]:
+    return [flag.name for flag in _own_flags()]
+
+
+def _own_flags() -> list[flags.Flag[Any]]:
+    by_module = flags.FLAGS.flags_by_module_dict()
+    return list(by_module.get(sys.argv[0], []) or by_module.get("__main__", []))
+
+
+def _command() -> str:
+    return f"python {sys.argv[0]}"
+
+
+def _print_help(full: bool) -> None:
+    main = sys.modules["__main__"]
+    print((main.__doc__ or "").strip())
+    print("\nFlags:")
+    for flag in _own_flags():
+        print(_flag_help(flag))
+    if full:
+        app.usage(shorthelp=False, writeto_stdout=True)
+
+
+def _flag_help(flag: flags.Flag[Any]) -> str:
+    parser = flag.parser
+    choices = getattr(parser, "enum_values", None)
+    form = f"--{flag.name}" if flag.boolean else f"--{flag.name}={'|'.join(choices) if choices else _form(flag)}"
+    default = "" if flag.default in (None, False, [], "") else f" (default: {flag.default_as_str})"
+    return f"  {form}\n      {flag.help}{default}"
+
+
+def _form(flag: flags.Flag[Any]) -> str:
+    if isinstance(flag, flags.MultiFlag) and flag.name == "set":
+        return "KEY=VALUE"
+    return {"int": "N", "float": "X"}.get(flag.parser.flag_type(), "TEXT")
+
+
+def _traceback_if_wanted() -> None:
+    if os.environ.get("STEPMARK_DEBUG"):
+        traceback.print_exc()

@@ -1,0 +1,319 @@
+"""Reads a training log that Stepmark did not write, and says what it holds.
+
+    python launch/ingest.py --log=train.log                       a short table of each attempt
+    python launch/ingest.py --log=train.log --json                every step, as JSON
+    zcat train.log.gz | python launch/ingest.py --log=-           from standard input
+
+With --model, --hardware, --gpus, --dtype, --global_batch_size and --sequence_length it also gives the
+uniform figures (seconds/step, tokens/s, MFU) of the log's last attempt. Of several logs, each is another
+host's of the same run, or what came after.
+"""
+
+if not __package__:  # run as a script: put the checkout, not launch/, on the path
+    import _script  # type: ignore[import-not-found] # noqa: F401
+
+import shutil
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+import msgspec
+from absl import flags
+
+from benchmarks import ingest, window
+from benchmarks.backend import LogEvent, LogFormat, SkippedLine, all_log_formats
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.values import Hardware, Model, Step, Value
+from launch.cli import run_main
+
+STDIN = "-"
+IN_MEMORY_BYTES = 8 << 20  # of what can't be printed yet, or can't be read twice; the rest waits on disk
+STEPS_A_WRITE = 4096
+SHOWN_LINES = 10  # skipped lines and gaps in the table; --json has all
+
+LOG = flags.DEFINE_multi_string("log", [], "The log to read; - for standard input. May be repeated.")
+MODEL = flags.DEFINE_string("model", None, "The model that was trained (configs/models).")
+HARDWARE = flags.DEFINE_string("hardware", None, "What it was trained on (configs/hardware).")
+GPUS = flags.DEFINE_integer("gpus", None, "How many devices trained it.", lower_bound=1)
+DTYPE = flags.DEFINE_enum("dtype", None, ["bf16", "fp8", "fp32"], "The precision of its matrix products.")
+GLOBAL_BATCH_SIZE = flags.DEFINE_integer("global_batch_size", None, "Sequences a step.", lower_bound=1)
+SEQUENCE_LENGTH = flags.DEFINE_integer("sequence_length", None, "Tokens a sequence.", lower_bound=1)
+WINDOW = flags.DEFINE_string("window", None, "Which steps count: steady (as without it), last, or A-B.")
+JSON = flags.DEFINE_boolean("json", False, "Print every step as JSON instead of a table.")
+
+BENCHMARK_FLAGS = (MODEL, HARDWARE, GPUS, DTYPE, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH)
+
+
+def main(argv: list[str]) -> int:
+    if argv[1:]:
+        raise RequestError(f"unexpected argument '{argv[1]}'", next_command=f"--log={argv[1]}")
+    measured = _measured()
+    with ExitStack() as stack:
+        logs = [(name, stack.enter_context(_open(name))) for name in _log_names()]
+        log_format = _common_format(logs)
+        last = ingest.LastTimedAttempt()
+        report: Report = JsonReport(log_format.name) if JSON.value else TableReport(log_format.name)
+        named = [ingest.NamedLog(name=name, events=log_format.read(stream)) for name, stream in logs]
+        for event in ingest.join(named):
+            report.add(event)
+            if measured is not None and event.step is not None:
+                last.add(event.step)
+        report.finish(last, None if measured is None else measured.result(last, log_format))
+    return EXIT_VALID
+
+
+# --- the request ------------------------------------------------------------------------------
+
+
+class Measured(Value, frozen=True):
+    """What a log does not say about its run, as the flags gave it."""
+
+    model: Model
+    hardware: Hardware
+    gpus: int
+    dtype: str
+    global_batch_size: int
+    sequence_length: int
+    window: str
+
+    def result(self, last: ingest.LastTimedAttempt, log_format: LogFormat) -> dict[str, object]:
+        if not last.steps:
+            return {"status": "invalid", "reasons": ["no step of the log has seconds"]}
+        from benchmarks.summary import summarise_foreign  # scipy, needed for a result alone
+
+        return summarise_foreign(
+            last.steps,
+            self.model,
+            self.hardware,
+            self.gpus,
+            self.dtype,
+            self.global_batch_size,
+            self.sequence_length,
+            self.window,
+            log_format.seconds_resolution,
+        )
+
+
+def _measured() -> Measured | None:
+    """The benchmark the flags give, None where they give none; half a benchmark is refused."""
+    missing = [f"--{flag.name}" for flag in BENCHMARK_FLAGS if flag.value is None]
+    if len(missing) == len(BENCHMARK_FLAGS) and WINDOW.value is None:
+        return None
+    if missing:
+        raise RequestError(
+            f"a result needs {', '.join(missing)} too",
+            why="tokens/s and MFU need all of them, and none of them is guessed",
+            next_command="add them, or leave out every one of them to only read the steps",
+        )
+    rule = WINDOW.value or window.STEADY
+    window.check_rule(rule)
+    configs = Configs()
+    return Measured(
+        model=configs.model(cast(str, MODEL.value)),
+        hardware=configs.hardware(cast(str, HARDWARE.value)),
+        gpus=cast(int, GPUS.value),
+        dtype=cast(str, DTYPE.value),
+        global_batch_size=cast(int, GLOBAL_BATCH_SIZE.value),
+        sequence_length=cast(int, SEQUENCE_LENGTH.value),
+        window=rule,
+    )
+
+
+def _log_names() -> list[str]:
+    names = list(LOG.value)
+    if not names:
+        raise RequestError("no log given", next_command="python launch/ingest.py --log=PATH")
+    if names.count(STDIN) > 1:
+        raise RequestError("standard input can be read once", where="--log=-")
+    return names
+
+
+# --- the logs ---------------------------------------------------------------------------------
+
+
+def _open(name: str) -> BinaryIO:
+    """A log, seekable. A pipe is copied first: its format may show itself late, and then it is read again."""
+    if name == STDIN:
+        return _copied(sys.stdin.buffer)
+    try:
+        stream = Path(name).open("rb")  # noqa: SIM115 - the caller closes it
+        return stream if stream.seekable() else _copied(stream)
+    except OSError as error:
+        raise RequestError(f"can't read the log: {error.strerror}", where=f"--log={name}") from error
+
+
+def _copied(stream: BinaryIO) -> BinaryIO:
+    copy = _kept_aside()
+    shutil.copyfileobj(stream, copy, 1 << 20)
+    return copy
+
+
+def _kept_aside() -> BinaryIO:
+    return cast(BinaryIO, tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))
+
+
+def _common_format(logs: list[tuple[str, BinaryIO]]) -> LogFormat:
+    formats = [_format_of(name, stream) for name, stream in logs]
+    other = next((i for i, f in enumerate(formats) if f.name != formats[0].name), None)
+    if other is not None:
+        raise RequestError(
+            f"the logs are of two formats: {formats[0].name} and {formats[other].name}",
+            where=f"--log={logs[0][0]} --log={logs[other][0]}",
+            next_command="read them one by one",
+        )
+    return formats[0]
+
+
+def _format_of(name: str, stream: BinaryIO) -> LogFormat:
+    if not stream.seek(0, 2):
+        raise RequestError("the log is empty", where=f"--log={name}")
+    found = ingest.detect(stream)
+    if found is None:
+        known = ", ".join(f.name for f in all_log_formats()) or "none (no backend is installed)"
+        raise RequestError(
+            "no log format recognised",
+            where=f"--log={name}",
+            why=f"it has no line that a known format prints at a start or for a step; known formats: {known}",
+        )
+    return found
+
+
+# --- the reports ------------------------------------------------------------------------------
+
+
+class Report(Protocol):
+    """Takes the events as they come, and what can only be said at the end."""
+
+    def add(self, event: LogEvent) -> None: ...
+
+    def finish(self, last: ingest.LastTimedAttempt, result: dict[str, object] | None) -> None: ...
+
+
+class JsonReport:
+    """The public JSON, written while the log is read. What is not a number in JSON (nan, inf) is null."""
+
+    def __init__(self, format_name: str) -> None:
+        self._encode = msgspec.json.Encoder().encode
+        self._out = sys.stdout.buffer
+        self._steps: list[Step] = []
+        self._attempt = 0
+        self._separator = b""  # before the next steps of the attempt
+        self._duplicates = 0
+        self._skipped = SkippedLines()
+        self._out.write(b'{"format": ' + self._encode(format_name) + b', "attempts": [')
+
+    def add(self, event: LogEvent) -> None:
+        self._duplicates += event.duplicates
+        if event.skipped is not None:
+            self._skipped.add(event.skipped)
+        if event.step is not None:
+            if event.attempt != self._attempt:
+                self._begin_attempt(event.attempt)
+            self._steps.append(event.step)
+            if len(self._steps) == STEPS_A_WRITE:
+                self._write_steps()
+
+    def finish(self, last: ingest.LastTimedAttempt, result: dict[str, object] | None) -> None:  # noqa: ARG002
+        self._end_attempt()
+        self._out.write(b'], "duplicates": ' + self._encode(self._duplicates) + b', "skipped_lines": [')
+        self._skipped.write_to(self._out)
+        self._out.write(b"]")
+        if result is not None:
+            self._out.write(b', "result": ' + self._encode(result))
+        self._out.write(b"}\n")
+        self._out.flush()
+
+    def _begin_attempt(self, attempt: int) -> None:
+        self._end_attempt()
+        self._out.write(b'{"steps": [\n' if self._attempt == 0 else b',\n{"steps": [\n')
+        self._attempt, self._separator = attempt, b""
+
+    def _end_attempt(self) -> None:
+        if self._attempt:
+            self._write_steps()
+            self._out.write(b"\n]}")
+
+    def _write_steps(self) -> None:
+        if self._steps:
+            # One list of many steps is encoded far quicker than many steps.
+            self._out.write(self._separator + self._encode(self._steps)[1:-1])
+            self._separator = b",\n"
+            self._steps.clear()
+
+
+class SkippedLines:
+    """The lines left out, kept until they can be printed: in memory, and on disk when they are many."""
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder().encode
+        self._kept = _kept_aside()
+
+    def add(self, skipped: SkippedLine) -> None:
+        self._kept.write((b",\n" if self._kept.tell() else b"") + self._encode(skipped))
+
+    def write_to(self, out: BinaryIO) -> None:
+        with self._kept:
+            self._kept.seek(0)
+            shutil.copyfileobj(self._kept, out)
+
+
+class TableReport:
+    """A line for each attempt, then what was left out."""
+
+    def __init__(self, format_name: str) -> None:
+        self._outline: ingest.OutlineMaker | None = None
+        self._attempt = 0
+        self._duplicates = 0
+        self._skipped = 0
+        self._first_skipped: list[SkippedLine] = []
+        print(f"format: {format_name}")
+        print(f"{'attempt':>7}  {'steps':>15}  {'count':>7}  {'median s/step':>13}  missing steps")
+
+    def add(self, event: LogEvent) -> None:
+        self._duplicates += event.duplicates
+        if event.skipped is not None:
+            self._skipped += 1
+            if self._skipped <= SHOWN_LINES:
+                self._first_skipped.append(event.skipped)
+        if event.step is not None:
+            if self._outline is None or event.attempt != self._attempt:
+                self._print_attempt()
+                self._outline, self._attempt = ingest.OutlineMaker(event.attempt), event.attempt
+            self._outline.add(event.step)
+
+    def finish(self, last: ingest.LastTimedAttempt, result: dict[str, object] | None) -> None:
+        self._print_attempt()
+        print(f"duplicates: {self._duplicates} (further reports of the same steps)")
+        print(f"skipped lines: {self._skipped}")
+        for skipped in self._first_skipped:
+            print(f"  line {skipped.line}: {skipped.reason}")
+        if self._skipped > SHOWN_LINES:
+            print(f"  and {self._skipped - SHOWN_LINES} more (--json has all)")
+        if result is not None:
+            print(f"result of attempt {last.steps[0].attempt}:" if last.steps else "result:")
+            print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+        sys.stdout.flush()
+
+    def _print_attempt(self) -> None:
+        if self._outline is not None:
+            print(_row(self._outline.outline()))
+
+
+def _row(outline: ingest.AttemptOutline) -> str:
+    median = "unknown" if outline.median_seconds is None else f"{outline.median_seconds:.3f}"
+    steps = f"{outline.first_step}-{outline.last_step}"
+    row = f"{outline.attempt:>7}  {steps:>15}  {outline.count:>7}  {median:>13}  {_gaps(outline.gaps)}"
+    return row + (f"; {outline.without_seconds} without seconds" if outline.without_seconds else "")
+
+
+def _gaps(gaps: list[tuple[int, int]]) -> str:
+    named = [str(first) if first == last else f"{first}-{last}" for first, last in gaps[:SHOWN_LINES]]
+    more = f" and {len(gaps) - SHOWN_LINES} more gaps" if len(gaps) > SHOWN_LINES else ""
+    return ", ".join(named) + more if named else "none"
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,80 @@
+"""What `--list` shows: what there is to run, on what, by which recipe; filtered by the other flags."""
+
+from collections.abc import Callable
+
+from benchmarks import flops
+from benchmarks.backend import Backend, backends
+from benchmarks.configs import Configs
+from benchmarks.report import Rows, listing_text, recipe_rows
+from benchmarks.resolve import ANY
+from benchmarks.values import Hardware, Model, Recipe
+from launch import environments
+
+
+def listing(
+    configs: Configs,
+    backend: str | None = None,
+    model: str | None = None,
+    task: str | None = None,
+    dtype: str | None = None,
+    hardware: str | None = None,
+    gpus: int | None = None,
+) -> str:
+    keeps: list[Callable[[Recipe], bool]] = [
+        lambda r: backend in (None, r.backend),
+        lambda r: model is None or model in r.models or ANY in r.models,
+        lambda r: task in (None, r.task),
+        lambda r: hardware is None or hardware in r.hardware or ANY in r.hardware,
+        lambda r: dtype is None or dtype in _dtypes(r, hardware),
+        lambda r: gpus is None or gpus in [layout.gpus for layout in r.layouts],
+    ]
+    recipes = [recipe for recipe in configs.recipes() if all(keep(recipe) for keep in keeps)]
+    models = [configs.model(name) for name in configs.names("models") if _named(name, recipes, "models")]
+    rows = [configs.hardware(name) for name in configs.names("hardware") if _named(name, recipes, "hardware")]
+    shown = {name: found for name, found in backends().items() if backend in (None, name)}
+    return listing_text(
+        {
+            "models": _model_rows([m for m in models if model in (None, m.name)]),
+            "tasks": [(name, "") for name in sorted({recipe.task for recipe in recipes})],
+            "hardware": _hardware_rows([h for h in rows if hardware in (None, h.name)]),
+            "recipes": recipe_rows(recipes),
+            "backends": [(name, found.title) for name, found in shown.items()],
+            "sites": [(name, configs.site(name).title) for name in configs.names("sites")],
+            "environments": _environment_rows(shown),
+        }
+    )
+
+
+def _dtypes(recipe: Recipe, hardware: str | None) -> list[str]:
+    if hardware is None:
+        return [dtype for kinds in recipe.dtypes.values() for dtype in kinds]
+    return recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, []))
+
+
+def _named(name: str, recipes: list[Recipe], part: str) -> bool:
+    return any(name in getattr(recipe, part) or ANY in getattr(recipe, part) for recipe in recipes)
+
+
+def _model_rows(models: list[Model]) -> Rows:
+    return [
+        (m.name, f"{flops.parameter_count(m):,} parameters, {m.layers} layers, hidden {m.hidden_size}")
+        for m in models
+    ]
+
+
+def _hardware_rows(rows: list[Hardware]) -> Rows:
+    found = []
+    for h in rows:
+        peaks = ", ".join(f"{precision} {peak.tflops:g}" for precision, peak in h.peaks.items())
+        found.append((h.name, f"{h.title}: {peaks + ' TFLOP/s dense' if peaks else 'no published peak'}"))
+    return found
+
+
+def _environment_rows(shown: dict[str, Backend]) -> Rows:
+    rows = []
+    for backend in shown.values():
+        spec = backend.environment()
+        ready = environments.python_of(spec)
+        text = str(ready.parents[1]) if ready else f"not made yet (on first use; about {spec.size_gb:g} GB)"
+        rows.append((spec.name, text))
+    return rows

@@ -1,0 +1,207 @@
+"""The site `local`: runs the phases of a plan as processes of this machine, and lets go of none of them."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import capacity
+from benchmarks.errors import RequestError, RunError
+from benchmarks.runfolder import EXITS
+from benchmarks.summary import Ended
+from benchmarks.values import Benchmark, Phase, Step
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+POLL_SECONDS = 0.1
+# Ranks wait for a lost one for ever; after the first failure the others get this long.
+GRACE_SECONDS = 10.0
+# What would change a run without being in its plan; the plan sets its own.
+NOT_INHERITED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME")
+NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as a setting
+
+
+# --- what this machine cannot do -----------------------------------------------------------------
+
+
+def refuse(benchmark: Benchmark, saved_activations: frozenset[str]) -> None:
+    """Before anything starts: does this machine have the devices and the memory?"""
+    needed = memory_needed_bytes(benchmark, saved_activations)
+    have = host_memory_bytes()
+    if benchmark.hardware.kind != "cpu":
+        raise RequestError(
+            f"this machine has no {benchmark.gpus} x {benchmark.hardware.title}: site 'local' trains on its CPU",
+            where=f"--hardware={benchmark.hardware.name} --site=local",
+            why=f"{benchmark.model.name} needs {_gb(needed)} over {benchmark.gpus} devices; "
+            f"this machine has {_gb(have)} of memory",
+            next_command="the same command with --dry_run shows the plan",
+        )
+    if needed > have:
+        parts = capacity.memory_by_part(benchmark, saved_activations)
+        largest = ", ".join(f"{name} {_gb(size * benchmark.gpus)}" for name, size in _largest(parts))
+        raise RequestError(
+            f"{benchmark.model.name} needs {_gb(needed)} of memory, this machine has {_gb(have)}",
+            where=f"--model={benchmark.model.name} on this machine's CPU",
+            why=largest,
+            next_command="the same command with --dry_run shows the plan; or a smaller model, or a cluster by --site",
+        )
+
+
+def memory_needed_bytes(benchmark: Benchmark, saved_activations: frozenset[str]) -> float:
+    return capacity.total_bytes(benchmark, saved_activations) * benchmark.gpus
+
+
+def _largest(parts: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(parts.items(), key=lambda part: -part[1])[:3]
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.2g} GB"
+
+
+def host_memory_bytes() -> int:
+    """Of the machine, or of the control group that holds us, whichever is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return total
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+def run_phase(
+    phase: Phase,
+    phase_dir: Path,
+    python: Path,
+    new_steps: Callable[[], list[Step]],
+    on_steps: Callable[[list[Step]], None],
+) -> list[Ended]:
+    """Start the tasks of a phase, hand on their steps while they train, and say how each ended."""
+    phase_dir.mkdir(parents=True, exist_ok=True)
+    tasks: list[subprocess.Popen[bytes]] = []
+    with _terminable():
+        try:
+            coordinator = f"127.0.0.1:{_free_port()}"
+            for rank in range(phase.nodes * phase.tasks_per_node):
+                tasks.append(_start(phase, phase_dir, python, rank, coordinator))
+            _watch(tasks, lambda: on_steps(new_steps()))
+            interrupted = False
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            # Whatever went wrong here (Ctrl-C, a full disk), no worker outlives it.
+            with _deaf_to_interrupts():
+                stop(tasks)
+    ended = [Ended(rank=rank, exit_code=task.returncode, interrupted=interrupted) for rank, task in enumerate(tasks)]
+    _write_exits(phase_dir, ended)
+    on_steps(new_steps())
+    return ended
+
+
+def _start(phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: str) -> "subprocess.Popen[bytes]":
+    places = {"python": str(python), "repository": str(REPOSITORY), "phase_dir": str(phase_dir.resolve())}
+    command = [_fill(word, places) for word in phase.command]
+    environment = inherited_environment() | {name: _fill(value, places) for name, value in phase.environment.items()}
+    environment |= {"STEPMARK_RANK": str(rank), "STEPMARK_DIE_WITH_PARENT": "1"}
+    if phase.nodes * phase.tasks_per_node > 1:
+        environment["STEPMARK_COORDINATOR"] = coordinator
+    with (phase_dir / f"rank-{rank}.log").open("wb") as log:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=phase_dir,
+            start_new_session=True,  # Ctrl-C reaches the workers through us, in order
+        )
+
+
+def _fill(text: str, places: dict[str, str]) -> str:
+    for name, value in places.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+def inherited_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not left_out(name)}
+
+
+def left_out(name: str) -> bool:
+    """Variables of the person's shell that would steer the framework past the plan."""
+    return name in NOT_INHERITED or name.startswith(NOT_INHERITED_PREFIXES)
+
+
+def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None]) -> None:
+    first_failure: float | None = None
+    while any(task.poll() is None for task in tasks):
+        look()
+        if first_failure is None and any(task.returncode for task in tasks):
+            first_failure = time.monotonic()
+        if first_failure is not None and time.monotonic() - first_failure > GRACE_SECONDS:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def stop(tasks: list["subprocess.Popen[bytes]"]) -> None:
+    """Ask, wait, then kill; with their children."""
+    alive = [task for task in tasks if task.poll() is None]
+    for task in alive:
+        _signal_group(task, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_SECONDS
+    for task in alive:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            task.wait(max(0.0, deadline - time.monotonic()))
+    for task in tasks:
+        _signal_group(task, signal.SIGKILL)
+        task.wait()
+
+
+def _signal_group(task: "subprocess.Popen[bytes]", number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(task.pid, number)
+
+
+def _write_exits(phase_dir: Path, ended: list[Ended]) -> None:
+    lines = b"".join(msgspec.json.encode(process) + b"\n" for process in ended)
+    try:
+        (phase_dir / EXITS).write_bytes(lines)
+    except OSError as error:
+        raise RunError(
+            f"{EXITS} could not be written: {error.strerror}",
+            where=str(phase_dir),
+            why="the steps read until then are kept",
+        ) from None
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """A SIGTERM (a batch system, a CI job's end) ends a run as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """A second Ctrl-C must not leave workers behind; they are killed after the grace time anyway."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,89 @@
+"""What a person sees while a run goes on: one live line on a terminal, a plain line now and then without one."""
+
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from benchmarks.report import duration_text, step_text
+from benchmarks.values import Step
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+PLAIN_LINE_SECONDS = 10.0
+RECENT_STEPS = 10
+
+
+class Screen:
+    """Shows the steps of one run as they come. Everything goes to stderr; stdout keeps the result."""
+
+    def __init__(self, total_steps: int, waiting_for: str) -> None:
+        self._total_steps = total_steps
+        self._waiting_for = waiting_for
+        self._started = time.monotonic()
+        self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
+        self._last: Step | None = None
+        self._last_plain = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> "Screen":
+        if sys.stderr.isatty():
+            self._live = _live_line(self._text)
+            self._live.start()
+        else:
+            print(self._waiting_for, file=sys.stderr, flush=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+        elif self._last is not None:
+            print(self._text(), file=sys.stderr, flush=True)
+
+    def show(self, steps: list[Step]) -> None:
+        """Take in what was just read; rank 0 speaks for the run."""
+        for step in steps:
+            if step.rank == 0:
+                self._last = step
+                if step.seconds is not None and step.step > 0:
+                    self._recent.append(step.seconds)
+        if self._live is None and self._last is not None and self._plain_line_is_due():
+            print(self._text(), file=sys.stderr, flush=True)
+
+    def _plain_line_is_due(self) -> bool:
+        now = time.monotonic()
+        if now - self._last_plain < PLAIN_LINE_SECONDS:
+            return False
+        self._last_plain = now
+        return True
+
+    def _text(self) -> str:
+        if self._last is None:
+            return f"{self._waiting_for} ({duration_text(time.monotonic() - self._started)})"
+        typical = statistics.median(self._recent) if self._recent else None
+        left = (self._total_steps - 1 - self._last.step) * typical if typical else None
+        return step_text(self._last, self._total_steps, typical, left)
+
+
+def _live_line(text: Callable[[], str]) -> "Live":
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    class Line:
+        """A spinner with the newest text; rich asks for it some times a second."""
+
+        def __init__(self) -> None:
+            self._spinner = Spinner("dots")
+
+        def __rich__(self) -> Spinner:
+            self._spinner.update(text=text())
+            return self._spinner
+
+    return Live(Line(), console=Console(stderr=True), refresh_per_second=8, transient=False)

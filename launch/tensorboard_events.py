@@ -1,0 +1,42 @@
+"""Live scalars of a run for TensorBoard, without TensorFlow: step seconds, tokens/s, loss."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.values import Step
+
+
+class ScalarWriter:
+    """Writes <run>/tensorboard/; opened at the first step, because importing TensorBoard takes a while."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writer: Any = None  # TensorBoard's Writer, which has no types
+
+    def write(self, steps: list[Step]) -> None:
+        mine = [step for step in steps if step.rank == 0]
+        if not mine:
+            return
+        if self._writer is None:
+            from tensorboard.summary import Writer
+
+            self._writer = Writer(str(self._folder))
+        for step in mine:
+            for tag, value in scalars(step).items():
+                self._writer.add_scalar(tag, value, step.step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def scalars(step: Step) -> dict[str, float]:
+    found = {}
+    if step.seconds is not None:
+        found["perf/step_seconds"] = step.seconds
+        if step.tokens and step.seconds > 0:
+            found["perf/tokens_per_second"] = step.tokens / step.seconds
+    if step.loss is not None:
+        found["train/loss"] = step.loss
+    return found

@@ -1,0 +1,69 @@
+"""Recompute a run's result from its raw files and compare it with what is stored.
+
+Examples:
+  python launch/verify.py results/RUN
+      exit 0 where every figure follows from the raw files, 3 where one differs
+  python launch/verify.py --repair results/RUN
+      write steps.jsonl and result.json anew from the raw files (after a crash or a full disk)
+
+The raw files are benchmark.json, plan.json, provenance.json and attempt-*/; steps.jsonl and
+result.json are made from them.
+"""
+
+if not __package__:  # run as a script: put the checkout, not launch/, on the path
+    import _script  # noqa: F401
+
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks.backend import Backend, find_backend
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.runfolder import RunFolder, recompute
+from benchmarks.verification import differences
+from launch.cli import run_main
+
+FLAGS = flags.FLAGS
+flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")
+
+MOST_SHOWN = 20
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) < 2:
+        raise RequestError("which run?", next_command="python launch/verify.py results/RUN")
+    codes = [verify(RunFolder(Path(name))) for name in argv[1:]]
+    return max(codes)
+
+
+def verify(folder: RunFolder) -> int:
+    if not folder.path.is_dir():
+        raise RequestError("there is no such run folder", where=str(folder.path))
+    backend = find_backend(folder.benchmark().backend)
+    if FLAGS.repair:
+        return repair(folder, backend)
+    result, steps = recompute(folder, backend)
+    found = differences(folder.stored_result(), result, folder.stored_steps(), steps)
+    if not found:
+        print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status})")
+        return EXIT_VALID
+    print(f"{folder.path}: {len(found)} differences between what is stored and what the raw files say")
+    for line in found[:MOST_SHOWN]:
+        print(f"  {line}")
+    if len(found) > MOST_SHOWN:
+        print(f"  and {len(found) - MOST_SHOWN} more")
+    return EXIT_INVALID
+
+
+def repair(folder: RunFolder, backend: Backend) -> int:
+    from launch.execute import store_result
+
+    result = store_result(folder, backend)
+    print(f"{folder.path}: steps.jsonl and result.json written anew (status {result.status})")
+    for reason in result.reasons:
+        print(f"  - {reason}")
+    return EXIT_VALID
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,142 @@
+"""Memory of one device, against what the Llama 2 70B recipe says: it fits 64 GPUs of 80 GB, not 32."""
+
+import pytest
+
+from benchmarks.capacity import activation_widths, memory_by_part, total_bytes, total_state_bytes
+from benchmarks.configs import Configs
+from benchmarks.values import Benchmark, Parallelism, RecipeReference, Scalar, to_builtins
+
+CONFIGS = Configs()
+GB = 1e9
+USABLE_GB = 80 * 0.94
+FP8_SAVES = frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"})
+BF16_SAVES = FP8_SAVES | {"mlpwo"}
+
+
+def benchmark(
+    parallelism: Parallelism,
+    *,
+    dtype: str = "bf16",
+    sequences: int = 2,
+    knobs: dict[str, Scalar] | None = None,
+) -> Benchmark:
+    """Llama 2 70B at 4096, with `sequences` on each device."""
+    gpus = parallelism.devices
+    return Benchmark(
+        backend="jax",
+        engine="maxtext",
+        model=CONFIGS.model("llama2_70b"),
+        task="pretrain",
+        dtype=dtype,
+        hardware=CONFIGS.hardware("h100"),
+        site=CONFIGS.site("local"),
+        gpus=gpus,
+        nodes=max(1, gpus // 8),
+        parallelism=parallelism,
+        sequence_length=4096,
+        micro_batch_size=sequences,
+        gradient_accumulation=1,
+        global_batch_size=sequences * gpus,
+        steps=50,
+        window="steady",
+        profile="none",
+        pgle="off",
+        data="synthetic",
+        knobs=knobs or {},
+        environment={},
+        xla_flags={},
+        recipe=RecipeReference(name="r", source="s", date="d"),
+        overrides={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "saves", "expected_gb"), [("fp8", FP8_SAVES, 58), ("bf16", BF16_SAVES, 68)], ids=["fp8", "bf16"]
+)
+def test_the_recipe_fits_64_gpus_and_not_32(dtype: str, saves: frozenset[str], expected_gb: float) -> None:
+    on_64 = total_bytes(benchmark(Parallelism(fsdp=64), dtype=dtype), saves) / GB
+    on_32 = total_bytes(benchmark(Parallelism(fsdp=32), dtype=dtype), saves) / GB
+    assert on_64 == pytest.approx(expected_gb, abs=1.0)
+    assert on_64 < USABLE_GB < on_32
+
+
+def test_parts_by_hand() -> None:
+    parts = memory_by_part(benchmark(Parallelism(fsdp=64)), frozenset({"mlpwo"}))
+    parameters, layer, head, tokens = 68_976_648_192, 855_654_400, 32000 * 8192, 2 * 4096
+    assert parts == {
+        "parameters": 4 * parameters / 64,
+        "optimizer": 8 * parameters / 64,
+        "gradients": 4 * parameters / 64,
+        "gathered_layers": 2 * (2 * layer + head),
+        "saved_activations": 2 * (8192 + 8192) * tokens * 80,
+        "attention_scores": 0,
+        "logits": 2 * 4 * tokens * 32000,
+    }
+
+
+def test_state_is_16_bytes_a_parameter() -> None:
+    assert total_state_bytes(CONFIGS.model("llama2_70b")) == 16 * 68_976_648_192
+
+
+def test_the_data_axis_does_not_shard() -> None:
+    alone = memory_by_part(benchmark(Parallelism(fsdp=64)), FP8_SAVES)
+    with_data = memory_by_part(benchmark(Parallelism(fsdp=64, data=4)), FP8_SAVES)
+    assert with_data == alone
+
+
+def test_fsdp_shards_state_but_not_activations() -> None:
+    few = memory_by_part(benchmark(Parallelism(fsdp=64)), FP8_SAVES)
+    many = memory_by_part(benchmark(Parallelism(fsdp=128)), FP8_SAVES)
+    assert many["optimizer"] == few["optimizer"] / 2
+    assert many["saved_activations"] == few["saved_activations"]
+
+
+def test_a_tensor_group_shares_weights_and_the_tokens_of_its_devices() -> None:
+    apart = memory_by_part(benchmark(Parallelism(fsdp=64)), FP8_SAVES)
+    together = memory_by_part(benchmark(Parallelism(fsdp=8, tensor=8)), FP8_SAVES)
+    assert together["parameters"] == apart["parameters"]
+    assert together["gathered_layers"] == apart["gathered_layers"] / 8
+    assert together["logits"] == apart["logits"]  # eight times the tokens, an eighth of the vocabulary
+
+
+def test_context_splits_the_sequence() -> None:
+    split = benchmark(Parallelism(fsdp=32, context=2), knobs={"attention": "dot_product"})
+    whole = benchmark(Parallelism(fsdp=64), knobs={"attention": "dot_product"})
+    # Two devices share the sequences of both, each with half of every sequence.
+    assert memory_by_part(split, FP8_SAVES)["logits"] == memory_by_part(whole, FP8_SAVES)["logits"]
+
+
+def test_scores_are_written_out_by_the_plain_attention_alone() -> None:
+    plain = memory_by_part(benchmark(Parallelism(fsdp=64), knobs={"attention": "dot_product"}), frozenset())
+    fused = memory_by_part(benchmark(Parallelism(fsdp=64), knobs={"attention": "cudnn_flash_te"}), frozenset())
+    assert plain["attention_scores"] == 2 * 4 * 2 * 64 * 4096 * 4096
+    assert fused["attention_scores"] == 0
+
+
+def test_a_fused_name_is_not_counted_beside_its_parts() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    fused = memory_by_part(run, frozenset({"qkv_proj"}))
+    parts = memory_by_part(run, frozenset({"query_proj", "key_proj", "value_proj"}))
+    both = memory_by_part(run, frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"}))
+    assert fused == parts == both
+
+
+def test_saving_more_never_costs_less() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    nothing = total_bytes(run, frozenset())
+    for name in activation_widths(run.model).keys() - {"layer_input"}:
+        assert total_bytes(run, frozenset({name})) > nothing, name
+
+
+def test_float32_activations_are_twice_as_large() -> None:
+    half = memory_by_part(benchmark(Parallelism(fsdp=64), dtype="bf16"), FP8_SAVES)
+    full = memory_by_part(benchmark(Parallelism(fsdp=64), dtype="fp32"), FP8_SAVES)
+    assert full["saved_activations"] == 2 * half["saved_activations"]
+    assert full["optimizer"] == half["optimizer"]
+
+
+def test_gradient_accumulation_does_not_add_activations() -> None:
+    once = benchmark(Parallelism(fsdp=64))
+    changes = {"gradient_accumulation": 4, "global_batch_size": once.global_batch_size * 4}
+    four = Benchmark(**{name: getattr(once, name) for name in to_builtins(once)} | changes)
+    assert memory_by_part(four, FP8_SAVES) == memory_by_part(once, FP8_SAVES)

@@ -1,0 +1,238 @@
+"""The loader: every row by name, and one clear message for each way to write a file wrongly."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.configs import DEFAULT_ROOT, ROOT_VARIABLE, Configs
+from benchmarks.errors import EXIT_REFUSED, RequestError
+
+Change = Callable[[str], str]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A copy of the configs that a test may spoil."""
+    return Path(shutil.copytree(DEFAULT_ROOT, tmp_path / "configs"))
+
+
+def replaced(old: str, new: str) -> Change:
+    def change(text: str) -> str:
+        assert old in text, f"the test expects {old!r} in the file it spoils"
+        return text.replace(old, new, 1)
+
+    return change
+
+
+def load(root: Path, file: str) -> object:
+    kind, name = file.split("/")
+    configs = Configs(root)
+    readers = {
+        "models": configs.model,
+        "hardware": configs.hardware,
+        "sites": configs.site,
+        "recipes": configs.recipe,
+    }
+    return readers[kind](name)
+
+
+MODEL, HARDWARE, SITE = "models/llama2_tiny", "hardware/h100", "sites/local"
+RECIPE = "recipes/jax_tiny_pretrain"
+
+TYPOS = {
+    "a mistyped key": (
+        MODEL,
+        replaced("layers:", "layrs:"),
+        "layrs: unknown key 'layrs': did you mean 'layers'?",
+    ),
+    "a mistyped key deep inside": (
+        HARDWARE,
+        replaced("tflops: 989.0", "tflop: 989.0"),
+        "peaks.bf16.tflop: unknown key 'tflop': did you mean 'tflops'?",
+    ),
+    "a key too many": (
+        SITE,
+        lambda text: text + "partition: gpu\n",
+        "partition: unknown key 'partition': valid: ",
+    ),
+    "a missing key": (MODEL, replaced("layers: 2\n", ""), "layers: missing key 'layers' (int)"),
+    "text for a number": (MODEL, replaced("layers: 2", "layers: two"), "layers: expected int, got str 'two'"),
+    "a quoted number": (MODEL, replaced("layers: 2", 'layers: "2"'), "layers: expected int, got str '2'"),
+    "a fraction for a count": (
+        MODEL,
+        replaced("layers: 2", "layers: 2.5"),
+        "layers: expected int, got float 2.5",
+    ),
+    "a float that YAML 1.1 reads as text": (
+        MODEL,
+        replaced("1.0e-05", "1e-5"),
+        "norm_epsilon: expected float, got str '1e-5'",
+    ),
+    "on, which YAML 1.1 reads as true": (
+        "recipes/jax_llama2_70b_pretrain",
+        replaced('xla_gpu_enable_triton_gemm: "false"', "xla_gpu_enable_triton_gemm: off"),
+        "xla_flags.xla_gpu_enable_triton_gemm: expected str, got bool False",
+    ),
+    "a number for an environment variable": (
+        "recipes/jax_llama2_70b_pretrain",
+        replaced('CUDA_DEVICE_MAX_CONNECTIONS: "1"', "CUDA_DEVICE_MAX_CONNECTIONS: 1"),
+        "environment.CUDA_DEVICE_MAX_CONNECTIONS: expected str, got int 1",
+    ),
+    "an unquoted date": (MODEL, replaced('"2026-11-21"', "2026-11-21"), "date: expected str, got date"),
+    "a choice that is none": (
+        HARDWARE,
+        replaced("kind: gpu", "kind: gpus"),
+        "kind: 'gpus' is not valid: did you mean 'gpu'?",
+    ),
+    "an item of a list": (
+        RECIPE,
+        replaced("gpus: 2\n", "gpus: two\n"),
+        "layouts[1].gpus: expected int, got str 'two'",
+    ),
+    "a condition of an overlay": (
+        RECIPE,
+        replaced("when: {dtype: [fp32]}", "when: {dtypes: [fp32]}"),
+        "overlays[1].when.dtypes: unknown key 'dtypes': did you mean 'dtype'?",
+    ),
+    "an item of a list that may be left out": (
+        RECIPE,
+        replaced("when: {dtype: [fp32]}", "when: {dtype: [fp32, 8]}"),
+        "overlays[1].when.dtype[1]: expected str, got int 8",
+    ),
+    "text for a list": (
+        RECIPE,
+        replaced('hardware: ["*"]', "hardware: cpu"),
+        "hardware: expected list, got str 'cpu'",
+    ),
+    "a knob without a value": (
+        RECIPE,
+        replaced("attention: dot_product", "attention:"),
+        "overlays[0].knobs.attention: expected ",
+    ),
+    "a key that is no text": (
+        RECIPE,
+        replaced("attention: dot_product", "on: dot_product"),
+        "overlays[0].knobs.True: the key must be text, not bool",
+    ),
+    "a key given twice": (MODEL, lambda text: text + "layers: 3\n", "the key 'layers' is there twice"),
+    "a key given twice deep inside": (
+        HARDWARE,
+        replaced("    tflops: 989.0\n", "    tflops: 989.0\n    tflops: 1979.0\n"),
+        "the key 'tflops' is there twice",
+    ),
+    "a name that is not the file's": (
+        MODEL,
+        replaced("name: llama2_tiny", "name: llama_tiny"),
+        "name: the file is called 'llama2_tiny' but the name in it is 'llama_tiny'",
+    ),
+    "an empty file": (MODEL, lambda _: "", "expected mapping, got null"),
+    "a list at the top": (MODEL, lambda _: "- 1\n", "expected mapping, got list"),
+}
+
+
+@pytest.mark.parametrize(("file", "change", "message"), TYPOS.values(), ids=TYPOS.keys())
+def test_a_typo_gives_one_clear_message(root: Path, file: str, change: Change, message: str) -> None:
+    path = root / f"{file}.yml"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(RequestError) as refusal:
+        load(root, file)
+    assert message in refusal.value.what
+    assert str(path) in refusal.value.what
+    assert refusal.value.where.startswith(str(path))
+    assert "\n" not in refusal.value.what
+    assert refusal.value.exit_code == EXIT_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (replaced("1.0e-05", "1e-5"), "write 1.0e-05"),
+        (replaced('"2026-11-21"', "2026-11-21"), "unless it stands in quotes"),
+    ],
+)
+def test_what_yaml_reads_differently_is_explained(root: Path, change: Change, why: str) -> None:
+    path = root / f"{MODEL}.yml"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(RequestError) as refusal:
+        load(root, MODEL)
+    assert why in refusal.value.why
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("name: x\nlayers: [1, 2\nhidden_size: 3\n", 3),
+        ("name: x\n\tlayers: 2\n", 2),
+        ("name: x\n? [a]\n: 1\n", 2),
+    ],
+)
+def test_broken_yaml_is_named_by_file_and_line(root: Path, text: str, line: int) -> None:
+    path = root / f"{MODEL}.yml"
+    path.write_text(text)
+    with pytest.raises(RequestError) as refusal:
+        load(root, MODEL)
+    assert refusal.value.where == f"{path}:{line}"
+
+
+def test_bytes_that_are_no_text_are_refused(root: Path) -> None:
+    path = root / f"{MODEL}.yml"
+    path.write_bytes(b"name: \xff\xfe\n")
+    with pytest.raises(RequestError, match="not readable as YAML"):
+        load(root, MODEL)
+
+
+def test_a_whole_number_will_do_where_a_float_is_expected(root: Path) -> None:
+    path = root / f"{MODEL}.yml"
+    path.write_text(replaced("rope_theta: 10000.0", "rope_theta: 10000")(path.read_text()))
+    assert Configs(root).model("llama2_tiny").rope_theta == 10000.0
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("models/lama2_tiny", "unknown model 'lama2_tiny': did you mean 'llama2_tiny'?"),
+        ("hardware/h1000", "unknown hardware 'h1000': did you mean 'h100'?"),
+        ("sites/mars", "unknown site 'mars': valid: local"),
+        ("recipes/jax_tiny", "unknown recipe 'jax_tiny': did you mean 'jax_tiny_pretrain'?"),
+    ],
+)
+def test_an_unknown_name_comes_with_the_nearest(file: str, message: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        load(DEFAULT_ROOT, file)
+    assert message in refusal.value.what
+
+
+def test_a_name_is_no_way_out_of_the_folder(root: Path) -> None:
+    with pytest.raises(RequestError, match="unknown model"):
+        Configs(root).model("../hardware/h100")
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RequestError) as refusal:
+        Configs(tmp_path).recipes()
+    assert refusal.value.where == str(tmp_path / "recipes")
+    assert ROOT_VARIABLE in refusal.value.why
+
+
+def test_the_environment_variable_moves_the_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(root / "models/llama2_tiny.yml", root / "models/mine.yml")
+    path = root / "models/mine.yml"
+    path.write_text(replaced("name: llama2_tiny", "name: mine")(path.read_text()))
+    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    assert Configs().model("mine").layers == 2
+    monkeypatch.delenv(ROOT_VARIABLE)
+    assert Configs().root == DEFAULT_ROOT
+
+
+def test_only_what_is_asked_for_is_read(root: Path) -> None:
+    (root / "models/llama2_70b.yml").write_text("broken: [")
+    configs = Configs(root)
+    assert configs.model("llama2_tiny") is configs.model("llama2_tiny")
+    assert "llama2_70b" in configs.names("models")
+
+
+def test_recipes_are_all_there_in_order() -> None:
+    configs = Configs()
+    assert [recipe.name for recipe in configs.recipes()] == configs.names("recipes") != []

@@ -1,0 +1,304 @@
+"""Every row of configs/: it loads, says where it is from, and holds together with MaxText and with itself."""
+
+import math
+import re
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.configs import DEFAULT_ROOT, Configs, parse_yaml
+from benchmarks.flops import parameter_count
+from benchmarks.values import Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
+
+CONFIGS = Configs()
+SETTINGS_FILE = Path(__file__).parents[2] / "jax_backend" / "maxtext_settings.yml"
+TYPE_WORDS = {"bool": bool, "int": int, "float": (int, float), "str": str}
+
+# XLA aborts on a flag it does not know; these are gone from jaxlib 0.7.2 to 0.12.0.1.
+UNKNOWN_TO_CURRENT_XLA = {
+    f"xla_gpu_{name}"
+    for name in (
+        "graph_level",
+        "enable_triton_softmax_fusion",
+        "lhs_enable_gpu_async_tracker",
+        "enable_custom_fusions",
+        "enable_nccl_per_stream_comms",
+        "enable_pipelined_collectives",
+        "enable_pgle_accuracy_checker",
+        "enable_async_all_gather",
+        "enable_async_reduce_scatter",
+        "enable_async_all_reduce",
+        "enable_async_collectives",
+        "enable_address_computation_fusion",
+        "cudnn_gemm_fusion",
+        "simplify_all_fp_conversions",
+    )
+}
+
+MODELS = [CONFIGS.model(name) for name in CONFIGS.names("models")]
+HARDWARE = [CONFIGS.hardware(name) for name in CONFIGS.names("hardware")]
+SITES = [CONFIGS.site(name) for name in CONFIGS.names("sites")]
+RECIPES = CONFIGS.recipes()
+JAX_RECIPES = [recipe for recipe in RECIPES if recipe.backend == "jax"]
+LAYOUTS = [(recipe, layout) for recipe in JAX_RECIPES for layout in recipe.layouts]
+
+
+def name_of(row: object) -> str:
+    if isinstance(row, Layout):
+        return str(row.gpus)
+    return str(getattr(row, "name", row))
+
+
+@cache
+def maxtext_settings() -> dict[str, str]:
+    settings: dict[str, str] = parse_yaml(SETTINGS_FILE)
+    return settings
+
+
+def assert_known_to_maxtext(knobs: dict[str, Scalar]) -> None:
+    for name, value in knobs.items():
+        assert name in maxtext_settings(), f"MaxText has no setting '{name}'"
+        wanted = TYPE_WORDS[maxtext_settings()[name]]
+        assert isinstance(value, wanted), f"{name}={value!r}"
+        assert isinstance(value, bool) == (wanted is bool), f"{name}={value!r}"
+
+
+# --- all rows ---------------------------------------------------------------------------------
+
+
+def test_every_file_is_read_by_some_reader() -> None:
+    read = {f"{kind}/{name}" for kind in ("models", "hardware", "sites", "recipes") for name in CONFIGS.names(kind)}
+    kinds = ("models", "hardware", "sites", "recipes")
+    found = {str(path.relative_to(DEFAULT_ROOT)) for kind in kinds for path in (DEFAULT_ROOT / kind).iterdir()}
+    assert {f"{row}.yml" for row in read} == found
+
+
+@pytest.mark.parametrize("row", [*MODELS, *HARDWARE, *SITES, *RECIPES], ids=name_of)
+def test_every_row_says_where_it_is_from_and_when_it_was_read(row: Model | Hardware | Site | Recipe) -> None:
+    assert len(row.source) > 10
+    assert date.fromisoformat(row.date) <= date(2100, 1, 1)
+
+
+# --- models -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", MODELS, ids=name_of)
+def test_dimensions_divide(model: Model) -> None:
+    assert model.attention_heads % model.query_groups == 0
+    assert model.attention_heads * model.head_dim == model.hidden_size
+    assert model.head_dim % 2 == 0, "rotary embeddings turn pairs"
+    counts = [value for value in to_builtins(model).values() if isinstance(value, int | float)]
+    assert all(count > 0 for count in counts if not isinstance(count, bool))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=name_of)
+def test_a_models_jax_settings_are_maxtexts(model: Model) -> None:
+    settings = model.backend_settings["jax"]
+    assert_known_to_maxtext(settings)
+    assert "model_name" in settings
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m.name.endswith("_tiny")], ids=name_of)
+def test_a_tiny_models_settings_override_every_dimension(model: Model) -> None:
+    settings = dict(model.backend_settings["jax"])
+    assert settings.pop("override_model_config") is True
+    assert isinstance(settings.pop("model_name"), str)
+    assert settings == {
+        "base_emb_dim": model.hidden_size,
+        "base_num_query_heads": model.attention_heads,
+        "base_num_kv_heads": model.query_groups,
+        "head_dim": model.head_dim,
+        "base_mlp_dim": model.ffn_hidden_size,
+        "base_num_decoder_layers": model.layers,
+        "vocab_size": model.vocabulary_size,
+    }
+    assert parameter_count(model) < 1_000_000
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if not m.name.endswith("_tiny")], ids=name_of)
+def test_a_model_is_as_large_as_its_name_says(model: Model) -> None:
+    said = re.search(r"_(\d+)b$", model.name)
+    assert said
+    assert parameter_count(model) / 1e9 == pytest.approx(int(said[1]), rel=0.04)
+
+
+# --- hardware ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hardware", HARDWARE, ids=name_of)
+def test_peaks_are_dense_sourced_and_above_what_is_achieved(hardware: Hardware) -> None:
+    assert all(peak.source for peak in [*hardware.peaks.values(), *hardware.achievable.values()])
+    for precision, achieved in hardware.achievable.items():
+        assert 0.4 < achieved.tflops / hardware.peaks[precision].tflops < 1
+    if "fp8" in hardware.peaks:
+        # A sparse figure in one of the two would make this 4 or 1.
+        assert hardware.peaks["fp8"].tflops / hardware.peaks["bf16"].tflops == pytest.approx(2, rel=0.01)
+
+
+def test_no_two_rows_claim_the_same_device() -> None:
+    names = [name.casefold() for hardware in HARDWARE for name in hardware.device_names]
+    assert len(names) == len(set(names))
+
+
+def test_only_a_cpu_has_no_peak_and_no_memory_of_its_own() -> None:
+    for hardware in HARDWARE:
+        is_cpu = hardware.kind == "cpu"
+        assert (not hardware.peaks) == (hardware.memory_gb is None) == is_cpu
+        assert hardware.emulated == (["fp8"] if is_cpu else [])
+
+
+def test_an_a100_has_no_fp8() -> None:
+    assert set(CONFIGS.hardware("a100").peaks) == {"bf16"}
+
+
+PUBLISHED_PEAKS = {
+    "h100": (989, 1979),
+    "h100_pcie": (756, 1513),
+    "h200": (989, 1979),
+    "b200": (2250, 4500),
+    "gb200": (2450, 4900),
+    "b300": (2250, 4500),
+    "gb300": (2450, 4900),
+    "a100": (312, None),
+    "mi300x": (1300, 2610),
+    "mi355x": (2500, 5000),
+    "tpu_v4": (275, None),
+    "tpu_v5e": (197, None),
+    "tpu_v5p": (459, None),
+    "tpu_v6e": (918, None),
+    "tpu_v7x": (2307, 4614),
+    "cpu": (None, None),
+}
+
+
+def test_peaks_are_the_published_ones() -> None:
+    def peak(hardware: Hardware, precision: str) -> float | None:
+        return hardware.peaks[precision].tflops if precision in hardware.peaks else None
+
+    assert {row.name: (peak(row, "bf16"), peak(row, "fp8")) for row in HARDWARE} == PUBLISHED_PEAKS
+
+
+# --- recipes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+def test_a_recipe_names_only_what_exists(recipe: Recipe) -> None:
+    assert set(recipe.models) <= {"*", *CONFIGS.names("models")}
+    known = {"*", *CONFIGS.names("hardware")}
+    overlays = {name for overlay in recipe.overlays for name in overlay.when.hardware or []}
+    assert set(recipe.hardware) | set(recipe.dtypes) | overlays <= known
+    assert set(recipe.dtypes) == set(recipe.hardware)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+def test_a_recipes_defaults_are_among_its_own_choices(recipe: Recipe) -> None:
+    defaults = recipe.defaults
+    assert {defaults.hardware, "*"} & set(recipe.hardware)
+    assert defaults.dtype in recipe.dtypes.get(defaults.hardware, recipe.dtypes.get("*", []))
+    assert defaults.gpus in {layout.gpus for layout in recipe.layouts}
+    assert defaults.steps > 0
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+def test_a_recipe_offers_only_precisions_its_hardware_has_a_peak_for(recipe: Recipe) -> None:
+    for name, dtypes in recipe.dtypes.items():
+        if name != "*" and CONFIGS.hardware(name).kind != "cpu":
+            assert set(dtypes) <= set(CONFIGS.hardware(name).peaks)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+def test_every_overlay_says_why_and_can_apply(recipe: Recipe) -> None:
+    offered = {dtype for dtypes in recipe.dtypes.values() for dtype in dtypes}
+    for overlay in recipe.overlays:
+        assert overlay.reason
+        assert overlay.knobs or overlay.environment or overlay.xla_flags
+        assert set(overlay.when.dtype or []) <= offered
+
+
+@pytest.mark.parametrize("recipe", JAX_RECIPES, ids=name_of)
+def test_every_knob_is_a_setting_of_maxtext_of_its_type(recipe: Recipe) -> None:
+    for group in [*recipe.overlays, *recipe.layouts]:
+        assert_known_to_maxtext(group.knobs)
+
+
+@pytest.mark.parametrize(("recipe", "layout"), LAYOUTS, ids=name_of)
+def test_a_layouts_devices_are_its_gpus(recipe: Recipe, layout: Layout) -> None:
+    def product(prefix: str) -> int:
+        return math.prod(int(value) for name, value in layout.knobs.items() if name.startswith(prefix))
+
+    assert product("ici_") * product("dcn_") == layout.gpus
+    assert all(name.endswith("_parallelism") for name in layout.knobs)
+    for hardware in recipe.hardware:
+        if hardware != "*":
+            assert product("ici_") <= CONFIGS.hardware(hardware).devices_per_node
+
+
+@pytest.mark.parametrize("recipe", JAX_RECIPES, ids=name_of)
+def test_layouts_are_ordered_and_no_scale_is_there_twice(recipe: Recipe) -> None:
+    scales = [layout.gpus for layout in recipe.layouts]
+    assert scales == sorted(set(scales))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+def test_xla_flags_are_known_to_current_xla(recipe: Recipe) -> None:
+    flags = {flag for overlay in recipe.overlays for flag in overlay.xla_flags}
+    assert not flags & UNKNOWN_TO_CURRENT_XLA
+    assert all(re.fullmatch(r"xla_[a-z0-9_]+", flag) for flag in flags), "without dashes; the plan adds them"
+
+
+# --- the Llama 2 70B recipe --------------------------------------------------------------------
+
+
+def merged(recipe: Recipe, dtype: str, gpus: int, part: str) -> dict[str, Any]:
+    """What the overlays of a recipe add up to; the rule itself is tested with benchmarks/resolve.py."""
+    result: dict[str, Any] = {}
+    for overlay in recipe.overlays:
+        when = overlay.when
+        if (when.dtype is None or dtype in when.dtype) and (when.gpus_from or 0) <= gpus:
+            result |= getattr(overlay, part)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gpus", "all_reduce", "all_gather", "reduce_scatter"),
+    [
+        ("fp8", 256, 1073741824, 536870912, 8388608),
+        ("fp8", 512, 1073741824, 536870912, 4194304),
+        ("bf16", 256, 2147483648, 2147483648, 33554432),
+        ("bf16", 512, 2147483648, 2147483648, 16777216),
+    ],
+)
+def test_combine_thresholds_by_precision_and_scale(
+    dtype: str, gpus: int, all_reduce: int, all_gather: int, reduce_scatter: int
+) -> None:
+    flags = merged(CONFIGS.recipe("jax_llama2_70b_pretrain"), dtype, gpus, "xla_flags")
+    assert flags["xla_gpu_all_reduce_combine_threshold_bytes"] == str(all_reduce)
+    assert flags["xla_gpu_all_gather_combine_threshold_bytes"] == str(all_gather)
+    assert flags["xla_gpu_reduce_scatter_combine_threshold_bytes"] == str(reduce_scatter)
+    assert flags["xla_gpu_enable_latency_hiding_scheduler"] == "true"
+    assert flags["xla_gpu_enable_command_buffer"] == ""
+
+
+def test_only_bf16_keeps_the_mlp_output_and_only_fp8_quantizes() -> None:
+    recipe = CONFIGS.recipe("jax_llama2_70b_pretrain")
+    bf16, fp8 = (merged(recipe, dtype, 64, "knobs") for dtype in ("bf16", "fp8"))
+    assert (bf16.get("mlpwo"), fp8.get("mlpwo")) == ("device", None)
+    assert (bf16.get("quantization"), fp8.get("quantization")) == (None, "fp8")
+    assert all(bf16[name] == fp8[name] == "device" for name in ("query_proj", "out_proj", "qkv_proj"))
+
+
+def test_the_fsdp_sizes_of_the_published_table() -> None:
+    recipe = CONFIGS.recipe("jax_llama2_70b_pretrain")
+    sizes = {
+        layout.gpus: int(layout.knobs["ici_fsdp_parallelism"]) * int(layout.knobs["dcn_fsdp_parallelism"])
+        for layout in recipe.layouts
+    }
+    assert sizes == {64: 64, 128: 128, 256: 256, 512: 128, 1024: 128, 2048: 128}
+
+
+def test_the_cluster_chooses_its_own_infiniband_service_level() -> None:
+    for recipe in RECIPES:
+        assert all("NCCL_IB_SL" not in overlay.environment for overlay in recipe.overlays)
