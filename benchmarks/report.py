@@ -1,5 +1,6 @@
 """What a person reads: results, plans and lists as labelled lines of text. Pure; no screen, no colours."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from benchmarks import capacity, flops
@@ -141,29 +142,33 @@ def plan_text(benchmark: Benchmark, plan: Plan, saved_activations: frozenset[str
     lines += aligned(memory_rows(benchmark, saved_activations))
     for number, phase in enumerate(plan.phases, start=1):
         lines += ["", f"phase {number}: {phase.name}"]
-        lines += aligned(
-            [
-                (
-                    "tasks",
-                    f"{phase.nodes} nodes x {phase.tasks_per_node}, {phase.devices_per_task} devices a task",
-                )
-            ]
-        )
+        tasks = f"{phase.tasks_per_node} a node, {phase.devices_per_task} devices each"
+        lines += aligned([("nodes", str(phase.nodes)), ("tasks", tasks)])
         lines += ["  environment"]
         lines += [f"    {name}={value}" for name, value in phase.environment.items() if name != "XLA_FLAGS"]
         lines += ["  XLA_FLAGS"]
         lines += [f"    {flag}" for flag in phase.environment.get("XLA_FLAGS", "").split()]
         lines += ["  command"]
-        lines += [f"    {word}" for word in phase.command]
+        lines += [f"    {word} \\" for word in map(_shell_word, phase.command[:-1])]
+        lines += [f"    {_shell_word(phase.command[-1])}"]
     lines += ["", "nothing was started (--dry_run)"]
     return "\n".join(lines)
+
+
+def _shell_word(word: str) -> str:
+    """Quoted where a shell needs it; the placeholders that a site fills in stay readable."""
+    return word if "{" in word else shlex.quote(word)
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _benchmark_rows(benchmark: Benchmark) -> Rows:
     b = benchmark
     return [
         ("model", f"{b.model.name}: {flops.parameter_count(b.model):,} parameters"),
-        ("hardware", f"{b.gpus} x {b.hardware.title}, {b.nodes} nodes; site {b.site.name}"),
+        ("hardware", f"{b.gpus} x {b.hardware.name} ({b.hardware.title}) on {_nodes(b.nodes)}; site {b.site.name}"),
         ("layout", layout_text(b.parallelism)),
         (
             "batch",
@@ -186,7 +191,8 @@ def flops_rows(benchmark: Benchmark) -> Rows:
         rows.append(
             (
                 convention,
-                f"{step / benchmark.global_batch_size:.4g} a sequence, {step / benchmark.tokens_per_step:.5g} a token, "
+                f"{step / benchmark.global_batch_size:.4g} a sequence, "
+                f"{step / benchmark.tokens_per_step:.5g} a token, "
                 f"{step / benchmark.gpus:.4g} a device and step",
             )
         )

@@ -220,7 +220,7 @@ def _mfu(workload: Workload, median: float, nulls: dict[str, str]) -> list[Mfu] 
     if own is None:
         has = ", ".join(workload.hardware.peaks) or "none"
         nulls["mfu"] = (
-            f"{workload.hardware.title} has no published {workload.dtype} peak (it has: {has}), and none was measured"
+            f"{workload.hardware.name} has no published {workload.dtype} peak (it has: {has}), and none was measured"
         )
         return None
     precisions = [workload.dtype]

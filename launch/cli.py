@@ -78,11 +78,12 @@ def _print_help(full: bool) -> None:
 
 
 def _flag_help(flag: flags.Flag[Any]) -> str:
-    parser = flag.parser
-    choices = getattr(parser, "enum_values", None)
+    choices = getattr(flag.parser, "enum_values", None)
     form = f"--{flag.name}" if flag.boolean else f"--{flag.name}={'|'.join(choices) if choices else _form(flag)}"
-    default = "" if flag.default in (None, False, [], "") else f" (default: {flag.default_as_str})"
-    return f"  {form}\n      {flag.help}{default}"
+    # absl writes the choices before a flag's help, and how to repeat a flag after it.
+    words = (flag.help or "").rpartition(">: ")[2].partition(";\n")[0]
+    default = "" if flag.default in (None, False, [], "") else f" (default: {flag.default})"
+    return f"  {form}\n      {words}{default}"
 
 
 def _form(flag: flags.Flag[Any]) -> str:

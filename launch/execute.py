@@ -21,7 +21,8 @@ def execute(benchmark: Benchmark, backend: Backend, output_dir: Path) -> tuple[R
     spec = backend.environment()
     python = environments.ensure(spec)
     plan = backend.plan(benchmark)
-    about = provenance.collect(plan, spec, provenance.command_line(), provenance.ignored_variables())
+    places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
+    about = provenance.collect(plan, spec, provenance.command_line(), provenance.ignored_variables(), places)
     folder.write(BENCHMARK, benchmark)
     folder.write(PLAN, plan)
     folder.write(PROVENANCE, about)

@@ -10,7 +10,7 @@ host's of the same run, or what came after.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
-    import _script  # type: ignore[import-not-found] # noqa: F401
+    import _script  # noqa: F401
 
 import shutil
 import sys

@@ -18,6 +18,8 @@ from benchmarks.summary import Ended
 from benchmarks.values import Benchmark, Phase, Step
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+Places = dict[str, str]  # placeholder of a plan -> its value here
+
 POLL_SECONDS = 0.1
 # Ranks wait for a lost one for ever; after the first failure the others get this long.
 GRACE_SECONDS = 10.0
@@ -85,19 +87,17 @@ def run_phase(
     """Start the tasks of a phase, hand on their steps while they train, and say how each ended."""
     phase_dir.mkdir(parents=True, exist_ok=True)
     tasks: list[subprocess.Popen[bytes]] = []
-    with _terminable():
+    interrupted = False
+    with _interrupted_once():
         try:
             coordinator = f"127.0.0.1:{_free_port()}"
             for rank in range(phase.nodes * phase.tasks_per_node):
                 tasks.append(_start(phase, phase_dir, python, rank, coordinator))
             _watch(tasks, lambda: on_steps(new_steps()))
-            interrupted = False
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            # Whatever went wrong here (Ctrl-C, a full disk), no worker outlives it.
-            with _deaf_to_interrupts():
-                stop(tasks)
+            stop(tasks)  # whatever went wrong here (Ctrl-C, a full disk), no worker outlives it
     ended = [Ended(rank=rank, exit_code=task.returncode, interrupted=interrupted) for rank, task in enumerate(tasks)]
     _write_exits(phase_dir, ended)
     on_steps(new_steps())
@@ -105,9 +105,9 @@ def run_phase(
 
 
 def _start(phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: str) -> "subprocess.Popen[bytes]":
-    places = {"python": str(python), "repository": str(REPOSITORY), "phase_dir": str(phase_dir.resolve())}
-    command = [_fill(word, places) for word in phase.command]
-    environment = inherited_environment() | {name: _fill(value, places) for name, value in phase.environment.items()}
+    where = places(python, phase_dir)
+    command = [fill(word, where) for word in phase.command]
+    environment = inherited_environment() | {name: fill(value, where) for name, value in phase.environment.items()}
     environment |= {"STEPMARK_RANK": str(rank), "STEPMARK_DIE_WITH_PARENT": "1"}
     if phase.nodes * phase.tasks_per_node > 1:
         environment["STEPMARK_COORDINATOR"] = coordinator
@@ -123,8 +123,13 @@ def _start(phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: 
         )
 
 
-def _fill(text: str, places: dict[str, str]) -> str:
-    for name, value in places.items():
+def places(python: Path, phase_dir: Path) -> Places:
+    """What a plan's placeholders mean on this machine."""
+    return {"python": str(python), "repository": str(REPOSITORY), "phase_dir": str(phase_dir.resolve())}
+
+
+def fill(text: str, where: Places) -> str:
+    for name, value in where.items():
         text = text.replace("{" + name + "}", value)
     return text
 
@@ -181,23 +186,21 @@ def _write_exits(phase_dir: Path, ended: list[Ended]) -> None:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """A SIGTERM (a batch system, a CI job's end) ends a run as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _interrupted_once() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) must not leave workers behind."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def interrupt(_number: int, _frame: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """A second Ctrl-C must not leave workers behind; they are killed after the grace time anyway."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _free_port() -> int:

@@ -25,8 +25,10 @@ REDACTED = "<redacted>"
 _CREDENTIALS_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 
-def collect(plan: Plan, spec: EnvironmentSpec, command: list[str], notes: list[str]) -> dict[str, Any]:
-    """Everything that is known before a run starts."""
+def collect(
+    plan: Plan, spec: EnvironmentSpec, command: list[str], notes: list[str], places: dict[str, local.Places]
+) -> dict[str, Any]:
+    """Everything that is known before a run starts; `places` fills in the paths of each phase."""
     return {
         "stepmark": VERSION,
         "command": [scrub(word) for word in command],
@@ -39,8 +41,10 @@ def collect(plan: Plan, spec: EnvironmentSpec, command: list[str], notes: list[s
         "machine": machine(),
         "phases": {
             phase.name: {
-                "argv": phase.command,
-                "environment": redacted(phase.environment),
+                "argv": [local.fill(word, places[phase.name]) for word in phase.command],
+                "environment": redacted(
+                    {name: local.fill(value, places[phase.name]) for name, value in phase.environment.items()}
+                ),
                 "xla_flags": phase.environment.get("XLA_FLAGS", "").split(),
             }
             for phase in plan.phases

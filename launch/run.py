@@ -155,7 +155,7 @@ def _run_once(benchmark: Benchmark, backend: Backend) -> Result:
 def _next_command(path: Path, result: Result) -> str:
     if result.status == "failed":
         return f"tail -n 40 {path}/attempt-1/*/rank-0.log"
-    return f"python launch/verify.py {path}\ntensorboard --logdir {path.parent}"
+    return f"python launch/verify.py {path}\npython -m tensorboard.main --logdir {path.parent}"
 
 
 def _worse(one: int, other: int) -> int:

@@ -1,0 +1,225 @@
+"""launch/ingest.py as a user runs it: what it prints, its exit codes, how it joins several logs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / "launch" / "ingest.py"
+REAL_LOG = REPOSITORY / "tests" / "jax_backend" / "logs" / "maxtext-0.2.5.log"
+START = "I1121 13:51:57.310937 1400 maxtext_utils.py:2098] Num_devices: 1, shape (1, 1)\n"
+BENCHMARK = ["--model=llama2_70b", "--hardware=h100", "--gpus=64", "--dtype=bf16"]
+BENCHMARK += ["--global_batch_size=128", "--sequence_length=4096"]
+
+
+def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, str(SCRIPT), *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=60)
+    assert b"Traceback" not in done.stderr
+    return done
+
+
+def as_json(*arguments: str, stdin: bytes = b"") -> Any:
+    done = run("--json", *arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr.decode()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(done.stdout, parse_constant=refuse)
+
+
+def step_lines(numbers: range, seconds: str = "7.000") -> str:
+    return "".join(f"completed step: {n}, seconds: {seconds}, TFLOP/s: 1.731, loss: 9.123\n" for n in numbers)
+
+
+def numbers(report: Any) -> list[list[int]]:
+    return [[step["step"] for step in attempt["steps"]] for attempt in report["attempts"]]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Any:
+    def write(name: str, text: str) -> str:
+        path = tmp_path / name
+        path.write_text(text)
+        return f"--log={path}"
+
+    return write
+
+
+# --- one log ----------------------------------------------------------------------------------
+
+
+def test_real_log_as_json() -> None:
+    report = as_json(f"--log={REAL_LOG}")
+    assert list(report) == ["format", "attempts", "duplicates", "skipped_lines"]
+    assert report["format"] == "maxtext"
+    assert numbers(report) == [list(range(12))]
+    assert report["attempts"][0]["steps"][1]["seconds"] == 0.218
+    assert report["attempts"][0]["steps"][1]["loss"] == 6.082
+
+
+def test_real_log_as_a_table() -> None:
+    done = run(f"--log={REAL_LOG}")
+    assert done.returncode == 0
+    assert b"0-11" in done.stdout
+    assert b"skipped lines: 0" in done.stdout
+
+
+def test_table_names_gaps_duplicates_and_skipped_lines(log: Any) -> None:
+    text = step_lines(range(3)) + step_lines(range(2, 3)) + step_lines(range(5, 7)) + "completed step: 7, sec\n"
+    shown = run(log("a", text + step_lines(range(2)))).stdout.decode()
+    assert "3-4" in shown
+    assert "duplicates: 1" in shown
+    assert "line 7: truncated: no seconds" in shown
+    assert [row.split()[:3] for row in shown.splitlines()[2:4]] == [["1", "0-6", "5"], ["2", "0-1", "2"]]
+
+
+def test_attempts_duplicates_and_skipped_lines(log: Any) -> None:
+    text = (
+        START + step_lines(range(3)) + step_lines(range(2, 3)) + START + step_lines(range(1, 3)) + "completed step: 3"
+    )
+    report = as_json(log("a", text))
+    assert numbers(report) == [[0, 1, 2], [1, 2]]
+    assert report["duplicates"] == 1
+    assert report["skipped_lines"] == [{"line": 9, "reason": "truncated"}]
+
+
+def test_not_a_number_becomes_null(log: Any) -> None:
+    text = "completed step: 0, seconds: 1.000, TFLOP/s: inf, loss: nan\n"
+    (step,) = as_json(log("a", text))["attempts"][0]["steps"]
+    assert (step["step"], step["seconds"], step["loss"], step["framework_tflops_per_device"]) == (0, 1.0, None, None)
+
+
+@pytest.mark.parametrize("count", [4095, 4096, 4097, 8192])
+def test_json_is_whole_at_every_batch_boundary(log: Any, count: int) -> None:
+    report = as_json(log("a", step_lines(range(count)) + step_lines(range(2))))
+    assert numbers(report) == [list(range(count)), [0, 1]]
+
+
+def test_many_skipped_lines(log: Any) -> None:
+    report = as_json(log("a", step_lines(range(1)) + "completed step: x, \n" * 200_000))
+    assert len(report["skipped_lines"]) == 200_000
+    assert report["skipped_lines"][-1]["line"] == 200_001
+
+
+def test_standard_input() -> None:
+    assert as_json("--log=-", stdin=REAL_LOG.read_bytes()) == as_json(f"--log={REAL_LOG}")
+
+
+def test_format_that_shows_itself_late(log: Any) -> None:
+    assert numbers(as_json(log("a", "noise\n" * 500_000 + step_lines(range(2))))) == [[0, 1]]
+
+
+def test_log_without_steps(log: Any) -> None:
+    assert as_json(log("a", START))["attempts"] == []
+    assert run(log("a", START)).returncode == 0
+
+
+def test_reader_that_goes_away(log: Any) -> None:
+    flag = log("a", step_lines(range(100_000)))
+    command = f"{sys.executable} {SCRIPT} {flag} --json | head -c 100"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
+    assert len(done.stdout) == 100
+    assert done.stderr == b""
+
+
+# --- several logs -----------------------------------------------------------------------------
+
+
+def test_another_host(log: Any) -> None:
+    logs = log("a", START + step_lines(range(10))), log("b", START + step_lines(range(9)))
+    report = as_json(*logs)
+    assert numbers(report) == [list(range(10))]
+    assert report["duplicates"] == 9
+
+
+def test_another_host_fills_a_gap(log: Any) -> None:
+    gap = START + step_lines(range(4)) + step_lines(range(7, 10))
+    report = as_json(log("a", gap), log("b", START + step_lines(range(10))))
+    assert numbers(report) == [list(range(10))]
+    assert report["duplicates"] == 7
+
+
+def test_rotated_log(log: Any) -> None:
+    assert numbers(as_json(log("a", step_lines(range(5))), log("b", step_lines(range(5, 9))))) == [list(range(9))]
+
+
+@pytest.mark.parametrize("second", [range(15, 30), range(30), range(21, 30)])
+def test_a_restart_in_another_log_is_never_merged(log: Any, second: range) -> None:
+    report = as_json(log("a", START + step_lines(range(21))), log("b", START + step_lines(second)))
+    assert numbers(report) == [list(range(21)), list(second)]
+    assert {s["attempt"] for s in report["attempts"][1]["steps"]} == {2}
+    assert report["duplicates"] == 0
+
+
+def test_two_hosts_with_two_attempts_each(log: Any) -> None:
+    text = START + step_lines(range(5)) + START + step_lines(range(9))
+    report = as_json(log("a", text), log("b", text))
+    assert numbers(report) == [list(range(5)), list(range(9))]
+    assert report["duplicates"] == 14
+
+
+def test_skipped_lines_of_several_logs_name_their_log(log: Any) -> None:
+    report = as_json(log("a", step_lines(range(3))), log("b.log", step_lines(range(3)) + "completed step: 3\n"))
+    (skipped,) = report["skipped_lines"]
+    assert skipped["line"] == 4
+    assert "b.log" in skipped["reason"]
+
+
+# --- with a benchmark -------------------------------------------------------------------------
+
+
+def test_result_is_of_the_last_attempt_with_seconds(log: Any) -> None:
+    text = step_lines(range(50), "9.000") + START + step_lines(range(50), "7.908") + START
+    hidden = "completed profiler activation/deactivation step: 0, total_weights: 8, loss: 6.058, x: 1\n"
+    report = as_json(log("a", text + hidden), *BENCHMARK)
+    assert len(report["attempts"]) == 3
+    assert report["result"]["seconds_per_step"]["median"] == pytest.approx(7.908)
+    shown = run(log("a", text + hidden), *BENCHMARK).stdout.decode()
+    assert "result of attempt 2" in shown
+
+
+def test_no_seconds_no_figures(log: Any) -> None:
+    hidden = "completed profiler activation/deactivation step: 0, total_weights: 8, loss: 6.058, x: 1\n"
+    result = as_json(log("a", hidden), *BENCHMARK)["result"]
+    assert result == {"status": "invalid", "reasons": ["no step of the log has seconds"]}
+
+
+@pytest.mark.parametrize("missing", BENCHMARK)
+def test_half_a_benchmark_is_refused(missing: str) -> None:
+    done = run(f"--log={REAL_LOG}", *[flag for flag in BENCHMARK if flag != missing])
+    assert done.returncode == 2
+    assert missing.split("=", maxsplit=1)[0] in done.stderr.decode().splitlines()[0]
+
+
+# --- refusals ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "no log given"),
+        (["--log=/no/such/file"], "No such file"),
+        ([f"--log={REPOSITORY}"], "Is a directory"),
+        (["--log=/dev/null"], "empty"),
+        (["--log=-"], "empty"),
+        (["--log=-", "--log=-"], "once"),
+        ([f"--log={REPOSITORY / 'setup.cfg'}"], "known formats: maxtext"),
+        ([str(REAL_LOG)], "unexpected argument"),
+        ([f"--log={REAL_LOG}", "--gpu=3"], "gpus"),
+        ([f"--log={REAL_LOG}", "--gpus=0"], "gpus"),
+        ([f"--log={REAL_LOG}", "--window=last"], "--model"),
+        ([f"--log={REAL_LOG}", *BENCHMARK, "--window=first"], "window"),
+        ([f"--log={REAL_LOG}", *BENCHMARK, "--model=llama9"], "llama9"),
+    ],
+)
+def test_refusals(arguments: list[str], says: str) -> None:
+    done = run("--json", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr.decode()
+    assert done.stdout == b""
