@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.values import Benchmark, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step, Value
 
 ENTRY_POINT_GROUP = "stepmark.backends"
@@ -110,7 +110,7 @@ def find_backend(name: str) -> Backend:
             f"unknown backend '{name}': {nearest(name, backend_names())}",
             where="--backend",
             why=f"a backend is an installed package that registers in the entry point group '{ENTRY_POINT_GROUP}'",
-            next_command="python launch/run.py --list",
+            next_command=LIST_COMMAND,
         )
     backend: Backend = found[0].load()
     return backend

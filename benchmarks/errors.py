@@ -12,6 +12,8 @@ EXIT_FAILED = 1
 EXIT_REFUSED = 2
 EXIT_INVALID = 3
 
+LIST_COMMAND = "python launch/run.py --list"
+
 
 class StepmarkError(Exception):
     """An error a person can act on. Launch scripts print it without a traceback."""

@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from benchmarks import capacity, flops
-from benchmarks.resolve import layout_words
-from benchmarks.summary import Mfu, Result, workload_of
+from benchmarks.figures import Mfu, workload_of
+from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Parallelism, Plan, Recipe, Step
 from benchmarks.window import describe_rule
 
@@ -31,7 +31,7 @@ def bytes_text(size: float) -> str:
 
 
 def layout_text(layout: Parallelism) -> str:
-    return " x ".join(f"{word} {size}" for word, size in layout_words(layout)) or "one device"
+    return " x ".join(f"{word} {size}" for word, size in layout.words()) or "one device"
 
 
 def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:

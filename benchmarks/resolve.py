@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from benchmarks.backend import Backend
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import LIST_COMMAND, RequestError
+from benchmarks.refusals import refuse_what_cannot_work
+from benchmarks.settings import positive, sort_settings
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -19,10 +21,8 @@ from benchmarks.values import (
     Value,
     When,
 )
-from benchmarks.window import check_rule, last_step_wanted
 
 ANY = "*"
-LIST = "python launch/run.py --list"
 
 
 class Request(Value, frozen=True):
@@ -60,10 +60,10 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     recipe = _choose_recipe(request, configs.recipes(), hardware_wanted)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
     dtype = _choose_dtype(request.dtype, recipe, hardware)
-    gpus = _positive("--gpus", request.gpus if request.gpus is not None else recipe.defaults.gpus)
+    gpus = positive("--gpus", request.gpus if request.gpus is not None else recipe.defaults.gpus)
     nodes = _choose_nodes(request.nodes, gpus, hardware)
 
-    own, environment_set, xla_set, knobs_set = _sort_settings(request.settings, backend)
+    own, environment_set, xla_set, knobs_set = sort_settings(request.settings, backend)
     layout = _choose_layout(recipe, gpus, knobs_set, backend.layout_settings)
     overlays = [overlay for overlay in recipe.overlays if matches(overlay.when, dtype, hardware.name, gpus)]
     knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
@@ -84,7 +84,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         micro_batch_size=micro_batch,
         gradient_accumulation=accumulation,
         global_batch_size=global_batch,
-        steps=_positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps),
+        steps=positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps),
         window=request.window or recipe.window,
         profile=request.profile,
         pgle=request.pgle,
@@ -111,7 +111,7 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
             f"backend '{request.backend}' has no recipe for task '{request.task}'",
             where="--task",
             why=f"its recipes are for: {', '.join(tasks) or 'nothing'}",
-            next_command=LIST,
+            next_command=LIST_COMMAND,
         )
     fitting = [r for r in of_backend if request.model in r.models] + [r for r in of_backend if ANY in r.models]
     if not fitting:
@@ -119,7 +119,7 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
             f"no {request.backend} {request.task} recipe trains model '{request.model}'",
             where="--model",
             why="recipes are there for: " + ", ".join(sorted({m for r in of_backend for m in r.models})),
-            next_command=LIST,
+            next_command=LIST_COMMAND,
         )
     if hardware is None:
         return fitting[0]
@@ -131,7 +131,7 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
         f"no recipe trains '{request.model}' on '{hardware.name}'",
         where="--hardware",
         why=f"its recipes are for: {', '.join(known)}",
-        next_command=LIST,
+        next_command=LIST_COMMAND,
     )
 
 
@@ -160,7 +160,7 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str
 
 def _choose_nodes(wanted: int | None, gpus: int, hardware: Hardware) -> int:
     nodes = wanted if wanted is not None else _nodes_needed(gpus, hardware)
-    _positive("--nodes", nodes)
+    positive("--nodes", nodes)
     if gpus % nodes:
         raise RequestError(
             f"{gpus} devices cannot be shared evenly among {nodes} nodes",
@@ -241,162 +241,3 @@ def _batch_refusal(wanted: int, divisor: str) -> RequestError:
         where="--set=global_batch_size",
         why=f"it must be a multiple of {divisor}",
     )
-
-
-# --- settings -----------------------------------------------------------------------------------
-
-OWN_SETTINGS = ("sequence_length", "micro_batch_size", "gradient_accumulation", "global_batch_size")
-SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY")
-
-
-def is_secret_name(name: str) -> bool:
-    return any(word in name.upper() for word in SECRET_WORDS)
-
-
-def _sort_settings(
-    settings: Mapping[str, str], backend: Backend
-) -> tuple[dict[str, int], dict[str, str], dict[str, str], dict[str, Scalar]]:
-    """--set's keys by where they go: Stepmark's own, env.NAME, xla_FLAG, and the framework's settings."""
-    own: dict[str, int] = {}
-    environment: dict[str, str] = {}
-    xla: dict[str, str] = {}
-    knobs: dict[str, Scalar] = {}
-    for key, text in settings.items():
-        if key in OWN_SETTINGS:
-            own[key] = _positive(f"--set={key}", int(_typed(key, text, "int")))
-        elif key.startswith("env."):
-            environment[_environment_name(key)] = text
-        elif key.startswith("xla_"):
-            xla[key] = text
-        else:
-            knobs[key] = _framework_setting(key, text, backend)
-    return own, environment, xla, knobs
-
-
-def _environment_name(key: str) -> str:
-    name = key.removeprefix("env.")
-    if is_secret_name(name):
-        raise RequestError(
-            f"{name} looks like a secret, and --set is written to the run folder",
-            where=f"--set={key}",
-            next_command=f"export {name}=... before the command",
-        )
-    return name
-
-
-def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
-    if key in backend.reserved_settings:
-        raise RequestError(
-            f"{key} is not set directly", where=f"--set={key}", why=f"use {backend.reserved_settings[key]}"
-        )
-    types = backend.settings()
-    if key not in types:
-        raise RequestError(
-            f"unknown setting '{key}': {nearest(key, [*OWN_SETTINGS, *types])}",
-            where=f"--set={key}",
-            why=f"{backend.title} has no setting of that name, nor has Stepmark",
-            next_command=LIST,
-        )
-    return _typed(key, text, types[key])
-
-
-def _typed(key: str, text: str, kind: str) -> Scalar:
-    try:
-        if kind == "bool":
-            return {"true": True, "false": False}[text.lower()]
-        if kind == "int":
-            return int(text)
-        if kind == "float":
-            return float(text)
-    except (KeyError, ValueError):
-        expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
-        raise RequestError(f"{key}={text}: {expected} is expected", where=f"--set={key}") from None
-    return text
-
-
-def _positive(where: str, number: int) -> int:
-    if number < 1:
-        raise RequestError(f"{where.removeprefix('--set=')} is {number}: it must be 1 or more", where=where)
-    return number
-
-
-# --- refusing -----------------------------------------------------------------------------------
-
-
-def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
-    """All that can be known before anything starts; the first refusal is raised."""
-    _refuse_missing_parts(benchmark)
-    check_rule(benchmark.window)
-    _refuse_short_run(benchmark)
-    _refuse_layout(benchmark)
-    for refusal in backend.refusals(benchmark):
-        raise refusal
-
-
-def _refuse_missing_parts(benchmark: Benchmark) -> None:
-    if benchmark.pgle != "off":
-        raise RequestError(
-            f"--pgle={benchmark.pgle} is not to be had on site '{benchmark.site.name}'",
-            where="--pgle",
-            why="this version measures without profile-guided latency estimation",
-            next_command="--pgle=off",
-        )
-    if benchmark.profile != "none":
-        raise RequestError(
-            f"--profile={benchmark.profile} is not to be had on site '{benchmark.site.name}'",
-            where="--profile",
-            why="this version takes no profiles",
-            next_command="--profile=none",
-        )
-
-
-def _refuse_short_run(benchmark: Benchmark) -> None:
-    wanted = last_step_wanted(benchmark.window)
-    if wanted is not None and benchmark.steps <= wanted:
-        raise RequestError(
-            f"window {benchmark.window} needs step {wanted}, a run of {benchmark.steps} steps ends at step "
-            f"{benchmark.steps - 1}",
-            where="--window",
-            next_command=f"--steps={wanted + 1}",
-        )
-
-
-def _refuse_layout(benchmark: Benchmark) -> None:
-    layout, model = benchmark.parallelism, benchmark.model
-    if layout.devices != benchmark.gpus:
-        words = " x ".join(f"{n} {w}" for w, n in layout_words(layout))
-        raise RequestError(
-            f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
-            where="--gpus and --set",
-            why=f"{words or 'one device'} = {layout.devices}",
-            next_command=f"--gpus={layout.devices}, or another layout by --set",
-        )
-    stages = layout.pipeline * layout.virtual_pipeline
-    divisions = [
-        ("attention heads", model.attention_heads, "tensor", layout.tensor),
-        ("query groups", model.query_groups, "tensor", layout.tensor),
-        ("ffn size", model.ffn_hidden_size, "tensor", layout.tensor),
-        ("hidden size", model.hidden_size, "fsdp x tensor", layout.fsdp * layout.tensor),
-        ("layers", model.layers, "pipeline x virtual pipeline", stages),
-        ("sequence length", benchmark.sequence_length, "context", layout.context),
-    ]
-    for what, size, axis, share in divisions:
-        if size % share:
-            raise RequestError(
-                f"{what} ({size}) not divisible by {axis} ({share})",
-                where=f"model {model.name}, {benchmark.gpus} devices",
-                why="each device must get the same share",
-                next_command=f"a layout whose {axis} divides {size}",
-            )
-    if benchmark.sequence_length > model.max_sequence_length:
-        raise RequestError(
-            f"sequence length {benchmark.sequence_length} is over the {model.max_sequence_length} of {model.name}",
-            where="--set=sequence_length",
-            next_command=f"--set=sequence_length={model.max_sequence_length}",
-        )
-
-
-def layout_words(layout: Parallelism) -> list[tuple[str, int]]:
-    """The axes that share anything, for people: [("fsdp", 4), ("data", 2)]."""
-    names = ("fsdp", "data", "tensor", "pipeline", "context", "virtual_pipeline")
-    return [(name, getattr(layout, name)) for name in names if getattr(layout, name) > 1]

@@ -148,6 +148,11 @@ class Parallelism(Value, frozen=True):
     def devices(self) -> int:
         return self.data * self.fsdp * self.tensor * self.pipeline * self.context
 
+    def words(self) -> list[tuple[str, int]]:
+        """The axes that share anything, for people: [("fsdp", 4), ("data", 2)]."""
+        names = ("fsdp", "data", "tensor", "pipeline", "context", "virtual_pipeline")
+        return [(name, getattr(self, name)) for name in names if getattr(self, name) > 1]
+
 
 class RecipeReference(Value, frozen=True):
     name: str

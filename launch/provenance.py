@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.backend import EnvironmentSpec
-from benchmarks.resolve import is_secret_name
+from benchmarks.settings import is_secret_name
 from benchmarks.values import Plan
 from benchmarks.version import VERSION
 from launch import local

@@ -26,8 +26,8 @@ from absl import flags
 from benchmarks import report
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError
-from benchmarks.resolve import LIST, Request, resolve
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
+from benchmarks.resolve import Request, resolve
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark
 from launch.cli import run_main
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
 def _request() -> Request:
     for name in ("backend", "model"):
         if getattr(FLAGS, name) is None:
-            raise RequestError(f"--{name} is missing", next_command=LIST)
+            raise RequestError(f"--{name} is missing", next_command=LIST_COMMAND)
     return Request(
         backend=FLAGS.backend,
         model=FLAGS.model,

@@ -27,6 +27,7 @@ class Screen:
         self._started = time.monotonic()
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
         self._last: Step | None = None
+        self._printed: Step | None = None
         self._last_plain = 0.0
         self._live: Live | None = None
 
@@ -43,8 +44,8 @@ class Screen:
     ) -> None:
         if self._live is not None:
             self._live.stop()
-        elif self._last is not None:
-            print(self._text(), file=sys.stderr, flush=True)
+        elif self._last is not None and self._last is not self._printed:
+            self._print_plain()
 
     def show(self, steps: list[Step]) -> None:
         """Take in what was just read; rank 0 speaks for the run."""
@@ -53,15 +54,13 @@ class Screen:
                 self._last = step
                 if step.seconds is not None and step.step > 0:
                     self._recent.append(step.seconds)
-        if self._live is None and self._last is not None and self._plain_line_is_due():
-            print(self._text(), file=sys.stderr, flush=True)
+        due = time.monotonic() - self._last_plain >= PLAIN_LINE_SECONDS
+        if self._live is None and self._last is not None and due:
+            self._print_plain()
 
-    def _plain_line_is_due(self) -> bool:
-        now = time.monotonic()
-        if now - self._last_plain < PLAIN_LINE_SECONDS:
-            return False
-        self._last_plain = now
-        return True
+    def _print_plain(self) -> None:
+        print(self._text(), file=sys.stderr, flush=True)
+        self._printed, self._last_plain = self._last, time.monotonic()
 
     def _text(self) -> str:
         if self._last is None:

@@ -1,0 +1,79 @@
+"""What is refused of a resolved benchmark, before anything starts: parts not to be had, short runs, layouts."""
+
+from benchmarks.backend import Backend
+from benchmarks.errors import RequestError
+from benchmarks.values import Benchmark
+from benchmarks.window import check_rule, last_step_wanted
+
+
+def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
+    """All that can be known before anything starts; the first refusal is raised."""
+    _refuse_missing_parts(benchmark)
+    check_rule(benchmark.window)
+    _refuse_short_run(benchmark)
+    _refuse_layout(benchmark)
+    for refusal in backend.refusals(benchmark):
+        raise refusal
+
+
+def _refuse_missing_parts(benchmark: Benchmark) -> None:
+    if benchmark.pgle != "off":
+        raise RequestError(
+            f"--pgle={benchmark.pgle} is not to be had on site '{benchmark.site.name}'",
+            where="--pgle",
+            why="this version measures without profile-guided latency estimation",
+            next_command="--pgle=off",
+        )
+    if benchmark.profile != "none":
+        raise RequestError(
+            f"--profile={benchmark.profile} is not to be had on site '{benchmark.site.name}'",
+            where="--profile",
+            why="this version takes no profiles",
+            next_command="--profile=none",
+        )
+
+
+def _refuse_short_run(benchmark: Benchmark) -> None:
+    wanted = last_step_wanted(benchmark.window)
+    if wanted is not None and benchmark.steps <= wanted:
+        raise RequestError(
+            f"window {benchmark.window} needs step {wanted}, a run of {benchmark.steps} steps ends at step "
+            f"{benchmark.steps - 1}",
+            where="--window",
+            next_command=f"--steps={wanted + 1}",
+        )
+
+
+def _refuse_layout(benchmark: Benchmark) -> None:
+    layout, model = benchmark.parallelism, benchmark.model
+    if layout.devices != benchmark.gpus:
+        words = " x ".join(f"{size} {word}" for word, size in layout.words())
+        raise RequestError(
+            f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
+            where="--gpus and --set",
+            why=f"{words or 'one device'} = {layout.devices}",
+            next_command=f"--gpus={layout.devices}, or another layout by --set",
+        )
+    stages = layout.pipeline * layout.virtual_pipeline
+    divisions = [
+        ("attention heads", model.attention_heads, "tensor", layout.tensor),
+        ("query groups", model.query_groups, "tensor", layout.tensor),
+        ("ffn size", model.ffn_hidden_size, "tensor", layout.tensor),
+        ("hidden size", model.hidden_size, "fsdp x tensor", layout.fsdp * layout.tensor),
+        ("layers", model.layers, "pipeline x virtual pipeline", stages),
+        ("sequence length", benchmark.sequence_length, "context", layout.context),
+    ]
+    for what, size, axis, share in divisions:
+        if size % share:
+            raise RequestError(
+                f"{what} ({size}) not divisible by {axis} ({share})",
+                where=f"model {model.name}, {benchmark.gpus} devices",
+                why="each device must get the same share",
+                next_command=f"a layout whose {axis} divides {size}",
+            )
+    if benchmark.sequence_length > model.max_sequence_length:
+        raise RequestError(
+            f"sequence length {benchmark.sequence_length} is over the {model.max_sequence_length} of {model.name}",
+            where="--set=sequence_length",
+            next_command=f"--set=sequence_length={model.max_sequence_length}",
+        )
