@@ -1,5 +1,6 @@
 """Steps of one attempt -> the uniform figures of its window. Pure; one way for runs and for foreign logs."""
 
+import math
 from collections.abc import Sequence
 
 from benchmarks import flops, statistics
@@ -7,6 +8,14 @@ from benchmarks.values import Benchmark, Hardware, Model, Step, Value, Window
 from benchmarks.window import choose_window, consistency, missing_steps
 
 SECONDS_A_DAY = 86_400
+# What follows from the step times, and is unknown with them.
+SPEED_FIGURES = (
+    "tokens_per_second",
+    "tokens_per_second_effective",
+    "tokens_per_second_per_gpu",
+    "days_per_trillion_tokens",
+    "mfu",
+)
 LARGEST_TIME_DISAGREEMENT = 0.02  # between the window's steps and its wall time
 
 
@@ -77,7 +86,7 @@ def measure(
     """The figures of one attempt as one rank reported it, and its steps with their exclusions named."""
     window, marked = choose_window(steps, rule, fastest_possible_seconds(workload))
     counted = [step for step in marked if step.excluded_because is None]
-    seconds = [step.seconds for step in counted if step.seconds is not None]
+    seconds = usable_seconds(counted)
     nulls: dict[str, str] = {}
     complaints = _complaints(rule, marked, counted)
     median = statistics.median(seconds)
@@ -86,7 +95,7 @@ def measure(
         return no_figures(window, nulls, complaints), marked
     if median <= 0:
         nulls["seconds_per_step"] = "the median step took no measurable time"
-        return no_figures(window, nulls, complaints), marked
+        return no_figures(window, nulls, [*complaints, nulls["seconds_per_step"]]), marked
     tokens_per_second = workload.tokens_per_step / median
     mfu = _mfu(workload, median, nulls)
     figures = Figures(
@@ -101,6 +110,12 @@ def measure(
         complaints=complaints + _impossible(workload, mfu),
     )
     return figures, marked
+
+
+def usable_seconds(steps: Sequence[Step]) -> list[float]:
+    """The times of the steps that have one; as in window.py, what is no duration is no time."""
+    times = [step.seconds for step in steps if step.seconds is not None]
+    return [seconds for seconds in times if math.isfinite(seconds) and seconds >= 0]
 
 
 def fastest_possible_seconds(workload: Workload) -> float | None:
@@ -131,11 +146,11 @@ def _effective(workload: Workload, marked: list[Step], counted: list[Step], null
     """Tokens over elapsed: every step from the window's first to its last, excluded ones between them too."""
     first, last = marked.index(counted[0]), marked.index(counted[-1])
     inside = marked[first : last + 1]
-    if any(step.seconds is None for step in inside):
+    times = usable_seconds(inside)
+    if len(times) < len(inside):
         nulls["tokens_per_second_effective"] = "a step inside the window has no time"
         return None
-    elapsed = sum(step.seconds or 0.0 for step in inside)
-    return workload.tokens_per_step * len(inside) / elapsed if elapsed > 0 else None
+    return workload.tokens_per_step * len(inside) / math.fsum(times)
 
 
 def _mfu(workload: Workload, median: float, nulls: dict[str, str]) -> list[Mfu] | None:
@@ -195,7 +210,7 @@ def _impossible(workload: Workload, mfu: list[Mfu] | None) -> list[str]:
 
 
 def no_figures(window: Window, nulls: dict[str, str], complaints: list[str]) -> Figures:
-    for name in ("tokens_per_second", "tokens_per_second_effective", "mfu"):
+    for name in SPEED_FIGURES:
         nulls.setdefault(name, nulls["seconds_per_step"])
     return Figures(
         window=window,

@@ -7,6 +7,7 @@ Pure: streams and events in, events out. What a line of a log looks like is the 
 
 import statistics
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import BinaryIO
@@ -51,20 +52,15 @@ def _heads(stream: BinaryIO) -> Iterator[bytes]:
 class StepSet:
     """Step numbers seen, about a byte each: a log of several GB has too many for a set of integers."""
 
-    PAGE = 256
-
     def __init__(self) -> None:
-        self._pages: dict[int, bytearray] = {}
+        self._pages: dict[int, bytearray] = defaultdict(lambda: bytearray(256))  # of 256 steps each
 
     def add(self, step: int) -> bool:
         """Whether the step is new."""
-        number, place = divmod(step, self.PAGE)
-        page = self._pages.get(number)
-        if page is None:
-            page = self._pages[number] = bytearray(self.PAGE)
-        if page[place]:
+        page = self._pages[step >> 8]
+        if page[step & 255]:
             return False
-        page[place] = 1
+        page[step & 255] = 1
         return True
 
 
@@ -118,8 +114,8 @@ class NamedLog(Value, frozen=True):
     events: Iterable[LogEvent]
 
 
-def join(logs: Sequence[NamedLog]) -> Iterator[LogEvent]:
-    """The events of several logs as those of one; a single log streams through.
+def join(logs: Sequence[NamedLog]) -> Iterable[LogEvent]:
+    """The events of several logs as those of one; a single log's stream as they are.
 
     Each attempt of a further log is one of three things:
     - another host's report of an attempt already read, when both start and both end within
@@ -129,9 +125,10 @@ def join(logs: Sequence[NamedLog]) -> Iterator[LogEvent]:
     The steps of several logs are held in memory and come out attempt by attempt, in order; lines left out
     come first and name their log.
     """
-    if len(logs) == 1:
-        yield from logs[0].events
-        return
+    return logs[0].events if len(logs) == 1 else _join(logs)
+
+
+def _join(logs: Sequence[NamedLog]) -> Iterator[LogEvent]:
     attempts: list[dict[int, Step]] = []
     for log in logs:
         own = _Collected()
@@ -253,7 +250,14 @@ class LastTimedAttempt:
         self._current: list[Step] = []
         self._attempt = 0
 
-    def add(self, step: Step) -> None:
+    def watch(self, events: Iterable[LogEvent]) -> Iterator[LogEvent]:
+        """The same events, while their steps are kept."""
+        for event in events:
+            if event.step is not None:
+                self._add(event.step)
+            yield event
+
+    def _add(self, step: Step) -> None:
         if step.attempt != self._attempt:
             self._attempt, self._current = step.attempt, []
         self._current.append(step)

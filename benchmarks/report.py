@@ -1,15 +1,19 @@
 """What a person reads: results, plans and lists as labelled lines of text. Pure; no screen, no colours."""
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 
 from benchmarks import capacity, flops
+from benchmarks.errors import RequestError
 from benchmarks.figures import Mfu, workload_of
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Parallelism, Plan, Recipe, Step
 from benchmarks.window import describe_rule
 
 Rows = list[tuple[str, str]]
+
+MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 def seconds_text(seconds: float) -> str:
@@ -157,7 +161,8 @@ def plan_text(benchmark: Benchmark, plan: Plan, saved_activations: frozenset[str
 
 def _shell_word(word: str) -> str:
     """Quoted where a shell needs it; the placeholders that a site fills in stay readable."""
-    return word if "{" in word else shlex.quote(word)
+    filled = re.sub(r"\{(python|repository|phase_dir)\}", "x", word)
+    return word if shlex.quote(filled) == filled else shlex.quote(word)
 
 
 def _nodes(count: int) -> str:
@@ -222,7 +227,17 @@ def memory_rows(benchmark: Benchmark, saved_activations: frozenset[str]) -> Rows
 
 def usable_fraction(benchmark: Benchmark) -> float:
     """XLA reserves this share of a GPU's memory for itself; its own default is three quarters."""
-    return float(benchmark.environment.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.75"))
+    text = benchmark.environment.get(MEMORY_FRACTION, "0.75")
+    try:
+        fraction = float(text)
+    except ValueError:
+        fraction = 0.0
+    if not 0 < fraction <= 1:
+        raise RequestError(
+            f"{MEMORY_FRACTION}={text}: a number above 0 and up to 1 is expected",
+            where=f"--set=env.{MEMORY_FRACTION}",
+        )
+    return fraction
 
 
 # --- what there is ------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from benchmarks.backend import Backend
-from benchmarks.errors import LIST_COMMAND, RequestError
+from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.refusals import refuse_what_cannot_work
 from benchmarks.settings import positive, sort_settings
 from benchmarks.values import (
@@ -150,7 +150,7 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str
         )
     if wanted not in allowed:
         raise RequestError(
-            f"recipe {recipe.name} has no {wanted} on {hardware.name}",
+            f"recipe {recipe.name} has no {wanted} on {hardware.name}: {nearest(wanted, allowed)}",
             where="--dtype",
             why=f"it has: {', '.join(allowed)}",
             next_command=f"--dtype={allowed[0]}",
@@ -230,7 +230,7 @@ def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Paralleli
             raise _batch_refusal(wanted, f"{micro} (micro batch) x {replicas} (data x fsdp) x accumulation")
         return micro, micro_steps, wanted
     micro, rest = divmod(wanted, accumulation * replicas)
-    if rest or not micro:
+    if rest:
         raise _batch_refusal(wanted, f"{replicas} (data x fsdp) x {accumulation} (gradient accumulation)")
     return micro, accumulation, wanted
 

@@ -4,6 +4,7 @@
 attempt-N/<phase>/ with the raw files: events-rankN.jsonl, rank-N.log, exits.jsonl. Files are the truth.
 """
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -33,7 +34,8 @@ def new_run_id(benchmark: Benchmark) -> str:
     """Unique and readable; without dots, which profilers' converters cannot bear."""
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     words = [benchmark.backend, benchmark.model.name, benchmark.task, benchmark.dtype]
-    return "-".join([when, *words, f"{benchmark.gpus}x{benchmark.hardware.name}", secrets.token_hex(2)])
+    words += [f"{benchmark.gpus}x{benchmark.hardware.name}", secrets.token_hex(2)]
+    return "-".join([when, *words]).replace(".", "_")
 
 
 class RunFolder:
@@ -52,9 +54,7 @@ class RunFolder:
         path = output_dir / run_id
         try:
             path.mkdir(parents=True)
-            probe = path / ".writable"
-            probe.write_bytes(b"\0" * 4096)
-            probe.unlink()
+            _prove_writable(path)
         except OSError as error:
             raise RequestError(
                 f"the output folder cannot be written: {error.strerror}",
@@ -82,6 +82,13 @@ class RunFolder:
 
     def plan(self) -> Plan:
         return self._read(PLAN, Plan)
+
+    def measured_phase(self) -> str:
+        """The name of the phase whose steps are the result."""
+        for phase in self.plan().phases:
+            if phase.writes_steps:
+                return phase.name
+        raise RequestError(f"{PLAN} has no phase that writes steps", where=str(self.path / PLAN))
 
     def stored_result(self) -> Result:
         return self._read(RESULT, Result)
@@ -113,17 +120,28 @@ class RunFolder:
         try:
             return msgspec.json.decode(path.read_bytes(), type=kind)
         except FileNotFoundError:
-            raise RequestError(
-                f"{name} is missing", where=str(self.path), why="this is not a whole run folder"
-            ) from None
+            raise _missing(path) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RequestError(f"{name} cannot be read: {error}", where=str(path)) from None
+
+
+def _prove_writable(path: Path) -> None:
+    """Write and remove a file; where that fails, the new and empty folder goes too."""
+    probe = path / ".writable"
+    try:
+        probe.write_bytes(b"\0" * 4096)
+        probe.unlink()
+    except OSError:
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
+            path.rmdir()
+        raise
 
 
 def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     """The result of a run and all its steps, from its raw files alone. The last attempt gives the figures."""
     benchmark = folder.benchmark()
-    phase = next(phase.name for phase in folder.plan().phases if phase.writes_steps)
+    phase = folder.measured_phase()
     records = [backend.read_phase(folder.phase_dir(phase, n), n) for n in folder.attempts()] or [
         RunRecord(attempt=1, facts=[], steps=[], ends=[], unreadable=[])
     ]
@@ -134,7 +152,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         last,
         folder.ended(phase, last.attempt),
         folder.provenance_digest(),
-        folder.provenance_notes(),
+        [*folder.provenance_notes(), *_unreadable_earlier(records[:-1])],
     )
     earlier = [
         msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
@@ -142,6 +160,10 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         for step in record.steps
     ]
     return result, earlier + marked
+
+
+def _unreadable_earlier(records: list[RunRecord]) -> list[str]:
+    return [f"attempt-{record.attempt}: {line}" for record in records for line in record.unreadable]
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -163,13 +185,23 @@ def write_atomically(path: Path, data: bytes) -> None:
         ) from None
 
 
+def _missing(path: Path) -> RequestError:
+    folder = path.parent
+    if path.name in (RESULT, STEPS) and (folder / BENCHMARK).exists():
+        return RequestError(
+            f"{path.name} is missing",
+            where=str(folder),
+            why="the run was cut off before its result was written; its raw files are there",
+            next_command=f"python launch/verify.py --repair {folder}",
+        )
+    return RequestError(f"{path.name} is missing", where=str(folder), why="this is not a run folder")
+
+
 def _decode_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
-        raise RequestError(
-            f"{path.name} is missing", where=str(path.parent), why="this is not a whole run folder"
-        ) from None
+        raise _missing(path) from None
     decoder = msgspec.json.Decoder(kind)
     found = []
     for number, line in enumerate(lines, start=1):

@@ -1,5 +1,7 @@
 """What --set may say: Stepmark's own settings, env.NAME, xla_FLAG, and the framework's settings, each typed."""
 
+import math
+import re
 from collections.abc import Mapping
 
 from benchmarks.backend import Backend
@@ -8,6 +10,14 @@ from benchmarks.values import Scalar
 
 OWN_SETTINGS = ("sequence_length", "micro_batch_size", "gradient_accumulation", "global_batch_size")
 SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY")
+
+
+# What Stepmark writes itself, and would otherwise overwrite in silence.
+FILLED_VARIABLES = {"XLA_FLAGS": "--set=xla_FLAG=VALUE for each flag"}
+FILLED_XLA_FLAGS = {"xla_force_host_platform_device_count": "--gpus"}
+
+# Larger than any size of a training run, and exact as a float.
+LARGEST_NUMBER = 10**12
 
 
 def is_secret_name(name: str) -> bool:
@@ -28,7 +38,7 @@ def sort_settings(
         elif key.startswith("env."):
             environment[_environment_name(key)] = text
         elif key.startswith("xla_"):
-            xla[key] = text
+            xla[key] = _xla_flag(key, text)
         else:
             knobs[key] = _framework_setting(key, text, backend)
     return own, environment, xla, knobs
@@ -36,6 +46,16 @@ def sort_settings(
 
 def _environment_name(key: str) -> str:
     name = key.removeprefix("env.")
+    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+        raise RequestError(
+            f"'{name}' is no name of an environment variable",
+            where=f"--set={key}",
+            why="letters, digits and _ make one, such as NCCL_DEBUG",
+        )
+    if name in FILLED_VARIABLES or name.startswith("STEPMARK_"):
+        raise RequestError(
+            f"{name} is not set directly", where=f"--set={key}", why=f"use {FILLED_VARIABLES.get(name, 'flags')}"
+        )
     if is_secret_name(name):
         raise RequestError(
             f"{name} looks like a secret, and --set is written to the run folder",
@@ -43,6 +63,19 @@ def _environment_name(key: str) -> str:
             next_command=f"export {name}=... before the command",
         )
     return name
+
+
+def _xla_flag(key: str, text: str) -> str:
+    """XLA_FLAGS is one text that XLA splits at blanks: a blank in a flag would make two of it."""
+    if key in FILLED_XLA_FLAGS:
+        raise RequestError(f"{key} is not set directly", where=f"--set={key}", why=f"use {FILLED_XLA_FLAGS[key]}")
+    if not re.fullmatch("[a-z0-9_]+", key) or re.search(r"\s", text):
+        raise RequestError(
+            f"{key}={text}: an XLA flag and its value hold no blanks",
+            where=f"--set={key}",
+            why="XLA splits XLA_FLAGS at blanks",
+        )
+    return text
 
 
 def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
@@ -66,16 +99,30 @@ def _typed(key: str, text: str, kind: str) -> Scalar:
         if kind == "bool":
             return {"true": True, "false": False}[text.lower()]
         if kind == "int":
-            return int(text)
+            return _of_a_size(int(text))
         if kind == "float":
-            return float(text)
+            return _finite(float(text))
     except (KeyError, ValueError):
-        expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+        expected = {"bool": "true or false", "int": "a whole number", "float": "a finite number"}[kind]
         raise RequestError(f"{key}={text}: {expected} is expected", where=f"--set={key}") from None
     return text
 
 
+def _finite(number: float) -> float:
+    if not math.isfinite(number):  # JSON has no such number: the run folder could not be read back
+        raise ValueError
+    return number
+
+
+def _of_a_size(number: int) -> int:
+    if abs(number) > LARGEST_NUMBER:
+        raise ValueError
+    return number
+
+
 def positive(where: str, number: int) -> int:
+    if number > LARGEST_NUMBER:
+        raise RequestError(f"{where.removeprefix('--set=')} is over {LARGEST_NUMBER:,}", where=where)
     if number < 1:
         raise RequestError(f"{where.removeprefix('--set=')} is {number}: it must be 1 or more", where=where)
     return number

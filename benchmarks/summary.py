@@ -23,6 +23,8 @@ from benchmarks.values import (
 
 SCHEMA_VERSION = 1
 
+NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
+
 Status = Literal["valid", "invalid", "failed"]
 
 
@@ -102,6 +104,8 @@ def summarise(
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
     figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
     facts = _first_facts(record)
+    loss, reported = _loss(first_rank), _reported(marked)
+    unknown = _why_unknown(figures.window, loss, facts, provenance_digest, reported)
     result = Result(
         schema_version=SCHEMA_VERSION,
         run_id=run_id,
@@ -116,17 +120,17 @@ def summarise(
         days_per_trillion_tokens=figures.days_per_trillion_tokens,
         model_flops_per_step=workload.flops_per_step(flops.conventions_for(benchmark.task)[0]),
         mfu=figures.mfu,
-        loss=_loss(first_rank),
+        loss=loss,
         trainable_parameters=facts.trainable_parameters if facts else None,
         parameters=facts.parameters if facts else None,
         provenance=provenance_digest,
-        reported_by_framework=_reported(marked),
-        null_because=figures.null_because,
+        reported_by_framework=reported,
+        null_because={**figures.null_because, **unknown},
         notes=[*notes, *speed_notes, *_window_notes(figures.window), *record.unreadable],
     )
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
     reasons = {step.step: step.excluded_because for step in marked}
-    everything = [_with_reason(step, reasons.get(step.step, step.excluded_because)) for step in own]
+    everything = [_with_reason(step, reasons.get(step.step, NOT_ON_RANK_0)) for step in own]
     return result, everything
 
 
@@ -136,6 +140,31 @@ def _with_reason(step: Step, reason: str | None) -> Step:
 
 def _first_facts(record: RunRecord) -> WorkerFacts | None:
     return next((f for f in record.facts if f.rank == 0), None)
+
+
+def _why_unknown(
+    window: Window,
+    loss: Loss,
+    facts: WorkerFacts | None,
+    provenance_digest: str | None,
+    reported: dict[str, Scalar | None],
+) -> dict[str, str]:
+    """The reason for each null that is not a speed figure."""
+    found: dict[str, str] = {}
+    if not window.counted:
+        found |= dict.fromkeys(("window.first_step", "window.last_step"), "no step is counted")
+    for name in ("first", "last"):
+        if getattr(loss, name) is None:
+            found[f"loss.{name}"] = f"no finite loss was reported for the {name} step"
+    if facts is None:
+        reason = "the worker ended before it had made the model"
+        found |= dict.fromkeys(("parameters", "trainable_parameters"), reason)
+    if provenance_digest is None:
+        found["provenance"] = "the run folder has no provenance.json"
+    for name, value in reported.items():
+        if value is None:
+            found[f"reported_by_framework.{name}"] = "the framework reported none for the counted steps"
+    return found
 
 
 def _why_failed(benchmark: Benchmark, record: RunRecord, ended: Sequence[Ended], steps: Sequence[Step]) -> list[str]:

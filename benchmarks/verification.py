@@ -10,6 +10,8 @@ from benchmarks.values import Step, to_builtins
 # Libraries may round the last bits otherwise; a person's edit is never this small.
 RELATIVE_TOLERANCE = 1e-9
 
+ABSENT = "(absent)"
+
 
 def differences(
     stored_result: Result, result: Result, stored_steps: Sequence[Step], steps: Sequence[Step]
@@ -26,7 +28,7 @@ def differences(
 def _between(path: str, stored: Any, computed: Any) -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(computed, dict):
         for key in sorted(stored.keys() | computed.keys()):
-            yield from _between(f"{path}: {key}", stored.get(key), computed.get(key))
+            yield from _between(f"{path}: {key}", stored.get(key, ABSENT), computed.get(key, ABSENT))
     elif isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):
         for index, (one, other) in enumerate(zip(stored, computed, strict=True)):
             yield from _between(f"{path}[{index}]", one, other)
@@ -37,4 +39,4 @@ def _between(path: str, stored: Any, computed: Any) -> Iterator[str]:
 def _same(stored: Any, computed: Any) -> bool:
     if isinstance(stored, float) and isinstance(computed, float):
         return math.isclose(stored, computed, rel_tol=RELATIVE_TOLERANCE)
-    return bool(stored == computed)
+    return type(stored) is type(computed) and bool(stored == computed)

@@ -10,13 +10,17 @@ from benchmarks.values import RunRecord, Step, WorkerEnd, WorkerFacts
 
 EVENT_FILES = "events-rank*.jsonl"
 
+# What a line that is no event raises; ValueError is msgspec's DecodeError, and a UnicodeDecodeError.
+UNREADABLE = (ValueError, KeyError, TypeError, RecursionError)
+
 
 def rank_of(path: Path) -> int:
     return int(path.stem.removeprefix("events-rank"))
 
 
 def event_files(phase_dir: Path) -> list[Path]:
-    return sorted(phase_dir.glob(EVENT_FILES), key=rank_of)
+    ours = [path for path in phase_dir.glob(EVENT_FILES) if path.stem.removeprefix("events-rank").isdecimal()]
+    return sorted(ours, key=rank_of)
 
 
 def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
@@ -31,7 +35,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
                 continue
             try:
                 found = _value_of(line, rank_of(path), attempt)
-            except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError) as error:
+            except UNREADABLE as error:
                 unreadable.append(f"{path.name}:{number} {error}")
                 continue
             if isinstance(found, Step):
@@ -66,7 +70,7 @@ def _steps_among(text: bytes, rank: int, attempt: int) -> list[Step]:
     for line in text.split(b"\n"):
         try:
             value = _value_of(line, rank, attempt) if line else None
-        except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError):
+        except UNREADABLE:
             continue  # named by read_phase when the run ends
         if isinstance(value, Step):
             steps.append(value)

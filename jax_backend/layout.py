@@ -29,6 +29,11 @@ def parallelism(knobs: dict[str, Scalar]) -> Parallelism:
     return Parallelism(**shares)
 
 
+def between_nodes(knobs: dict[str, Scalar]) -> int:
+    """How many shares the dcn_* axes make."""
+    return prod(_size(knobs, "dcn", axis) for axis in AXIS_WORDS)
+
+
 def _size(knobs: dict[str, Scalar], network: str, axis: str) -> int:
     name = f"{network}_{axis}_parallelism"
     size = int(knobs.get(name, 1))

@@ -43,14 +43,20 @@ LOOKAHEAD = 4096
 PRINTED_DECIMALS = 3  # MaxText prints {:.3f}: a number with fewer, at an end that is no end of line, was cut
 
 # --- the quick path: the usual line, whole, with a rank and an absl prefix or without ---------
-_FLOAT = rb"([0-9]{1,9}\.[0-9]{1,9})"  # [0-9]: the regular expression engine is slower at \d
-QUICK_LINE = re.compile(
-    rb"(?:([0-9]{1,7}): )?"
-    rb"(?:[IW][0-9]{4} [0-9:.]{8,15} {1,7}[0-9]{1,20} [a-z_]{1,40}\.py:[0-9]{1,5}\] )?"
-    rb"completed step: ([0-9]{1,15}), seconds: " + _FLOAT + rb", TFLOP/s(?:/device)?: " + _FLOAT
-    + rb"(?:, Tokens/s(?:/device)?: " + _FLOAT + rb")?(?:, total_weights: [0-9]{1,15})?"
-    rb", loss: " + _FLOAT + rb"(?:, lm_loss: [0-9.]{1,20}, perplexity: [0-9.]{1,30})?\r?\n"
+# [0-9]: the regular expression engine is slower at \d, and slower still at every part that may be absent.
+_PREFIX = rb"(?:([0-9]{1,7}): )?(?:[IW][0-9 :.]{20,60}[a-z_]{1,40}\.py:[0-9]{1,5}\] )?"
+_FLOAT = rb"([0-9]{1,9}\.[0-9]{1,9})"
+_OTHER_FLOAT = rb"[0-9]{1,9}\.[0-9]{1,9}"
+# What MaxText prints since 2025; and what it printed before. Both have the same groups.
+QUICK_LINES = (
+    _PREFIX + rb"completed step: ([0-9]{1,15}), seconds: " + _FLOAT + rb", TFLOP/s/device: " + _FLOAT
+    + rb", Tokens/s/device: " + _FLOAT + rb", total_weights: [0-9]{1,15}, loss: " + _FLOAT
+    + rb", lm_loss: " + _OTHER_FLOAT + rb", perplexity: " + _OTHER_FLOAT + rb"\r?\n",
+    _PREFIX + rb"completed step: ([0-9]{1,15}), seconds: " + _FLOAT + rb", TFLOP/s(?:/device)?: " + _FLOAT
+    + rb"(?:, Tokens/s(?:/device)?: " + _FLOAT + rb")?(?:, total_weights: [0-9]{1,15})?, loss: " + _FLOAT + rb"\r?\n",
 )  # fmt: skip
+# The empty alternative makes finditer give line after line, and something empty where there is another.
+QUICK_RUNS = tuple(re.compile(line + b"|") for line in QUICK_LINES)
 
 # --- the careful path -------------------------------------------------------------------------
 ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -153,23 +159,18 @@ class _Window:
 
 
 def _read_window(window: _Window, tracker: AttemptTracker) -> Iterator[LogEvent]:
-    text = window.text
     starts = _process_starts(window)
-    position = window.start
-    while (found := text.find(WORD, position, window.end + len(WORD) - 1)) >= 0:
+    while (found := window.text.find(WORD, window.start, window.end + len(WORD) - 1)) >= 0:
         yield from _pass_starts(window, starts, found, tracker)
-        position = found
-        line = QUICK_LINE.match(text, window.line_start(found))
-        while line is not None:  # the next line is often a step's too: no need to search for it
-            yield _quick_event(line, tracker)
-            position = line.end()
-            line = QUICK_LINE.match(text, position)
-        if position == found:
-            if text.startswith(STEP_LINE_BEGINS, found):
+        line_start = window.start = window.line_start(found)
+        for run in QUICK_RUNS:  # the next line is often a step's too: no need to search for it
+            yield from _quick_events(run, window, tracker)
+        if window.start == line_start:
+            if window.text.startswith(STEP_LINE_BEGINS, found):
                 yield _careful_event(window, found, tracker)
-            position = found + len(WORD)
+            window.start = found + len(WORD)
     yield from _pass_starts(window, starts, window.end, tracker)
-    window.start = max(position, window.end)
+    window.start = max(window.start, window.end)
 
 
 # --- process starts ---------------------------------------------------------------------------
@@ -213,28 +214,34 @@ class _UnreadableError(Exception):
     """A line that looks like a step's and can't be read; the text is the reason."""
 
 
-def _quick_event(line: re.Match[bytes], tracker: AttemptTracker) -> LogEvent:
-    rank, number, seconds, tflops, tokens, loss = line.groups()
-    step = int(number)
-    source = None if rank is None else int(rank)
-    if not tracker.report(source, step):
-        return LogEvent(attempt=tracker.attempt, duplicates=1)
-    attempt = tracker.attempt
-    printed = float(seconds)
-    return LogEvent(
-        attempt=attempt,
-        step=Step(
-            step=step,
-            seconds=printed,
-            loss=float(loss),
-            tokens=None,
+def _quick_events(run: re.Pattern[bytes], window: _Window, tracker: AttemptTracker) -> Iterator[LogEvent]:
+    """The events of the lines of one shape that follow each other where the window starts, which is moved on."""
+    for line in run.finditer(window.text, window.start):
+        rank, number, seconds, tflops, tokens, loss = line.groups()
+        if number is None:  # the empty alternative
+            window.start = line.end()
+            return
+        step = int(number)
+        source = None if rank is None else int(rank)
+        if not tracker.report(source, step):
+            yield LogEvent(attempt=tracker.attempt, duplicates=1)
+            continue
+        attempt = tracker.attempt
+        printed = float(seconds)
+        yield LogEvent(
             attempt=attempt,
-            rank=source or 0,
-            framework_seconds=printed,
-            framework_tflops_per_device=float(tflops),
-            framework_tokens_per_second_per_device=None if tokens is None else float(tokens),
-        ),
-    )
+            step=Step(
+                step=step,
+                seconds=printed,
+                loss=float(loss),
+                tokens=None,
+                attempt=attempt,
+                rank=source or 0,
+                framework_seconds=printed,
+                framework_tflops_per_device=float(tflops),
+                framework_tokens_per_second_per_device=None if tokens is None else float(tokens),
+            ),
+        )
 
 
 def _careful_event(window: _Window, found: int, tracker: AttemptTracker) -> LogEvent:

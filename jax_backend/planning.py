@@ -24,6 +24,8 @@ EVERY_RUN: dict[str, Scalar] = {
 }
 
 _DIMENSIONS = "a model file: dimensions are read from configs/models"
+_OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
+_UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "expert")
 RESERVED: Mapping[str, str] = {
     "steps": "--steps",
     "model_name": "--model",
@@ -47,6 +49,19 @@ RESERVED: Mapping[str, str] = {
     "head_dim": _DIMENSIONS,
     "vocab_size": _DIMENSIONS,
     "base_config": "--set for single settings",
+    "global_parameter_scale": _DIMENSIONS,
+    "logits_via_embedding": _DIMENSIONS,
+    "lora": "--task",
+    **dict.fromkeys(
+        ("decoder_block", "mlp_activations", "num_experts", "num_experts_per_tok", "base_moe_mlp_dim"), _OTHER_WORK
+    ),
+    **dict.fromkeys(("attention_type", "sliding_window_size", "mtp_num_layers"), _OTHER_WORK),
+    **dict.fromkeys(("enable_rampup_batch_size", "use_dpo", "use_sft"), _OTHER_WORK),
+    **{
+        f"{network}_{axis}_parallelism": "another axis: no dense model is shared out along this one"
+        for network in ("ici", "dcn")
+        for axis in _UNKNOWN_AXES
+    },
     **dict.fromkeys(EVERY_RUN, "nothing: Stepmark fills it for every run"),
 }
 
@@ -158,6 +173,16 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
             RequestError(
                 f"model '{benchmark.model.name}' says no MaxText settings",
                 where=f"configs/models/{benchmark.model.name}.yml: backend_settings.jax",
+            )
+        )
+    between_nodes = layout.between_nodes(benchmark.knobs)
+    if between_nodes > 1 and benchmark.nodes == 1:
+        found.append(
+            RequestError(
+                f"dcn_* settings share the work among {between_nodes} nodes, the run has one",
+                where="--set=dcn_*_parallelism",
+                why="MaxText refuses a dcn axis where there is nothing between nodes",
+                next_command="the same size by ici_*_parallelism",
             )
         )
     attention = str(benchmark.knobs.get("attention", "autoselected"))

@@ -31,11 +31,16 @@ class EventFile:
 
     def __init__(self, path):
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._cut = False
 
     def write(self, event, **fields):
         line = (json.dumps({"event": event, **fields}) + "\n").encode()
+        if self._cut:
+            line = b"\n" + line  # a full disk cut the line before: this one must not be lost with it
+        self._cut = True
         while line:
             line = line[os.write(self._fd, line) :]
+        self._cut = False
 
 
 class StepClock:
@@ -51,6 +56,7 @@ class StepClock:
         self.error = None
         self.steps = 0
         self.broken_losses = []
+        self.broken_gradients = []
         self.largest_gradient_norm = 0.0
 
     def start(self):
@@ -89,8 +95,9 @@ class StepClock:
         self.steps += 1
         if not math.isfinite(loss):
             self.broken_losses.append(step)
-        if not gradient_norm <= self.largest_gradient_norm:  # NaN counts as larger
-            self.largest_gradient_norm = gradient_norm
+        if not math.isfinite(gradient_norm):
+            self.broken_gradients.append(step)
+        self.largest_gradient_norm = max(self.largest_gradient_norm, gradient_norm)
         self._events.write(
             "step",
             step=step,
@@ -108,13 +115,12 @@ class StepClock:
         found = []
         if self.steps == 0:
             found.append("no step was trained")
-        if self.broken_losses:
-            shown = ", ".join(map(str, self.broken_losses[:5]))
-            found.append(f"the loss is not finite in {len(self.broken_losses)} steps (first: {shown})")
-        if self.steps and self.largest_gradient_norm == 0:
+        for what, steps in (("loss", self.broken_losses), ("gradient norm", self.broken_gradients)):
+            if steps:
+                shown = ", ".join(map(str, steps[:5]))
+                found.append(f"the {what} is not finite in {len(steps)} steps (first: {shown})")
+        if self.steps and not self.broken_gradients and self.largest_gradient_norm == 0:
             found.append("every gradient is zero: nothing was trained")
-        if math.isnan(self.largest_gradient_norm) or math.isinf(self.largest_gradient_norm):
-            found.append("the gradient norm is not finite")
         return found
 
 

@@ -15,6 +15,7 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
@@ -31,7 +32,7 @@ from launch.cli import run_main
 
 STDIN = "-"
 IN_MEMORY_BYTES = 8 << 20  # of what can't be printed yet, or can't be read twice; the rest waits on disk
-STEPS_A_WRITE = 4096
+STEPS_A_WRITE = 512  # few enough to stay in the processor's cache
 SHOWN_LINES = 10  # skipped lines and gaps in the table; --json has all
 
 LOG = flags.DEFINE_multi_string("log", [], "The log to read; - for standard input. May be repeated.")
@@ -57,10 +58,8 @@ def main(argv: list[str]) -> int:
         last = ingest.LastTimedAttempt()
         report: Report = JsonReport(log_format.name) if JSON.value else TableReport(log_format.name)
         named = [ingest.NamedLog(name=name, events=log_format.read(stream)) for name, stream in logs]
-        for event in ingest.join(named):
-            report.add(event)
-            if measured is not None and event.step is not None:
-                last.add(event.step)
+        events = ingest.join(named)
+        report.add(events if measured is None else last.watch(events))
         report.finish(last, None if measured is None else measured.result(last, log_format))
     return EXIT_VALID
 
@@ -187,7 +186,7 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
 class Report(Protocol):
     """Takes the events as they come, and what can only be said at the end."""
 
-    def add(self, event: LogEvent) -> None: ...
+    def add(self, events: Iterable[LogEvent]) -> None: ...
 
     def finish(self, last: ingest.LastTimedAttempt, result: dict[str, object] | None) -> None: ...
 
@@ -205,16 +204,17 @@ class JsonReport:
         self._skipped = SkippedLines()
         self._out.write(b'{"format": ' + self._encode(format_name) + b', "attempts": [')
 
-    def add(self, event: LogEvent) -> None:
-        self._duplicates += event.duplicates
-        if event.skipped is not None:
-            self._skipped.add(event.skipped)
-        if event.step is not None:
-            if event.attempt != self._attempt:
-                self._begin_attempt(event.attempt)
-            self._steps.append(event.step)
-            if len(self._steps) == STEPS_A_WRITE:
-                self._write_steps()
+    def add(self, events: Iterable[LogEvent]) -> None:
+        for event in events:
+            self._duplicates += event.duplicates
+            if event.skipped is not None:
+                self._skipped.add(event.skipped)
+            if event.step is not None:
+                if event.attempt != self._attempt:
+                    self._begin_attempt(event.attempt)
+                self._steps.append(event.step)
+                if len(self._steps) == STEPS_A_WRITE:
+                    self._write_steps()
 
     def finish(self, last: ingest.LastTimedAttempt, result: dict[str, object] | None) -> None:  # noqa: ARG002
         self._end_attempt()
@@ -272,17 +272,18 @@ class TableReport:
         print(f"format: {format_name}")
         print(f"{'attempt':>7}  {'steps':>15}  {'count':>7}  {'median s/step':>13}  missing steps")
 
-    def add(self, event: LogEvent) -> None:
-        self._duplicates += event.duplicates
-        if event.skipped is not None:
-            self._skipped += 1
-            if self._skipped <= SHOWN_LINES:
-                self._first_skipped.append(event.skipped)
-        if event.step is not None:
-            if self._outline is None or event.attempt != self._attempt:
-                self._print_attempt()
-                self._outline, self._attempt = ingest.OutlineMaker(event.attempt), event.attempt
-            self._outline.add(event.step)
+    def add(self, events: Iterable[LogEvent]) -> None:
+        for event in events:
+            self._duplicates += event.duplicates
+            if event.skipped is not None:
+                self._skipped += 1
+                if self._skipped <= SHOWN_LINES:
+                    self._first_skipped.append(event.skipped)
+            if event.step is not None:
+                if self._outline is None or event.attempt != self._attempt:
+                    self._print_attempt()
+                    self._outline, self._attempt = ingest.OutlineMaker(event.attempt), event.attempt
+                self._outline.add(event.step)
 
     def finish(self, last: ingest.LastTimedAttempt, result: dict[str, object] | None) -> None:
         self._print_attempt()

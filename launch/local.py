@@ -145,9 +145,9 @@ def left_out(name: str) -> bool:
 
 def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None]) -> None:
     first_failure: float | None = None
-    while any(task.poll() is None for task in tasks):
+    while None in (codes := [task.poll() for task in tasks]):  # ask every task: one that waits hides none that fell
         look()
-        if first_failure is None and any(task.returncode for task in tasks):
+        if first_failure is None and any(codes):
             first_failure = time.monotonic()
         if first_failure is not None and time.monotonic() - first_failure > GRACE_SECONDS:
             return

@@ -13,12 +13,13 @@ result.json are made from them.
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import sys
 from pathlib import Path
 
 from absl import flags
 
 from benchmarks.backend import Backend, find_backend
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.runfolder import RunFolder, recompute
 from benchmarks.verification import differences
 from launch.cli import run_main
@@ -32,8 +33,17 @@ MOST_SHOWN = 20
 def main(argv: list[str]) -> int:
     if len(argv) < 2:
         raise RequestError("which run?", next_command="python launch/verify.py results/RUN")
-    codes = [verify(RunFolder(Path(name))) for name in argv[1:]]
+    codes = [_one_of_many(RunFolder(Path(name))) for name in argv[1:]]
     return max(codes)
+
+
+def _one_of_many(folder: RunFolder) -> int:
+    """A folder that cannot be read does not hide the verdict on the others."""
+    try:
+        return verify(folder)
+    except StepmarkError as error:
+        print(f"stepmark: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def verify(folder: RunFolder) -> int:
@@ -42,8 +52,9 @@ def verify(folder: RunFolder) -> int:
     backend = find_backend(folder.benchmark().backend)
     if FLAGS.repair:
         return repair(folder, backend)
+    stored, stored_steps = folder.stored_result(), folder.stored_steps()
     result, steps = recompute(folder, backend)
-    found = differences(folder.stored_result(), result, folder.stored_steps(), steps)
+    found = differences(stored, result, stored_steps, steps)
     if not found:
         print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status})")
         return EXIT_VALID

@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.backend import LogEvent
 from benchmarks.values import Step
+from jax_backend import logs
 from jax_backend.logs import LOOKAHEAD, LOOKBEHIND, MaxTextLog
 
 LOGS = Path(__file__).parent / "logs"
@@ -365,6 +367,29 @@ def test_garbage_never_raises(pieces: list[bytes], chunk_bytes: int) -> None:
 def test_quick_and_careful_paths_agree(seconds: float, loss: float, number: int) -> None:
     text = line(number, seconds=f"{seconds:.3f}", loss=f"{loss:.3f}")
     assert steps(read(text + "\n")) == steps(read(text + " \n"))  # the blank is not in the usual line
+
+
+ABSL = "I1121 13:52:02.511797 140090981755776 metric_logger.py:265] "
+STEP_LINES = st.builds(
+    lambda label, prefix, text, end: f"{label}{prefix}{text}{end}".encode(),
+    st.sampled_from(["", "3: ", "0012: ", "x", "\r"]),
+    st.sampled_from(["", ABSL, "W" + ABSL[1:], ABSL[:30], "[Rampup Batch Size Phase], ", "\x1b[36m"]),
+    st.one_of(
+        st.builds(line, st.integers(0, 9), st.floats(0, 99).map(str), st.floats().map("{:.3f}".format)),
+        st.integers(0, 9).map(old_line),
+        st.sampled_from(sorted(VINTAGES)),
+    ),
+    st.sampled_from(["\n", "\n", "\r\n", "\r", "", " \n", ", moe_lb_loss: 0.1\n"]),
+)
+
+
+@given(st.lists(st.one_of(STEP_LINES, STEP_LINES, PIECES, st.binary(max_size=20))))
+@settings(deadline=None, max_examples=300)
+def test_quick_and_careful_paths_agree_on_anything(pieces: list[bytes]) -> None:
+    text = b"".join(pieces)
+    quick = read(text)
+    with mock.patch.object(logs, "QUICK_RUNS", ()):
+        assert list(map(repr, quick)) == list(map(repr, read(text)))  # as text: nan is not equal to nan
 
 
 def test_a_line_of_any_length_is_streamed() -> None:

@@ -1,0 +1,119 @@
+"""Makes one environment, from nothing to its marker, or leaves nothing behind.
+
+Whoever calls this holds the environment's lock (environments.py).
+"""
+
+import contextlib
+import json
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.errors import RequestError, RunError
+from launch.installing import install
+from launch.making_progress import Progress, Say, shown_progress
+from launch.programs import Making, check, run
+
+MARKER = "complete"  # the file that an environment has when it is whole
+
+
+def make(making: Making, say: Say, bar: bool) -> Path:
+    """The Python of the new environment."""
+    spec, path = making.spec, making.path
+    if path.exists():
+        say(f"environment '{spec.name}': removing one that was left incomplete")
+    _remove(path)
+    _refuse_without_room(making)
+    say(
+        f"environment '{spec.name}': making it with Python {making.version_text}, "
+        f"once, about {spec.size_gb:g} GB, in {path}"
+    )
+    started = time.monotonic()
+    try:
+        with _signals_as_exit(), shown_progress(spec.name, say, bar) as progress:
+            _fill(making, progress)
+        _mark_complete(making, time.monotonic() - started)
+    except OSError as error:
+        _remove(path)
+        raise _unwritten(making, error) from error
+    except BaseException:
+        _remove(path)
+        raise
+    say(f"environment '{spec.name}': ready after {time.monotonic() - started:.0f} s")
+    return making.python
+
+
+def _fill(making: Making, progress: Progress) -> None:
+    making.log_file.write_text("")
+    progress("creating")
+    check(making, "creating it", run(making, [str(making.base), "-I", "-m", "venv", str(making.path)]))
+    install(making, progress)
+    progress("checking")
+    python = [str(making.python), "-I"]
+    check(making, "`pip check`", run(making, [*python, "-m", "pip", "check"]))
+    module = making.spec.import_check
+    import_it = f"import importlib; importlib.import_module({module!r})"
+    check(making, f"importing {module}", run(making, [*python, "-c", import_it]))
+
+
+def _mark_complete(making: Making, seconds: float) -> None:
+    facts = {"name": making.spec.name, "lock_sha256": making.lock_sha256, "seconds": round(seconds, 1)}
+    half_written = making.path / f"{MARKER}.part"
+    half_written.write_text(json.dumps(facts) + "\n")
+    half_written.replace(making.path / MARKER)
+
+
+def _remove(path: Path) -> None:
+    """Remove an environment; the marker first, so that what is half removed is never taken for whole."""
+    if not path.exists():
+        return
+    (path / MARKER).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        raise RunError(
+            "an incomplete environment cannot be removed",
+            where=str(path),
+            why="a file in it is in use or belongs to another user",
+            next_command=f"rm -rf {path}",
+        )
+
+
+def _refuse_without_room(making: Making) -> None:
+    spec, place = making.spec, making.path.parent
+    free_gb = shutil.disk_usage(place).free / 1e9
+    if free_gb < spec.size_gb:
+        raise RequestError(
+            f"the disk has no room for the environment '{spec.name}'",
+            where=str(place),
+            why=f"it takes about {spec.size_gb:g} GB and {free_gb:.1f} GB are free",
+            next_command="free some space, or export STEPMARK_HOME=<a folder on a larger disk>",
+        )
+
+
+def _unwritten(making: Making, error: OSError) -> RunError:
+    return RunError(
+        f"environment '{making.spec.name}': a file could not be written",
+        where=str(error.filename or making.path),
+        why=error.strerror or str(error),
+        next_command="export STEPMARK_HOME=<a folder that this user can write, on a disk with room>",
+    )
+
+
+@contextlib.contextmanager
+def _signals_as_exit() -> Iterator[None]:
+    """Let a polite kill or a closed terminal end pip too, as Ctrl-C does."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    # One that is handled otherwise stays so: nohup ignores a closed terminal.
+    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,160 @@
+"""The programs that make an environment (venv, pip, the import check): how one is run, logged and ended."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from benchmarks.backend import EnvironmentSpec
+from benchmarks.errors import RunError
+
+END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
+ASKED_FIRST = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)  # at SIGINT pip removes its temporary files
+RUN_AGAIN = "run the same command again"
+
+# What would send packages elsewhere than into the environment, or contradict its lock file; NVIDIA's
+# container images set PIP_CONSTRAINT.
+UNWANTED = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_CONSTRAINT",
+    "PIP_REQUIRE_HASHES",
+)
+SETTINGS = {
+    "PIP_USER": "0",
+    "PIP_NO_INPUT": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_PROGRESS_BAR": "off",
+    "PYTHONUNBUFFERED": "1",
+}
+LOGIN_IN_URL = re.compile(r"(?<=://)[^\s/]*@")
+
+
+@dataclass(frozen=True)
+class Making:
+    """One environment in the making."""
+
+    spec: EnvironmentSpec
+    base: Path  # the Python it is made with
+    version: tuple[int, int]
+    path: Path
+    lock_sha256: str  # of the lock file that says what is installed
+    lock: int  # descriptor of the lock that says who may write here; its programs hold it too
+
+    @property
+    def python(self) -> Path:
+        return self.path / "bin" / "python"
+
+    @property
+    def version_text(self) -> str:
+        return ".".join(map(str, self.version))
+
+    @property
+    def log_file(self) -> Path:
+        return self.path.with_name(self.path.name + ".log")
+
+
+class Ended(NamedTuple):
+    """How a program ended, and all it said."""
+
+    exit_code: int
+    lines: list[str]
+
+
+def run(
+    making: Making,
+    command: list[str],
+    on_line: Callable[[str], None] = lambda _text: None,
+    on_tick: Callable[[], None] = lambda: None,
+) -> Ended:
+    """Run one program, its output into the log file; `on_tick` is called some times a second meanwhile."""
+    lines: list[str] = []
+    with making.log_file.open("a", encoding="utf-8") as log:
+
+        def take(raw: str) -> None:
+            text = scrub(raw)
+            lines.append(text.rstrip("\n"))
+            on_line(text)
+            # On a full disk pip's words must still be read: they are what says so.
+            with contextlib.suppress(OSError):
+                log.write(text)
+
+        exit_code = _run(making, command, take, on_tick)
+    return Ended(exit_code, lines)
+
+
+def check(making: Making, doing: str, ended: Ended) -> None:
+    if ended.exit_code != 0:
+        raise failure(making, doing, ended.lines)
+
+
+def failure(making: Making, doing: str, lines: list[str]) -> RunError:
+    """What is said of a program that failed in a way not known beforehand."""
+    errors = [line for line in lines if line.startswith("ERROR")] or [line for line in lines if line.strip()]
+    return RunError(
+        f"environment '{making.spec.name}': {doing} failed",
+        where=f"log: {making.log_file}",
+        why=errors[-1].strip()[:300] if errors else "the program ended without a word",
+        next_command=f"read the log; the environment is made again when you {RUN_AGAIN}",
+    )
+
+
+def scrub(text: str) -> str:
+    """The text with the logins taken out of its URLs."""
+    return LOGIN_IN_URL.sub("***@", text)
+
+
+def _run(making: Making, command: list[str], take: Callable[[str], None], on_tick: Callable[[], None]) -> int:
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={k: v for k, v in os.environ.items() if k not in UNWANTED} | SETTINGS,
+        cwd=making.path.parent,
+        start_new_session=True,  # a group of its own, which can be ended as a whole
+        # The program holds the lock too: if this process is killed, nobody else may
+        # write into the environment before the program has ended.
+        pass_fds=(making.lock,),
+    )
+    assert process.stdout is not None
+    reader = threading.Thread(target=_pump, args=(process.stdout, take), daemon=True)
+    reader.start()
+    try:
+        while process.poll() is None:
+            reader.join(0.2)
+            on_tick()
+            if not reader.is_alive():
+                process.wait()
+        reader.join(END_SECONDS)  # a child that outlives the program may keep its output open
+        on_tick()
+    except BaseException:
+        end_group(process)
+        reader.join(END_SECONDS)
+        raise
+    return process.returncode
+
+
+def _pump(stream: IO[str], take: Callable[[str], None]) -> None:
+    for line in stream:
+        take(line)
+
+
+def end_group(process: subprocess.Popen[str], signals: tuple[signal.Signals, ...] = ASKED_FIRST) -> None:
+    """End a program that leads its own group, and its children."""
+    for number in signals:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)

@@ -1,0 +1,89 @@
+"""The real scripts as a user starts them, and what a run leaves. Helpers of the end-to-end tests."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LIMIT_SECONDS = 300
+TOKEN = "hf_a-token-that-must-not-be-written"
+
+JAX = "--backend=jax"
+TINY = "--model=llama2_tiny"
+SHARDED = ("--gpus=8", "--set=ici_fsdp_parallelism=4", "--set=ici_data_parallelism=2")
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@dataclass
+class Run:
+    """One ended `launch/run.py` and the folder it left."""
+
+    code: int
+    out: str
+    err: str
+    output_dir: Path
+    path: Path | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        folders = sorted(p for p in self.output_dir.glob("*") if p.is_dir()) if self.output_dir.exists() else []
+        self.path = folders[-1] if folders else None
+
+    @property
+    def folder(self) -> Path:
+        assert self.path is not None, self.err
+        return self.path
+
+    @property
+    def result(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
+        return found
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "steps.jsonl").read_text().splitlines()]
+
+
+def finish(process: "subprocess.Popen[str]", output_dir: Path) -> Run:
+    out, err = process.communicate(timeout=LIMIT_SECONDS)
+    assert "Traceback" not in out + err, err
+    return Run(process.returncode, out, err, output_dir)
+
+
+def wait_for_steps(output_dir: Path, count: int) -> Path:
+    """The run folder once so many steps are in steps.jsonl."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < deadline:
+        for path in output_dir.glob("*/steps.jsonl"):
+            if path.read_bytes().count(b"\n") >= count:
+                return path.parent
+        time.sleep(0.1)
+    raise AssertionError(f"no {count} steps within {LIMIT_SECONDS} s")
+
+
+def verify(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(REPOSITORY / "launch/verify.py"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def workers_of(folder: Path) -> list[int]:
+    """The worker processes whose command names the run folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes()
+        except OSError:
+            continue  # it ended while we looked
+        if b"worker.py" in words and str(folder).encode() in words:
+            found.append(int(path.parent.name))
+    return found

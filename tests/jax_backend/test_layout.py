@@ -1,0 +1,64 @@
+"""MaxText's mesh axes in common words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Parallelism
+from jax_backend import BACKEND
+from jax_backend.layout import AXES, between_nodes, explicit, parallelism
+
+
+def test_nothing_said_is_one_device() -> None:
+    assert parallelism({}) == Parallelism()
+    assert parallelism({"remat_policy": "full"}).devices == 1
+
+
+def test_axes_within_and_between_nodes_multiply() -> None:
+    knobs = {"ici_fsdp_parallelism": 8, "dcn_fsdp_parallelism": 16, "dcn_data_parallelism": 4}
+    assert parallelism(knobs) == Parallelism(fsdp=128, data=4)
+    assert between_nodes(knobs) == 64
+
+
+@pytest.mark.parametrize(
+    ("axis", "word"),
+    [
+        ("data", "data"),
+        ("fsdp", "fsdp"),
+        ("fsdp_transpose", "fsdp"),
+        ("sequence", "context"),
+        ("context", "context"),
+        ("tensor", "tensor"),
+        ("tensor_sequence", "tensor"),
+        ("pipeline", "pipeline"),
+    ],
+)
+@pytest.mark.parametrize("network", ["ici", "dcn"])
+def test_what_an_axis_shares(network: str, axis: str, word: str) -> None:
+    assert parallelism({f"{network}_{axis}_parallelism": 2}) == Parallelism(**{word: 2})
+
+
+def test_every_axis_is_a_setting_of_maxtext_and_every_other_axis_is_reserved() -> None:
+    of_maxtext = {name for name in BACKEND.settings() if name.startswith(("ici_", "dcn_")) and "_parallelism" in name}
+    assert set(AXES) <= of_maxtext
+    assert of_maxtext - set(AXES) <= BACKEND.reserved_settings.keys()
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_size_left_to_maxtext_is_refused(size: int) -> None:
+    with pytest.raises(RequestError, match="must be stated"):
+        parallelism({"ici_fsdp_parallelism": size})
+
+
+def test_what_maxtext_would_choose_itself_is_written_out() -> None:
+    assert explicit({}) == {"ici_fsdp_parallelism": 1, "dcn_data_parallelism": 1}
+    assert explicit({"ici_fsdp_parallelism": 8, "steps": 3}) == {"ici_fsdp_parallelism": 8, "dcn_data_parallelism": 1}
+
+
+@given(st.dictionaries(st.sampled_from(AXES), st.integers(1, 64)))
+def test_no_device_is_lost(knobs: dict[str, int]) -> None:
+    product = 1
+    for size in knobs.values():
+        product *= size
+    assert parallelism(dict(knobs)).devices == product

@@ -1,0 +1,254 @@
+"""Plans of MaxText runs: arguments, environment, tasks; and whole plans as recorded in golden/.
+
+The golden plans are what a dry run shows. After a change that is meant, record them anew and read the diff:
+
+    STEPMARK_RECORD_GOLDEN=1 python -m pytest tests/jax_backend/test_planning.py
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks import capacity
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.report import plan_text
+from benchmarks.resolve import Request, resolve
+from benchmarks.values import Benchmark
+from jax_backend import BACKEND
+from jax_backend.planning import EVERY_RUN, REMAT_POLICIES, RESERVED, environment, maxtext_argv, refusals
+
+CONFIGS = Configs()
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def resolved(model: str = "llama2_tiny", chosen: dict[str, str] | None = None, **wanted: Any) -> Benchmark:
+    return resolve(Request(backend="jax", model=model, settings=chosen or {}, **wanted), CONFIGS, BACKEND)
+
+
+def settings_of(benchmark: Benchmark) -> dict[str, str]:
+    argv = maxtext_argv(benchmark)
+    found = dict(word.split("=", 1) for word in argv)
+    assert len(found) == len(argv), "a key stands twice"
+    return found
+
+
+# --- golden -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpus", [64, 512])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_the_plan_is_as_recorded(dtype: str, gpus: int) -> None:
+    benchmark = resolved("llama2_70b", dtype=dtype, hardware="h100", gpus=gpus)
+    text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.remat_saves(benchmark)) + "\n"
+    path = GOLDEN / f"llama2_70b_{dtype}_{gpus}.txt"
+    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+# --- arguments ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("bf16", {"dtype": "bfloat16"}),
+        ("fp32", {"dtype": "float32", "matmul_precision": "highest"}),
+        ("fp8", {"dtype": "bfloat16", "quantization": "fp8"}),
+        ("int8", {"dtype": "bfloat16", "quantization": "int8"}),
+    ],
+)
+def test_precision(dtype: str, expected: dict[str, str]) -> None:
+    found = settings_of(resolved(dtype=dtype))
+    assert {
+        name: found.get(name) for name in ("dtype", "quantization", "matmul_precision") if name in found
+    } == expected
+    assert found["weight_dtype"] == "float32"
+
+
+@pytest.mark.parametrize("model", CONFIGS.names("models"))
+def test_every_model_is_named_to_maxtext_with_known_settings(model: str) -> None:
+    found = settings_of(resolved(model))
+    assert found["model_name"]
+    assert found.keys() <= BACKEND.settings().keys()
+
+
+def test_reserved_settings_are_settings_of_maxtext() -> None:
+    assert RESERVED.keys() - {"base_config"} <= BACKEND.settings().keys()
+
+
+def test_the_request_reaches_maxtext() -> None:
+    found = settings_of(resolved(chosen={"sequence_length": "64", "gradient_accumulation": "3"}, gpus=8, steps=7))
+    assert (found["steps"], found["max_target_length"]) == ("7", "64")
+    assert (found["per_device_batch_size"], found["gradient_accumulation_steps"]) == ("2", "3")
+    assert (found["ici_fsdp_parallelism"], found["dcn_data_parallelism"]) == ("8", "1")
+    assert settings_of(resolved(chosen={"scan_layers": "False"}))["scan_layers"] == "false"
+
+
+def test_nothing_is_written_to_the_home_or_a_cloud() -> None:
+    found = settings_of(resolved())
+    assert found["base_output_directory"] == "{phase_dir}/maxtext"
+    assert found["jax_cache_dir"] == ""
+    assert found["dataset_type"] == "synthetic"
+    for name in ("enable_checkpointing", "enable_goodput_recording", "monitor_goodput", "enable_tensorboard"):
+        assert found[name] == "false"
+    assert found["hardware"] == "cpu"
+    assert found["skip_jax_distributed_system"] == "true"
+
+
+def test_what_is_filled_for_every_run_cannot_be_set() -> None:
+    assert EVERY_RUN.keys() <= RESERVED.keys()
+
+
+def global_batch_of_maxtext(found: dict[str, str], devices: int) -> int:
+    """MaxText 0.2.5, configs/types.py calculate_global_batch_sizes: what it trains on a step."""
+    return int(devices * float(found["per_device_batch_size"])) * int(found["gradient_accumulation_steps"])
+
+
+def test_devices_of_a_tensor_group_share_a_batch() -> None:
+    benchmark = resolved(gpus=4, chosen={"ici_fsdp_parallelism": "2", "ici_tensor_parallelism": "2"})
+    assert settings_of(benchmark)["per_device_batch_size"] == "1"
+    benchmark = resolved(
+        gpus=4, chosen={"ici_fsdp_parallelism": "2", "ici_tensor_parallelism": "2", "micro_batch_size": "1"}
+    )
+    assert settings_of(benchmark)["per_device_batch_size"] == "0.5"
+    assert global_batch_of_maxtext(settings_of(benchmark), 4) == benchmark.global_batch_size == 2
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    model=st.sampled_from(["llama2_tiny", "llama2_13b", "llama2_7b"]),
+    fsdp=st.sampled_from([1, 2, 4, 8, 5, 16]),
+    data=st.integers(1, 12),
+    tensor=st.sampled_from([1, 2, 4, 5, 8, 10, 20]),
+    context=st.sampled_from([1, 2, 4, 8]),
+    micro=st.integers(1, 9),
+    accumulation=st.integers(1, 5),
+)
+def test_maxtext_trains_on_the_global_batch_of_the_benchmark(
+    model: str, fsdp: int, data: int, tensor: int, context: int, micro: int, accumulation: int
+) -> None:
+    chosen = {
+        "ici_fsdp_parallelism": str(fsdp),
+        "ici_data_parallelism": str(data),
+        "ici_tensor_parallelism": str(tensor),
+        "ici_context_parallelism": str(context),
+        "micro_batch_size": str(micro),
+        "gradient_accumulation": str(accumulation),
+    }
+    gpus = fsdp * data * tensor * context
+    try:
+        benchmark = resolved(model, chosen, gpus=gpus)
+    except RequestError:
+        return  # not divisible
+    assert benchmark.global_batch_size == micro * accumulation * fsdp * data
+    assert global_batch_of_maxtext(settings_of(benchmark), gpus) == benchmark.global_batch_size
+
+
+# --- environment --------------------------------------------------------------------------------------
+
+
+def test_the_environment_on_a_cpu() -> None:
+    found = environment(resolved(gpus=8, chosen={"xla_cpu_enable_fast_math": "false"}))
+    assert (found["JAX_PLATFORMS"], found["DECOUPLE_GCLOUD"], found["HF_HUB_OFFLINE"]) == ("cpu", "TRUE", "1")
+    assert found["XLA_FLAGS"] == "--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=8"
+
+
+def test_processes_on_a_cpu_share_its_virtual_devices() -> None:
+    benchmark = resolved(gpus=8, nodes=2)
+    (phase,) = BACKEND.plan(benchmark).phases
+    assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task) == (2, 1, 4)
+    assert "--xla_force_host_platform_device_count=4" in phase.environment["XLA_FLAGS"].split()
+    assert "--processes=2" in phase.command
+    assert "--devices=8" in phase.command
+
+
+def test_a_gpu_run_has_a_process_a_gpu_and_never_falls_back_to_the_cpu() -> None:
+    benchmark = resolved("llama2_70b", gpus=64)
+    (phase,) = BACKEND.plan(benchmark).phases
+    assert (phase.name, phase.writes_steps) == ("perf", True)
+    assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task) == (8, 8, 1)
+    assert phase.environment["JAX_PLATFORMS"] == "cuda"
+    assert "--processes=64" in phase.command
+    assert "--device_name=NVIDIA H100 80GB HBM3" in phase.command
+    flags = phase.environment["XLA_FLAGS"].split()
+    assert "--xla_gpu_enable_command_buffer=" in flags
+    assert not any("host_platform_device_count" in flag for flag in flags)
+    assert len(flags) == len(benchmark.xla_flags)
+
+
+def test_variables_that_are_set_reach_the_run() -> None:
+    found = environment(resolved(chosen={"env.OMP_NUM_THREADS": "1"}))
+    assert found["OMP_NUM_THREADS"] == "1"
+
+
+def test_the_worker_is_started_by_path_before_maxtexts_own_arguments() -> None:
+    benchmark = resolved()
+    (phase,) = BACKEND.plan(benchmark).phases
+    assert phase.command[:3] == ["{python}", "-P", "{repository}/jax_backend/worker.py"]
+    cut = phase.command.index("--")
+    assert phase.command[cut + 1 :] == maxtext_argv(benchmark)
+    assert "--events_dir={phase_dir}" in phase.command[:cut]
+
+
+# --- rematerialisation --------------------------------------------------------------------------------
+
+
+def test_what_a_policy_keeps() -> None:
+    def saves(**knobs: str) -> frozenset[str]:
+        return BACKEND.remat_saves(resolved(chosen=knobs))
+
+    assert saves(remat_policy="full") == frozenset()
+    assert "mlpwo" in saves(remat_policy="minimal")
+    assert "context" not in saves(remat_policy="minimal")
+    assert "context" in saves(remat_policy="none")
+    assert saves(remat_policy="custom", mlpwo="device", query_proj="remat", out_proj="offload") == {"mlpwo"}
+
+
+def test_the_recipes_policies() -> None:
+    attention = {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"}
+    assert BACKEND.remat_saves(resolved("llama2_70b", dtype="bf16")) == attention | {"mlpwo"}
+    assert BACKEND.remat_saves(resolved("llama2_70b", dtype="fp8")) == attention
+
+
+def test_every_kept_activation_has_a_size() -> None:
+    sizes = capacity.activation_widths(CONFIGS.model("llama2_70b"))
+    for name, kept in REMAT_POLICIES.items():
+        assert kept <= sizes.keys(), name
+
+
+# --- refusals -----------------------------------------------------------------------------------------
+
+
+def test_a_sound_benchmark_is_not_refused() -> None:
+    assert refusals(resolved()) == []
+    assert refusals(resolved("llama2_70b", gpus=512)) == []
+
+
+def test_a_model_without_maxtext_settings_is_refused() -> None:
+    benchmark = resolved()
+    model = msgspec.structs.replace(benchmark.model, backend_settings={})
+    (error,) = refusals(msgspec.structs.replace(benchmark, model=model))
+    assert "says no MaxText settings" in error.what
+    assert error.where == "configs/models/llama2_tiny.yml: backend_settings.jax"
+
+
+@pytest.mark.parametrize("attention", ["flash", "autoselected", "cudnn_flash_te"])
+def test_flash_attention_on_a_cpu_is_refused(attention: str) -> None:
+    benchmark = resolved()
+    (error,) = refusals(msgspec.structs.replace(benchmark, knobs={**benchmark.knobs, "attention": attention}))
+    assert error.next_command == "--set=attention=dot_product"
+
+
+def test_an_axis_between_nodes_needs_nodes() -> None:
+    """MaxText: "DCN parallelism requested but only one slice available."."""
+    benchmark = resolved(gpus=2)
+    knobs = {**benchmark.knobs, "ici_fsdp_parallelism": 1, "dcn_fsdp_parallelism": 2}
+    (error,) = refusals(msgspec.structs.replace(benchmark, knobs=knobs))
+    assert "the run has one" in error.what

@@ -1,0 +1,340 @@
+"""The worker's clock and assertions, with arrays that take their time like a device's; no framework is needed.
+
+The worker is loaded by path, as it runs: it is no module of the package.
+"""
+
+import errno
+import importlib.util
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jax_backend.events import read_phase
+
+WORKER = Path(__file__).resolve().parents[2] / "jax_backend" / "worker.py"
+TOLERANCE = 0.08  # for a thread to wake up on a busy machine
+
+
+@pytest.fixture(scope="module")
+def worker() -> Any:
+    spec = importlib.util.spec_from_file_location("stepmark_worker_under_test", WORKER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Pending:
+    """A number that a device is still working on until a moment."""
+
+    def __init__(self, value: float, ready_at: float = 0.0) -> None:
+        self.value = value
+        self.ready_at = ready_at
+
+    def block_until_ready(self) -> "Pending":
+        time.sleep(max(0.0, self.ready_at - time.perf_counter()))
+        return self
+
+    def __float__(self) -> float:
+        self.block_until_ready()
+        return self.value
+
+
+def metrics_of(loss: float = 5.0, norm: float = 1.5, ready_at: float = 0.0, **more: float) -> dict[str, Any]:
+    return {"scalar": {"learning/loss": Pending(loss, ready_at), "learning/raw_grad_norm": Pending(norm), **more}}
+
+
+class Recorder:
+    """Stands for the event file; can be told to fail at a write, as a full disk does."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._fails_at = fails_at
+
+    def write(self, event: str, **fields: Any) -> None:
+        if len(self.events) == self._fails_at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.events.append({"event": event, **fields})
+
+    def all(self, name: str) -> list[Any]:
+        return [event[name] for event in self.events]
+
+
+def trained(worker: Any, *steps: dict[str, Any]) -> tuple[Any, Recorder]:
+    events = Recorder()
+    clock = worker.StepClock(events, 0)
+    clock.start()
+    for number, metrics in enumerate(steps):
+        clock.step_returned(number, metrics)
+    clock.finish()
+    return clock, events
+
+
+# --- the clock ----------------------------------------------------------------------------------------
+
+
+def test_the_seconds_are_those_of_the_device_and_sum_to_the_elapsed_time(worker: Any) -> None:
+    """The loop hands all steps over at once; the device ends them at 0.05, 0.15 and 0.20 s."""
+    events = Recorder()
+    clock = worker.StepClock(events, 0)
+    start = time.perf_counter()
+    clock.start()
+    for step, end in enumerate((0.05, 0.15, 0.20)):
+        clock.step_returned(step, metrics_of(ready_at=start + end))
+    assert time.perf_counter() - start < 0.04, "handing a step over must not wait for the device"
+    clock.finish()
+    assert events.all("step") == [0, 1, 2]
+    assert events.all("seconds") == pytest.approx([0.05, 0.10, 0.05], abs=TOLERANCE / 2)
+    for index, elapsed in enumerate(events.all("elapsed_seconds")):
+        assert sum(events.all("seconds")[: index + 1]) == pytest.approx(elapsed, rel=1e-9)
+    assert events.all("elapsed_seconds")[-1] == pytest.approx(0.20, abs=TOLERANCE)
+
+
+def test_the_frameworks_own_figures_are_kept_beside_it(worker: Any) -> None:
+    more = {"perf/step_time_seconds": 0.125, "perf/per_device_tflops_per_sec": 400.5}
+    _, events = trained(worker, metrics_of(**more))
+    (event,) = events.events
+    assert (event["framework_seconds"], event["framework_tflops_per_device"]) == (0.125, 400.5)
+    assert event["framework_tokens_per_second_per_device"] is None
+
+
+def test_a_good_run_has_no_failures(worker: Any) -> None:
+    clock, events = trained(worker, metrics_of(5.0), metrics_of(4.9, norm=0.0), metrics_of(4.8))
+    assert clock.failures() == []
+    assert events.all("loss") == [5.0, 4.9, 4.8]
+    assert clock.steps == 3
+
+
+def test_a_loss_that_is_not_finite_is_a_failure_and_every_step_is_kept(worker: Any) -> None:
+    clock, events = trained(worker, metrics_of(5.0), metrics_of(float("nan")), metrics_of(float("inf")), metrics_of())
+    assert clock.failures() == ["the loss is not finite in 2 steps (first: 1, 2)"]
+    assert events.all("loss") == [5.0, None, None, 5.0]
+    json.dumps(events.events, allow_nan=False)
+
+
+def test_gradients_that_are_all_zero_are_a_failure(worker: Any) -> None:
+    clock, _ = trained(worker, metrics_of(norm=0.0), metrics_of(norm=0.0))
+    assert clock.failures() == ["every gradient is zero: nothing was trained"]
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_gradient_that_is_not_finite_is_a_failure_wherever_it_comes(worker: Any, broken: float, place: int) -> None:
+    norms = [1.0, 2.0, 1.5]
+    norms[place] = broken
+    clock, events = trained(worker, *(metrics_of(norm=norm) for norm in norms))
+    assert clock.failures() == [f"the gradient norm is not finite in 1 steps (first: {place})"]
+    assert events.all("gradient_norm")[place] is None
+
+
+def test_a_run_without_a_step_is_a_failure(worker: Any) -> None:
+    clock = worker.StepClock(Recorder(), 0)
+    clock.finish()
+    assert clock.failures() == ["no step was trained"]
+
+
+def test_a_step_that_cannot_be_written_ends_the_loop(worker: Any) -> None:
+    clock = worker.StepClock(Recorder(fails_at=1), 0)
+    clock.start()
+    clock.step_returned(0, metrics_of())
+    clock.step_returned(1, metrics_of())
+    clock._thread.join(5)
+    with pytest.raises(OSError, match="No space left"):
+        clock.step_returned(2, metrics_of())
+    with pytest.raises(OSError, match="No space left"):
+        clock.finish()
+
+
+def test_metrics_without_a_loss_end_the_loop_too(worker: Any) -> None:
+    clock = worker.StepClock(Recorder(), 0)
+    clock.start()
+    clock.step_returned(0, {"scalar": {}})
+    with pytest.raises(KeyError, match="learning/loss"):
+        clock.finish()
+
+
+# --- the hook -----------------------------------------------------------------------------------------
+
+
+def a_loop(seconds: list[float]) -> tuple[SimpleNamespace, list[float]]:
+    """A training loop like MaxText's: it looks its iteration up for every step and waits for the step before."""
+    device = {"free_at": 0.0}
+    returned: list[float] = []
+
+    def training_loop_iteration(_state: Any, python_variables: dict[str, int], _data: Any) -> dict[str, Any]:
+        begin = max(device["free_at"], time.perf_counter())
+        device["free_at"] = begin + seconds[python_variables["step"]]
+        return metrics_of(ready_at=device["free_at"])
+
+    train = SimpleNamespace(training_loop_iteration=training_loop_iteration)
+
+    def run(first: int = 0) -> None:
+        before: dict[str, Any] | None = None
+        for step in range(first, len(seconds)):
+            metrics = train.training_loop_iteration("state", {"step": step}, {"start_step": first})
+            returned.append(time.perf_counter())
+            if before is not None:
+                before["scalar"]["learning/loss"].block_until_ready()
+            before = metrics
+
+    train.run = run
+    return train, returned
+
+
+def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline(worker: Any) -> None:
+    seconds = [0.15, 0.02, 0.10, 0.02, 0.10]
+    train, returned = a_loop(seconds)
+    events, seen = Recorder(), []
+    clock = worker.StepClock(events, 0)
+    worker.hook_training_loop(train, clock, seen.append)
+    start = time.perf_counter()
+    train.run()
+    clock.finish()
+    assert seen == ["state"], "facts are told once, before the first step"
+    assert events.all("step") == list(range(5))
+    assert events.all("seconds") == pytest.approx(seconds, abs=TOLERANCE / 2)
+    assert sum(events.all("seconds")) == pytest.approx(sum(seconds), abs=TOLERANCE)
+    # Step 1 is dispatched while step 0 still runs: the loop is one step ahead of the device.
+    assert returned[1] - start < seconds[0] / 2
+
+
+def test_a_run_that_starts_at_a_later_step_is_timed_too(worker: Any) -> None:
+    train, _ = a_loop([0.0, 0.0, 0.01, 0.01])
+    events = Recorder()
+    clock = worker.StepClock(events, 0)
+    worker.hook_training_loop(train, clock, lambda _: None)
+    train.run(first=2)
+    clock.finish()
+    assert events.all("step") == [2, 3]
+
+
+def test_what_is_done_before_the_first_step_is_not_in_its_time(worker: Any) -> None:
+    train, _ = a_loop([0.01, 0.01])
+    events = Recorder()
+    clock = worker.StepClock(events, 0)
+    worker.hook_training_loop(train, clock, lambda _: time.sleep(0.2))
+    train.run()
+    clock.finish()
+    assert events.all("elapsed_seconds")[0] < 0.15
+
+
+def test_the_clock_never_keeps_a_process_alive(worker: Any) -> None:
+    clock = worker.StepClock(Recorder(), 0)
+    clock.start()
+    thread = next(t for t in threading.enumerate() if t is clock._thread)
+    assert thread.daemon
+    clock.finish()
+    assert not thread.is_alive()
+
+
+# --- files and arguments ------------------------------------------------------------------------------
+
+
+def test_what_the_worker_writes_the_backend_reads(worker: Any, tmp_path: Path) -> None:
+    events = worker.EventFile(tmp_path / "events-rank1.jsonl")
+    clock = worker.StepClock(events, 1)
+    clock.start()
+    clock.step_returned(0, metrics_of(5.25))
+    clock.step_returned(1, metrics_of(float("nan")))
+    clock.finish()
+    events.write("end", rank=1, status="done", message="", failures=clock.failures())
+    record = read_phase(tmp_path, 1)
+    assert [(s.step, s.rank, s.loss) for s in record.steps] == [(0, 1, 5.25), (1, 1, None)]
+    assert record.ends[0].failures == ["the loss is not finite in 1 steps (first: 1)"]
+    assert record.unreadable == []
+
+
+def test_a_line_cut_by_a_full_disk_does_not_take_the_next_with_it(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = worker.EventFile(tmp_path / "events-rank0.jsonl")
+    real, calls = os.write, []
+
+    def nearly_full(descriptor: int, data: bytes) -> int:
+        calls.append(data)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data[:15])
+
+    monkeypatch.setattr(worker.os, "write", nearly_full)
+    with pytest.raises(OSError, match="No space left"):
+        events.write("step", step=0)
+    monkeypatch.undo()
+    events.write("end", rank=0, status="error", message="OSError", failures=[])
+    record = read_phase(tmp_path, 1)
+    assert [end.status for end in record.ends] == ["error"]
+    assert len(record.unreadable) == 1
+
+
+def test_a_file_that_exists_is_added_to(worker: Any, tmp_path: Path) -> None:
+    path = tmp_path / "events-rank0.jsonl"
+    for step in range(2):
+        worker.EventFile(path).write("step", step=step)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 1]
+
+
+def test_arguments_before_the_dashes_are_ours_and_after_them_maxtexts(
+    worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPMARK_RANK", "3")
+    monkeypatch.setenv("STEPMARK_COORDINATOR", "127.0.0.1:1234")
+    argv = ["--events_dir=here", "--processes=4", "--devices=8", "--device_name=a b", "--device_name=c", "--"]
+    options = worker.parse([*argv, "steps=3", "jax_cache_dir=", "--devices=9"])
+    assert (options.events_dir, options.processes, options.devices, options.rank) == ("here", 4, 8, 3)
+    assert options.device_name == ["a b", "c"]
+    assert options.coordinator == "127.0.0.1:1234"
+    assert options.settings == ["steps=3", "jax_cache_dir=", "--devices=9"]
+
+
+@pytest.mark.parametrize("argv", [[], ["--events_dir=here"], ["--events_dir=here", "--processes=x", "--devices=1"]])
+def test_what_is_missing_is_not_guessed(worker: Any, argv: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        worker.parse(argv)
+
+
+def main_with(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> int:
+    def train_under_clock(_options: Any, clock: Any, _events: Any) -> None:
+        clock.start()
+        clock.step_returned(0, metrics_of())
+        clock.finish()
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(worker, "train_under_clock", train_under_clock)
+    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
+    monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
+    code: int = worker.main(worker.parse([f"--events_dir={folder}", "--processes=1", "--devices=1"]))
+    return code
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status", "message"),
+    [
+        (None, 0, "done", ""),
+        (ValueError("no such axis"), 1, "error", "ValueError: no such axis"),
+        (SystemExit("1 processes have joined"), 1, "error", "1 processes have joined"),
+        (KeyboardInterrupt(), 130, "interrupted", "the worker was told to stop"),
+        (MemoryError("x" * 5000), 1, "error", "MemoryError: " + "x" * 1987),
+    ],
+)
+def test_however_a_worker_ends_it_says_so_and_keeps_its_steps(
+    worker: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
+    code: int,
+    status: str,
+    message: str,
+) -> None:
+    assert main_with(worker, tmp_path, monkeypatch, error) == code
+    record = read_phase(tmp_path, 1)
+    (end,) = record.ends
+    assert (end.status, end.message, end.failures) == (status, message, [])
+    assert len(record.steps) == 1

@@ -1,0 +1,76 @@
+"""How a launch script ends: exit codes and messages for everything that can be raised."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+SCRIPT = '''"""A script."""
+from absl import flags
+from benchmarks.errors import RequestError, RunError
+from launch.cli import run_main
+flags.DEFINE_string("raise", "", "What to raise.")
+def main(argv):
+    {body}
+if __name__ == "__main__":
+    run_main(main)
+'''
+
+
+def ends(tmp_path: Path, body: str, *flags: str) -> "subprocess.CompletedProcess[str]":
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(body=body))
+    return subprocess.run(
+        [sys.executable, str(script), *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ("return 0", 0, ""),
+        ("return 3", 3, ""),
+        ("raise RequestError('no such thing', where='here', why='so', next_command='do that')", 2, "next:  do that"),
+        ("raise RunError('it broke')", 1, "stepmark: it broke"),
+        ("raise KeyboardInterrupt", 130, "stepmark: interrupted"),
+        ("open('/nonexistent/file')", 1, "No such file or directory (/nonexistent/file)"),
+    ],
+)
+def test_ends(tmp_path: Path, body: str, code: int, words: str) -> None:
+    done = ends(tmp_path, body)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_defect_of_ours_shows_its_traceback(tmp_path: Path) -> None:
+    assert "Traceback" in ends(tmp_path, "return [][1]").stderr
+
+
+def test_unknown_flag(tmp_path: Path) -> None:
+    done = ends(tmp_path, "return 0", "--raize=1")
+    assert done.returncode == 2
+    assert "did you mean 'raise'?" in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error_to_show(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    body = "[print('x' * 1000) for _ in range(10000)]; return 0"
+    script.write_text(SCRIPT.format(body=body))
+    done = subprocess.run(
+        f"{sys.executable} {script} | head -n 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+    )
+    assert done.stderr == ""

@@ -1,0 +1,34 @@
+"""What --list shows, and that each of the other flags filters it."""
+
+from benchmarks.configs import Configs
+from launch.listing import listing
+
+
+def section(text: str, name: str) -> list[str]:
+    """The first words of the lines below a heading."""
+    lines = text.split("\n\n")
+    (found,) = [part for part in lines if part.splitlines()[0] == name]
+    return [line.split()[0] for line in found.splitlines()[1:] if not line.startswith("    ")]
+
+
+def test_everything_is_shown_without_filters() -> None:
+    text = listing(Configs())
+    assert section(text, "models") == sorted(Configs().names("models"))
+    assert section(text, "hardware") == sorted(Configs().names("hardware"))
+    assert section(text, "recipes") == ["jax_cpu_pretrain", "jax_llama2_70b_pretrain", "jax_tiny_pretrain"]
+    assert section(text, "tasks") == ["pretrain"]
+    assert section(text, "backends") == ["jax"]
+    assert section(text, "sites") == ["local"]
+    assert section(text, "environments") == ["jax-maxtext"]
+    assert "64, 128, 256, 512, 1024, 2048" in text
+
+
+def test_filters() -> None:
+    configs = Configs()
+    assert section(listing(configs, hardware="a100"), "hardware") == ["a100"]
+    assert section(listing(configs, gpus=512), "recipes") == ["jax_llama2_70b_pretrain"]
+    assert section(listing(configs, gpus=512), "models") == ["llama2_70b"]
+    fp8_on_a100 = section(listing(configs, model="llama2_70b", hardware="a100", dtype="fp8"), "recipes")
+    assert fp8_on_a100 == ["none"]
+    assert section(listing(configs, model="llama2_7b"), "recipes") == ["jax_cpu_pretrain"]
+    assert section(listing(configs, backend="other"), "recipes") == ["none"]

@@ -1,0 +1,118 @@
+"""Bad input to launch/run.py: one clear message, exit code 2, no traceback, and nothing started or written."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def run(output_dir: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(REPOSITORY / "launch/run.py"), f"--output_dir={output_dir}", *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+TINY = "--model=llama2_tiny"
+
+REFUSED = {
+    "unknown model": (["--model=lama2_tiny"], "unknown model 'lama2_tiny': did you mean 'llama2_tiny'?"),
+    "unknown backend": (["--backend=jaxx", TINY], "unknown backend 'jaxx': did you mean 'jax'?"),
+    "a backend that is not there": (["--backend=nemo", TINY], "unknown backend 'nemo'"),
+    "unknown hardware": ([TINY, "--hardware=h1000"], "unknown hardware 'h1000': did you mean 'h100'?"),
+    "unknown dtype": ([TINY, "--dtype=fp9"], "--dtype=fp9"),
+    "unknown setting": ([TINY, "--set=remat_polcy=full"], "did you mean 'remat_policy'?"),
+    "unknown site": ([TINY, "--site=mars"], "unknown site 'mars'"),
+    "unknown flag": ([TINY, "--modle=x"], "unknown flag --modle: did you mean 'model'?"),
+    "unknown window": ([TINY, "--window=often"], "unknown window rule 'often'"),
+    "a word that is no flag": ([TINY, "hello"], "unexpected argument 'hello'"),
+    "not a number": ([TINY, "--steps=many"], "--steps=many"),
+    "half a setting": ([TINY, "--set=remat_policy"], "KEY=VALUE is expected"),
+    "a setting twice": ([TINY, "--set=remat_policy=full", "--set=remat_policy=minimal"], "given twice"),
+    "a secret in a setting": ([TINY, "--set=env.HF_TOKEN=x"], "looks like a secret"),
+    "a setting that is a flag": ([TINY, "--set=steps=3"], "use --steps"),
+    "no model": ([], "--model is missing"),
+    "no steps": ([TINY, "--steps=0"], "must be 1 or more"),
+    "no repeats": ([TINY, "--repeats=0"], "must be 1 or more"),
+    "no queue to leave it in": ([TINY, "--nowait"], "--nowait needs a site with a queue"),
+    "fp8 on an A100": (["--model=llama2_70b", "--hardware=a100", "--dtype=fp8"], "has no fp8"),
+    "a scale without layout": (["--model=llama2_70b", "--gpus=96"], "64, 128, 256, 512, 1024, 2048"),
+    "a layout for another scale": ([TINY, "--gpus=8", "--set=ici_fsdp_parallelism=4"], "for 4 devices, 8 are asked"),
+    "heads": (
+        [TINY, "--gpus=8", "--set=ici_tensor_parallelism=8", "--set=ici_fsdp_parallelism=1"],
+        "attention heads (4) not divisible by tensor (8)",
+    ),
+    "batch": ([TINY, "--gpus=2", "--set=global_batch_size=3"], "not divisible by the layout"),
+    "short run": ([TINY, "--window=35-44", "--steps=20"], "needs step 44"),
+    "a profile": ([TINY, "--profile=nsys"], "--profile=nsys"),
+    "pgle": ([TINY, "--pgle=auto"], "--pgle=auto"),
+    "lora": ([TINY, "--task=lora"], "no recipe for task 'lora'"),
+    "70B on this machine": (["--model=llama2_70b"], "--dry_run shows the plan"),
+    "70B on this CPU": (["--model=llama2_70b", "--hardware=cpu"], "llama2_70b needs 1,109 GB of memory"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str, tmp_path: Path) -> None:
+    flags, words = REFUSED[case]
+    backend = [] if any(flag.startswith("--backend") for flag in flags) else ["--backend=jax"]
+    done = run(tmp_path / "results", *backend, *flags)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert done.stderr.count("stepmark: ") == 1
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "results").exists()
+
+
+def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = run(tmp_path / "file" / "results", "--backend=jax", TINY)
+    assert done.returncode == 2
+    assert "the output folder cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    read_only = run(Path("/proc/results"), "--backend=jax", TINY)
+    assert read_only.returncode == 2
+    assert "--output_dir=DIR" in read_only.stderr
+
+
+def test_a_config_with_a_typo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    shutil.copytree(REPOSITORY / "configs", tmp_path / "configs")
+    path = tmp_path / "configs/models/llama2_tiny.yml"
+    path.write_text(path.read_text().replace("query_groups:", "query_group:"))
+    monkeypatch.setenv("STEPMARK_CONFIGS", str(tmp_path / "configs"))
+    done = run(tmp_path / "results", "--backend=jax", TINY)
+    assert done.returncode == 2
+    assert "llama2_tiny.yml" in done.stderr
+    assert "query_group" in done.stderr
+    assert "did you mean 'query_groups'?" in done.stderr
+
+
+def test_no_python_for_maxtext_and_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are met through launch/run.py here; the many ways are in test_environments.py."""
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    done = run(tmp_path / "results", "--backend=jax", TINY)
+    assert done.returncode == 1, done.stderr
+    assert "network" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "results").glob("*/result.json"))
+
+
+def test_help_reads_well(tmp_path: Path) -> None:
+    done = run(tmp_path, "--help")
+    assert done.returncode == 0
+    assert "Examples:" in done.stdout
+    assert "python launch/run.py --backend=jax --model=llama2_tiny" in done.stdout
+    assert "Exit codes: 0 done and valid" in done.stdout
+    for flag in ("--backend", "--model", "--task", "--dtype", "--gpus", "--set=KEY=VALUE", "--dry_run"):
+        assert flag in done.stdout
+    assert "absl" not in done.stdout
+    assert "logtostderr" not in done.stdout
