@@ -130,7 +130,7 @@ def fastest_possible_seconds(workload: Workload) -> float | None:
 def _seconds_per_step(seconds: list[float], resolution: float, nulls: dict[str, str]) -> SecondsPerStep:
     interval = statistics.median_interval(seconds, resolution)
     if interval is None:
-        nulls["seconds_per_step.ci95"] = f"{len(seconds)} counted steps are too few for an interval"
+        nulls["seconds_per_step.ci95"] = f"an interval needs 3 counted steps or more, there are {len(seconds)}"
     if len(seconds) < 2:
         nulls["seconds_per_step.stdev"] = "one counted step has no spread"
     return SecondsPerStep(

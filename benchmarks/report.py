@@ -146,7 +146,7 @@ def plan_text(benchmark: Benchmark, plan: Plan, saved_activations: frozenset[str
     lines += aligned(memory_rows(benchmark, saved_activations))
     for number, phase in enumerate(plan.phases, start=1):
         lines += ["", f"phase {number}: {phase.name}"]
-        tasks = f"{phase.tasks_per_node} a node, {phase.devices_per_task} devices each"
+        tasks = f"{phase.tasks_per_node} a node, devices a task: {phase.devices_per_task}"
         lines += aligned([("nodes", str(phase.nodes)), ("tasks", tasks)])
         lines += ["  environment"]
         lines += [f"    {name}={value}" for name, value in phase.environment.items() if name != "XLA_FLAGS"]

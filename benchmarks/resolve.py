@@ -195,8 +195,8 @@ def _choose_layout(
         f"recipe {recipe.name} has no layout for {gpus} devices",
         where=f"--gpus={gpus}",
         why=f"it has one for: {scales}",
-        next_command="--gpus with one of these, or state the layout, such as "
-        f"--set={sorted(recipe.layouts[0].knobs)[-1]}={gpus}",
+        next_command="--gpus with one of these, or state the layout by --set: "
+        + ", ".join(sorted(recipe.layouts[0].knobs)),
     )
 
 

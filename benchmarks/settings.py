@@ -9,7 +9,9 @@ from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.values import Scalar
 
 OWN_SETTINGS = ("sequence_length", "micro_batch_size", "gradient_accumulation", "global_batch_size")
-SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY")
+SECRET_NAME = re.compile(
+    r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE|SECRET)_?KEY)(_|$)", re.IGNORECASE
+)
 
 
 # What Stepmark writes itself, and would otherwise overwrite in silence.
@@ -21,7 +23,7 @@ LARGEST_NUMBER = 10**12
 
 
 def is_secret_name(name: str) -> bool:
-    return any(word in name.upper() for word in SECRET_WORDS)
+    return SECRET_NAME.search(name) is not None
 
 
 def sort_settings(

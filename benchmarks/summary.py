@@ -1,6 +1,7 @@
 """What a run wrote -> result.json: its figures, whether they are valid, and why not. Pure."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Literal
 
 import msgspec
@@ -100,7 +101,7 @@ def summarise(
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
     failures = _why_failed(benchmark, record, ended, first_rank)
-    doubts = [*_broken_assertions(record), *figures.complaints]
+    doubts = [*_broken_assertions(record), *_other_work(benchmark, record), *figures.complaints]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
     figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
     facts = _first_facts(record)
@@ -200,6 +201,22 @@ def _how_it_ended(process: Ended, end: WorkerEnd | None) -> str:
 
 def _broken_assertions(record: RunRecord) -> list[str]:
     return [f"rank {end.rank}: {failure}" for end in record.ends for failure in end.failures]
+
+
+def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
+    """What the framework counted in its own arrays and mesh must be what the benchmark asked for."""
+    asked = flops.parameter_count(benchmark.model)
+    found = []
+    for fact in record.facts:
+        if fact.parameters != asked:
+            found.append(
+                f"rank {fact.rank}: the framework trained {fact.parameters:,} parameters, "
+                f"{benchmark.model.name} has {asked:,}"
+            )
+        devices = prod(fact.mesh.values())
+        if devices != benchmark.gpus:
+            found.append(f"rank {fact.rank}: the mesh spans {devices} devices, the benchmark {benchmark.gpus}")
+    return found
 
 
 def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: bool) -> tuple[Figures, list[str]]:

@@ -70,7 +70,6 @@ class Site(Value, frozen=True):
     kind: Literal["local", "slurm"]
     title: str
     runtime: Literal["venv", "container"]
-    max_nodes: int | None  # None: as many as asked for
     source: str
     date: str
 

@@ -166,6 +166,10 @@ def remat_saves(knobs: dict[str, Scalar]) -> frozenset[str]:
 # --- what MaxText cannot do ---------------------------------------------------------------------
 
 
+def nodes_seen_by_maxtext(benchmark: Benchmark) -> int:
+    return 1 if benchmark.hardware.kind == "cpu" else benchmark.nodes
+
+
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     found = []
     if "jax" not in benchmark.model.backend_settings:
@@ -175,14 +179,14 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
                 where=f"configs/models/{benchmark.model.name}.yml: backend_settings.jax",
             )
         )
-    between_nodes = layout.between_nodes(benchmark.knobs)
-    if between_nodes > 1 and benchmark.nodes == 1:
+    shared, nodes = layout.between_nodes(benchmark.knobs), nodes_seen_by_maxtext(benchmark)
+    if shared != nodes:
         found.append(
             RequestError(
-                f"dcn_* settings share the work among {between_nodes} nodes, the run has one",
+                f"dcn_* settings share the work among {shared} nodes, MaxText sees {nodes}",
                 where="--set=dcn_*_parallelism",
-                why="MaxText refuses a dcn axis where there is nothing between nodes",
-                next_command="the same size by ici_*_parallelism",
+                why="MaxText aborts where their product is not the number of nodes; all processes on a CPU are one",
+                next_command=f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
             )
         )
     attention = str(benchmark.knobs.get("attention", "autoselected"))

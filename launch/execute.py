@@ -9,7 +9,7 @@ from benchmarks.backend import Backend
 from benchmarks.errors import RunError
 from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder, new_run_id, recompute
 from benchmarks.summary import Result
-from benchmarks.values import Benchmark, Step
+from benchmarks.values import Benchmark, Plan, Step
 from launch import environments, local, provenance
 from launch.screen import Screen
 from launch.tensorboard_events import ScalarWriter
@@ -19,13 +19,25 @@ def execute(benchmark: Benchmark, backend: Backend, output_dir: Path) -> tuple[R
     """Run a benchmark on this machine. The result is recomputed from the raw files, as verify does it."""
     folder = RunFolder.create(output_dir, new_run_id(benchmark))
     spec = backend.environment()
-    python = environments.ensure(spec)
+    try:
+        python = environments.ensure(spec)
+    except BaseException:
+        folder.path.rmdir()  # nothing was started, so nothing is left
+        raise
     plan = backend.plan(benchmark)
     places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
     about = provenance.collect(plan, spec, provenance.command_line(), provenance.ignored_variables(), places)
     folder.write(BENCHMARK, benchmark)
     folder.write(PLAN, plan)
     folder.write(PROVENANCE, about)
+    with local.interrupted_once():
+        _run_phases(plan, folder, benchmark, backend, python)
+        about["worker"] = [msgspec.to_builtins(fact) for fact in _facts(folder, backend)]
+        folder.write(PROVENANCE, about)
+        return folder, store_result(folder, backend)
+
+
+def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Backend, python: Path) -> None:
     for phase in plan.phases:
         phase_dir = folder.phase_dir(phase.name)
         with (
@@ -39,9 +51,6 @@ def execute(benchmark: Benchmark, backend: Backend, output_dir: Path) -> tuple[R
             ended = local.run_phase(phase, phase_dir, python, backend.follow(phase_dir, 1), on_steps)
         if any(process.exit_code != 0 for process in ended):
             break  # what comes after rests on this phase
-    about["worker"] = [msgspec.to_builtins(fact) for fact in _facts(folder, backend)]
-    folder.write(PROVENANCE, about)
-    return folder, store_result(folder, backend)
 
 
 def store_result(folder: RunFolder, backend: Backend) -> Result:

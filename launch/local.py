@@ -88,16 +88,15 @@ def run_phase(
     phase_dir.mkdir(parents=True, exist_ok=True)
     tasks: list[subprocess.Popen[bytes]] = []
     interrupted = False
-    with _interrupted_once():
-        try:
-            coordinator = f"127.0.0.1:{_free_port()}"
-            for rank in range(phase.nodes * phase.tasks_per_node):
-                tasks.append(_start(phase, phase_dir, python, rank, coordinator))
-            _watch(tasks, lambda: on_steps(new_steps()))
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            stop(tasks)  # whatever went wrong here (Ctrl-C, a full disk), no worker outlives it
+    try:
+        coordinator = f"127.0.0.1:{_free_port()}"
+        for rank in range(phase.nodes * phase.tasks_per_node):
+            tasks.append(_start(phase, phase_dir, python, rank, coordinator))
+        _watch(tasks, lambda: on_steps(new_steps()))
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        stop(tasks)  # whatever went wrong here (Ctrl-C, a full disk), no worker outlives it
     ended = [Ended(rank=rank, exit_code=task.returncode, interrupted=interrupted) for rank, task in enumerate(tasks)]
     _write_exits(phase_dir, ended)
     on_steps(new_steps())
@@ -186,8 +185,8 @@ def _write_exits(phase_dir: Path, ended: list[Ended]) -> None:
 
 
 @contextlib.contextmanager
-def _interrupted_once() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) must not leave workers behind."""
+def interrupted_once() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) cost neither workers nor result."""
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def interrupt(_number: int, _frame: object) -> None:

@@ -130,7 +130,7 @@ def test_few_steps_have_no_interval_and_say_so(empty_run: RunFolder, add_attempt
     add_attempt(empty_run, steps=2)
     benchmark = msgspec.structs.replace(empty_run.benchmark(), steps=2)
     empty_run.write("benchmark.json", benchmark)
-    assert "1 counted steps are too few for an interval" in table(recompute(empty_run, BACKEND)[0])
+    assert "an interval needs 3 counted steps or more, there are 1" in table(recompute(empty_run, BACKEND)[0])
 
 
 def test_an_unknown_effective_figure_or_excess_is_a_word(whole_run: RunFolder) -> None:
@@ -154,7 +154,7 @@ def test_the_plan_of_seed_003() -> None:
         "524,288 tokens a step",
         "1.821e+15 a sequence",
         "GB usable: fits",
-        "8 a node, 1 devices each",
+        "8 a node, devices a task: 1",
         "XLA_PYTHON_CLIENT_MEM_FRACTION=0.94",
         "--xla_gpu_reduce_scatter_combine_threshold_bytes=8388608",
         "quantization=fp8",

@@ -37,7 +37,7 @@ def test_the_plan_of_seed_003(tmp_path: Path) -> None:
         "dcn_fsdp_parallelism=8",
         "per_device_batch_size=2",
         "remat_policy=custom",
-        "8 a node, 1 devices each",
+        "8 a node, devices a task: 1",
         "nothing was started",
     ):
         assert words in plan

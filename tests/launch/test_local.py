@@ -97,10 +97,11 @@ def test_an_interrupt_ends_the_tasks_and_is_said(tmp_path: Path, number: signal.
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     for delay in (1.0, 1.01):  # twice, as from an impatient person or a process group
         threading.Timer(delay, os.kill, (os.getpid(), number)).start()
-    ended = local.run_phase(
-        phase("import time; time.sleep(60)"), tmp_path, Path(sys.executable), list, lambda _: None
-    )
-    time.sleep(0.1)
+    with local.interrupted_once():
+        ended = local.run_phase(
+            phase("import time; time.sleep(60)"), tmp_path, Path(sys.executable), list, lambda _: None
+        )
+        time.sleep(0.2)
     assert [process.interrupted for process in ended] == [True]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
