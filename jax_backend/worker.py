@@ -12,6 +12,7 @@ worker asserts each of them.
 """
 
 import argparse
+import collections
 import json
 import math
 import os
@@ -44,7 +45,14 @@ class EventFile:
 
 
 class StepClock:
-    """Stamps the end of every step from a thread that waits for the step's loss."""
+    """Stamps the end of every step from a thread that waits for the step's loss.
+
+    Its work takes processor time from the step it measures, which shows where steps are quick. So a quick
+    step is written two steps later: by then MaxText's own logger has fetched its values from the device.
+    """
+
+    QUICK_STEP_SECONDS = 0.1
+    QUICK_STEPS_BEHIND = 2
 
     def __init__(self, events, rank):
         self._events = events
@@ -53,6 +61,7 @@ class StepClock:
         self._thread = threading.Thread(target=self._watch, name="stepmark-clock", daemon=True)
         self._start = None
         self._last_end = None
+        self._unwritten = collections.deque()
         self.error = None
         self.steps = 0
         self.broken_losses = []
@@ -78,21 +87,28 @@ class StepClock:
             raise self.error
 
     def _watch(self):
-        while (item := self._queue.get()) is not None:
-            try:
-                self._record(*item)
-            except BaseException as error:  # handed to the training loop, which raises it
-                self.error = error
-                return
+        try:
+            while (item := self._queue.get()) is not None:
+                self._stamp(*item)
+            self._write_all_but(0)
+        except BaseException as error:  # handed to the training loop, which raises it
+            self.error = error
 
-    def _record(self, step, scalars):
-        loss_array = scalars["learning/loss"]
-        loss_array.block_until_ready()  # releases the interpreter lock
+    def _stamp(self, step, scalars):
+        scalars["learning/loss"].block_until_ready()  # releases the interpreter lock
         end = time.perf_counter()
-        loss = float(loss_array)
-        gradient_norm = float(scalars["learning/raw_grad_norm"])
         seconds, self._last_end = end - self._last_end, end
         self.steps += 1
+        self._unwritten.append((step, seconds, end - self._start, scalars))
+        self._write_all_but(self.QUICK_STEPS_BEHIND if seconds < self.QUICK_STEP_SECONDS else 0)
+
+    def _write_all_but(self, behind):
+        while len(self._unwritten) > behind:
+            self._write(*self._unwritten.popleft())
+
+    def _write(self, step, seconds, elapsed_seconds, scalars):
+        loss = float(scalars["learning/loss"])
+        gradient_norm = float(scalars["learning/raw_grad_norm"])
         if not math.isfinite(loss):
             self.broken_losses.append(step)
         if not math.isfinite(gradient_norm):
@@ -102,7 +118,7 @@ class StepClock:
             "step",
             step=step,
             seconds=seconds,
-            elapsed_seconds=end - self._start,
+            elapsed_seconds=elapsed_seconds,
             loss=finite_or_none(loss),
             gradient_norm=finite_or_none(gradient_norm),
             framework_seconds=finite_or_none(scalars.get("perf/step_time_seconds")),

@@ -21,6 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 Places = dict[str, str]  # placeholder of a plan -> its value here
 
 POLL_SECONDS = 0.1
+LOOK_SECONDS = 0.5  # between two looks at the steps: reading them takes time from a CPU that trains
 # Ranks wait for a lost one for ever; after the first failure the others get this long.
 GRACE_SECONDS = 10.0
 # What would change a run without being in its plan; the plan sets its own.
@@ -144,8 +145,11 @@ def left_out(name: str) -> bool:
 
 def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None]) -> None:
     first_failure: float | None = None
+    looked = 0.0
     while None in (codes := [task.poll() for task in tasks]):  # ask every task: one that waits hides none that fell
-        look()
+        if time.monotonic() - looked >= LOOK_SECONDS:
+            look()
+            looked = time.monotonic()
         if first_failure is None and any(codes):
             first_failure = time.monotonic()
         if first_failure is not None and time.monotonic() - first_failure > GRACE_SECONDS:

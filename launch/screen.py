@@ -85,4 +85,4 @@ def _live_line(text: Callable[[], str]) -> "Live":
             self._spinner.update(text=text())
             return self._spinner
 
-    return Live(Line(), console=Console(stderr=True), refresh_per_second=8, transient=False)
+    return Live(Line(), console=Console(stderr=True), refresh_per_second=4, transient=False)

@@ -7,28 +7,41 @@ from benchmarks.values import Step
 
 
 class ScalarWriter:
-    """Writes <run>/tensorboard/; opened at the first step, because importing TensorBoard takes a while."""
+    """Writes <run>/tensorboard/; opened at the first step, because importing TensorBoard takes a while.
+
+    Encoding scalars takes processor time. On a machine that trains on its own CPU that would show in quick
+    steps, so those are kept until the run has ended; nobody watches ten points a second.
+    """
+
+    LIVE_STEP_SECONDS = 0.1
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._writer: Any = None  # TensorBoard's Writer, which has no types
+        self._waiting: list[Step] = []
 
     def write(self, steps: list[Step]) -> None:
-        mine = [step for step in steps if step.rank == 0]
-        if not mine:
-            return
+        self._waiting += [step for step in steps if step.rank == 0]
+        newest = self._waiting[-1].seconds if self._waiting else None
+        if newest is not None and newest >= self.LIVE_STEP_SECONDS:
+            self._write_waiting()
+
+    def close(self) -> None:
+        if self._waiting:
+            self._write_waiting()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _write_waiting(self) -> None:
         if self._writer is None:
             from tensorboard.summary import Writer
 
             self._writer = Writer(str(self._folder))
-        for step in mine:
+        for step in self._waiting:
             for tag, value in scalars(step).items():
                 self._writer.add_scalar(tag, value, step.step)
         self._writer.flush()
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self._waiting = []
 
 
 def scalars(step: Step) -> dict[str, float]:

@@ -251,4 +251,4 @@ def test_an_axis_between_nodes_needs_nodes() -> None:
     benchmark = resolved(gpus=2)
     knobs = {**benchmark.knobs, "ici_fsdp_parallelism": 1, "dcn_fsdp_parallelism": 2}
     (error,) = refusals(msgspec.structs.replace(benchmark, knobs=knobs))
-    assert "the run has one" in error.what
+    assert "among 2 nodes, MaxText sees 1" in error.what

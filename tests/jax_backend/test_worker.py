@@ -142,6 +142,7 @@ def test_a_run_without_a_step_is_a_failure(worker: Any) -> None:
 
 def test_a_step_that_cannot_be_written_ends_the_loop(worker: Any) -> None:
     clock = worker.StepClock(Recorder(fails_at=1), 0)
+    clock.QUICK_STEP_SECONDS = 0
     clock.start()
     clock.step_returned(0, metrics_of())
     clock.step_returned(1, metrics_of())
@@ -150,6 +151,29 @@ def test_a_step_that_cannot_be_written_ends_the_loop(worker: Any) -> None:
         clock.step_returned(2, metrics_of())
     with pytest.raises(OSError, match="No space left"):
         clock.finish()
+
+
+def test_quick_steps_are_written_two_behind_and_slow_ones_at_once(worker: Any) -> None:
+    """What a killed worker loses of quick steps is not more than MaxText's own log loses."""
+    written = Recorder()
+    clock = worker.StepClock(written, 0)
+    clock.QUICK_STEP_SECONDS = 0.2
+    clock.start()
+    for step in range(5):
+        clock.step_returned(step, metrics_of())
+    wait_until(lambda: len(written.all("step")) == 3)
+    clock.step_returned(5, metrics_of(ready_at=time.perf_counter() + 0.3))
+    wait_until(lambda: len(written.all("step")) == 6)
+    clock.step_returned(6, metrics_of())
+    clock.finish()
+    assert written.all("step") == list(range(7))
+
+
+def wait_until(holds: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_metrics_without_a_loss_end_the_loop_too(worker: Any) -> None:
