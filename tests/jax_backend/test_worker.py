@@ -7,7 +7,6 @@ import errno
 import importlib.util
 import json
 import os
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ import pytest
 from jax_backend.events import read_phase
 
 WORKER = Path(__file__).resolve().parents[2] / "jax_backend" / "worker.py"
-TOLERANCE = 0.08  # for a thread to wake up on a busy machine
+TOLERANCE = 0.08  # for a process to wake up on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +66,17 @@ class Recorder:
         return [event[name] for event in self.events]
 
 
-def trained(worker: Any, *steps: dict[str, Any]) -> tuple[Any, Recorder]:
-    events = Recorder()
-    clock = worker.StepClock(events, 0)
+def silent(_metrics: dict[str, Any], _step: int, _metric_type: str = "train") -> None:
+    """MaxText's own metric writer, with nothing to say."""
+
+
+def trained(worker: Any, *steps: dict[str, Any], events: Any = None) -> tuple[Any, Recorder]:
+    events = events or Recorder()
+    clock = worker.StepClock(events)
+    write_metrics = clock.around(silent)
     clock.start()
     for number, metrics in enumerate(steps):
-        clock.step_returned(number, metrics)
-    clock.finish()
+        write_metrics(metrics, number)
     return clock, events
 
 
@@ -81,20 +84,53 @@ def trained(worker: Any, *steps: dict[str, Any]) -> tuple[Any, Recorder]:
 
 
 def test_the_seconds_are_those_of_the_device_and_sum_to_the_elapsed_time(worker: Any) -> None:
-    """The loop hands all steps over at once; the device ends them at 0.05, 0.15 and 0.20 s."""
-    events = Recorder()
-    clock = worker.StepClock(events, 0)
+    """The device ends its steps at 0.05, 0.15 and 0.20 s."""
     start = time.perf_counter()
-    clock.start()
-    for step, end in enumerate((0.05, 0.15, 0.20)):
-        clock.step_returned(step, metrics_of(ready_at=start + end))
-    assert time.perf_counter() - start < 0.04, "handing a step over must not wait for the device"
-    clock.finish()
+    _, events = trained(worker, *(metrics_of(ready_at=start + end) for end in (0.05, 0.15, 0.20)))
     assert events.all("step") == [0, 1, 2]
     assert events.all("seconds") == pytest.approx([0.05, 0.10, 0.05], abs=TOLERANCE / 2)
     for index, elapsed in enumerate(events.all("elapsed_seconds")):
         assert sum(events.all("seconds")[: index + 1]) == pytest.approx(elapsed, rel=1e-9)
     assert events.all("elapsed_seconds")[-1] == pytest.approx(0.20, abs=TOLERANCE)
+
+
+def test_what_maxtext_does_with_a_step_is_not_in_that_steps_time(worker: Any) -> None:
+    """The clock is read before MaxText's writer works, and the line is written after it."""
+    events = Recorder()
+    clock = worker.StepClock(events)
+    seen: list[int] = []
+
+    def slow(_metrics: dict[str, Any], step: int, _metric_type: str = "train") -> str:
+        seen.append(len(events.events))
+        time.sleep(0.1)
+        return f"wrote {step}"
+
+    write_metrics = clock.around(slow)
+    clock.start()
+    assert write_metrics(metrics_of(), 0) == "wrote 0"
+    assert events.all("seconds")[0] < 0.05
+    assert seen == [0]
+
+
+def test_evaluation_is_no_step(worker: Any) -> None:
+    events = Recorder()
+    clock = worker.StepClock(events)
+    clock.around(silent)({"scalar": {}}, 7, "eval")
+    assert events.events == []
+
+
+def test_a_step_whose_loss_maxtext_refuses_is_kept(worker: Any) -> None:
+    events = Recorder()
+    clock = worker.StepClock(events)
+
+    def refuses(*_: Any) -> None:
+        raise RuntimeError("aborted: the loss is NaN")
+
+    clock.start()
+    with pytest.raises(RuntimeError, match="aborted"):
+        clock.around(refuses)(metrics_of(float("nan")), 0)
+    assert events.all("step") == [0]
+    assert clock.failures() == ["the loss is not finite in 1 steps (first: 0)"]
 
 
 def test_the_frameworks_own_figures_are_kept_beside_it(worker: Any) -> None:
@@ -135,127 +171,87 @@ def test_a_gradient_that_is_not_finite_is_a_failure_wherever_it_comes(worker: An
 
 
 def test_a_run_without_a_step_is_a_failure(worker: Any) -> None:
-    clock = worker.StepClock(Recorder(), 0)
-    clock.finish()
-    assert clock.failures() == ["no step was trained"]
+    assert worker.StepClock(Recorder()).failures() == ["no step was trained"]
 
 
 def test_a_step_that_cannot_be_written_ends_the_loop(worker: Any) -> None:
-    clock = worker.StepClock(Recorder(fails_at=1), 0)
-    clock.QUICK_STEP_SECONDS = 0
-    clock.start()
-    clock.step_returned(0, metrics_of())
-    clock.step_returned(1, metrics_of())
-    clock._thread.join(5)
     with pytest.raises(OSError, match="No space left"):
-        clock.step_returned(2, metrics_of())
-    with pytest.raises(OSError, match="No space left"):
-        clock.finish()
-
-
-def test_quick_steps_are_written_two_behind_and_slow_ones_at_once(worker: Any) -> None:
-    """What a killed worker loses of quick steps is not more than MaxText's own log loses."""
-    written = Recorder()
-    clock = worker.StepClock(written, 0)
-    clock.QUICK_STEP_SECONDS = 0.2
-    clock.start()
-    for step in range(5):
-        clock.step_returned(step, metrics_of())
-    wait_until(lambda: len(written.all("step")) == 3)
-    clock.step_returned(5, metrics_of(ready_at=time.perf_counter() + 0.3))
-    wait_until(lambda: len(written.all("step")) == 6)
-    clock.step_returned(6, metrics_of())
-    clock.finish()
-    assert written.all("step") == list(range(7))
-
-
-def wait_until(holds: Any) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        trained(worker, metrics_of(), metrics_of(), events=Recorder(fails_at=1))
 
 
 def test_metrics_without_a_loss_end_the_loop_too(worker: Any) -> None:
-    clock = worker.StepClock(Recorder(), 0)
-    clock.start()
-    clock.step_returned(0, {"scalar": {}})
     with pytest.raises(KeyError, match="learning/loss"):
-        clock.finish()
+        trained(worker, {"scalar": {}})
 
 
 # --- the hook -----------------------------------------------------------------------------------------
 
 
-def a_loop(seconds: list[float]) -> tuple[SimpleNamespace, list[float]]:
-    """A training loop like MaxText's: it looks its iteration up for every step and waits for the step before."""
-    device = {"free_at": 0.0}
-    returned: list[float] = []
+class Loop:
+    """A training loop like MaxText's: it looks its iteration up for every step, dispatches a step and then
+    writes the metrics of the step before, for which it waits; the last step is written at the end."""
 
-    def training_loop_iteration(_state: Any, python_variables: dict[str, int], _data: Any) -> dict[str, Any]:
-        begin = max(device["free_at"], time.perf_counter())
-        device["free_at"] = begin + seconds[python_variables["step"]]
-        return metrics_of(ready_at=device["free_at"])
+    def __init__(self, seconds: list[float]) -> None:
+        self.seconds = seconds
+        self.returned: list[float] = []
+        self.training_loop_iteration = self._iteration
+        self.logger = SimpleNamespace(write_metrics=silent)
+        self._device_free_at = 0.0
+        self._before: tuple[dict[str, Any], int] | None = None
 
-    train = SimpleNamespace(training_loop_iteration=training_loop_iteration)
+    def _iteration(self, _state: Any, python_variables: dict[str, Any], _data: Any) -> None:
+        step = python_variables["step"]
+        begin = max(self._device_free_at, time.perf_counter())
+        self._device_free_at = begin + self.seconds[step]
+        self._flush()
+        self._before = metrics_of(ready_at=self._device_free_at), step
 
-    def run(first: int = 0) -> None:
-        before: dict[str, Any] | None = None
-        for step in range(first, len(seconds)):
-            metrics = train.training_loop_iteration("state", {"step": step}, {"start_step": first})
-            returned.append(time.perf_counter())
-            if before is not None:
-                before["scalar"]["learning/loss"].block_until_ready()
-            before = metrics
+    def _flush(self) -> None:
+        if self._before is not None:
+            self.logger.write_metrics(*self._before)
 
-    train.run = run
-    return train, returned
+    def run(self, first: int = 0) -> None:
+        for step in range(first, len(self.seconds)):
+            variables = {"step": step, "metric_logger_instance": self.logger}
+            self.training_loop_iteration("state", variables, {"start_step": first})
+            self.returned.append(time.perf_counter())
+        self._flush()
+
+
+def hooked(worker: Any, loop: Loop, on_first_step: Any) -> tuple[Any, Recorder]:
+    events = Recorder()
+    clock = worker.StepClock(events)
+    worker.hook_training_loop(loop, clock, on_first_step)
+    return clock, events
 
 
 def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline(worker: Any) -> None:
     seconds = [0.15, 0.02, 0.10, 0.02, 0.10]
-    train, returned = a_loop(seconds)
-    events, seen = Recorder(), []
-    clock = worker.StepClock(events, 0)
-    worker.hook_training_loop(train, clock, seen.append)
+    loop, seen = Loop(seconds), []
+    clock, events = hooked(worker, loop, seen.append)
     start = time.perf_counter()
-    train.run()
-    clock.finish()
+    loop.run()
     assert seen == ["state"], "facts are told once, before the first step"
     assert events.all("step") == list(range(5))
+    assert clock.steps == 5
     assert events.all("seconds") == pytest.approx(seconds, abs=TOLERANCE / 2)
     assert sum(events.all("seconds")) == pytest.approx(sum(seconds), abs=TOLERANCE)
-    # Step 1 is dispatched while step 0 still runs: the loop is one step ahead of the device.
-    assert returned[1] - start < seconds[0] / 2
+    # The first step is still running when its iteration returns: the loop is one step ahead of the device.
+    assert loop.returned[0] - start < seconds[0] / 2
 
 
 def test_a_run_that_starts_at_a_later_step_is_timed_too(worker: Any) -> None:
-    train, _ = a_loop([0.0, 0.0, 0.01, 0.01])
-    events = Recorder()
-    clock = worker.StepClock(events, 0)
-    worker.hook_training_loop(train, clock, lambda _: None)
-    train.run(first=2)
-    clock.finish()
+    loop = Loop([0.0, 0.0, 0.01, 0.01])
+    _, events = hooked(worker, loop, lambda _: None)
+    loop.run(first=2)
     assert events.all("step") == [2, 3]
 
 
 def test_what_is_done_before_the_first_step_is_not_in_its_time(worker: Any) -> None:
-    train, _ = a_loop([0.01, 0.01])
-    events = Recorder()
-    clock = worker.StepClock(events, 0)
-    worker.hook_training_loop(train, clock, lambda _: time.sleep(0.2))
-    train.run()
-    clock.finish()
+    loop = Loop([0.01, 0.01])
+    _, events = hooked(worker, loop, lambda _: time.sleep(0.2))
+    loop.run()
     assert events.all("elapsed_seconds")[0] < 0.15
-
-
-def test_the_clock_never_keeps_a_process_alive(worker: Any) -> None:
-    clock = worker.StepClock(Recorder(), 0)
-    clock.start()
-    thread = next(t for t in threading.enumerate() if t is clock._thread)
-    assert thread.daemon
-    clock.finish()
-    assert not thread.is_alive()
 
 
 # --- files and arguments ------------------------------------------------------------------------------
@@ -263,11 +259,7 @@ def test_the_clock_never_keeps_a_process_alive(worker: Any) -> None:
 
 def test_what_the_worker_writes_the_backend_reads(worker: Any, tmp_path: Path) -> None:
     events = worker.EventFile(tmp_path / "events-rank1.jsonl")
-    clock = worker.StepClock(events, 1)
-    clock.start()
-    clock.step_returned(0, metrics_of(5.25))
-    clock.step_returned(1, metrics_of(float("nan")))
-    clock.finish()
+    clock, _ = trained(worker, metrics_of(5.25), metrics_of(float("nan")), events=events)
     events.write("end", rank=1, status="done", message="", failures=clock.failures())
     record = read_phase(tmp_path, 1)
     assert [(s.step, s.rank, s.loss) for s in record.steps] == [(0, 1, 5.25), (1, 1, None)]
@@ -326,8 +318,7 @@ def test_what_is_missing_is_not_guessed(worker: Any, argv: list[str]) -> None:
 def main_with(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> int:
     def train_under_clock(_options: Any, clock: Any, _events: Any) -> None:
         clock.start()
-        clock.step_returned(0, metrics_of())
-        clock.finish()
+        clock.around(silent)(metrics_of(), 0)
         if error is not None:
             raise error
 

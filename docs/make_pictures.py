@@ -1,0 +1,62 @@
+"""Makes the pictures of the README: real commands, run here, with what they printed, as SVG.
+
+.venv/bin/python docs/make_pictures.py
+"""
+
+import io
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PICTURES = REPOSITORY / "docs" / "pictures"
+COLUMNS = 118
+MOST_LINES = 44
+
+COMMANDS = {
+    "run": "launch/run.py --backend=jax --model=llama2_tiny",
+    "dry_run": "launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run",
+    "list": "launch/run.py --list --hardware=h100",
+    "refusal": "launch/run.py --backend=jax --model=llama2_70b --hardware=a100 --dtype=fp8",
+}
+
+
+def printed(command: str, folder: str) -> list[str]:
+    """Standard error first: that is where the progress goes, and it comes first."""
+    words = command.split()
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / words[0]), *words[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+    return (done.stderr + done.stdout).replace(str(REPOSITORY), ".").splitlines()
+
+
+def picture(command: str, lines: list[str]) -> str:
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
+    console.print(Text(f"$ python {command}", style="bold"))
+    for line in lines[:MOST_LINES]:
+        console.print(Text(line), soft_wrap=False)
+    if len(lines) > MOST_LINES:
+        console.print(Text(f"... and {len(lines) - MOST_LINES} more lines", style="dim"))
+    svg = console.export_svg(title="Stepmark")
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)  # no font is fetched from anywhere
+
+
+def main() -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for name, command in COMMANDS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            (PICTURES / f"{name}.svg").write_text(picture(command, printed(command, folder)))
+        print(f"docs/pictures/{name}.svg")
+
+
+if __name__ == "__main__":
+    main()
