@@ -2,10 +2,12 @@
 
     .venv/bin/python tests/measure_overhead.py --pairs=6
 
-Not a test: it prints a ratio with its interval. Each pair is one run of launch/run.py and one of MaxText's
-own entry point with the same settings and environment, back to back, in an order that alternates. Both are
-timed by the same clock, which neither of them is: the timestamps that absl puts before MaxText's `completed
-step` lines. A run's figure is the time between two of its lines, divided by the steps between them.
+Not a test: it prints two ratios, each with its interval. First the clock alone, on and off in turn within one
+MaxText run (overhead_segments.py): precise. Then everything, the launcher beside it included, in whole runs: each
+pair is one run of launch/run.py and one of MaxText's own entry point with the same settings and environment, back to
+back, in an order that alternates. Both are timed by the same clock, which neither of them is: the timestamps that
+absl puts before MaxText's `completed step` lines. A run's figure is the time between two of its lines, divided by
+the steps between them.
 """
 
 import math
@@ -32,6 +34,7 @@ PAIRS = flags.DEFINE_integer("pairs", 6, "Pairs of runs.", lower_bound=2)
 STEPS = flags.DEFINE_integer("steps", 400, "Steps a run.", lower_bound=100)
 SETTINGS = flags.DEFINE_multi_string("set", ["micro_batch_size=8"], "Settings of both, as in launch/run.py.")
 FIRST_STEP = 50  # compile and warm-up lie before
+SEGMENT_RUN_STEPS = 4000
 
 LINE = re.compile(r"I\d{4} (\d\d):(\d\d):(\d\d\.\d+).*completed step: (\d+),")
 
@@ -55,20 +58,43 @@ def under_stepmark(folder: Path) -> str:
     return next(folder.glob("*/attempt-1/perf/rank-0.log")).read_text(errors="replace")
 
 
-def bare(folder: Path) -> str:
+def maxtext_run(folder: Path, steps: int) -> tuple[Path, list[str], dict[str, str]]:
+    """(python, MaxText's arguments, environment) of the same run without Stepmark."""
     settings = dict(text.split("=", 1) for text in SETTINGS.value)
-    request = Request(backend="jax", model="llama2_tiny", steps=STEPS.value, settings=settings)
+    request = Request(backend="jax", model="llama2_tiny", steps=steps, settings=settings)
     benchmark = resolve(request, Configs(), BACKEND)
     python = environments.ensure(BACKEND.environment())
     places = local.places(python, folder)
     argv = [local.fill(word, places) for word in planning.maxtext_argv(benchmark)]
     variables = {name: local.fill(value, places) for name, value in planning.environment(benchmark).items()}
+    return python, argv, {**local.inherited_environment(), **variables}
+
+
+def bare(folder: Path) -> str:
+    python, argv, environment = maxtext_run(folder, STEPS.value)
     base = python.parents[1].glob("lib/python*/site-packages/maxtext/configs/base.yml")
     command = [str(python), "-m", "maxtext.trainers.pre_train.train", str(next(base)), *argv]
-    environment = {**local.inherited_environment(), **variables}
     with (folder / "bare.log").open("wb") as log:
         subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT, check=True, cwd=folder)
     return (folder / "bare.log").read_text(errors="replace")
+
+
+def clock_alone() -> None:
+    """Prints the ratio of the steps under the worker's clock to those without, in one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        python, argv, environment = maxtext_run(Path(folder), SEGMENT_RUN_STEPS)
+        script = str(REPOSITORY / "tests" / "overhead_segments.py")
+        done = subprocess.run(
+            [str(python), "-P", script, *argv],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=folder,
+        )
+    line = next(line for line in done.stdout.splitlines() if line.startswith("SEGMENTS"))
+    ratio, half, count, milliseconds = line.split()[1:]
+    print(f"clock alone: ratio {ratio} +- {half} (95%, n {count} segments, {milliseconds} ms a step)", flush=True)
 
 
 def pairs(count: int) -> Iterator[tuple[float, float]]:
@@ -83,7 +109,10 @@ def pairs(count: int) -> Iterator[tuple[float, float]]:
 
 def main(_: list[str]) -> None:
     logs = []
-    print(f"{PAIRS.value} pairs, {STEPS.value} steps a run, {', '.join(SETTINGS.value)}, {os.cpu_count()} CPUs")
+    clock_alone()
+    print(
+        f"whole runs: {PAIRS.value} pairs, {STEPS.value} steps a run, {', '.join(SETTINGS.value)}, {os.cpu_count()} CPUs"
+    )
     print("pair  Stepmark ms  bare ms  ratio")
     for number, (ours, theirs) in enumerate(pairs(PAIRS.value), start=1):
         logs.append(math.log(ours / theirs))
