@@ -110,9 +110,8 @@ def pairs(count: int) -> Iterator[tuple[float, float]]:
 def main(_: list[str]) -> None:
     logs = []
     clock_alone()
-    print(
-        f"whole runs: {PAIRS.value} pairs, {STEPS.value} steps a run, {', '.join(SETTINGS.value)}, {os.cpu_count()} CPUs"
-    )
+    settings = ", ".join(SETTINGS.value)
+    print(f"whole runs: {PAIRS.value} pairs, {STEPS.value} steps a run, {settings}, {os.cpu_count()} CPUs")
     print("pair  Stepmark ms  bare ms  ratio")
     for number, (ours, theirs) in enumerate(pairs(PAIRS.value), start=1):
         logs.append(math.log(ours / theirs))

@@ -60,9 +60,8 @@ def main():
         if k % 2
     ]
     half = 1.96 * statistics.stdev(logs) / math.sqrt(len(logs))
-    print(
-        f"SEGMENTS {math.exp(statistics.mean(logs)):.4f} {half:.4f} {len(logs)} {statistics.median(seconds) * 1e3:.3f}"
-    )
+    ratio, milliseconds = math.exp(statistics.mean(logs)), statistics.median(seconds) * 1e3
+    print(f"SEGMENTS {ratio:.4f} {half:.4f} {len(logs)} {milliseconds:.3f}")
 
 
 if __name__ == "__main__":
