@@ -149,6 +149,19 @@ def test_broken_assertions_make_it_invalid_and_keep_its_figures() -> None:
     assert result.seconds_per_step.median == 0.5
 
 
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"parameters": 999}, "rank 0: the framework trained 999 parameters, llama2_tiny has 106,816"),
+        ({"mesh": {"data": 2}}, "rank 0: the mesh spans 2 devices, the benchmark 1"),
+    ],
+)
+def test_a_framework_that_trained_something_else_makes_it_invalid(other: dict[str, Any], reason: str) -> None:
+    fact = msgspec.structs.replace(facts_of(), **other)
+    result = result_of(record_of(steps_of(), facts=[fact]), Ended(rank=0, exit_code=0))
+    assert (result.status, result.reasons) == ("invalid", [reason])
+
+
 def test_a_loss_that_became_nan_is_null_with_its_reason() -> None:
     steps = steps_of()
     steps[-1] = msgspec.structs.replace(steps[-1], loss=None)
