@@ -63,6 +63,7 @@ class Backend(Protocol):
     engines: tuple[str, ...]
     log_formats: tuple[LogFormat, ...]
     layout_settings: frozenset[str]  # the settings that share the work among devices
+    reserved_variables: tuple[str, ...]  # beginnings of variables that would steer the framework past the plan
     reserved_settings: Mapping[str, str]  # settings Stepmark fills itself -> what to use instead
 
     def settings(self) -> SettingTypes:

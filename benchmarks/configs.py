@@ -47,7 +47,23 @@ class Configs:
 
     def recipes(self) -> list[Recipe]:
         """Every recipe, in the order of the names."""
-        return [self.recipe(name) for name in self.names("recipes")]
+        recipes = [self.recipe(name) for name in self.names("recipes")]
+        for recipe in recipes:
+            self._refuse_unknown_references(recipe)
+        return recipes
+
+    def _refuse_unknown_references(self, recipe: Recipe) -> None:
+        """A mistyped model or device would make the recipe apply to nothing, in silence."""
+        for key, names, known in (
+            ("models", recipe.models, self.names("models")),
+            ("hardware", recipe.hardware, self.names("hardware")),
+        ):
+            for name in names:
+                if name not in (*known, "*"):
+                    raise RequestError(
+                        f"unknown name '{name}': {nearest(name, known)}",
+                        where=f"{self.root / 'recipes' / recipe.name}.yml: {key}",
+                    )
 
     def names(self, kind: Kind) -> list[str]:
         folder = self.root / kind
@@ -154,6 +170,7 @@ def find_fault(data: Any, expected: Any, key: str = "") -> Fault | None:
 def _fault_inside(data: Any, expected: Any, key: str) -> Fault | None:
     if isinstance(expected, type) and issubclass(expected, msgspec.Struct) and isinstance(data, dict):
         return _fault_in_struct(data, expected, key)
+    expected = _without_bounds(expected)
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin is dict and isinstance(data, dict):
         return _first(_fault_in_entry(name, value, arguments[1], key) for name, value in data.items())
@@ -170,7 +187,7 @@ def _fault_in_struct(data: dict[Any, Any], expected: type[msgspec.Struct], key: 
             return Fault(_join(key, name), f"unknown key '{name}': {nearest(str(name), fields)}")
     for name, field in fields.items():
         if name not in data and field.required:
-            return Fault(_join(key, name), f"missing key '{name}' ({_type_text(field.type)})")
+            return Fault(_join(key, name), f"missing key '{name}' ({_type_text(_without_bounds(field.type))})")
     return _first(find_fault(value, fields[name].type, _join(key, name)) for name, value in data.items())
 
 
@@ -211,6 +228,11 @@ def _without_none(expected: Any) -> Any:
         arms = [arm for arm in typing.get_args(expected) if arm is not types.NoneType]
         return arms[0] if len(arms) == 1 else expected
     return expected
+
+
+def _without_bounds(expected: Any) -> Any:
+    """`int` for an int with bounds; every other type as it is."""
+    return typing.get_args(expected)[0] if typing.get_origin(expected) is typing.Annotated else expected
 
 
 def _type_text(expected: Any) -> str:

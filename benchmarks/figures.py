@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from benchmarks import flops, statistics
 from benchmarks.values import Benchmark, Hardware, Model, Step, Value, Window
-from benchmarks.window import choose_window, consistency, missing_steps
+from benchmarks.window import ARTEFACT, choose_window, consistency, missing_steps
 
 SECONDS_A_DAY = 86_400
 # What follows from the step times, and is unknown with them.
@@ -16,6 +16,7 @@ SPEED_FIGURES = (
     "days_per_trillion_tokens",
     "mfu",
 )
+MOST_ARTEFACTS = 0.2  # of the steps; beyond that a window of what is left proves nothing
 LARGEST_TIME_DISAGREEMENT = 0.02  # between the window's steps and its wall time
 
 
@@ -92,7 +93,7 @@ def measure(
     median = statistics.median(seconds)
     if median is None:
         nulls["seconds_per_step"] = "no step of the run is in the window"
-        return no_figures(window, nulls, complaints), marked
+        return no_figures(window, nulls, complaints + _faster_than_the_peak(workload, marked)), marked
     if median <= 0:
         nulls["seconds_per_step"] = "the median step took no measurable time"
         return no_figures(window, nulls, [*complaints, nulls["seconds_per_step"]]), marked
@@ -107,7 +108,7 @@ def measure(
         days_per_trillion_tokens=1e12 / tokens_per_second / SECONDS_A_DAY,
         mfu=mfu,
         null_because=nulls,
-        complaints=complaints + _impossible(workload, mfu),
+        complaints=complaints + (_impossible(workload, mfu) or _faster_than_the_peak(workload, marked)),
     )
     return figures, marked
 
@@ -194,7 +195,23 @@ def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]
         found.append(
             f"the window's steps and its wall time differ by {disagreement:.1%}: the step times cannot be right"
         )
+    artefacts = sum(step.excluded_because == ARTEFACT for step in marked)
+    if artefacts > MOST_ARTEFACTS * (artefacts + len(counted)):
+        found.append(f"{artefacts} steps are artefacts beside {len(counted)} counted: the step times cannot be right")
     return found
+
+
+def _faster_than_the_peak(workload: Workload, marked: Sequence[Step]) -> list[str]:
+    """A few printed steps may be artefacts; where many beat the peak, the log is not of this benchmark."""
+    fastest = fastest_possible_seconds(workload)
+    timed = usable_seconds(marked)
+    too_fast = [seconds for seconds in timed if fastest is not None and seconds < fastest]
+    if len(too_fast) <= MOST_ARTEFACTS * len(timed):
+        return []
+    return [
+        f"{len(too_fast)} of {len(timed)} steps are faster than {workload.gpus} x {workload.hardware.name} can be "
+        f"({fastest:.4g} s at the {workload.dtype} peak): are model, GPUs, dtype and batch right?"
+    ]
 
 
 def _impossible(workload: Workload, mfu: list[Mfu] | None) -> list[str]:

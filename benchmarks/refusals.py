@@ -11,7 +11,7 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
     _refuse_missing_parts(benchmark)
     check_rule(benchmark.window)
     _refuse_short_run(benchmark)
-    _refuse_layout(benchmark)
+    _refuse_layout(benchmark, backend)
     for refusal in backend.refusals(benchmark):
         raise refusal
 
@@ -33,7 +33,18 @@ def _refuse_missing_parts(benchmark: Benchmark) -> None:
         )
 
 
+def _axes(benchmark: Benchmark, backend: Backend) -> str:
+    """The layout settings in force, as they would be typed."""
+    return " ".join(f"--set={k}={v}" for k, v in benchmark.knobs.items() if k in backend.layout_settings)
+
+
 def _refuse_short_run(benchmark: Benchmark) -> None:
+    if benchmark.steps < 2 or benchmark.window.startswith("0-"):
+        raise RequestError(
+            "the first step compiles and cannot be measured",
+            where=f"--steps={benchmark.steps} --window={benchmark.window}",
+            next_command="--steps of 2 or more, and a window that begins at step 1 or later",
+        )
     wanted = last_step_wanted(benchmark.window)
     if wanted is not None and benchmark.steps <= wanted:
         raise RequestError(
@@ -44,7 +55,7 @@ def _refuse_short_run(benchmark: Benchmark) -> None:
         )
 
 
-def _refuse_layout(benchmark: Benchmark) -> None:
+def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
     layout, model = benchmark.parallelism, benchmark.model
     if layout.devices != benchmark.gpus:
         words = " x ".join(f"{size} {word}" for word, size in layout.words())
@@ -52,7 +63,7 @@ def _refuse_layout(benchmark: Benchmark) -> None:
             f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
             where="--gpus and --set",
             why=f"{words or 'one device'} = {layout.devices}",
-            next_command=f"--gpus={layout.devices}, or another layout by --set",
+            next_command=f"axes whose product is {benchmark.gpus}; now " + _axes(benchmark, backend),
         )
     stages = layout.pipeline * layout.virtual_pipeline
     divisions = [

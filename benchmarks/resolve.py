@@ -6,7 +6,7 @@ from typing import Protocol
 from benchmarks.backend import Backend
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.refusals import refuse_what_cannot_work
-from benchmarks.settings import positive, sort_settings
+from benchmarks.settings import check_knobs, positive, sort_settings
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -61,12 +61,17 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
     dtype = _choose_dtype(request.dtype, recipe, hardware)
     gpus = positive("--gpus", request.gpus if request.gpus is not None else recipe.defaults.gpus)
-    nodes = _choose_nodes(request.nodes, gpus, hardware)
 
     own, environment_set, xla_set, knobs_set = sort_settings(request.settings, backend)
     layout = _choose_layout(recipe, gpus, knobs_set, backend.layout_settings)
+    nodes = _choose_nodes(request.nodes, gpus, hardware)
     overlays = [overlay for overlay in recipe.overlays if matches(overlay.when, dtype, hardware.name, gpus)]
     knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
+    check_knobs(_merged(overlays, "knobs"), backend, f"configs/recipes/{recipe.name}.yml: overlays: knobs")
+    check_knobs(layout, backend, f"configs/recipes/{recipe.name}.yml: layouts: knobs")
+    check_knobs(
+        model.backend_settings.get(backend.name, {}), backend, f"configs/models/{model.name}.yml: backend_settings"
+    )
     parallelism = backend.parallelism(knobs)
     micro_batch, accumulation, global_batch = _choose_batch(own, recipe, parallelism)
     benchmark = Benchmark(

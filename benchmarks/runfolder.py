@@ -17,7 +17,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
-from benchmarks.summary import Ended, Result, summarise
+from benchmarks.summary import Ended, Result, how_it_ended, summarise
 from benchmarks.values import Benchmark, Plan, RunRecord, Step, json_text
 
 BENCHMARK = "benchmark.json"
@@ -46,7 +46,7 @@ class RunFolder:
 
     @property
     def run_id(self) -> str:
-        return self.path.name
+        return self.path.resolve().name
 
     @classmethod
     def create(cls, output_dir: Path, run_id: str) -> "RunFolder":
@@ -108,6 +108,28 @@ class RunFolder:
         numbers = [path.name.removeprefix("attempt-") for path in self.path.glob("attempt-*")]
         return sorted(int(number) for number in numbers if number.isdigit())
 
+    # --- the chain of digests: result.json names provenance.json's, which names those of the raw files ---
+
+    def raw_files(self) -> list[Path]:
+        """What a result is made from, and the logs beside it; not what the framework itself left there."""
+        raw = [self.path / BENCHMARK, self.path / PLAN, *self.path.glob("attempt-*/*/*")]
+        return sorted(path for path in raw if path.is_file())
+
+    def raw_digests(self) -> dict[str, str]:
+        return {str(path.relative_to(self.path)): _sha256(path) for path in self.raw_files()}
+
+    def changed_since_sealed(self) -> list[str]:
+        """Raw files that are not what they were when the run ended; a run that was cut off has no seal."""
+        path = self.path / PROVENANCE
+        sealed = self._read(PROVENANCE, dict[str, Any]).get("files", {}) if path.exists() else {}
+        if not sealed:
+            return []
+        now = self.raw_digests()
+        changes = dict.fromkeys(sealed.keys() - now.keys(), "is missing")
+        changes |= dict.fromkeys(now.keys() - sealed.keys(), "was added")
+        changes |= {name: "was changed" for name in sealed.keys() & now.keys() if sealed[name] != now[name]}
+        return [f"{name} {what} after the run" for name, what in sorted(changes.items())]
+
     def provenance_notes(self) -> list[str]:
         path = self.path / PROVENANCE
         if not path.exists():
@@ -123,6 +145,11 @@ class RunFolder:
             raise _missing(path) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RequestError(f"{name} cannot be read: {error}", where=str(path)) from None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _prove_writable(path: Path) -> None:
@@ -152,7 +179,8 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         last,
         folder.ended(phase, last.attempt),
         folder.provenance_digest(),
-        [*folder.provenance_notes(), *_unreadable_earlier(records[:-1])],
+        [*folder.provenance_notes(), *folder.changed_since_sealed(), *_unreadable_earlier(records[:-1])],
+        _failed_before(folder, phase, last.attempt),
     )
     earlier = [
         msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
@@ -160,6 +188,20 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         for step in record.steps
     ]
     return result, earlier + marked
+
+
+def _failed_before(folder: RunFolder, measured: str, attempt: int) -> list[str]:
+    """Why the measured phase was never started: an earlier phase of the plan failed."""
+    found = []
+    for phase in folder.plan().phases:
+        if phase.name == measured:
+            break
+        for process in folder.ended(phase.name, attempt):
+            if process.interrupted:
+                found.append(f"interrupted by the user in phase {phase.name}")
+            elif process.exit_code != 0:
+                found.append(f"phase {phase.name}: rank {process.rank} {how_it_ended(process, None)}")
+    return found
 
 
 def _unreadable_earlier(records: list[RunRecord]) -> list[str]:

@@ -10,9 +10,11 @@ from benchmarks.values import Scalar
 
 OWN_SETTINGS = ("sequence_length", "micro_batch_size", "gradient_accumulation", "global_batch_size")
 SECRET_NAME = re.compile(
-    r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE|SECRET)_?KEY)(_|$)", re.IGNORECASE
+    r"TOKEN(_|$)|SECRET|PASSW|CREDENTIAL|(API|ACCESS|PRIVATE|SSH)_?KEY"
+    r"|(^|_)(AUTH|BEARER|COOKIE|JWT|KEY|PASS|PAT|PWD)(_|$)",
+    re.IGNORECASE,
 )
-
+LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 # What Stepmark writes itself, and would otherwise overwrite in silence.
 FILLED_VARIABLES = {"XLA_FLAGS": "--set=xla_FLAG=VALUE for each flag"}
@@ -20,6 +22,9 @@ FILLED_XLA_FLAGS = {"xla_force_host_platform_device_count": "--gpus"}
 
 # Larger than any size of a training run, and exact as a float.
 LARGEST_NUMBER = 10**12
+
+
+VALUE_TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float)}
 
 
 def is_secret_name(name: str) -> bool:
@@ -38,7 +43,7 @@ def sort_settings(
         if key in OWN_SETTINGS:
             own[key] = positive(f"--set={key}", int(_typed(key, text, "int")))
         elif key.startswith("env."):
-            environment[_environment_name(key)] = text
+            environment[_environment_name(key, text, backend)] = text
         elif key.startswith("xla_"):
             xla[key] = _xla_flag(key, text)
         else:
@@ -46,7 +51,7 @@ def sort_settings(
     return own, environment, xla, knobs
 
 
-def _environment_name(key: str) -> str:
+def _environment_name(key: str, text: str, backend: Backend) -> str:
     name = key.removeprefix("env.")
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
         raise RequestError(
@@ -58,7 +63,13 @@ def _environment_name(key: str) -> str:
         raise RequestError(
             f"{name} is not set directly", where=f"--set={key}", why=f"use {FILLED_VARIABLES.get(name, 'flags')}"
         )
-    if is_secret_name(name):
+    if name.startswith(backend.reserved_variables):
+        raise RequestError(
+            f"{name} is not set directly",
+            where=f"--set={key}",
+            why=f"{backend.title} would take it past the plan; use its own setting: --set=SETTING=VALUE",
+        )
+    if is_secret_name(name) or LOGIN_IN_URL.search(text):
         raise RequestError(
             f"{name} looks like a secret, and --set is written to the run folder",
             where=f"--set={key}",
@@ -128,3 +139,18 @@ def positive(where: str, number: int) -> int:
     if number < 1:
         raise RequestError(f"{where.removeprefix('--set=')} is {number}: it must be 1 or more", where=where)
     return number
+
+
+def check_knobs(knobs: Mapping[str, Scalar], backend: Backend, where: str) -> None:
+    """Settings that come from a config: the framework must know each, with a value of its type."""
+    types = backend.settings()
+    for name, value in knobs.items():
+        if name not in types:
+            raise RequestError(
+                f"unknown setting '{name}': {nearest(name, types)}",
+                where=where,
+                why=f"{backend.title} has no setting of that name",
+            )
+        allowed = VALUE_TYPES.get(types[name])
+        if allowed is not None and type(value) not in allowed:  # a bool is no int here
+            raise RequestError(f"{name}: {value!r} is not of type {types[name]}", where=where)

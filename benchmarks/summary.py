@@ -23,6 +23,7 @@ from benchmarks.values import (
 )
 
 SCHEMA_VERSION = 1
+TOKENS_AGREE = 0.02  # printed seconds have three decimals
 
 NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
 
@@ -93,14 +94,18 @@ def summarise(
     ended: Sequence[Ended],
     provenance_digest: str | None,
     notes: Sequence[str] = (),
+    failed_before: Sequence[str] = (),
 ) -> tuple[Result, list[Step]]:
-    """The result of a run from what its last attempt wrote, and all its steps with their exclusions named."""
+    """The result of a run from what its last attempt wrote, and all its steps with their exclusions named.
+
+    `failed_before` says why an earlier phase of the plan failed, so that the measured one never ran.
+    """
     workload = workload_of(benchmark)
     tokens = benchmark.tokens_per_step
     own = [msgspec.structs.replace(step, tokens=tokens) for step in record.steps]
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
-    failures = _why_failed(benchmark, record, ended, first_rank)
+    failures = list(failed_before) or _why_failed(benchmark, record, ended, first_rank)
     doubts = [*_broken_assertions(record), *_other_work(benchmark, record), *figures.complaints]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
     figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
@@ -150,18 +155,23 @@ def _why_unknown(
     provenance_digest: str | None,
     reported: dict[str, Scalar | None],
 ) -> dict[str, str]:
-    """The reason for each null that is not a speed figure."""
+    """The reason for each null of a run that is not a speed figure."""
+    found = _unknown_figures(window, loss, reported)
+    if facts is None:
+        reason = "the worker ended before it had made the model"
+        found |= dict.fromkeys(("parameters", "trainable_parameters"), reason)
+    if provenance_digest is None:
+        found["provenance"] = "the run folder has no provenance.json"
+    return found
+
+
+def _unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | None]) -> dict[str, str]:
     found: dict[str, str] = {}
     if not window.counted:
         found |= dict.fromkeys(("window.first_step", "window.last_step"), "no step is counted")
     for name in ("first", "last"):
         if getattr(loss, name) is None:
             found[f"loss.{name}"] = f"no finite loss was reported for the {name} step"
-    if facts is None:
-        reason = "the worker ended before it had made the model"
-        found |= dict.fromkeys(("parameters", "trainable_parameters"), reason)
-    if provenance_digest is None:
-        found["provenance"] = "the run folder has no provenance.json"
     for name, value in reported.items():
         if value is None:
             found[f"reported_by_framework.{name}"] = "the framework reported none for the counted steps"
@@ -179,7 +189,7 @@ def _why_failed(benchmark: Benchmark, record: RunRecord, ended: Sequence[Ended],
         end = ends.get(process.rank)
         if process.exit_code == 0 and end is not None and end.status == "done":
             continue
-        found.append(f"rank {process.rank} {_how_it_ended(process, end)} {reached}")
+        found.append(f"rank {process.rank} {how_it_ended(process, end)} {reached}")
     if not ended:
         found.append(f"the run has no record of its end: the launcher was killed {reached}")
     elif not found and len(steps) < benchmark.steps:
@@ -187,7 +197,7 @@ def _why_failed(benchmark: Benchmark, record: RunRecord, ended: Sequence[Ended],
     return found
 
 
-def _how_it_ended(process: Ended, end: WorkerEnd | None) -> str:
+def how_it_ended(process: Ended, end: WorkerEnd | None) -> str:
     if end is not None and end.status == "error":
         return f"failed ({end.message})"
     if process.exit_code is None:
@@ -302,12 +312,48 @@ def summarise_foreign(
     )
     figures, marked = measure(workload, steps, window, seconds_resolution)
     found: dict[str, object] = msgspec.to_builtins(figures)
-    complaints = found.pop("complaints")
+    complaints = [*figures.complaints, *_other_than_the_log(workload, marked), *_losses_not_finite(marked)]
+    loss, reported = _loss(marked), _reported(marked)
+    found.pop("complaints")
     return {
         "status": "invalid" if complaints else "valid",
         "reasons": complaints,
+        "benchmark": {
+            "model": model.name,
+            "task": workload.task,
+            "dtype": dtype,
+            "hardware": hardware.name,
+            "gpus": gpus,
+            "sequence_length": sequence_length,
+            "global_batch_size": global_batch_size,
+        },
         **found,
         "model_flops_per_step": workload.flops_per_step(flops.conventions_for("pretrain")[0]),
-        "loss": msgspec.to_builtins(_loss(marked)),
-        "reported_by_framework": _reported(marked),
+        "loss": msgspec.to_builtins(loss),
+        "reported_by_framework": reported,
+        "null_because": {**figures.null_because, **_unknown_figures(figures.window, loss, reported)},
+        "notes": ["the step times are those the framework printed", *_window_notes(figures.window)],
     }
+
+
+def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
+    """The log's own tokens/s must give the tokens a step that the flags give."""
+    logged = statistics.median(
+        [
+            step.seconds * step.framework_tokens_per_second_per_device * workload.gpus
+            for step in steps
+            if step.seconds and step.framework_tokens_per_second_per_device
+        ]
+    )
+    if logged is None or abs(logged / workload.tokens_per_step - 1) <= TOKENS_AGREE:
+        return []
+    return [
+        f"the log's tokens/s mean {logged:,.0f} tokens a step, the flags {workload.tokens_per_step:,}: "
+        "are GPUs, global batch and sequence length right?"
+    ]
+
+
+def _losses_not_finite(steps: Sequence[Step]) -> list[str]:
+    """A log line without a loss is no step, so a step without one had a loss that is not finite."""
+    broken = [step.step for step in steps if step.loss is None]
+    return [f"the loss is not finite in {len(broken)} steps (first: {broken[0]})"] if broken else []

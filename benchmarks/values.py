@@ -5,7 +5,7 @@ value is read from a file.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -19,22 +19,25 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 # --- read from configs ------------------------------------------------------------------------
 
 
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
 class Model(Value, frozen=True):
     """Dimensions of a dense Llama-shaped decoder."""
 
     name: str
     family: str
-    layers: int
-    hidden_size: int
-    ffn_hidden_size: int
-    attention_heads: int
-    query_groups: int
-    head_dim: int
-    vocabulary_size: int
+    layers: Positive
+    hidden_size: Positive
+    ffn_hidden_size: Positive
+    attention_heads: Positive
+    query_groups: Positive
+    head_dim: Positive
+    vocabulary_size: Positive
     tied_embeddings: bool
     rope_theta: float
     norm_epsilon: float
-    max_sequence_length: int
+    max_sequence_length: Positive
     backend_settings: dict[str, dict[str, Scalar]]  # backend name -> the settings that name this model there
     source: str
     date: str
@@ -43,7 +46,7 @@ class Model(Value, frozen=True):
 class Peak(Value, frozen=True):
     """One dense matmul rate, with where it was read."""
 
-    tflops: float
+    tflops: Annotated[float, msgspec.Meta(gt=0)]
     source: str
 
 
@@ -53,8 +56,9 @@ class Hardware(Value, frozen=True):
     name: str
     title: str
     kind: Literal["gpu", "tpu", "cpu"]
+    platform: Literal["cuda", "rocm", "tpu", "cpu"]  # the software below the framework
     device_names: list[str]  # what the frameworks and drivers call it, compared whole and case-insensitively
-    devices_per_node: int
+    devices_per_node: Positive
     memory_gb: float | None  # decimal GB a device; None: the host's memory
     peaks: dict[str, Peak]  # precision -> dense datasheet peak
     achievable: dict[str, Peak]  # precision -> measured matmul peak
@@ -96,15 +100,15 @@ class Overlay(Value, frozen=True):
 class Layout(Value, frozen=True):
     """One scale a recipe is made for, and the backend's own settings that shard it."""
 
-    gpus: int
+    gpus: Positive
     knobs: dict[str, Scalar]
 
 
 class RecipeDefaults(Value, frozen=True):
     hardware: str
     dtype: str
-    gpus: int
-    steps: int
+    gpus: Positive
+    steps: Positive
 
 
 class Recipe(Value, frozen=True):
@@ -119,12 +123,12 @@ class Recipe(Value, frozen=True):
     hardware: list[str]
     dtypes: dict[str, list[str]]  # hardware name, or "*" -> the precisions the recipe has there
     defaults: RecipeDefaults
-    sequence_length: int
-    micro_batch_size: int  # sequences a device and micro-step
-    gradient_accumulation: int
+    sequence_length: Positive
+    micro_batch_size: Positive  # sequences a device and micro-step
+    gradient_accumulation: Positive
     window: str
     data: str
-    layouts: list[Layout]
+    layouts: Annotated[list[Layout], msgspec.Meta(min_length=1)]
     overlays: list[Overlay]
     source: str
     date: str

@@ -31,6 +31,7 @@ class MaxTextBackend:
     engines = ("maxtext",)
     log_formats: tuple[LogFormat, ...] = (MaxTextLog(),)
     layout_settings = frozenset(layout.AXES)
+    reserved_variables = ("JAX_", "M_", "LIBTPU_INIT_ARGS")  # MaxText reads M_<SETTING> as a setting
     reserved_settings: Mapping[str, str] = planning.RESERVED
 
     def settings(self) -> SettingTypes:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from benchmarks.errors import RequestError
-from benchmarks.values import Benchmark, Phase, Plan, Scalar
+from benchmarks.values import Benchmark, Model, Phase, Plan, Scalar
 from jax_backend import layout
 
 ENVIRONMENT_NAME = "jax-maxtext"
@@ -23,6 +23,19 @@ EVERY_RUN: dict[str, Scalar] = {
     "skip_jax_distributed_system": True,  # the worker joins the processes, and asserts that it worked
 }
 
+# MaxText's names of a model's dimensions; filled from the model where it is none of MaxText's own.
+DIMENSIONS = {
+    "base_emb_dim": "hidden_size",
+    "base_num_query_heads": "attention_heads",
+    "base_num_kv_heads": "query_groups",
+    "head_dim": "head_dim",
+    "base_mlp_dim": "ffn_hidden_size",
+    "base_num_decoder_layers": "layers",
+    "vocab_size": "vocabulary_size",
+    "rope_max_timescale": "rope_theta",
+    "normalization_layer_epsilon": "norm_epsilon",
+    "logits_via_embedding": "tied_embeddings",
+}
 _DIMENSIONS = "a model file: dimensions are read from configs/models"
 _OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
 _UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "expert")
@@ -41,17 +54,12 @@ RESERVED: Mapping[str, str] = {
     "profiler": "--profile",
     "enable_dropout": "nothing: dropout would make the two backends differ",
     "override_model_config": _DIMENSIONS,
-    "base_emb_dim": _DIMENSIONS,
-    "base_num_query_heads": _DIMENSIONS,
-    "base_num_kv_heads": _DIMENSIONS,
-    "base_mlp_dim": _DIMENSIONS,
-    "base_num_decoder_layers": _DIMENSIONS,
-    "head_dim": _DIMENSIONS,
-    "vocab_size": _DIMENSIONS,
+    **dict.fromkeys(DIMENSIONS, _DIMENSIONS),
     "base_config": "--set for single settings",
     "global_parameter_scale": _DIMENSIONS,
-    "logits_via_embedding": _DIMENSIONS,
     "lora": "--task",
+    "eval_interval": "nothing: an evaluation would fall into a step's time",
+    "trainable_parameters_mask": "--task",
     **dict.fromkeys(
         ("decoder_block", "mlp_activations", "num_experts", "num_experts_per_tok", "base_moe_mlp_dim"), _OTHER_WORK
     ),
@@ -66,8 +74,6 @@ RESERVED: Mapping[str, str] = {
 }
 
 MAXTEXT_HARDWARE = {"cpu": "cpu", "gpu": "gpu", "tpu": "tpu"}
-# What jax.config calls the platform, so that a GPU run never falls back to the CPU in silence.
-JAX_PLATFORM = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
 
 
 def maxtext_argv(benchmark: Benchmark) -> list[str]:
@@ -77,7 +83,7 @@ def maxtext_argv(benchmark: Benchmark) -> list[str]:
     settings: dict[str, Scalar] = {
         **EVERY_RUN,
         "hardware": MAXTEXT_HARDWARE[benchmark.hardware.kind],
-        **benchmark.model.backend_settings["jax"],
+        **model_settings(benchmark.model),
         "steps": benchmark.steps,
         "max_target_length": benchmark.sequence_length,
         "per_device_batch_size": int(batch) if batch == int(batch) else batch,
@@ -86,6 +92,19 @@ def maxtext_argv(benchmark: Benchmark) -> list[str]:
         **layout.explicit(benchmark.knobs),
     }
     return [f"{key}={_text(value)}" for key, value in settings.items()]
+
+
+def model_settings(model: Model) -> dict[str, Scalar]:
+    """What names the model to MaxText. A model of our own has its dimensions from its file, stated once."""
+    settings = dict(model.backend_settings["jax"])
+    if settings.get("override_model_config"):
+        settings |= {theirs: _whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
+    return settings
+
+
+def _whole(value: Scalar) -> Scalar:
+    """MaxText takes its RoPE base as a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _text(value: Scalar) -> str:
@@ -118,7 +137,7 @@ def environment(benchmark: Benchmark) -> dict[str, str]:
         flags["xla_force_host_platform_device_count"] = str(benchmark.gpus // benchmark.nodes)
     return {
         "DECOUPLE_GCLOUD": "TRUE",
-        "JAX_PLATFORMS": JAX_PLATFORM[benchmark.hardware.kind],
+        "JAX_PLATFORMS": benchmark.hardware.platform,  # so that a GPU run never falls back to the CPU in silence
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",
         **benchmark.environment,

@@ -22,6 +22,7 @@ from pathlib import Path
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
+ENOUGH_TO_SEE_TRAINING = 4
 
 
 class EventFile:
@@ -52,6 +53,7 @@ class StepClock:
         self.broken_losses = []
         self.broken_gradients = []
         self.largest_gradient_norm = 0.0
+        self._losses = set()
 
     def start(self):
         self._start = self._last_end = time.perf_counter()
@@ -81,6 +83,8 @@ class StepClock:
         gradient_norm = float(scalars["learning/raw_grad_norm"])
         seconds, self._last_end = end - self._last_end, end
         self.steps += 1
+        if len(self._losses) < 2:
+            self._losses.add(loss)
         if not math.isfinite(loss):
             self.broken_losses.append(step)
         if not math.isfinite(gradient_norm):
@@ -109,6 +113,9 @@ class StepClock:
                 found.append(f"the {what} is not finite in {len(steps)} steps (first: {shown})")
         if self.steps and not self.broken_gradients and self.largest_gradient_norm == 0:
             found.append("every gradient is zero: nothing was trained")
+        # The data repeats, and the learning rate starts at zero: a model that trains shows it by the fourth step.
+        if self.steps >= ENOUGH_TO_SEE_TRAINING and len(self._losses) == 1 and not self.broken_losses:
+            found.append(f"the loss is the same to the last bit in all {self.steps} steps: nothing was trained")
         return found
 
 
@@ -247,22 +254,31 @@ def main(options):
         die_with_parent()
     events = EventFile(Path(options.events_dir) / f"events-rank{options.rank}.jsonl")
     clock = StepClock(events)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    status, message, exit_code = "done", "", 0
+
+    def say_end(status, message):
+        events.write("end", rank=options.rank, status=status, message=message[:2000], failures=clock.failures())
+
+    def stop(_number, _frame):
+        # An exception can be swallowed by whatever Python happens to run (jax's garbage collection hook did).
+        say_end("interrupted", "the worker was told to stop")
+        os._exit(EXIT_INTERRUPTED)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
     try:
         train_under_clock(options, clock, events)
-    except KeyboardInterrupt:
-        status, message, exit_code = "interrupted", "the worker was told to stop", EXIT_INTERRUPTED
     except SystemExit as error:
-        status, message, exit_code = "error", str(error.code), EXIT_ERROR
-        print(message, file=sys.stderr)
+        print(error.code, file=sys.stderr)
+        say_end("error", str(error.code))
+        return EXIT_ERROR
     except BaseException as error:
         import traceback
 
         traceback.print_exc()
-        status, message, exit_code = "error", f"{type(error).__name__}: {error}", EXIT_ERROR
-    events.write("end", rank=options.rank, status=status, message=message[:2000], failures=clock.failures())
-    return exit_code
+        say_end("error", f"{type(error).__name__}: {error}")
+        return EXIT_ERROR
+    say_end("done", "")
+    return 0
 
 
 def parse(argv):

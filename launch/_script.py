@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-NEEDED = ("absl", "msgspec", "yaml", "rich")
+NEEDED = ("absl", "msgspec", "numpy", "rich", "scipy", "tensorboard", "yaml")
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 

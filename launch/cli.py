@@ -1,5 +1,6 @@
 """The one way a launch script starts and ends: flags in, exit code out, never a traceback for bad input."""
 
+import io
 import os
 import sys
 import traceback
@@ -15,6 +16,9 @@ EXIT_INTERRUPTED = 130
 
 def run_main(main: Callable[[list[str]], int]) -> NoReturn:
     """Parse the flags, run `main` with what is left, and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no "·" is no reason to fail
     sys.exit(_guarded(main))
 
 

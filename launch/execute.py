@@ -33,6 +33,7 @@ def execute(benchmark: Benchmark, backend: Backend, output_dir: Path) -> tuple[R
     with local.interrupted_once():
         _run_phases(plan, folder, benchmark, backend, python)
         about["worker"] = [msgspec.to_builtins(fact) for fact in _facts(folder, backend)]
+        about["files"] = folder.raw_digests()
         folder.write(PROVENANCE, about)
         return folder, store_result(folder, backend)
 
@@ -48,7 +49,8 @@ def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Ba
             def on_steps(steps: list[Step], sink: StepSink = sink, screen: Screen = screen) -> None:
                 screen.show(sink.take(steps))
 
-            ended = local.run_phase(phase, phase_dir, python, backend.follow(phase_dir, 1), on_steps)
+            new_steps = backend.follow(phase_dir, 1) if phase.writes_steps else list
+            ended = local.run_phase(phase, phase_dir, python, new_steps, on_steps)
         if any(process.exit_code != 0 for process in ended):
             break  # what comes after rests on this phase
 
@@ -88,7 +90,6 @@ class StepSink:
         try:
             while text:
                 text = text[os.write(self._descriptor, text) :]
-            self._events.write(counted)
         except OSError as error:
             raise RunError(
                 f"steps could not be written: {error.strerror}",
@@ -96,4 +97,5 @@ class StepSink:
                 why="the run was ended; the steps written until then are kept",
                 next_command=f"make space, then: python launch/verify.py --repair {self._path.parent}",
             ) from None
+        self._events.write(counted)
         return counted

@@ -39,7 +39,7 @@ LOG = flags.DEFINE_multi_string("log", [], "The log to read; - for standard inpu
 MODEL = flags.DEFINE_string("model", None, "The model that was trained (configs/models).")
 HARDWARE = flags.DEFINE_string("hardware", None, "What it was trained on (configs/hardware).")
 GPUS = flags.DEFINE_integer("gpus", None, "How many devices trained it.", lower_bound=1)
-DTYPE = flags.DEFINE_enum("dtype", None, ["bf16", "fp8", "fp32"], "The precision of its matrix products.")
+DTYPE = flags.DEFINE_enum("dtype", None, ["bf16", "fp8", "fp32", "int8"], "The precision of its matrix products.")
 GLOBAL_BATCH_SIZE = flags.DEFINE_integer("global_batch_size", None, "Sequences a step.", lower_bound=1)
 SEQUENCE_LENGTH = flags.DEFINE_integer("sequence_length", None, "Tokens a sequence.", lower_bound=1)
 WINDOW = flags.DEFINE_string("window", None, "Which steps count: steady (as without it), last, or A-B.")
@@ -176,8 +176,14 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
             "no log format recognised",
             where=f"--log={name}",
             why=f"it has no line that a known format prints at a start or for a step; known formats: {known}",
+            next_command=f"zcat {name} | python launch/ingest.py --log=-" if _is_gzip(stream) else "",
         )
     return found
+
+
+def _is_gzip(stream: BinaryIO) -> bool:
+    stream.seek(0)
+    return stream.read(2) == b"\x1f\x8b"
 
 
 # --- the reports ------------------------------------------------------------------------------

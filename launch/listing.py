@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from benchmarks import flops
-from benchmarks.backend import Backend, backends
+from benchmarks.backend import Backend, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.report import Rows, listing_text, recipe_rows
 from benchmarks.resolve import ANY
@@ -20,6 +20,7 @@ def listing(
     hardware: str | None = None,
     gpus: int | None = None,
 ) -> str:
+    _refuse_unknown_names(configs, backend, model, hardware)
     keeps: list[Callable[[Recipe], bool]] = [
         lambda r: backend in (None, r.backend),
         lambda r: model is None or model in r.models or ANY in r.models,
@@ -43,6 +44,16 @@ def listing(
             "environments": _environment_rows(shown),
         }
     )
+
+
+def _refuse_unknown_names(configs: Configs, backend: str | None, model: str | None, hardware: str | None) -> None:
+    """A typing error must not look like an empty list."""
+    if backend is not None:
+        find_backend(backend)
+    if model is not None:
+        configs.model(model)
+    if hardware is not None:
+        configs.hardware(hardware)
 
 
 def _dtypes(recipe: Recipe, hardware: str | None) -> list[str]:

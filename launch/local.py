@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,6 +97,7 @@ def run_phase(
         _watch(tasks, lambda: on_steps(new_steps()))
     except KeyboardInterrupt:
         interrupted = True
+        print("interrupted: stopping the workers", file=sys.stderr, flush=True)
     finally:
         stop(tasks)  # whatever went wrong here (Ctrl-C, a full disk), no worker outlives it
     ended = [Ended(rank=rank, exit_code=task.returncode, interrupted=interrupted) for rank, task in enumerate(tasks)]
@@ -159,13 +161,14 @@ def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None]) -> 
 
 def stop(tasks: list["subprocess.Popen[bytes]"]) -> None:
     """Ask, wait, then kill; with their children."""
-    alive = [task for task in tasks if task.poll() is None]
-    for task in alive:
-        _signal_group(task, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
-    for task in alive:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            task.wait(max(0.0, deadline - time.monotonic()))
+    asked = -1.0
+    while None in [task.poll() for task in tasks] and time.monotonic() < deadline:
+        if time.monotonic() - asked >= 1:  # again and again: a program that starts up can miss the first
+            for task in tasks:
+                _signal_group(task, signal.SIGTERM)
+            asked = time.monotonic()
+        time.sleep(0.02)
     for task in tasks:
         _signal_group(task, signal.SIGKILL)
         task.wait()
@@ -191,7 +194,7 @@ def _write_exits(phase_dir: Path, ended: list[Ended]) -> None:
 @contextlib.contextmanager
 def interrupted_once() -> Iterator[None]:
     """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) cost neither workers nor result."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(_number: int, _frame: object) -> None:
         for number in numbers:

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.backend import EnvironmentSpec
-from benchmarks.settings import is_secret_name
+from benchmarks.settings import LOGIN_IN_URL, is_secret_name
 from benchmarks.values import Plan
 from benchmarks.version import VERSION
 from launch import local
@@ -22,7 +21,6 @@ PREFIXES_THAT_MATTER = (
     "STEPMARK_", "TF_", "TORCH_", "XLA_",
 )  # fmt: skip
 REDACTED = "<redacted>"
-_CREDENTIALS_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def collect(
@@ -66,7 +64,7 @@ def redacted(variables: dict[str, str]) -> dict[str, str]:
 
 def scrub(text: str) -> str:
     """Without the user and password of a URL."""
-    return _CREDENTIALS_IN_URL.sub(f"{REDACTED}@", text)
+    return LOGIN_IN_URL.sub(f"{REDACTED}@", text)
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

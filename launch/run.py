@@ -18,6 +18,7 @@ What a flag leaves open comes from the recipe. Exit codes: 0 done and valid; 1 t
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -36,7 +37,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("backend", None, "The framework: jax (MaxText) or another installed backend.")
 flags.DEFINE_string("model", None, "A model of configs/models, such as llama2_tiny or llama2_70b.")
 flags.DEFINE_enum("task", "pretrain", ["pretrain", "lora", "mlperf"], "What to train.")
-flags.DEFINE_enum("dtype", None, ["bf16", "fp8", "fp32", "int8"], "The precision of the matmuls.")
+flags.DEFINE_string("dtype", None, "The precision of the matmuls: bf16, fp8, fp32 or int8.")
 flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu.")
 flags.DEFINE_integer("gpus", None, "Devices in all. On a CPU: virtual devices.")
 flags.DEFINE_integer("nodes", None, "Nodes that share the devices. On site local: processes.")
@@ -66,6 +67,7 @@ def main(argv: list[str]) -> int:
         return EXIT_VALID
     request = _request()
     backend = find_backend(request.backend)
+    _refuse_flags()
     benchmark = resolve(request, configs, backend)
     if FLAGS.dry_run:
         print(report.plan_text(benchmark, backend.plan(benchmark), backend.remat_saves(benchmark)))
@@ -92,6 +94,13 @@ def _request() -> Request:
         pgle=FLAGS.pgle,
         settings=_settings(FLAGS.set),
     )
+
+
+def _refuse_flags() -> None:
+    if FLAGS.repeats < 1:
+        raise RequestError(f"--repeats={FLAGS.repeats}: it must be 1 or more", where="--repeats")
+    if not FLAGS.wait:
+        raise RequestError("--nowait needs a site with a queue", where=f"--site={FLAGS.site}", next_command="--wait")
 
 
 def _settings(texts: list[str]) -> dict[str, str]:
@@ -123,12 +132,6 @@ def _listing(configs: Configs) -> str:
 def _run(benchmark: Benchmark, backend: Backend) -> int:
     from launch import local
 
-    if FLAGS.repeats < 1:
-        raise RequestError(f"--repeats={FLAGS.repeats}: it must be 1 or more", where="--repeats")
-    if not FLAGS.wait:
-        raise RequestError(
-            "--nowait needs a site with a queue", where=f"--site={benchmark.site.name}", next_command="--wait"
-        )
     local.refuse(benchmark, backend.remat_saves(benchmark))
     worst = EXIT_VALID
     for number in range(1, FLAGS.repeats + 1):
@@ -154,8 +157,9 @@ def _run_once(benchmark: Benchmark, backend: Backend) -> Result:
 
 def _next_command(path: Path, result: Result) -> str:
     if result.status == "failed":
-        return f"tail -n 40 {path}/attempt-1/*/rank-0.log"
-    return f"python launch/verify.py {path}\npython -m tensorboard.main --logdir {path.parent}"
+        return f"tail -n 40 {shlex.quote(str(path))}/attempt-1/*/rank-0.log"
+    place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
+    return f"python launch/verify.py {place}\npython -m tensorboard.main --logdir {parent}"
 
 
 def _worse(one: int, other: int) -> int:

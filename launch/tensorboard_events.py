@@ -1,5 +1,7 @@
 """Live scalars of a run for TensorBoard, without TensorFlow: step seconds, tokens/s, loss."""
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +29,29 @@ class ScalarWriter:
             self._write_waiting()
 
     def close(self) -> None:
-        if self._waiting:
-            self._write_waiting()
-        if self._writer is not None:
-            self._writer.close()
+        self._write_waiting()
+        with contextlib.suppress(OSError):
+            if self._writer is not None:
+                self._writer.close()
 
     def _write_waiting(self) -> None:
+        """The scalars are made from steps.jsonl's steps: where the disk is full, they are not worth the run."""
+        steps, self._waiting = self._waiting, []
+        try:
+            for step in steps:
+                self._add(step)
+            if self._writer is not None:
+                self._writer.flush()
+        except OSError as error:
+            print(f"stepmark: TensorBoard's events could not be written: {error.strerror}", file=sys.stderr)
+
+    def _add(self, step: Step) -> None:
         if self._writer is None:
             from tensorboard.summary import Writer
 
             self._writer = Writer(str(self._folder))
-        for step in self._waiting:
-            for tag, value in scalars(step).items():
-                self._writer.add_scalar(tag, value, step.step)
-        self._writer.flush()
-        self._waiting = []
+        for tag, value in scalars(step).items():
+            self._writer.add_scalar(tag, value, step.step)
 
 
 def scalars(step: Step) -> dict[str, float]:

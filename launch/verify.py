@@ -54,7 +54,7 @@ def verify(folder: RunFolder) -> int:
         return repair(folder, backend)
     stored, stored_steps = folder.stored_result(), folder.stored_steps()
     result, steps = recompute(folder, backend)
-    found = differences(stored, result, stored_steps, steps)
+    found = [*folder.changed_since_sealed(), *differences(stored, result, stored_steps, steps)]
     if not found:
         print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status})")
         return EXIT_VALID

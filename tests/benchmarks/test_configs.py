@@ -236,3 +236,18 @@ def test_only_what_is_asked_for_is_read(root: Path) -> None:
 def test_recipes_are_all_there_in_order() -> None:
     configs = Configs()
     assert [recipe.name for recipe in configs.recipes()] == configs.names("recipes") != []
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("jax_tiny_pretrain", "models: [llama2_tiny", "models: [llama2_tyni"),
+        ("jax_cpu_pretrain", "hardware: [cpu]", "hardware: [cpuu]"),
+    ],
+)
+def test_a_recipe_for_something_unknown_is_refused(root: Path, name: str, old: str, new: str) -> None:
+    path = root / "recipes" / f"{name}.yml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(RequestError, match="did you mean"):
+        Configs(root).recipes()

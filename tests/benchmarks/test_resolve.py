@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, RequestError
 from benchmarks.resolve import Request, resolve
+from benchmarks.settings import check_knobs
 from benchmarks.values import Benchmark, json_text
 from jax_backend import BACKEND
 
@@ -220,8 +221,35 @@ def test_a_scale_without_a_layout_says_which_there_are() -> None:
     assert error.why == "it has one for: 64, 128, 256, 512, 1024, 2048"
 
 
-def test_a_refused_layout_names_the_count_that_works() -> None:
-    assert "--gpus=16" in refusal(gpus=8, settings={"ici_data_parallelism": "2"}).next_command
+def test_a_refused_layout_shows_the_axes_that_are_set() -> None:
+    error = refusal(gpus=8, settings={"ici_data_parallelism": "2"})
+    assert error.next_command == (
+        "axes whose product is 8; now --set=ici_fsdp_parallelism=8 --set=ici_data_parallelism=2"
+    )
+
+
+@pytest.mark.parametrize(("steps", "window"), [(1, None), (1, "last"), (50, "0-0"), (50, "0-9")])
+def test_the_step_that_compiles_cannot_be_measured(steps: int, window: str | None) -> None:
+    assert "compiles" in refusal(steps=steps, window=window).what
+
+
+def test_a_scale_that_no_recipe_has_is_refused_before_nodes_are_counted() -> None:
+    assert "has no layout for 65 devices" in refusal("llama2_70b", gpus=65).what
+
+
+@pytest.mark.parametrize(
+    "settings", [{"env.M_ENABLE_DROPOUT": "true"}, {"env.SLURM_JWT": "x"}, {"env.PROXY": "https://me:word@host"}]
+)
+def test_variables_that_go_round_the_plan_or_tell_secrets_are_refused(settings: dict[str, str]) -> None:
+    refusal(settings=settings)
+
+
+def test_what_a_config_sets_must_be_known_to_the_framework() -> None:
+    for knobs, words in (({"remat_polizy": "full"}, "did you mean 'remat_policy'?"), ({"scan_layers": 17}, "17")):
+        with pytest.raises(RequestError) as caught:
+            check_knobs(knobs, BACKEND, "configs/recipes/x.yml")
+        assert words in caught.value.what
+        assert caught.value.where == "configs/recipes/x.yml"
 
 
 @pytest.mark.parametrize("model", ["llama2_70b", "llama2_tiny"])

@@ -1,6 +1,7 @@
 """A run folder under every misfortune: cut lines, damaged files, a full disk, a second attempt."""
 
 import errno
+import json
 import os
 import re
 from collections.abc import Callable
@@ -28,6 +29,11 @@ from benchmarks.verification import differences
 from jax_backend import BACKEND
 
 AddAttempt = Callable[..., Path]
+
+
+def write_exits(phase_dir: Path, *codes: int) -> None:
+    lines = [{"rank": rank, "exit_code": code} for rank, code in enumerate(codes)]
+    (phase_dir / EXITS).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 # --- names ------------------------------------------------------------------------------------------
@@ -217,3 +223,49 @@ def test_a_cut_exits_file_is_an_error_not_a_guess(whole_run: RunFolder) -> None:
     path.write_bytes(path.read_bytes()[:10])
     with pytest.raises(RequestError, match=r"exits\.jsonl cannot be read"):
         recompute(whole_run, BACKEND)
+
+
+# --- the chain of digests -----------------------------------------------------------------------------
+
+
+def sealed(folder: RunFolder) -> RunFolder:
+    (folder.path / PROVENANCE).write_text(json.dumps({"files": folder.raw_digests(), "notes": []}))
+    return folder
+
+
+def test_what_a_run_left_is_sealed_and_any_change_is_named(whole_run: RunFolder) -> None:
+    sealed(whole_run)
+    assert whole_run.changed_since_sealed() == []
+    events = whole_run.phase_dir("perf") / "events-rank0.jsonl"
+    events.write_bytes(events.read_bytes().replace(b"5.", b"4."))
+    (whole_run.path / BENCHMARK).unlink()
+    (whole_run.phase_dir("perf") / "events-rank7.jsonl").write_text("")
+    assert whole_run.changed_since_sealed() == [
+        "attempt-1/perf/events-rank0.jsonl was changed after the run",
+        "attempt-1/perf/events-rank7.jsonl was added after the run",
+        "benchmark.json is missing after the run",
+    ]
+
+
+def test_a_result_made_anew_from_changed_files_says_so(whole_run: RunFolder) -> None:
+    sealed(whole_run)
+    log = whole_run.phase_dir("perf") / "exits.jsonl"
+    log.write_text(log.read_text().replace('"interrupted": false', '"interrupted":false'))
+    result, _ = recompute(whole_run, BACKEND)
+    assert "attempt-1/perf/exits.jsonl was changed after the run" in result.notes
+
+
+def test_a_run_that_was_cut_off_has_no_seal_to_break(whole_run: RunFolder) -> None:
+    assert whole_run.changed_since_sealed() == []
+
+
+def test_the_phase_that_failed_is_the_one_that_is_named(empty_run: RunFolder, benchmark_value: Benchmark) -> None:
+    """A plan of several phases whose first fails: the measured one was never started."""
+    plan = BACKEND.plan(benchmark_value)
+    warm = msgspec.structs.replace(plan.phases[0], name="warm", writes_steps=False)
+    empty_run.write(PLAN, msgspec.structs.replace(plan, phases=[warm, *plan.phases]))
+    empty_run.phase_dir("warm").mkdir(parents=True)
+    write_exits(empty_run.phase_dir("warm"), 7)
+    result, _ = recompute(empty_run, BACKEND)
+    assert result.status == "failed"
+    assert result.reasons[0] == "phase warm: rank 0 ended with exit code 7"

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.configs import DEFAULT_ROOT, Configs, parse_yaml
 from benchmarks.flops import parameter_count
 from benchmarks.values import Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
+from jax_backend.planning import DIMENSIONS, model_settings
 
 CONFIGS = Configs()
 SETTINGS_FILE = Path(__file__).parents[2] / "jax_backend" / "maxtext_settings.yml"
@@ -102,19 +103,14 @@ def test_a_models_jax_settings_are_maxtexts(model: Model) -> None:
 
 
 @pytest.mark.parametrize("model", [m for m in MODELS if m.name.endswith("_tiny")], ids=name_of)
-def test_a_tiny_models_settings_override_every_dimension(model: Model) -> None:
-    settings = dict(model.backend_settings["jax"])
-    assert settings.pop("override_model_config") is True
-    assert isinstance(settings.pop("model_name"), str)
-    assert settings == {
-        "base_emb_dim": model.hidden_size,
-        "base_num_query_heads": model.attention_heads,
-        "base_num_kv_heads": model.query_groups,
-        "head_dim": model.head_dim,
-        "base_mlp_dim": model.ffn_hidden_size,
-        "base_num_decoder_layers": model.layers,
-        "vocab_size": model.vocabulary_size,
+def test_a_tiny_model_gets_its_dimensions_from_its_own_file(model: Model) -> None:
+    settings = model_settings(model)
+    assert_known_to_maxtext(settings)
+    assert settings["override_model_config"] is True
+    assert {theirs: settings[theirs] for theirs in DIMENSIONS} == {
+        theirs: getattr(model, ours) for theirs, ours in DIMENSIONS.items()
     }
+    assert set(model.backend_settings["jax"]) == {"model_name", "override_model_config"}  # nothing is stated twice
     assert parameter_count(model) < 1_000_000
 
 

@@ -7,6 +7,8 @@ import errno
 import importlib.util
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,6 +155,35 @@ def test_a_loss_that_is_not_finite_is_a_failure_and_every_step_is_kept(worker: A
     assert clock.failures() == ["the loss is not finite in 2 steps (first: 1, 2)"]
     assert events.all("loss") == [5.0, None, None, 5.0]
     json.dumps(events.events, allow_nan=False)
+
+
+def test_a_loss_that_never_moves_is_a_failure(worker: Any) -> None:
+    """A mask that trains nothing leaves gradients, and a loss that is the same to the last bit."""
+    clock, _ = trained(worker, *(metrics_of(5.25) for _ in range(4)))
+    assert clock.failures() == ["the loss is the same to the last bit in all 4 steps: nothing was trained"]
+    few, _ = trained(worker, *(metrics_of(5.25) for _ in range(3)))
+    assert few.failures() == []
+
+
+def test_a_signal_ends_the_worker_at_once_and_is_written(tmp_path: Path) -> None:
+    """Not by an exception, which whatever Python happens to run may swallow."""
+    script = (
+        "import importlib.util, time\n"
+        f"spec = importlib.util.spec_from_file_location('w', {str(WORKER)!r})\n"
+        "w = importlib.util.module_from_spec(spec); spec.loader.exec_module(w)\n"
+        "def never(*_):\n"
+        "    while True:\n"
+        "        try:\n            print('training', flush=True); time.sleep(60)\n"
+        "        except BaseException:\n            pass\n"
+        "w.train_under_clock = never\n"
+        f"w.main(w.parse(['--events_dir={tmp_path}', '--processes=1', '--devices=1']))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "training\n"
+        process.terminate()
+        assert process.wait(10) == 130
+    assert read_phase(tmp_path, 1).ends[0].status == "interrupted"
 
 
 def test_gradients_that_are_all_zero_are_a_failure(worker: Any) -> None:
@@ -335,7 +366,6 @@ def main_with(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, error:
         (None, 0, "done", ""),
         (ValueError("no such axis"), 1, "error", "ValueError: no such axis"),
         (SystemExit("1 processes have joined"), 1, "error", "1 processes have joined"),
-        (KeyboardInterrupt(), 130, "interrupted", "the worker was told to stop"),
         (MemoryError("x" * 5000), 1, "error", "MemoryError: " + "x" * 1987),
     ],
 )

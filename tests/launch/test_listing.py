@@ -1,6 +1,9 @@
 """What --list shows, and that each of the other flags filters it."""
 
+import pytest
+
 from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
 from launch.listing import listing
 
 
@@ -31,4 +34,10 @@ def test_filters() -> None:
     fp8_on_a100 = section(listing(configs, model="llama2_70b", hardware="a100", dtype="fp8"), "recipes")
     assert fp8_on_a100 == ["none"]
     assert section(listing(configs, model="llama2_7b"), "recipes") == ["jax_cpu_pretrain"]
-    assert section(listing(configs, backend="other"), "recipes") == ["none"]
+    assert section(listing(configs, dtype="nvfp4"), "recipes") == ["none"]
+
+
+@pytest.mark.parametrize("name", ["backend", "model", "hardware"])
+def test_a_typing_error_is_no_empty_list(name: str) -> None:
+    with pytest.raises(RequestError, match="unknown"):
+        listing(Configs(), **{name: "nonsense"})

@@ -130,7 +130,10 @@ def test_the_last_steps_are_read_after_the_end(tmp_path: Path) -> None:
     assert seen == [step]
 
 
-@pytest.mark.parametrize("name", ["XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_PGLE", "M_STEPS", "PYTHONPATH"])
+@pytest.mark.parametrize(
+    "name",
+    ["XLA_FLAGS", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_PLATFORMS", "JAX_ENABLE_PGLE", "M_STEPS", "PYTHONPATH"],
+)
 def test_what_would_steer_past_the_plan_is_not_inherited(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "something")
     assert name not in local.inherited_environment()

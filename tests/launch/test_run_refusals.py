@@ -21,7 +21,7 @@ REFUSED = {
     "unknown backend": (["--backend=jaxx", TINY], "unknown backend 'jaxx': did you mean 'jax'?"),
     "a backend that is not there": (["--backend=nemo", TINY], "unknown backend 'nemo'"),
     "unknown hardware": ([TINY, "--hardware=h1000"], "unknown hardware 'h1000': did you mean 'h100'?"),
-    "unknown dtype": ([TINY, "--dtype=fp9"], "--dtype=fp9"),
+    "unknown dtype": ([TINY, "--dtype=fp9"], "has no fp9 on cpu: did you mean 'fp8'?"),
     "unknown setting": ([TINY, "--set=remat_polcy=full"], "did you mean 'remat_policy'?"),
     "unknown site": ([TINY, "--site=mars"], "unknown site 'mars'"),
     "unknown flag": ([TINY, "--modle=x"], "unknown flag --modle: did you mean 'model'?"),
