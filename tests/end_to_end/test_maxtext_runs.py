@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -190,3 +191,22 @@ def test_the_worker_refuses_to_train_on_other_devices_than_asked(jax_python: Pat
     assert "1 devices are there, the benchmark is for 8" in done.stderr
     assert "the device is 'cpu', the benchmark is for NVIDIA H100" in done.stderr
     assert '"status": "error"' in (tmp_path / "events-rank0.jsonl").read_text()
+
+
+@pytest.mark.parametrize("name", ["attempt-1/perf/rank-0.log", "benchmark.json", "attempt-1/perf/events-rank0.jsonl"])
+def test_verify_finds_a_raw_file_that_was_touched(tiny: Run, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(tiny.folder, tmp_path / tiny.folder.name))
+    with (folder / name).open("ab") as stream:
+        stream.write(b"\n")
+    touched = verify(str(folder))
+    assert touched.returncode == 3
+    assert f"{name} was changed after the run" in touched.stdout
+    shutil.rmtree(folder)
+    assert verify(str(shutil.copytree(tiny.folder, folder))).returncode == 0
+
+
+def test_a_run_that_trains_nothing_is_invalid(start: Start, tmp_path: Path) -> None:
+    run = finish(start(tmp_path, JAX, TINY, "--set=learning_rate=0", "--steps=6"), tmp_path)
+    assert run.code == 3
+    assert run.result["status"] == "invalid"
+    assert "the same to the last bit in all 6 steps: nothing was trained" in run.result["reasons"][0]
