@@ -36,7 +36,8 @@ def printed(command: str, folder: str) -> list[str]:
         check=False,
         cwd=folder,
     )
-    return (done.stderr + done.stdout).replace(str(REPOSITORY), ".").splitlines()
+    text = (done.stderr + done.stdout).replace(str(REPOSITORY), ".").replace(str(Path.home()), "~")
+    return text.splitlines()
 
 
 def picture(command: str, lines: list[str]) -> str:

@@ -1,9 +1,14 @@
-"""Live scalars of a run for TensorBoard, without TensorFlow: step seconds, tokens/s, loss."""
+"""Live scalars of a run for TensorBoard, without TensorFlow: step seconds, tokens/s, loss.
+
+TensorBoard's own writer has a thread that dies with a traceback on a full disk and takes time from a CPU that
+trains; its records are written here in place.
+"""
 
 import contextlib
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from benchmarks.values import Step
 
@@ -19,7 +24,9 @@ class ScalarWriter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._writer: Any = None  # TensorBoard's Writer, which has no types
+        self._started = time.time()
+        self._file: BinaryIO | None = None
+        self._records: Any = None  # TensorBoard ships no types
         self._waiting: list[Step] = []
 
     def write(self, steps: list[Step]) -> None:
@@ -30,28 +37,43 @@ class ScalarWriter:
 
     def close(self) -> None:
         self._write_waiting()
-        with contextlib.suppress(OSError):
-            if self._writer is not None:
-                self._writer.close()
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # said already, when it was written to
+                self._file.close()
 
     def _write_waiting(self) -> None:
         """The scalars are made from steps.jsonl's steps: where the disk is full, they are not worth the run."""
         steps, self._waiting = self._waiting, []
+        if not steps:
+            return
         try:
+            if self._file is None:
+                self._open()
             for step in steps:
-                self._add(step)
-            if self._writer is not None:
-                self._writer.flush()
+                self._records.write(_event(step, self._started))
+            if self._file is not None:
+                self._file.flush()
         except OSError as error:
             print(f"stepmark: TensorBoard's events could not be written: {error.strerror}", file=sys.stderr)
 
-    def _add(self, step: Step) -> None:
-        if self._writer is None:
-            from tensorboard.summary import Writer
+    def _open(self) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-            self._writer = Writer(str(self._folder))
-        for tag, value in scalars(step).items():
-            self._writer.add_scalar(tag, value, step.step)
+        self._folder.mkdir(exist_ok=True)
+        self._file = (self._folder / f"events.out.tfevents.{int(self._started)}.stepmark").open("ab")
+        self._records = RecordWriter(self._file)
+        self._records.write(Event(wall_time=self._started, file_version="brain.Event:2").SerializeToString())
+
+
+def _event(step: Step, started: float) -> bytes:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(step).items()]
+    when = started + (step.elapsed_seconds or 0.0)
+    data: bytes = Event(wall_time=when, step=step.step, summary=Summary(value=values)).SerializeToString()
+    return data
 
 
 def scalars(step: Step) -> dict[str, float]:

@@ -108,10 +108,10 @@ def test_no_secret_and_nothing_in_the_home(tiny: Run, tmp_path_factory: pytest.T
 def test_tensorboard_reads_the_scalars(tiny: Run) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(tiny.folder / "tensorboard"), size_guidance={"tensors": 0})
+    events = EventAccumulator(str(tiny.folder / "tensorboard"), size_guidance={"scalars": 0})
     events.Reload()
-    assert set(events.Tags()["tensors"]) == {"perf/step_seconds", "perf/tokens_per_second", "train/loss"}
-    assert [event.step for event in events.Tensors("perf/step_seconds")] == list(range(50))
+    assert set(events.Tags()["scalars"]) == {"perf/step_seconds", "perf/tokens_per_second", "train/loss"}
+    assert [event.step for event in events.Scalars("perf/step_seconds")] == list(range(50))
 
 
 def test_ingest_reads_the_log_of_our_own_run_and_agrees_with_what_maxtext_reported(tiny: Run) -> None:
