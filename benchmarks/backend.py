@@ -4,7 +4,7 @@ A backend is an installed package that names an object in the entry point group
 `stepmark.backends`; benchmarks/ and launch/ know no backend by name.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -117,7 +117,6 @@ def find_backend(name: str) -> Backend:
     return backend
 
 
-def all_log_formats(among: Iterable[str] | None = None) -> list[LogFormat]:
-    """The foreign log formats of all installed backends, or of those named."""
-    names = set(among) if among is not None else None
-    return [f for name, b in sorted(backends().items()) if names is None or name in names for f in b.log_formats]
+def all_log_formats() -> list[LogFormat]:
+    """The foreign log formats of all installed backends."""
+    return [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats]

@@ -12,7 +12,6 @@ BFLOAT16_BYTES = 2
 ADAM_MOMENTS = 2
 
 # float32: a weight, its gradient, and Adam's two moments.
-STATE_BYTES_PER_PARAMETER = FLOAT32_BYTES * (2 + ADAM_MOMENTS)
 
 # Backward still holds a layer's weights while the next layer's are fetched.
 GATHERED_LAYERS = 2
@@ -49,11 +48,6 @@ def memory_by_part(benchmark: Benchmark, saved_activations: frozenset[str]) -> d
 def total_bytes(benchmark: Benchmark, saved_activations: frozenset[str]) -> float:
     """What a device must have free for a step."""
     return sum(memory_by_part(benchmark, saved_activations).values())
-
-
-def total_state_bytes(model: Model) -> int:
-    """What training keeps between steps, over all devices: weights, gradients, Adam's moments."""
-    return STATE_BYTES_PER_PARAMETER * parameter_count(model)
 
 
 def weight_shards(benchmark: Benchmark) -> int:

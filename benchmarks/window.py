@@ -67,7 +67,8 @@ def describe_rule(rule: str) -> str:
     check_rule(rule)
     if rule == STEADY:
         return (
-            "all steps after the first (compile), without dispatch artefacts, once step times have settled: "
+            "all steps after the first (compile), in foreign logs without dispatch artefacts, "
+            "once step times have settled: "
             f"two successive {SETTLING_BIN_SECONDS:g} s medians within {SETTLING_AGREEMENT:.2%}, "
             f"or {SETTLING_LIMIT_SECONDS:g} s of stepping"
         )

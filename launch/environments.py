@@ -87,11 +87,6 @@ def _lock_digest(spec: EnvironmentSpec) -> str:
 # --- reuse ------------------------------------------------------------------------------------
 
 
-def is_ready(spec: EnvironmentSpec) -> bool:
-    """Whether the environment is whole; starts nothing."""
-    return python_of(spec) is not None
-
-
 def python_of(spec: EnvironmentSpec) -> Path | None:
     """The Python of the environment if that is whole; starts nothing and takes about a millisecond."""
     for version in fitting_versions(spec):

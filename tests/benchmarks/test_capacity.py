@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.capacity import activation_widths, memory_by_part, total_bytes, total_state_bytes
+from benchmarks.capacity import activation_widths, memory_by_part, total_bytes
 from benchmarks.configs import Configs
 from benchmarks.values import Benchmark, Parallelism, RecipeReference, Scalar, to_builtins
 
@@ -72,10 +72,6 @@ def test_parts_by_hand() -> None:
         "attention_scores": 0,
         "logits": 2 * 4 * tokens * 32000,
     }
-
-
-def test_state_is_16_bytes_a_parameter() -> None:
-    assert total_state_bytes(CONFIGS.model("llama2_70b")) == 16 * 68_976_648_192
 
 
 def test_the_data_axis_does_not_shard() -> None:

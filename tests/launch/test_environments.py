@@ -54,7 +54,7 @@ def test_missing_lock_file_is_a_clear_refusal(tiny: Tiny) -> None:
     spec = tiny.spec()
     spec.lock_file.unlink()
     with pytest.raises(RequestError, match="lock file of the environment 'tiny-env' cannot be read"):
-        environments.is_ready(spec)
+        environments.python_of(spec)
 
 
 # --- making and reuse -------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def test_missing_lock_file_is_a_clear_refusal(tiny: Tiny) -> None:
 def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny) -> None:
     spec = tiny.spec()
     said: list[str] = []
-    assert not environments.is_ready(spec)
+    assert environments.python_of(spec) is None
     python = environments.ensure(spec, said.append, bar=False)
     assert python == environments.python_of(spec)
     assert environments.environment_path(spec) == python.parents[1]
@@ -80,7 +80,7 @@ def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny) -> N
     assert len(tiny.imports()) == 1
 
     (python.parents[1] / environments.MARKER).unlink()
-    assert not environments.is_ready(spec)
+    assert environments.python_of(spec) is None
     assert environments.ensure(spec, said.append, bar=False) == python
     assert any("left incomplete" in line for line in said)
     assert len(tiny.imports()) == 2
@@ -126,14 +126,14 @@ def test_killed_in_the_middle_is_never_whole_and_is_made_again(tiny: Tiny) -> No
     process.kill()
     process.communicate()
     assert is_alive(orphan)
-    assert not environments.is_ready(spec)
+    assert environments.python_of(spec) is None
     said: list[str] = []
     environments.ensure(spec, said.append, bar=False)
     # The program that outlived its maker could still write: it was waited for.
     assert not is_alive(orphan)
     assert any(f"process {process.pid} is making it; waiting" in line for line in said)
     assert any("left incomplete" in line for line in said)
-    assert environments.is_ready(spec)
+    assert environments.python_of(spec) is not None
 
 
 @pytest.mark.slow
