@@ -9,21 +9,31 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from benchmarks.capacity import Storage
+from benchmarks.datasets import DatasetJob
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
-from benchmarks.values import Benchmark, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step, Value
+from benchmarks.values import Benchmark, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step, Value
 
 ENTRY_POINT_GROUP = "stepmark.backends"
 
 
+class LockFile(Value, frozen=True):
+    """One set of pinned packages, and the Pythons it was resolved for."""
+
+    path: Path
+    python_minimum: tuple[int, int]
+    python_maximum: tuple[int, int]
+    size_gb: float
+    offered: str = ""  # a requirement that pip's settings must offer, or the lock is of no use here
+
+
 class EnvironmentSpec(Value, frozen=True):
-    """The virtual environment a backend's workers run in; made from its lock file on first use."""
+    """The virtual environment a backend's workers run in; made on first use from the first lock file that fits."""
 
     name: str
-    lock_file: Path
-    python_minimum: tuple[int, int]
-    python_maximum: tuple[int, int]  # the newest the lock was made for
+    locks: tuple[LockFile, ...]  # the preferred first
     import_check: str  # a module whose import proves that the environment works
-    size_gb: float
+    import_variables: dict[str, str] = {}  # without which it cannot be imported on some machines
 
 
 class SkippedLine(Value, frozen=True):
@@ -48,7 +58,10 @@ class LogFormat(Protocol):
     """A foreign log format: it says whether a log is its own, and streams what the log holds."""
 
     name: str
-    seconds_resolution: float  # the last digit of the printed seconds
+
+    def seconds_resolution(self, seconds: float) -> float:
+        """The last digit that is printed of a time near this one: it may be wrong by half of it."""
+        ...
 
     def recognises(self, head: bytes) -> bool: ...
 
@@ -60,7 +73,7 @@ class Backend(Protocol):
 
     name: str
     title: str
-    engines: tuple[str, ...]
+    engines: tuple[str, ...]  # the first is what a recipe uses where none is asked for
     log_formats: tuple[LogFormat, ...]
     layout_settings: frozenset[str]  # the settings that share the work among devices
     reserved_variables: tuple[str, ...]  # beginnings of variables that would steer the framework past the plan
@@ -70,28 +83,39 @@ class Backend(Protocol):
         """Every setting of the framework that --set may name, with its type."""
         ...
 
-    def parallelism(self, knobs: dict[str, Scalar]) -> Parallelism:
-        """What the framework's sharding settings mean in common words."""
+    def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
+        """What the framework's sharding settings mean in common words, on so many devices."""
+        ...
+
+    def lora(self, knobs: dict[str, Scalar]) -> Lora:
+        """What the framework's adapter settings mean in common words."""
         ...
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         """Why this framework cannot run the benchmark; empty when it can."""
         ...
 
-    def remat_saves(self, benchmark: Benchmark) -> frozenset[str]:
-        """Which activations of a layer are kept for the backward pass (names of benchmarks/capacity.py)."""
+    def storage(self, benchmark: Benchmark) -> Storage:
+        """How the framework stores what a training step needs, for the estimate of memory."""
         ...
 
     def environment(self) -> EnvironmentSpec: ...
 
     def plan(self, benchmark: Benchmark) -> Plan: ...
 
-    def read_phase(self, phase_dir: Path, attempt: int) -> RunRecord:
+    def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         """What the workers of one phase wrote, whole or half way."""
         ...
 
-    def follow(self, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
+    def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         """A function that gives the steps written since it was last called, while the phase runs."""
+        ...
+
+    def dataset_command(self, job: DatasetJob) -> list[str]:
+        """The program that turns text into what this framework trains on; RequestError where it has none.
+
+        It may use the placeholders `{python}` and `{repository}` of a Phase, and writes into `job.folder`.
+        """
         ...
 
 

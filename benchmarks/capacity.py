@@ -4,14 +4,11 @@ The state of training is exact. Activations are those a step keeps by name, and 
 largest of their kind: an estimate near the top, made to refuse what cannot fit before it is tried.
 """
 
-from benchmarks.flops import embedding_parameters, layer_parameters, parameter_count
-from benchmarks.values import Benchmark, Model
+from benchmarks.flops import embedding_parameters, layer_parameters, parameter_count, trainable_parameter_count
+from benchmarks.values import Benchmark, Model, Value
 
 FLOAT32_BYTES = 4
 BFLOAT16_BYTES = 2
-ADAM_MOMENTS = 2
-
-# float32: a weight, its gradient, and Adam's two moments.
 
 # Backward still holds a layer's weights while the next layer's are fetched.
 GATHERED_LAYERS = 2
@@ -27,27 +24,38 @@ FUSED: dict[str, frozenset[str]] = {
 }
 
 
-def memory_by_part(benchmark: Benchmark, saved_activations: frozenset[str]) -> dict[str, float]:
-    """Bytes a device holds at the peak of a step.
+class Storage(Value, frozen=True):
+    """How a framework stores what a training step needs. Bytes are those of one number."""
 
-    `saved_activations` are the activations kept for the backward pass, by the names of `activation_widths`.
-    """
+    saved_activations: frozenset[str]  # kept for the backward pass, by the names of `activation_widths`
+    weight_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int  # Adam's two moments, and a master weight where the framework keeps one
+    optimizer_replicas: int  # the groups of devices with equal weights that share out the optimizer's state
+    gathers_layers: bool  # a layer's sharded weights are put together on every device when it computes
+    writes_attention_scores: bool  # plain attention; fused attention never writes them
+    usable_fraction: float  # of a device's memory
+
+
+def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
+    """Bytes a device holds at the peak of a step."""
     shards = weight_shards(benchmark)
-    parameters = parameter_count(benchmark.model)
+    trained = trainable_parameter_count(benchmark.model, benchmark.lora) / shards
+    frozen = parameter_count(benchmark.model) / shards if benchmark.lora else 0.0
     return {
-        "parameters": FLOAT32_BYTES * parameters / shards,
-        "optimizer": FLOAT32_BYTES * ADAM_MOMENTS * parameters / shards,
-        "gradients": FLOAT32_BYTES * parameters / shards,
-        "gathered_layers": gathered_bytes(benchmark),
-        "saved_activations": saved_activation_bytes(benchmark, saved_activations),
-        "attention_scores": attention_score_bytes(benchmark),
+        "parameters": storage.weight_bytes * (trained + frozen),
+        "optimizer": storage.optimizer_bytes * trained / storage.optimizer_replicas,
+        "gradients": storage.gradient_bytes * trained,
+        "gathered_layers": gathered_bytes(benchmark) if storage.gathers_layers else 0.0,
+        "saved_activations": saved_activation_bytes(benchmark, storage.saved_activations),
+        "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
         "logits": logit_bytes(benchmark),
     }
 
 
-def total_bytes(benchmark: Benchmark, saved_activations: frozenset[str]) -> float:
+def total_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """What a device must have free for a step."""
-    return sum(memory_by_part(benchmark, saved_activations).values())
+    return sum(memory_by_part(benchmark, storage).values())
 
 
 def weight_shards(benchmark: Benchmark) -> int:
@@ -64,14 +72,20 @@ def gathered_bytes(benchmark: Benchmark) -> float:
 
 
 def saved_activation_bytes(benchmark: Benchmark, saved_activations: frozenset[str]) -> float:
-    """What all layers keep. A pipeline stage has fewer layers but as many more micro-batches under way."""
+    """What all layers keep. A pipeline stage has fewer layers but as many more micro-batches under way.
+
+    With interleaved stages, part of a further micro-batch for each stage is under way too (Narayanan et al. 2021).
+    """
     widths = activation_widths(benchmark.model)
     kept = {"layer_input"} | {
         name for name in saved_activations & widths.keys() if not _split(name, saved_activations)
     }
     per_token_and_layer = sum(widths[name] for name in kept) * compute_bytes(benchmark)
     tokens = tokens_per_device(benchmark)
-    return per_token_and_layer * benchmark.model.layers * tokens / benchmark.parallelism.tensor
+    share = benchmark.parallelism
+    stages = share.pipeline * share.virtual_pipeline
+    under_way = 1 + (share.pipeline - 1) / stages if share.virtual_pipeline > 1 else 1.0
+    return per_token_and_layer * benchmark.model.layers * tokens * under_way / share.tensor
 
 
 def _split(name: str, saved_activations: frozenset[str]) -> bool:
@@ -84,6 +98,7 @@ def activation_widths(model: Model) -> dict[str, int]:
     keys = model.query_groups * model.head_dim
     return {
         "layer_input": model.hidden_size,
+        "attention_norm": model.hidden_size,
         "query_proj": queries,
         "key_proj": keys,
         "value_proj": keys,
@@ -92,17 +107,17 @@ def activation_widths(model: Model) -> dict[str, int]:
         "context": queries,
         "attention_out": queries,
         "out_proj": model.hidden_size,
+        "mlp_norm": model.hidden_size,
         "mlpwi_0": model.ffn_hidden_size,
         "mlpwi_1": model.ffn_hidden_size,
         "mlpwi": 2 * model.ffn_hidden_size,
+        "mlp_product": model.ffn_hidden_size,
         "mlpwo": model.hidden_size,
     }
 
 
 def attention_score_bytes(benchmark: Benchmark) -> float:
-    """One layer's scores where attention writes them out; fused attention never does."""
-    if benchmark.knobs.get("attention") != "dot_product":
-        return 0.0
+    """One layer's scores, where attention writes them out."""
     heads = benchmark.model.attention_heads / benchmark.parallelism.tensor
     scores = heads * tokens_per_device(benchmark) * benchmark.sequence_length
     return SCORE_COPIES * FLOAT32_BYTES * scores

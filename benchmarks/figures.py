@@ -1,7 +1,7 @@
 """Steps of one attempt -> the uniform figures of its window. Pure; one way for runs and for foreign logs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from benchmarks import flops, statistics
 from benchmarks.values import Benchmark, Hardware, Model, Step, Value, Window
@@ -81,8 +81,16 @@ class Figures(Value, frozen=True):
     complaints: list[str]  # why the figures cannot be right
 
 
+Resolution = Callable[[float], float]  # a time -> what its last printed digit is worth
+
+
+def exactly(seconds: float) -> float:  # noqa: ARG001 - of a clock that was not printed
+    """No digit was rounded away."""
+    return 0.0
+
+
 def measure(
-    workload: Workload, steps: Sequence[Step], rule: str, seconds_resolution: float = 0.0
+    workload: Workload, steps: Sequence[Step], rule: str, seconds_resolution: Resolution = exactly
 ) -> tuple[Figures, list[Step]]:
     """The figures of one attempt as one rank reported it, and its steps with their exclusions named."""
     window, marked = choose_window(steps, rule, fastest_possible_seconds(workload))
@@ -101,7 +109,7 @@ def measure(
     mfu = _mfu(workload, median, nulls)
     figures = Figures(
         window=window,
-        seconds_per_step=_seconds_per_step(seconds, seconds_resolution, nulls),
+        seconds_per_step=_seconds_per_step(seconds, seconds_resolution(median), nulls),
         tokens_per_second=tokens_per_second,
         tokens_per_second_effective=_effective(workload, marked, counted, nulls),
         tokens_per_second_per_gpu=tokens_per_second / workload.gpus,

@@ -11,7 +11,7 @@ every Llama; the form here holds without it.
 from collections.abc import Callable
 
 from benchmarks.errors import RequestError, nearest
-from benchmarks.values import Model, Value
+from benchmarks.values import Lora, Model, Value
 
 # A multiply and an add, once forward and twice backward (towards the input and towards the weight).
 FLOPS_PER_WEIGHT = 6
@@ -41,6 +41,31 @@ def layer_matmul_weights(model: Model) -> int:
     query_and_output = 2 * model.hidden_size * model.attention_heads * model.head_dim
     key_and_value = 2 * model.hidden_size * model.query_groups * model.head_dim
     return query_and_output + key_and_value + 3 * model.hidden_size * model.ffn_hidden_size
+
+
+# A frozen matrix that adapters can stand beside -> (numbers in, numbers out), as the fused matmul that it is.
+ADAPTED_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
+    "query_key_value": lambda m: (m.hidden_size, (m.attention_heads + 2 * m.query_groups) * m.head_dim),
+    "attention_output": lambda m: (m.attention_heads * m.head_dim, m.hidden_size),
+    "mlp_input": lambda m: (m.hidden_size, 2 * m.ffn_hidden_size),
+    "mlp_output": lambda m: (m.ffn_hidden_size, m.hidden_size),
+}
+
+
+def adapter_parameter_count(model: Model, lora: Lora) -> int:
+    """The numbers of all adapters: beside a matrix of n in and m out stand n x rank and rank x m."""
+    per_layer = sum(lora.rank * sum(ADAPTED_MATRICES[target](model)) for target in lora.targets)
+    return model.layers * per_layer
+
+
+def trainable_parameter_count(model: Model, lora: Lora | None) -> int:
+    """What the optimizer changes: the adapters where there are any, else everything."""
+    return parameter_count(model) if lora is None else adapter_parameter_count(model, lora)
+
+
+def held_parameter_count(model: Model, lora: Lora | None) -> int:
+    """All numbers of the model as it is trained, its adapters among them."""
+    return parameter_count(model) + (0 if lora is None else adapter_parameter_count(model, lora))
 
 
 # --- FLOPs a token ----------------------------------------------------------------------------

@@ -5,15 +5,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from benchmarks import capacity, flops
-from benchmarks.errors import RequestError
 from benchmarks.figures import Mfu, workload_of
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Parallelism, Plan, Recipe, Step
 from benchmarks.window import describe_rule
 
 Rows = list[tuple[str, str]]
-
-MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 def seconds_text(seconds: float) -> str:
@@ -136,22 +133,22 @@ def duration_text(seconds: float) -> str:
 # --- a plan -------------------------------------------------------------------------------------
 
 
-def plan_text(benchmark: Benchmark, plan: Plan, saved_activations: frozenset[str]) -> str:
+def plan_text(benchmark: Benchmark, plan: Plan, storage: capacity.Storage) -> str:
     """Everything a dry run shows: what would run, with which settings, and what it needs."""
     lines = [title(benchmark), ""]
     lines += aligned(_benchmark_rows(benchmark))
     lines += ["", "model FLOPs"]
     lines += aligned(flops_rows(benchmark))
     lines += ["", "memory per device (estimate)"]
-    lines += aligned(memory_rows(benchmark, saved_activations))
+    lines += aligned(memory_rows(benchmark, storage))
     for number, phase in enumerate(plan.phases, start=1):
         lines += ["", f"phase {number}: {phase.name}"]
         tasks = f"{phase.tasks_per_node} a node, devices a task: {phase.devices_per_task}"
         lines += aligned([("nodes", str(phase.nodes)), ("tasks", tasks)])
         lines += ["  environment"]
         lines += [f"    {name}={value}" for name, value in phase.environment.items() if name != "XLA_FLAGS"]
-        lines += ["  XLA_FLAGS"]
-        lines += [f"    {flag}" for flag in phase.environment.get("XLA_FLAGS", "").split()]
+        if "XLA_FLAGS" in phase.environment:
+            lines += ["  XLA_FLAGS", *(f"    {flag}" for flag in phase.environment["XLA_FLAGS"].split())]
         lines += ["  command"]
         lines += [f"    {word} \\" for word in map(_shell_word, phase.command[:-1])]
         lines += [f"    {_shell_word(phase.command[-1])}"]
@@ -176,6 +173,11 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
         ("hardware", f"{b.gpus} x {b.hardware.name} ({b.hardware.title}) on {_nodes(b.nodes)}; site {b.site.name}"),
         ("layout", layout_text(b.parallelism)),
         (
+            "in short",
+            f"{b.parallelism.short()} MBS{b.micro_batch_size} GBS{b.global_batch_size} GA{b.gradient_accumulation}",
+        ),
+        *_lora_rows(b),
+        (
             "batch",
             f"{b.global_batch_size} sequences of {b.sequence_length} tokens "
             f"({b.micro_batch_size} a device group x {b.gradient_accumulation} accumulation); "
@@ -187,6 +189,20 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
     ]
 
 
+def _in_short(b: Benchmark) -> str:
+    return f"{b.parallelism.short()} MBS{b.micro_batch_size} GBS{b.global_batch_size} GA{b.gradient_accumulation}"
+
+
+def _lora_rows(benchmark: Benchmark) -> Rows:
+    lora = benchmark.lora
+    if lora is None:
+        return []
+    trained = flops.adapter_parameter_count(benchmark.model, lora)
+    beside = ", ".join(lora.targets)
+    size = f"rank {lora.rank}, alpha {lora.alpha:g}, dropout {lora.dropout:g}"
+    return [("adapters", f"{size}, beside {beside}: {trained:,} trainable parameters")]
+
+
 def flops_rows(benchmark: Benchmark) -> Rows:
     """A sequence, a token and a device-step, by convention; the recipe's first."""
     workload = workload_of(benchmark)
@@ -196,16 +212,26 @@ def flops_rows(benchmark: Benchmark) -> Rows:
         rows.append(
             (
                 convention,
-                f"{step / benchmark.global_batch_size:.4g} a sequence, "
+                f"{step / benchmark.global_batch_size:.5g} a sequence, "
                 f"{step / benchmark.tokens_per_step:.5g} a token, "
                 f"{step / benchmark.gpus:.4g} a device and step",
             )
         )
-    return rows
+    return rows + _stated_rows(benchmark)
 
 
-def memory_rows(benchmark: Benchmark, saved_activations: frozenset[str]) -> Rows:
-    parts = capacity.memory_by_part(benchmark, saved_activations)
+def _stated_rows(benchmark: Benchmark) -> Rows:
+    """What the recipe's source says beside what its formula gives: published figures are rounded, some are wrong."""
+    stated = benchmark.recipe.stated_flops_per_sequence
+    if stated is None:
+        return []
+    first = flops.conventions_for(benchmark.task)[0]
+    counted = workload_of(benchmark).flops_per_step(first) / benchmark.global_batch_size
+    return [("stated", f"{stated:.5g} a sequence by the recipe's source ({stated / counted - 1:+.2%} of {first})")]
+
+
+def memory_rows(benchmark: Benchmark, storage: capacity.Storage) -> Rows:
+    parts = capacity.memory_by_part(benchmark, storage)
     rows = [(name.replace("_", " "), bytes_text(size)) for name, size in parts.items()]
     total = sum(parts.values())
     memory_gb = benchmark.hardware.memory_gb
@@ -214,7 +240,7 @@ def memory_rows(benchmark: Benchmark, saved_activations: frozenset[str]) -> Rows
             *rows,
             ("total", f"{bytes_text(total)} x {benchmark.gpus} = {bytes_text(total * benchmark.gpus)}"),
         ]
-    usable = memory_gb * 1e9 * usable_fraction(benchmark)
+    usable = memory_gb * 1e9 * storage.usable_fraction
     verdict = "fits" if total <= usable else "DOES NOT FIT"
     return [
         *rows,
@@ -223,21 +249,6 @@ def memory_rows(benchmark: Benchmark, saved_activations: frozenset[str]) -> Rows
             f"{bytes_text(total)} of {bytes_text(usable)} usable: {verdict} ({usable / total - 1:+.0%} room)",
         ),
     ]
-
-
-def usable_fraction(benchmark: Benchmark) -> float:
-    """XLA reserves this share of a GPU's memory for itself; its own default is three quarters."""
-    text = benchmark.environment.get(MEMORY_FRACTION, "0.75")
-    try:
-        fraction = float(text)
-    except ValueError:
-        fraction = 0.0
-    if not 0 < fraction <= 1:
-        raise RequestError(
-            f"{MEMORY_FRACTION}={text}: a number above 0 and up to 1 is expected",
-            where=f"--set=env.{MEMORY_FRACTION}",
-        )
-    return fraction
 
 
 # --- what there is ------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ class Request(Value, frozen=True):
     backend: str
     model: str
     task: str = "pretrain"
+    engine: str | None = None
     dtype: str | None = None
     hardware: str | None = None
     gpus: int | None = None
@@ -40,6 +41,7 @@ class Request(Value, frozen=True):
     window: str | None = None
     profile: str = "none"
     pgle: str = "off"
+    data: str | None = None  # a folder that holds a dataset
     settings: dict[str, str] = {}
 
 
@@ -57,7 +59,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     model = configs.model(request.model)
     site = configs.site(request.site)
     hardware_wanted = configs.hardware(request.hardware) if request.hardware else None
-    recipe = _choose_recipe(request, configs.recipes(), hardware_wanted)
+    recipe = _choose_recipe(request, configs.recipes(), hardware_wanted, backend)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
     dtype = _choose_dtype(request.dtype, recipe, hardware)
     gpus = positive("--gpus", request.gpus if request.gpus is not None else recipe.defaults.gpus)
@@ -72,8 +74,9 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     check_knobs(
         model.backend_settings.get(backend.name, {}), backend, f"configs/models/{model.name}.yml: backend_settings"
     )
-    parallelism = backend.parallelism(knobs)
+    parallelism = backend.parallelism(knobs, gpus)
     micro_batch, accumulation, global_batch = _choose_batch(own, recipe, parallelism)
+    sequence_length = own.get("sequence_length", recipe.sequence_length)
     benchmark = Benchmark(
         backend=backend.name,
         engine=recipe.engine,
@@ -85,7 +88,8 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         gpus=gpus,
         nodes=nodes,
         parallelism=parallelism,
-        sequence_length=own.get("sequence_length", recipe.sequence_length),
+        lora=backend.lora(knobs) if request.task == "lora" else None,
+        sequence_length=sequence_length,
         micro_batch_size=micro_batch,
         gradient_accumulation=accumulation,
         global_batch_size=global_batch,
@@ -93,23 +97,29 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         window=request.window or recipe.window,
         profile=request.profile,
         pgle=request.pgle,
-        data=recipe.data,
+        data=request.data or recipe.data,
         knobs=knobs,
         environment={**_merged(overlays, "environment"), **environment_set},
         xla_flags={**_merged(overlays, "xla_flags"), **xla_set},
-        recipe=RecipeReference(name=recipe.name, source=recipe.source, date=recipe.date),
+        recipe=_reference(recipe, sequence_length),
         overrides=request.settings,
     )
     refuse_what_cannot_work(benchmark, backend)
     return benchmark
 
 
+def _reference(recipe: Recipe, sequence_length: int) -> RecipeReference:
+    stated = recipe.stated_flops_per_sequence if sequence_length == recipe.sequence_length else None
+    return RecipeReference(name=recipe.name, source=recipe.source, date=recipe.date, stated_flops_per_sequence=stated)
+
+
 # --- choosing -----------------------------------------------------------------------------------
 
 
-def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware | None) -> Recipe:
-    """The recipe that names the model wins over one for any model; then the hardware must be one of its own."""
-    of_backend = [r for r in recipes if r.backend == request.backend and r.task == request.task]
+def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware | None, backend: Backend) -> Recipe:
+    """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype."""
+    engine = _choose_engine(request, backend)
+    of_backend = [r for r in recipes if (r.backend, r.engine, r.task) == (request.backend, engine, request.task)]
     if not of_backend:
         tasks = sorted({r.task for r in recipes if r.backend == request.backend})
         raise RequestError(
@@ -126,22 +136,37 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
             why="recipes are there for: " + ", ".join(sorted({m for r in of_backend for m in r.models})),
             next_command=LIST_COMMAND,
         )
-    if hardware is None:
-        return fitting[0]
-    for recipe in fitting:
-        if hardware.name in recipe.hardware or ANY in recipe.hardware:
+    home = hardware.name if hardware else fitting[0].defaults.hardware
+    on_hardware = [r for r in fitting if home in r.hardware or ANY in r.hardware]
+    for recipe in on_hardware:
+        if request.dtype in (None, *_dtypes(recipe, home)):
             return recipe
+    if on_hardware:
+        return on_hardware[0]  # whose precisions are then named
     known = sorted({name for r in fitting for name in r.hardware})
     raise RequestError(
-        f"no recipe trains '{request.model}' on '{hardware.name}'",
+        f"no recipe trains '{request.model}' on '{home}'",
         where="--hardware",
         why=f"its recipes are for: {', '.join(known)}",
         next_command=LIST_COMMAND,
     )
 
 
+def _choose_engine(request: Request, backend: Backend) -> str:
+    if request.engine is None:
+        return backend.engines[0]
+    if request.engine not in backend.engines:
+        raise RequestError(
+            f"backend '{backend.name}' has no engine '{request.engine}': {nearest(request.engine, backend.engines)}",
+            where="--engine",
+            why=f"its engines are: {', '.join(backend.engines)}",
+            next_command=f"--engine={backend.engines[0]}",
+        )
+    return request.engine
+
+
 def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str:
-    allowed = recipe.dtypes.get(hardware.name, recipe.dtypes.get(ANY, []))
+    allowed = _dtypes(recipe, hardware.name)
     if wanted is None:
         if recipe.defaults.dtype in allowed:
             return recipe.defaults.dtype
@@ -161,6 +186,10 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str
             next_command=f"--dtype={allowed[0]}",
         )
     return wanted
+
+
+def _dtypes(recipe: Recipe, hardware: str) -> list[str]:
+    return recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, []))
 
 
 def _choose_nodes(wanted: int | None, gpus: int, hardware: Hardware) -> int:

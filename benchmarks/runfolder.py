@@ -169,7 +169,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     """The result of a run and all its steps, from its raw files alone. The last attempt gives the figures."""
     benchmark = folder.benchmark()
     phase = folder.measured_phase()
-    records = [backend.read_phase(folder.phase_dir(phase, n), n) for n in folder.attempts()] or [
+    records = [backend.read_phase(benchmark, folder.phase_dir(phase, n), n) for n in folder.attempts()] or [
         RunRecord(attempt=1, facts=[], steps=[], ends=[], unreadable=[])
     ]
     last = records[-1]

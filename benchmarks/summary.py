@@ -1,5 +1,6 @@
 """What a run wrote -> result.json: its figures, whether they are valid, and why not. Pure."""
 
+import math
 from collections.abc import Sequence
 from math import prod
 from typing import Literal
@@ -7,7 +8,8 @@ from typing import Literal
 import msgspec
 
 from benchmarks import flops, statistics
-from benchmarks.figures import Figures, Mfu, SecondsPerStep, Workload, measure, no_figures, workload_of
+from benchmarks.figures import Figures, Mfu, Resolution, SecondsPerStep, Workload, measure, no_figures, workload_of
+from benchmarks.ingest import stride
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -25,6 +27,7 @@ from benchmarks.values import (
 SCHEMA_VERSION = 1
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
 
+MADE_UP_DATA = ("mock", "synthetic")
 NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
 
 Status = Literal["valid", "invalid", "failed"]
@@ -132,7 +135,13 @@ def summarise(
         provenance=provenance_digest,
         reported_by_framework=reported,
         null_because={**figures.null_because, **unknown},
-        notes=[*notes, *speed_notes, *_window_notes(figures.window), *record.unreadable],
+        notes=[
+            *notes,
+            *_what_it_was(benchmark, record),
+            *speed_notes,
+            *_window_notes(figures.window),
+            *record.unreadable,
+        ],
     )
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
     reasons = {step.step: step.excluded_because for step in marked}
@@ -142,6 +151,14 @@ def summarise(
 
 def _with_reason(step: Step, reason: str | None) -> Step:
     return msgspec.structs.replace(step, excluded_because=reason)
+
+
+def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:
+    """What a reader must know of the work: made-up data, and what the first rank's worker noted."""
+    made_up = [f"{benchmark.data} data: no text was read"] if benchmark.data in MADE_UP_DATA else []
+    first = [note for fact in record.facts if fact.rank == 0 for note in fact.notes]
+    last = [note for end in record.ends if end.rank == 0 for note in end.notes]
+    return [*made_up, *first, *last]
 
 
 def _first_facts(record: RunRecord) -> WorkerFacts | None:
@@ -157,9 +174,11 @@ def _why_unknown(
 ) -> dict[str, str]:
     """The reason for each null of a run that is not a speed figure."""
     found = _unknown_figures(window, loss, reported)
-    if facts is None:
-        reason = "the worker ended before it had made the model"
-        found |= dict.fromkeys(("parameters", "trainable_parameters"), reason)
+    for name in ("parameters", "trainable_parameters"):
+        if facts is None:
+            found[name] = "the worker ended before it had made the model"
+        elif getattr(facts, name) is None:
+            found[name] = "the framework's log does not say how many"
     if provenance_digest is None:
         found["provenance"] = "the run folder has no provenance.json"
     return found
@@ -215,13 +234,19 @@ def _broken_assertions(record: RunRecord) -> list[str]:
 
 def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
     """What the framework counted in its own arrays and mesh must be what the benchmark asked for."""
-    asked = flops.parameter_count(benchmark.model)
+    model, lora = benchmark.model, benchmark.lora
+    asked = flops.held_parameter_count(model, lora)
+    trained = flops.trainable_parameter_count(model, lora)
     found = []
     for fact in record.facts:
-        if fact.parameters != asked:
+        if fact.parameters not in (None, asked):
             found.append(
-                f"rank {fact.rank}: the framework trained {fact.parameters:,} parameters, "
-                f"{benchmark.model.name} has {asked:,}"
+                f"rank {fact.rank}: the framework made {fact.parameters:,} parameters, {model.name} has {asked:,}"
+            )
+        if fact.trainable_parameters not in (None, trained):
+            found.append(
+                f"rank {fact.rank}: the framework trained {fact.trainable_parameters:,} parameters, "
+                f"{trained:,} were to be trained"
             )
         devices = prod(fact.mesh.values())
         if devices != benchmark.gpus:
@@ -298,13 +323,15 @@ def summarise_foreign(
     global_batch_size: int,
     sequence_length: int,
     window: str,
-    seconds_resolution: float,
+    seconds_resolution: Resolution,
+    task: str = "pretrain",
 ) -> dict[str, object]:
     """The same figures from a log that Stepmark did not write; its step times are the framework's own."""
+    steps = [_with_a_finite_loss(step) for step in steps]
     workload = Workload(
         model=model,
         hardware=hardware,
-        task="pretrain",
+        task=task,
         dtype=dtype,
         gpus=gpus,
         sequence_length=sequence_length,
@@ -312,7 +339,7 @@ def summarise_foreign(
     )
     figures, marked = measure(workload, steps, window, seconds_resolution)
     found: dict[str, object] = msgspec.to_builtins(figures)
-    complaints = [*figures.complaints, *_other_than_the_log(workload, marked), *_losses_not_finite(marked)]
+    complaints = [*figures.complaints, *_other_than_the_log(workload, marked), *_losses_not_finite(steps)]
     loss, reported = _loss(marked), _reported(marked)
     found.pop("complaints")
     return {
@@ -328,11 +355,15 @@ def summarise_foreign(
             "global_batch_size": global_batch_size,
         },
         **found,
-        "model_flops_per_step": workload.flops_per_step(flops.conventions_for("pretrain")[0]),
+        "model_flops_per_step": workload.flops_per_step(flops.conventions_for(task)[0]),
         "loss": msgspec.to_builtins(loss),
         "reported_by_framework": reported,
         "null_because": {**figures.null_because, **_unknown_figures(figures.window, loss, reported)},
-        "notes": ["the step times are those the framework printed", *_window_notes(figures.window)],
+        "notes": [
+            "the step times are those the framework printed",
+            *_stride_notes(steps),
+            *_window_notes(figures.window),
+        ],
     }
 
 
@@ -353,7 +384,25 @@ def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
     ]
 
 
+def _with_a_finite_loss(step: Step) -> Step:
+    """JSON has no nan: what is not finite is null, and is said to be."""
+    if step.loss is None or math.isfinite(step.loss):
+        return step
+    return msgspec.structs.replace(step, loss=None)
+
+
+def _stride_notes(steps: Sequence[Step]) -> list[str]:
+    every = stride([step.step for step in steps])
+    if every == 1:
+        return []
+    return [
+        f"the log has one line every {every} steps: where a line is the mean of its steps (Megatron, NeMo), "
+        "their own spread is not known and the interval is that of the means"
+    ]
+
+
 def _losses_not_finite(steps: Sequence[Step]) -> list[str]:
-    """A log line without a loss is no step, so a step without one had a loss that is not finite."""
-    broken = [step.step for step in steps if step.loss is None]
+    """A log line without a loss is no step, so a step without one had a loss that is not finite. Where the
+    framework says that it left the step out, it says why."""
+    broken = [step.step for step in steps if step.loss is None and step.excluded_because is None]
     return [f"the loss is not finite in {len(broken)} steps (first: {broken[0]})"] if broken else []

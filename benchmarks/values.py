@@ -97,6 +97,15 @@ class Overlay(Value, frozen=True):
     xla_flags: dict[str, str] = {}
 
 
+class Lora(Value, frozen=True):
+    """Low-rank adapters beside frozen matrices: how large, and beside which (names of flops.ADAPTED_MATRICES)."""
+
+    rank: Positive
+    alpha: float
+    dropout: float
+    targets: list[str]
+
+
 class Layout(Value, frozen=True):
     """One scale a recipe is made for, and the backend's own settings that shard it."""
 
@@ -132,6 +141,7 @@ class Recipe(Value, frozen=True):
     overlays: list[Overlay]
     source: str
     date: str
+    stated_flops_per_sequence: float | None = None  # what the source itself says, to be held against the formula
 
 
 # --- resolved ---------------------------------------------------------------------------------
@@ -156,11 +166,19 @@ class Parallelism(Value, frozen=True):
         names = ("fsdp", "data", "tensor", "pipeline", "context", "virtual_pipeline")
         return [(name, getattr(self, name)) for name in names if getattr(self, name) > 1]
 
+    def short(self) -> str:
+        """All axes in the letters that recipes use; FSDP and VP, which not every layout has, where they are used."""
+        always = f"TP{self.tensor} PP{self.pipeline} CP{self.context}"
+        virtual = f" VP{self.virtual_pipeline}" if self.virtual_pipeline > 1 else ""
+        sharded = f" FSDP{self.fsdp}" if self.fsdp > 1 else ""
+        return f"{always}{virtual}{sharded} DP{self.data}"
+
 
 class RecipeReference(Value, frozen=True):
     name: str
     source: str
     date: str
+    stated_flops_per_sequence: float | None = None  # None too where the sequence length is not the recipe's
 
 
 class Benchmark(Value, frozen=True):
@@ -176,6 +194,7 @@ class Benchmark(Value, frozen=True):
     gpus: int
     nodes: int
     parallelism: Parallelism
+    lora: Lora | None  # None: every parameter is trained
     sequence_length: int
     micro_batch_size: int
     gradient_accumulation: int
@@ -184,7 +203,7 @@ class Benchmark(Value, frozen=True):
     window: str
     profile: str
     pgle: str
-    data: str
+    data: str  # what the recipe names (mock, synthetic), or the folder given by --data
     knobs: dict[str, Scalar]  # the backend's own settings
     environment: dict[str, str]
     xla_flags: dict[str, str]
@@ -247,13 +266,13 @@ class WorkerFacts(Value, frozen=True):
     """What a worker saw inside the framework, once, before the first step."""
 
     rank: int
-    process_count: int
-    device_count: int
+    process_count: int | None  # None, here and below: the framework's own logs are all there is, and do not say
+    device_count: int | None
     local_device_count: int
-    device_kind: str
+    device_kind: str | None
     platform: str
-    parameters: int
-    trainable_parameters: int
+    parameters: int | None
+    trainable_parameters: int | None
     mesh: dict[str, int]
     versions: dict[str, str]
     argv: list[str]
@@ -267,6 +286,7 @@ class WorkerEnd(Value, frozen=True):
     status: Literal["done", "error", "interrupted"]
     message: str = ""
     failures: list[str] = []
+    notes: list[str] = []
 
 
 class RunRecord(Value, frozen=True):

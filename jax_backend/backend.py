@@ -6,10 +6,13 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.backend import EnvironmentSpec, LogFormat
+from benchmarks import worker_events
+from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat
+from benchmarks.capacity import Storage
+from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
-from benchmarks.values import Benchmark, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
-from jax_backend import events, layout, planning
+from benchmarks.values import Benchmark, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
+from jax_backend import layout, memory, planning
 from jax_backend.logs import MaxTextLog
 
 HERE = Path(__file__).parent
@@ -37,30 +40,41 @@ class MaxTextBackend:
     def settings(self) -> SettingTypes:
         return maxtext_settings()
 
-    def parallelism(self, knobs: dict[str, Scalar]) -> Parallelism:
+    def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:  # noqa: ARG002 - every axis is stated
         return layout.parallelism(knobs)
+
+    def lora(self, knobs: dict[str, Scalar]) -> Lora:  # noqa: ARG002
+        raise RequestError("MaxText trains no adapters in this version", where="--task=lora")
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         return planning.refusals(benchmark)
 
-    def remat_saves(self, benchmark: Benchmark) -> frozenset[str]:
-        return planning.remat_saves(benchmark.knobs)
+    def storage(self, benchmark: Benchmark) -> Storage:
+        return memory.storage(benchmark)
 
     def environment(self) -> EnvironmentSpec:
         return EnvironmentSpec(
             name="jax-maxtext",
-            lock_file=HERE / "requirements.lock",
-            python_minimum=(3, 12),
-            python_maximum=(3, 13),
+            locks=(
+                LockFile(
+                    path=HERE / "requirements.lock", python_minimum=(3, 12), python_maximum=(3, 13), size_gb=1.6
+                ),
+            ),
             import_check="maxtext.trainers.pre_train.train",
-            size_gb=1.6,
         )
 
     def plan(self, benchmark: Benchmark) -> Plan:
         return planning.plan(benchmark)
 
-    def read_phase(self, phase_dir: Path, attempt: int) -> RunRecord:
-        return events.read_phase(phase_dir, attempt)
+    def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:  # noqa: ARG002
+        return worker_events.read_phase(phase_dir, attempt)
 
-    def follow(self, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-        return events.follow(phase_dir, attempt)
+    def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG002
+        return worker_events.follow(phase_dir, attempt)
+
+    def dataset_command(self, job: DatasetJob) -> list[str]:
+        raise RequestError(
+            "MaxText is measured on synthetic data: it has no dataset to make",
+            where=f"--dataset --out={job.folder}",
+            next_command="--backend=nemo",
+        )

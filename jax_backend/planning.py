@@ -7,13 +7,14 @@ from benchmarks.values import Benchmark, Model, Phase, Plan, Scalar
 from jax_backend import layout
 
 ENVIRONMENT_NAME = "jax-maxtext"
+SYNTHETIC = "synthetic"
 
 # MaxText's defaults need a TPU, a bucket and 150,001 steps, and write into the user's home.
 EVERY_RUN: dict[str, Scalar] = {
     "run_name": "stepmark",
     "base_output_directory": "{phase_dir}/maxtext",
     "jax_cache_dir": "",
-    "dataset_type": "synthetic",
+    "dataset_type": SYNTHETIC,
     "enable_checkpointing": False,
     "async_checkpointing": False,
     "enable_goodput_recording": False,
@@ -158,30 +159,6 @@ def plan(benchmark: Benchmark) -> Plan:
     return Plan(backend="jax", environment_name=ENVIRONMENT_NAME, phases=[perf])
 
 
-# --- what a rematerialisation policy keeps ------------------------------------------------------
-
-_PROJECTIONS = frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"})
-_MLP = frozenset({"mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo"})
-REMAT_POLICIES = {
-    "full": frozenset[str](),
-    "minimal": _PROJECTIONS | _MLP,
-    "minimal_with_context": _PROJECTIONS | _MLP | {"context"},
-    "save_qkv_proj": frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"}),
-    "save_dot_except_mlpwi": _PROJECTIONS | {"mlpwo"},
-    "save_dot_except_mlp": _PROJECTIONS,
-    "save_out_proj": frozenset({"out_proj"}),
-}
-
-
-def remat_saves(knobs: dict[str, Scalar]) -> frozenset[str]:
-    """The activations of a layer that MaxText keeps on the device for the backward pass."""
-    policy = str(knobs.get("remat_policy", "full"))
-    if policy == "custom":
-        return frozenset(name for name in (*_PROJECTIONS, *_MLP, "context") if knobs.get(name) == "device")
-    # `none` and names not in the table keep at least what `minimal_with_context` keeps.
-    return REMAT_POLICIES.get(policy, REMAT_POLICIES["minimal_with_context"])
-
-
 # --- what MaxText cannot do ---------------------------------------------------------------------
 
 
@@ -206,6 +183,14 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
                 where="--set=dcn_*_parallelism",
                 why="MaxText aborts where their product is not the number of nodes; all processes on a CPU are one",
                 next_command=f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
+            )
+        )
+    if benchmark.data != SYNTHETIC:
+        found.append(
+            RequestError(
+                f"MaxText is measured on synthetic data, not on {benchmark.data}",
+                where="--data",
+                next_command="leave --data out, or --backend=nemo",
             )
         )
     attention = str(benchmark.knobs.get("attention", "autoselected"))

@@ -32,7 +32,7 @@ def execute(benchmark: Benchmark, backend: Backend, output_dir: Path) -> tuple[R
     folder.write(PROVENANCE, about)
     with local.interrupted_once():
         _run_phases(plan, folder, benchmark, backend, python)
-        about["worker"] = [msgspec.to_builtins(fact) for fact in _facts(folder, backend)]
+        about["worker"] = [msgspec.to_builtins(fact) for fact in _facts(folder, benchmark, backend)]
         about["files"] = folder.raw_digests()
         folder.write(PROVENANCE, about)
         return folder, store_result(folder, backend)
@@ -49,7 +49,7 @@ def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Ba
             def on_steps(steps: list[Step], sink: StepSink = sink, screen: Screen = screen) -> None:
                 screen.show(sink.take(steps))
 
-            new_steps = backend.follow(phase_dir, 1) if phase.writes_steps else list
+            new_steps = backend.follow(benchmark, phase_dir, 1) if phase.writes_steps else list
             ended = local.run_phase(phase, phase_dir, python, new_steps, on_steps)
         if any(process.exit_code != 0 for process in ended):
             break  # what comes after rests on this phase
@@ -62,9 +62,9 @@ def store_result(folder: RunFolder, backend: Backend) -> Result:
     return result
 
 
-def _facts(folder: RunFolder, backend: Backend) -> list[object]:
-    plan = folder.plan()
-    return [fact for phase in plan.phases for fact in backend.read_phase(folder.phase_dir(phase.name), 1).facts]
+def _facts(folder: RunFolder, benchmark: Benchmark, backend: Backend) -> list[object]:
+    records = [backend.read_phase(benchmark, folder.phase_dir(phase.name), 1) for phase in folder.plan().phases]
+    return [fact for record in records for fact in record.facts]
 
 
 class StepSink:

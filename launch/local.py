@@ -33,9 +33,9 @@ NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as 
 # --- what this machine cannot do -----------------------------------------------------------------
 
 
-def refuse(benchmark: Benchmark, saved_activations: frozenset[str]) -> None:
+def refuse(benchmark: Benchmark, storage: capacity.Storage) -> None:
     """Before anything starts: does this machine have the devices and the memory?"""
-    needed = memory_needed_bytes(benchmark, saved_activations)
+    needed = memory_needed_bytes(benchmark, storage)
     have = host_memory_bytes()
     if benchmark.hardware.kind != "cpu":
         raise RequestError(
@@ -46,7 +46,7 @@ def refuse(benchmark: Benchmark, saved_activations: frozenset[str]) -> None:
             next_command="the same command with --dry_run shows the plan",
         )
     if needed > have:
-        parts = capacity.memory_by_part(benchmark, saved_activations)
+        parts = capacity.memory_by_part(benchmark, storage)
         largest = ", ".join(f"{name} {_gb(size * benchmark.gpus)}" for name, size in _largest(parts))
         raise RequestError(
             f"{benchmark.model.name} needs {_gb(needed)} of memory, this machine has {_gb(have)}",
@@ -56,8 +56,8 @@ def refuse(benchmark: Benchmark, saved_activations: frozenset[str]) -> None:
         )
 
 
-def memory_needed_bytes(benchmark: Benchmark, saved_activations: frozenset[str]) -> float:
-    return capacity.total_bytes(benchmark, saved_activations) * benchmark.gpus
+def memory_needed_bytes(benchmark: Benchmark, storage: capacity.Storage) -> float:
+    return capacity.total_bytes(benchmark, storage) * benchmark.gpus
 
 
 def _largest(parts: dict[str, float]) -> list[tuple[str, float]]:

@@ -8,6 +8,8 @@ Examples:
       the same over 8 virtual devices, FSDP 4 x data 2
   python launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run
       show the whole plan of a cluster run: commands, environment, FLOPs and memory per device
+  python launch/run.py --backend=nemo --model=llama3_tiny --task=lora
+      train adapters beside a frozen tiny Llama 3 with NeMo on this machine's CPU
   python launch/run.py --list --hardware=h100
       what can be run there
 
@@ -34,9 +36,12 @@ from benchmarks.values import Benchmark
 from launch.cli import run_main
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("backend", None, "The framework: jax (MaxText) or another installed backend.")
+flags.DEFINE_string(
+    "backend", None, "The framework: jax (MaxText), nemo (NeMo/Megatron) or another installed backend."
+)
 flags.DEFINE_string("model", None, "A model of configs/models, such as llama2_tiny or llama2_70b.")
 flags.DEFINE_enum("task", "pretrain", ["pretrain", "lora", "mlperf"], "What to train.")
+flags.DEFINE_string("engine", None, "The program of the backend, where it has several: nemo or bridge.")
 flags.DEFINE_string("dtype", None, "The precision of the matmuls: bf16, fp8, fp32 or int8.")
 flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu.")
 flags.DEFINE_integer("gpus", None, "Devices in all. On a CPU: virtual devices.")
@@ -47,6 +52,7 @@ flags.DEFINE_integer("repeats", 1, "Run the benchmark this often, one after the 
 flags.DEFINE_string("window", None, "Which steps count: steady, last, or A-B such as 35-44.")
 flags.DEFINE_enum("profile", "none", ["none", "nsys", "xplane", "nccl"], "Profile the run.")
 flags.DEFINE_enum("pgle", "off", ["off", "nsys", "auto"], "Profile-guided latency estimation.")
+flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --dataset) instead of the recipe's data.")
 flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")
 flags.DEFINE_string("output_dir", "results", "The folder that gets one folder a run.")
 flags.DEFINE_boolean("dry_run", False, "Show the plan; start nothing, write nothing.")
@@ -70,7 +76,7 @@ def main(argv: list[str]) -> int:
     _refuse_flags()
     benchmark = resolve(request, configs, backend)
     if FLAGS.dry_run:
-        print(report.plan_text(benchmark, backend.plan(benchmark), backend.remat_saves(benchmark)))
+        print(report.plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark)))
         return EXIT_VALID
     return _run(benchmark, backend)
 
@@ -83,6 +89,7 @@ def _request() -> Request:
         backend=FLAGS.backend,
         model=FLAGS.model,
         task=FLAGS.task,
+        engine=FLAGS.engine,
         dtype=FLAGS.dtype,
         hardware=FLAGS.hardware,
         gpus=FLAGS.gpus,
@@ -92,6 +99,7 @@ def _request() -> Request:
         window=FLAGS.window,
         profile=FLAGS.profile,
         pgle=FLAGS.pgle,
+        data=str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
         settings=_settings(FLAGS.set),
     )
 
@@ -132,7 +140,7 @@ def _listing(configs: Configs) -> str:
 def _run(benchmark: Benchmark, backend: Backend) -> int:
     from launch import local
 
-    local.refuse(benchmark, backend.remat_saves(benchmark))
+    local.refuse(benchmark, backend.storage(benchmark))
     worst = EXIT_VALID
     for number in range(1, FLAGS.repeats + 1):
         if FLAGS.repeats > 1:

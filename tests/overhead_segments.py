@@ -49,7 +49,7 @@ def main():
     from maxtext.trainers.pre_train import train
 
     with tempfile.TemporaryDirectory() as folder:
-        clock = worker.StepClock(worker.EventFile(Path(folder) / "events.jsonl"))
+        clock = worker.StepClock(worker.kit.EventFile(Path(folder) / "events.jsonl"))
         config, recorder = train.initialize(["stepmark", worker.base_config(), *sys.argv[1:]])
         starts = alternate(train, clock)
         train.run(config, recorder)

@@ -2,15 +2,29 @@
 
 import pytest
 
-from benchmarks.capacity import activation_widths, memory_by_part, total_bytes
+from benchmarks.capacity import Storage, activation_widths, memory_by_part, total_bytes
 from benchmarks.configs import Configs
-from benchmarks.values import Benchmark, Parallelism, RecipeReference, Scalar, to_builtins
+from benchmarks.values import Benchmark, Lora, Parallelism, RecipeReference, Scalar, to_builtins
 
 CONFIGS = Configs()
 GB = 1e9
 USABLE_GB = 80 * 0.94
 FP8_SAVES = frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"})
 BF16_SAVES = FP8_SAVES | {"mlpwo"}
+
+
+def stored(saves: frozenset[str], *, scores: bool = False) -> Storage:
+    """Everything in float32 and sharded like its weights, as MaxText stores it."""
+    return Storage(
+        saved_activations=saves,
+        weight_bytes=4,
+        gradient_bytes=4,
+        optimizer_bytes=8,
+        optimizer_replicas=1,
+        gathers_layers=True,
+        writes_attention_scores=scores,
+        usable_fraction=0.94,
+    )
 
 
 def benchmark(
@@ -33,6 +47,7 @@ def benchmark(
         gpus=gpus,
         nodes=max(1, gpus // 8),
         parallelism=parallelism,
+        lora=None,
         sequence_length=4096,
         micro_batch_size=sequences,
         gradient_accumulation=1,
@@ -54,14 +69,14 @@ def benchmark(
     ("dtype", "saves", "expected_gb"), [("fp8", FP8_SAVES, 58), ("bf16", BF16_SAVES, 68)], ids=["fp8", "bf16"]
 )
 def test_the_recipe_fits_64_gpus_and_not_32(dtype: str, saves: frozenset[str], expected_gb: float) -> None:
-    on_64 = total_bytes(benchmark(Parallelism(fsdp=64), dtype=dtype), saves) / GB
-    on_32 = total_bytes(benchmark(Parallelism(fsdp=32), dtype=dtype), saves) / GB
+    on_64 = total_bytes(benchmark(Parallelism(fsdp=64), dtype=dtype), stored(saves)) / GB
+    on_32 = total_bytes(benchmark(Parallelism(fsdp=32), dtype=dtype), stored(saves)) / GB
     assert on_64 == pytest.approx(expected_gb, abs=1.0)
     assert on_64 < USABLE_GB < on_32
 
 
 def test_parts_by_hand() -> None:
-    parts = memory_by_part(benchmark(Parallelism(fsdp=64)), frozenset({"mlpwo"}))
+    parts = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset({"mlpwo"})))
     parameters, layer, head, tokens = 68_976_648_192, 855_654_400, 32000 * 8192, 2 * 4096
     assert parts == {
         "parameters": 4 * parameters / 64,
@@ -75,21 +90,21 @@ def test_parts_by_hand() -> None:
 
 
 def test_the_data_axis_does_not_shard() -> None:
-    alone = memory_by_part(benchmark(Parallelism(fsdp=64)), FP8_SAVES)
-    with_data = memory_by_part(benchmark(Parallelism(fsdp=64, data=4)), FP8_SAVES)
+    alone = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(FP8_SAVES))
+    with_data = memory_by_part(benchmark(Parallelism(fsdp=64, data=4)), stored(FP8_SAVES))
     assert with_data == alone
 
 
 def test_fsdp_shards_state_but_not_activations() -> None:
-    few = memory_by_part(benchmark(Parallelism(fsdp=64)), FP8_SAVES)
-    many = memory_by_part(benchmark(Parallelism(fsdp=128)), FP8_SAVES)
+    few = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(FP8_SAVES))
+    many = memory_by_part(benchmark(Parallelism(fsdp=128)), stored(FP8_SAVES))
     assert many["optimizer"] == few["optimizer"] / 2
     assert many["saved_activations"] == few["saved_activations"]
 
 
 def test_a_tensor_group_shares_weights_and_the_tokens_of_its_devices() -> None:
-    apart = memory_by_part(benchmark(Parallelism(fsdp=64)), FP8_SAVES)
-    together = memory_by_part(benchmark(Parallelism(fsdp=8, tensor=8)), FP8_SAVES)
+    apart = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(FP8_SAVES))
+    together = memory_by_part(benchmark(Parallelism(fsdp=8, tensor=8)), stored(FP8_SAVES))
     assert together["parameters"] == apart["parameters"]
     assert together["gathered_layers"] == apart["gathered_layers"] / 8
     assert together["logits"] == apart["logits"]  # eight times the tokens, an eighth of the vocabulary
@@ -99,34 +114,34 @@ def test_context_splits_the_sequence() -> None:
     split = benchmark(Parallelism(fsdp=32, context=2), knobs={"attention": "dot_product"})
     whole = benchmark(Parallelism(fsdp=64), knobs={"attention": "dot_product"})
     # Two devices share the sequences of both, each with half of every sequence.
-    assert memory_by_part(split, FP8_SAVES)["logits"] == memory_by_part(whole, FP8_SAVES)["logits"]
+    assert memory_by_part(split, stored(FP8_SAVES))["logits"] == memory_by_part(whole, stored(FP8_SAVES))["logits"]
 
 
 def test_scores_are_written_out_by_the_plain_attention_alone() -> None:
-    plain = memory_by_part(benchmark(Parallelism(fsdp=64), knobs={"attention": "dot_product"}), frozenset())
-    fused = memory_by_part(benchmark(Parallelism(fsdp=64), knobs={"attention": "cudnn_flash_te"}), frozenset())
+    plain = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset(), scores=True))
+    fused = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset()))
     assert plain["attention_scores"] == 2 * 4 * 2 * 64 * 4096 * 4096
     assert fused["attention_scores"] == 0
 
 
 def test_a_fused_name_is_not_counted_beside_its_parts() -> None:
     run = benchmark(Parallelism(fsdp=64))
-    fused = memory_by_part(run, frozenset({"qkv_proj"}))
-    parts = memory_by_part(run, frozenset({"query_proj", "key_proj", "value_proj"}))
-    both = memory_by_part(run, frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"}))
+    fused = memory_by_part(run, stored(frozenset({"qkv_proj"})))
+    parts = memory_by_part(run, stored(frozenset({"query_proj", "key_proj", "value_proj"})))
+    both = memory_by_part(run, stored(frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"})))
     assert fused == parts == both
 
 
 def test_saving_more_never_costs_less() -> None:
     run = benchmark(Parallelism(fsdp=64))
-    nothing = total_bytes(run, frozenset())
+    nothing = total_bytes(run, stored(frozenset()))
     for name in activation_widths(run.model).keys() - {"layer_input"}:
-        assert total_bytes(run, frozenset({name})) > nothing, name
+        assert total_bytes(run, stored(frozenset({name}))) > nothing, name
 
 
 def test_float32_activations_are_twice_as_large() -> None:
-    half = memory_by_part(benchmark(Parallelism(fsdp=64), dtype="bf16"), FP8_SAVES)
-    full = memory_by_part(benchmark(Parallelism(fsdp=64), dtype="fp32"), FP8_SAVES)
+    half = memory_by_part(benchmark(Parallelism(fsdp=64), dtype="bf16"), stored(FP8_SAVES))
+    full = memory_by_part(benchmark(Parallelism(fsdp=64), dtype="fp32"), stored(FP8_SAVES))
     assert full["saved_activations"] == 2 * half["saved_activations"]
     assert full["optimizer"] == half["optimizer"]
 
@@ -135,4 +150,31 @@ def test_gradient_accumulation_does_not_add_activations() -> None:
     once = benchmark(Parallelism(fsdp=64))
     changes = {"gradient_accumulation": 4, "global_batch_size": once.global_batch_size * 4}
     four = Benchmark(**{name: getattr(once, name) for name in to_builtins(once)} | changes)
-    assert memory_by_part(four, FP8_SAVES) == memory_by_part(once, FP8_SAVES)
+    assert memory_by_part(four, stored(FP8_SAVES)) == memory_by_part(once, stored(FP8_SAVES))
+
+
+def with_lora(run: Benchmark) -> Benchmark:
+    adapters = Lora(rank=16, alpha=32, dropout=0.0, targets=["query_key_value"])
+    return Benchmark(**{name: getattr(run, name) for name in to_builtins(run)} | {"lora": adapters})
+
+
+def test_adapters_alone_have_gradients_and_moments() -> None:
+    parts = memory_by_part(with_lora(benchmark(Parallelism(tensor=2, pipeline=4))), stored(frozenset()))
+    adapters = 80 * 16 * (8192 + (64 + 2 * 8) * 128)
+    assert parts["parameters"] == 4 * (68_976_648_192 + adapters) / 8
+    assert parts["gradients"] == 4 * adapters / 8
+    assert parts["optimizer"] == 8 * adapters / 8
+
+
+def test_a_distributed_optimizer_is_shared_out_among_replicas() -> None:
+    run = benchmark(Parallelism(tensor=4, pipeline=4, context=2, data=2))
+    alone, shared = stored(frozenset()), Storage(**to_builtins(stored(frozenset())) | {"optimizer_replicas": 4})
+    assert memory_by_part(run, shared)["optimizer"] == memory_by_part(run, alone)["optimizer"] / 4
+    assert memory_by_part(run, shared)["gradients"] == memory_by_part(run, alone)["gradients"]
+
+
+def test_interleaved_stages_keep_part_of_a_further_micro_batch() -> None:
+    plain = benchmark(Parallelism(tensor=4, pipeline=4, data=4))
+    interleaved = benchmark(Parallelism(tensor=4, pipeline=4, data=4, virtual_pipeline=5))
+    once = memory_by_part(plain, stored(FP8_SAVES))["saved_activations"]
+    assert memory_by_part(interleaved, stored(FP8_SAVES))["saved_activations"] == pytest.approx(once * 1.15)

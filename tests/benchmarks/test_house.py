@@ -14,8 +14,9 @@ FRAMEWORKS = {
     "tensorflow", "optax", "orbax",
 }  # fmt: skip
 STATISTICS = {f"benchmarks.{name}" for name in ("statistics", "figures", "summary", "window", "verification")}
-# These two run inside the framework's environment.
-INSIDE = {"worker.py", "list_settings.py"}
+# These run inside a framework's environment.
+INSIDE = {"worker.py", "list_settings.py", "build.py", "cpu_redirect.py", "make_dataset.py"}
+KIT = ROOT / "benchmarks" / "worker_kit.py"
 
 
 def files_of(floor: str) -> list[Path]:
@@ -89,7 +90,7 @@ def test_the_launcher_imports_no_framework_and_no_backend_by_name(path: Path) ->
     assert touches(path, FRAMEWORKS | {"jax_backend", "nemo_backend"}) == []
 
 
-WORKERS = [path for floor in ("jax_backend", "nemo_backend") for path in files_of(floor) if path.name in INSIDE]
+WORKERS = [KIT, *(p for floor in ("jax_backend", "nemo_backend") for p in files_of(floor) if p.name in INSIDE)]
 
 
 @pytest.mark.parametrize("path", WORKERS, ids=ids(WORKERS))
@@ -98,14 +99,25 @@ def test_what_runs_inside_a_framework_uses_nothing_of_ours(path: Path) -> None:
     assert touches(path, {*FLOORS, "tests", "configs"}) == []
 
 
-def test_the_worker_starts_on_the_standard_library_alone() -> None:
-    tree = tree_of(ROOT / "jax_backend" / "worker.py")
+@pytest.mark.parametrize(
+    ("backend", "frameworks"),
+    [
+        ("jax_backend", {"jax", "flax", "maxtext", "absl"}),
+        ("nemo_backend", {"torch", "lightning", "megatron", "nemo"}),
+    ],
+)
+def test_a_worker_starts_on_the_standard_library_alone(backend: str, frameworks: set[str]) -> None:
+    tree = tree_of(ROOT / backend / "worker.py")
     at_the_top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {name.split(".")[0] for node in at_the_top for name in imports(node)}
     assert names
     assert names <= sys.stdlib_module_names
     inside = {name.split(".")[0] for name in imports(tree)} - sys.stdlib_module_names
-    assert inside == {"jax", "flax", "maxtext", "absl"}
+    assert inside == frameworks
+
+
+def test_the_workers_kit_needs_nothing_but_the_standard_library() -> None:
+    assert {name.split(".")[0] for name in imports(tree_of(KIT))} <= sys.stdlib_module_names
 
 
 def test_configs_hold_data_and_no_code() -> None:

@@ -23,7 +23,7 @@ def resolved(model: str, settings: dict[str, str] | None = None, **wanted: Any) 
 
 
 def plan_of(benchmark: Benchmark) -> str:
-    return report.plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.remat_saves(benchmark))
+    return report.plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark))
 
 
 # --- numbers ----------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_the_plan_of_seed_003() -> None:
         "fsdp 64",
         "128 sequences of 4096 tokens",
         "524,288 tokens a step",
-        "1.821e+15 a sequence",
+        "1.8207e+15 a sequence",
         "GB usable: fits",
         "8 a node, devices a task: 1",
         "XLA_PYTHON_CLIENT_MEM_FRACTION=0.94",

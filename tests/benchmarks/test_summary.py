@@ -152,7 +152,7 @@ def test_broken_assertions_make_it_invalid_and_keep_its_figures() -> None:
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        ({"parameters": 999}, "rank 0: the framework trained 999 parameters, llama2_tiny has 106,816"),
+        ({"parameters": 999}, "rank 0: the framework made 999 parameters, llama2_tiny has 106,816"),
         ({"mesh": {"data": 2}}, "rank 0: the mesh spans 2 devices, the benchmark 1"),
     ],
 )
@@ -329,7 +329,7 @@ def test_a_foreign_log_gets_the_same_figures() -> None:
         global_batch_size=2,
         sequence_length=128,
         window="steady",
-        seconds_resolution=0.001,
+        seconds_resolution=lambda _: 0.001,
     )
     own = to_builtins(result_of(record_of(steps_of()), DONE))
     for name in ("status", "window", "tokens_per_second", "model_flops_per_step", "loss", "reported_by_framework"):

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.backend import LogEvent
+from benchmarks.log_stream import LOOKAHEAD, LOOKBEHIND
 from benchmarks.values import Step
 from jax_backend import logs
-from jax_backend.logs import LOOKAHEAD, LOOKBEHIND, MaxTextLog
+from jax_backend.logs import MaxTextLog
 
 LOGS = Path(__file__).parent / "logs"
 START = "I1121 13:51:57.310937 1400 maxtext_utils.py:2098] Num_devices: 1, shape (1, 1)\n"

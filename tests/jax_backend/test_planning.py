@@ -21,7 +21,8 @@ from benchmarks.report import plan_text
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from jax_backend import BACKEND
-from jax_backend.planning import EVERY_RUN, REMAT_POLICIES, RESERVED, environment, maxtext_argv, refusals
+from jax_backend.memory import REMAT_POLICIES
+from jax_backend.planning import EVERY_RUN, RESERVED, environment, maxtext_argv, refusals
 
 CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden"
@@ -45,7 +46,7 @@ def settings_of(benchmark: Benchmark) -> dict[str, str]:
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 def test_the_plan_is_as_recorded(dtype: str, gpus: int) -> None:
     benchmark = resolved("llama2_70b", dtype=dtype, hardware="h100", gpus=gpus)
-    text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.remat_saves(benchmark)) + "\n"
+    text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark)) + "\n"
     path = GOLDEN / f"llama2_70b_{dtype}_{gpus}.txt"
     if os.environ.get("STEPMARK_RECORD_GOLDEN"):
         path.write_text(text, encoding="utf-8")
@@ -202,7 +203,7 @@ def test_the_worker_is_started_by_path_before_maxtexts_own_arguments() -> None:
 
 def test_what_a_policy_keeps() -> None:
     def saves(**knobs: str) -> frozenset[str]:
-        return BACKEND.remat_saves(resolved(chosen=knobs))
+        return BACKEND.storage(resolved(chosen=knobs)).saved_activations
 
     assert saves(remat_policy="full") == frozenset()
     assert "mlpwo" in saves(remat_policy="minimal")
@@ -213,8 +214,8 @@ def test_what_a_policy_keeps() -> None:
 
 def test_the_recipes_policies() -> None:
     attention = {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"}
-    assert BACKEND.remat_saves(resolved("llama2_70b", dtype="bf16")) == attention | {"mlpwo"}
-    assert BACKEND.remat_saves(resolved("llama2_70b", dtype="fp8")) == attention
+    assert BACKEND.storage(resolved("llama2_70b", dtype="bf16")).saved_activations == attention | {"mlpwo"}
+    assert BACKEND.storage(resolved("llama2_70b", dtype="fp8")).saved_activations == attention
 
 
 def test_every_kept_activation_has_a_size() -> None:

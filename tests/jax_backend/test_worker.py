@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from jax_backend.events import read_phase
+from benchmarks.worker_events import read_phase
 
 WORKER = Path(__file__).resolve().parents[2] / "jax_backend" / "worker.py"
 TOLERANCE = 0.08  # for a process to wake up on a busy machine
@@ -289,7 +289,7 @@ def test_what_is_done_before_the_first_step_is_not_in_its_time(worker: Any) -> N
 
 
 def test_what_the_worker_writes_the_backend_reads(worker: Any, tmp_path: Path) -> None:
-    events = worker.EventFile(tmp_path / "events-rank1.jsonl")
+    events = worker.kit.EventFile(tmp_path / "events-rank1.jsonl")
     clock, _ = trained(worker, metrics_of(5.25), metrics_of(float("nan")), events=events)
     events.write("end", rank=1, status="done", message="", failures=clock.failures())
     record = read_phase(tmp_path, 1)
@@ -301,7 +301,7 @@ def test_what_the_worker_writes_the_backend_reads(worker: Any, tmp_path: Path) -
 def test_a_line_cut_by_a_full_disk_does_not_take_the_next_with_it(
     worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events = worker.EventFile(tmp_path / "events-rank0.jsonl")
+    events = worker.kit.EventFile(tmp_path / "events-rank0.jsonl")
     real, calls = os.write, []
 
     def nearly_full(descriptor: int, data: bytes) -> int:
@@ -310,7 +310,7 @@ def test_a_line_cut_by_a_full_disk_does_not_take_the_next_with_it(
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(descriptor, data[:15])
 
-    monkeypatch.setattr(worker.os, "write", nearly_full)
+    monkeypatch.setattr(worker.kit.os, "write", nearly_full)
     with pytest.raises(OSError, match="No space left"):
         events.write("step", step=0)
     monkeypatch.undo()
@@ -323,7 +323,7 @@ def test_a_line_cut_by_a_full_disk_does_not_take_the_next_with_it(
 def test_a_file_that_exists_is_added_to(worker: Any, tmp_path: Path) -> None:
     path = tmp_path / "events-rank0.jsonl"
     for step in range(2):
-        worker.EventFile(path).write("step", step=step)
+        worker.kit.EventFile(path).write("step", step=step)
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 1]
 
 
@@ -354,7 +354,7 @@ def main_with(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, error:
             raise error
 
     monkeypatch.setattr(worker, "train_under_clock", train_under_clock)
-    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker.kit.signal, "signal", lambda *_: None)
     monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
     code: int = worker.main(worker.parse([f"--events_dir={folder}", "--processes=1", "--devices=1"]))
     return code

@@ -26,7 +26,7 @@ def test_the_plan_of_seed_003(tmp_path: Path) -> None:
         "68,976,648,192 parameters",
         "fsdp 64",
         "128 sequences of 4096 tokens",
-        "1.821e+15 a sequence",
+        "1.8207e+15 a sequence",
         "fits",
         "--xla_gpu_all_gather_combine_threshold_bytes=536870912",
         "--xla_gpu_reduce_scatter_combine_threshold_bytes=8388608",

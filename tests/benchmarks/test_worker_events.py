@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.values import Step
-from jax_backend.events import event_files, follow, read_phase
+from benchmarks.worker_events import event_files, follow, read_phase
 
 FACTS = {
     "event": "facts",

@@ -1,4 +1,7 @@
-"""Reads what the worker wrote: events-rankN.jsonl -> steps, facts, ends, and the lines that could not be read."""
+"""Reads what a worker wrote (worker_kit.py): events-rankN.jsonl -> steps, facts, ends.
+
+A line that cannot be read is named, and takes nothing else with it.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,0 +1,188 @@
+"""What every worker needs inside a framework's environment: events, step records, assertions, a clean end.
+
+A worker loads this file by its path and imports nothing else of Stepmark, so that the environments of
+frameworks need none of its packages: the standard library only, here and below.
+"""
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import math
+import os
+import signal
+import sys
+import time
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+ENOUGH_TO_SEE_TRAINING = 4
+
+
+class EventFile:
+    """Append-only JSON lines; each line is one write, so a killed worker leaves whole lines."""
+
+    def __init__(self, path):
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._cut = False
+
+    def write(self, event, **fields):
+        line = (json.dumps({"event": event, **fields}) + "\n").encode()
+        if self._cut:
+            line = b"\n" + line  # a full disk cut the line before: this one must not be lost with it
+        self._cut = True
+        while line:
+            line = line[os.write(self._fd, line) :]
+        self._cut = False
+
+
+class StepRecorder:
+    """Writes down every step with its true seconds, and remembers what would make the run worthless."""
+
+    def __init__(self, events):
+        self._events = events
+        self._start = None
+        self._last_end = None
+        self.steps = 0
+        self.broken_losses = []
+        self.broken_gradients = []
+        self.largest_gradient_norm = 0.0
+        self._losses = set()
+
+    @property
+    def started(self):
+        return self._start is not None
+
+    def start(self):
+        self._start = self._last_end = time.perf_counter()
+
+    def record(self, step, end, loss, gradient_norm, **framework):
+        """A step that ended at `end` of time.perf_counter(); `framework` is what the framework says of it.
+
+        A loss of None is one that another rank holds.
+        """
+        seconds, self._last_end = end - self._last_end, end
+        self.steps += 1
+        if loss is not None:
+            self._look_at_loss(step, loss)
+        if not math.isfinite(gradient_norm):
+            self.broken_gradients.append(step)
+        self.largest_gradient_norm = max(self.largest_gradient_norm, gradient_norm)
+        self._events.write(
+            "step",
+            step=step,
+            seconds=seconds,
+            elapsed_seconds=end - self._start,
+            loss=finite_or_none(loss),
+            gradient_norm=finite_or_none(gradient_norm),
+            **{name: finite_or_none(value) for name, value in framework.items()},
+        )
+
+    def _look_at_loss(self, step, loss):
+        if len(self._losses) < 2:
+            self._losses.add(loss)
+        if not math.isfinite(loss):
+            self.broken_losses.append(step)
+
+    def failures(self):
+        """Broken assertions: the run went through, and its figures prove nothing."""
+        found = []
+        if self.steps == 0:
+            found.append("no step was trained")
+        for what, steps in (("loss", self.broken_losses), ("gradient norm", self.broken_gradients)):
+            if steps:
+                shown = ", ".join(map(str, steps[:5]))
+                found.append(f"the {what} is not finite in {len(steps)} steps (first: {shown})")
+        if self.steps and not self.broken_gradients and self.largest_gradient_norm == 0:
+            found.append("every gradient is zero: nothing was trained")
+        # The data repeats, and the learning rate may start at zero: a model that trains shows it by the fourth step.
+        if self.steps >= ENOUGH_TO_SEE_TRAINING and len(self._losses) == 1 and not self.broken_losses:
+            found.append(f"the loss is the same to the last bit in all {self.steps} steps: nothing was trained")
+        return found
+
+
+def load(path):
+    """A file beside the worker, as a module; the worker's folder is not on the import path."""
+    spec = importlib.util.spec_from_file_location(f"stepmark_{Path(path).stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def finite_or_none(number):
+    if number is None:
+        return None
+    number = float(number)
+    return number if math.isfinite(number) else None
+
+
+def installed_versions(names):
+    found = {"python": sys.version.split()[0]}
+    for name in names:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def add_options(parser):
+    """The options that every worker takes; rank and coordinator come from the site."""
+    parser.add_argument("--events_dir", required=True)
+    parser.add_argument("--processes", type=int, required=True)
+    parser.add_argument("--devices", type=int, required=True)
+    parser.add_argument("--device_name", action="append", default=[])
+    parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
+    parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
+    parser.add_argument("settings", nargs="*", help="after --: the framework's own key=value settings")
+
+
+def run(options, train, failures, events, notes=list):
+    """Train, and write down how it ended; the exit code. `failures` and `notes` are asked at the end."""
+    if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
+        die_with_parent()
+
+    def say_end(status, message):
+        found = failures()
+        events.write("end", rank=options.rank, status=status, message=message[:2000], failures=found, notes=notes())
+
+    def stop(_number, _frame):
+        # An exception can be swallowed by whatever Python happens to run (jax's garbage collection hook did).
+        say_end("interrupted", "the worker was told to stop")
+        os._exit(EXIT_INTERRUPTED)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    try:
+        train()
+    except SystemExit as error:
+        print(error.code, file=sys.stderr)
+        say_end("error", str(error.code))
+        return EXIT_ERROR
+    except BaseException as error:
+        traceback.print_exc()
+        say_end("error", f"{type(error).__name__}: {error}")
+        return EXIT_ERROR
+    say_end("done", "")
+    return 0
+
+
+def events_of(options):
+    return EventFile(Path(options.events_dir) / f"events-rank{options.rank}.jsonl")
+
+
+def leave(exit_code):
+    """End the process. A rank that failed must not wait in exit handlers for the ranks that hang on it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if exit_code:
+        os._exit(exit_code)
+    sys.exit(0)
+
+
+def die_with_parent():
+    """A launcher that is killed outright must not leave its workers training (Linux; harmless elsewhere)."""
+    set_parent_death_signal = 1
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
