@@ -7,7 +7,7 @@ Pure: streams and events in, events out. What a line of a log looks like is the 
 
 import statistics
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import BinaryIO
@@ -71,7 +71,8 @@ class AttemptTracker:
     - A rank reports each step once, in order: a step it already reported, or a lower one, is a restart.
     - Lines without a rank may come from several hosts, at most one step apart: 5,5,6,6 and 5,6,5,6 are
       duplicates. Back by more than one step, or back to step 0, is a restart.
-    - A start-up line of a source that has already reported steps is a restart.
+    - A start-up line of a source that has already reported steps is a restart; one that a whole job
+      prints once is a restart where any source has.
     Attempts are never merged: where a second host and a restart look the same, it is a restart.
     """
 
@@ -83,6 +84,12 @@ class AttemptTracker:
     def started(self, source: int | None) -> None:
         """A start-up line was read."""
         if source in self._highest:
+            self._begin()
+
+    def job_started(self) -> None:
+        """A start-up line was read that one process of a whole job prints: whoever reported steps before,
+        they were an earlier job's."""
+        if self._highest:
             self._begin()
 
     def report(self, source: int | None, step: int) -> bool:
@@ -120,7 +127,8 @@ def join(logs: Sequence[NamedLog]) -> Iterable[LogEvent]:
     Each attempt of a further log is one of three things:
     - another host's report of an attempt already read, when both start and both end within
       HOSTS_DIFFER_BY steps of each other: its known steps are duplicates, its unknown ones are added;
-    - the rest of the attempt read last, when it begins with the very next step and no process start;
+    - the rest of the attempt read last, when it begins with the very next step (of its logging interval)
+      and no process start;
     - otherwise an attempt of its own.
     The steps of several logs are held in memory and come out attempt by attempt, in order; lines left out
     come first and name their log.
@@ -184,7 +192,7 @@ def _same_attempt(one: dict[int, Step], other: dict[int, Step]) -> bool:
 
 
 def _goes_on(attempts: list[dict[int, Step]], steps: dict[int, Step]) -> bool:
-    return bool(attempts) and min(steps) == max(attempts[-1]) + 1
+    return bool(attempts) and min(steps) == max(attempts[-1]) + stride(sorted(attempts[-1]))
 
 
 def _named(skipped: SkippedLine, log: str) -> SkippedLine:
@@ -213,7 +221,17 @@ class AttemptOutline(Value, frozen=True):
     count: int
     median_seconds: float | None
     without_seconds: int
+    every: int  # how many steps lie between two lines, as a rule: a logging interval
     gaps: list[tuple[int, int]]  # first and last missing step of each
+
+
+def stride(numbers: Sequence[int]) -> int:
+    """The logging interval of ascending steps: the distance that most neighbours have, 1 where none has it."""
+    distances = Counter(b - a for a, b in pairwise(numbers))
+    if not distances:
+        return 1
+    every, count = distances.most_common(1)[0]
+    return every if every > 1 and 2 * count > distances.total() else 1
 
 
 class OutlineMaker:
@@ -231,6 +249,7 @@ class OutlineMaker:
 
     def outline(self) -> AttemptOutline:
         numbers = sorted(self._numbers)
+        every = stride(numbers)
         return AttemptOutline(
             attempt=self._attempt,
             first_step=numbers[0],
@@ -238,7 +257,8 @@ class OutlineMaker:
             count=len(numbers),
             median_seconds=statistics.median(self._seconds) if self._seconds else None,
             without_seconds=len(numbers) - len(self._seconds),
-            gaps=[(a + 1, b - 1) for a, b in pairwise(numbers) if b > a + 1],
+            every=every,
+            gaps=[(a + every, b - every) for a, b in pairwise(numbers) if b >= a + 2 * every],
         )
 
 

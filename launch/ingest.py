@@ -5,8 +5,8 @@
     zcat train.log.gz | python launch/ingest.py --log=-           from standard input
 
 With --model, --hardware, --gpus, --dtype, --global_batch_size and --sequence_length it also gives the
-uniform figures (seconds/step, tokens/s, MFU) of the log's last attempt. Of several logs, each is another
-host's of the same run, or what came after.
+uniform figures (seconds/step, tokens/s, MFU) of the log's last attempt; --task=lora counts the FLOPs of
+training adapters only. Of several logs, each is another host's of the same run, or what came after.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -43,6 +43,9 @@ DTYPE = flags.DEFINE_enum("dtype", None, ["bf16", "fp8", "fp32", "int8"], "The p
 GLOBAL_BATCH_SIZE = flags.DEFINE_integer("global_batch_size", None, "Sequences a step.", lower_bound=1)
 SEQUENCE_LENGTH = flags.DEFINE_integer("sequence_length", None, "Tokens a sequence.", lower_bound=1)
 WINDOW = flags.DEFINE_string("window", None, "Which steps count: steady (as without it), last, or A-B.")
+TASK = flags.DEFINE_enum(
+    "task", "pretrain", ["pretrain", "lora", "mlperf"], "What was trained: it decides how FLOPs are counted."
+)
 JSON = flags.DEFINE_boolean("json", False, "Print every step as JSON instead of a table.")
 
 BENCHMARK_FLAGS = (MODEL, HARDWARE, GPUS, DTYPE, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH)
@@ -77,6 +80,7 @@ class Measured(Value, frozen=True):
     global_batch_size: int
     sequence_length: int
     window: str
+    task: str
 
     def result(self, last: ingest.LastTimedAttempt, log_format: LogFormat) -> dict[str, object]:
         if not last.steps:
@@ -93,13 +97,14 @@ class Measured(Value, frozen=True):
             self.sequence_length,
             self.window,
             log_format.seconds_resolution,
+            self.task,
         )
 
 
 def _measured() -> Measured | None:
     """The benchmark the flags give, None where they give none; half a benchmark is refused."""
     missing = [f"--{flag.name}" for flag in BENCHMARK_FLAGS if flag.value is None]
-    if len(missing) == len(BENCHMARK_FLAGS) and WINDOW.value is None:
+    if len(missing) == len(BENCHMARK_FLAGS) and WINDOW.value is None and not TASK.present:
         return None
     if missing:
         raise RequestError(
@@ -118,6 +123,7 @@ def _measured() -> Measured | None:
         global_batch_size=cast(int, GLOBAL_BATCH_SIZE.value),
         sequence_length=cast(int, SEQUENCE_LENGTH.value),
         window=rule,
+        task=TASK.value,
     )
 
 
@@ -313,6 +319,7 @@ def _row(outline: ingest.AttemptOutline) -> str:
     median = "unknown" if outline.median_seconds is None else f"{outline.median_seconds:.3f}"
     steps = f"{outline.first_step}-{outline.last_step}"
     row = f"{outline.attempt:>7}  {steps:>15}  {outline.count:>7}  {median:>13}  {_gaps(outline.gaps)}"
+    row += f"; one line every {outline.every} steps" if outline.every > 1 else ""
     return row + (f"; {outline.without_seconds} without seconds" if outline.without_seconds else "")
 
 

@@ -171,6 +171,102 @@ def test_skipped_lines_of_several_logs_name_their_log(log: Any) -> None:
     assert "b.log" in skipped["reason"]
 
 
+# --- NeMo and Megatron ------------------------------------------------------------------------
+
+NEMO_LOGS = REPOSITORY / "tests" / "nemo_backend" / "logs"
+
+
+@pytest.mark.parametrize(
+    ("name", "format_name", "expected"),
+    [
+        ("nemo-2.7.3-validation.log", "nemo", [list(range(12))]),
+        ("nemo-bar-24.09-order.log", "nemo-bar", [list(range(40))]),
+        ("megatron-bridge-restart.log", "megatron", [list(range(1, 10)), list(range(10, 21))]),
+    ],
+)
+def test_logs_of_nemo_and_megatron(name: str, format_name: str, expected: list[list[int]]) -> None:
+    report = as_json(f"--log={NEMO_LOGS / name}")
+    assert (report["format"], numbers(report)) == (format_name, expected)
+    assert (report["duplicates"], report["skipped_lines"]) == (0, [])
+
+
+def test_logs_of_two_formats_are_refused() -> None:
+    done = run(f"--log={REAL_LOG}", f"--log={NEMO_LOGS / 'nemo-2.7.3-validation.log'}")
+    assert done.returncode == 2
+    assert "two formats: maxtext and nemo" in done.stderr.decode()
+
+
+def megatron_lines(numbers: range, left_out: dict[int, str]) -> str:
+    """Iterations of 7.9 s; in one that is left out no loss is printed."""
+    healthy = "lm loss: 9.000000E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |"
+    return "".join(
+        f" iteration {n:8d}/     100 | consumed samples: {n:12d} | "
+        f"elapsed time per iteration (ms): {7900 + n % 5}.0 | "
+        f"{left_out.get(n, healthy)}\n"
+        for n in numbers
+    )
+
+
+SKIPPED = "number of skipped iterations:   1 | number of nan iterations:   0 |"
+NAN = "number of skipped iterations:   1 | number of nan iterations:   1 |"
+
+
+def test_iterations_that_megatron_left_out_are_counted_and_named(log: Any) -> None:
+    text = megatron_lines(range(1, 51), {20: SKIPPED, 21: SKIPPED, 30: NAN})
+    result = as_json(log("a", text), *BENCHMARK, "--window=11-50")["result"]
+    assert result["window"]["excluded"] == {"outside_window": 10, "skipped iteration": 2, "nan iteration": 1}
+    assert result["window"]["counted"] == 37
+    assert not [reason for reason in result["reasons"] if "loss" in reason]
+
+
+def test_a_loss_that_is_not_finite_is_no_result_of_a_benchmark(log: Any) -> None:
+    broken = "lm loss: nan | number of skipped iterations:   0 | number of nan iterations:   0 |"
+    result = as_json(log("a", megatron_lines(range(1, 51), {50: broken})), *BENCHMARK)["result"]
+    assert result["status"] == "invalid"
+    assert "the loss is not finite in 1 steps (first: 50)" in result["reasons"]
+    assert result["loss"]["last"] is None
+    assert "loss.last" in result["null_because"]
+
+
+def test_the_window_means_printed_iterations(log: Any) -> None:
+    window = as_json(log("a", megatron_lines(range(1, 51), {})), *BENCHMARK, "--window=35-44")["result"]["window"]
+    assert (window["first_step"], window["last_step"], window["counted"]) == (35, 44, 10)
+
+
+def test_the_interval_is_as_wide_as_the_printed_digits(log: Any) -> None:
+    """The same steps, printed by NeMo with 4 digits and by Megatron with a tenth of a ms."""
+
+    def width(flag: str) -> float:
+        low, high = as_json(flag, *BENCHMARK)["result"]["seconds_per_step"]["ci95"]
+        return float(high - low)
+
+    megatron = " iteration {0}/ 60 | elapsed time per iteration (ms): 10070.0 | lm loss: 9.0E+00 |\n"
+    nemo = "Training epoch 0, iteration {0}/59 | reduced_train_loss: 9 | train_step_timing in s: 10.07\n"
+    assert width(log("a", "".join(megatron.format(n) for n in range(60)))) == pytest.approx(0.0001)
+    assert width(log("b", "".join(nemo.format(n) for n in range(60)))) == pytest.approx(0.01)
+
+
+def test_a_logging_interval_is_named(log: Any) -> None:
+    flag = log("a", megatron_lines(range(10, 510, 10), {}))
+    result = as_json(flag, *BENCHMARK)["result"]
+    assert any("one line every 10 steps" in note for note in result["notes"])
+    shown = run(flag).stdout.decode()
+    assert "none; one line every 10 steps" in shown
+
+
+def test_a_rotated_log_of_a_logging_interval(log: Any) -> None:
+    logs = log("a", megatron_lines(range(10, 60, 10), {})), log("b", megatron_lines(range(60, 110, 10), {}))
+    assert numbers(as_json(*logs)) == [list(range(10, 110, 10))]
+
+
+def test_the_task_decides_how_flops_are_counted(log: Any) -> None:
+    flag = log("a", megatron_lines(range(1, 51), {}))
+    pretrain, lora = as_json(flag, *BENCHMARK)["result"], as_json(flag, *BENCHMARK, "--task=lora")["result"]
+    assert (pretrain["benchmark"]["task"], lora["benchmark"]["task"]) == ("pretrain", "lora")
+    assert lora["model_flops_per_step"] < pretrain["model_flops_per_step"]
+    assert {m["convention"] for m in lora["mfu"]}.isdisjoint(m["convention"] for m in pretrain["mfu"])
+
+
 # --- with a benchmark -------------------------------------------------------------------------
 
 
@@ -214,6 +310,8 @@ def test_half_a_benchmark_is_refused(missing: str) -> None:
         ([f"--log={REAL_LOG}", "--gpu=3"], "gpus"),
         ([f"--log={REAL_LOG}", "--gpus=0"], "gpus"),
         ([f"--log={REAL_LOG}", "--window=last"], "--model"),
+        ([f"--log={REAL_LOG}", "--task=lora"], "--model"),
+        ([f"--log={REAL_LOG}", *BENCHMARK, "--task=sft"], "task"),
         ([f"--log={REAL_LOG}", *BENCHMARK, "--window=first"], "window"),
         ([f"--log={REAL_LOG}", *BENCHMARK, "--model=llama9"], "llama9"),
     ],

@@ -1,0 +1,70 @@
+"""The log formats of NeMo and Megatron, and how a log is followed while it grows.
+
+What lives here: which formats there are. What their lines look like is in nemo_line_log.py (NeMo 2.x),
+megatron_line_log.py (Megatron-LM, Megatron-Bridge) and progress_bar_log.py (NeMo 24.09).
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+import msgspec
+
+from benchmarks.backend import LogFormat
+from benchmarks.log_stream import LineReader, Window
+from benchmarks.values import Step
+from nemo_backend.megatron_line_log import MegatronLog
+from nemo_backend.nemo_line_log import NemoLog
+from nemo_backend.progress_bar_log import NemoBarLog
+
+MEGATRON = MegatronLog()
+# A log that has NeMo's lines may have its bar too: the lines come first, they have a digit more.
+LOG_FORMATS: tuple[LogFormat, ...] = (NemoLog(), MEGATRON, NemoBarLog())
+
+
+class FollowedFormat(Protocol):
+    """A format whose reader can be fed as a log grows."""
+
+    def reader(self) -> LineReader: ...
+
+
+def follow_log(path: Path, attempt: int, log_format: FollowedFormat = MEGATRON) -> Callable[[], list[Step]]:
+    """A function that gives the steps written to a log since it was last called.
+
+    A line still being written waits for the next call, and so does the last step of a progress bar, which
+    may be painted again. Steps are of the given attempt; after a restart within the log, of the next.
+    """
+    steps = _Follower(path, attempt, log_format)
+    return lambda: list(steps.new())
+
+
+class _Follower:
+    def __init__(self, path: Path, attempt: int, log_format: FollowedFormat) -> None:
+        self._reader = log_format.reader()
+        self._window = Window(cast(BinaryIO, _GrowingFile(path)), growing=True)
+        self._earlier_attempts = attempt - 1
+
+    def new(self) -> Iterator[Step]:
+        while self._window.advance():
+            for event in self._reader.read_window(self._window):
+                if event.step is not None:
+                    attempt = self._earlier_attempts + event.step.attempt
+                    yield msgspec.structs.replace(event.step, attempt=attempt)
+
+
+class _GrowingFile:
+    """A file that may not be there yet. It is open only while it is read: nobody says when following ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+
+    def read(self, size: int) -> bytes:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                chunk = file.read(size)
+        except FileNotFoundError:
+            return b""
+        self._position += len(chunk)
+        return chunk
