@@ -8,8 +8,11 @@ BIN := $(VENV)/bin
 CREATED := $(VENV)/.created
 INSTALLED := $(VENV)/.installed
 UV_VERSION := 0.13.9
-LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url \
 	--annotation-style line --custom-compile-command 'make lock'
+# NeMo runs on Linux alone, and its versions are those of the oldest Python it is locked for.
+LOCK_NEMO := $(LOCK) --python-platform x86_64-manylinux_2_28 --python-version 3.11 --emit-build-options \
+	nemo_backend/requirements.in
 
 # Settings of the caller's shell that would send imports or packages elsewhere, or contradict the lock file.
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER PIP_CONSTRAINT
@@ -36,10 +39,15 @@ lint: $(INSTALLED)  ## check style, format and types
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 
-lock: $(INSTALLED)  ## resolve the lock files again from setup.cfg and jax_backend/requirements.in
+lock: $(INSTALLED)  ## resolve the lock files again from setup.cfg and each backend's requirements.in
 	@$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
-	@$(LOCK) --python-version 3.11 --extra dev setup.cfg --output-file requirements.lock
-	@$(LOCK) --python-version 3.12 jax_backend/requirements.in --output-file jax_backend/requirements.lock
+	@$(LOCK) --universal --python-version 3.11 --extra dev setup.cfg --output-file requirements.lock
+	@$(LOCK) --universal --python-version 3.12 jax_backend/requirements.in --output-file jax_backend/requirements.lock
+	@$(LOCK_NEMO) --output-file nemo_backend/requirements-cuda.lock
+	@# The same versions, with torch-cpu.in for torch and all that torch alone brings.
+	@echo torch | $(LOCK_NEMO) --excludes /dev/stdin --constraints nemo_backend/requirements-cuda.lock \
+		--output-file nemo_backend/requirements-cpu.lock
+	@cat nemo_backend/torch-cpu.in >> nemo_backend/requirements-cpu.lock
 
 $(CREATED):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

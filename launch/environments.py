@@ -1,28 +1,30 @@
 """The virtual environments backends run in: where they are, whether they are whole, how to get one.
 
-An environment is made from its backend's lock file on first use and reused ever after. It is whole
-when its `complete` marker is there, which is written last; whoever writes into an environment, pip
-and its import check included, holds its lock file. Knows no backend and no framework by name.
+An environment is made on first use, from the first of its backend's lock files that this machine can
+use, and reused ever after. It is whole when its `complete` marker is there, which is written last;
+whoever writes into an environment, pip and its import check included, holds the `.making` file of
+its name. Knows no backend and no framework by name.
 
-How one is made is in making.py, and below that: pythons.py finds the Python, installing.py has pip
+How one is made is in making.py, and below that: pythons.py finds the Pythons, installing.py has pip
 install, programs.py runs each program, making_progress.py shows how far it is.
 """
 
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.backend import EnvironmentSpec
+from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from launch.making import MARKER, make
 from launch.making_progress import Say
 from launch.programs import Making
-from launch.pythons import find_python, fitting_versions
+from launch.pythons import Version, find_pythons, fitting_versions, no_python, span
 
 WAIT_NOTE_SECONDS = 60.0
 
@@ -57,28 +59,21 @@ def _user_home() -> Path:
         ) from error
 
 
-def environment_path(spec: EnvironmentSpec, python_version: tuple[int, int] | None = None) -> Path:
-    """Where the environment is, or would be: the whole one if there is one, else the preferred Python's."""
-    if python_version is None:
-        whole = python_of(spec)
-        if whole is not None:
-            return whole.parents[1]
-    major, minor = python_version or spec.python_minimum
+def environment_path(spec: EnvironmentSpec, lock_file: LockFile, python_version: Version) -> Path:
+    """Where the environment that is made from this lock file with this Python is, or would be."""
+    major, minor = python_version
+    key = _lock_digest(spec, lock_file)[:12]
     # The machine is part of the name because a home folder may be shared by x86_64 and aarch64 nodes.
-    return environments_root() / f"{_key(spec)}-py{major}.{minor}-{os.uname().machine}"
+    return environments_root() / f"{spec.name}-{key}-py{major}.{minor}-{os.uname().machine}"
 
 
-def _key(spec: EnvironmentSpec) -> str:
-    return f"{spec.name}-{_lock_digest(spec)[:12]}"
-
-
-def _lock_digest(spec: EnvironmentSpec) -> str:
+def _lock_digest(spec: EnvironmentSpec, lock_file: LockFile) -> str:
     try:
-        return hashlib.sha256(spec.lock_file.read_bytes()).hexdigest()
+        return hashlib.sha256(lock_file.path.read_bytes()).hexdigest()
     except OSError as error:
         raise RequestError(
             f"the lock file of the environment '{spec.name}' cannot be read",
-            where=str(spec.lock_file),
+            where=str(lock_file.path),
             why=error.strerror or str(error),
             next_command="install Stepmark again, or `make lock` in a checkout",
         ) from error
@@ -89,13 +84,21 @@ def _lock_digest(spec: EnvironmentSpec) -> str:
 
 def python_of(spec: EnvironmentSpec) -> Path | None:
     """The Python of the environment if that is whole; starts nothing and takes about a millisecond."""
-    for version in fitting_versions(spec):
-        path = environment_path(spec, version)
-        python = path / "bin" / "python"
-        # The link is followed: an environment whose base Python was removed is not whole.
-        if os.access(path / MARKER, os.R_OK) and os.access(python, os.X_OK):
-            return python
+    for lock_file in spec.locks:
+        for version in fitting_versions(lock_file):
+            path = environment_path(spec, lock_file, version)
+            python = path / "bin" / "python"
+            # The link is followed: an environment whose base Python was removed is not whole.
+            if os.access(path / MARKER, os.R_OK) and os.access(python, os.X_OK):
+                return python
     return None
+
+
+def origin(spec: EnvironmentSpec, python: Path) -> dict[str, str | None]:
+    """The lock file that the environment of this Python was made from; no name if it has changed since."""
+    digest = json.loads((python.parents[1] / MARKER).read_text())["lock_sha256"]
+    names = {_lock_digest(spec, lock_file): lock_file.path.name for lock_file in spec.locks}
+    return {"lock_file": names.get(digest), "lock_sha256": digest}
 
 
 def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None) -> Path:
@@ -112,10 +115,43 @@ def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None
         if python is not None:
             say(f"environment '{spec.name}': made by the other process, reused")
             return python
-        base, version = find_python(spec)
-        path = environment_path(spec, version)
-        making = Making(spec, base, version, path, _lock_digest(spec), lock)
-        return make(making, say, sys.stderr.isatty() if bar is None else bar)
+        return _make_the_first_that_fits(spec, lock, say, sys.stderr.isatty() if bar is None else bar)
+
+
+# --- the choice of a lock file ----------------------------------------------------------------
+
+
+def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: bool) -> Path:
+    """The Python of an environment made from the first lock file that this machine can use."""
+    found = find_pythons(spec.locks)
+    without_python = []
+    for lock_file in spec.locks:
+        versions = [version for version in fitting_versions(lock_file) if version in found.fitting]
+        if not versions:
+            without_python.append(lock_file)
+            _say_why_not(spec, lock_file, f"no Python {span([lock_file])} was found", say)
+        for version in versions:
+            path, digest = environment_path(spec, lock_file, version), _lock_digest(spec, lock_file)
+            python = make(Making(spec, lock_file, digest, found.fitting[version], version, path, lock), say, bar)
+            if python is not None:
+                return python
+            why = f"{lock_file.offered} is not offered by pip's settings for Python {version[0]}.{version[1]}"
+            _say_why_not(spec, lock_file, why, say)
+    raise no_python(spec.name, without_python, found) if without_python else _nothing_offered(spec)
+
+
+def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str, say: Say) -> None:
+    say(f"environment '{spec.name}': not made from {lock_file.path.name} ({lock_file.size_gb:g} GB): {why}")
+
+
+def _nothing_offered(spec: EnvironmentSpec) -> RequestError:
+    wanted = " or ".join(lock_file.offered for lock_file in spec.locks)
+    return RequestError(
+        f"the environment '{spec.name}' cannot be made: pip's settings do not offer {wanted}",
+        where="pip.conf, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS",
+        why="each of its lock files needs a package that the public index does not have",
+        next_command="python3 -m pip config list, and name an index or a folder that has it",
+    )
 
 
 # --- one maker at a time ----------------------------------------------------------------------
@@ -123,9 +159,12 @@ def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None
 
 @contextlib.contextmanager
 def _only_maker(spec: EnvironmentSpec, say: Say) -> Iterator[int]:
-    """Hold the lock file of an environment; wait, and say so, while another process holds it."""
+    """Hold the `.making` file of an environment; wait, and say so, while another process holds it.
+
+    It is named for the environment and no lock file, since which of them is used is found out only here.
+    """
     root = environments_root()
-    path = root / f"{_key(spec)}.making"
+    path = root / f"{spec.name}.making"
     try:
         root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -86,6 +86,7 @@ def _environment_rows(shown: dict[str, Backend]) -> Rows:
     for backend in shown.values():
         spec = backend.environment()
         ready = environments.python_of(spec)
-        text = str(ready.parents[1]) if ready else f"not made yet (on first use; about {spec.size_gb:g} GB)"
+        sizes = " or ".join(f"{lock_file.size_gb:g}" for lock_file in spec.locks)
+        text = str(ready.parents[1]) if ready else f"not made yet (on first use; about {sizes} GB)"
         rows.append((spec.name, text))
     return rows

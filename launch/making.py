@@ -12,50 +12,58 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.errors import RequestError, RunError
-from launch.installing import install
+from launch.installing import install, is_offered
 from launch.making_progress import Progress, Say, shown_progress
 from launch.programs import Making, check, run
 
 MARKER = "complete"  # the file that an environment has when it is whole
 
 
-def make(making: Making, say: Say, bar: bool) -> Path:
-    """The Python of the new environment."""
-    spec, path = making.spec, making.path
+def make(making: Making, say: Say, bar: bool) -> Path | None:
+    """The Python of the new environment; None where pip does not offer what the lock file needs."""
+    spec, path, size_gb = making.spec, making.path, making.lock_file.size_gb
     if path.exists():
         say(f"environment '{spec.name}': removing one that was left incomplete")
     _remove(path)
     _refuse_without_room(making)
     say(
-        f"environment '{spec.name}': making it with Python {making.version_text}, "
-        f"once, about {spec.size_gb:g} GB, in {path}"
+        f"environment '{spec.name}': making it from {making.lock_file.path.name} with Python {making.version_text}, "
+        f"once, about {size_gb:g} GB, in {path}"
     )
     started = time.monotonic()
     try:
         with _signals_as_exit(), shown_progress(spec.name, say, bar) as progress:
-            _fill(making, progress)
-        _mark_complete(making, time.monotonic() - started)
+            filled = _fill(making, progress)
+        if filled:
+            _mark_complete(making, time.monotonic() - started)
     except OSError as error:
         _remove(path)
         raise _unwritten(making, error) from error
     except BaseException:
         _remove(path)
         raise
+    if not filled:
+        _remove(path)
+        return None
     say(f"environment '{spec.name}': ready after {time.monotonic() - started:.0f} s")
     return making.python
 
 
-def _fill(making: Making, progress: Progress) -> None:
+def _fill(making: Making, progress: Progress) -> bool:
     making.log_file.write_text("")
     progress("creating")
     check(making, "creating it", run(making, [str(making.base), "-I", "-m", "venv", str(making.path)]))
+    if not is_offered(making, progress):
+        return False
     install(making, progress)
     progress("checking")
     python = [str(making.python), "-I"]
     check(making, "`pip check`", run(making, [*python, "-m", "pip", "check"]))
     module = making.spec.import_check
-    import_it = f"import importlib; importlib.import_module({module!r})"
+    variables = making.spec.import_variables
+    import_it = f"import importlib, os; os.environ.update({variables!r}); importlib.import_module({module!r})"
     check(making, f"importing {module}", run(making, [*python, "-c", import_it]))
+    return True
 
 
 def _mark_complete(making: Making, seconds: float) -> None:
@@ -81,13 +89,13 @@ def _remove(path: Path) -> None:
 
 
 def _refuse_without_room(making: Making) -> None:
-    spec, place = making.spec, making.path.parent
+    size_gb, place = making.lock_file.size_gb, making.path.parent
     free_gb = shutil.disk_usage(place).free / 1e9
-    if free_gb < spec.size_gb:
+    if free_gb < size_gb:
         raise RequestError(
-            f"the disk has no room for the environment '{spec.name}'",
+            f"the disk has no room for the environment '{making.spec.name}'",
             where=str(place),
-            why=f"it takes about {spec.size_gb:g} GB and {free_gb:.1f} GB are free",
+            why=f"it takes about {size_gb:g} GB and {free_gb:.1f} GB are free",
             next_command="free some space, or export STEPMARK_HOME=<a folder on a larger disk>",
         )
 

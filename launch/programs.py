@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from benchmarks.backend import EnvironmentSpec
+from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RunError
 
 END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
@@ -44,10 +44,11 @@ class Making:
     """One environment in the making."""
 
     spec: EnvironmentSpec
+    lock_file: LockFile  # says what is installed
+    lock_sha256: str
     base: Path  # the Python it is made with
     version: tuple[int, int]
     path: Path
-    lock_sha256: str  # of the lock file that says what is installed
     lock: int  # descriptor of the lock that says who may write here; its programs hold it too
 
     @property

@@ -1,6 +1,5 @@
 """Where a result comes from: versions, lock file, git state, machine, final environment. Secrets never reach it."""
 
-import hashlib
 import os
 import platform
 import subprocess
@@ -13,7 +12,7 @@ from benchmarks.backend import EnvironmentSpec
 from benchmarks.settings import LOGIN_IN_URL, is_secret_name
 from benchmarks.values import Plan
 from benchmarks.version import VERSION
-from launch import local
+from launch import environments, local
 
 LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
 PREFIXES_THAT_MATTER = (
@@ -27,15 +26,13 @@ def collect(
     plan: Plan, spec: EnvironmentSpec, command: list[str], notes: list[str], places: dict[str, local.Places]
 ) -> dict[str, Any]:
     """Everything that is known before a run starts; `places` fills in the paths of each phase."""
+    python = Path(next(iter(places.values()))["python"])  # the phases of a run share one environment
     return {
         "stepmark": VERSION,
         "command": [scrub(word) for word in command],
         "git": git_state(local.REPOSITORY),
         "launcher": {"python": platform.python_version(), **_versions(LAUNCHER_PACKAGES)},
-        "environment": {
-            "name": spec.name,
-            "lock_sha256": hashlib.sha256(spec.lock_file.read_bytes()).hexdigest(),
-        },
+        "environment": {"name": spec.name, **environments.origin(spec, python)},
         "machine": machine(),
         "phases": {
             phase.name: {

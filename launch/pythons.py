@@ -1,4 +1,4 @@
-"""The search for a Python that an environment can be made with.
+"""The search for the Pythons that an environment can be made with.
 
 Looks in PATH, pyenv, uv and the system's folders, starts what it finds (a shim may be nothing but a
 complaint) and, when none fits, says exactly what to install.
@@ -9,11 +9,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.backend import EnvironmentSpec
+from benchmarks.backend import LockFile
 from benchmarks.errors import RequestError
 from launch.programs import end_group
 
@@ -49,34 +49,44 @@ DISTRIBUTION_PYTHONS = {
 OS_RELEASE = Path("/etc/os-release")
 
 
-class Python(NamedTuple):
-    path: Path
-    version: Version
+class Found(NamedTuple):
+    """What the search met."""
+
+    fitting: dict[Version, Path]
+    no_good: dict[Path, str]  # with its fault
 
 
-def fitting_versions(spec: EnvironmentSpec) -> list[Version]:
-    """The Python versions the lock file was made for, the preferred first."""
-    (major, first), (_, last) = spec.python_minimum, spec.python_maximum
-    return [(major, minor) for minor in range(first, last + 1)]
+def fitting_versions(*locks: LockFile) -> list[Version]:
+    """The Python versions the lock files were made for, the preferred first, which is the oldest."""
+    return sorted(
+        {
+            (lock.python_minimum[0], minor)
+            for lock in locks
+            for minor in range(lock.python_minimum[1], lock.python_maximum[1] + 1)
+        }
+    )
 
 
-def find_python(spec: EnvironmentSpec) -> Python:
-    """A Python on this machine that the environment can be made with: the oldest that fits is preferred."""
-    wanted = fitting_versions(spec)
-    fitting: dict[Version, Path] = {}
-    no_good: dict[Path, str] = {}
+def find_pythons(locks: Sequence[LockFile]) -> Found:
+    """One Python of each version on this machine that fits any of the lock files."""
+    wanted = fitting_versions(*locks)
+    found = Found({}, {})
     for candidate in _candidates(wanted):
         version, reason = _probe(candidate)
         if version in wanted and not reason:
-            fitting.setdefault(version, candidate)
+            found.fitting.setdefault(version, candidate)
         else:
-            no_good[candidate] = reason or f"is Python {version[0]}.{version[1]}"
-        if wanted[0] in fitting:
+            found.no_good[candidate] = reason or f"is Python {version[0]}.{version[1]}"
+        if len(found.fitting) == len(wanted):
             break
-    if not fitting:
-        raise _no_python(spec, no_good)
-    best = min(fitting)
-    return Python(fitting[best], best)
+    return found
+
+
+def span(locks: Sequence[LockFile]) -> str:
+    """The Pythons the lock files fit, in words: "3.11", "3.12 to 3.13"."""
+    versions = fitting_versions(*locks)
+    first, last = (f"{major}.{minor}" for major, minor in (versions[0], versions[-1]))
+    return first if first == last else f"{first} to {last}"
 
 
 # --- where to look ----------------------------------------------------------------------------
@@ -178,26 +188,26 @@ def _judge(out: str, err: str, code: int) -> tuple[Version, str]:
 # --- none fits --------------------------------------------------------------------------------
 
 
-def _no_python(spec: EnvironmentSpec, no_good: dict[Path, str]) -> RequestError:
-    first, last = (".".join(map(str, v)) for v in (spec.python_minimum, spec.python_maximum))
-    needed = first if first == last else f"{first} to {last}"
-    looked_at = [f"{path} {reason}" for path, reason in no_good.items()]
+def no_python(name: str, locks: Sequence[LockFile], found: Found) -> RequestError:
+    """What is said of the environment `name` when no Python was found for any of its lock files `locks`."""
+    needed = span(locks)
+    looked_at = [f"{path} {reason}" for path, reason in found.no_good.items()]
     places = "looked at PATH, pyenv, uv and the system's folders:"
     return RequestError(
-        f"no Python {needed} was found to make the environment '{spec.name}' with",
+        f"no Python {needed} was found to make the environment '{name}' with",
         where="\n         ".join([places, *looked_at]) if looked_at else f"{places} no Python at all",
-        why=f"the packages in {spec.lock_file.name} are pinned for Python {needed}",
-        next_command="\n         or: ".join(_ways_to_install(spec, no_good)),
+        why=f"the packages in {' and '.join(lock.path.name for lock in locks)} are pinned for Python {needed}",
+        next_command="\n         or: ".join(_ways_to_install(fitting_versions(*locks), found.no_good)),
     )
 
 
-def _ways_to_install(spec: EnvironmentSpec, no_good: dict[Path, str]) -> list[str]:
-    by_apt = [f"apt-get install python{a}.{b} python{a}.{b}-venv" for a, b in _apt_pythons(spec, no_good)]
-    major, minor = spec.python_minimum
+def _ways_to_install(wanted: list[Version], no_good: dict[Path, str]) -> list[str]:
+    by_apt = [f"apt-get install python{a}.{b} python{a}.{b}-venv" for a, b in _apt_pythons(wanted, no_good)]
+    major, minor = wanted[0]
     return [*by_apt, f"uv python install {major}.{minor}", f"pyenv install {major}.{minor}"]
 
 
-def _apt_pythons(spec: EnvironmentSpec, no_good: dict[Path, str]) -> list[Version]:
+def _apt_pythons(wanted: list[Version], no_good: dict[Path, str]) -> list[Version]:
     """The suitable Pythons this Debian or Ubuntu offers: by its release, or one that lacks only its -venv."""
     release = _os_release()
     if release.get("ID") not in ("debian", "ubuntu"):
@@ -205,7 +215,7 @@ def _apt_pythons(spec: EnvironmentSpec, no_good: dict[Path, str]) -> list[Versio
     lacking = re.findall(r"is Python (\d+)\.(\d+) without venv", "\n".join(no_good.values()))
     offered = {(int(major), int(minor)) for major, minor in lacking}
     by_release = DISTRIBUTION_PYTHONS.get((release["ID"], release.get("VERSION_ID", "")))
-    return [v for v in fitting_versions(spec) if v in offered or v == by_release]
+    return [v for v in wanted if v in offered or v == by_release]
 
 
 def _os_release() -> dict[str, str]:

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from nemo_backend.environment import environment
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 JAX = REPOSITORY / "jax_backend" / "requirements.lock"
+NEMO_CPU = REPOSITORY / "nemo_backend" / "requirements-cpu.lock"
+NEMO_CUDA = REPOSITORY / "nemo_backend" / "requirements-cuda.lock"
 LAUNCHER = REPOSITORY / "requirements.lock"
+LOCKS = {"jax": JAX, "nemo-cpu": NEMO_CPU, "nemo-cuda": NEMO_CUDA, "launcher": LAUNCHER}
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)(?: ; [^\\]+)? \\$")
+BUILT = re.compile(r"^--no-binary (\S+)$")  # a package without a wheel; installing.py has it built
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
 
 
@@ -25,34 +31,57 @@ def pins(lock: Path) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("lock", [JAX, LAUNCHER], ids=["jax", "launcher"])
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
 def test_every_line_is_a_pin_a_hash_or_a_comment(lock: Path) -> None:
-    lines = [line for line in lock.read_text().splitlines() if not line.lstrip().startswith("#")]
+    lines = [line for line in lock.read_text().splitlines() if line and not line.lstrip().startswith("#")]
+    lines = [line for line in lines if not BUILT.match(line)]
     assert [line for line in lines if not PIN.match(line) and not HASH.match(line)] == []
     for before, line in zip(lines, [*lines[1:], ""], strict=True):
         assert before.endswith("\\") == line.startswith("    --hash"), before
     assert len(pins(lock)) > 10
 
 
-@pytest.mark.parametrize("lock", [JAX, LAUNCHER], ids=["jax", "launcher"])
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
 def test_nothing_of_one_machine_is_in_it(lock: Path) -> None:
     text = lock.read_text()
     assert re.findall(r"://|--(?:extra-)?index|--find-links| @ |file:", text) == []
     assert re.findall(r"(?m)(?:^|[\s(])/\S+", text) == []
 
 
-def test_direct_pins_of_jax_are_locked_at_those_versions() -> None:
-    locked = pins(JAX)
-    source = (JAX.parent / "requirements.in").read_text()
-    direct = re.findall(r"(?m)^([A-Za-z0-9._-]+)==(\S+)", source)
+@pytest.mark.parametrize("name", ["jax", "nemo-cpu", "nemo-cuda"])
+def test_direct_pins_are_locked_at_those_versions(name: str) -> None:
+    source = (LOCKS[name].parent / "requirements.in").read_text()
+    # A local version such as +cpu is the same release, built otherwise.
+    locked = {package: {v.partition("+")[0] for v in found} for package, found in pins(LOCKS[name]).items()}
+    direct = re.findall(r"(?m)^([A-Za-z0-9._-]+)(?:\[\S+\])?==(\S+)", source)
     unpinned = re.findall(r"(?m)^(?!#)[^\s=#]+\s*(?!==)(?:#.*)?$", source)
     assert [name for name, version in direct if locked.get(canonical(name)) != {version}] == []
     assert unpinned == []
-    assert len(direct) >= 20
+    assert len(direct) >= 13
 
 
 def test_jax_lock_is_for_the_cpu() -> None:
     assert [name for name in pins(JAX) if re.search(r"cuda|nvidia|rocm|libtpu", name)] == []
+
+
+def test_nemo_locks_differ_in_torch_and_what_it_brings() -> None:
+    cpu, cuda = pins(NEMO_CPU), pins(NEMO_CUDA)
+    assert {name for name in cpu if cpu[name] != cuda.get(name)} == {"torch"}
+    brought = cuda.keys() - cpu.keys()
+    assert {name for name in brought if not name.startswith("nvidia-")} == {"cuda-toolkit", "triton"}
+    assert len(brought) > 10
+
+
+def test_nemo_cpu_lock_needs_the_torch_that_it_pins() -> None:
+    assert [lock.offered for lock in environment().locks] == [f"torch=={pins(NEMO_CPU)['torch'].pop()}", ""]
+    assert NEMO_CPU.read_text().endswith((NEMO_CPU.parent / "torch-cpu.in").read_text())
+
+
+@pytest.mark.parametrize("lock", [NEMO_CPU, NEMO_CUDA], ids=["nemo-cpu", "nemo-cuda"])
+def test_what_nemo_builds_is_locked_with_its_builder(lock: Path) -> None:
+    built = {match[1] for line in lock.read_text().splitlines() if (match := BUILT.match(line))}
+    assert built == {"antlr4-python3-runtime", "wget"}
+    assert built | {"setuptools"} <= pins(lock).keys()
 
 
 def test_launcher_lock_holds_all_that_setup_cfg_asks_for() -> None:

@@ -5,15 +5,18 @@ import hashlib
 import os
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from benchmarks.backend import EnvironmentSpec
-from launch import pythons
+from benchmarks.backend import EnvironmentSpec, LockFile
+from launch import environments, pythons
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What the tiny package does when it is imported: it leaves a trace, and lingers if it is told to.
@@ -22,6 +25,13 @@ import os, time
 with open(os.environ["TINY_TRACE"], "a") as trace:
     trace.write(f"{os.getpid()}\\n")
 time.sleep(float(os.environ.get("TINY_SECONDS", "0")))
+"""
+
+
+BUILDER_CODE = """
+import pathlib, shutil
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    return pathlib.Path(shutil.copy({!r}, folder)).name
 """
 
 
@@ -44,12 +54,43 @@ class Tiny:
         )
         return EnvironmentSpec(
             name="tiny-env",
-            lock_file=self.lock_file,
-            python_minimum=self.python_version,
-            python_maximum=self.python_version,
+            locks=(LockFile(self.lock_file, self.python_version, self.python_version, size_gb=0.05),),
             import_check="tiny",
-            size_gb=0.05,
         )
+
+    def prefer(self, spec: EnvironmentSpec, **changes: Any) -> EnvironmentSpec:
+        """The environment with another lock file, preferred to the one it has; `changes` are its fields."""
+        (old,) = spec.locks
+        path = self.place / "preferred.lock"
+        path.write_text("# the same, preferred\n" + old.path.read_text())
+        preferred = msgspec.structs.replace(old, path=path, **{"size_gb": 0.01, **changes})
+        return msgspec.structs.replace(spec, locks=(preferred, old))
+
+    def path(self, spec: EnvironmentSpec) -> Path:
+        """Where the environment would be."""
+        return environments.environment_path(spec, spec.locks[0], self.python_version)
+
+    def spec_of_source(self) -> EnvironmentSpec:
+        """The tiny package as source, and a setuptools that does not build, but hands out a wheel made here."""
+        wheel = self.wheels / "tiny-2.0-py3-none-any.whl"
+        self._write_wheel("2.0")
+        hidden = wheel.rename(self.place / wheel.name)
+        code = BUILDER_CODE.format(str(hidden))
+        builder = self._write_wheel("999.0", "setuptools", "setuptools/build_meta.py", code)
+        source = self.wheels / "tiny-2.0.tar.gz"
+        (self.place / "pyproject.toml").write_text(
+            '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+        )
+        with tarfile.open(source, "w:gz") as archive:
+            archive.add(self.place / "pyproject.toml", "tiny-2.0/pyproject.toml")
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+        spec = self.spec()
+        self.lock_file.write_text(
+            "--no-binary tiny\n"
+            f"setuptools==999.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{builder}\n    # via nothing\n"
+            f"tiny==2.0 \\\n    --hash=sha256:{digest}\n"
+        )
+        return spec
 
     def imports(self) -> list[int]:
         """The process ids of all who imported the tiny package: one for each import check."""
@@ -62,12 +103,11 @@ class Tiny:
             "import sys\n"
             f"sys.executable = {sys.executable!r}\n"
             "from pathlib import Path\n"
-            "from benchmarks.backend import EnvironmentSpec\n"
+            "from benchmarks.backend import EnvironmentSpec, LockFile\n"
             "from launch import environments\n"
             f"v = {self.python_version}\n"
-            f"spec = EnvironmentSpec(name='tiny-env', lock_file=Path({str(self.lock_file)!r}),\n"
-            "    python_minimum=v, python_maximum=v, import_check='tiny', size_gb=0.05)\n"
-            "print(environments.ensure(spec))\n"
+            f"lock = LockFile(Path({str(self.lock_file)!r}), v, v, size_gb=0.05)\n"
+            "print(environments.ensure(EnvironmentSpec('tiny-env', (lock,), import_check='tiny')))\n"
         )
         return subprocess.Popen(
             [sys.executable, "-c", code],
@@ -85,19 +125,19 @@ class Tiny:
             time.sleep(0.05)
         return self.imports()[0]
 
-    def _write_wheel(self, version: str) -> str:
-        """A wheel of the package `tiny`; returns its hash."""
-        info = f"tiny-{version}.dist-info"
+    def _write_wheel(self, version: str, name: str = "tiny", module: str = "tiny.py", code: str = TINY_CODE) -> str:
+        """A wheel; returns its hash."""
+        info = f"{name}-{version}.dist-info"
         files = {
-            "tiny.py": TINY_CODE,
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n",
+            module: code,
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
-        record = "".join(f"{name},sha256={_record_hash(text)},{len(text)}\n" for name, text in files.items())
-        wheel = self.wheels / f"tiny-{version}-py3-none-any.whl"
+        record = "".join(f"{path},sha256={_record_hash(text)},{len(text)}\n" for path, text in files.items())
+        wheel = self.wheels / f"{name}-{version}-py3-none-any.whl"
         with zipfile.ZipFile(wheel, "w") as archive:
-            for name, text in (files | {f"{info}/RECORD": record + f"{info}/RECORD,,\n"}).items():
-                archive.writestr(name, text)
+            for path, text in (files | {f"{info}/RECORD": record + f"{info}/RECORD,,\n"}).items():
+                archive.writestr(path, text)
         return hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 

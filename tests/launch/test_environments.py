@@ -10,9 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
-from benchmarks.errors import RequestError
+from benchmarks.backend import EnvironmentSpec
+from benchmarks.errors import RequestError, RunError
 from launch import environments
 
 Tiny = Any  # the fixture of conftest.py
@@ -44,15 +46,15 @@ def test_root_comes_from_stepmark_home_then_xdg_then_home(monkeypatch: pytest.Mo
 
 def test_path_names_the_lock_the_python_and_the_machine(tiny: Tiny) -> None:
     spec = tiny.spec()
-    digest = hashlib.sha256(spec.lock_file.read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(tiny.lock_file.read_bytes()).hexdigest()[:12]
     version = ".".join(map(str, tiny.python_version))
     expected = f"tiny-env-{digest}-py{version}-{os.uname().machine}"
-    assert environments.environment_path(spec) == tiny.place / "home" / "environments" / expected
+    assert tiny.path(spec) == tiny.place / "home" / "environments" / expected
 
 
 def test_missing_lock_file_is_a_clear_refusal(tiny: Tiny) -> None:
     spec = tiny.spec()
-    spec.lock_file.unlink()
+    tiny.lock_file.unlink()
     with pytest.raises(RequestError, match="lock file of the environment 'tiny-env' cannot be read"):
         environments.python_of(spec)
 
@@ -67,12 +69,12 @@ def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny) -> N
     assert environments.python_of(spec) is None
     python = environments.ensure(spec, said.append, bar=False)
     assert python == environments.python_of(spec)
-    assert environments.environment_path(spec) == python.parents[1]
+    assert tiny.path(spec) == python.parents[1]
     assert len(tiny.imports()) == 1
     assert any("package 1 of 1" in line for line in said), said  # `elsewhere` is not for this system
     assert len(said) < 30
     marker = json.loads((python.parents[1] / environments.MARKER).read_text())
-    assert marker["lock_sha256"] == hashlib.sha256(spec.lock_file.read_bytes()).hexdigest()
+    assert marker["lock_sha256"] == hashlib.sha256(tiny.lock_file.read_bytes()).hexdigest()
 
     started = time.perf_counter()
     assert environments.ensure(spec, said.append) == python
@@ -147,7 +149,91 @@ def test_interrupt_ends_the_programs_and_leaves_no_environment(tiny: Tiny, numbe
     process.communicate(timeout=20)
     assert process.returncode != 0
     assert not is_alive(import_check)
-    assert not environments.environment_path(spec).exists()
+    assert not tiny.path(spec).exists()
+
+
+# --- the choice of a lock file ----------------------------------------------------------------
+
+NOT_THERE = "tiny==1.0+special"
+
+
+def used(spec: EnvironmentSpec, python: Path) -> str | None:
+    return environments.origin(spec, python)["lock_file"]
+
+
+@pytest.mark.usefixtures("quick_python")
+def test_preferred_lock_file_is_used_where_pip_offers_what_it_needs(tiny: Tiny) -> None:
+    spec = tiny.prefer(tiny.spec(), offered="tiny==1.0")
+    said: list[str] = []
+    python = environments.ensure(spec, said.append, bar=False)
+    assert environments.origin(spec, python) == {
+        "lock_file": "preferred.lock",
+        "lock_sha256": hashlib.sha256((tiny.place / "preferred.lock").read_bytes()).hexdigest(),
+    }
+    assert "making it from preferred.lock" in said[0]
+    assert "about 0.01 GB" in said[0]
+
+
+@pytest.mark.usefixtures("quick_python")
+def test_lock_file_is_passed_over_where_pip_does_not_offer_what_it_needs(tiny: Tiny) -> None:
+    spec = tiny.prefer(tiny.spec(), offered=NOT_THERE)
+    said: list[str] = []
+    python = environments.ensure(spec, said.append, bar=False)
+    assert used(spec, python) == "requirements.lock"
+    version = ".".join(map(str, tiny.python_version))
+    why_not = f"{NOT_THERE} is not offered by pip's settings for Python {version}"
+    assert f"environment 'tiny-env': not made from preferred.lock (0.01 GB): {why_not}" in said
+    assert not tiny.path(spec).exists()
+    # From now on it is reused, and pip is not asked again.
+    assert environments.ensure(spec, said.append) == python
+    assert sum(why_not in line for line in said) == 1
+
+
+@pytest.mark.usefixtures("quick_python")
+def test_lock_file_is_passed_over_where_its_python_is_not_found(tiny: Tiny) -> None:
+    spec = tiny.prefer(tiny.spec(), python_minimum=(3, 99), python_maximum=(3, 99))
+    said: list[str] = []
+    assert used(spec, environments.ensure(spec, said.append, bar=False)) == "requirements.lock"
+    assert said[0] == "environment 'tiny-env': not made from preferred.lock (0.01 GB): no Python 3.99 was found"
+
+
+@pytest.mark.usefixtures("quick_python")
+def test_environment_of_any_lock_file_is_reused_the_preferred_first(tiny: Tiny) -> None:
+    plain = tiny.spec()
+    of_plain = environments.ensure(plain, lambda _text: None, bar=False)
+    both = tiny.prefer(plain)
+    assert environments.ensure(both, lambda _text: None) == of_plain
+    preferred = EnvironmentSpec(both.name, both.locks[:1], both.import_check)
+    of_preferred = environments.ensure(preferred, lambda _text: None, bar=False)
+    assert environments.python_of(both) == of_preferred != of_plain
+
+
+@pytest.mark.usefixtures("quick_python")
+def test_network_that_is_down_is_not_taken_for_an_answer(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tiny.prefer(tiny.spec(), offered=NOT_THERE)
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    said: list[str] = []
+    with pytest.raises(RunError, match="package index cannot be reached"):
+        environments.ensure(spec, said.append, bar=False)
+    assert not any("not made from" in line for line in said)
+    assert not tiny.path(spec).exists()
+
+
+@pytest.mark.usefixtures("quick_python")
+def test_no_lock_file_fits(tiny: Tiny) -> None:
+    both = tiny.prefer(tiny.spec(), offered=NOT_THERE)
+    preferred, plain = both.locks
+    with pytest.raises(RequestError, match="pip's settings do not offer") as unoffered:
+        environments.ensure(EnvironmentSpec("tiny-env", (preferred,), "tiny"), lambda _text: None, bar=False)
+    assert NOT_THERE in str(unoffered.value)
+    elsewhere = msgspec.structs.replace(plain, python_minimum=(3, 98), python_maximum=(3, 99))
+    # The way out is the Python of the lock file that is not ruled out.
+    with pytest.raises(RequestError, match=r"no Python 3\.98 to 3\.99 was found") as without:
+        environments.ensure(EnvironmentSpec("tiny-env", (preferred, elsewhere), "tiny"), lambda _text: None)
+    assert "uv python install 3.98" in without.value.next_command
 
 
 # --- where it cannot be made ------------------------------------------------------------------

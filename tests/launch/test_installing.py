@@ -30,7 +30,7 @@ def test_no_network_says_so_and_shows_no_login(tiny: Tiny, monkeypatch: pytest.M
     assert "pip download" in message
     assert "PIP_FIND_LINKS" in message
     assert "s3cret" not in message + log.read_text()
-    assert not environments.environment_path(spec).exists()
+    assert not tiny.path(spec).exists()
 
 
 @pytest.mark.slow
@@ -58,12 +58,19 @@ def test_failing_import_check_leaves_no_environment(tiny: Tiny, monkeypatch: pyt
     with pytest.raises(RunError, match="importing tiny failed") as caught:
         environments.ensure(spec, lambda _text: None, bar=False)
     assert "FileNotFoundError" in caught.value.why
-    assert not environments.environment_path(spec).exists()
+    assert not tiny.path(spec).exists()
+
+
+@pytest.mark.usefixtures("quick_python")
+def test_what_has_no_wheel_is_built_by_the_setuptools_of_the_lock_file(tiny: Tiny) -> None:
+    python = environments.ensure(tiny.spec_of_source(), lambda _text: None, bar=False)
+    installed = {path.name for path in python.parents[1].glob("lib/*/site-packages/*.dist-info")}
+    assert {"tiny-2.0.dist-info", "setuptools-999.0.dist-info"} <= installed
 
 
 def explained(text: str) -> RunError:
-    spec = SimpleNamespace(name="tiny-env", lock_file=Path("requirements.lock"))
-    making = SimpleNamespace(spec=spec, version_text="3.12", log_file=Path("/e/log"))
+    spec, lock_file = SimpleNamespace(name="tiny-env"), SimpleNamespace(path=Path("requirements.lock"))
+    making = SimpleNamespace(spec=spec, lock_file=lock_file, version_text="3.12", log_file=Path("/e/log"))
     return explain(making, text.splitlines())
 
 

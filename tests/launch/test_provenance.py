@@ -1,5 +1,6 @@
 """What is written about a run's origin, and that no secret is."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.resolve import Request, resolve
 from jax_backend import BACKEND
-from launch import local, provenance
+from launch import environments, local, provenance
+
+(JAX_LOCK,) = BACKEND.environment().locks
+LOCK_SHA256 = hashlib.sha256(JAX_LOCK.path.read_bytes()).hexdigest()
 
 
 def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **variables: str) -> str:
@@ -16,7 +20,9 @@ def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **variables: str)
         monkeypatch.setenv(name, value)
     benchmark = resolve(Request(backend="jax", model="llama2_tiny"), Configs(), BACKEND)
     plan = BACKEND.plan(benchmark)
-    places = {"perf": local.places(Path("/some/python"), tmp_path)}
+    places = {"perf": local.places(tmp_path / "environment" / "bin" / "python", tmp_path)}
+    (tmp_path / "environment").mkdir(exist_ok=True)
+    (tmp_path / "environment" / environments.MARKER).write_text(json.dumps({"lock_sha256": LOCK_SHA256}))
     about = provenance.collect(plan, BACKEND.environment(), ["run.py", "--model=llama2_tiny"], [], places)
     return json.dumps(about)
 
@@ -55,7 +61,12 @@ def test_variables_that_do_not_matter_are_not_written(monkeypatch: pytest.Monkey
 def test_what_matters_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     about = json.loads(collected(monkeypatch, tmp_path, NCCL_DEBUG="INFO"))
     assert about["shell"]["NCCL_DEBUG"] == "INFO"
-    assert about["phases"]["perf"]["argv"][0] == "/some/python"
+    assert about["phases"]["perf"]["argv"][0] == str(tmp_path / "environment" / "bin" / "python")
+    assert about["environment"] == {
+        "name": "jax-maxtext",
+        "lock_file": "requirements.lock",
+        "lock_sha256": LOCK_SHA256,
+    }
     assert about["phases"]["perf"]["xla_flags"] == ["--xla_force_host_platform_device_count=1"]
     assert about["machine"]["memory_bytes"] > 0
     assert about["launcher"]["msgspec"] != "not installed"

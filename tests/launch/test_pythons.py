@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.backend import EnvironmentSpec
-from benchmarks.errors import RequestError
+from benchmarks.backend import LockFile
 from launch import pythons
 
 Tiny = Any  # the fixture of conftest.py
@@ -19,6 +18,10 @@ Hide = Callable[[str], None]
 def write_program(path: Path, text: str, mode: int = 0o755) -> None:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(mode)
+
+
+def lock(first: tuple[int, int], last: tuple[int, int]) -> LockFile:
+    return LockFile(Path("x/requirements.lock"), first, last, size_gb=1)
 
 
 def test_programs_that_are_no_good_do_not_stop_the_search(
@@ -36,10 +39,10 @@ def test_programs_that_are_no_good_do_not_stop_the_search(
     write_program(good / "python3", f'exec {real} "$@"')
     no_python_but(f"{bad}:relative::{tiny.place / 'missing'}:{good}")
     monkeypatch.setattr(pythons, "PROBE_SECONDS", 0.5)
-    assert pythons.find_python(spec).path == good / "python3"
+    assert pythons.find_pythons(spec.locks).fitting == {tiny.python_version: good / "python3"}
 
 
-def test_oldest_fitting_python_is_preferred_and_newest_patch_of_pyenv(
+def test_each_fitting_version_is_found_with_the_newest_patch_of_pyenv(
     tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_python_but(str(tiny.place / "path"))
@@ -50,33 +53,26 @@ def test_oldest_fitting_python_is_preferred_and_newest_patch_of_pyenv(
         folder = tiny.place / "pyenv" / "versions" / version / "bin"
         folder.mkdir(parents=True)
         write_program(folder / "python", f"echo {version.rpartition('.')[0]} CPython 0")
-    spec = EnvironmentSpec(
-        name="x",
-        lock_file=Path("x.lock"),
-        python_minimum=(3, 12),
-        python_maximum=(3, 13),
-        import_check="x",
-        size_gb=1,
-    )
-    assert pythons.find_python(spec).path == tiny.place / "pyenv/versions/3.12.10/bin/python"
+    newer, older = lock((3, 12), (3, 13)), lock((3, 9), (3, 9))
+    in_path, in_pyenv = tiny.place / "path" / "python3", tiny.place / "pyenv" / "versions"
+    found = pythons.find_pythons([newer])
+    assert found.fitting == {(3, 12): in_pyenv / "3.12.10/bin/python", (3, 13): in_path}
+    assert pythons.find_pythons([newer, older]).fitting == found.fitting | {(3, 9): in_pyenv / "3.9.18/bin/python"}
     monkeypatch.delenv("PYENV_ROOT")
-    assert pythons.find_python(spec).path == tiny.place / "path" / "python3"
+    assert pythons.find_pythons([newer]).fitting == {(3, 13): in_path}
+
+
+def test_oldest_python_is_preferred() -> None:
+    assert pythons.fitting_versions(lock((3, 11), (3, 12))) == [(3, 11), (3, 12)]
+    assert pythons.fitting_versions(lock((3, 12), (3, 13)), lock((3, 11), (3, 12))) == [(3, 11), (3, 12), (3, 13)]
 
 
 def test_no_python_at_all_says_exactly_what_to_install(no_python_but: Hide) -> None:
     no_python_but("")
-    spec = EnvironmentSpec(
-        name="jax-maxtext",
-        lock_file=Path("x/requirements.lock"),
-        python_minimum=(3, 12),
-        python_maximum=(3, 13),
-        import_check="x",
-        size_gb=1,
-    )
-    with pytest.raises(RequestError) as caught:
-        pythons.find_python(spec)
-    assert caught.value.exit_code == 2
-    assert str(caught.value) == (
+    locks = [lock((3, 12), (3, 13))]
+    error = pythons.no_python("jax-maxtext", locks, pythons.find_pythons(locks))
+    assert error.exit_code == 2
+    assert str(error) == (
         "no Python 3.12 to 3.13 was found to make the environment 'jax-maxtext' with\n"
         "  where: looked at PATH, pyenv, uv and the system's folders: no Python at all\n"
         "  why:   the packages in requirements.lock are pinned for Python 3.12 to 3.13\n"
@@ -95,9 +91,8 @@ def test_every_program_looked_at_is_named_with_its_fault(tiny: Tiny, no_python_b
     write_program(folder / "python3", "echo 2.7 CPython 0")
     write_program(folder / "python", f"echo {version} PyPy 0")
     no_python_but(str(folder))
-    with pytest.raises(RequestError) as caught:
-        pythons.find_python(spec)
-    assert f"python{version} is Python {version} without venv and ensurepip" in caught.value.where
-    assert "python3 is Python 2.7" in caught.value.where
-    assert "python is PyPy, not CPython" in caught.value.where
-    assert f"apt-get install python{version} python{version}-venv" in caught.value.next_command
+    error = pythons.no_python(spec.name, spec.locks, pythons.find_pythons(spec.locks))
+    assert f"python{version} is Python {version} without venv and ensurepip" in error.where
+    assert "python3 is Python 2.7" in error.where
+    assert "python is PyPy, not CPython" in error.where
+    assert f"apt-get install python{version} python{version}-venv" in error.next_command

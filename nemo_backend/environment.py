@@ -1,0 +1,35 @@
+"""The virtual environment NeMo's workers run in: which lock files it can be made from, and for which Pythons."""
+
+from pathlib import Path
+
+from benchmarks.backend import EnvironmentSpec, LockFile
+
+ENVIRONMENT_NAME = "nemo-megatron"
+# Megatron-core compiles a piece of CUDA when it is imported beside a CUDA build of torch and an nvcc; where there is
+# no GPU to ask for its architecture, torch must be told one.
+WITHOUT_GPU = {"TORCH_CUDA_ARCH_LIST": "9.0"}
+HERE = Path(__file__).resolve().parent
+
+
+def environment() -> EnvironmentSpec:
+    return EnvironmentSpec(
+        name=ENVIRONMENT_NAME,
+        locks=(
+            LockFile(
+                path=HERE / "requirements-cpu.lock",
+                python_minimum=(3, 11),
+                python_maximum=(3, 11),
+                size_gb=2.6,
+                offered="torch==2.13.0+cpu",
+            ),
+            LockFile(
+                path=HERE / "requirements-cuda.lock",
+                python_minimum=(3, 11),
+                python_maximum=(3, 12),
+                size_gb=6.6,
+            ),
+        ),
+        # A recipe, since NeMo turns what fails within nemo.collections.llm itself into a warning.
+        import_check="nemo.collections.llm.recipes.llama3_70b",
+        import_variables=WITHOUT_GPU,
+    )
