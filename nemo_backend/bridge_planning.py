@@ -1,0 +1,261 @@
+"""A Benchmark -> the command of a Megatron-Bridge run, in its container; and what that engine must refuse. Pure.
+
+The program is Megatron-Bridge's own scripts/training/run_recipe.py: it takes a recipe by name, then `key=value`
+overrides of any field of its configuration. Everything Stepmark has resolved is stated as an override, so the run
+is the benchmark and not the recipe's defaults; what no override can say (the buffers of the tensor parallel
+overlap, fused kernels) comes with the recipe that the knob `recipe` names.
+
+Two kinds of recipe: a benchmark recipe is tuned for the hardware and precision in its name and brings mock data of
+its own; a library recipe (MODEL_pretrain_config) has neither. Facts are Megatron-Bridge 0.6.2's.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from benchmarks.datasets import read_dataset
+from benchmarks.values import Benchmark, Phase, Plan, Scalar
+from nemo_backend.megatron import DIMENSIONS, dimensions, text_of
+
+ENVIRONMENT_NAME = "nemo-bridge"
+VERSION = "0.6.2"  # of the sources that bridge_settings.yml lists
+CONTAINER = "nvcr.io/nvidia/nemo:26.08"
+SCRIPT = "/opt/Megatron-Bridge/scripts/training/run_recipe.py"
+
+PLACE = "model"
+TENSOR = "model.tensor_model_parallel_size"
+PIPELINE = "model.pipeline_model_parallel_size"
+CONTEXT = "model.context_parallel_size"
+VIRTUAL = "model.virtual_pipeline_model_parallel_size"
+SEQUENCE_PARALLEL = "model.sequence_parallel"
+FSDP = "ddp.use_megatron_fsdp"
+FP8 = "mixed_precision.fp8"
+FP8_RECIPE = "mixed_precision.fp8_recipe"
+PRETRAINED = "checkpoint.pretrained_checkpoint"
+
+LAYOUT_SETTINGS = frozenset({TENSOR, PIPELINE, CONTEXT, VIRTUAL})
+
+MADE_UP_DATA = ("mock", "synthetic")
+TASKS = {"pretrain": ("pretrain", "pretrain"), "lora": ("lora", "peft")}  # task -> --mode, and its word in names
+
+# Megatron-Bridge's defaults save checkpoints, evaluate, and log every tenth step.
+EVERY_RUN: Mapping[str, str] = {
+    "logger.log_interval": "1",
+    "logger.log_throughput": "true",
+    "logger.tensorboard_dir": "null",
+    "logger.skip_train_metrics_log": "false",
+    "checkpoint.save": "null",
+    "checkpoint.load": "null",
+    "validation.eval_iters": "0",
+    "tokenizer.use_tokenizer_vocab_size": "false",  # a tokenizer must not resize the model
+}
+
+# Megatron's word for how fp8 numbers are scaled -> its word in names of recipes, its mixed precision, and for whom.
+HOPPER = frozenset({"h100", "h100_pcie", "h200"})
+BLACKWELL = frozenset({"b200", "b300", "gb200", "gb300"})
+FP8_SCALINGS: Mapping[str, tuple[str, str, frozenset[str]]] = {
+    "tensorwise": ("fp8cs", "bf16_with_fp8_current_scaling_mixed", HOPPER | BLACKWELL),
+    "delayed": ("fp8ds", "bf16_with_fp8_delayed_scaling_mixed", HOPPER | BLACKWELL),
+    "blockwise": ("fp8sc", "bf16_with_fp8_subchannel_scaling_mixed", HOPPER),
+    "mxfp8": ("fp8mx", "bf16_with_mxfp8_mixed", BLACKWELL),
+}
+
+_DIMENSIONS = "a model file: dimensions are read from configs/models"
+_OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
+_IN_A_STEP = "nothing: it would fall into a step's time"
+RESERVED: Mapping[str, str] = {
+    **dict.fromkeys(("train.train_iters", "train.train_samples", "train.num_epochs"), "--steps"),
+    **dict.fromkeys(("scheduler.max_steps", "scheduler.lr_decay_iters", "scheduler.lr_decay_samples"), "--steps"),
+    **dict.fromkeys(("train.exit_interval", "train.exit_duration_in_mins"), "--steps"),
+    "train.global_batch_size": "--set=global_batch_size=N",
+    "train.micro_batch_size": "--set=micro_batch_size=N",
+    **dict.fromkeys(("model.seq_length", "dataset.seq_length", "dataset.sequence_length"), "--set=sequence_length=N"),
+    **dict.fromkeys((f"{PLACE}.{name}" for name in DIMENSIONS), _DIMENSIONS),
+    **dict.fromkeys(("model.hf_model_id", "model.hf_model_revision", "tokenizer.vocab_size"), _DIMENSIONS),
+    **dict.fromkeys(("mixed_precision.bf16", "mixed_precision.fp16", "mixed_precision.fp32"), "--dtype"),
+    **dict.fromkeys(("mixed_precision.params_dtype", "model.params_dtype", "model.bf16", "model.fp16"), "--dtype"),
+    **dict.fromkeys(("mixed_precision.fp4", "mixed_precision.fp4_param", "model.fp4", "model.fp8"), "--dtype"),
+    "model.fp8_recipe": f"--set={FP8_RECIPE}=NAME",
+    "mixed_precision": f"--dtype and --set={FP8_RECIPE}=NAME",
+    **dict.fromkeys(
+        ("dataset.blend", "dataset.blend_per_split", "dataset.data_path", "dataset.dataset_root"), "--data"
+    ),
+    "dataset.path_to_cache": "nothing: a run's index is made in its own folder",
+    **dict.fromkeys(("profiling.use_nsys_profiler", "profiling.use_pytorch_profiler"), "--profile"),
+    **dict.fromkeys(
+        ("train.rampup_batch_size", "train.step_batch_size_schedule", "train.decrease_batch_size_if_needed"),
+        _OTHER_WORK,
+    ),
+    **dict.fromkeys(("train.iterations_to_skip", "train.skip_train", "validation.skip_train"), _OTHER_WORK),
+    **dict.fromkeys(("model.num_moe_experts", "model.mtp_num_layers", "model.mtp_enabled"), _OTHER_WORK),
+    **dict.fromkeys(
+        ("checkpoint.save_interval", "checkpoint.non_persistent_save_interval", "train.eval_iters"), _IN_A_STEP
+    ),
+    **dict.fromkeys(("train.eval_interval", "validation.eval_interval"), _IN_A_STEP),
+    **dict.fromkeys(
+        ("model.expert_model_parallel_size", "model.expert_tensor_parallel_size", "dist.eval_context_parallel_size"),
+        "another axis: no dense model is shared out along this one",
+    ),
+    "tokenizer.tokenizer_type": "nothing: no text is read while a step is timed",
+    "logger.comet_api_key": "the environment variable COMET_API_KEY; a key must not reach a file",
+    **dict.fromkeys(EVERY_RUN, "nothing: Stepmark fills it for every run"),
+}
+
+
+# --- what the sources list ----------------------------------------------------------------------
+
+
+@cache
+def _listed() -> dict[str, dict[str, str] | list[str]]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = Path(__file__).with_name("bridge_settings.yml").read_bytes()
+    listed: dict[str, dict[str, str] | list[str]] = yaml.load(text, Loader=loader)
+    return listed
+
+
+def settings() -> dict[str, str]:
+    """Every override of Megatron-Bridge that --set may name, with its type; made by list_bridge_settings.py."""
+    types = _listed()["settings"]
+    assert isinstance(types, dict)
+    return types
+
+
+def benchmark_recipes() -> frozenset[str]:
+    return frozenset(_listed()["benchmark_recipes"])
+
+
+def library_recipes() -> frozenset[str]:
+    return frozenset(_listed()["library_recipes"])
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def plan(benchmark: Benchmark) -> Plan:
+    perf = Phase(
+        name="perf",
+        command=command(benchmark),
+        environment={"PYTHONUNBUFFERED": "1", **benchmark.environment},
+        nodes=benchmark.nodes,
+        tasks_per_node=benchmark.gpus // benchmark.nodes,
+        devices_per_task=1,
+        writes_steps=True,
+    )
+    return Plan(backend=benchmark.backend, environment_name=ENVIRONMENT_NAME, phases=[perf])
+
+
+def command(benchmark: Benchmark) -> list[str]:
+    """What a user of Megatron-Bridge would type in its container, once a GPU."""
+    mode, _ = TASKS[benchmark.task]
+    dataset = [] if is_benchmark_recipe(benchmark) else [f"--dataset={_dataset_preset(benchmark)}"]
+    return [
+        "{python}",
+        SCRIPT,
+        f"--recipe={benchmark.knobs['recipe']}",
+        f"--mode={mode}",
+        *dataset,
+        *(f"{key}={value}" for key, value in overrides(benchmark).items()),
+    ]
+
+
+def is_benchmark_recipe(benchmark: Benchmark) -> bool:
+    return benchmark.knobs.get("recipe") in benchmark_recipes()
+
+
+def overrides(benchmark: Benchmark) -> dict[str, str]:
+    """Every field of the run's configuration that Stepmark has resolved, each once, as Hydra reads it."""
+    return {
+        **EVERY_RUN,
+        **{key: text_of(value) for key, value in dimensions(benchmark.model, PLACE).items()},
+        **_size(benchmark),
+        **_data(benchmark),
+        **_precision(benchmark),
+        **{key: hydra_text(key, value) for key, value in _passed_on(benchmark).items()},
+        **_layout(benchmark),
+    }
+
+
+def _size(benchmark: Benchmark) -> dict[str, str]:
+    return {
+        "train.train_iters": str(benchmark.steps),
+        "scheduler.lr_decay_iters": str(benchmark.steps),
+        "train.global_batch_size": str(benchmark.global_batch_size),
+        "train.micro_batch_size": str(benchmark.micro_batch_size),
+        "model.seq_length": str(benchmark.sequence_length),
+        "dataset.seq_length": str(benchmark.sequence_length),
+    }
+
+
+def _layout(benchmark: Benchmark) -> dict[str, str]:
+    share = benchmark.parallelism
+    return {
+        TENSOR: str(share.tensor),
+        PIPELINE: str(share.pipeline),
+        CONTEXT: str(share.context),
+        VIRTUAL: str(share.virtual_pipeline) if share.virtual_pipeline > 1 else "null",
+        SEQUENCE_PARALLEL: text_of(benchmark.knobs.get(SEQUENCE_PARALLEL, share.tensor > 1)),
+    }
+
+
+def _precision(benchmark: Benchmark) -> dict[str, str]:
+    """A benchmark recipe holds its precision as fields, a library recipe takes the name of a whole."""
+    if is_benchmark_recipe(benchmark):
+        return {"mixed_precision.bf16": "true", **({FP8: "null"} if benchmark.dtype == "bf16" else {})}
+    if benchmark.dtype == "bf16":
+        return {"mixed_precision": "bf16_mixed"}
+    _, name, _ = FP8_SCALINGS[str(benchmark.knobs[FP8_RECIPE])]
+    return {"mixed_precision": name}
+
+
+def _passed_on(benchmark: Benchmark) -> dict[str, Scalar]:
+    """The knobs that are overrides as they stand."""
+    named_whole = () if is_benchmark_recipe(benchmark) else (FP8, FP8_RECIPE)
+    return {key: value for key, value in benchmark.knobs.items() if key not in ("recipe", *named_whole)}
+
+
+def _data(benchmark: Benchmark) -> dict[str, str]:
+    """Mock data, or the folder of --data: indexed tokens to pretrain on, questions and answers for LoRA."""
+    if benchmark.task != "pretrain":
+        if benchmark.data in MADE_UP_DATA:
+            return {}
+        return {"dataset.dataset_root": quoted(benchmark.data)}
+    tokens = {
+        "tokenizer.tokenizer_type": "NullTokenizer",
+        "tokenizer.vocab_size": str(benchmark.model.vocabulary_size),
+    }
+    if benchmark.data in MADE_UP_DATA:
+        return {**tokens, "dataset.blend": "null", "dataset.data_path": "null"}
+    folder = Path(benchmark.data)
+    paths = ",".join(quoted(str(folder / prefix)) for prefix in read_dataset(folder).prefixes)
+    return {**tokens, "dataset.data_path": f"[{paths}]", "dataset.path_to_cache": quoted("{phase_dir}/index")}
+
+
+def _dataset_preset(benchmark: Benchmark) -> str:
+    """run_recipe.py's word for the kind of data; a benchmark recipe takes none."""
+    if benchmark.data in MADE_UP_DATA:
+        return "mock"
+    return "megatron-indexed" if benchmark.task == "pretrain" else "local-jsonl"
+
+
+# --- Hydra's grammar ----------------------------------------------------------------------------
+
+# A text of these alone is one word to Hydra's grammar.
+_PLAIN = re.compile(r"[A-Za-z0-9_./:+*@%$?|-]+")
+
+
+def hydra_text(key: str, value: Scalar) -> str:
+    """A list may be typed as `a,b`; what begins with a bracket is Hydra's own; other text is quoted if it must be."""
+    if not isinstance(value, str) or value.startswith(("[", "{")):
+        return text_of(value)
+    if settings().get(key) == "list":
+        return f"[{value}]"
+    return value if _PLAIN.fullmatch(value) else quoted(value)
+
+
+def quoted(text: str) -> str:
+    """Hydra takes a backslash for itself, but before a quote."""
+    escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
+    return f"'{escaped}'"

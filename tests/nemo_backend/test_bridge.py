@@ -1,0 +1,452 @@
+"""Megatron-Bridge without a GPU: its recipes, the command that is made of them, and what is refused.
+
+The commands in golden/bridge_*.txt are what would run. After a change that is meant, record them anew:
+
+    STEPMARK_RECORD_GOLDEN=1 python -m pytest tests/nemo_backend/test_bridge.py
+"""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.configs import Configs
+from benchmarks.datasets import Dataset
+from benchmarks.errors import RequestError
+from benchmarks.resolve import Request, resolve
+from benchmarks.values import Benchmark, Hardware, Lora, Model, Parallelism, Recipe, Scalar, Site, json_text
+from nemo_backend import BACKEND, bridge, bridge_memory, bridge_planning
+from nemo_backend.bridge_planning import FP8_SCALINGS, PRETRAINED, hydra_text, overrides
+
+CONFIGS = Configs()
+GOLDEN = Path(__file__).parent / "golden"
+RECIPES = [recipe for recipe in CONFIGS.recipes() if recipe.engine == "bridge"]
+CHECKPOINT = {PRETRAINED: "/checkpoints/llama3_70b"}
+SCALES = [
+    (recipe, dtype, hardware)
+    for recipe in RECIPES
+    for hardware in recipe.hardware
+    for dtype in recipe.dtypes[hardware]
+]
+
+
+class OneRecipe:
+    """The configs with one recipe, so that which is chosen is no question here."""
+
+    def __init__(self, name: str) -> None:
+        self._recipe = CONFIGS.recipe(name)
+
+    def model(self, name: str) -> Model:
+        return CONFIGS.model(name)
+
+    def hardware(self, name: str) -> Hardware:
+        return CONFIGS.hardware(name)
+
+    def site(self, name: str) -> Site:
+        return CONFIGS.site(name)
+
+    def recipes(self) -> list[Recipe]:
+        return [self._recipe]
+
+
+def resolved(
+    recipe: str = "bridge_llama3_70b_pretrain_h100", chosen: dict[str, str] | None = None, **wanted: Any
+) -> Benchmark:
+    row = CONFIGS.recipe(recipe)
+    settings = {**(CHECKPOINT if row.task == "lora" else {}), **(chosen or {})}
+    request = Request(
+        backend="nemo", engine="bridge", model=row.models[0], task=row.task, settings=settings, **wanted
+    )
+    return resolve(request, OneRecipe(recipe), BACKEND)
+
+
+def changed(benchmark: Benchmark, knobs: dict[str, Scalar] | None = None, **fields: Any) -> Benchmark:
+    return msgspec.structs.replace(benchmark, knobs={**benchmark.knobs, **(knobs or {})}, **fields)
+
+
+def refused(benchmark: Benchmark) -> RequestError:
+    (error,) = bridge.refusals(benchmark)
+    assert error.what and error.where and error.why and error.next_command
+    return error
+
+
+# --- golden -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recipe", "dtype", "gpus"),
+    [
+        ("bridge_llama3_70b_pretrain_h100", "bf16", 64),
+        ("bridge_llama3_70b_pretrain_h100", "bf16", 2048),
+        ("bridge_llama3_70b_pretrain_h100", "fp8", 64),
+        ("bridge_llama3_70b_pretrain_h100", "fp8", 512),
+        ("bridge_llama3_70b_lora_h100_bf16", "bf16", 8),
+        ("bridge_llama3_70b_lora_h100_fp8", "fp8", 8),
+        ("bridge_llama3_70b_lora_gb200_bf16", "bf16", 16),
+        ("bridge_llama31_70b_pretrain_h100", "bf16", 64),
+    ],
+)
+def test_the_command_is_as_recorded(recipe: str, dtype: str, gpus: int) -> None:
+    (phase,) = bridge.plan(resolved(recipe, dtype=dtype, gpus=gpus)).phases
+    environment = [f"{name}={value}" for name, value in phase.environment.items()]
+    tasks = f"{phase.nodes} nodes, {phase.tasks_per_node} tasks a node, {phase.devices_per_task} device a task"
+    text = "\n".join([tasks, "", *environment, "", *phase.command]) + "\n"
+    path = GOLDEN / f"{recipe}_{dtype}_{gpus}.txt"
+    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+# --- recipes ------------------------------------------------------------------------------------------
+
+# Global batch at the recipe's own scale, as perf_recipes of Megatron-Bridge 0.6.2 (and NeMo 24.09) state it.
+PUBLISHED_BATCH = {
+    ("bridge_llama3_70b_pretrain_h100", 64): 256,
+    ("bridge_llama3_70b_pretrain_b200", 64): 256,
+    ("bridge_llama3_70b_pretrain_gb200", 64): 256,
+    ("bridge_llama3_70b_pretrain_gb200", 32): 128,
+    ("bridge_llama3_70b_pretrain_mxfp8", 64): 256,
+    ("bridge_llama3_70b_lora_h100_bf16", 8): 32,
+    ("bridge_llama3_70b_lora_h100_fp8", 8): 32,
+    ("bridge_llama3_70b_lora_b200", 8): 32,
+    ("bridge_llama3_70b_lora_gb200_bf16", 8): 64,
+    ("bridge_llama3_70b_lora_gb200_fp8", 8): 32,
+    ("bridge_llama3_8b_pretrain_h100_bf16", 8): 128,
+    ("bridge_llama3_8b_pretrain_h100_bf16", 64): 1024,
+    ("bridge_llama3_8b_pretrain_h100_fp8", 8): 128,
+    ("bridge_llama3_8b_pretrain_h100_fp8", 64): 1024,
+    ("bridge_llama3_8b_pretrain_blackwell", 8): 128,
+    ("bridge_llama31_70b_pretrain_h100", 64): 128,
+    ("bridge_llama31_70b_pretrain_h100", 2048): 4096,
+}
+
+
+def test_every_recipe_has_its_batch_checked() -> None:
+    assert {name for name, _ in PUBLISHED_BATCH} == {recipe.name for recipe in RECIPES}
+
+
+@pytest.mark.parametrize(("recipe", "dtype", "hardware"), SCALES, ids=lambda value: getattr(value, "name", value))
+def test_every_scale_of_every_recipe_can_be_planned(recipe: Recipe, dtype: str, hardware: str) -> None:
+    for layout in recipe.layouts:
+        benchmark = resolved(recipe.name, dtype=dtype, hardware=hardware, gpus=layout.gpus)
+        found = overrides(benchmark)
+        assert {re.sub(r"^\++", "", key) for key in found} <= bridge.settings().keys()
+        assert benchmark.knobs.keys() <= bridge.settings().keys()
+        assert not benchmark.knobs.keys() & bridge.RESERVED.keys()
+        wanted = PUBLISHED_BATCH.get((recipe.name, layout.gpus))
+        assert wanted is None or int(found["train.global_batch_size"]) == wanted
+        assert bridge_planning.is_benchmark_recipe(benchmark) is ("gpu_" in str(benchmark.knobs["recipe"]))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_a_tuned_recipe_runs_on_the_hardware_in_its_name(recipe: Recipe) -> None:
+    for hardware in recipe.hardware:
+        for dtype in recipe.dtypes[hardware]:
+            name = str(resolved(recipe.name, dtype=dtype, hardware=hardware).knobs["recipe"])
+            assert f"gpu_{hardware}_{dtype[:3]}" in name or name in bridge_planning.library_recipes()
+
+
+# --- the command --------------------------------------------------------------------------------------
+
+
+def test_the_program_is_megatron_bridges_own_with_a_task_for_each_gpu() -> None:
+    (phase,) = bridge.plan(resolved(gpus=128)).phases
+    assert phase.command[:4] == [
+        "{python}",
+        "/opt/Megatron-Bridge/scripts/training/run_recipe.py",
+        "--recipe=llama3_70b_pretrain_64gpu_h100_bf16_config",
+        "--mode=pretrain",
+    ]
+    assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task, phase.writes_steps) == (16, 8, 1, True)
+
+
+def test_everything_resolved_is_stated() -> None:
+    found = overrides(resolved(gpus=128, steps=30, chosen={"sequence_length": "4096", "gradient_accumulation": "64"}))
+    assert (found["train.train_iters"], found["scheduler.lr_decay_iters"]) == ("30", "30")
+    assert (found["train.global_batch_size"], found["train.micro_batch_size"]) == ("256", "1")
+    assert (found["model.seq_length"], found["dataset.seq_length"]) == ("4096", "4096")
+    sizes = {"tensor": "4", "pipeline": "4", "context": "2", "virtual_pipeline": "5"}
+    for word, size in sizes.items():
+        name = f"{word}_model_parallel_size" if word != "context" else "context_parallel_size"
+        assert found[f"model.{name}"] == size
+    assert (found["model.num_layers"], found["model.rotary_base"], found["model.vocab_size"]) == (
+        "80",
+        "500000",
+        "128256",
+    )
+
+
+def test_nothing_but_training_is_in_a_step_and_every_step_is_printed() -> None:
+    found = overrides(resolved())
+    assert found["logger.log_interval"] == "1"
+    assert (found["checkpoint.save"], found["validation.eval_iters"]) == ("null", "0")
+    assert found["dataset.blend"] == found["dataset.data_path"] == "null"
+    assert bridge_planning.EVERY_RUN.keys() <= bridge.RESERVED.keys()
+
+
+def test_a_pipeline_that_is_not_interleaved_says_so() -> None:
+    found = overrides(resolved("bridge_llama3_70b_lora_b200", dtype="bf16"))
+    assert found["model.virtual_pipeline_model_parallel_size"] == "null"
+    assert found["model.sequence_parallel"] == "false"
+
+
+def test_precision_of_a_benchmark_recipe_is_in_fields() -> None:
+    bf16, fp8 = overrides(resolved(dtype="bf16")), overrides(resolved(dtype="fp8"))
+    assert (bf16["mixed_precision.bf16"], bf16["mixed_precision.fp8"]) == ("true", "null")
+    assert (fp8["mixed_precision.fp8"], fp8["mixed_precision.fp8_recipe"]) == ("hybrid", "tensorwise")
+
+
+@pytest.mark.parametrize("scaling", ["tensorwise", "delayed", "blockwise"])
+def test_precision_of_a_library_recipe_is_a_name(scaling: str) -> None:
+    bf16 = resolved("bridge_llama31_70b_pretrain_h100")
+    assert overrides(bf16)["mixed_precision"] == "bf16_mixed"
+    fp8 = changed(bf16, {"mixed_precision.fp8_recipe": scaling}, dtype="fp8")
+    assert bridge.refusals(fp8) == []
+    found = overrides(fp8)
+    assert found["mixed_precision"] == FP8_SCALINGS[scaling][1]
+    assert not any(key.startswith("mixed_precision.") for key in found)
+
+
+def test_lora_is_stated_and_read_in_common_words() -> None:
+    benchmark = resolved("bridge_llama3_70b_lora_h100_bf16")
+    assert benchmark.lora == Lora(rank=16, alpha=32.0, dropout=0.0, targets=["query_key_value"])
+    found = overrides(benchmark)
+    assert (found["peft.dim"], found["peft.alpha"], found["peft.target_modules"]) == ("16", "32", "[linear_qkv]")
+    assert found[PRETRAINED] == "/checkpoints/llama3_70b"
+    assert "--mode=lora" in bridge.plan(benchmark).phases[0].command
+
+
+@pytest.mark.parametrize(
+    "text", ["linear_qkv,linear_fc2", "[linear_qkv,linear_fc2]", "[ 'linear_qkv', 'linear_fc2' ]"]
+)
+def test_places_of_adapters_are_read_as_typed(text: str) -> None:
+    knobs: dict[str, Scalar] = {"peft.dim": 8, "peft.alpha": 16, "peft.target_modules": text}
+    assert BACKEND.lora(knobs).targets == ["query_key_value", "mlp_output"]
+
+
+def test_an_adapter_beside_something_else_is_refused() -> None:
+    with pytest.raises(RequestError, match="no adapter stands beside 'linear_q'"):
+        BACKEND.lora({"peft.dim": 8, "peft.alpha": 16, "peft.target_modules": "linear_q"})
+    with pytest.raises(RequestError, match="dim is not stated"):
+        BACKEND.lora({"peft.alpha": 16, "peft.target_modules": "linear_qkv"})
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a/b-c_1.2:3", "a/b-c_1.2:3"),
+        ("a b", "'a b'"),
+        ("a,b=c", "'a,b=c'"),
+        ("it's", r"'it\'s'"),
+        (r"a\b", r"'a\b'"),
+        (r"a\'b", r"'a\\\'b'"),
+        ("a\\", r"'a\\'"),
+    ],
+)
+def test_text_as_hydra_1_3_reads_it_back(text: str, written: str) -> None:
+    assert hydra_text("logger.wandb_project", text) == written
+
+
+@given(st.text(alphabet=st.sampled_from("ab '\\,=()~"), min_size=1))
+def test_any_text_is_one_value_to_hydra(text: str) -> None:
+    """A quoted value ends at its own quote; what stands unquoted has none of Hydra's signs."""
+    value = hydra_text("logger.wandb_project", text)
+    if value == text:
+        assert not set(value) & set(" ,=()'~\\")
+    else:
+        assert re.fullmatch(r"'(?:[^'\\]|\\.)*'", value)
+
+
+def test_a_knob_of_each_type_as_hydra_reads_it() -> None:
+    assert hydra_text("ddp.use_megatron_fsdp", True) == "true"
+    assert hydra_text("model.layernorm_epsilon", 1e-05) == "1e-05"
+    assert hydra_text("model.recompute_modules", "core_attn,mlp") == "[core_attn,mlp]"
+    assert hydra_text("model.cuda_graph_scope", "[attn,mlp]") == "[attn,mlp]"
+    assert hydra_text("checkpoint.pretrained_checkpoint", "/a b") == "'/a b'"
+
+
+# --- data ---------------------------------------------------------------------------------------------
+
+
+def write_manifest(folder: Path, **fields: Any) -> None:
+    dataset = Dataset(
+        name="t",
+        format="megatron",
+        prefixes=["t_0", "t_1"],
+        tokenizer="tokenizer.json",
+        tokenizer_sha256="",
+        trained_vocabulary_size=10,
+        vocabulary_size=10,
+        end_of_document="<|end|>",
+        end_of_document_id=0,
+        documents=1,
+        empty_documents=0,
+        tokens=9,
+        texts=[],
+        files={},
+        sha256={},
+    )
+    (folder / "dataset.json").write_text(json_text(msgspec.structs.replace(dataset, **fields)))
+
+
+def test_a_folder_of_tokens_reaches_a_recipe_of_either_kind(tmp_path: Path) -> None:
+    write_manifest(tmp_path)
+    for recipe, preset in (
+        ("bridge_llama3_70b_pretrain_h100", []),
+        ("bridge_llama31_70b_pretrain_h100", ["megatron-indexed"]),
+    ):
+        benchmark = resolved(recipe, data=str(tmp_path))
+        command = bridge.plan(benchmark).phases[0].command
+        assert [word for word in command if word.startswith("--dataset")] == [f"--dataset={name}" for name in preset]
+        assert f"dataset.data_path=['{tmp_path}/t_0','{tmp_path}/t_1']" in command
+        assert "dataset.path_to_cache='{phase_dir}/index'" in command
+
+
+def test_questions_and_answers_need_a_library_recipe(tmp_path: Path) -> None:
+    tuned = resolved("bridge_llama3_70b_lora_h100_bf16")
+    assert "on its own mock data" in refused(changed(tuned, data=str(tmp_path))).what
+    library = changed(tuned, {"recipe": "llama3_70b_peft_config"}, data=str(tmp_path))
+    library = msgspec.structs.replace(
+        library, knobs={k: v for k, v in library.knobs.items() if "mixed_precision" not in k}
+    )
+    assert bridge.refusals(library) == []
+    command = bridge.plan(library).phases[0].command
+    assert "--dataset=local-jsonl" in command
+    assert f"dataset.dataset_root='{tmp_path}'" in command
+    assert "real text only" in refused(changed(library, data="mock")).what
+
+
+def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
+    assert "no dataset.json" in bridge.refusals(changed(resolved(), data=str(tmp_path)))[0].what
+    write_manifest(tmp_path, format="text")
+    assert "format 'text'" in refused(changed(resolved(), data=str(tmp_path))).what
+    write_manifest(tmp_path, vocabulary_size=200_000)
+    assert "200,000 tokens" in refused(changed(resolved(), data=str(tmp_path))).what
+
+
+# --- refusals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "mi300x", "tpu_v5p"])
+def test_what_is_no_nvidia_gpu_is_refused(hardware: str) -> None:
+    error = refused(changed(resolved(), hardware=CONFIGS.hardware(hardware)))
+    assert "does not run on" in error.what
+    assert "Transformer Engine" in error.why
+    assert error.next_command.startswith("--engine=nemo")
+
+
+@pytest.mark.parametrize("key", ["trainer.max_steps", "data.num_workers", "model.config.num_layers", "peft.no_such"])
+def test_a_setting_of_the_other_engine_is_refused(key: str) -> None:
+    error = refused(changed(resolved(), {key: 1}))
+    assert f"no setting '{key}'" in error.what
+    assert error.where == f"--set={key}"
+
+
+@pytest.mark.parametrize(
+    ("knobs", "what"),
+    [
+        (
+            {"recipe": "llama3_70b_pretrain_64gpu_h100_bf61_config"},
+            "did you mean 'llama3_70b_pretrain_64gpu_h100_bf16_config'",
+        ),
+        ({"recipe": "llama3_8b_pretrain_8gpu_h100_bf16_config"}, "is not for pretrain of llama3_70b"),
+        ({"recipe": "llama3_70b_peft_8gpu_h100_bf16_config"}, "is not for pretrain of llama3_70b"),
+        ({"recipe": "llama3_70b_pretrain_64gpu_h100_fp8cs_config"}, "is for fp8cs, the benchmark for bf16"),
+    ],
+)
+def test_a_recipe_of_something_else_is_refused(knobs: dict[str, Scalar], what: str) -> None:
+    assert what in refused(changed(resolved(), knobs)).what
+
+
+def test_a_benchmark_without_a_recipe_is_refused() -> None:
+    benchmark = resolved()
+    knobs = {key: value for key, value in benchmark.knobs.items() if key != "recipe"}
+    assert "has no recipe ''" in refused(msgspec.structs.replace(benchmark, knobs=knobs)).what
+
+
+@pytest.mark.parametrize(
+    ("hardware", "scaling", "what"),
+    [
+        ("h100", "mxfp8", "has no mxfp8 scaling"),
+        ("b200", "blockwise", "has no blockwise scaling"),
+        ("h100", "none", "not known"),
+    ],
+)
+def test_a_scaling_that_is_not_there_is_refused(hardware: str, scaling: str, what: str) -> None:
+    benchmark = resolved("bridge_llama31_70b_pretrain_h100")
+    knobs: dict[str, Scalar] = {"mixed_precision.fp8_recipe": scaling}
+    error = refused(changed(benchmark, knobs, dtype="fp8", hardware=CONFIGS.hardware(hardware)))
+    assert what in error.what
+
+
+def test_a_precision_that_is_not_the_dtype_is_refused() -> None:
+    benchmark = resolved("bridge_llama31_70b_pretrain_h100")
+    assert "has no fp32" in refused(changed(benchmark, dtype="fp32")).what
+    assert "for a bf16 benchmark" in refused(changed(benchmark, {"mixed_precision.fp8": "hybrid"})).what
+    assert "with a library recipe" in refused(changed(benchmark, {"mixed_precision.grad_reduce_in_fp32": False})).what
+
+
+def shared(**sizes: int) -> Callable[[Benchmark], Benchmark]:
+    return lambda benchmark: changed(benchmark, parallelism=msgspec.structs.replace(benchmark.parallelism, **sizes))
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (shared(pipeline=1), "needs a pipeline"),
+        (lambda b: changed(b, gradient_accumulation=126), "does not fill the interleaved pipeline"),
+        (lambda b: changed(b, gradient_accumulation=2), "does not fill the interleaved pipeline"),
+        (
+            lambda b: changed(b, {"model.microbatch_group_size_per_vp_stage": 3}),
+            "does not fill the interleaved pipeline",
+        ),
+        (
+            lambda b: changed(b, {"model.microbatch_group_size_per_vp_stage": 9}),
+            "does not fill the interleaved pipeline",
+        ),
+        (lambda b: changed(b, sequence_length=8190), "not divisible by 2 x context (4)"),
+        (shared(tensor=1), "needs tensor parallelism"),
+    ],
+)
+def test_a_layout_that_megatron_would_refuse_is_refused(change: Callable[[Benchmark], Benchmark], what: str) -> None:
+    assert what in refused(change(resolved())).what
+
+
+def test_a_rest_that_keeps_every_stage_busy_is_not_refused() -> None:
+    benchmark = changed(resolved(), {"model.microbatch_group_size_per_vp_stage": 10}, gradient_accumulation=126)
+    assert bridge.refusals(benchmark) == []
+
+
+def test_lora_without_weights_is_refused() -> None:
+    benchmark = resolved("bridge_llama3_70b_lora_h100_bf16")
+    knobs = {key: value for key, value in benchmark.knobs.items() if key != PRETRAINED}
+    error = refused(msgspec.structs.replace(benchmark, knobs=knobs))
+    assert error.next_command.startswith(f"--set={PRETRAINED}=DIR")
+
+
+# --- the list of settings -----------------------------------------------------------------------------
+
+
+def test_reserved_settings_are_settings_of_megatron_bridge() -> None:
+    assert bridge.RESERVED.keys() <= bridge.settings().keys()
+
+
+def test_the_list_holds_the_words_of_types_and_the_version_it_is_of() -> None:
+    assert set(bridge.settings().values()) <= {"bool", "int", "float", "str", "list", "dict"}
+    head = Path(bridge_planning.__file__).with_name("bridge_settings.yml").read_text().splitlines()[0]
+    assert f"megatron-bridge {bridge_planning.VERSION} " in head
+
+
+# --- memory -------------------------------------------------------------------------------------------
+
+
+def test_megatron_fsdp_shares_out_the_parameters() -> None:
+    knobs: dict[str, Scalar] = {"model.tensor_model_parallel_size": 2, "ddp.use_megatron_fsdp": True}
+    assert bridge_memory.parallelism(knobs, 64) == Parallelism(fsdp=32, tensor=2)
+    assert bridge_memory.parallelism({**knobs, "ddp.use_megatron_fsdp": False}, 64) == Parallelism(data=32, tensor=2)
