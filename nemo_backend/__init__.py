@@ -1,1 +1,5 @@
-"""Floor 2, the second backend (NeMo/Megatron): registers no backend yet, so `--backend=nemo` is refused."""
+"""NeMo (Megatron) as a backend of Stepmark; the registry finds BACKEND."""
+
+from nemo_backend.backend import NemoBackend
+
+BACKEND = NemoBackend()

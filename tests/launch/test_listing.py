@@ -18,22 +18,24 @@ def test_everything_is_shown_without_filters() -> None:
     text = listing(Configs())
     assert section(text, "models") == sorted(Configs().names("models"))
     assert section(text, "hardware") == sorted(Configs().names("hardware"))
-    assert section(text, "recipes") == ["jax_cpu_pretrain", "jax_llama2_70b_pretrain", "jax_tiny_pretrain"]
-    assert section(text, "tasks") == ["pretrain"]
-    assert section(text, "backends") == ["jax"]
+    assert section(text, "recipes") == sorted(Configs().names("recipes"))
+    assert section(text, "tasks") == ["lora", "pretrain"]
+    assert section(text, "backends") == ["jax", "nemo"]
     assert section(text, "sites") == ["local"]
-    assert section(text, "environments") == ["jax-maxtext"]
+    assert section(text, "environments") == ["jax-maxtext", "nemo-megatron"]
     assert "64, 128, 256, 512, 1024, 2048" in text
 
 
 def test_filters() -> None:
     configs = Configs()
     assert section(listing(configs, hardware="a100"), "hardware") == ["a100"]
-    assert section(listing(configs, gpus=512), "recipes") == ["jax_llama2_70b_pretrain"]
-    assert section(listing(configs, gpus=512), "models") == ["llama2_70b"]
+    assert section(listing(configs, backend="jax", gpus=512), "recipes") == ["jax_llama2_70b_pretrain"]
+    assert section(listing(configs, backend="jax", gpus=512), "models") == ["llama2_70b"]
     fp8_on_a100 = section(listing(configs, model="llama2_70b", hardware="a100", dtype="fp8"), "recipes")
     assert fp8_on_a100 == ["none"]
     assert section(listing(configs, model="llama2_7b"), "recipes") == ["jax_cpu_pretrain"]
+    on_b200 = section(listing(configs, hardware="b200", task="lora", gpus=8), "recipes")
+    assert on_b200 == ["bridge_llama3_70b_lora_b200", "nemo_llama3_70b_lora_b200", "nemo_tiny_lora"]
     assert section(listing(configs, dtype="nvfp4"), "recipes") == ["none"]
 
 

@@ -19,7 +19,7 @@ TINY = "--model=llama2_tiny"
 REFUSED = {
     "unknown model": (["--model=lama2_tiny"], "unknown model 'lama2_tiny': did you mean 'llama2_tiny'?"),
     "unknown backend": (["--backend=jaxx", TINY], "unknown backend 'jaxx': did you mean 'jax'?"),
-    "a backend that is not there": (["--backend=nemo", TINY], "unknown backend 'nemo'"),
+    "a backend that is not there": (["--backend=tinygrad", TINY], "unknown backend 'tinygrad'"),
     "unknown hardware": ([TINY, "--hardware=h1000"], "unknown hardware 'h1000': did you mean 'h100'?"),
     "unknown dtype": ([TINY, "--dtype=fp9"], "has no fp9 on cpu: did you mean 'fp8'?"),
     "unknown setting": ([TINY, "--set=remat_polcy=full"], "did you mean 'remat_policy'?"),

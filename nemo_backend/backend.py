@@ -1,0 +1,62 @@
+"""The NeMo backend: what Stepmark asks of a framework, answered for its two engines. Imports no framework.
+
+`nemo` is NeMo 2.x, with a worker of ours inside; `bridge` is Megatron-Bridge, NVIDIA's path since, GPU only.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks import worker_events
+from benchmarks.backend import EnvironmentSpec, LogFormat
+from benchmarks.capacity import Storage
+from benchmarks.datasets import DatasetJob
+from benchmarks.errors import RequestError
+from benchmarks.values import Benchmark, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
+from nemo_backend import bridge, dataset, environment, layout, megatron, memory, planning
+from nemo_backend.logs import LOG_FORMATS
+
+BRIDGE = "bridge"
+
+
+class NemoBackend:
+    """NeMo 2.7.3 or Megatron-Bridge on Megatron-core: tensor, pipeline, context and data parallelism."""
+
+    name = "nemo"
+    title = "NeMo (Megatron)"
+    engines = ("nemo", BRIDGE)
+    log_formats: tuple[LogFormat, ...] = LOG_FORMATS
+    layout_settings = layout.SETTINGS
+    reserved_variables = ("MASTER_", "NEMO_", "PL_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK")
+    reserved_settings: Mapping[str, str] = {**planning.RESERVED, **bridge.RESERVED}
+
+    def settings(self) -> SettingTypes:
+        return {**planning.settings(), **bridge.settings()}
+
+    def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
+        return bridge.parallelism(knobs, gpus)
+
+    def lora(self, knobs: dict[str, Scalar]) -> Lora:
+        return megatron.lora(knobs)
+
+    def refusals(self, benchmark: Benchmark) -> list[RequestError]:
+        return bridge.refusals(benchmark) if benchmark.engine == BRIDGE else planning.refusals(benchmark)
+
+    def storage(self, benchmark: Benchmark) -> Storage:
+        return bridge.storage(benchmark) if benchmark.engine == BRIDGE else memory.storage(benchmark)
+
+    def environment(self) -> EnvironmentSpec:
+        return environment.environment()
+
+    def plan(self, benchmark: Benchmark) -> Plan:
+        return bridge.plan(benchmark) if benchmark.engine == BRIDGE else planning.plan(benchmark)
+
+    def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
+        reader = bridge.read_phase if benchmark.engine == BRIDGE else worker_events.read_phase
+        return reader(phase_dir, attempt)
+
+    def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
+        follower = bridge.follow if benchmark.engine == BRIDGE else worker_events.follow
+        return follower(phase_dir, attempt)
+
+    def dataset_command(self, job: DatasetJob) -> list[str]:
+        return dataset.command(job)

@@ -1,0 +1,181 @@
+"""Settings -> the objects that NeMo trains with: model, data, trainer, optimizer, adapters.
+
+Runs inside NeMo's environment, loaded by its path. A setting is `group.name=value`; its group says which
+of NeMo's classes takes it (GROUPS), and the class takes it under its own name. Nothing is defaulted here:
+what is not set is left to NeMo.
+"""
+
+import importlib
+import importlib.util
+import json
+from pathlib import Path
+
+# The beginning of a setting -> the class or function of NeMo or Megatron-core that takes what follows.
+# list_settings.py asks the same classes what there is to set.
+GROUPS = {
+    "trainer": "nemo.lightning.Trainer",
+    "trainer.strategy": "nemo.lightning.MegatronStrategy",
+    "trainer.strategy.ddp": "megatron.core.distributed.DistributedDataParallelConfig",
+    "trainer.plugins": "nemo.lightning.MegatronMixedPrecision",
+    "model.config": "nemo.collections.llm.gpt.model.llama.Llama31Config",
+    "optim.config": "megatron.core.optimizer.OptimizerConfig",
+    "optim.lr_scheduler": "nemo.lightning.pytorch.optim.CosineAnnealingScheduler",
+    "data": "nemo.collections.llm.MockDataModule",
+    "peft": "nemo.collections.llm.peft.LoRA",
+    "comm_overlap": "nemo.lightning.pytorch.callbacks.megatron_comm_overlap.MegatronCommOverlapCallback",
+    "garbage_collection": "nemo.lightning.pytorch.callbacks.garbage_collection.GarbageCollectionCallback",
+}
+MODEL_CLASS = "model.config_class"  # the name of a configuration class beside that of the group model.config
+OVERLAP_CONFIGS = "nemo.collections.llm.recipes.tp_overlap_configs.userbuffers"
+MANIFEST = "dataset.json"
+MOCK = "mock"
+
+
+def grouped(words):
+    """`group.name=value` words -> {group: {name: value}}; the longest group that fits takes a setting."""
+    found = {group: {} for group in GROUPS}
+    for word in words:
+        key, _, text = word.partition("=")
+        if key == MODEL_CLASS:
+            found[MODEL_CLASS] = text
+            continue
+        group = max((g for g in GROUPS if key.startswith(g + ".")), key=len)
+        name = key.removeprefix(group + ".")
+        found[group][name] = value_of(name, text)
+    return found
+
+
+def value_of(name, text):
+    """A setting's text as NeMo wants it: `none`, true, 3, 0.1, a dtype by its name, a,b as a list, or text."""
+    if text == "none":
+        return None
+    if name.endswith("dtype"):
+        import torch
+
+        return getattr(torch, text)
+    if name == "target_modules":
+        return text.split(",")
+    if name == "tp_comm_overlap_cfg":
+        return getattr(importlib.import_module(OVERLAP_CONFIGS), text)
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def class_of(path):
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def made(settings, group):
+    """The object of a group; None where none of its settings is set."""
+    return class_of(GROUPS[group])(**settings[group]) if settings[group] else None
+
+
+def tokenizer_of(vocabulary_size):
+    """Data is made of token numbers already, so no tokenizer is needed but its size; the last one ends a document."""
+    from nemo.collections.common.tokenizers.tokenizer_utils import get_nmt_tokenizer
+
+    return get_nmt_tokenizer(library="null", model_name="NullTokenizer", vocab_size=vocabulary_size - 1)
+
+
+def model_of(settings, tokenizer):
+    from nemo.collections.llm import LlamaModel
+
+    family = GROUPS["model.config"].rpartition(".")[0]
+    config = class_of(f"{family}.{settings[MODEL_CLASS]}")(**settings["model.config"])
+    return LlamaModel(config, tokenizer=tokenizer, optim=optimizer_of(settings))
+
+
+def optimizer_of(settings):
+    from nemo.lightning.pytorch.optim.megatron import MegatronOptimizerModule
+
+    return MegatronOptimizerModule(
+        config=made(settings, "optim.config"), lr_scheduler=made(settings, "optim.lr_scheduler")
+    )
+
+
+def trainer_of(settings, callbacks):
+    from nemo.lightning import MegatronStrategy, Trainer
+    from nemo.utils.exp_manager import TimingCallback
+
+    strategy = dict(settings["trainer.strategy"])
+    if settings["trainer.strategy.ddp"]:
+        strategy["ddp"] = made(settings, "trainer.strategy.ddp")
+    chosen = [made(settings, group) for group in ("comm_overlap", "garbage_collection")]
+    return Trainer(
+        strategy=MegatronStrategy(**strategy),
+        plugins=made(settings, "trainer.plugins"),
+        callbacks=[TimingCallback(), *(callback for callback in chosen if callback is not None), *callbacks],
+        **settings["trainer"],
+    )
+
+
+# --- data -------------------------------------------------------------------------------------
+
+
+def data_of(settings, data, task, tokenizer):
+    if data == MOCK:
+        return mock_data(settings, tokenizer)
+    folder = Path(data)
+    return squad_data(settings, folder) if task == "lora" else text_data(settings, folder, tokenizer)
+
+
+def mock_data(settings, tokenizer):
+    """Random tokens of the recipe's shape. One global batch that repeats, as MaxText's synthetic data does."""
+    from nemo.collections.llm import MockDataModule
+    from nemo.collections.llm.gpt.data.mock import _MockGPTDataset
+
+    batch = settings["data"]["global_batch_size"]
+
+    class Repeated(_MockGPTDataset):
+        def __getitem__(self, index):
+            return super().__getitem__(index % batch)
+
+    class OneBatch(MockDataModule):
+        def setup(self, stage=""):  # noqa: ARG002 - Lightning's signature
+            # NeMo 2.7.3 passes the attention mask by position, into the seed: without TE there is no mask then.
+            samples = {"train": self.num_train_samples, "valid": self.num_val_samples, "test": self.num_test_samples}
+            self._train_ds, self._validation_ds, self._test_ds = (
+                Repeated(tokenizer, name, count, self.seq_length, create_attention_mask=self.create_attention_mask)
+                for name, count in samples.items()
+            )
+
+    return OneBatch(tokenizer=tokenizer, **settings["data"])
+
+
+def text_data(settings, folder, tokenizer):
+    """Megatron's .bin/.idx pairs, as launch/setup.py makes them."""
+    from nemo.collections.llm import PreTrainingDataModule
+
+    manifest = json.loads((folder / MANIFEST).read_text())
+    return PreTrainingDataModule(
+        paths=[str(folder / prefix) for prefix in manifest["prefixes"]],
+        tokenizer=tokenizer,
+        split="1,0,0",
+        index_mapping_dir=settings["trainer"]["default_root_dir"],
+        create_attention_mask=not _has_transformer_engine(),
+        **settings["data"],
+    )
+
+
+def squad_data(settings, folder):
+    """Questions and answers as training.jsonl and validation.jsonl, packed to whole sequences where TE can."""
+    from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer
+    from nemo.collections.llm.gpt.data import FineTuningDataModule
+    from nemo.collections.llm.gpt.data.packed_sequence import PackedSequenceSpecs
+
+    length = settings["data"]["seq_length"]
+    packed = PackedSequenceSpecs(packed_sequence_size=length) if _has_transformer_engine() else None
+    return FineTuningDataModule(
+        dataset_root=folder,
+        tokenizer=AutoTokenizer(str(folder / "tokenizer")),
+        packed_sequence_specs=packed,
+        dataset_kwargs={"pad_to_max_length": True},
+        **settings["data"],
+    )
+
+
+def _has_transformer_engine():
+    return importlib.util.find_spec("transformer_engine") is not None

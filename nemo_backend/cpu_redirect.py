@@ -1,0 +1,113 @@
+"""Lets NeMo and Megatron train on a CPU: their requests for a CUDA device are answered with the CPU, and counted.
+
+NeMo 2.x and Megatron-core ask for torch.cuda.current_device(), .to("cuda"), streams and pinned memory
+without asking whether there is a GPU. No model, optimizer, loss or loop code is replaced here, and where
+CUDA exists nothing is done at all. Loaded by worker.py, inside NeMo's environment.
+"""
+
+import contextlib
+import types
+from collections import Counter
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+CPU = torch.device("cpu")
+mapped = Counter()  # what was asked of CUDA -> how often
+
+
+def install():
+    """Whether the redirect is active: never where CUDA exists."""
+    if torch.cuda.is_available():
+        return False
+    answers = {
+        "current_device": lambda: CPU,
+        "set_device": lambda _device: None,
+        "synchronize": lambda *_a, **_k: None,
+        "current_stream": lambda *_a, **_k: _Stream(),
+        "default_stream": lambda *_a, **_k: _Stream(),
+        "stream": lambda _stream: contextlib.nullcontext(),
+        "LongTensor": torch.LongTensor,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, _counted(f"torch.cuda.{name}", answer))
+    torch.cuda.Stream = torch.cuda.Event = _Stream
+    torch.cuda.nvtx.range_push = torch.cuda.nvtx.range_pop = lambda *_a, **_k: None
+    torch.nn.Module.cuda = _counted("Module.cuda", lambda module, device=None: module)  # noqa: ARG005
+    CudaToCpu().__enter__()
+    return True
+
+
+def without_transformer_engine():
+    """NeMo's LoRA compares modules with classes of Transformer Engine, which Megatron-core exports as None here."""
+    from nemo.collections.llm.peft import lora, utils
+
+    if not lora.HAVE_TE:
+        utils.HAVE_TE = False
+        lora.te = types.SimpleNamespace(Linear=type("NoSuchLinear", (), {}))
+
+
+def note():
+    """One sentence for the result."""
+    total = sum(mapped.values())
+    kinds = ", ".join(f"{name} {count:,}" for name, count in mapped.most_common())
+    return f"{total:,} requests for a CUDA device were answered with the CPU: {kinds}"
+
+
+class CudaToCpu(TorchFunctionMode):
+    """Sees every call of a torch function, and changes nothing but the device it names."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
+            mapped[f"Tensor.{func.__name__}"] += 1
+            return args[0]
+        if kwargs.get("pin_memory"):
+            mapped["pin_memory"] += 1
+            kwargs["pin_memory"] = False
+        if _names_cuda(kwargs.get("device")):
+            mapped["device"] += 1
+            kwargs["device"] = CPU
+        if func is torch.Tensor.to and len(args) > 1 and _names_cuda(args[1]):
+            mapped["Tensor.to"] += 1
+            args = (args[0], CPU, *args[2:])
+        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
+            # Megatron-core clips gradients only where a tensor's type says cuda.
+            mapped["Tensor.type"] += 1
+            return func(*args).replace("torch.", "torch.cuda.", 1)
+        return func(*args, **kwargs)
+
+
+def _names_cuda(device):
+    return (isinstance(device, str) and device.split(":")[0] == "cuda") or (
+        isinstance(device, torch.device) and device.type == "cuda"
+    )
+
+
+class _Stream:
+    """A stream or an event of a device that has none: all work is done when a call returns."""
+
+    device = CPU
+    cuda_stream = 0
+
+    def __init__(self, *_args, **_kwargs):
+        mapped["streams and events"] += 1
+
+    def _nothing(self, *_args, **_kwargs):
+        return None
+
+    wait_stream = wait_event = synchronize = record = wait = _nothing
+
+    def record_event(self, *_args):
+        return _Stream()
+
+    def query(self):
+        return True
+
+
+def _counted(name, answer):
+    def asked(*args, **kwargs):
+        mapped[name] += 1
+        return answer(*args, **kwargs)
+
+    return asked

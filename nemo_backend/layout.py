@@ -1,0 +1,39 @@
+"""Megatron's parallel sizes in common words. Data parallelism is what the other axes leave of the devices."""
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Parallelism, Scalar
+
+# The engines name the same sizes in places of their own.
+SIZES = {
+    "tensor": "tensor_model_parallel_size",
+    "pipeline": "pipeline_model_parallel_size",
+    "context": "context_parallel_size",
+    "virtual_pipeline": "virtual_pipeline_model_parallel_size",
+}
+PLACES = {"nemo": "trainer.strategy", "bridge": "model"}
+SETTINGS = frozenset(f"{place}.{size}" for place in PLACES.values() for size in SIZES.values())
+
+
+def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
+    sizes = {word: _size(knobs, size) for word, size in SIZES.items()}
+    replica = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
+    data, rest = divmod(gpus, replica)
+    if rest or not data:
+        raise RequestError(
+            f"{gpus} GPUs cannot be shared out by tensor {sizes['tensor']} x pipeline {sizes['pipeline']} "
+            f"x context {sizes['context']} = {replica}",
+            where="--gpus and --set",
+            why="TP x PP x CP x DP = GPUs: one replica of the model takes the first three, DP is how many there are",
+            next_command=f"--gpus with a multiple of {replica}, or smaller sizes",
+        )
+    return Parallelism(data=data, **sizes)
+
+
+def _size(knobs: dict[str, Scalar], name: str) -> int:
+    given = [(key, int(knobs[key])) for key in (f"{place}.{name}" for place in PLACES.values()) if key in knobs]
+    for key, size in given:
+        if size < 1:
+            raise RequestError(
+                f"{key}={size}: it must be 1 or more", where=f"--set={key}", next_command=f"--set={key}=1"
+            )
+    return given[0][1] if given else 1

@@ -1,0 +1,160 @@
+"""What both engines share because Megatron-core is below both: a model's dimensions, adapters, pipeline schedules."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.datasets import read_dataset
+from benchmarks.errors import RequestError, nearest
+from benchmarks.values import Benchmark, Lora, Model, Scalar
+
+# Megatron's names of a model's dimensions. Stated in every run, so that they cannot be another's defaults.
+DIMENSIONS = {
+    "num_layers": "layers",
+    "hidden_size": "hidden_size",
+    "ffn_hidden_size": "ffn_hidden_size",
+    "num_attention_heads": "attention_heads",
+    "num_query_groups": "query_groups",
+    "kv_channels": "head_dim",
+    "vocab_size": "vocabulary_size",
+    "share_embeddings_and_output_weights": "tied_embeddings",
+    "rotary_base": "rope_theta",
+    "layernorm_epsilon": "norm_epsilon",
+}
+
+# Megatron's fused matrices -> flops.ADAPTED_MATRICES
+LORA_TARGETS = {
+    "linear_qkv": "query_key_value",
+    "linear_proj": "attention_output",
+    "linear_fc1": "mlp_input",
+    "linear_fc2": "mlp_output",
+}
+
+
+def dimensions(model: Model, place: str) -> dict[str, Scalar]:
+    """The settings that state a model's dimensions, below the engine's place for them."""
+    return {f"{place}.{theirs}": _whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
+
+
+def _whole(value: Scalar) -> Scalar:
+    """Megatron's RoPE base is a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def text_of(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- LoRA in common words -----------------------------------------------------------------------
+
+
+def lora(knobs: Mapping[str, Scalar]) -> Lora:
+    """The adapters that the knobs peft.* state."""
+    missing = [name for name in ("peft.dim", "peft.alpha", "peft.target_modules") if name not in knobs]
+    if missing:
+        raise RequestError(
+            f"{missing[0]} is not stated",
+            where=f"--set={missing[0]}",
+            why="an adapter's size and place are part of the benchmark, not left to a default",
+            next_command=f"--set={missing[0]}=" + ("linear_qkv" if missing[0].endswith("modules") else "N"),
+        )
+    return Lora(
+        rank=int(knobs["peft.dim"]),
+        alpha=float(knobs["peft.alpha"]),
+        dropout=float(knobs.get("peft.dropout", 0.0)),
+        targets=[_target(name) for name in _names(str(knobs["peft.target_modules"]))],
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip().strip("'\"") for name in text.strip().strip("[]").split(",") if name.strip()]
+
+
+def _target(name: str) -> str:
+    if name not in LORA_TARGETS:
+        raise RequestError(
+            f"no adapter stands beside '{name}': {nearest(name, LORA_TARGETS)}",
+            where="--set=peft.target_modules",
+            why="the adapters' sizes and FLOPs are known for Megatron's four fused matrices",
+            next_command=f"--set=peft.target_modules={','.join(LORA_TARGETS)}",
+        )
+    return LORA_TARGETS[name]
+
+
+# --- what Megatron's schedules ask for ------------------------------------------------------------
+
+
+def schedule_refusals(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
+    """`place` is where the engine keeps the sizes: trainer.strategy or model."""
+    share = benchmark.parallelism
+    if share.virtual_pipeline > 1:
+        yield from _interleaving(benchmark, place)
+    if share.context > 1 and benchmark.sequence_length % (2 * share.context):
+        yield RequestError(
+            f"sequence length ({benchmark.sequence_length}) not divisible by 2 x context ({2 * share.context})",
+            where="--set=sequence_length",
+            why="each of the context shares gets a piece from the front and one from the back",
+            next_command=f"--set=sequence_length=N with N a multiple of {2 * share.context}",
+        )
+    if benchmark.knobs.get(f"{place}.sequence_parallel") and share.tensor == 1:
+        yield RequestError(
+            "sequence parallelism needs tensor parallelism",
+            where=f"--set={place}.sequence_parallel",
+            why="it shares a sequence among the GPUs that share a matrix; here one GPU has the whole of it",
+            next_command=f"--set={place}.sequence_parallel=false, or "
+            f"--set={place}.tensor_model_parallel_size=N with N over 1",
+        )
+    if benchmark.model.vocabulary_size % share.tensor:
+        yield RequestError(
+            f"vocabulary ({benchmark.model.vocabulary_size}) not divisible by tensor ({share.tensor})",
+            where=f"model {benchmark.model.name}",
+            why="each device of a tensor group holds the same share of the embedding",
+        )
+
+
+def _interleaving(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
+    share, micro_steps = benchmark.parallelism, benchmark.gradient_accumulation
+    if share.pipeline == 1:
+        yield RequestError(
+            f"a virtual pipeline of {share.virtual_pipeline} needs a pipeline",
+            where=f"--set={place}.virtual_pipeline_model_parallel_size",
+            why="it interleaves the parts of several stages; here there is one stage",
+            next_command=f"--set={place}.virtual_pipeline_model_parallel_size=1, or "
+            f"--set={place}.pipeline_model_parallel_size=N with N over 1",
+        )
+        return
+    group = int(benchmark.knobs.get(f"{place}.microbatch_group_size_per_vp_stage", share.pipeline))
+    rest = micro_steps % group if group else 0
+    if not share.pipeline <= group <= micro_steps or 0 < rest < share.pipeline:
+        yield RequestError(
+            f"gradient accumulation ({micro_steps}) does not fill the interleaved pipeline ({share.pipeline} stages)",
+            where="--set=gradient_accumulation",
+            why=f"Megatron schedules micro-steps in groups of {group} and refuses a rest that leaves stages empty; "
+            "GA = GBS / (MBS x DP)",
+            next_command=f"--set=gradient_accumulation=N with N a multiple of {share.pipeline}",
+        )
+
+
+# --- data on disk ---------------------------------------------------------------------------------
+
+
+def dataset_refusals(folder: Path, model: Model) -> Iterator[RequestError]:
+    """Token numbers to pretrain on, as launch/setup.py makes them."""
+    try:
+        dataset = read_dataset(folder)
+    except RequestError as error:
+        yield error
+        return
+    if dataset.format != "megatron":
+        yield RequestError(
+            f"Megatron cannot read a dataset of format '{dataset.format}'",
+            where=f"--data={folder}",
+            why="it pretrains on .bin and .idx files",
+            next_command=f"python launch/setup.py --backend=nemo --dataset --text=FILE --out={folder}",
+        )
+    elif dataset.vocabulary_size > model.vocabulary_size:
+        yield RequestError(
+            f"the dataset knows {dataset.vocabulary_size:,} tokens, {model.name} {model.vocabulary_size:,}",
+            where=f"--data={folder}",
+            why="a token without a row in the embedding ends the run",
+            next_command="--data with a dataset of the model's own tokenizer, or a smaller one",
+        )

@@ -1,0 +1,41 @@
+"""How Megatron stores what a training step needs."""
+
+from benchmarks.capacity import Storage
+from benchmarks.values import Benchmark
+
+# CUDA's context, NCCL's buffers and fragments take the rest: an estimate.
+USABLE = 0.94
+
+# Every activation of a layer that its backward pass reads, where nothing is recomputed. The output of the MLP
+# is not among them: it is the next layer's input.
+ALL_ACTIVATIONS = frozenset({"attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product"})
+
+
+def storage(benchmark: Benchmark) -> Storage:
+    whole = benchmark.dtype == "fp32"
+    share = benchmark.parallelism
+    distributed = benchmark.knobs.get("optim.config.use_distributed_optimizer", False)
+    return Storage(
+        saved_activations=saved_activations(benchmark),
+        weight_bytes=4 if whole else 2,
+        gradient_bytes=gradient_bytes(benchmark),
+        optimizer_bytes=8 if whole else 12,  # two moments, and in mixed precision a master weight
+        optimizer_replicas=share.data * share.context if distributed else 1,
+        gathers_layers=False,
+        writes_attention_scores=benchmark.hardware.kind == "cpu",
+        usable_fraction=USABLE,
+    )
+
+
+def gradient_bytes(benchmark: Benchmark) -> int:
+    """Gradients are summed in float32 unless a recipe says that they are reduced as they are."""
+    in_float32 = benchmark.knobs.get("trainer.plugins.grad_reduce_in_fp32", True)
+    return 4 if in_float32 or benchmark.dtype == "fp32" else 2
+
+
+def saved_activations(benchmark: Benchmark) -> frozenset[str]:
+    """`selective` recomputes the core of attention, which a fused kernel does anyway."""
+    granularity = benchmark.knobs.get(
+        "model.config.recompute_granularity", benchmark.knobs.get("model.recompute_granularity")
+    )
+    return frozenset() if granularity == "full" else ALL_ACTIVATIONS

@@ -1,0 +1,258 @@
+"""A Benchmark -> the phases of a NeMo run: the worker, NeMo's settings, environment variables."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from benchmarks.errors import RequestError, nearest
+from benchmarks.values import Benchmark, Model, Phase, Plan, Scalar
+from nemo_backend import layout
+from nemo_backend.environment import ENVIRONMENT_NAME, WITHOUT_GPU
+from nemo_backend.megatron import DIMENSIONS, dataset_refusals, dimensions, schedule_refusals, text_of
+
+MOCK = "mock"
+FINE_TUNING_FILES = ("training.jsonl", "validation.jsonl", "tokenizer/tokenizer.json")
+NONE = "none"
+STRATEGY = layout.PLACES["nemo"]
+
+# Nothing may fall into a step's time, or be written, that a benchmark does not ask for.
+EVERY_RUN: dict[str, Scalar] = {
+    "trainer.limit_val_batches": 0,
+    "trainer.num_sanity_val_steps": 0,
+    "trainer.val_check_interval": NONE,
+    "trainer.logger": False,
+    "trainer.enable_checkpointing": False,
+    "trainer.enable_model_summary": False,
+    "trainer.use_distributed_sampler": False,
+    "trainer.log_every_n_steps": 1,
+    "trainer.default_root_dir": "{phase_dir}/nemo",
+    "trainer.strategy.progress_interval": 1,
+}
+
+# What a CPU lacks: fused kernels, NCCL, and a random state of CUDA's.
+ON_A_CPU: dict[str, Scalar] = {
+    "trainer.accelerator": "cpu",
+    "trainer.strategy.process_group_backend": "gloo",
+    "trainer.strategy.use_gloo_process_groups": True,
+    "trainer.strategy.sequence_parallel": False,
+    "trainer.strategy.ddp.check_for_nan_in_grad": False,
+    "model.config.use_cpu_initialization": True,
+    "model.config.gradient_accumulation_fusion": False,
+    "model.config.bias_dropout_fusion": False,
+    "model.config.masked_softmax_fusion": False,
+    "model.config.apply_rope_fusion": False,
+    "model.config.bias_activation_fusion": False,
+    "model.config.persist_layer_norm": False,
+    "model.config.cross_entropy_loss_fusion": False,
+    "data.num_workers": 0,
+}
+
+# A precision in NeMo's words; a recipe says the rest of fp8 (its scaling).
+_MIXED: dict[str, Scalar] = {
+    "trainer.plugins.precision": "bf16-mixed",
+    "trainer.plugins.params_dtype": "bfloat16",
+    "trainer.plugins.pipeline_dtype": "bfloat16",
+    "trainer.plugins.autocast_enabled": False,
+    "trainer.strategy.pipeline_dtype": "bfloat16",
+    "optim.config.bf16": True,
+    "optim.config.params_dtype": "bfloat16",
+}
+PRECISIONS: dict[str, dict[str, Scalar]] = {
+    "fp32": {
+        "trainer.plugins.precision": "32",
+        "trainer.strategy.pipeline_dtype": "float32",
+        "optim.config.bf16": False,
+        "optim.config.params_dtype": "float32",
+    },
+    "bf16": _MIXED,
+    "fp8": {**_MIXED, "trainer.plugins.fp8": "hybrid"},
+}
+
+MODEL = "model.config"
+MODEL_CLASS = "model.config_class"
+
+_DIMENSIONS = "a model file: dimensions are read from configs/models"
+_OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
+_LAYOUT = f"--set={STRATEGY}.*: the sizes are given to the strategy"
+RESERVED: Mapping[str, str] = {
+    "trainer.max_steps": "--steps",
+    "trainer.min_steps": "--steps",
+    "trainer.max_epochs": "--steps",
+    "trainer.max_time": "--steps",
+    "trainer.fast_dev_run": "--steps",
+    "trainer.devices": "--gpus",
+    "trainer.num_nodes": "--nodes",
+    "trainer.accumulate_grad_batches": "--set=gradient_accumulation=N",
+    "trainer.precision": "--dtype",
+    "trainer.profiler": "--profile",
+    "trainer.limit_train_batches": _OTHER_WORK,
+    "trainer.overfit_batches": _OTHER_WORK,
+    "data.seq_length": "--set=sequence_length=N",
+    "data.micro_batch_size": "--set=micro_batch_size=N",
+    "data.global_batch_size": "--set=global_batch_size=N",
+    "data.rampup_batch_size": _OTHER_WORK,
+    "model.config.seq_length": "--set=sequence_length=N",
+    "model.config.make_vocab_size_divisible_by": "nothing: a padded vocabulary is another model",
+    "model.config.hidden_dropout": "nothing: dropout would make the two backends differ",
+    "model.config.attention_dropout": "nothing: dropout would make the two backends differ",
+    MODEL_CLASS: _DIMENSIONS,
+    **{f"{MODEL}.{name}": _DIMENSIONS for name in DIMENSIONS},
+    **{f"model.config.{size}": _LAYOUT for size in layout.SIZES.values()},
+    **{
+        f"model.config.{name}": _OTHER_WORK
+        for name in ("num_moe_experts", "multi_latent_attention", "window_size", "mtp_num_layers")
+    },
+    **{
+        f"trainer.strategy.{name}": "nothing: no dense model is shared out along this axis"
+        for name in (
+            "expert_model_parallel_size",
+            "expert_tensor_parallel_size",
+            "encoder_tensor_model_parallel_size",
+            "encoder_pipeline_model_parallel_size",
+        )
+    },
+    **dict.fromkeys({name for settings in PRECISIONS.values() for name in settings}, "--dtype"),
+    **dict.fromkeys(EVERY_RUN, "nothing: Stepmark fills it for every run"),
+    "trainer.accelerator": "--hardware",
+}
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+
+@cache
+def settings() -> dict[str, str]:
+    """Every setting of the pinned NeMo with its type; made by list_settings.py."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    types: dict[str, str] = yaml.load(Path(__file__).with_name("nemo_settings.yml").read_bytes(), Loader=loader)
+    return types
+
+
+def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
+    """Everything NeMo is told, each setting once; the same that a bare run takes."""
+    on_cpu = benchmark.hardware.kind == "cpu"
+    settings: dict[str, Scalar] = {
+        **EVERY_RUN,
+        "trainer.accelerator": "gpu",
+        "trainer.max_steps": benchmark.steps,
+        "trainer.devices": tasks_per_node(benchmark),
+        "trainer.num_nodes": benchmark.nodes,
+        **PRECISIONS[benchmark.dtype],
+        **model_settings(benchmark.model),
+        "model.config.seq_length": benchmark.sequence_length,
+        "data.seq_length": benchmark.sequence_length,
+        "data.micro_batch_size": benchmark.micro_batch_size,
+        "data.global_batch_size": benchmark.global_batch_size,
+        **benchmark.knobs,
+        **(ON_A_CPU if on_cpu else {}),
+    }
+    virtual = f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"
+    if benchmark.parallelism.virtual_pipeline == 1:
+        settings[virtual] = NONE  # Megatron takes 1 for an interleaved schedule
+    return settings
+
+
+def model_settings(model: Model) -> dict[str, Scalar]:
+    """The model's dimensions as its file states them."""
+    return {MODEL_CLASS: model.backend_settings["nemo"][MODEL_CLASS], **dimensions(model, MODEL)}
+
+
+# --- the plan ---------------------------------------------------------------------------------
+
+
+def tasks_per_node(benchmark: Benchmark) -> int:
+    """One process a device: PyTorch has no virtual devices, so on a CPU each is a process too."""
+    return benchmark.gpus // benchmark.nodes
+
+
+def worker_command(benchmark: Benchmark) -> list[str]:
+    return [
+        "{python}",
+        "-P",  # keeps nemo_backend/ itself off the import path
+        "{repository}/nemo_backend/worker.py",
+        "--events_dir={phase_dir}",
+        f"--processes={benchmark.gpus}",
+        f"--devices={benchmark.gpus}",
+        *(f"--device_name={name}" for name in benchmark.hardware.device_names),
+        f"--task={benchmark.task}",
+        f"--data={benchmark.data}",
+        f"--vocabulary_size={benchmark.model.vocabulary_size}",
+        f"--tasks_per_node={tasks_per_node(benchmark)}",
+        f"--tokens_per_step={benchmark.tokens_per_step}",
+        "--",
+        *(f"{name}={text_of(value)}" for name, value in nemo_settings(benchmark).items()),
+    ]
+
+
+def environment(benchmark: Benchmark) -> dict[str, str]:
+    return {
+        "HF_HUB_OFFLINE": "1",
+        "NEMO_HOME": "{phase_dir}/nemo",
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        **(WITHOUT_GPU if benchmark.hardware.kind == "cpu" else {}),
+        **benchmark.environment,
+    }
+
+
+def plan(benchmark: Benchmark) -> Plan:
+    perf = Phase(
+        name="perf",
+        command=worker_command(benchmark),
+        environment=environment(benchmark),
+        nodes=benchmark.nodes,
+        tasks_per_node=tasks_per_node(benchmark),
+        devices_per_task=1,
+        writes_steps=True,
+    )
+    return Plan(backend="nemo", environment_name=ENVIRONMENT_NAME, phases=[perf])
+
+
+# --- what NeMo cannot do ------------------------------------------------------------------------
+
+
+def refusals(benchmark: Benchmark) -> list[RequestError]:
+    return [
+        *_no_model(benchmark),
+        *_settings_of_the_other_engine(benchmark),
+        *schedule_refusals(benchmark, STRATEGY),
+        *_data(benchmark),
+    ]
+
+
+def _no_model(benchmark: Benchmark) -> Iterator[RequestError]:
+    if MODEL_CLASS not in benchmark.model.backend_settings.get("nemo", {}):
+        yield RequestError(
+            f"model '{benchmark.model.name}' says no NeMo settings",
+            where=f"configs/models/{benchmark.model.name}.yml: backend_settings.nemo",
+        )
+
+
+def _settings_of_the_other_engine(benchmark: Benchmark) -> Iterator[RequestError]:
+    for name in benchmark.knobs.keys() - settings().keys():
+        yield RequestError(
+            f"engine nemo has no setting '{name}': {nearest(name, settings())}",
+            where=f"--set={name}",
+            why="it is a field of Megatron-Bridge's configuration",
+            next_command="--engine=bridge, or the setting's name in NeMo",
+        )
+
+
+def _data(benchmark: Benchmark) -> Iterator[RequestError]:
+    if benchmark.data == MOCK:
+        return
+    folder = Path(benchmark.data)
+    if benchmark.task == "pretrain":
+        yield from dataset_refusals(folder, benchmark.model)
+        return
+    missing = [name for name in FINE_TUNING_FILES if not (folder / name).is_file()]
+    if missing:
+        yield RequestError(
+            f"the folder has no {missing[0]}",
+            where=f"--data={folder}",
+            why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)} (fields input and output, and their tokenizer)",
+            next_command="python launch/setup.py --backend=nemo --model="
+            f"{benchmark.model.name} --task=lora --out={folder.parent}",
+        )

@@ -1,0 +1,343 @@
+"""Runs NeMo's own llm.pretrain or llm.finetune and writes down what really happened, one JSON line an event.
+
+Run by path inside NeMo's environment (`python -P worker.py ... -- group.name=value ...`) on the standard
+library and NeMo alone. build.py makes NeMo's objects from the settings; cpu_redirect.py answers requests for
+a GPU where there is none; this file joins the processes, keeps the clock, and asserts that the work was done.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "transformer-engine", "nvidia-modelopt", "numpy")
+ON_A_CPU = (
+    "on a CPU: no Transformer Engine kernels, NCCL, fp8, sequence parallelism, communication overlap or CUDA graphs"
+)
+
+
+def load_kit():
+    """benchmarks/worker_kit.py, by its path: no package of Stepmark is importable here."""
+    path = HERE.parent / "benchmarks" / "worker_kit.py"
+    spec = importlib.util.spec_from_file_location("stepmark_worker_kit", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+kit = load_kit()
+
+
+# --- processes and devices --------------------------------------------------------------------
+
+
+def join_processes(options):
+    """torch's rendezvous in its own variables, before NeMo looks for another launcher's."""
+    host, _, port = (options.coordinator or "127.0.0.1:0").rpartition(":")
+    os.environ.update(
+        MASTER_ADDR=host,
+        MASTER_PORT=port if options.coordinator else str(free_port()),
+        WORLD_SIZE=str(options.processes),
+        RANK=str(options.rank),
+        NODE_RANK=str(options.rank // options.tasks_per_node),
+        LOCAL_RANK=str(options.rank % options.tasks_per_node),
+    )
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def share_the_cpu(options):
+    """Each process of a node gets its share of the cores; all of them would each take all."""
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    torch.set_num_threads(max(1, cores // options.tasks_per_node))
+
+
+def assert_devices(options):
+    import torch
+
+    names = [name.lower() for name in options.device_name]
+    found = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    if names and found.lower() not in names:
+        raise SystemExit(
+            f"stepmark worker: the device is '{found}', the benchmark is for {' or '.join(options.device_name)}"
+        )
+
+
+def assert_processes(options):
+    """A rank that trains alone would report success: that is an error here."""
+    import torch
+
+    world = torch.distributed.get_world_size()
+    if world != options.processes:
+        raise SystemExit(f"stepmark worker: {world} processes have joined, {options.processes} were started")
+
+
+# --- what was made ----------------------------------------------------------------------------
+
+
+def mesh():
+    from megatron.core import parallel_state as state
+
+    return {
+        "tensor": state.get_tensor_model_parallel_world_size(),
+        "pipeline": state.get_pipeline_model_parallel_world_size(),
+        "context": state.get_context_parallel_world_size(),
+        "data": state.get_data_parallel_world_size(),
+    }
+
+
+def parameter_counts(model):
+    """(all, trainable) of the whole model: each rank counts its shards, and of what is repeated only the first."""
+    import torch
+    from megatron.core import parallel_state as state
+
+    repeats = state.get_tensor_model_parallel_rank() > 0
+    mine = [p for p in model.parameters() if not repeats or getattr(p, "tensor_model_parallel", False)]
+    counts = [sum(p.numel() for p in mine), sum(p.numel() for p in mine if p.requires_grad)]
+    everywhere = torch.tensor(counts, dtype=torch.int64, device=torch.cuda.current_device())
+    torch.distributed.all_reduce(everywhere, group=state.get_model_parallel_group())
+    return tuple(everywhere.tolist())
+
+
+def facts(options, model, notes):
+    import torch
+
+    total, trainable = parameter_counts(model)
+    on_gpu = torch.cuda.is_available()
+    return {
+        "rank": options.rank,
+        "process_count": torch.distributed.get_world_size(),
+        "device_count": torch.distributed.get_world_size(),
+        "local_device_count": 1,
+        "device_kind": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "platform": "cuda" if on_gpu else "cpu",
+        "parameters": total,
+        "trainable_parameters": trainable,
+        "mesh": {axis: size for axis, size in mesh().items() if size > 1},
+        "versions": kit.installed_versions(PACKAGES),
+        "argv": options.settings,
+        "notes": notes,
+    }
+
+
+class TokenCount:
+    """Counts the tokens that go into the model in one step, on the ranks that hold its first layer."""
+
+    def __init__(self, model):
+        from megatron.core import parallel_state as state
+        from megatron.core.models.gpt import GPTModel
+
+        self.tokens = 0
+        self._shares = state.get_data_parallel_world_size() * state.get_context_parallel_world_size()
+        first = [m for m in model.modules() if isinstance(m, GPTModel) and m.pre_process]
+        self._hooks = [m.register_forward_pre_hook(self._count, with_kwargs=True) for m in first]
+
+    def _count(self, _module, args, kwargs):
+        self.tokens += (kwargs["input_ids"] if "input_ids" in kwargs else args[0]).numel()
+
+    def failures(self, wanted):
+        """Ends the count. Each of the data and context groups has an equal share."""
+        for hook in self._hooks:
+            hook.remove()
+        found = self.tokens * self._shares
+        wrong = self._hooks and found != wanted
+        return [f"a step trained {found:,} tokens, the benchmark has {wanted:,}"] if wrong else []
+
+
+# --- proof that adapters train and nothing else does -------------------------------------------
+
+
+class AdapterProof:
+    """Frozen weights keep every bit, and every adapter has a gradient; looked at before and after all steps."""
+
+    def __init__(self):
+        self._before = {}
+        self.failures = []
+        self.notes = []
+
+    def begin(self, model):
+        self._before = {name: fingerprint(p) for name, p in model.named_parameters() if not p.requires_grad}
+
+    def finish(self, model):
+        adapters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        without = [name for name, p in adapters if not has_gradient(p)]
+        frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+        changed = [name for name, p in frozen.items() if fingerprint(p) != self._before.get(name)]
+        if not adapters:
+            self.failures.append("no adapter was made: nothing was trained")
+        if without:
+            self.failures.append(
+                f"{len(without)} of {len(adapters)} adapters receive no gradient (first: {without[0]})"
+            )
+        if changed:
+            self.failures.append(f"{len(changed)} of {len(frozen)} frozen weights changed (first: {changed[0]})")
+        self.notes.append(
+            f"adapters: {len(adapters) - len(without)} of {len(adapters)} tensors receive a gradient; "
+            f"{len(changed)} of {len(frozen)} frozen tensors changed"
+        )
+
+
+def has_gradient(parameter):
+    """Megatron keeps gradients in buffers of its own."""
+    gradient = getattr(parameter, "main_grad", None)
+    gradient = parameter.grad if gradient is None else gradient
+    return gradient is not None and bool(gradient.abs().max() > 0)
+
+
+def fingerprint(parameter, piece=1 << 24):
+    """A number that follows from every bit and its place; a changed weight changes it, whatever its precision."""
+    import torch
+
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    flat = parameter.detach().contiguous().view(-1).view(words[parameter.element_size()])
+    total = 0
+    for start in range(0, flat.numel(), piece):
+        bits = flat[start : start + piece].to(torch.int64)
+        places = torch.arange(start, start + bits.numel(), device=bits.device) % 1_000_003 + 1
+        total += int((bits * places).sum())
+    return total
+
+
+# --- the clock --------------------------------------------------------------------------------
+
+
+def step_clock(work):
+    """A Lightning callback: it stamps the end of every step once the device has done it."""
+    import torch
+    from lightning.pytorch.callbacks import Callback
+
+    class StepClock(Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):  # noqa: ARG002
+            if not work.recorder.started:
+                work.begin(trainer.strategy.megatron_parallel)
+
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):  # noqa: ARG002
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()  # NeMo's own timer, which runs before this, waits here as well
+            work.end_of_step(trainer.global_step - 1, time.perf_counter(), trainer.callback_metrics)
+
+        def on_train_end(self, trainer, pl_module):  # noqa: ARG002
+            work.finish(trainer.strategy.megatron_parallel)
+
+    return StepClock()
+
+
+# --- training ---------------------------------------------------------------------------------
+
+
+class Work:
+    """One training: NeMo's own loop under our clock, and at its end what was broken and what is to be said."""
+
+    def __init__(self, options, events):
+        self.recorder = kit.StepRecorder(events)
+        self._options = options
+        self._events = events
+        self._proof = AdapterProof() if options.task == "lora" else None
+        self._redirect = None
+        self._notes = []
+        self._count = None
+        self._failures = []
+
+    def train(self):
+        options = self._options
+        join_processes(options)
+        self._redirect = kit.load(HERE / "cpu_redirect.py")
+        on_cpu = self._redirect.install()
+        if on_cpu:
+            share_the_cpu(options)
+            self._notes.append(ON_A_CPU)
+        assert_devices(options)
+        build = kit.load(HERE / "build.py")
+        fit(options, build, [step_clock(self)], self._redirect if on_cpu else None)
+
+    def begin(self, model):
+        """The model is made, its adapters too, and the first batch is there."""
+        assert_processes(self._options)
+        self._events.write("facts", **facts(self._options, model, self._notes))
+        if self._proof:
+            self._proof.begin(model)
+        self._count = TokenCount(model)
+        self.recorder.start()
+
+    def end_of_step(self, step, end, measured):
+        # Megatron sends the last stage's loss to the first rank; the others may have zeros.
+        loss = float(measured["reduced_train_loss"]) if self._options.rank == 0 else None
+        self.recorder.record(
+            step,
+            end,
+            loss,
+            float(measured["grad_norm"]),
+            framework_seconds=measured.get("train_step_timing in s"),
+            framework_tflops_per_device=measured.get("TFLOPS_per_GPU"),
+        )
+        if self._count:
+            self._failures += self._count.failures(self._options.tokens_per_step)
+            self._count = None
+
+    def finish(self, model):
+        if self._proof:
+            self._proof.finish(model)
+
+    def failures(self):
+        return self.recorder.failures() + self._failures + (self._proof.failures if self._proof else [])
+
+    def notes(self):
+        redirected = [self._redirect.note()] if self._redirect and self._redirect.mapped else []
+        return (self._proof.notes if self._proof else []) + redirected
+
+
+def fit(options, build, callbacks, redirect):
+    """What a script of NeMo's own does; tests/measure_overhead.py has it done without our clock too."""
+    from nemo import lightning as nl
+    from nemo.collections import llm
+
+    if redirect:
+        # Megatron's random state is CUDA's own; with no dropout, one that forks nothing will do.
+        from megatron.core.tensor_parallel.random import initialize_rng_tracker
+
+        initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
+        redirect.without_transformer_engine()
+    settings = build.grouped(options.settings)
+    tokenizer = build.tokenizer_of(options.vocabulary_size)
+    arguments = {
+        "model": build.model_of(settings, tokenizer),
+        "data": build.data_of(settings, options.data, options.task, tokenizer),
+        "trainer": build.trainer_of(settings, callbacks),
+        "log": nl.NeMoLogger(log_dir=settings["trainer"]["default_root_dir"], ckpt=None, use_datetime_version=False),
+    }
+    if options.task == "lora":
+        llm.finetune(peft=build.made(settings, "peft"), tokenizer="data", **arguments)
+    else:
+        llm.pretrain(**arguments)
+
+
+def main(options):
+    events = kit.events_of(options)
+    work = Work(options, events)
+    return kit.run(options, work.train, work.failures, events, work.notes)
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    kit.add_options(parser)
+    parser.add_argument("--task", required=True, choices=["pretrain", "lora"])
+    parser.add_argument("--data", required=True, help="mock, or a folder that holds a dataset")
+    parser.add_argument("--vocabulary_size", type=int, required=True)
+    parser.add_argument("--tasks_per_node", type=int, required=True)
+    parser.add_argument("--tokens_per_step", type=int, required=True)
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    kit.leave(main(parse(sys.argv[1:])))
