@@ -1,0 +1,70 @@
+"""Reports over many runs at once.
+
+    python launch/report.py --window=35-44 DIR                  a row for each training log below DIR
+    python launch/report.py --window=35-44 --format=csv DIR     the same for a spreadsheet, or json
+    python launch/report.py                                     of ./experiments, steps 35 to 44
+
+The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
+TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
+failed ones with their reason, and what is no training log. Several folders and files may be given. The exit code is
+0 when the report was made, also when runs in it have failed, and 2 for a wrong request.
+"""
+
+if not __package__:  # run as a script: put the checkout, not launch/, on the path
+    import _script  # noqa: F401
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+
+from absl import flags
+
+from benchmarks import timing_table, window
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_VALID
+from benchmarks.log_endings import read_endings
+from benchmarks.timing_table import Row
+from launch.cli import run_main
+from launch.log_folder import LogReader, find_files
+
+DEFAULT_FOLDER = "experiments"
+
+WINDOW = flags.DEFINE_string(
+    "window", timing_table.DEFAULT_WINDOW, "Which steps count: A-B (as printed in the log), last, or steady."
+)
+FORMAT = flags.DEFINE_enum("format", "table", list(timing_table.FORMATS), "The shape of the report.")
+FULL_NAMES = flags.DEFINE_boolean("full_names", False, "Name each log by its path instead of its experiment.")
+flags.DEFINE_alias("full-names", "full_names")
+
+
+def main(argv: list[str]) -> int:
+    return timing(argv[1:])
+
+
+def timing(places: list[str]) -> int:
+    """The table of step times of the logs in some places."""
+    window.check_rule(WINDOW.value)
+    files = find_files(places or [DEFAULT_FOLDER])
+    reader = LogReader(files, WINDOW.value, read_endings(Configs().root))
+    rows = sorted(_with_progress(reader.rows(), len(files)), key=lambda row: row.path)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    text = timing_table.FORMATS[FORMAT.value](timing_table.named(rows, FULL_NAMES.value), WINDOW.value, columns)
+    sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
+    sys.stdout.flush()
+    return EXIT_VALID
+
+
+def _with_progress(rows: Iterable[Row], total: int) -> Iterator[Row]:
+    """The same rows; on a terminal, with a bar beside stdout that vanishes in the end."""
+    if not sys.stderr.isatty():
+        yield from rows
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(rows, description="reading logs", total=total, console=console, transient=True)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,448 @@
+"""launch/report.py as a user runs it over a folder of logs: every file is counted, the JSON is always valid."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from benchmarks.backend import LogEvent, all_log_formats
+from benchmarks.configs import DEFAULT_ROOT
+from benchmarks.log_endings import read_endings
+from jax_backend.logs import MaxTextLog
+from launch import log_folder
+from launch.log_folder import LogReader, find_files
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / "launch" / "report.py"
+REAL_LOGS = REPOSITORY / "tests" / "jax_backend" / "logs"
+START = "I1121 13:51:57.310937 1400 maxtext_utils.py:2098] Num_devices: 1, shape (1, 1)\n"
+MEMORY = "3: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 86.00 MiB\n"
+TIME_LIMIT = "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
+EXITED = "srun: error: n1: tasks 0-7: Exited with exit code 1\n"
+NOBODY = 65534
+
+
+def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=120, **options)
+    assert b"Traceback" not in done.stderr
+    return done
+
+
+def as_json(*arguments: str | Path, **options: Any) -> Any:
+    done = run("--format=json", *arguments, **options)
+    assert done.returncode == 0, done.stderr.decode()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    report = json.loads(done.stdout, parse_constant=refuse)
+    assert report["files"] == len(report["rows"]) == sum(report["by_status"].values())
+    assert report["by_status"] == {s: Counter(r["status"] for r in report["rows"])[s] for s in report["by_status"]}
+    return report
+
+
+def by_name(report: Any) -> dict[str, Any]:
+    return {Path(row["path"]).name: row for row in report["rows"]}
+
+
+def seconds_of(step: int) -> float:
+    return 4 + step % 7 / 1000
+
+
+def steps(stop: int, start: int = 0, tflops: float = 700.25) -> str:
+    line = "completed step: {n}, seconds: {s:.3f}, TFLOP/s/device: {t}, loss: 9.123\n"
+    return "".join(line.format(n=n, s=seconds_of(n), t=tflops) for n in range(start, stop))
+
+
+def write(folder: Path, name: str, text: str | bytes) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def experiment(root: Path, name: str, log: str, batch: str = "") -> Path:
+    """The layout of the recipes: experiments/NAME/NAME_TIME/NAME/{log-,sbatch_}NAME.out."""
+    folder = root / name / f"{name}_1700000000" / name
+    write(folder, f"sbatch_{name}.out", batch)
+    return write(folder, f"log-{name}.out", log)
+
+
+@pytest.fixture
+def experiments(tmp_path: Path) -> Path:
+    root = tmp_path / "experiments"
+    experiment(root, "lora_good_1", START + steps(50))
+    experiment(root, "lora_short_2", START + steps(38))
+    experiment(root, "lora_memory_3", START + steps(38) + MEMORY + EXITED)
+    return root
+
+
+# --- the layout of the recipes ----------------------------------------------------------------
+
+
+def test_the_table_of_parse_train_timing(experiments: Path) -> None:
+    done = run("--window=35-44", experiments)
+    text = done.stdout.decode()
+    assert done.returncode == 0
+    assert done.stderr == b""
+    assert text.splitlines()[0] == "Train Step Timing and TFLOPS Analysis (iterations 35-44)"
+    times = [round(seconds_of(n), 3) for n in range(35, 45)]
+    figures = [f"{statistics.mean(times):.3f}", f"{statistics.stdev(times):.3f}", "700.25", "0.00"]
+    lines = {line.split()[0]: line.split() for line in text.splitlines() if line}
+    assert lines["lora_good_1"] == ["lora_good_1", "Success", "10/10", *figures]
+    assert lines["lora_short_2"][1:3] == ["Incomplete", "3/10"]
+    assert lines["lora_memory_3"][1:3] == ["Failed", "3/10"]
+    assert "reached step 37" in text
+    assert "GPU out of memory: torch.OutOfMemoryError" in text
+    assert text.splitlines()[-1] == "6 files: 1 Success, 1 Incomplete, 1 Failed, 3 Not a training log"
+
+
+def test_csv_and_json_agree(experiments: Path) -> None:
+    records = list(csv.DictReader(io.StringIO(run("--format=csv", experiments).stdout.decode(), newline="")))
+    rows = as_json(experiments)["rows"]
+    assert [r["experiment"] for r in records] == [r["experiment"] for r in rows]
+    for record, row in zip(records, rows, strict=True):
+        assert record["seconds_mean"] == ("" if row["seconds_mean"] is None else repr(row["seconds_mean"]))
+
+
+def test_names(experiments: Path) -> None:
+    for flag in ("--full_names", "--full-names"):
+        rows = by_name(as_json(flag, experiments))
+        row = rows["log-lora_good_1.out"]
+        assert row["experiment"] == row["path"]
+    assert by_name(as_json(experiments))["log-lora_good_1.out"]["experiment"] == "lora_good_1"
+
+
+def test_flags_may_follow_the_folder_and_the_folder_may_be_left_out(experiments: Path) -> None:
+    followed = run(experiments, "--format=json", "--window", "30-37")
+    assert json.loads(followed.stdout)["window"] == "30-37"
+    assert json.loads(followed.stdout)["by_status"]["Success"] == 3
+    assert as_json(cwd=experiments.parent)["files"] == 6
+
+
+@pytest.mark.parametrize("rule", ["steady", "last"])
+def test_the_other_windows(experiments: Path, rule: str) -> None:
+    report = as_json(f"--window={rule}", experiments)
+    assert report["window"] == rule
+    assert by_name(report)["log-lora_short_2.out"]["status"] == "Success"
+    assert by_name(report)["log-lora_memory_3.out"]["status"] == "Failed"
+
+
+# --- batch scripts ----------------------------------------------------------------------------
+
+
+def test_the_batch_script_says_why_and_counts_no_run(tmp_path: Path) -> None:
+    experiment(tmp_path, "a", START + steps(38), TIME_LIMIT)
+    experiment(tmp_path, "b", START + steps(50), START + steps(50))
+    rows = by_name(as_json(tmp_path))
+    assert (rows["log-a.out"]["status"], rows["log-a.out"]["ending"]) == ("Failed", "time_limit")
+    assert rows["log-b.out"]["status"] == "Success"
+    for name in ("a", "b"):
+        assert rows[f"sbatch_{name}.out"]["status"] == "Not a training log"
+        assert f"log-{name}.out" in rows[f"sbatch_{name}.out"]["reason"]
+
+
+def test_the_batch_script_of_a_job_that_was_requeued(tmp_path: Path) -> None:
+    write(tmp_path, "log-a_77_0.out", START + steps(20))
+    write(tmp_path, "log-a_77_1.out", START + steps(30))
+    write(tmp_path, "sbatch_a_77.out", TIME_LIMIT)
+    rows = by_name(as_json(tmp_path))
+    assert rows["log-a_77_0.out"]["status"] == "Incomplete"
+    assert rows["log-a_77_1.out"]["status"] == "Failed"
+    assert rows["sbatch_a_77.out"]["status"] == "Not a training log"
+
+
+def test_a_batch_script_alone_may_hold_the_training(tmp_path: Path) -> None:
+    write(tmp_path, "sbatch_a.out", START + steps(50))
+    experiment(tmp_path / "x", "b", "", START + steps(50))
+    rows = by_name(as_json(tmp_path))
+    assert rows["sbatch_a.out"]["status"] == rows["sbatch_b.out"]["status"] == "Success"
+    assert rows["log-b.out"]["reason"] == "empty"
+
+
+def test_a_run_that_never_stepped_has_failed(tmp_path: Path) -> None:
+    experiment(tmp_path, "a", "loading\n" + MEMORY)
+    experiment(tmp_path, "b", "", "slurmstepd: error: pyxis: couldn't start container\n")
+    write(tmp_path, "slurm-9.out", "hello\n" + EXITED)
+    rows = by_name(as_json(tmp_path))
+    assert (rows["log-a.out"]["status"], rows["log-a.out"]["ending"]) == ("Failed", "gpu_memory")
+    assert "no step was logged" in rows["log-a.out"]["reason"]
+    assert (rows["log-b.out"]["status"], rows["log-b.out"]["ending"]) == ("Failed", "container")
+    assert rows["slurm-9.out"]["status"] == "Not a training log"
+    assert "Exited with exit code 1" in rows["slurm-9.out"]["reason"]
+
+
+def test_only_what_follows_the_last_step_is_the_end(tmp_path: Path) -> None:
+    write(tmp_path, "a.log", START + steps(20) + MEMORY + START + steps(38, start=15))
+    write(tmp_path, "b.log", START + steps(50) + EXITED)
+    rows = by_name(as_json(tmp_path))
+    assert (rows["a.log"]["status"], rows["a.log"]["attempts"]) == ("Incomplete", 2)
+    assert rows["b.log"]["status"] == "Success"
+    assert rows["b.log"]["reason"].startswith("after the window: srun: error")
+
+
+def test_first_cause_before_a_flood_of_symptoms(tmp_path: Path) -> None:
+    flood = "1: [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)\n" * 100_000
+    write(tmp_path, "a.log", START + steps(20) + MEMORY + flood)
+    assert as_json(tmp_path)["rows"][0]["ending"] == "gpu_memory"
+
+
+# --- files of every kind ----------------------------------------------------------------------
+
+
+def test_files_of_every_kind_are_counted_and_named(tmp_path: Path) -> None:
+    good = START + steps(50)
+    write(tmp_path, "good.log", good)
+    write(tmp_path, "deep/er/no_suffix", good)
+    write(tmp_path, "empty.out", b"")
+    write(tmp_path, "binary.out", bytes(range(256)) * 100)
+    write(tmp_path, "packed.log.gz", gzip.compress(good.encode()))
+    write(tmp_path, "cut.log.gz", gzip.compress(os.urandom(5000) + good.encode())[:-900])
+    write(tmp_path, "false.log.gz", b"\x1f\x8b\x08\x00 no gzip")
+    write(tmp_path, "large.bin", b"x" * (3 << 20) + good.encode())
+    write(tmp_path, "late.log", b"x\n" * (3 << 19) + good.encode())
+    write(tmp_path, "notes.md", "to do\n")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "self.log").symlink_to("self.log")
+    (tmp_path / "gone.log").symlink_to("nowhere")
+    (tmp_path / "a_link.log").symlink_to("good.log")
+    (tmp_path / "good_too.log").hardlink_to(tmp_path / "good.log")
+    os.mkfifo(tmp_path / "pipe.log")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket.log"))
+    report = as_json(tmp_path)
+    said = {name: (row["status"], row["reason"]) for name, row in by_name(report).items()}
+    no = "Not a training log"
+    assert [name for name, (status, _) in sorted(said.items()) if status == "Success"] == [
+        "good.log", "late.log", "no_suffix", "packed.log.gz"
+    ]  # fmt: skip
+    assert said["empty.out"] == (no, "empty")
+    assert said["binary.out"] == (no, "binary data")
+    assert said["notes.md"] == said["large.bin"] == (no, "no line of a known log format")
+    assert said["pipe.log"] == said["socket.log"] == (no, "a pipe, socket or device")
+    assert said["loop"] == (no, f"a link to the folder {tmp_path}, not followed")
+    assert said["a_link.log"][1] == said["good_too.log"][1] == f"the same file as {tmp_path / 'good.log'}"
+    for name in ("cut.log.gz", "false.log.gz", "self.log", "gone.log"):
+        assert said[name][0] == "Unreadable"
+        assert said[name][1]
+        assert "its reader failed" not in said[name][1]
+    assert report["files"] == 17
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    for name in (b"new\nline.log", b"\xff\xfe.log", b'quote".log', b"bell\x07.log", "größe.log".encode()):
+        Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).write_text(START + steps(50))  # noqa: PTH118
+    assert as_json(tmp_path)["by_status"]["Success"] == 5
+    assert len(list(csv.reader(io.StringIO(run("--format=csv", tmp_path).stdout.decode(), newline="")))) == 6
+    shown = run(tmp_path, env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"})
+    assert shown.returncode == 0
+    assert b"\x07" not in shown.stdout
+    assert b"new\\nline.log" in shown.stdout
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[Path]:
+    """A folder that anyone may enter, and a reader who is not root, who may read anything."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        for closed in folder.iterdir():
+            closed.chmod(0o755)
+
+
+def test_what_may_not_be_read_is_counted(as_nobody: Path) -> None:
+    write(as_nobody, "closed.log", steps(50)).chmod(0)
+    write(as_nobody, "folder/a.log", steps(50)).parent.chmod(0)
+    write(as_nobody, "open.log", steps(50))
+    endings, was = read_endings(DEFAULT_ROOT), os.geteuid()
+    LogReader([], "35-44", endings)  # what it imports may be where only root may read
+    if was == 0:
+        os.seteuid(NOBODY)
+    try:
+        rows = {Path(r.path).name: r for r in LogReader(find_files([str(as_nobody)]), "35-44", endings).rows()}
+    finally:
+        os.seteuid(was)
+    assert {name: row.status for name, row in rows.items()} == {
+        "closed.log": "Unreadable",
+        "folder": "Unreadable",
+        "open.log": "Success",
+    }
+    assert rows["closed.log"].reason == "Permission denied"
+    assert "can't be listed" in str(rows["folder"].reason)
+
+
+def test_a_reader_that_fails_costs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "bad.log", START + "boom\n" + steps(50))
+    write(tmp_path, "good.log", steps(50))
+    monkeypatch.setattr(log_folder, "all_log_formats", lambda: [BrittleLog()])
+    rows = {
+        Path(r.path).name: r
+        for r in LogReader(find_files([str(tmp_path)]), "35-44", read_endings(DEFAULT_ROOT)).rows()
+    }
+    assert rows["good.log"].status == "Success"
+    assert rows["bad.log"].status == "Unreadable"
+    assert rows["bad.log"].reason == "its reader failed: IndexError: boom"
+
+
+class BrittleLog(MaxTextLog):
+    """A format of another package, with a fault."""
+
+    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
+        if b"boom" in stream.read():
+            raise IndexError("boom")
+        stream.seek(0)
+        yield from super().read(stream)
+
+
+def test_several_places_and_files(experiments: Path, tmp_path: Path) -> None:
+    single = write(tmp_path, "other/x.log", steps(50))
+    inside = experiments / "lora_good_1"
+    assert as_json(experiments, single, inside, experiments)["files"] == 7
+    assert as_json(single)["files"] == 1
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    assert as_json(tmp_path)["files"] == 0
+    assert run(tmp_path).stdout.decode().splitlines()[-1] == "0 files: none found"
+    assert run("--format=csv", tmp_path).stdout.count(b"\r\n") == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "completed step: 3, sec\n",
+        "completed step: 40, seconds: nan, TFLOP/s: inf, loss: nan\n" * 3,
+        "completed step: 99999999999999, seconds: 1.000, TFLOP/s: 1.0, loss: 1.0\n",
+        "\0" * 5000,
+        "\x1b[31m\r\r\r",
+        "completed step: 40, seconds: 1e308, TFLOP/s: 1e308, loss: 1.0\n" * 2,
+    ],
+)
+def test_json_of_damaged_logs_is_valid(tmp_path: Path, damage: str) -> None:
+    write(tmp_path, "a.log", steps(40) + damage + steps(50, start=40))
+    write(tmp_path, "b.log", damage)
+    for rule in ("35-44", "last", "steady"):
+        assert as_json(f"--window={rule}", tmp_path)["files"] == 2
+
+
+def test_skipped_lines_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, "a.log", steps(50) + "completed step: 50, sec\n")
+    assert as_json(tmp_path)["rows"][0]["skipped_lines"] == 1
+
+
+# --- real logs, and the other formats ---------------------------------------------------------
+
+
+def test_real_logs() -> None:
+    rows = by_name(as_json("--window=2-6", REAL_LOGS))
+    assert rows["maxtext-0.2.5.log"]["status"] == "Success"
+    assert rows["maxtext-0.2.5-profiler.log"]["excluded"] == {"profiler": "4-5"}
+
+
+NEMO = (
+    "Training epoch 0, iteration {n}/49 | lr: 0.003 | global_batch_size: 8 | global_step: {n} | "
+    "reduced_train_loss: 5.868 | train_step_timing in s: {s:.4g} | consumed_samples: 16{more}\n"
+)
+BAR = (
+    "Epoch 0: : {p}%|###| {done}/50 [20:15<00:00, reduced_train_loss=6.370, global_step={n}.00, "
+    "consumed_samples=12800.0, train_step_timing in s={s:.3f}]\r"
+)
+MEGATRON = (
+    " [2026-04-27 00:00:01] iteration {done:8d}/      50 | consumed samples:            2 | "
+    "elapsed time per iteration (ms): {ms:.1f} | throughput per GPU (TFLOP/s/GPU): 40.4 | learning rate: "
+    "1.000000E-04 | global batch size:     2 | lm loss: 3.0E+00 | loss scale: 1.0 | grad norm: 1.0 | "
+    "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "tflops"),
+    [
+        ("nemo", NEMO.replace("{more}", ""), None),
+        ("nemo", NEMO.replace("{more}", " | TFLOPS_per_GPU: 4.04e+01"), 40.4),
+        ("nemo-bar", BAR, None),
+        ("megatron", MEGATRON, 40.4),
+    ],
+)
+def test_logs_of_nemo_and_megatron(tmp_path: Path, name: str, line: str, tflops: float | None) -> None:
+    if name not in {log_format.name for log_format in all_log_formats()}:
+        pytest.skip(f"no installed backend reads {name}")
+    numbers = range(50)
+    text = "".join(line.format(n=n, done=n + 1, p=2 * n, s=seconds_of(n), ms=1000 * seconds_of(n)) for n in numbers)
+    write(tmp_path, "log-lora_70b.out", text)
+    write(tmp_path, "log-dead.out", text[: len(text) * 4 // 5] + "\n" + MEMORY)
+    rows = by_name(as_json(tmp_path))
+    good = rows["log-lora_70b.out"]
+    assert (good["status"], good["format"], good["steps_counted"]) == ("Success", name, 10)
+    assert good["seconds_mean"] == pytest.approx(4.003, abs=0.001)
+    assert good["tflops_per_gpu_mean"] == (None if tflops is None else pytest.approx(tflops))
+    assert (rows["log-dead.out"]["status"], rows["log-dead.out"]["ending"]) == ("Failed", "gpu_memory")
+
+
+# --- speed and screen -------------------------------------------------------------------------
+
+
+def test_a_thousand_logs_take_seconds(tmp_path: Path) -> None:
+    for number in range(1000):
+        write(tmp_path, f"{number % 10}/log-run_{number}.out", START + steps(50))
+    started = time.monotonic()
+    assert as_json(tmp_path)["by_status"]["Success"] == 1000
+    assert time.monotonic() - started < 20
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = "import sys; import launch.report; print([m for m in ('scipy', 'numpy', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, cwd=REPOSITORY, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_help_shows_the_flags() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for flag in (b"--window", b"--format", b"--full_names", b"exit code"):
+        assert flag in done.stdout
+
+
+# --- refusals ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["/no/such/folder"], "/no/such/folder"),
+        ([REAL_LOGS, "/no/such/folder"], "/no/such/folder"),
+        ([], "experiments"),
+        ([REAL_LOGS, "--window=44-35"], "holds no step"),
+        ([REAL_LOGS, "--window=first"], "unknown window rule"),
+        ([REAL_LOGS, "--format=xml"], "format"),
+        ([REAL_LOGS, "--windov=1-2"], "window"),
+    ],
+)
+def test_refusals(arguments: list[str | Path], says: str, tmp_path: Path) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr.decode()
+    assert b"next:" in done.stderr
+    assert done.stdout == b""
+
+
+def test_broken_rules_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "log_endings.yml").write_text("date: now\ncauses: []\nsymtoms: []\n")
+    done = run(REAL_LOGS, env=os.environ | {"STEPMARK_CONFIGS": str(tmp_path)})
+    assert done.returncode == 2
+    assert b"symtoms" in done.stderr
