@@ -14,14 +14,21 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 import yaml
 
+from benchmarks.assets import Needs
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Hardware, Model, Recipe, Site, Value
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
 
-Kind = Literal["models", "hardware", "sites", "recipes"]
-SINGULAR: dict[Kind, str] = {"models": "model", "hardware": "hardware", "sites": "site", "recipes": "recipe"}
+Kind = Literal["models", "hardware", "sites", "recipes", "assets"]
+SINGULAR: dict[Kind, str] = {
+    "models": "model",
+    "hardware": "hardware",
+    "sites": "site",
+    "recipes": "recipe",
+    "assets": "list of assets",
+}
 
 AnyValue = TypeVar("AnyValue", bound=Value)
 
@@ -51,6 +58,21 @@ class Configs:
         for recipe in recipes:
             self._refuse_unknown_references(recipe)
         return recipes
+
+    def needs(self, name: str) -> Needs:
+        return self._row("assets", name, Needs)
+
+    def all_needs(self) -> list[Needs]:
+        """Everything that is known of what real runs need, in the order of the names."""
+        rows = [self.needs(name) for name in self.names("assets")]
+        for row in rows:
+            for model in row.models:
+                if model not in self.names("models"):
+                    raise RequestError(
+                        f"unknown name '{model}': {nearest(model, self.names('models'))}",
+                        where=f"{self.root / 'assets' / row.name}.yml: models",
+                    )
+        return rows
 
     def _refuse_unknown_references(self, recipe: Recipe) -> None:
         """A mistyped model or device would make the recipe apply to nothing, in silence."""

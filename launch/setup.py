@@ -1,0 +1,163 @@
+"""Gets ready what a real run needs: datasets, checkpoints, tokenizers. Says what is there and what is missing.
+
+Make a dataset from texts, in the backend's own format (.txt: one document; .jsonl: one a line; .gz of either):
+  python launch/setup.py --backend=nemo --dataset --text=books.jsonl --out=data/books
+  python launch/setup.py --backend=nemo --dataset --text=a.txt --text=b.jsonl.gz --tokenizer=FOLDER --out=data/ab
+
+What does a real run need, and is it there?
+  python launch/setup.py --model=llama3_70b --task=lora --out=DIR
+
+Download what is missing, or one file; the same command again goes on where it stopped:
+  export HF_TOKEN=<your token>
+  python launch/setup.py --download --model=llama3_70b --task=lora --out=DIR
+  python launch/setup.py --download --url=URL --sha256=HEX --out=FILE
+
+Exit codes: 0 all is there, 1 something is missing or failed, 2 the request was wrong.
+"""
+
+if not __package__:  # run as a script: put the checkout, not launch/, on the path
+    import _script  # noqa: F401
+
+import re
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks import assets
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_VALID, RequestError
+from launch.cli import run_main
+
+BACKEND = flags.DEFINE_string("backend", None, "Whose dataset or files: jax, nemo or another that is installed.")
+MODEL = flags.DEFINE_string("model", None, "The model that is to be trained (configs/models).")
+TASK = flags.DEFINE_enum("task", None, ["pretrain", "lora", "mlperf"], "What is to be done with it.")
+OUT = flags.DEFINE_string("out", None, "The folder of the dataset or of all files; with --url the file.")
+
+DATASET = flags.DEFINE_boolean("dataset", False, "Make texts into a dataset.")
+TEXT = flags.DEFINE_multi_string("text", [], "A text for the dataset. May be repeated.")
+TOKENIZER = flags.DEFINE_string(
+    "tokenizer", None, "A tokenizer.json or its folder; none: one is trained on the texts."
+)
+VOCABULARY_SIZE = flags.DEFINE_integer(
+    "vocabulary_size", None, "Of the tokenizer that is trained; 512 where none is given.", lower_bound=257
+)
+NAME = flags.DEFINE_string("name", "my-llama", "How the dataset's files begin.")
+SHARDS = flags.DEFINE_integer("shards", 2, "Over how many files it is spread.", lower_bound=1, upper_bound=100)
+
+DOWNLOAD = flags.DEFINE_boolean("download", False, "Download what is missing.")
+ASSET = flags.DEFINE_string("asset", None, "Only this one of what the run needs.")
+URL = flags.DEFINE_string("url", None, "One file to download.")
+SHA256 = flags.DEFINE_string("sha256", None, "Its checksum.")
+
+DEFAULT_VOCABULARY_SIZE = 512
+ABOUT_DATASETS = (TEXT, TOKENIZER, VOCABULARY_SIZE)
+ABOUT_A_FILE = (URL, SHA256)
+ABOUT_NEEDS = (MODEL, TASK)
+
+
+def main(argv: list[str]) -> int:
+    if argv[1:]:
+        raise RequestError(f"unexpected argument '{argv[1]}'", next_command="python launch/setup.py --help")
+    if DATASET.value:
+        return dataset()
+    _refuse(ABOUT_DATASETS, "is for --dataset")
+    if URL.value or SHA256.value:
+        return download_file()
+    if DOWNLOAD.value:
+        return download_assets()
+    if ASSET.value:
+        raise RequestError("--asset is for --download", where=f"--asset={ASSET.value}")
+    return needed()
+
+
+def dataset() -> int:
+    """Texts -> a folder that --data takes."""
+    from benchmarks.backend import find_backend
+    from benchmarks.datasets import DatasetJob
+    from launch.making_dataset import make_dataset
+
+    _refuse((*ABOUT_A_FILE, *ABOUT_NEEDS, ASSET, DOWNLOAD), "has no meaning with --dataset")
+    if TOKENIZER.value and VOCABULARY_SIZE.value:
+        raise RequestError(
+            "a tokenizer that is given has its own vocabulary", where="--tokenizer and --vocabulary_size"
+        )
+    backend = find_backend(_given(BACKEND))
+    trained_size = None if TOKENIZER.value else VOCABULARY_SIZE.value or DEFAULT_VOCABULARY_SIZE
+    job = DatasetJob(
+        texts=[Path(name) for name in TEXT.value],
+        tokenizer=Path(TOKENIZER.value) if TOKENIZER.value else None,
+        vocabulary_size=trained_size,
+        folder=Path(_given(OUT)),
+        name=NAME.value,
+        shards=SHARDS.value,
+    )
+    made = make_dataset(backend, job)
+    for name in (ending for prefix in made.prefixes for ending in (f"{prefix}.bin", f"{prefix}.idx")):
+        print(f"{job.folder / name}  {made.files[name]:,} bytes")
+    return EXIT_VALID
+
+
+def needed() -> int:
+    """The table of what a run needs."""
+    from launch.needed import report
+
+    return report(_needs(), _given(MODEL), Path(OUT.value) if OUT.value else None)
+
+
+def download_assets() -> int:
+    """Every asset that can be downloaded, or the one that was named; then the table."""
+    from launch import web
+    from launch.byte_progress import shown_bytes
+    from launch.hub import download_asset
+    from launch.needed import report
+
+    needs, out = _needs(), Path(_given(OUT))
+    wanted = [assets.find_asset(needs, ASSET.value)] if ASSET.value else [a for a in needs.assets if a.repository]
+    with shown_bytes() as show:
+        for asset in wanted:
+            download_asset(web.from_environment(), asset, out / asset.folder, show)
+    return EXIT_VALID if ASSET.value else report(needs, _given(MODEL), out)
+
+
+def download_file() -> int:
+    """One file by its address and checksum."""
+    from launch import web
+    from launch.byte_progress import shown_bytes
+    from launch.download import Checksum, Item, fetch
+
+    _refuse((*ABOUT_NEEDS, ASSET, BACKEND), "has no meaning with --url")
+    url, sha256, target = _given(URL), _given(SHA256), Path(_given(OUT))
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+        raise RequestError("a SHA-256 has 64 hexadecimal digits", where="--sha256")
+    web.refuse_url(url)
+    if target.is_dir():
+        raise RequestError("--out is a folder; with --url it names the file", where=f"--out={target}")
+    with shown_bytes() as show:
+        new = fetch(web.from_environment(), Item(url, target, None, Checksum("sha256", sha256.lower())), show)
+    print(f"{target}: {'downloaded' if new else 'there already'}, {target.stat().st_size:,} bytes, SHA-256 as given")
+    return EXIT_VALID
+
+
+# --- the flags --------------------------------------------------------------------------------
+
+
+def _needs() -> assets.Needs:
+    configs = Configs()
+    model = configs.model(_given(MODEL)).name
+    return assets.choose(configs.all_needs(), model, _given(TASK), BACKEND.value)
+
+
+def _given(flag: "flags.FlagHolder[str | None]") -> str:
+    if not flag.value:
+        raise RequestError(f"--{flag.name} is needed", next_command="python launch/setup.py --help")
+    return flag.value
+
+
+def _refuse(others: "tuple[flags.FlagHolder[object], ...]", why: str) -> None:
+    for flag in others:
+        if flag.value:
+            raise RequestError(f"--{flag.name} {why}", where=f"--{flag.name}")
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,109 @@
+"""A local HTTP server for the downloader's tests: serves files by Range, and fails as it is told to."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+Respond = Callable[["Handler"], None]
+
+
+@dataclass
+class FileServer:
+    """What is served, what goes wrong, and what was asked."""
+
+    files: dict[str, bytes] = field(default_factory=dict)  # path -> content
+    responses: dict[str, Respond] = field(default_factory=dict)  # path -> what answers instead
+    breaks: list[int] = field(default_factory=list)  # the next answers end after so many bytes of their body
+    statuses: list[int] = field(default_factory=list)  # the next answers are these, without a body
+    etags: bool = True
+    ranges: bool = True
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)  # path and headers of each request
+    url: str = ""
+
+    def etag(self, path: str) -> str:
+        return f'"{hashlib.md5(self.files[path]).hexdigest()}"'
+
+    def ranges_asked(self) -> list[str | None]:
+        return [headers.get("range") for _, headers in self.asked]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_state: FileServer
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed: the tests look at what the downloader prints."""
+
+    def do_GET(self) -> None:
+        state = self.server_state
+        state.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+        path = self.path.partition("?")[0]
+        if state.statuses:
+            self.answer(state.statuses.pop(0))
+        elif path in state.responses:
+            state.responses[path](self)
+        elif path in state.files:
+            self._file(path)
+        else:
+            self.answer(404)
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _file(self, path: str) -> None:
+        state, content = self.server_state, self.server_state.files[path]
+        first = self._first_byte(path)
+        if first and first >= len(content):
+            self.answer(416, Content_Range=f"bytes */{len(content)}")
+            return
+        headers = {"ETag": state.etag(path)} if state.etags else {}
+        if first:
+            headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
+        body = content[first:]
+        self.send_response(206 if first else 200)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if state.breaks:
+            self.wfile.write(body[: state.breaks.pop(0)])
+            self.close_connection = True
+        else:
+            self.wfile.write(body)
+
+    def _first_byte(self, path: str) -> int:
+        state, asked = self.server_state, self.headers.get("Range")
+        version = self.headers.get("If-Range")
+        if not asked or not state.ranges or (version and version != state.etag(path)):
+            return 0
+        return int(asked.removeprefix("bytes=").partition("-")[0])
+
+
+class QuietServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A client that went away is what some tests are about."""
+
+
+@contextmanager
+def serving(**settings: object) -> Iterator[FileServer]:
+    """A server on a free port of this machine, for as long as the block lasts."""
+    state = FileServer(**settings)  # type: ignore[arg-type]
+    server = QuietServer(("127.0.0.1", 0), type("OneHandler", (Handler,), {"server_state": state}))
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,515 @@
+"""launch/setup.py: what a run needs, downloads from a hub played by a local server, and the making of datasets."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from benchmarks.backend import Backend
+from benchmarks.datasets import DatasetJob, read_dataset
+from benchmarks.errors import RequestError, RunError
+from launch import making_dataset
+from launch.making_dataset import make_dataset, making_folder
+from tests.launch.file_server import FileServer, Handler, serving
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TOKEN = "hf_a-token-that-must-not-be-seen"
+LORA = ("--model=llama3_70b", "--task=lora")
+TOKENIZER_FOLDER = Path("tokenizers/meta-llama/Meta-Llama-3-70B")
+GB = 10**9
+
+Setup = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    """Runs launch/setup.py in a home of its own, without a token unless one is given."""
+
+    def run(*flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        environment = {name: value for name, value in os.environ.items() if name not in ("HF_TOKEN", "HF_ENDPOINT")}
+        environment |= {"HOME": str(tmp_path), "no_proxy": "127.0.0.1", **variables}
+        done = subprocess.run(
+            [sys.executable, str(REPOSITORY / "launch/setup.py"), *flags],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            cwd=tmp_path,
+        )
+        assert "Traceback" not in done.stdout + done.stderr
+        assert TOKEN not in done.stdout + done.stderr
+        return done
+
+    return run
+
+
+def refused(done: "subprocess.CompletedProcess[str]") -> str:
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+# --- what a run needs -------------------------------------------------------------------------
+
+
+def sparse(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as stream:
+        stream.truncate(size)
+
+
+def fill_lora(out: Path) -> None:
+    """Everything of the LoRA run, as seed and row list it; the large files are sparse."""
+    checkpoint = out / "models/meta-llama/Meta-Llama-3-70B"
+    squad = out / "datasets/squad"
+    sparse(checkpoint / "context/model.yaml", 10)
+    for name in ("__0_0.distcp", "__0_1.distcp"):
+        sparse(checkpoint / "weights" / name, 66 * GB)
+    for path in ("weights/common.pt", "weights/metadata.json"):
+        sparse(checkpoint / path, 10)
+    for path in ("packed/x", "squad/x", "test.jsonl"):
+        sparse(squad / path, 10)
+    for name in ("training.jsonl", "validation.jsonl"):
+        for ending in ("", ".idx.info", ".idx.npy"):
+            sparse(squad / f"{name}{ending}", 10)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        sparse(out / TOKENIZER_FOLDER / name, 10)
+
+
+def test_an_empty_folder_lacks_everything(setup: Setup, tmp_path: Path) -> None:
+    done = setup(*LORA, f"--out={tmp_path / 'data'}")
+    assert done.returncode == 1
+    assert "checkpoint  747 GB   missing" in done.stdout
+    assert "HF_TOKEN  not set" in done.stdout
+    assert "missing: 747 GB, and squad, tokenizer of unknown size" in done.stdout
+    assert "export HF_TOKEN=<your token>" in done.stdout
+    assert f"--out={tmp_path / 'data'} --download --asset=tokenizer" in done.stdout
+    assert f"NEMO_MODELS_CACHE={tmp_path / 'data'}/models" in done.stdout
+
+
+def test_a_whole_folder_is_enough(setup: Setup, tmp_path: Path) -> None:
+    fill_lora(tmp_path)
+    done = setup(*LORA, f"--out={tmp_path}", HF_TOKEN=TOKEN)
+    assert done.returncode == 0, done.stdout
+    assert "all is there" in done.stdout
+    assert "HF_TOKEN  set" in done.stdout
+    assert "--model=llama3_70b --task=lora --dry_run" in done.stdout
+
+
+def test_a_checkpoint_cut_off_is_incomplete(setup: Setup, tmp_path: Path) -> None:
+    fill_lora(tmp_path)
+    sparse(tmp_path / "models/meta-llama/Meta-Llama-3-70B/weights/__0_1.distcp", 40 * GB)
+    (tmp_path / "datasets/squad/test.jsonl").unlink()
+    done = setup(*LORA, f"--out={tmp_path}")
+    assert done.returncode == 1
+    assert "weights/__0_1.distcp: 40.0 GB, 66 GB expected" in done.stdout
+    assert "squad: test.jsonl: missing" in done.stdout
+    assert "missing: 641 GB" in done.stdout
+
+
+def test_without_a_folder_nothing_is_called_present_or_missing(setup: Setup) -> None:
+    done = setup(*LORA)
+    assert done.returncode == 1
+    assert "not checked" in done.stdout
+    assert "--out=DIR" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ((), "--model is needed"),
+        (("--model=llama3_70b",), "--task is needed"),
+        (("--model=llama3_7b", "--task=lora"), "did you mean"),
+        (("--model=llama2_7b", "--task=lora"), "nothing is known of what"),
+        ((*LORA, "--backend=jax"), "nothing is known of what"),
+        ((*LORA, "--asset=tokenizer"), "--asset is for --download"),
+        ((*LORA, "--text=a.txt"), "--text is for --dataset"),
+        ((*LORA, "--download"), "--out is needed"),
+        ((*LORA, "--download", "--out=x", "--asset=nothing"), "there is no asset 'nothing'"),
+        ((*LORA, "--download", "--out=x", "--asset=checkpoint"), "cannot be downloaded: it is made"),
+        (("--url=http://127.0.0.1:1/x", "--out=x"), "--sha256 is needed"),
+        (("--url=http://127.0.0.1:1/x", "--out=x", "--sha256=12"), "64 hexadecimal digits"),
+        (("--url=ftp://127.0.0.1/x", "--out=x", "--sha256=" + "0" * 64), "only http and https"),
+        (("--url=http://[", "--out=x", "--sha256=" + "0" * 64), "only http and https"),
+        (("--url=http://me:pw@127.0.0.1/x", "--out=x", "--sha256=" + "0" * 64), "a login in the URL"),
+        (("--dataset",), "--backend is needed"),
+        (("--dataset", "--backend=jax", "--out=x", "--tokenizer=t", "--vocabulary_size=300"), "has its own vocab"),
+        (("--dataset", "--backend=jax", "--out=x", "--vocabulary_size=100"), "257"),
+        (("--dataset", "--backend=jax", "--out=x", *LORA), "has no meaning with --dataset"),
+        (("words",), "unexpected argument 'words'"),
+    ],
+)
+def test_wrong_requests(setup: Setup, flags: tuple[str, ...], words: str) -> None:
+    text = refused(setup(*flags))
+    assert words in text
+    assert "pw" not in text
+
+
+# --- downloads from a hub ---------------------------------------------------------------------
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+API = "/api/models/meta-llama/Meta-Llama-3-70B"
+FILES = "/meta-llama/Meta-Llama-3-70B/resolve/"
+LARGE = bytes(range(256)) * 400
+SMALL = b'{"eos_token": "<|end_of_text|>"}'
+
+
+@pytest.fixture
+def hub() -> Iterator[FileServer]:
+    """Plays Hugging Face's API: the commit of a revision, a list of files in two pages, and the files."""
+    with serving() as state:
+        large = {"path": "tokenizer.json", "type": "file", "size": len(LARGE), "oid": "1" * 40}
+        large["lfs"] = {"oid": hashlib.sha256(LARGE).hexdigest(), "size": len(LARGE)}
+        small = {"path": "tokenizer_config.json", "type": "file", "size": len(SMALL), "oid": git_oid(SMALL)}
+        other = {"path": "model-00001-of-00030.safetensors", "type": "file", "size": 5 * GB, "oid": "2" * 40}
+        more = f"{state.url}{API}/tree-2"
+        serve_json(state, f"{API}/revision/main", {"sha": COMMIT})
+        serve_json(state, f"{API}/tree/{COMMIT}", [large, other], Link=f'<{more}>; rel="next"')
+        serve_json(state, f"{API}/tree-2", [small, {"path": "original", "type": "directory"}])
+        state.files = {f"{FILES}{COMMIT}/tokenizer.json": LARGE, f"{FILES}{COMMIT}/tokenizer_config.json": SMALL}
+        yield state
+
+
+def git_oid(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def serve_json(state: FileServer, path: str, value: object, **headers: str) -> None:
+    def respond(handler: Handler) -> None:
+        handler.answer(200, json.dumps(value).encode(), **headers)
+
+    state.responses[path] = respond
+
+
+def download(setup: Setup, hub: FileServer, out: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    return setup("--download", *LORA, f"--out={out}", *flags, HF_ENDPOINT=hub.url, HF_TOKEN=TOKEN)
+
+
+def test_what_can_be_downloaded_is_and_the_table_says_what_is_left(
+    setup: Setup, hub: FileServer, tmp_path: Path
+) -> None:
+    done = download(setup, hub, tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "tokenizer   unknown  present" in done.stdout
+    assert "checkpoint  747 GB   missing" in done.stdout
+    folder = tmp_path / TOKENIZER_FOLDER
+    assert (folder / "tokenizer.json").read_bytes() == LARGE
+    assert (folder / "tokenizer_config.json").read_bytes() == SMALL
+    record = json.loads((folder / "download.json").read_text())
+    assert record["commit"] == COMMIT
+    assert record["files"] == {"tokenizer.json": len(LARGE), "tokenizer_config.json": len(SMALL)}
+    assert {headers["authorization"] for _, headers in hub.asked} == {f"Bearer {TOKEN}"}
+    assert not any("safetensors" in path for path, _ in hub.asked)
+    assert_token_in_no_file(tmp_path)
+
+
+def assert_token_in_no_file(folder: Path) -> None:
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    assert found
+    assert [path for path in found if TOKEN.encode() in path.read_bytes()] == []
+
+
+def test_a_second_download_asks_for_no_file_again(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
+    download(setup, hub, tmp_path)
+    hub.asked.clear()
+    assert download(setup, hub, tmp_path, "--asset=tokenizer").returncode == 0
+    assert [path for path, _ in hub.asked if "/resolve/" in path] == []
+
+
+def test_a_damaged_file_is_seen(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
+    download(setup, hub, tmp_path)
+    with (tmp_path / TOKENIZER_FOLDER / "tokenizer.json").open("r+b") as stream:
+        stream.truncate(100)
+    done = setup(*LORA, f"--out={tmp_path}")
+    assert f"tokenizer.json: 100 bytes, {len(LARGE):,} were downloaded" in done.stdout
+    assert "another file is there already" in refused(download(setup, hub, tmp_path, "--asset=tokenizer"))
+
+
+def test_a_small_files_checksum_counts_too(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
+    hub.files[f"{FILES}{COMMIT}/tokenizer_config.json"] = SMALL.replace(b"end", b"END")
+    done = download(setup, hub, tmp_path, "--asset=tokenizer")
+    assert done.returncode == 1
+    assert "git-sha1" in done.stderr
+    assert git_oid(SMALL) in done.stderr
+    assert sorted(path.name for path in (tmp_path / TOKENIZER_FOLDER).iterdir()) == ["tokenizer.json"]
+
+
+def test_an_interrupted_download_reads_as_incomplete(setup: Setup, tmp_path: Path) -> None:
+    sparse(tmp_path / TOKENIZER_FOLDER / "tokenizer.json.part", 10)
+    assert "tokenizer   unknown  incomplete" in setup(*LORA, f"--out={tmp_path}").stdout
+
+
+def test_a_gated_repository_says_where_to_ask(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
+    hub.statuses = [403]
+    text = refused(download(setup, hub, tmp_path))
+    assert "HF_TOKEN is set: it is not valid, or access to the repository was not granted" in text
+    assert "request access" in text
+
+
+@pytest.mark.parametrize("path", ["../outside.json", "/etc/tokenizer.json", "a/../../tokenizer.json"])
+def test_a_hub_writes_nothing_outside_its_folder(hub: FileServer, tmp_path: Path, path: str) -> None:
+    from benchmarks.assets import Repository
+    from launch.hub import list_files
+    from launch.web import Web
+
+    serve_json(hub, f"{API}/tree-2", [{"path": path, "type": "file", "size": 1, "oid": "1" * 40}])
+    wanted = Repository(
+        kind="models", name="meta-llama/Meta-Llama-3-70B", revision="main", files=["*.json"], gated=True
+    )
+    with pytest.raises(RunError, match="outside its folder"):
+        list_files(Web(hub.url), wanted, tmp_path)
+
+
+@pytest.mark.parametrize("value", [{}, [], {"sha": "main"}, {"sha": 3}])
+def test_an_answer_that_is_not_the_hubs(setup: Setup, hub: FileServer, tmp_path: Path, value: object) -> None:
+    serve_json(hub, f"{API}/revision/main", value)
+    done = download(setup, hub, tmp_path)
+    assert done.returncode == 1
+    assert "not one that Stepmark understands" in done.stderr
+
+
+def test_one_file_by_its_address(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
+    hub.files["/file"] = LARGE
+    flags = ("--download", f"--url={hub.url}/file", f"--out={tmp_path / 'file'}")
+    sha256 = hashlib.sha256(LARGE).hexdigest()
+    done = setup(*flags, f"--sha256={sha256.upper()}", HF_TOKEN=TOKEN)
+    assert done.returncode == 0, done.stderr
+    assert "downloaded, 102,400 bytes" in done.stdout
+    assert "authorization" not in hub.asked[0][1], "that server is not the hub"
+    assert "there already" in setup(*flags, f"--sha256={sha256}").stdout
+    wrong = setup(*flags[:2], f"--out={tmp_path / 'other'}", f"--sha256={'0' * 64}")
+    assert wrong.returncode == 1
+    assert sha256 in wrong.stderr
+    assert not list(tmp_path.glob("other*"))
+
+
+# --- making datasets, with a program in the place of NeMo's ------------------------------------
+
+PROGRAM = """
+import hashlib, json, os, pathlib, sys, time
+texts, folder, mode = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+assert "HF_TOKEN" not in os.environ
+def event(**fields):
+    print(json.dumps(fields), flush=True)
+event(progress="making tokens", done=0, total=10, documents=0, tokens=0)
+(folder / "d_00_text_document.bin").write_bytes(b"tokens")
+if mode == "refuse":
+    event(refused="the line is no JSON", where="a.jsonl:3", why="because", next="mend it"); sys.exit(2)
+if mode == "crash":
+    raise SystemError("the last word")
+if mode == "killed":
+    os.kill(os.getpid(), 9)
+while mode == "hang":
+    event(progress="making tokens", done=1, total=10); time.sleep(0.05)
+for name in ("tokenizer.json", "d_00_text_document.idx"):
+    (folder / name).write_bytes(b"x")
+def sha256(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+names = sorted(p.name for p in folder.iterdir())
+manifest = dict(
+    name="d", format="megatron", prefixes=["d_00_text_document"], tokenizer="tokenizer.json",
+    tokenizer_sha256=sha256(folder / "tokenizer.json"), trained_vocabulary_size=300, vocabulary_size=300,
+    end_of_document="<e>", end_of_document_id=0, documents=1, empty_documents=0, tokens=3,
+    texts=[dict(name=pathlib.Path(t).name, bytes=os.path.getsize(t), sha256=sha256(t)) for t in texts],
+    files={n: os.path.getsize(folder / n) for n in names}, sha256={n: sha256(folder / n) for n in names})
+(folder / "dataset.json").write_text(json.dumps(manifest))
+"""
+
+
+class FakeBackend:
+    """A backend whose program writes the dataset at once, or fails as it is told to."""
+
+    def __init__(self, mode: str = "good") -> None:
+        self.mode = mode
+        self.made = 0
+
+    def environment(self) -> Any:
+        return SimpleNamespace(name="fake")
+
+    def dataset_command(self, job: DatasetJob) -> list[str]:
+        self.made += 1
+        texts = json.dumps([str(path) for path in job.texts])
+        return ["{python}", "-c", PROGRAM, texts, str(job.folder), self.mode]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetJob:
+    monkeypatch.setattr(making_dataset, "ensure", lambda _: Path(sys.executable))
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    text = tmp_path / "a.txt"
+    text.write_text("some text")
+    return DatasetJob(
+        texts=[text], tokenizer=None, vocabulary_size=300, folder=tmp_path / "data" / "set", name="d", shards=2
+    )
+
+
+def make(backend: FakeBackend, job: DatasetJob) -> Any:
+    return make_dataset(cast(Backend, backend), job)
+
+
+def changed(job: DatasetJob, **fields: Any) -> DatasetJob:
+    return DatasetJob(**{name: getattr(job, name) for name in DatasetJob.__struct_fields__} | fields)
+
+
+def left(job: DatasetJob) -> list[str]:
+    folder = job.folder.parent
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def test_a_dataset_appears_whole(job: DatasetJob, capsys: pytest.CaptureFixture[str]) -> None:
+    make(FakeBackend(), job)
+    assert read_dataset(job.folder).tokens == 3
+    assert left(job) == ["set"]
+    assert "1 documents, 3 tokens" in capsys.readouterr().err
+
+
+def test_the_same_again_is_verified_and_not_made(job: DatasetJob, capsys: pytest.CaptureFixture[str]) -> None:
+    backend = FakeBackend()
+    make(backend, job)
+    make(backend, job)
+    assert backend.made == 1
+    assert "there already, every file as it was made" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"vocabulary_size": 400}, "trained for a vocabulary of 300, not"),
+        ({"name": "other"}, "its name is d"),
+        ({"text": "other"}, "made from other texts"),
+    ],
+)
+def test_another_dataset_is_not_overwritten(job: DatasetJob, fields: dict[str, Any], words: str) -> None:
+    make(FakeBackend(), job)
+    if "text" in fields:
+        job.texts[0].write_text(fields.pop("text"))
+    with pytest.raises(RequestError, match=words):
+        make(FakeBackend(), changed(job, **fields))
+
+
+def test_a_changed_byte_is_found(job: DatasetJob) -> None:
+    make(FakeBackend(), job)
+    (job.folder / "d_00_text_document.bin").write_bytes(b"tokenS")
+    with pytest.raises(RequestError, match="was changed after it was made"):
+        make(FakeBackend(), job)
+
+
+def test_a_folder_of_something_else_is_left_alone(job: DatasetJob) -> None:
+    job.folder.mkdir(parents=True)
+    (job.folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(RequestError, match="the place is taken"):
+        make(FakeBackend(), job)
+    assert (job.folder / "thesis.tex").exists()
+
+
+def test_what_a_killed_one_left_does_not_get_in(job: DatasetJob) -> None:
+    sparse(making_folder(job.folder) / "d_07_text_document.bin", 10)
+    sparse(making_folder(job.folder) / "more" / "x", 10)
+    make(FakeBackend(), job)
+    assert sorted(path.name for path in job.folder.iterdir()) == sorted(
+        [*read_dataset(job.folder).files, "dataset.json"]
+    )
+
+
+def test_an_empty_folder_is_used(job: DatasetJob) -> None:
+    job.folder.mkdir(parents=True)
+    make(FakeBackend(), job)
+    assert read_dataset(job.folder)
+
+
+@pytest.mark.parametrize(
+    ("mode", "error", "words"),
+    [
+        ("refuse", RequestError, ["the line is no JSON", "a.jsonl:3", "because", "mend it"]),
+        ("crash", RunError, ["exit code 1", "the last word"]),
+        ("killed", RunError, ["signal 9", "memory"]),
+    ],
+)
+def test_a_program_that_fails_leaves_nothing(
+    job: DatasetJob, mode: str, error: type[Exception], words: list[str]
+) -> None:
+    with pytest.raises(error) as caught:
+        make(FakeBackend(mode), job)
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert left(job) == []
+
+
+def start_hanging(job: DatasetJob) -> "subprocess.Popen[bytes]":
+    """A maker whose program goes on for ever, in a process of its own; returns once the program writes."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from launch import making_dataset\n"
+        "from tests.launch.test_setup import FakeBackend\n"
+        "from benchmarks.datasets import DatasetJob\n"
+        "making_dataset.ensure = lambda _: Path(sys.executable)\n"
+        f"job = DatasetJob(texts=[Path({str(job.texts[0])!r})], tokenizer=None, vocabulary_size=300,\n"
+        f"    folder=Path({str(job.folder)!r}), name='d', shards=2)\n"
+        "making_dataset.make_dataset(FakeBackend('hang'), job)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        cwd=REPOSITORY,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 30
+    while not list(making_folder(job.folder).glob("*.bin")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_one_leaves_nothing_whole_and_the_next_one_works(job: DatasetJob, number: int) -> None:
+    process = start_hanging(job)
+    with pytest.raises(RequestError, match="another process makes this dataset"):
+        make(FakeBackend(), job)
+    process.send_signal(number)
+    process.wait(30)
+    assert not job.folder.exists()
+    with pytest.raises(RequestError):
+        read_dataset(job.folder)
+    deadline = time.monotonic() + 10
+    while True:  # a program whose launcher was killed ends at its next word
+        try:
+            make(FakeBackend(), job)
+            break
+        except RequestError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert left(job) == ["set"]
+
+
+def test_too_small_a_disk_is_refused_before_anything_starts(job: DatasetJob) -> None:
+    sparse(job.texts[0], 10**16 // 1024)
+    backend = FakeBackend()
+    with pytest.raises(RequestError, match="the disk has no room"):
+        make(backend, job)
+    assert left(job) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"texts": []}, "no text given"),
+        ({"texts": [Path("nothing.txt")]}, "there is no such text"),
+        ({"texts": [Path(__file__)]}, "not known by its ending"),
+        ({"name": "../x"}, "is no name for files"),
+        ({"tokenizer": Path("nowhere")}, "there is no such tokenizer"),
+    ],
+)
+def test_wrong_jobs(job: DatasetJob, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        make(FakeBackend(), changed(job, **fields))
+    assert left(job) == []

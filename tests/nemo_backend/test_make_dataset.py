@@ -1,0 +1,268 @@
+"""The program that makes a dataset, without its frameworks: how it reads, cuts, ends and spreads documents.
+
+It is loaded by path, as it runs. tests/end_to_end/test_dataset.py runs it inside NeMo's environment.
+"""
+
+import gzip
+import hashlib
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+
+from benchmarks.datasets import DatasetJob
+from nemo_backend.dataset import command
+
+PROGRAM = Path(__file__).resolve().parents[2] / "nemo_backend" / "make_dataset.py"
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    spec = importlib.util.spec_from_file_location("stepmark_make_dataset_under_test", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read(program: Any, *paths: Path) -> list[tuple[str, bool]]:
+    return [tuple(piece) for piece in program.Texts(list(paths), lambda _: None).pieces()]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def test_a_txt_is_one_document_and_a_jsonl_one_a_line(program: Any, tmp_path: Path) -> None:
+    text = write(tmp_path / "a.txt", "one\r\ntwo\n\n")
+    lines = write(tmp_path / "b.jsonl", '{"text": "x", "more": 1}\n\n{"text": "y\\nz"}')
+    assert read(program, text, lines) == [("one\r\ntwo\n\n", True), ("x", True), ("y\nz", True)]
+
+
+def test_packed_texts_read_the_same(program: Any, tmp_path: Path) -> None:
+    text = write(tmp_path / "a.txt.gz", gzip.compress("é".encode()) + gzip.compress(b" and more"))
+    lines = write(tmp_path / "b.jsonl.gz", gzip.compress(b'{"text": "x"}\n'))
+    assert read(program, text, lines) == [("é and more", True), ("x", True)]
+
+
+def test_a_byte_order_mark_is_no_text(program: Any, tmp_path: Path) -> None:
+    text = write(tmp_path / "a.txt", b"\xef\xbb\xbfword")
+    lines = write(tmp_path / "b.jsonl", b'\xef\xbb\xbf{"text": "x"}\n')
+    assert read(program, text, lines) == [("word", True), ("x", True)]
+
+
+def test_a_text_is_hashed_as_it_lies_on_disk(program: Any, tmp_path: Path) -> None:
+    content = gzip.compress(b"word" * 1000) + b"\0" * 5000  # padding, which gzip passes over
+    path = write(tmp_path / "a.txt.gz", content)
+    seen: list[int] = []
+    texts = program.Texts([path], seen.append)
+    assert len(list(texts.pieces())) == 1
+    assert texts.facts == [{"name": "a.txt.gz", "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}]
+    assert sum(seen) == len(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "where"),
+    [
+        ("a.jsonl", b'{"text": "x"}\n{"text": \n', "the line is no JSON", "a.jsonl:2"),
+        ("a.jsonl", b'{"txt": "x"}\n', 'no text in a field "text"', "a.jsonl:1"),
+        ("a.jsonl", b'{"text": 5}\n', 'no text in a field "text"', "a.jsonl:1"),
+        ("a.jsonl", b'["text"]\n', 'no text in a field "text"', "a.jsonl:1"),
+        ("a.jsonl", b'{"text": "\\ud800"}\n', "half a character", "a.jsonl:1"),
+        ("a.jsonl", b'{"text": "\xff"}\n', "not UTF-8", "a.jsonl"),
+        ("a.txt", b"good\xff", "not UTF-8", "a.txt"),
+        ("a.txt", b"cut off \xc3", "not UTF-8", "a.txt"),
+        ("a.txt.gz", gzip.compress(b"word" * 1000)[:-10], "cannot be unpacked", "a.txt.gz"),
+        ("a.txt.gz", b"plain", "cannot be unpacked", "a.txt.gz"),
+    ],
+)
+def test_a_bad_text_is_refused_with_its_place(
+    program: Any, tmp_path: Path, name: str, content: bytes, what: str, where: str
+) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(program.Refused) as caught:
+        read(program, path)
+    assert what in caught.value.event["refused"]
+    assert caught.value.event["where"] == str(tmp_path / where)
+
+
+# --- cutting ----------------------------------------------------------------------------------
+
+
+def test_a_long_document_comes_in_pieces_and_loses_nothing(program: Any, tmp_path: Path) -> None:
+    text = "".join(f"line {number} é\n" for number in range(200_000))
+    pieces = read(program, write(tmp_path / "a.txt", text))
+    assert "".join(piece for piece, _ in pieces) == text
+    assert [ends for _, ends in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert len(pieces) > 2
+    assert all(len(piece) <= program.PIECE_CHARACTERS for piece, _ in pieces)
+    assert all(piece.endswith("\n") for piece, _ in pieces[:-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("one\ntwo\nthree", len("one\ntwo\n")),
+        ("one\ntwo\n\nthree", len("one\n")),  # a cut beside two line ends would change tokens
+        ("one\n\n", len("one\n\n")),
+        ("one two", len("one")),
+        ("onetwo", len("onetwo")),
+    ],
+)
+def test_the_cut_is_at_a_lone_line_end_where_there_is_one(program: Any, text: str, end: int) -> None:
+    assert program._cutting_place(text) == end
+
+
+# --- the end of a document --------------------------------------------------------------------
+
+
+def tokenizer_with(*special: str) -> Any:
+    tokens = {number: SimpleNamespace(content=name, special=True) for number, name in enumerate(special)}
+    tokens[99] = SimpleNamespace(content="<eod>", special=False)
+    return SimpleNamespace(get_added_tokens_decoder=lambda: tokens)
+
+
+@pytest.mark.parametrize(
+    ("special", "config", "expected"),
+    [
+        (["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], None, "<|end_of_text|>"),
+        (["<|end_of_text|>", "<|eot_id|>"], {"eos_token": "<|eot_id|>"}, "<|end_of_text|>"),
+        (["<s>", "</s>"], None, "</s>"),
+        (["<fin>", "</s>"], {"eos_token": "<fin>"}, "<fin>"),
+        (["<fin>"], {"eos_token": {"content": "<fin>", "lstrip": False}}, "<fin>"),
+    ],
+)
+def test_a_tokenizers_own_end_of_document(
+    program: Any, tmp_path: Path, special: list[str], config: dict[str, Any] | None, expected: str
+) -> None:
+    if config:
+        write(tmp_path / "tokenizer_config.json", json.dumps(config))
+    assert program.end_of_document(tokenizer_with(*special), tmp_path / "tokenizer.json") == expected
+
+
+@pytest.mark.parametrize("config", [{}, {"eos_token": None}, {"eos_token": "<not-a-token>"}])
+def test_a_tokenizer_without_an_end_is_refused(program: Any, tmp_path: Path, config: dict[str, Any]) -> None:
+    write(tmp_path / "tokenizer_config.json", json.dumps(config))
+    with pytest.raises(program.Refused, match="names no end of a document"):
+        program.end_of_document(tokenizer_with("<pad>"), tmp_path / "tokenizer.json")
+
+
+# --- spreading --------------------------------------------------------------------------------
+
+
+class FakeBuilder:
+    """Megatron's builder, as far as a shard uses it."""
+
+    def __init__(self, path: str, dtype: type) -> None:
+        self.data_file = Path(path).open("wb")  # noqa: SIM115 - finalize closes it
+        self.dtype = dtype
+        self.sequence_lengths: list[int] = []
+        self.document_indices = [0]
+
+    def end_document(self) -> None:
+        self.document_indices.append(len(self.sequence_lengths))
+
+    def finalize(self, path: str) -> None:
+        self.data_file.close()
+        Path(path).write_text(json.dumps(self.sequence_lengths))
+
+
+class FakeType:
+    @staticmethod
+    def optimal_dtype(cardinality: int) -> type:
+        return numpy.uint16 if cardinality < 65500 else numpy.int32
+
+
+@pytest.fixture
+def megatron(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = ["megatron", "megatron.core", "megatron.core.datasets", "megatron.core.datasets.indexed_dataset"]
+    for name in parts:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    fake: Any = sys.modules[parts[-1]]
+    fake.DType, fake.IndexedDatasetBuilder = FakeType, FakeBuilder
+
+
+@pytest.mark.usefixtures("megatron")
+def test_each_document_goes_to_the_emptiest_shard_and_ends_with_its_token(program: Any, tmp_path: Path) -> None:
+    shards = [program.Shard(tmp_path, f"d_{number}", 500) for number in range(2)]
+    writer = program.Writer(shards, end_id=9)
+    for ids, ends in [([1] * 5, False), ([2], True), ([3], True), ([4, 4], True), ([], True), ([5], True)]:
+        writer.add(program.Piece("", ends), ids)
+    assert [shard.close() for shard in shards] == [True, True]
+    tokens = [numpy.fromfile(tmp_path / f"d_{number}.bin", dtype=numpy.uint16).tolist() for number in range(2)]
+    assert tokens == [[1, 1, 1, 1, 1, 2, 9], [3, 9, 4, 4, 9, 5, 9]]
+    assert json.loads((tmp_path / "d_0.idx").read_text()) == [7], "a document of two pieces is one sequence"
+    assert json.loads((tmp_path / "d_1.idx").read_text()) == [2, 3, 2]
+    assert (writer.documents, writer.empty_documents, writer.tokens) == (4, 1, 14)
+
+
+@pytest.mark.usefixtures("megatron")
+def test_a_shard_without_a_document_is_not_left(program: Any, tmp_path: Path) -> None:
+    shard = program.Shard(tmp_path, "d_00", 500)
+    assert not shard.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("megatron")
+def test_a_large_vocabulary_takes_four_bytes_a_token(program: Any, tmp_path: Path) -> None:
+    shard = program.Shard(tmp_path, "d_00", 128_256)
+    shard.add([128_001])
+    shard.end_document()
+    shard.close()
+    assert numpy.fromfile(tmp_path / "d_00.bin", dtype=numpy.int32).tolist() == [128_001]
+
+
+@pytest.mark.usefixtures("megatron")
+def test_a_document_too_long_for_the_index_is_refused(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "MOST_TOKENS", 3)
+    shard = program.Shard(tmp_path, "d_00", 500)
+    shard.add([1, 2])
+    with pytest.raises(program.Refused, match="over 3 tokens"):
+        shard.add([3, 4])
+
+
+# --- the command and the program --------------------------------------------------------------
+
+
+def job(**fields: Any) -> DatasetJob:
+    whole = {"texts": [Path("/a.txt"), Path("/b.jsonl")], "tokenizer": None, "vocabulary_size": 512}
+    return DatasetJob(**{**whole, "folder": Path("/out"), "name": "n", "shards": 2, **fields})
+
+
+def test_the_command_names_no_place_of_this_machine_but_the_jobs() -> None:
+    assert command(job()) == [
+        "{python}",
+        "-P",
+        "{repository}/nemo_backend/make_dataset.py",
+        "--text=/a.txt",
+        "--text=/b.jsonl",
+        "--folder=/out",
+        "--name=n",
+        "--shards=2",
+        "--vocabulary_size=512",
+    ]
+    assert command(job(tokenizer=Path("/t"), vocabulary_size=None))[-1] == "--tokenizer=/t"
+
+
+def test_a_refusal_is_said_as_an_event(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.txt", "words")
+    flags = [f"--text={text}", f"--folder={tmp_path}", "--name=n", "--shards=1", f"--tokenizer={tmp_path / 'no'}"]
+    done = subprocess.run(
+        [sys.executable, "-P", str(PROGRAM), *flags], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["refused"] == "there is no such tokenizer"
+    assert "Traceback" not in done.stderr
