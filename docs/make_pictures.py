@@ -22,6 +22,8 @@ COMMANDS = {
     "run": "launch/run.py --backend=jax --model=llama2_tiny",
     "dry_run": "launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run",
     "list": "launch/run.py --list --hardware=h100",
+    "lora": "launch/run.py --backend=nemo --model=llama3_tiny --task=lora",
+    "report": f"launch/report.py --window=2-8 {REPOSITORY}/tests/nemo_backend/logs",
     "refusal": "launch/run.py --backend=jax --model=llama2_70b --hardware=a100 --dtype=fp8",
 }
 

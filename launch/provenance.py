@@ -16,8 +16,8 @@ from launch import environments, local
 
 LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
 PREFIXES_THAT_MATTER = (
-    "CUDA_", "HF_", "JAX_", "LD_", "M_", "MALLOC_", "MKL_", "NCCL_", "NVTE_", "OMP_", "SLURM_",
-    "STEPMARK_", "TF_", "TORCH_", "XLA_",
+    "CUDA_", "HF_", "JAX_", "LD_", "M_", "MALLOC_", "MKL_", "NCCL_", "NEMO_", "NVTE_", "OMP_", "PYTORCH_", "SLURM_",
+    "STEPMARK_", "TF_", "TORCH_", "UB_", "XLA_",
 )  # fmt: skip
 REDACTED = "<redacted>"
 

@@ -97,10 +97,12 @@ def optimizer_of(settings):
 
 
 def trainer_of(settings, callbacks):
+    from lightning.pytorch.plugins.environments import LightningEnvironment
     from nemo.lightning import MegatronStrategy, Trainer
     from nemo.utils.exp_manager import TimingCallback
 
-    strategy = dict(settings["trainer.strategy"])
+    # The worker has joined the processes: a Slurm or torchrun that Lightning may find has nothing to say.
+    strategy = {"cluster_environment": LightningEnvironment(), **settings["trainer.strategy"]}
     if settings["trainer.strategy.ddp"]:
         strategy["ddp"] = made(settings, "trainer.strategy.ddp")
     chosen = [made(settings, group) for group in ("comm_overlap", "garbage_collection")]

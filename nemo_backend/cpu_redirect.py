@@ -11,6 +11,7 @@ from collections import Counter
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import cpp_extension
 
 CPU = torch.device("cpu")
 mapped = Counter()  # what was asked of CUDA -> how often
@@ -34,8 +35,14 @@ def install():
     torch.cuda.Stream = torch.cuda.Event = _Stream
     torch.cuda.nvtx.range_push = torch.cuda.nvtx.range_pop = lambda *_a, **_k: None
     torch.nn.Module.cuda = _counted("Module.cuda", lambda module, device=None: module)  # noqa: ARG005
+    cpp_extension.load_inline = _counted("compiled for CUDA", _nothing_to_compile_for)
     CudaToCpu().__enter__()
     return True
+
+
+def _nothing_to_compile_for(*_args, **_kwargs):
+    """Megatron-core compiles a piece of CUDA when it is imported, and goes on without where that fails."""
+    raise RuntimeError("there is no CUDA here")
 
 
 def without_transformer_engine():

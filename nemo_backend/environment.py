@@ -5,9 +5,6 @@ from pathlib import Path
 from benchmarks.backend import EnvironmentSpec, LockFile
 
 ENVIRONMENT_NAME = "nemo-megatron"
-# Megatron-core compiles a piece of CUDA when it is imported beside a CUDA build of torch and an nvcc; where there is
-# no GPU to ask for its architecture, torch must be told one.
-WITHOUT_GPU = {"TORCH_CUDA_ARCH_LIST": "9.0"}
 HERE = Path(__file__).resolve().parent
 
 
@@ -31,5 +28,7 @@ def environment() -> EnvironmentSpec:
         ),
         # A recipe, since NeMo turns what fails within nemo.collections.llm itself into a warning.
         import_check="nemo.collections.llm.recipes.llama3_70b",
-        import_variables=WITHOUT_GPU,
+        # Megatron-core compiles a piece of CUDA when it is imported beside a CUDA build of torch and an nvcc; where
+        # there is no GPU to ask for its architecture, torch must be told one. (The worker has it not compiled.)
+        import_variables={"TORCH_CUDA_ARCH_LIST": "9.0"},
     )

@@ -9,7 +9,7 @@ import yaml
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Model, Phase, Plan, Scalar
 from nemo_backend import layout
-from nemo_backend.environment import ENVIRONMENT_NAME, WITHOUT_GPU
+from nemo_backend.environment import ENVIRONMENT_NAME
 from nemo_backend.megatron import DIMENSIONS, dataset_refusals, dimensions, schedule_refusals, text_of
 
 MOCK = "mock"
@@ -192,7 +192,6 @@ def environment(benchmark: Benchmark) -> dict[str, str]:
         "NEMO_HOME": "{phase_dir}/nemo",
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        **(WITHOUT_GPU if benchmark.hardware.kind == "cpu" else {}),
         **benchmark.environment,
     }
 

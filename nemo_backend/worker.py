@@ -14,6 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "transformer-engine", "nvidia-modelopt", "numpy")
+RANDOM_WEIGHTS = "the frozen weights are random: no checkpoint was read, and the step time does not depend on them"
 ON_A_CPU = (
     "on a CPU: no Transformer Engine kernels, NCCL, fp8, sequence parallelism, communication overlap or CUDA graphs"
 )
@@ -56,11 +57,13 @@ def free_port():
 
 
 def share_the_cpu(options):
-    """Each process of a node gets its share of the cores; all of them would each take all."""
+    """Each process of a machine gets its share of the cores; else each would take all."""
     import torch
 
+    all_here = os.environ["MASTER_ADDR"] == "127.0.0.1"  # several nodes may be made believe on one machine
+    sharing = options.processes if all_here else options.tasks_per_node
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch.set_num_threads(max(1, cores // options.tasks_per_node))
+    torch.set_num_threads(max(1, cores // sharing))
 
 
 def assert_devices(options):
@@ -257,6 +260,8 @@ class Work:
         if on_cpu:
             share_the_cpu(options)
             self._notes.append(ON_A_CPU)
+        if self._proof:
+            self._notes.append(RANDOM_WEIGHTS)
         assert_devices(options)
         build = kit.load(HERE / "build.py")
         fit(options, build, [step_clock(self)], self._redirect if on_cpu else None)

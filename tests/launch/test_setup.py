@@ -24,7 +24,7 @@ from tests.launch.file_server import FileServer, Handler, serving
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "hf_a-token-that-must-not-be-seen"
 LORA = ("--model=llama3_70b", "--task=lora")
-TOKENIZER_FOLDER = Path("tokenizers/meta-llama/Meta-Llama-3-70B")
+TOKENIZER_FOLDER = Path("datasets/squad/tokenizer")
 GB = 10**9
 
 Setup = Callable[..., "subprocess.CompletedProcess[str]"]
