@@ -12,7 +12,18 @@ from typing import BinaryIO, Protocol
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
-from benchmarks.values import Benchmark, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step, Value
+from benchmarks.values import (
+    Benchmark,
+    Hardware,
+    Lora,
+    Parallelism,
+    Plan,
+    RunRecord,
+    Scalar,
+    SettingTypes,
+    Step,
+    Value,
+)
 
 ENTRY_POINT_GROUP = "stepmark.backends"
 
@@ -81,6 +92,10 @@ class Backend(Protocol):
 
     def settings(self) -> SettingTypes:
         """Every setting of the framework that --set may name, with its type."""
+        ...
+
+    def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
+        """Why an engine can never run on a kind of device, whatever the recipe; None where it can."""
         ...
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:

@@ -119,11 +119,14 @@ def _reference(recipe: Recipe, sequence_length: int) -> RecipeReference:
 def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware | None, backend: Backend) -> Recipe:
     """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype."""
     engine = _choose_engine(request, backend)
+    refusal = backend.refuses_hardware(engine, hardware) if hardware else None
+    if refusal is not None:
+        raise refusal
     of_backend = [r for r in recipes if (r.backend, r.engine, r.task) == (request.backend, engine, request.task)]
     if not of_backend:
         tasks = sorted({r.task for r in recipes if r.backend == request.backend})
         raise RequestError(
-            f"backend '{request.backend}' has no recipe for task '{request.task}'",
+            f"backend '{request.backend}' has no recipe for task '{request.task}'{_with_engine(request)}",
             where="--task",
             why=f"its recipes are for: {', '.join(tasks) or 'nothing'}",
             next_command=LIST_COMMAND,
@@ -131,7 +134,7 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
     fitting = [r for r in of_backend if request.model in r.models] + [r for r in of_backend if ANY in r.models]
     if not fitting:
         raise RequestError(
-            f"no {request.backend} {request.task} recipe trains model '{request.model}'",
+            f"no {request.backend} {request.task} recipe trains model '{request.model}'{_with_engine(request)}",
             where="--model",
             why="recipes are there for: " + ", ".join(sorted({m for r in of_backend for m in r.models})),
             next_command=LIST_COMMAND,
@@ -145,11 +148,15 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
         return on_hardware[0]  # whose precisions are then named
     known = sorted({name for r in fitting for name in r.hardware})
     raise RequestError(
-        f"no recipe trains '{request.model}' on '{home}'",
+        f"no recipe trains '{request.model}' on '{home}'{_with_engine(request)}",
         where="--hardware",
         why=f"its recipes are for: {', '.join(known)}",
         next_command=LIST_COMMAND,
     )
+
+
+def _with_engine(request: Request) -> str:
+    return f" with engine '{request.engine}'" if request.engine else ""
 
 
 def _choose_engine(request: Request, backend: Backend) -> str:

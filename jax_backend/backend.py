@@ -11,7 +11,7 @@ from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
-from benchmarks.values import Benchmark, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
+from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
 from jax_backend import layout, memory, planning
 from jax_backend.logs import MaxTextLog
 
@@ -39,6 +39,9 @@ class MaxTextBackend:
 
     def settings(self) -> SettingTypes:
         return maxtext_settings()
+
+    def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:  # noqa: ARG002
+        return None
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:  # noqa: ARG002 - every axis is stated
         return layout.parallelism(knobs)

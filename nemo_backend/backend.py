@@ -11,7 +11,7 @@ from benchmarks.backend import EnvironmentSpec, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
-from benchmarks.values import Benchmark, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
+from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
 from nemo_backend import bridge, dataset, environment, layout, megatron, memory, planning
 from nemo_backend.logs import LOG_FORMATS
 
@@ -31,6 +31,9 @@ class NemoBackend:
 
     def settings(self) -> SettingTypes:
         return {**planning.settings(), **bridge.settings()}
+
+    def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
+        return bridge.refuses_hardware(hardware) if engine == BRIDGE else planning.refuses_hardware(hardware)
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
         return bridge.parallelism(knobs, gpus)

@@ -8,6 +8,16 @@ bridge_settings.yml.
 from nemo_backend.bridge_memory import parallelism, storage
 from nemo_backend.bridge_planning import RESERVED, plan, settings
 from nemo_backend.bridge_reading import follow, read_phase
-from nemo_backend.bridge_refusals import refusals
+from nemo_backend.bridge_refusals import refusals, refuses_hardware
 
-__all__ = ["RESERVED", "follow", "parallelism", "plan", "read_phase", "refusals", "settings", "storage"]
+__all__ = [
+    "RESERVED",
+    "follow",
+    "parallelism",
+    "plan",
+    "read_phase",
+    "refusals",
+    "refuses_hardware",
+    "settings",
+    "storage",
+]

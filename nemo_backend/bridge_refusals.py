@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.errors import RequestError, nearest
-from benchmarks.values import Benchmark
+from benchmarks.values import Benchmark, Hardware
 from nemo_backend import bridge_planning as bridge
 from nemo_backend.bridge_planning import FP8, FP8_RECIPE, FP8_SCALINGS, MADE_UP_DATA, PRETRAINED, TASKS
 from nemo_backend.megatron import dataset_refusals, schedule_refusals
@@ -26,14 +26,21 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
     return []
 
 
+def refuses_hardware(hardware: Hardware) -> RequestError | None:
+    if hardware.platform == "cuda":
+        return None
+    return RequestError(
+        f"Megatron-Bridge does not run on {hardware.title}",
+        where=f"--engine=bridge --hardware={hardware.name}",
+        why="it imports NVIDIA's Transformer Engine without asking and asserts that CUDA is there",
+        next_command="--engine=nemo, which runs on a CPU too",
+    )
+
+
 def _platform(benchmark: Benchmark) -> Iterator[RequestError]:
-    if benchmark.hardware.platform != "cuda":
-        yield RequestError(
-            f"Megatron-Bridge does not run on {benchmark.hardware.title}",
-            where=f"--hardware={benchmark.hardware.name}",
-            why="it imports NVIDIA's Transformer Engine without asking and asserts that CUDA is there",
-            next_command="--engine=nemo, which runs on a CPU too",
-        )
+    refusal = refuses_hardware(benchmark.hardware)
+    if refusal is not None:
+        yield refusal
     if benchmark.task not in TASKS:
         yield RequestError(
             f"engine bridge has no task '{benchmark.task}'",

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.errors import RequestError, nearest
-from benchmarks.values import Benchmark, Model, Phase, Plan, Scalar
+from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
 from nemo_backend import layout
 from nemo_backend.environment import ENVIRONMENT_NAME
 from nemo_backend.megatron import DIMENSIONS, dataset_refusals, dimensions, schedule_refusals, text_of
@@ -210,6 +210,17 @@ def plan(benchmark: Benchmark) -> Plan:
 
 
 # --- what NeMo cannot do ------------------------------------------------------------------------
+
+
+def refuses_hardware(hardware: Hardware) -> RequestError | None:
+    if hardware.platform in ("cuda", "cpu"):
+        return None
+    return RequestError(
+        f"NeMo is not measured on {hardware.title}",
+        where=f"--hardware={hardware.name}",
+        why=f"it is driven on CUDA and, with its requests for a GPU redirected, on a CPU; not on {hardware.platform}",
+        next_command="--backend=jax",
+    )
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:

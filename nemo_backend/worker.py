@@ -6,7 +6,9 @@ a GPU where there is none; this file joins the processes, keeps the clock, and a
 """
 
 import argparse
+import hashlib
 import importlib.util
+import json
 import os
 import sys
 import time
@@ -158,6 +160,18 @@ class TokenCount:
         return [f"a step trained {found:,} tokens, the benchmark has {wanted:,}"] if wrong else []
 
 
+def about_dataset(folder):
+    """What was read, in a sentence; none for made-up data and for a folder that has no manifest."""
+    manifest = folder / "dataset.json"
+    if not manifest.is_file():
+        return []
+    text = manifest.read_bytes()
+    about, digest = json.loads(text), hashlib.sha256(text).hexdigest()[:16]
+    return [
+        f"data: {about['name']}, {about['tokens']:,} tokens of {about['documents']:,} documents (manifest {digest})"
+    ]
+
+
 # --- proof that adapters train and nothing else does -------------------------------------------
 
 
@@ -203,13 +217,22 @@ def fingerprint(parameter, piece=1 << 24):
     import torch
 
     words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    flat = parameter.detach().contiguous().view(-1).view(words[parameter.element_size()])
+    stored = stored_numbers(parameter).contiguous()
+    flat = stored.view(-1).view(words[stored.element_size()])
     total = 0
     for start in range(0, flat.numel(), piece):
         bits = flat[start : start + piece].to(torch.int64)
         places = torch.arange(start, start + bits.numel(), device=bits.device) % 1_000_003 + 1
         total += int((bits * places).sum())
     return total
+
+
+def stored_numbers(parameter):
+    """Transformer Engine keeps the bytes of an fp8 weight inside its own kind of tensor, under one of these names."""
+    for name in ("_data", "_rowwise_data"):
+        if getattr(parameter, name, None) is not None:
+            return getattr(parameter, name)
+    return parameter.detach()
 
 
 # --- the clock --------------------------------------------------------------------------------
@@ -262,6 +285,7 @@ class Work:
             self._notes.append(ON_A_CPU)
         if self._proof:
             self._notes.append(RANDOM_WEIGHTS)
+        self._notes.extend(about_dataset(Path(options.data)))
         assert_devices(options)
         build = kit.load(HERE / "build.py")
         fit(options, build, [step_clock(self)], self._redirect if on_cpu else None)
