@@ -28,6 +28,7 @@ class Storage(Value, frozen=True):
     """How a framework stores what a training step needs. Bytes are those of one number."""
 
     saved_activations: frozenset[str]  # kept for the backward pass, by the names of `activation_widths`
+    one_byte_activations: frozenset[str]  # those of them that are kept in fp8
     weight_bytes: int
     gradient_bytes: int
     optimizer_bytes: int  # Adam's two moments, and a master weight where the framework keeps one
@@ -47,7 +48,7 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
         "optimizer": storage.optimizer_bytes * trained / storage.optimizer_replicas,
         "gradients": storage.gradient_bytes * trained,
         "gathered_layers": gathered_bytes(benchmark) if storage.gathers_layers else 0.0,
-        "saved_activations": saved_activation_bytes(benchmark, storage.saved_activations),
+        "saved_activations": saved_activation_bytes(benchmark, storage),
         "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
         "logits": logit_bytes(benchmark),
     }
@@ -71,16 +72,17 @@ def gathered_bytes(benchmark: Benchmark) -> float:
     return weights * compute_bytes(benchmark) / benchmark.parallelism.tensor
 
 
-def saved_activation_bytes(benchmark: Benchmark, saved_activations: frozenset[str]) -> float:
+def saved_activation_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """What all layers keep. A pipeline stage has fewer layers but as many more micro-batches under way.
 
     With interleaved stages, part of a further micro-batch for each stage is under way too (Narayanan et al. 2021).
     """
     widths = activation_widths(benchmark.model)
-    kept = {"layer_input"} | {
-        name for name in saved_activations & widths.keys() if not _split(name, saved_activations)
-    }
-    per_token_and_layer = sum(widths[name] for name in kept) * compute_bytes(benchmark)
+    saved = storage.saved_activations
+    kept = {"layer_input"} | {name for name in saved & widths.keys() if not _split(name, saved)}
+    small = kept & storage.one_byte_activations
+    per_token_and_layer = sum(widths[name] for name in kept - small) * compute_bytes(benchmark)
+    per_token_and_layer += sum(widths[name] for name in small)
     tokens = tokens_per_device(benchmark)
     share = benchmark.parallelism
     stages = share.pipeline * share.virtual_pipeline

@@ -22,6 +22,7 @@ def storage(benchmark: Benchmark) -> Storage:
     replicas = share.data * share.context if knobs.get(DISTRIBUTED_OPTIMIZER, benchmark.task == "pretrain") else 1
     return Storage(
         saved_activations=_saved(knobs),
+        one_byte_activations=memory.MATMUL_INPUTS if benchmark.dtype == "fp8" else frozenset(),
         weight_bytes=2,
         gradient_bytes=4 if knobs.get(GRADIENTS_IN_FP32, True) else 2,
         optimizer_bytes=12,  # two moments and a master weight

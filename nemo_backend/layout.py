@@ -18,7 +18,7 @@ def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
     sizes = {word: _size(knobs, size) for word, size in SIZES.items()}
     replica = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
     data, rest = divmod(gpus, replica)
-    if rest or not data:
+    if rest:
         raise RequestError(
             f"{gpus} GPUs cannot be shared out by tensor {sizes['tensor']} x pipeline {sizes['pipeline']} "
             f"x context {sizes['context']} = {replica}",
@@ -36,4 +36,4 @@ def _size(knobs: dict[str, Scalar], name: str) -> int:
             raise RequestError(
                 f"{key}={size}: it must be 1 or more", where=f"--set={key}", next_command=f"--set={key}=1"
             )
-    return given[0][1] if given else 1
+    return max((size for _, size in given), default=1)  # a setting of the other engine is refused by its name later

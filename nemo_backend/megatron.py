@@ -5,6 +5,7 @@ from pathlib import Path
 
 from benchmarks.datasets import read_dataset
 from benchmarks.errors import RequestError, nearest
+from benchmarks.settings import positive
 from benchmarks.values import Benchmark, Lora, Model, Scalar
 
 # Megatron's names of a model's dimensions. Stated in every run, so that they cannot be another's defaults.
@@ -58,15 +59,24 @@ def lora(knobs: Mapping[str, Scalar]) -> Lora:
             next_command=f"--set={missing[0]}=" + ("linear_qkv" if missing[0].endswith("modules") else "N"),
         )
     return Lora(
-        rank=int(knobs["peft.dim"]),
+        rank=positive("--set=peft.dim", int(knobs["peft.dim"])),
         alpha=float(knobs["peft.alpha"]),
         dropout=float(knobs.get("peft.dropout", 0.0)),
-        targets=[_target(name) for name in _names(str(knobs["peft.target_modules"]))],
+        targets=[_target(name) for name in target_names(knobs)],
     )
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip().strip("'\"") for name in text.strip().strip("[]").split(",") if name.strip()]
+def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
+    """The matrices that adapters stand beside, in Megatron's names, however the list was typed."""
+    text = str(knobs["peft.target_modules"])
+    names = [name.strip().strip("'\"") for name in text.strip().strip("[]").split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise RequestError(
+            f"peft.target_modules={text}: each matrix is named once, and one at least",
+            where="--set=peft.target_modules",
+            next_command=f"--set=peft.target_modules={','.join(LORA_TARGETS)}",
+        )
+    return names
 
 
 def _target(name: str) -> str:
@@ -130,7 +140,7 @@ def _interleaving(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
             where="--set=gradient_accumulation",
             why=f"Megatron schedules micro-steps in groups of {group} and refuses a rest that leaves stages empty; "
             "GA = GBS / (MBS x DP)",
-            next_command=f"--set=gradient_accumulation=N with N a multiple of {share.pipeline}",
+            next_command=f"--set=gradient_accumulation=N with N a multiple of {max(group, share.pipeline)}",
         )
 
 

@@ -10,6 +10,9 @@ USABLE = 0.94
 # is not among them: it is the next layer's input.
 ALL_ACTIVATIONS = frozenset({"attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product"})
 
+# Transformer Engine keeps the input of an fp8 matmul as the fp8 numbers that it multiplied.
+MATMUL_INPUTS = frozenset({"attention_norm", "context", "mlp_norm", "mlp_product"})
+
 
 def storage(benchmark: Benchmark) -> Storage:
     whole = benchmark.dtype == "fp32"
@@ -17,6 +20,7 @@ def storage(benchmark: Benchmark) -> Storage:
     distributed = benchmark.knobs.get("optim.config.use_distributed_optimizer", False)
     return Storage(
         saved_activations=saved_activations(benchmark),
+        one_byte_activations=MATMUL_INPUTS if benchmark.dtype == "fp8" else frozenset(),
         weight_bytes=4 if whole else 2,
         gradient_bytes=gradient_bytes(benchmark),
         optimizer_bytes=8 if whole else 12,  # two moments, and in mixed precision a master weight
@@ -35,7 +39,5 @@ def gradient_bytes(benchmark: Benchmark) -> int:
 
 def saved_activations(benchmark: Benchmark) -> frozenset[str]:
     """`selective` recomputes the core of attention, which a fused kernel does anyway."""
-    granularity = benchmark.knobs.get(
-        "model.config.recompute_granularity", benchmark.knobs.get("model.recompute_granularity")
-    )
-    return frozenset() if granularity == "full" else ALL_ACTIVATIONS
+    recomputed = benchmark.knobs.get("model.config.recompute_granularity") == "full"
+    return frozenset() if recomputed else ALL_ACTIVATIONS

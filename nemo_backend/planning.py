@@ -10,7 +10,7 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
 from nemo_backend import layout
 from nemo_backend.environment import ENVIRONMENT_NAME
-from nemo_backend.megatron import DIMENSIONS, dataset_refusals, dimensions, schedule_refusals, text_of
+from nemo_backend.megatron import DIMENSIONS, dataset_refusals, dimensions, schedule_refusals, target_names, text_of
 
 MOCK = "mock"
 FINE_TUNING_FILES = ("training.jsonl", "validation.jsonl", "tokenizer/tokenizer.json")
@@ -73,6 +73,27 @@ PRECISIONS: dict[str, dict[str, Scalar]] = {
 MODEL = "model.config"
 MODEL_CLASS = "model.config_class"
 
+# What NeMo writes over in a model's configuration, in silence, with what the strategy or the precision says.
+_OVERWRITTEN_BY_STRATEGY = (
+    "sequence_parallel",
+    "microbatch_group_size_per_vp_stage",
+    "num_layers_in_first_pipeline_stage",
+    "num_layers_in_last_pipeline_stage",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+    "pipeline_dtype",
+    "use_te_rng_tracker",
+)
+_OVERWRITTEN_BY_PRECISION = tuple(
+    f"{MODEL}.{name}"
+    for name in (
+        "bf16", "fp16", "params_dtype", "fp4", "fp4_param", "fp4_recipe", "fp8", "fp8_amax_compute_algo",
+        "fp8_amax_history_len", "fp8_dot_product_attention", "fp8_margin", "fp8_multi_head_attention",
+        "fp8_param", "fp8_recipe", "fp8_wgrad", "first_last_layers_bf16", "num_layers_at_end_in_bf16",
+        "num_layers_at_start_in_bf16",
+    )
+)  # fmt: skip
+
 _DIMENSIONS = "a model file: dimensions are read from configs/models"
 _OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
 _LAYOUT = f"--set={STRATEGY}.*: the sizes are given to the strategy"
@@ -114,6 +135,15 @@ RESERVED: Mapping[str, str] = {
         )
     },
     **dict.fromkeys({name for settings in PRECISIONS.values() for name in settings}, "--dtype"),
+    **dict.fromkeys(
+        ("trainer.plugins.fp4", "trainer.plugins.fp4_recipe", "optim.config.fp16", *_OVERWRITTEN_BY_PRECISION),
+        "--dtype",
+    ),
+    **{f"{MODEL}.{name}": f"--set={STRATEGY}.{name}" for name in _OVERWRITTEN_BY_STRATEGY},
+    **dict.fromkeys(
+        (f"{STRATEGY}.fsdp", f"{STRATEGY}.ddp.use_megatron_fsdp", f"{STRATEGY}.ddp.use_custom_fsdp"),
+        "--engine=bridge: its ddp.use_megatron_fsdp is counted as FSDP",
+    ),
     **dict.fromkeys(EVERY_RUN, "nothing: Stepmark fills it for every run"),
     "trainer.accelerator": "--hardware",
 }
@@ -148,6 +178,8 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         **benchmark.knobs,
         **(ON_A_CPU if on_cpu else {}),
     }
+    if benchmark.lora:
+        settings["peft.target_modules"] = ",".join(target_names(benchmark.knobs))
     virtual = f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"
     if benchmark.parallelism.virtual_pipeline == 1:
         settings[virtual] = NONE  # Megatron takes 1 for an interleaved schedule
@@ -227,6 +259,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
     return [
         *_no_model(benchmark),
         *_settings_of_the_other_engine(benchmark),
+        *_settings_that_a_cpu_decides(benchmark),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
     ]
@@ -241,12 +274,34 @@ def _no_model(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _settings_of_the_other_engine(benchmark: Benchmark) -> Iterator[RequestError]:
-    for name in benchmark.knobs.keys() - settings().keys():
+    for name in benchmark.knobs:
+        if name in settings():
+            continue
         yield RequestError(
             f"engine nemo has no setting '{name}': {nearest(name, settings())}",
             where=f"--set={name}",
             why="it is a field of Megatron-Bridge's configuration",
             next_command="--engine=bridge, or the setting's name in NeMo",
+        )
+
+
+def _settings_that_a_cpu_decides(benchmark: Benchmark) -> Iterator[RequestError]:
+    if benchmark.hardware.kind != "cpu":
+        return
+    for name in benchmark.overrides:
+        if name in ON_A_CPU and benchmark.knobs[name] != ON_A_CPU[name]:
+            yield RequestError(
+                f"{name} is {text_of(ON_A_CPU[name])} on a CPU",
+                where=f"--set={name}",
+                why="a CPU lacks what the other value asks for",
+                next_command=f"leave --set={name} out",
+            )
+    if benchmark.lora and benchmark.lora.dropout:
+        yield RequestError(
+            "dropout needs a GPU",
+            where="--set=peft.dropout",
+            why="Megatron's random state is CUDA's own; on a CPU one stands in that draws nothing",
+            next_command="--set=peft.dropout=0",
         )
 
 
@@ -263,6 +318,5 @@ def _data(benchmark: Benchmark) -> Iterator[RequestError]:
             f"the folder has no {missing[0]}",
             where=f"--data={folder}",
             why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)} (fields input and output, and their tokenizer)",
-            next_command="python launch/setup.py --backend=nemo --model="
-            f"{benchmark.model.name} --task=lora --out={folder.parent}",
+            next_command="python launch/setup.py --model=llama3_70b --task=lora shows how such a folder is made",
         )

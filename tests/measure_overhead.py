@@ -1,22 +1,29 @@
-"""The step time under Stepmark divided by that of the same MaxText command run bare.
+"""The step time under Stepmark divided by that of the same MaxText or NeMo script run bare.
 
-    .venv/bin/python tests/measure_overhead.py --pairs=6
+    python tests/measure_overhead.py --backend=nemo --pairs=6
 
-Not a test: it prints two ratios, each with its interval. First the clock alone, on and off in turn within one
-MaxText run (overhead_segments.py): precise. Then everything, the launcher beside it included, in whole runs: each
-pair is one run of launch/run.py and one of MaxText's own entry point with the same settings and environment, back to
-back, in an order that alternates. Both are timed by the same clock, which neither of them is: the timestamps that
-absl puts before MaxText's `completed step` lines. A run's figure is the time between two of its lines, divided by
-the steps between them.
+Not a test: it prints two ratios, each with its interval. First the clock alone, on and off in turn within one run
+(overhead_inside.py): precise. Then everything, the launcher beside it included, in whole runs: each pair is one run
+of launch/run.py and one bare run (MaxText's own entry point; NeMo's own Trainer without our callback) with the same
+settings and environment, back to back, in an order that alternates.
+
+Whole runs are timed by a clock that neither arm is: when the kernel says that the framework's own line of a step was
+written to its log, which is the log's time of last change while that line is its last. Looking at it now and then
+blurs nothing, and the time from one such line to another holds all that happens in the steps and between them; what
+NeMo prints as a step's time ends before Stepmark's callback begins, and would hide what that costs.
 """
 
+import json
 import math
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -24,104 +31,185 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from absl import app, flags
 from scipy import special
 
+from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.resolve import Request, resolve
-from jax_backend import BACKEND, planning
 from launch import environments, local
+from tests.overhead_inside import CLOCK_ON, SEGMENT_STEPS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAIRS = flags.DEFINE_integer("pairs", 6, "Pairs of runs.", lower_bound=2)
-STEPS = flags.DEFINE_integer("steps", 400, "Steps a run.", lower_bound=100)
-SETTINGS = flags.DEFINE_multi_string("set", ["micro_batch_size=8"], "Settings of both, as in launch/run.py.")
+INSIDE = str(REPOSITORY / "tests" / "overhead_inside.py")
+BACKEND = flags.DEFINE_enum("backend", "jax", ["jax", "nemo"], "The framework.")
+PAIRS = flags.DEFINE_integer("pairs", 6, "Pairs of whole runs.", lower_bound=2)
+STEPS = flags.DEFINE_integer("steps", 400, "Steps of a whole run.", lower_bound=100)
+CLOCK_STEPS = flags.DEFINE_integer("clock_steps", 4000, "Steps of the run that has the clock on and off.", 400)
+SETTINGS = flags.DEFINE_multi_string("set", None, "Settings of all runs, as in launch/run.py.")
+
 FIRST_STEP = 50  # compile and warm-up lie before
-SEGMENT_RUN_STEPS = 4000
-
-LINE = re.compile(r"I\d{4} (\d\d):(\d\d):(\d\d\.\d+).*completed step: (\d+),")
-
-
-def seconds_per_step(log: str) -> float:
-    """Between the line of FIRST_STEP and the last one."""
-    ends = {int(m[4]): 3600 * int(m[1]) + 60 * int(m[2]) + float(m[3]) for m in LINE.finditer(log)}
-    last = max(ends)
-    elapsed = (ends[last] - ends[FIRST_STEP]) % 86_400
-    return elapsed / (last - FIRST_STEP)
+LOOK_SECONDS = 0.2
+LOG = "rank-0.log"
 
 
-def under_stepmark(folder: Path) -> str:
-    words = [f"--set={text}" for text in SETTINGS.value]
-    command = [sys.executable, str(REPOSITORY / "launch/run.py"), "--backend=jax", "--model=llama2_tiny", *words]
-    done = subprocess.run(
-        [*command, f"--steps={STEPS.value}", f"--output_dir={folder}"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
-    return next(folder.glob("*/attempt-1/perf/rank-0.log")).read_text(errors="replace")
+@dataclass(frozen=True)
+class Framework:
+    """What differs between the frameworks."""
+
+    model: str
+    settings: tuple[str, ...]
+    step_line: re.Pattern[str]
+    bare: Callable[[str, list[str]], list[str]]  # (python, the worker's arguments) -> command
 
 
-def maxtext_run(folder: Path, steps: int) -> tuple[Path, list[str], dict[str, str]]:
-    """(python, MaxText's arguments, environment) of the same run without Stepmark."""
-    settings = dict(text.split("=", 1) for text in SETTINGS.value)
-    request = Request(backend="jax", model="llama2_tiny", steps=steps, settings=settings)
-    benchmark = resolve(request, Configs(), BACKEND)
-    python = environments.ensure(BACKEND.environment())
-    places = local.places(python, folder)
-    argv = [local.fill(word, places) for word in planning.maxtext_argv(benchmark)]
-    variables = {name: local.fill(value, places) for name, value in planning.environment(benchmark).items()}
-    return python, argv, {**local.inherited_environment(), **variables}
+def maxtext(python: str, words: list[str]) -> list[str]:
+    base = next(Path(python).parents[1].glob("lib/python*/site-packages/maxtext/configs/base.yml"))
+    return [python, "-m", "maxtext.trainers.pre_train.train", str(base), *words[words.index("--") + 1 :]]
 
 
-def bare(folder: Path) -> str:
-    python, argv, environment = maxtext_run(folder, STEPS.value)
-    base = python.parents[1].glob("lib/python*/site-packages/maxtext/configs/base.yml")
-    command = [str(python), "-m", "maxtext.trainers.pre_train.train", str(next(base)), *argv]
-    with (folder / "bare.log").open("wb") as log:
-        subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT, check=True, cwd=folder)
-    return (folder / "bare.log").read_text(errors="replace")
+def nemo(python: str, words: list[str]) -> list[str]:
+    return [python, "-P", INSIDE, "nemo_bare", *words]
+
+
+FRAMEWORKS = {
+    "jax": Framework("llama2_tiny", ("micro_batch_size=8",), re.compile(r"completed step: (\d+),"), maxtext),
+    "nemo": Framework("llama3_tiny", (), re.compile(r"^Training epoch \d+, iteration (\d+)/"), nemo),
+}
+
+
+def framework() -> Framework:
+    return FRAMEWORKS[BACKEND.value]
+
+
+def settings() -> tuple[str, ...]:
+    return framework().settings if SETTINGS.value is None else tuple(SETTINGS.value)
+
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Script:
+    """A run without the launcher."""
+
+    python: str
+    words: list[str]  # the worker's arguments
+    environment: dict[str, str]
+
+
+def script(folder: Path, steps: int) -> Script:
+    """What Stepmark plans for this run, with its places filled in."""
+    backend = find_backend(BACKEND.value)
+    chosen = dict(text.split("=", 1) for text in settings())
+    request = Request(backend=BACKEND.value, model=framework().model, steps=steps, settings=chosen)
+    phase = backend.plan(resolve(request, Configs(), backend)).phases[0]
+    places = local.places(environments.ensure(backend.environment()), folder)
+    python, _, _, *words = (local.fill(word, places) for word in phase.command)  # {python} -P worker.py ...
+    variables = {name: local.fill(value, places) for name, value in phase.environment.items()}
+    return Script(python, words, local.inherited_environment() | variables)
+
+
+def start(command: list[str], folder: Path, log: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    with (folder / log).open("wb") as output:
+        return subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT, cwd=folder)
+
+
+def under_stepmark(folder: Path) -> "subprocess.Popen[bytes]":
+    request = [f"--backend={BACKEND.value}", f"--model={framework().model}", f"--steps={STEPS.value}"]
+    command = [sys.executable, str(REPOSITORY / "launch/run.py"), *request, *(f"--set={text}" for text in settings())]
+    return start([*command, f"--output_dir={folder}"], folder, "launcher.log", dict(os.environ))
+
+
+def bare(folder: Path) -> "subprocess.Popen[bytes]":
+    run = script(folder, STEPS.value)
+    return start(framework().bare(run.python, run.words), folder, LOG, run.environment)
+
+
+def expect_success(run: "subprocess.Popen[bytes]", folder: Path) -> None:
+    if run.wait():
+        logs = [path.read_text(errors="replace")[-4000:] for path in sorted(folder.rglob("*.log"))]
+        sys.exit("\n".join([*logs, f"{run.args!r} ended with {run.returncode}"]))
+
+
+# --- the clock alone --------------------------------------------------------------------------
 
 
 def clock_alone() -> None:
     """Prints the ratio of the steps under the worker's clock to those without, in one run."""
-    with tempfile.TemporaryDirectory() as folder:
-        python, argv, environment = maxtext_run(Path(folder), SEGMENT_RUN_STEPS)
-        script = str(REPOSITORY / "tests" / "overhead_segments.py")
-        done = subprocess.run(
-            [str(python), "-P", script, *argv],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=folder,
-        )
-    line = next(line for line in done.stdout.splitlines() if line.startswith("SEGMENTS"))
-    ratio, half, count, milliseconds = line.split()[1:]
-    print(f"clock alone: ratio {ratio} +- {half} (95%, n {count} segments, {milliseconds} ms a step)", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = script(folder, CLOCK_STEPS.value)
+        command = [run.python, "-P", INSIDE, f"{BACKEND.value}_segments", *run.words]
+        expect_success(start(command, folder, LOG, run.environment), folder)
+        starts = json.loads((folder / "segments.json").read_text())
+    seconds = [after - before for before, after in pairwise(starts)]
+    size = len(CLOCK_ON)
+    blocks = [seconds[k : k + size] for k in range(size, len(seconds) - size + 1, size)]  # the first warms up
+    logs = [math.log(seconds_where(True, block) / seconds_where(False, block)) for block in blocks]
+    steps = size * SEGMENT_STEPS
+    milliseconds = math.fsum(map(math.fsum, blocks)) / (len(blocks) * steps) * 1e3
+    print(f"clock alone: {CLOCK_STEPS.value} steps, {milliseconds:.3f} ms a step")
+    print(f"{ratio_text(logs)} blocks of {steps} steps)", flush=True)
 
 
-def pairs(count: int) -> Iterator[tuple[float, float]]:
+def seconds_where(clock: bool, block: list[float]) -> float:
+    return math.fsum(seconds for seconds, on in zip(block, CLOCK_ON, strict=True) if on is clock)
+
+
+# --- whole runs -------------------------------------------------------------------------------
+
+
+def last_step(log: Path) -> Iterator[tuple[int, float]]:
+    """(step, the kernel's time of its line) if that is the log's last line, and nothing was written as we looked."""
+    before = log.stat()
+    with log.open("rb") as file:
+        file.seek(max(0, before.st_size - 2000))
+        *_, line, rest = ["", *file.read().decode(errors="replace").split("\n")]
+    found = framework().step_line.search(line)
+    if found and not rest and log.stat().st_mtime_ns == before.st_mtime_ns:
+        yield int(found[1]), before.st_mtime_ns / 1e9
+
+
+def seconds_per_step(arm: Callable[[Path], "subprocess.Popen[bytes]"]) -> float:
+    """Of one run, from the first line seen of FIRST_STEP or later to the last one seen."""
+    seen = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = arm(folder)
+        while run.poll() is None:
+            time.sleep(LOOK_SECONDS)
+            seen += [sample for log in folder.rglob(LOG) for sample in last_step(log) if sample[0] >= FIRST_STEP]
+        expect_success(run, folder)
+    (first, began), (last, ended) = seen[0], seen[-1]
+    return (ended - began) / (last - first)
+
+
+def pairs() -> Iterator[tuple[float, float]]:
     """(Stepmark, bare) seconds a step of each pair; the order alternates, so that drift falls on both."""
-    for number in range(count):
-        figures = {}
-        for arm in (under_stepmark, bare) if number % 2 else (bare, under_stepmark):
-            with tempfile.TemporaryDirectory() as folder:
-                figures[arm] = seconds_per_step(arm(Path(folder)))
+    for number in range(PAIRS.value):
+        arms = (under_stepmark, bare) if number % 2 else (bare, under_stepmark)
+        figures = {arm: seconds_per_step(arm) for arm in arms}
         yield figures[under_stepmark], figures[bare]
 
 
-def main(_: list[str]) -> None:
-    logs = []
-    clock_alone()
-    settings = ", ".join(SETTINGS.value)
-    print(f"whole runs: {PAIRS.value} pairs, {STEPS.value} steps a run, {settings}, {os.cpu_count()} CPUs")
-    print("pair  Stepmark ms  bare ms  ratio")
-    for number, (ours, theirs) in enumerate(pairs(PAIRS.value), start=1):
-        logs.append(math.log(ours / theirs))
-        print(f"{number:4}  {ours * 1e3:11.3f}  {theirs * 1e3:7.3f}  {ours / theirs:.4f}", flush=True)
+def ratio_text(logs: Sequence[float]) -> str:
+    """The geometric mean and its t interval; whose n it is, is added by the caller."""
     n = len(logs)
     mean = math.fsum(logs) / n
     deviation = math.sqrt(math.fsum((x - mean) ** 2 for x in logs) / (n - 1))
     half = float(special.stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
     low, high = math.exp(mean - half), math.exp(mean + half)
-    print(f"ratio {math.exp(mean):.4f}, 95% interval {low:.4f} to {high:.4f} (n {n}, paired, geometric mean)")
+    return f"ratio {math.exp(mean):.4f}, 95% interval {low:.4f} to {high:.4f} (geometric mean, n {n}"
+
+
+def main(_: list[str]) -> None:
+    print(", ".join([f"{BACKEND.value} {framework().model}", *settings(), f"{os.cpu_count()} CPUs"]))
+    clock_alone()
+    print(f"whole runs: {PAIRS.value} pairs, {STEPS.value} steps a run")
+    print("pair  Stepmark ms  bare ms  ratio")
+    logs = []
+    for number, (ours, theirs) in enumerate(pairs(), start=1):
+        logs.append(math.log(ours / theirs))
+        print(f"{number:4}  {ours * 1e3:11.3f}  {theirs * 1e3:7.3f}  {ours / theirs:.4f}", flush=True)
+    print(f"{ratio_text(logs)} pairs)")
 
 
 if __name__ == "__main__":

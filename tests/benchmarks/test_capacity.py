@@ -1,5 +1,6 @@
 """Memory of one device, against what the Llama 2 70B recipe says: it fits 64 GPUs of 80 GB, not 32."""
 
+import msgspec
 import pytest
 
 from benchmarks.capacity import Storage, activation_widths, memory_by_part, total_bytes
@@ -17,6 +18,7 @@ def stored(saves: frozenset[str], *, scores: bool = False) -> Storage:
     """Everything in float32 and sharded like its weights, as MaxText stores it."""
     return Storage(
         saved_activations=saves,
+        one_byte_activations=frozenset(),
         weight_bytes=4,
         gradient_bytes=4,
         optimizer_bytes=8,
@@ -168,7 +170,8 @@ def test_adapters_alone_have_gradients_and_moments() -> None:
 
 def test_a_distributed_optimizer_is_shared_out_among_replicas() -> None:
     run = benchmark(Parallelism(tensor=4, pipeline=4, context=2, data=2))
-    alone, shared = stored(frozenset()), Storage(**to_builtins(stored(frozenset())) | {"optimizer_replicas": 4})
+    alone = stored(frozenset())
+    shared = msgspec.structs.replace(alone, optimizer_replicas=4)
     assert memory_by_part(run, shared)["optimizer"] == memory_by_part(run, alone)["optimizer"] / 4
     assert memory_by_part(run, shared)["gradients"] == memory_by_part(run, alone)["gradients"]
 
@@ -178,3 +181,11 @@ def test_interleaved_stages_keep_part_of_a_further_micro_batch() -> None:
     interleaved = benchmark(Parallelism(tensor=4, pipeline=4, data=4, virtual_pipeline=5))
     once = memory_by_part(plain, stored(FP8_SAVES))["saved_activations"]
     assert memory_by_part(interleaved, stored(FP8_SAVES))["saved_activations"] == pytest.approx(once * 1.15)
+
+
+def test_what_is_kept_in_fp8_takes_a_byte() -> None:
+    run = benchmark(Parallelism(fsdp=64), dtype="fp8")
+    wide = stored(frozenset({"mlpwi", "mlp_product"}))
+    narrow = msgspec.structs.replace(wide, one_byte_activations=frozenset({"mlp_product", "context"}))
+    saved = memory_by_part(run, wide)["saved_activations"] - memory_by_part(run, narrow)["saved_activations"]
+    assert saved == 28672 * 2 * 4096 * 80  # one byte of two, and nothing of what is not kept

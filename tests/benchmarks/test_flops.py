@@ -5,13 +5,18 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.flops import (
+    ADAPTED_MATRICES,
     CONVENTIONS,
+    adapter_parameter_count,
     conventions_for,
     embedding_parameters,
     flops_per_token,
+    held_parameter_count,
+    layer_matmul_weights,
     parameter_count,
+    trainable_parameter_count,
 )
-from benchmarks.values import Model, to_builtins
+from benchmarks.values import Lora, Model, to_builtins
 
 CONFIGS = Configs()
 
@@ -40,6 +45,62 @@ def test_tied_embeddings_save_the_head() -> None:
     model = CONFIGS.model("llama2_70b")
     tied = changed(model, tied_embeddings=True)
     assert parameter_count(model) - parameter_count(tied) == embedding_parameters(model) == 32000 * 8192
+
+
+# --- adapters -----------------------------------------------------------------------------------
+
+
+def beside(*targets: str, rank: int = 8) -> Lora:
+    return Lora(rank=rank, alpha=16.0, dropout=0.0, targets=list(targets))
+
+
+@pytest.mark.parametrize(
+    ("target", "of_a_layer"),
+    [
+        ("query_key_value", 8 * (128 + (4 + 2 + 2) * 32)),
+        ("attention_output", 8 * (128 + 128)),
+        ("mlp_input", 8 * (128 + 2 * 256)),
+        ("mlp_output", 8 * (256 + 128)),
+    ],
+)
+def test_an_adapter_is_two_thin_matrices(target: str, of_a_layer: int) -> None:
+    """The tiny Llama 3: hidden 128, FFN 256, 4 heads and 2 groups of 32, 2 layers."""
+    assert adapter_parameter_count(CONFIGS.model("llama3_tiny"), beside(target)) == 2 * of_a_layer
+
+
+def test_adapters_of_the_tiny_model_are_what_nemo_counted() -> None:
+    """NeMo 2.7.3: 26,624 of 453,248 parameters are trainable."""
+    model, lora = CONFIGS.model("llama3_tiny"), beside(*ADAPTED_MATRICES)
+    assert adapter_parameter_count(model, lora) == 26_624
+    assert trainable_parameter_count(model, lora) == 26_624
+    assert held_parameter_count(model, lora) == 453_248
+
+
+def test_adapters_of_the_published_recipe() -> None:
+    """Llama 3 70B, rank 16 beside query, key and value: 80 layers of 16 x (8192 + 8192 + 2 x 1024)."""
+    model = CONFIGS.model("llama3_70b")
+    assert adapter_parameter_count(model, beside("query_key_value", rank=16)) == 80 * 16 * 18432 == 23_592_960
+
+
+def test_adapters_grow_with_their_rank() -> None:
+    model = CONFIGS.model("llama3_70b")
+    one, many = (adapter_parameter_count(model, beside(*ADAPTED_MATRICES, rank=rank)) for rank in (1, 64))
+    assert many == 64 * one
+
+
+def test_the_adapted_matrices_are_all_of_a_layer() -> None:
+    for name in CONFIGS.names("models"):
+        model = CONFIGS.model(name)
+        sizes = [shape(model) for shape in ADAPTED_MATRICES.values()]
+        assert sum(numbers_in * numbers_out for numbers_in, numbers_out in sizes) == layer_matmul_weights(model)
+
+
+def test_without_adapters_everything_is_trained() -> None:
+    model = CONFIGS.model("llama3_tiny")
+    assert trainable_parameter_count(model, None) == held_parameter_count(model, None) == parameter_count(model)
+
+
+# --- FLOPs --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -88,6 +149,13 @@ def test_torchtitan_keeps_a_tied_table_because_it_is_the_head() -> None:
     model = CONFIGS.model("llama2_70b")
     tied = changed(model, tied_embeddings=True)
     assert flops_per_token(tied, 4096, "torchtitan") == flops_per_token(model, 4096, "torchtitan")
+
+
+@pytest.mark.parametrize("sequence_length", [128, 2048, 4096])
+def test_lora_is_two_thirds_of_the_causal_count(sequence_length: int) -> None:
+    model = CONFIGS.model("llama3_70b")
+    causal, lora = (flops_per_token(model, sequence_length, name) for name in ("causal", "lora"))
+    assert lora == pytest.approx(causal * 2 / 3, rel=1e-12)
 
 
 def test_every_convention_says_what_it_is_and_each_task_has_its_own() -> None:

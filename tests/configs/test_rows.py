@@ -1,7 +1,8 @@
-"""Every row of configs/: it loads, says where it is from, and holds together with MaxText and with itself."""
+"""Every row of configs/: it loads, says where it is from, and holds together with its framework and with itself."""
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -13,10 +14,13 @@ from benchmarks.configs import DEFAULT_ROOT, Configs, parse_yaml
 from benchmarks.flops import parameter_count
 from benchmarks.values import Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
 from jax_backend.planning import DIMENSIONS, model_settings
+from nemo_backend import BACKEND as NEMO
+from nemo_backend import bridge, planning
+from nemo_backend.layout import PLACES, SIZES
 
 CONFIGS = Configs()
 SETTINGS_FILE = Path(__file__).parents[2] / "jax_backend" / "maxtext_settings.yml"
-TYPE_WORDS = {"bool": bool, "int": int, "float": (int, float), "str": str}
+TYPE_WORDS = {"bool": bool, "int": int, "float": (int, float), "str": str, "list": str}
 
 # XLA aborts on a flag it does not know; these are gone from jaxlib 0.7.2 to 0.12.0.1.
 UNKNOWN_TO_CURRENT_XLA = {
@@ -44,7 +48,11 @@ HARDWARE = [CONFIGS.hardware(name) for name in CONFIGS.names("hardware")]
 SITES = [CONFIGS.site(name) for name in CONFIGS.names("sites")]
 RECIPES = CONFIGS.recipes()
 JAX_RECIPES = [recipe for recipe in RECIPES if recipe.backend == "jax"]
+NEMO_RECIPES = [recipe for recipe in RECIPES if recipe.backend == "nemo"]
+NEMO_MODELS = [model for model in MODELS if "nemo" in model.backend_settings]
 LAYOUTS = [(recipe, layout) for recipe in JAX_RECIPES for layout in recipe.layouts]
+NEMO_LAYOUTS = [(recipe, layout) for recipe in NEMO_RECIPES for layout in recipe.layouts]
+SETTINGS_OF_ENGINE = {"nemo": planning.settings, "bridge": bridge.settings}
 
 
 def name_of(row: object) -> str:
@@ -59,12 +67,16 @@ def maxtext_settings() -> dict[str, str]:
     return settings
 
 
-def assert_known_to_maxtext(knobs: dict[str, Scalar]) -> None:
+def assert_known(knobs: dict[str, Scalar], types: Mapping[str, str]) -> None:
     for name, value in knobs.items():
-        assert name in maxtext_settings(), f"MaxText has no setting '{name}'"
-        wanted = TYPE_WORDS[maxtext_settings()[name]]
+        assert name in types, f"the framework has no setting '{name}'"
+        wanted = TYPE_WORDS[types[name]]
         assert isinstance(value, wanted), f"{name}={value!r}"
         assert isinstance(value, bool) == (wanted is bool), f"{name}={value!r}"
+
+
+def assert_known_to_maxtext(knobs: dict[str, Scalar]) -> None:
+    assert_known(knobs, maxtext_settings())
 
 
 # --- all rows ---------------------------------------------------------------------------------
@@ -100,6 +112,19 @@ def test_a_models_jax_settings_are_maxtexts(model: Model) -> None:
     settings = model.backend_settings["jax"]
     assert_known_to_maxtext(settings)
     assert "model_name" in settings
+
+
+def test_every_model_of_a_nemo_recipe_is_named_to_nemo() -> None:
+    of_recipes = {name for recipe in NEMO_RECIPES if recipe.engine == "nemo" for name in recipe.models}
+    assert of_recipes <= {model.name for model in NEMO_MODELS}
+
+
+@pytest.mark.parametrize("model", NEMO_MODELS, ids=name_of)
+def test_a_models_nemo_settings_are_its_class_alone(model: Model) -> None:
+    """The class brings the activation, the norms and how RoPE is scaled; Llama 3.1 scales it, Llama 3 does not."""
+    of_family = {"llama2": "LlamaConfig", "llama3": "Llama3Config", "llama31": "Llama31Config"}
+    assert model.backend_settings["nemo"] == {"model.config_class": of_family[model.family]}
+    assert_known(planning.model_settings(model), planning.settings())
 
 
 @pytest.mark.parametrize("model", [m for m in MODELS if m.name.endswith("_tiny")], ids=name_of)
@@ -220,6 +245,36 @@ def test_every_knob_is_a_setting_of_maxtext_of_its_type(recipe: Recipe) -> None:
         assert_known_to_maxtext(group.knobs)
 
 
+@pytest.mark.parametrize("recipe", NEMO_RECIPES, ids=name_of)
+def test_every_knob_is_a_setting_of_its_engine_of_its_type_and_none_is_reserved(recipe: Recipe) -> None:
+    for group in [*recipe.overlays, *recipe.layouts]:
+        assert_known(group.knobs, SETTINGS_OF_ENGINE[recipe.engine]())
+        assert not group.knobs.keys() & NEMO.reserved_settings.keys()
+
+
+@pytest.mark.parametrize("recipe", NEMO_RECIPES, ids=name_of)
+def test_a_nemo_recipe_sets_no_variable_that_goes_round_the_plan(recipe: Recipe) -> None:
+    variables = {name for overlay in recipe.overlays for name in overlay.environment}
+    assert not [name for name in variables if name.startswith(NEMO.reserved_variables)]
+    assert not any(overlay.xla_flags for overlay in recipe.overlays), "PyTorch has no XLA"
+
+
+@pytest.mark.parametrize(("recipe", "layout"), NEMO_LAYOUTS, ids=name_of)
+def test_a_nemo_layout_holds_sizes_that_share_out_its_gpus_and_layers(recipe: Recipe, layout: Layout) -> None:
+    assert layout.knobs.keys() <= {f"{PLACES[recipe.engine]}.{size}" for size in SIZES.values()}
+    share = NEMO.parallelism(dict(layout.knobs), layout.gpus)
+    assert share.devices == layout.gpus
+    for name in recipe.models:
+        model = CONFIGS.model(name)
+        assert model.layers % (share.pipeline * share.virtual_pipeline) == 0
+        assert model.query_groups % share.tensor == model.vocabulary_size % share.tensor == 0
+    if share.virtual_pipeline > 1:
+        assert recipe.gradient_accumulation % share.pipeline == 0
+    for name in set(recipe.hardware) - {"*"}:
+        assert layout.gpus % CONFIGS.hardware(name).devices_per_node == 0
+        assert CONFIGS.hardware(name).devices_per_node % share.tensor == 0, "a tensor group stays within a node"
+
+
 @pytest.mark.parametrize(("recipe", "layout"), LAYOUTS, ids=name_of)
 def test_a_layouts_devices_are_its_gpus(recipe: Recipe, layout: Layout) -> None:
     def product(prefix: str) -> int:
@@ -232,7 +287,7 @@ def test_a_layouts_devices_are_its_gpus(recipe: Recipe, layout: Layout) -> None:
             assert product("ici_") <= CONFIGS.hardware(hardware).devices_per_node
 
 
-@pytest.mark.parametrize("recipe", JAX_RECIPES, ids=name_of)
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
 def test_layouts_are_ordered_and_no_scale_is_there_twice(recipe: Recipe) -> None:
     scales = [layout.gpus for layout in recipe.layouts]
     assert scales == sorted(set(scales))

@@ -6,7 +6,6 @@ The worker is loaded by path, as it runs: it is no module of the package.
 import errno
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import time
@@ -296,35 +295,6 @@ def test_what_the_worker_writes_the_backend_reads(worker: Any, tmp_path: Path) -
     assert [(s.step, s.rank, s.loss) for s in record.steps] == [(0, 1, 5.25), (1, 1, None)]
     assert record.ends[0].failures == ["the loss is not finite in 1 steps (first: 1)"]
     assert record.unreadable == []
-
-
-def test_a_line_cut_by_a_full_disk_does_not_take_the_next_with_it(
-    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = worker.kit.EventFile(tmp_path / "events-rank0.jsonl")
-    real, calls = os.write, []
-
-    def nearly_full(descriptor: int, data: bytes) -> int:
-        calls.append(data)
-        if len(calls) == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(descriptor, data[:15])
-
-    monkeypatch.setattr(worker.kit.os, "write", nearly_full)
-    with pytest.raises(OSError, match="No space left"):
-        events.write("step", step=0)
-    monkeypatch.undo()
-    events.write("end", rank=0, status="error", message="OSError", failures=[])
-    record = read_phase(tmp_path, 1)
-    assert [end.status for end in record.ends] == ["error"]
-    assert len(record.unreadable) == 1
-
-
-def test_a_file_that_exists_is_added_to(worker: Any, tmp_path: Path) -> None:
-    path = tmp_path / "events-rank0.jsonl"
-    for step in range(2):
-        worker.kit.EventFile(path).write("step", step=step)
-    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 1]
 
 
 def test_arguments_before_the_dashes_are_ours_and_after_them_maxtexts(

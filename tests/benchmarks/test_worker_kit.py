@@ -1,0 +1,311 @@
+"""The workers' kit alone: events, step records, assertions, and however a worker ends. No framework is needed."""
+
+import argparse
+import errno
+import importlib.util
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.worker_events import read_phase
+
+KIT = Path(__file__).resolve().parents[2] / "benchmarks" / "worker_kit.py"
+LOAD_KIT = (
+    "import importlib.util, os, sys, time\n"
+    f"spec = importlib.util.spec_from_file_location('kit', {str(KIT)!r})\n"
+    "kit = importlib.util.module_from_spec(spec); spec.loader.exec_module(kit)\n"
+)
+
+
+@pytest.fixture(scope="module")
+def kit() -> Any:
+    """Loaded by its path, as workers load it."""
+    spec = importlib.util.spec_from_file_location("stepmark_kit_under_test", KIT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Events:
+    def __init__(self) -> None:
+        self.written: list[dict[str, Any]] = []
+
+    def write(self, event: str, **fields: Any) -> None:
+        self.written.append({"event": event, **fields})
+
+    def all(self, name: str) -> list[Any]:
+        return [event[name] for event in self.written]
+
+
+# --- the event file -------------------------------------------------------------------------------------
+
+
+def test_a_file_that_exists_is_added_to(kit: Any, tmp_path: Path) -> None:
+    path = tmp_path / "events-rank0.jsonl"
+    for step in range(2):
+        kit.EventFile(path).write("step", step=step)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"event": "step", "step": 0},
+        {"event": "step", "step": 1},
+    ]
+
+
+def test_a_line_that_is_written_in_pieces_is_whole(kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(kit.os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+    path = tmp_path / "events-rank0.jsonl"
+    kit.EventFile(path).write("step", step=1, loss=5.25)
+    assert json.loads(path.read_text()) == {"event": "step", "step": 1, "loss": 5.25}
+
+
+def test_a_line_cut_by_a_full_disk_does_not_take_the_next_with_it(
+    kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = kit.EventFile(tmp_path / "events-rank0.jsonl")
+    real, calls = os.write, []
+
+    def nearly_full(descriptor: int, data: bytes) -> int:
+        calls.append(data)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data[:15])
+
+    monkeypatch.setattr(kit.os, "write", nearly_full)
+    with pytest.raises(OSError, match="No space left"):
+        events.write("step", step=0)
+    monkeypatch.undo()
+    events.write("end", rank=0, status="error", message="OSError", failures=[])
+    record = read_phase(tmp_path, 1)
+    assert [end.status for end in record.ends] == ["error"]
+    assert len(record.unreadable) == 1
+
+
+def test_events_of_a_rank_lie_in_a_file_of_its_own(kit: Any, tmp_path: Path) -> None:
+    kit.events_of(SimpleNamespace(events_dir=str(tmp_path), rank=3)).write("end", rank=3, status="done")
+    assert [path.name for path in tmp_path.iterdir()] == ["events-rank3.jsonl"]
+
+
+# --- steps ----------------------------------------------------------------------------------------------
+
+
+def recorded(
+    kit: Any, losses: list[float | None], norms: list[float] | None = None, **more: Any
+) -> tuple[Any, Events]:
+    """Steps that end 0.5 s after each other."""
+    events = Events()
+    recorder = kit.StepRecorder(events)
+    recorder.start()
+    begin = time.perf_counter()
+    for step, loss in enumerate(losses):
+        recorder.record(step, begin + 0.5 * (step + 1), loss, norms[step] if norms else 1.5, **more)
+    return recorder, events
+
+
+def test_a_step_takes_from_the_end_of_the_one_before(kit: Any) -> None:
+    recorder, events = recorded(kit, [5.0, 4.0, 3.0])
+    assert events.all("seconds") == pytest.approx([0.5, 0.5, 0.5], abs=0.05)
+    assert events.all("seconds")[1:] == pytest.approx([0.5, 0.5], abs=1e-9)
+    assert events.all("elapsed_seconds") == pytest.approx([0.5, 1.0, 1.5], abs=0.05)
+    assert sum(events.all("seconds")) == pytest.approx(events.all("elapsed_seconds")[-1], rel=1e-12)
+    assert (recorder.steps, recorder.started, recorder.failures()) == (3, True, [])
+
+
+def test_a_recorder_that_has_not_started_says_so(kit: Any) -> None:
+    recorder = kit.StepRecorder(Events())
+    assert not recorder.started
+    assert recorder.failures() == ["no step was trained"]
+
+
+def test_what_is_not_finite_is_written_as_unknown_and_is_a_failure(kit: Any) -> None:
+    losses, norms = [5.0, math.nan, 4.0, math.inf], [1.0, 2.0, math.nan, 1.0]
+    recorder, events = recorded(kit, losses, norms, framework_seconds=math.inf, framework_tflops_per_device=None)
+    assert events.all("loss") == [5.0, None, 4.0, None]
+    assert events.all("gradient_norm") == [1.0, 2.0, None, 1.0]
+    assert events.all("framework_seconds") == events.all("framework_tflops_per_device") == [None] * 4
+    json.dumps(events.written, allow_nan=False)
+    assert recorder.failures() == [
+        "the loss is not finite in 2 steps (first: 1, 3)",
+        "the gradient norm is not finite in 1 steps (first: 2)",
+    ]
+
+
+def test_five_broken_steps_are_named_and_all_are_counted(kit: Any) -> None:
+    recorder, _ = recorded(kit, [math.nan] * 7)
+    assert recorder.failures() == ["the loss is not finite in 7 steps (first: 0, 1, 2, 3, 4)"]
+
+
+@pytest.mark.parametrize(
+    ("losses", "is_failure"),
+    [
+        ([5.25] * 4, True),
+        ([5.25] * 3, False),
+        ([5.25, 5.25, 5.25, math.nextafter(5.25, 6)], False),
+        ([5.25, 5.0, 5.25, 5.25], False),
+        ([None] * 4, False),  # of a rank that does not hold the loss
+    ],
+)
+def test_a_loss_that_never_moves_is_a_failure(kit: Any, losses: list[float | None], is_failure: bool) -> None:
+    recorder, _ = recorded(kit, losses)
+    said = ["the loss is the same to the last bit in all 4 steps: nothing was trained"]
+    assert recorder.failures() == (said if is_failure else [])
+
+
+def test_gradients_that_are_all_zero_are_a_failure(kit: Any) -> None:
+    assert recorded(kit, [5.0, 4.0], [0.0, 0.0])[0].failures() == ["every gradient is zero: nothing was trained"]
+    assert recorded(kit, [5.0, 4.0], [0.0, 1e-9])[0].failures() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "written"), [(None, None), (3, 3.0), ("2.5", 2.5), (math.nan, None), (-math.inf, None)]
+)
+def test_only_finite_numbers_are_written(kit: Any, number: Any, written: float | None) -> None:
+    assert kit.finite_or_none(number) == written
+
+
+# --- options and versions -------------------------------------------------------------------------------
+
+
+def test_versions_are_those_that_are_installed(kit: Any) -> None:
+    found = kit.installed_versions(("numpy", "no-such-package"))
+    assert found.keys() == {"python", "numpy"}
+    assert found["python"] == sys.version.split()[0]
+
+
+def test_rank_and_coordinator_come_from_the_site(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parsed(*argv: str) -> argparse.Namespace:
+        parser = argparse.ArgumentParser()
+        kit.add_options(parser)
+        return parser.parse_args(["--events_dir=d", "--processes=2", "--devices=4", *argv])
+
+    monkeypatch.delenv("STEPMARK_RANK", raising=False)
+    monkeypatch.delenv("STEPMARK_COORDINATOR", raising=False)
+    assert (parsed().rank, parsed().coordinator, parsed().device_name, parsed().settings) == (0, None, [], [])
+    monkeypatch.setenv("STEPMARK_RANK", "1")
+    monkeypatch.setenv("STEPMARK_COORDINATOR", "host:1")
+    assert (parsed().rank, parsed().coordinator) == (1, "host:1")
+    found = parsed("--device_name=a b", "--device_name=c", "--", "x=1", "--devices=9")
+    assert (found.device_name, found.settings, found.devices) == (["a b", "c"], ["x=1", "--devices=9"], 4)
+
+
+def test_a_file_beside_a_worker_is_loaded_by_its_path(kit: Any, tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("ANSWER = 42\n")  # the name of a module that is there already
+    module = kit.load(tmp_path / "json.py")
+    assert (module.__name__, module.ANSWER) == ("stepmark_json", 42)
+    assert sys.modules["json"] is json
+
+
+# --- the end --------------------------------------------------------------------------------------------
+
+
+def ended(kit: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> tuple[int, dict[str, Any]]:
+    def train() -> None:
+        told.append("a failure")
+        if error is not None:
+            raise error
+
+    told: list[str] = []
+    monkeypatch.setattr(kit.signal, "signal", lambda *_: None)
+    monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
+    events = Events()
+    code = kit.run(SimpleNamespace(rank=2), train, lambda: list(told), events, lambda: ["a note"])
+    (event,) = events.written
+    return code, event
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status", "message"),
+    [
+        (None, 0, "done", ""),
+        (ValueError("no such axis"), 1, "error", "ValueError: no such axis"),
+        (KeyboardInterrupt(), 1, "error", "KeyboardInterrupt: "),
+        (SystemExit("1 processes have joined"), 1, "error", "1 processes have joined"),
+        (SystemExit(0), 1, "error", "0"),  # a framework that leaves early has not trained to the end
+        (MemoryError("x" * 5000), 1, "error", "MemoryError: " + "x" * 1987),
+    ],
+)
+def test_however_a_worker_ends_it_says_so(
+    kit: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException | None, code: int, status: str, message: str
+) -> None:
+    """What failed and what is to be said is asked at the end, after the training."""
+    found, event = ended(kit, monkeypatch, error)
+    assert found == code
+    assert event == {
+        "event": "end",
+        "rank": 2,
+        "status": status,
+        "message": message,
+        "failures": ["a failure"],
+        "notes": ["a note"],
+    }
+
+
+def test_a_worker_without_notes_has_none(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kit.signal, "signal", lambda *_: None)
+    events = Events()
+    assert kit.run(SimpleNamespace(rank=0), lambda: None, list, events) == 0
+    assert events.all("notes") == [[]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_worker_at_once_and_is_written(tmp_path: Path, number: signal.Signals) -> None:
+    """Not by an exception, which whatever Python happens to run may swallow."""
+    script = LOAD_KIT + (
+        "def never():\n"
+        "    for _ in range(3):\n"  # or a worker that is not ended would outlive the tests
+        "        try:\n            print('training', flush=True); time.sleep(15)\n"
+        "        except BaseException:\n            pass\n"
+        f"options = type('O', (), dict(rank=0, events_dir={str(tmp_path)!r}))\n"
+        "kit.run(options, never, lambda: ['half way'], kit.events_of(options))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "training\n"
+        process.send_signal(number)
+        assert process.wait(10) == 130
+    (end,) = read_phase(tmp_path, 1).ends
+    assert (end.status, end.failures) == ("interrupted", ["half way"])
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_rank_that_failed_does_not_wait_in_exit_handlers(code: int) -> None:
+    """What it has printed is not lost in a buffer all the same."""
+    script = LOAD_KIT + (
+        f"import atexit\natexit.register(lambda: print('handler'))\nprint('out', end=' ')\nkit.leave({code})\n"
+    )
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=buffered, check=False)
+    assert done.returncode == code
+    assert done.stdout == ("out " if code else "out handler\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what ends with its parent does so by Linux's prctl")
+def test_a_worker_dies_with_its_launcher(tmp_path: Path) -> None:
+    """The launcher is killed outright; the worker says that it was told to stop."""
+    worker = LOAD_KIT + (
+        f"options = type('O', (), dict(rank=0, events_dir={str(tmp_path)!r}))\n"
+        "def train():\n    print('training', flush=True); time.sleep(60)\n"
+        "kit.run(options, train, list, kit.events_of(options))\n"
+    )
+    launcher = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {worker!r}])\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", launcher],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"STEPMARK_DIE_WITH_PARENT": "1"},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "training\n"
+        process.kill()
+        assert process.stdout.read() == ""  # ends when the worker has closed it too
+    assert read_phase(tmp_path, 1).ends[0].status == "interrupted"

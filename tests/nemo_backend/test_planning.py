@@ -1,0 +1,475 @@
+"""Plans of NeMo runs: settings, environment, processes, refusals; and whole plans as recorded in golden/.
+
+The golden plans are what a dry run shows. After a change that is meant, record them anew and read the diff:
+
+    STEPMARK_RECORD_GOLDEN=1 python -m pytest tests/nemo_backend/test_planning.py
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks import worker_events
+from benchmarks.configs import Configs
+from benchmarks.datasets import DatasetJob
+from benchmarks.errors import RequestError
+from benchmarks.report import plan_text
+from benchmarks.values import Benchmark
+from nemo_backend import BACKEND, bridge
+from nemo_backend.planning import (
+    EVERY_RUN,
+    FINE_TUNING_FILES,
+    MODEL_CLASS,
+    ON_A_CPU,
+    PRECISIONS,
+    RESERVED,
+    environment,
+    model_settings,
+    nemo_settings,
+    refusals,
+    settings,
+)
+
+CONFIGS = Configs()
+GOLDEN = Path(__file__).parent / "golden"
+MODELS = [name for name in CONFIGS.names("models") if "nemo" in CONFIGS.model(name).backend_settings]
+Resolve = Callable[..., Benchmark]
+
+
+def refusal(resolved: Resolve, *request: Any, **wanted: Any) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        resolved(*request, **wanted)
+    return caught.value
+
+
+# --- golden -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "hardware", "dtype", "gpus"),
+    [
+        ("llama31_70b", "pretrain", "h100", "bf16", 64),
+        ("llama31_70b", "pretrain", "h100", "fp8", 2048),
+        ("llama31_8b", "pretrain", "h100", "bf16", 8),
+        ("llama3_70b", "lora", "h100", "fp8", 8),
+        ("llama3_70b", "lora", "b200", "bf16", 16),
+        ("llama3_70b", "lora", "gb200", "bf16", 8),
+        ("llama3_tiny", "pretrain", "cpu", "fp32", 2),
+        ("llama3_tiny", "lora", "cpu", "fp32", 1),
+    ],
+)
+def test_the_plan_is_as_recorded(
+    resolved: Resolve, model: str, task: str, hardware: str, dtype: str, gpus: int
+) -> None:
+    benchmark = resolved(model, task=task, hardware=hardware, dtype=dtype, gpus=gpus)
+    text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark)) + "\n"
+    path = GOLDEN / f"nemo_{model}_{task}_{hardware}_{dtype}_{gpus}.txt"
+    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+# --- the worker's command -------------------------------------------------------------------------------
+
+
+def test_the_worker_is_started_by_path_with_the_benchmark_before_nemos_settings(resolved: Resolve) -> None:
+    benchmark = resolved("llama3_70b", task="lora", hardware="gb200", gpus=16)
+    (phase,) = BACKEND.plan(benchmark).phases
+    assert phase.command[:3] == ["{python}", "-P", "{repository}/nemo_backend/worker.py"]
+    cut = phase.command.index("--")
+    assert phase.command[3:cut] == [
+        "--events_dir={phase_dir}",
+        "--processes=16",
+        "--devices=16",
+        *(f"--device_name={name}" for name in CONFIGS.hardware("gb200").device_names),
+        "--task=lora",
+        "--data=mock",
+        "--vocabulary_size=128256",
+        "--tasks_per_node=4",
+        f"--tokens_per_step={2048 * 128}",
+    ]
+    assert len(CONFIGS.hardware("gb200").device_names) > 0
+
+
+def test_a_setting_stands_once(resolved: Resolve) -> None:
+    benchmark = resolved("llama31_70b", {"trainer.gradient_clip_val": 1.0})
+    (phase,) = BACKEND.plan(benchmark).phases
+    names = [word.partition("=")[0] for word in phase.command[phase.command.index("--") + 1 :]]
+    assert len(names) == len(set(names))
+    assert set(names) == nemo_settings(benchmark).keys()
+
+
+@pytest.mark.parametrize(("gpus", "nodes", "tasks"), [(64, 8, 8), (2048, 256, 8)])
+def test_every_gpu_has_a_process(resolved: Resolve, gpus: int, nodes: int, tasks: int) -> None:
+    plan = BACKEND.plan(resolved("llama31_70b", gpus=gpus))
+    assert (plan.backend, plan.environment_name) == ("nemo", BACKEND.environment().name)
+    (phase,) = plan.phases
+    assert (phase.name, phase.writes_steps) == ("perf", True)
+    assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task) == (nodes, tasks, 1)
+    assert f"--processes={gpus}" in phase.command
+
+
+def test_a_process_on_a_cpu_is_a_device_too(resolved: Resolve) -> None:
+    benchmark = resolved(gpus=8, nodes=2)
+    (phase,) = BACKEND.plan(benchmark).phases
+    assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task) == (2, 4, 1)
+    assert {"--processes=8", "--tasks_per_node=4"} <= set(phase.command)
+    found = nemo_settings(benchmark)
+    assert (found["trainer.devices"], found["trainer.num_nodes"]) == (4, 2)
+
+
+# --- settings -------------------------------------------------------------------------------------------
+
+
+def test_the_request_reaches_nemo(resolved: Resolve) -> None:
+    chosen = {"sequence_length": 64, "micro_batch_size": 3, "gradient_accumulation": 2, "optim.config.lr": 0.5}
+    found = nemo_settings(resolved(chosen=chosen, gpus=4, steps=7))
+    assert found["trainer.max_steps"] == 7
+    assert (found["trainer.devices"], found["trainer.num_nodes"]) == (4, 1)
+    assert found["data.seq_length"] == found["model.config.seq_length"] == 64
+    assert (found["data.micro_batch_size"], found["data.global_batch_size"]) == (3, 24)
+    assert found["optim.config.lr"] == 0.5
+
+
+def test_nothing_is_written_or_timed_that_no_benchmark_asks_for(resolved: Resolve) -> None:
+    found = nemo_settings(resolved())
+    assert found.items() >= EVERY_RUN.items()
+    for name in ("logger", "enable_checkpointing", "enable_model_summary"):
+        assert found[f"trainer.{name}"] is False
+    for name in ("limit_val_batches", "num_sanity_val_steps"):
+        assert found[f"trainer.{name}"] == 0
+    assert found["trainer.val_check_interval"] == "none"
+    assert (found["trainer.log_every_n_steps"], found["trainer.strategy.progress_interval"]) == (1, 1)
+    assert str(found["trainer.default_root_dir"]).startswith("{phase_dir}/")
+
+
+def test_a_cpu_gets_neither_fused_kernels_nor_nccl_and_a_gpu_keeps_them(resolved: Resolve) -> None:
+    assert nemo_settings(resolved()).items() >= ON_A_CPU.items()
+    on_gpu = nemo_settings(resolved("llama31_70b"))
+    assert on_gpu["trainer.accelerator"] == "gpu"
+    assert on_gpu["trainer.strategy.sequence_parallel"] is True
+    assert on_gpu.keys() & ON_A_CPU.keys() == {
+        "trainer.accelerator",
+        "trainer.strategy.sequence_parallel",
+        "trainer.strategy.ddp.check_for_nan_in_grad",
+    }
+    assert nemo_settings(resolved(hardware="h100"))["trainer.accelerator"] == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "pipeline", "parameters", "fp8"),
+    [
+        ("fp32", "32", "float32", "float32", None),
+        ("bf16", "bf16-mixed", "bfloat16", "bfloat16", None),
+        ("fp8", "bf16-mixed", "bfloat16", "bfloat16", "hybrid"),
+    ],
+)
+def test_precision(
+    resolved: Resolve, dtype: str, precision: str, pipeline: str, parameters: str, fp8: str | None
+) -> None:
+    found = nemo_settings(resolved("llama31_8b" if dtype == "fp8" else "llama3_tiny", dtype=dtype))
+    assert found["trainer.plugins.precision"] == precision
+    assert found["trainer.strategy.pipeline_dtype"] == pipeline
+    assert found["optim.config.params_dtype"] == parameters
+    assert found["optim.config.bf16"] is (dtype != "fp32")
+    assert found.get("trainer.plugins.fp8") == fp8
+
+
+@pytest.mark.parametrize(
+    ("model", "virtual", "said"), [("llama31_70b", 5, 5), ("llama31_70b", 1, "none"), ("llama3_tiny", None, "none")]
+)
+def test_a_pipeline_that_is_not_interleaved_says_so(
+    resolved: Resolve, model: str, virtual: int | None, said: int | str
+) -> None:
+    """Megatron takes 1 for an interleaved schedule."""
+    name = "trainer.strategy.virtual_pipeline_model_parallel_size"
+    assert nemo_settings(resolved(model, {name: virtual} if virtual else {}))[name] == said
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_is_stated_whole_in_known_settings(model: str) -> None:
+    row = CONFIGS.model(model)
+    found = model_settings(row)
+    assert found.keys() <= settings().keys()
+    assert found[MODEL_CLASS] == row.backend_settings["nemo"][MODEL_CLASS]
+    assert str(found[MODEL_CLASS]).startswith("Llama")
+    assert (found["model.config.num_layers"], found["model.config.vocab_size"]) == (row.layers, row.vocabulary_size)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_nemo_is_told_nothing_that_it_does_not_know(resolved: Resolve, dtype: str) -> None:
+    """MegatronStrategy hands what it does not name itself on to Lightning's DDPStrategy."""
+    for benchmark in (
+        resolved(dtype=dtype),
+        resolved(dtype=dtype, task="lora"),
+        resolved("llama31_70b", dtype="fp8"),
+    ):
+        assert nemo_settings(benchmark).keys() - settings().keys() <= {"trainer.strategy.process_group_backend"}
+
+
+def test_what_stepmark_fills_cannot_be_set(resolved: Resolve) -> None:
+    benchmark = resolved("llama31_70b", dtype="fp8")
+    assert nemo_settings(benchmark).keys() - benchmark.knobs.keys() <= RESERVED.keys()
+    assert {name for table in PRECISIONS.values() for name in table} | EVERY_RUN.keys() <= RESERVED.keys()
+
+
+def test_what_is_reserved_is_a_setting_of_nemo() -> None:
+    in_lists = {"model.config.window_size", "data.rampup_batch_size"}  # which no text can say
+    assert RESERVED.keys() - settings().keys() == in_lists
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("trainer.max_steps", "--steps"),
+        ("trainer.devices", "--gpus"),
+        ("trainer.num_nodes", "--nodes"),
+        ("trainer.accelerator", "--hardware"),
+        ("trainer.accumulate_grad_batches", "--set=gradient_accumulation=N"),
+        ("trainer.limit_val_batches", "Stepmark fills it"),
+        ("trainer.plugins.precision", "--dtype"),
+        ("trainer.plugins.fp8", "--dtype"),
+        ("data.seq_length", "--set=sequence_length=N"),
+        ("data.micro_batch_size", "--set=micro_batch_size=N"),
+        ("data.global_batch_size", "--set=global_batch_size=N"),
+        ("data.rampup_batch_size", "FLOPs are not counted"),
+        ("model.config.num_layers", "configs/models"),
+        ("model.config_class", "configs/models"),
+        ("model.config.num_moe_experts", "FLOPs are not counted"),
+        ("model.config.hidden_dropout", "dropout"),
+        ("model.config.make_vocab_size_divisible_by", "another model"),
+        ("model.config.tensor_model_parallel_size", "--set=trainer.strategy"),
+        ("trainer.strategy.expert_model_parallel_size", "no dense model"),
+        ("env.MASTER_ADDR", "past the plan"),
+        ("env.NEMO_HOME", "past the plan"),
+        ("env.WORLD_SIZE", "past the plan"),
+    ],
+)
+def test_a_reserved_setting_says_what_to_use(resolved: Resolve, key: str, instead: str) -> None:
+    error = refusal(resolved, chosen={key: "1"})
+    assert error.what.endswith("is not set directly")
+    assert error.where == f"--set={key}"
+    assert instead in error.why
+
+
+# --- environment ------------------------------------------------------------------------------------------
+
+
+def test_a_run_asks_no_hub_and_writes_to_its_own_folder(resolved: Resolve) -> None:
+    found = environment(resolved(chosen={"env.OMP_NUM_THREADS": "1"}))
+    assert found["HF_HUB_OFFLINE"] == "1"
+    assert found["NEMO_HOME"] == "{phase_dir}/nemo"
+    assert found["PYTHONUNBUFFERED"] == "1"
+    assert found["OMP_NUM_THREADS"] == "1"
+
+
+def test_the_recipes_variables_reach_the_run(resolved: Resolve) -> None:
+    (phase,) = BACKEND.plan(resolved("llama31_70b")).phases
+    assert phase.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    assert phase.environment["NVTE_FUSED_ATTN"] == "1"
+
+
+# --- the backend and its two engines ------------------------------------------------------------------------
+
+
+def test_nemo_is_the_engine_where_none_is_asked_for(resolved: Resolve) -> None:
+    assert BACKEND.engines == ("nemo", "bridge")
+    assert resolved("llama31_70b").engine == "nemo"
+    assert resolved("llama31_70b", engine="bridge").recipe.name == "bridge_llama31_70b_pretrain_h100"
+
+
+def test_an_engine_that_is_not_there_gets_the_nearest(resolved: Resolve) -> None:
+    error = refusal(resolved, engine="brige")
+    assert error.what == "backend 'nemo' has no engine 'brige': did you mean 'bridge'?"
+    assert error.why == "its engines are: nemo, bridge"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "dtype", "recipe"),
+    [
+        ("h100", "bf16", "bridge_llama3_70b_lora_h100_bf16"),
+        ("h100", "fp8", "bridge_llama3_70b_lora_h100_fp8"),
+        ("gb200", "bf16", "bridge_llama3_70b_lora_gb200_bf16"),
+        ("gb200", "fp8", "bridge_llama3_70b_lora_gb200_fp8"),
+    ],
+)
+def test_the_recipe_is_that_of_the_hardware_and_the_precision(
+    resolved: Resolve, hardware: str, dtype: str, recipe: str
+) -> None:
+    weights = {"checkpoint.pretrained_checkpoint": "/weights"}
+    found = resolved("llama3_70b", weights, task="lora", engine="bridge", hardware=hardware, dtype=dtype)
+    assert (found.recipe.name, found.dtype, found.hardware.name) == (recipe, dtype, hardware)
+
+
+def test_a_precision_that_no_recipe_has_there_names_those_it_has(resolved: Resolve) -> None:
+    error = refusal(resolved, "llama3_70b", task="lora", hardware="b200", dtype="fp32")
+    assert (error.where, error.why) == ("--dtype", "it has: bf16, fp8")
+
+
+def test_stated_flops_are_for_the_recipes_own_sequence_length(resolved: Resolve) -> None:
+    assert resolved("llama31_70b").recipe.stated_flops_per_sequence == 3.94e15
+    assert resolved("llama31_70b", {"sequence_length": 4096}).recipe.stated_flops_per_sequence is None
+
+
+def test_only_lora_has_adapters(resolved: Resolve) -> None:
+    assert resolved().lora is None
+    assert resolved(task="lora").lora is not None
+
+
+def test_each_engine_plans_stores_and_reads_its_own_way(resolved: Resolve, tmp_path: Path) -> None:
+    nemo, of_bridge = resolved("llama31_70b"), resolved("llama31_70b", engine="bridge")
+    assert BACKEND.plan(nemo).environment_name != BACKEND.plan(of_bridge).environment_name
+    assert BACKEND.plan(of_bridge) == bridge.plan(of_bridge)
+    assert BACKEND.storage(of_bridge) == bridge.storage(of_bridge)
+    (tmp_path / "events-rank0.jsonl").write_text('{"event": "end", "rank": 0, "status": "done"}\n')
+    assert BACKEND.read_phase(nemo, tmp_path, 1) == worker_events.read_phase(tmp_path, 1)
+    assert BACKEND.read_phase(nemo, tmp_path, 1).ends[0].status == "done"
+    assert BACKEND.read_phase(of_bridge, tmp_path, 1) == bridge.read_phase(tmp_path, 1)
+    assert BACKEND.follow(nemo, tmp_path, 1)() == BACKEND.follow(of_bridge, tmp_path, 1)() == []
+
+
+def test_a_setting_of_both_engines_is_of_one_type_and_neither_reserves_the_others() -> None:
+    of_nemo, of_bridge = settings(), bridge.settings()
+    assert BACKEND.settings() == {**of_nemo, **of_bridge}
+    shared = of_nemo.keys() & of_bridge.keys()
+    assert {name: of_nemo[name] for name in shared} == {name: of_bridge[name] for name in shared}
+    assert not bridge.RESERVED.keys() & of_nemo.keys()
+    assert not RESERVED.keys() & of_bridge.keys()
+    assert BACKEND.reserved_settings.keys() == RESERVED.keys() | bridge.RESERVED.keys()
+
+
+@pytest.mark.parametrize(
+    ("engine", "key", "other"),
+    [
+        ("nemo", "model.recompute_num_layers", "--engine=bridge"),
+        ("nemo", "model.tensor_model_parallel_size", "--engine=bridge"),
+        ("nemo", "ddp.use_megatron_fsdp", "--engine=bridge"),
+        ("bridge", "model.config.recompute_num_layers", "--engine=nemo"),
+        ("bridge", "trainer.strategy.use_te_rng_tracker", "--engine=nemo"),
+        ("bridge", "optim.config.lr", "--engine=nemo"),
+    ],
+)
+def test_a_setting_of_the_other_engine_is_refused_by_its_name(
+    resolved: Resolve, engine: str, key: str, other: str
+) -> None:
+    value = {"bool": "false", "int": "4", "float": "0.5"}[BACKEND.settings()[key]]
+    error = refusal(resolved, "llama31_70b", engine=engine, chosen={key: value})
+    assert f"engine {engine} has no setting '{key}'" in error.what
+    assert error.where == f"--set={key}"
+    assert error.next_command.startswith(other)
+
+
+def test_a_dataset_is_made_by_a_program_of_nemos_environment(tmp_path: Path) -> None:
+    job = DatasetJob(
+        texts=[tmp_path / "a.txt"], folder=tmp_path / "out", name="t", shards=2, tokenizer=None, vocabulary_size=512
+    )
+    command = BACKEND.dataset_command(job)
+    assert command[:3] == ["{python}", "-P", "{repository}/nemo_backend/make_dataset.py"]
+    assert {"--vocabulary_size=512", "--shards=2", f"--text={tmp_path}/a.txt"} <= set(command)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["pretrain", "lora"])
+def test_a_sound_benchmark_is_not_refused(resolved: Resolve, task: str) -> None:
+    assert refusals(resolved(task=task, gpus=2)) == []
+
+
+@pytest.mark.parametrize(("engine", "runs_on"), [("nemo", {"cuda", "cpu"}), ("bridge", {"cuda"})])
+def test_what_an_engine_can_never_run_on_is_refused_before_a_recipe_is_looked_for(
+    resolved: Resolve, engine: str, runs_on: set[str]
+) -> None:
+    for name in CONFIGS.names("hardware"):
+        hardware = CONFIGS.hardware(name)
+        error = BACKEND.refuses_hardware(engine, hardware)
+        assert (error is None) == (hardware.platform in runs_on), name
+        if error is not None:
+            assert refusal(resolved, "llama3_tiny", engine=engine, hardware=name).what == error.what
+            assert hardware.title in error.what
+            assert error.next_command.startswith(("--backend=", "--engine="))
+
+
+def test_a_model_without_nemo_settings_is_refused(resolved: Resolve) -> None:
+    benchmark = resolved()
+    model = msgspec.structs.replace(benchmark.model, backend_settings={"jax": {}})
+    (error,) = refusals(msgspec.structs.replace(benchmark, model=model))
+    assert error.what == "model 'llama3_tiny' says no NeMo settings"
+    assert error.where == "configs/models/llama3_tiny.yml: backend_settings.nemo"
+
+
+def test_fine_tuning_reads_questions_answers_and_their_tokenizer(resolved: Resolve, tmp_path: Path) -> None:
+    for name in FINE_TUNING_FILES:
+        error = refusal(resolved, task="lora", data=str(tmp_path))
+        assert error.what == f"the folder has no {name}"
+        assert error.where == f"--data={tmp_path}"
+        assert "--task=lora" in error.next_command
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert resolved(task="lora", data=str(tmp_path)).data == str(tmp_path)
+
+
+def test_mock_data_needs_no_folder(resolved: Resolve) -> None:
+    assert resolved(task="lora").data == resolved().data == "mock"
+
+
+# --- settings that would be without effect, or call one thing another ---------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "instead"),
+    [
+        ("trainer.plugins.fp4", "e2m1", "use --dtype"),
+        ("optim.config.fp16", "true", "use --dtype"),
+        ("model.config.fp8_recipe", "mxfp8", "use --dtype"),
+        ("model.config.sequence_parallel", "true", "use --set=trainer.strategy.sequence_parallel"),
+        ("model.config.num_layers_in_first_pipeline_stage", "1", "use --set=trainer.strategy.num_layers_in"),
+        ("trainer.strategy.ddp.use_megatron_fsdp", "true", "--engine=bridge"),
+    ],
+)
+def test_what_nemo_would_write_over_or_what_makes_it_another_benchmark_is_reserved(
+    resolved: Resolve, key: str, value: str, instead: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolved(chosen={key: value})
+    assert f"{key} is not set directly" in caught.value.what
+    assert instead in caught.value.why
+
+
+@pytest.mark.parametrize(("key", "value"), [("data.num_workers", 3), ("trainer.strategy.sequence_parallel", "true")])
+def test_what_a_cpu_decides_cannot_be_set_otherwise(resolved: Resolve, key: str, value: object) -> None:
+    with pytest.raises(RequestError, match="on a CPU"):
+        resolved(chosen={key: value})
+
+
+def test_what_a_cpu_decides_may_be_said_again(resolved: Resolve) -> None:
+    assert resolved(chosen={"data.num_workers": 0}).knobs["data.num_workers"] == 0
+
+
+def test_adapters_without_dropout_on_a_cpu(resolved: Resolve) -> None:
+    with pytest.raises(RequestError, match="dropout needs a GPU"):
+        resolved(task="lora", chosen={"peft.dropout": 0.1})
+
+
+@pytest.mark.parametrize(
+    "typed", ["linear_qkv, linear_fc2", "[linear_qkv,linear_fc2]", "['linear_qkv','linear_fc2']"]
+)
+def test_a_list_of_matrices_reaches_nemo_as_names_between_commas(resolved: Resolve, typed: str) -> None:
+    settings = nemo_settings(resolved(task="lora", chosen={"peft.target_modules": typed}))
+    assert settings["peft.target_modules"] == "linear_qkv,linear_fc2"
+
+
+@pytest.mark.parametrize("typed", ["", "[]", "linear_qkv,linear_qkv"])
+def test_each_matrix_is_named_once_and_one_at_least(resolved: Resolve, typed: str) -> None:
+    with pytest.raises(RequestError, match="each matrix is named once"):
+        resolved(task="lora", chosen={"peft.target_modules": typed})
+
+
+@pytest.mark.parametrize("rank", [0, -4])
+def test_an_adapter_has_a_rank(resolved: Resolve, rank: int) -> None:
+    with pytest.raises(RequestError, match=f"peft.dim is {rank}: it must be 1 or more"):
+        resolved(task="lora", chosen={"peft.dim": rank})

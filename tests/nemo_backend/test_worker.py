@@ -1,0 +1,721 @@
+"""The worker's own parts, without NeMo: joining, counting, proving, the clock. Fake modules stand in for torch.
+
+What only a real NeMo shows (that adapters train, that parameters are counted over real shards) is in end_to_end/.
+"""
+
+import hashlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.values import Benchmark
+from benchmarks.worker_events import read_phase
+from nemo_backend.planning import worker_command
+
+WORKER = Path(__file__).resolve().parents[2] / "nemo_backend" / "worker.py"
+PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
+
+
+def options(**changes: Any) -> SimpleNamespace:
+    fields: dict[str, Any] = {
+        "processes": 1,
+        "rank": 0,
+        "tasks_per_node": 1,
+        "coordinator": None,
+        "device_name": [],
+        "task": "pretrain",
+        "data": "mock",
+        "vocabulary_size": 512,
+        "tokens_per_step": 512,
+        "settings": ["trainer.default_root_dir=/run"],
+    }
+    return SimpleNamespace(**{**fields, **changes})
+
+
+class Events:
+    def __init__(self) -> None:
+        self.written: list[dict[str, Any]] = []
+
+    def write(self, event: str, **fields: Any) -> None:
+        self.written.append({"event": event, **fields})
+
+
+# --- files and arguments ------------------------------------------------------------------------------
+
+
+def test_the_worker_is_loaded_on_the_standard_library_alone() -> None:
+    """Without site-packages, and without our own folder on the path."""
+    script = (
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('w', {str(WORKER)!r})\n"
+        "w = importlib.util.module_from_spec(spec); spec.loader.exec_module(w)\n"
+        "print(sorted(n for n in sys.modules if n.split('.')[0] not in {*sys.stdlib_module_names, '__main__'}))\n"
+        "print(w.kit.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "stepmark_worker_kit"]
+
+
+@pytest.mark.parametrize("task", ["pretrain", "lora"])
+def test_the_worker_understands_the_plans_command(
+    worker: Any, resolved: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    monkeypatch.setenv("STEPMARK_RANK", "3")
+    monkeypatch.setenv("STEPMARK_COORDINATOR", "127.0.0.1:1234")
+    command = worker_command(resolved(task=task, gpus=4))
+    found = worker.parse(command[3:])
+    assert (found.processes, found.devices, found.tasks_per_node, found.rank) == (4, 4, 4, 3)
+    assert (found.task, found.data, found.vocabulary_size, found.tokens_per_step) == (task, "mock", 512, 4 * 2 * 128)
+    assert found.coordinator == "127.0.0.1:1234"
+    assert found.device_name == ["cpu"]
+    assert found.settings == command[command.index("--") + 1 :]
+
+
+@pytest.mark.parametrize(
+    "left_out", ["--task", "--data", "--vocabulary_size", "--tasks_per_node", "--tokens_per_step"]
+)
+def test_what_is_missing_is_not_guessed(worker: Any, left_out: str) -> None:
+    argv = ["--events_dir=d", "--processes=1", "--devices=1", "--task=lora", "--data=mock", "--vocabulary_size=512"]
+    argv += ["--tasks_per_node=1", "--tokens_per_step=512"]
+    worker.parse(argv)
+    with pytest.raises(SystemExit):
+        worker.parse([word for word in argv if not word.startswith(left_out)])
+
+
+# --- processes and devices ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rank", "node", "local"), [(0, "0", "0"), (3, "0", "3"), (4, "1", "0"), (6, "1", "2"), (7, "1", "3")]
+)
+def test_a_rank_joins_by_torchs_own_variables(
+    worker: Any, monkeypatch: pytest.MonkeyPatch, rank: int, node: str, local: str
+) -> None:
+    monkeypatch.setattr(worker.os, "environ", {"SLURM_PROCID": "9"})
+    worker.join_processes(options(processes=8, rank=rank, tasks_per_node=4, coordinator="node-1:29500"))
+    assert worker.os.environ == {
+        "SLURM_PROCID": "9",
+        "MASTER_ADDR": "node-1",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": "8",
+        "RANK": str(rank),
+        "NODE_RANK": node,
+        "LOCAL_RANK": local,
+    }
+
+
+def test_a_process_alone_meets_itself_at_a_free_port(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker.os, "environ", {})
+    worker.join_processes(options())
+    assert worker.os.environ["MASTER_ADDR"] == "127.0.0.1"
+    assert 1024 <= int(worker.os.environ["MASTER_PORT"]) < 2**16
+
+
+@pytest.mark.parametrize(
+    ("host", "processes", "tasks", "threads"),
+    [
+        ("127.0.0.1", 1, 1, 8),
+        ("127.0.0.1", 3, 3, 2),
+        ("127.0.0.1", 20, 20, 1),
+        ("127.0.0.1", 4, 2, 2),  # two nodes that are made believe
+        ("node-1", 4, 2, 4),
+    ],
+)
+def test_processes_of_a_machine_share_its_cores(
+    worker: Any,
+    put_modules: PutModules,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    processes: int,
+    tasks: int,
+    threads: int,
+) -> None:
+    given: list[int] = []
+    put_modules({"torch": {"set_num_threads": given.append}})
+    monkeypatch.setenv("MASTER_ADDR", host)
+    monkeypatch.setattr(worker.os, "sched_getaffinity", lambda _process: range(8), raising=False)
+    worker.share_the_cpu(options(processes=processes, tasks_per_node=tasks))
+    assert given == [threads]
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "wanted", "fits"),
+    [
+        (True, ["NVIDIA H100 80GB HBM3"], True),
+        (True, ["nvidia h100 80gb hbm3", "H100"], True),
+        (True, ["NVIDIA H100"], False),  # compared whole: a PCIe card has another peak
+        (True, ["cpu"], False),
+        (True, [], True),
+        (False, ["cpu"], True),
+        (False, ["NVIDIA H100 80GB HBM3"], False),
+    ],
+)
+def test_the_device_is_the_benchmarks(
+    worker: Any, put_modules: PutModules, on_gpu: bool, wanted: list[str], fits: bool
+) -> None:
+    cuda = SimpleNamespace(is_available=lambda: on_gpu, get_device_name=lambda: "NVIDIA H100 80GB HBM3")
+    put_modules({"torch": {"cuda": cuda}})
+    if fits:
+        worker.assert_devices(options(device_name=wanted))
+    else:
+        with pytest.raises(SystemExit, match="the benchmark is for " + " or ".join(wanted)):
+            worker.assert_devices(options(device_name=wanted))
+
+
+def test_a_rank_that_trains_alone_is_an_error(worker: Any, put_modules: PutModules) -> None:
+    put_modules({"torch.distributed": {"get_world_size": lambda: 1}})
+    worker.assert_processes(options(processes=1))
+    with pytest.raises(SystemExit, match="1 processes have joined, 2 were started"):
+        worker.assert_processes(options(processes=2))
+
+
+# --- what was made ------------------------------------------------------------------------------------
+
+
+def megatron(put_modules: PutModules, tensor_rank: int = 0, **sizes: int) -> None:
+    places = {
+        "tensor": "tensor_model_parallel",
+        "pipeline": "pipeline_model_parallel",
+        "context": "context_parallel",
+        "data": "data_parallel",
+    }
+    state: dict[str, Callable[[], Any]] = {
+        f"get_{place}_world_size": partial(sizes.get, axis, 1) for axis, place in places.items()
+    }
+    state["get_tensor_model_parallel_rank"] = lambda: tensor_rank
+    state["get_model_parallel_group"] = lambda: "the model's group"
+    put_modules({"megatron.core.parallel_state": state, "megatron.core.models.gpt": {"GPTModel": Gpt}})
+
+
+def parameter(count: int, trained: bool = True, shared_out: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(numel=lambda: count, requires_grad=trained, tensor_model_parallel=shared_out)
+
+
+@pytest.mark.parametrize(("tensor_rank", "counted"), [(0, (111, 11)), (1, (110, 10))])
+def test_what_a_tensor_group_repeats_is_counted_once(
+    worker: Any, put_modules: PutModules, tensor_rank: int, counted: tuple[int, int]
+) -> None:
+    """A frozen share of 100, adapters of which 10 are shared out and 1 is repeated."""
+    megatron(put_modules, tensor_rank=tensor_rank)
+    groups: list[str] = []
+    torch = {
+        "tensor": lambda counts, dtype, device: np.array(counts),  # noqa: ARG005
+        "int64": "int64",
+        "cuda": SimpleNamespace(current_device=lambda: "here"),
+        "distributed": SimpleNamespace(all_reduce=lambda _counts, group: groups.append(group)),
+    }
+    put_modules({"torch": torch})
+    model = SimpleNamespace(parameters=lambda: [parameter(100, False, True), parameter(10, True, True), parameter(1)])
+    assert worker.parameter_counts(model) == counted
+    assert groups == ["the model's group"]
+
+
+def test_facts_are_what_was_seen(worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch) -> None:
+    megatron(put_modules, tensor=2, pipeline=1, context=1, data=3)
+    put_modules(
+        {
+            "torch.distributed": {"get_world_size": lambda: 6},
+            "torch.cuda": {"is_available": lambda: False},
+        }
+    )
+    monkeypatch.setattr(worker, "parameter_counts", lambda _model: (453_248, 26_624))
+    found = worker.facts(options(rank=4, settings=["a=1"]), "the model", ["a note"])
+    assert found.pop("versions")["python"] == sys.version.split()[0]
+    assert found == {
+        "rank": 4,
+        "process_count": 6,
+        "device_count": 6,
+        "local_device_count": 1,
+        "device_kind": "cpu",
+        "platform": "cpu",
+        "parameters": 453_248,
+        "trainable_parameters": 26_624,
+        "mesh": {"tensor": 2, "data": 3},
+        "argv": ["a=1"],
+        "notes": ["a note"],
+    }
+
+
+# --- tokens -------------------------------------------------------------------------------------------
+
+
+class Gpt:
+    """A part of a model: it calls its hook before each forward pass, as torch does."""
+
+    def __init__(self, pre_process: bool = True) -> None:
+        self.pre_process = pre_process
+        self.hook: Any = None
+
+    def register_forward_pre_hook(self, hook: Any, with_kwargs: bool) -> SimpleNamespace:
+        assert with_kwargs
+        self.hook = hook
+        return SimpleNamespace(remove=lambda: setattr(self, "hook", None))
+
+    def forward(self, *args: Any, **kwargs: Any) -> None:
+        if self.hook:
+            self.hook(self, args, kwargs)
+
+
+def model_of(*modules: Any) -> SimpleNamespace:
+    return SimpleNamespace(modules=lambda: [object(), *modules])
+
+
+def ids(count: int) -> SimpleNamespace:
+    return SimpleNamespace(numel=lambda: count)
+
+
+def test_the_tokens_of_a_step_are_those_of_every_micro_step_and_replica(worker: Any, put_modules: PutModules) -> None:
+    megatron(put_modules, data=3, context=2)
+    first, later = Gpt(), Gpt(pre_process=False)
+    count = worker.TokenCount(model_of(first, later))
+    first.forward(ids(128), None)
+    first.forward(input_ids=ids(128), position_ids=ids(999))
+    later.forward(ids(128))
+    assert count.failures(2 * 128 * 3 * 2) == []
+    assert first.hook is None, "only one step is counted"
+    first.forward(ids(128))
+    assert count.tokens == 256
+
+
+def test_a_step_of_other_work_is_a_failure(worker: Any, put_modules: PutModules) -> None:
+    megatron(put_modules, data=2)
+    part = Gpt()
+    count = worker.TokenCount(model_of(part))
+    part.forward(ids(512))
+    assert count.failures(2048) == ["a step trained 1,024 tokens, the benchmark has 2,048"]
+
+
+def test_a_rank_without_the_first_layer_has_nothing_to_say(worker: Any, put_modules: PutModules) -> None:
+    megatron(put_modules)
+    assert worker.TokenCount(model_of(Gpt(pre_process=False))).failures(512) == []
+
+
+# --- data ---------------------------------------------------------------------------------------------
+
+
+def test_what_was_read_is_named_by_its_manifest(worker: Any, tmp_path: Path) -> None:
+    (tmp_path / "dataset.json").write_text('{"name": "pile", "tokens": 1234567, "documents": 1000}')
+    digest = hashlib.sha256((tmp_path / "dataset.json").read_bytes()).hexdigest()[:16]
+    assert worker.about_dataset(tmp_path) == [f"data: pile, 1,234,567 tokens of 1,000 documents (manifest {digest})"]
+
+
+def test_made_up_data_has_no_manifest(worker: Any, tmp_path: Path) -> None:
+    assert worker.about_dataset(Path("mock")) == worker.about_dataset(tmp_path) == []
+
+
+# --- proof that adapters train and nothing else does ----------------------------------------------------
+
+
+class Gradient(list[float]):
+    def abs(self) -> "Gradient":
+        return Gradient(map(abs, self))
+
+    def max(self) -> float:
+        return max(self)
+
+
+class Weight:
+    def __init__(
+        self, trained: bool, grad: list[float] | None = None, main_grad: list[float] | None = None, bits: int = 7
+    ) -> None:
+        self.requires_grad = trained
+        self.grad = None if grad is None else Gradient(grad)
+        self.bits = bits
+        if main_grad is not None:
+            self.main_grad = Gradient(main_grad)
+
+
+@pytest.fixture
+def proof(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(worker, "fingerprint", lambda weight: weight.bits)
+    return worker.AdapterProof()
+
+
+def named(weights: dict[str, Weight]) -> SimpleNamespace:
+    return SimpleNamespace(named_parameters=weights.items)
+
+
+@pytest.mark.parametrize(
+    ("grad", "main_grad", "has"),
+    [
+        ([0.0, -2.0], None, True),
+        (None, [0.0, 1e-30], True),
+        (None, None, False),
+        ([0.0, 0.0], None, False),
+        ([5.0], [0.0], False),  # Megatron's own buffer is what the optimizer reads
+    ],
+)
+def test_a_gradient_is_a_number_that_is_not_zero(
+    worker: Any, grad: list[float] | None, main_grad: list[float] | None, has: bool
+) -> None:
+    assert worker.has_gradient(Weight(True, grad, main_grad)) is has
+
+
+def test_adapters_that_train_beside_frozen_weights(proof: Any) -> None:
+    weights = {"w": Weight(False), "a": Weight(True, [1.0]), "b": Weight(True, main_grad=[0.5])}
+    proof.begin(named(weights))
+    weights["a"].bits = 8
+    proof.finish(named(weights))
+    assert proof.failures == []
+    assert proof.notes == ["adapters: 2 of 2 tensors receive a gradient; 0 of 1 frozen tensors changed"]
+
+
+def test_an_adapter_without_a_gradient_is_a_failure(proof: Any) -> None:
+    weights = {"w": Weight(False), "a": Weight(True, [1.0]), "b": Weight(True), "c": Weight(True, [0.0])}
+    proof.begin(named(weights))
+    proof.finish(named(weights))
+    assert proof.failures == ["2 of 3 adapters receive no gradient (first: b)"]
+    assert proof.notes == ["adapters: 1 of 3 tensors receive a gradient; 0 of 1 frozen tensors changed"]
+
+
+def test_a_frozen_weight_that_changed_is_a_failure(proof: Any) -> None:
+    weights = {"v": Weight(False), "w": Weight(False), "a": Weight(True, [1.0])}
+    proof.begin(named(weights))
+    weights["w"].bits += 1
+    proof.finish(named(weights))
+    assert proof.failures == ["1 of 2 frozen weights changed (first: w)"]
+
+
+def test_a_weight_that_was_frozen_later_is_a_failure(proof: Any) -> None:
+    weights = {"w": Weight(True, [1.0]), "a": Weight(True, [1.0])}
+    proof.begin(named(weights))
+    weights["w"].requires_grad = False
+    proof.finish(named(weights))
+    assert proof.failures == ["1 of 1 frozen weights changed (first: w)"]
+
+
+def test_a_model_without_adapters_is_a_failure(proof: Any) -> None:
+    model = named({"w": Weight(False)})
+    proof.begin(model)
+    proof.finish(model)
+    assert proof.failures == ["no adapter was made: nothing was trained"]
+
+
+class Bits:
+    """The little of a tensor that a fingerprint needs, on numpy."""
+
+    device = "cpu"
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def detach(self) -> "Bits":
+        return self
+
+    contiguous = detach
+
+    def view(self, shape: Any) -> "Bits":
+        return Bits(self.array.reshape(-1) if shape == -1 else self.array.view(shape))
+
+    def element_size(self) -> int:
+        return self.array.itemsize
+
+    def numel(self) -> int:
+        return self.array.size
+
+    def to(self, kind: Any) -> "Bits":
+        return Bits(self.array.astype(kind))
+
+    def sum(self) -> int:
+        return int(self.array.sum())
+
+    def __getitem__(self, piece: slice) -> "Bits":
+        return Bits(self.array[piece])
+
+    def __mul__(self, other: "Bits") -> "Bits":
+        return Bits(self.array * other.array)
+
+
+@pytest.fixture
+def fingerprint(worker: Any, put_modules: PutModules) -> Callable[..., int]:
+    words = {name: getattr(np, name) for name in ("uint8", "int16", "int32", "int64")}
+    arange: Callable[..., np.ndarray] = np.arange
+
+    class Places(Bits):
+        def __mod__(self, number: int) -> "Places":
+            return Places(self.array % number)
+
+        def __add__(self, number: int) -> "Places":
+            return Places(self.array + number)
+
+    put_modules({"torch": {**words, "arange": lambda start, stop, device: Places(arange(start, stop))}})  # noqa: ARG005
+    return lambda array, **pieces: worker.fingerprint(Bits(array), **pieces)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "float16", "float32", "float64"])
+def test_a_fingerprint_follows_from_every_bit_and_its_place(fingerprint: Callable[..., int], kind: str) -> None:
+    weights = np.arange(1, 13, dtype=kind).reshape(3, 4)
+    before = fingerprint(weights)
+    assert fingerprint(weights.copy()) == before
+    for place in range(weights.size):
+        changed = weights.copy()
+        changed.reshape(-1).view(np.uint8)[place * weights.itemsize] ^= 1  # one bit, and not the sign
+        assert fingerprint(changed) != before
+    swapped = weights[::-1].copy()
+    assert fingerprint(swapped) != before
+
+
+@pytest.mark.parametrize("piece", [1, 5, 12, 100])
+def test_a_fingerprint_does_not_depend_on_the_pieces_it_is_made_in(
+    fingerprint: Callable[..., int], piece: int
+) -> None:
+    weights = np.linspace(-1, 1, 12, dtype="float32")
+    assert fingerprint(weights, piece=piece) == fingerprint(weights)
+
+
+@pytest.mark.parametrize("name", ["_data", "_rowwise_data"])
+def test_an_fp8_weight_is_the_bytes_inside_it(fingerprint: Callable[..., int], worker: Any, name: str) -> None:
+    stored = np.arange(6, dtype="uint8")
+    weight = SimpleNamespace(**{"_data": None, name: Bits(stored)})
+    assert worker.fingerprint(weight) == fingerprint(stored)
+
+
+# --- the clock ----------------------------------------------------------------------------------------
+
+
+class SpyWork:
+    """Takes down what the clock asks of a Work."""
+
+    def __init__(self) -> None:
+        self.recorder = SimpleNamespace(started=False)
+        self.asked: list[tuple[Any, ...]] = []
+
+    def begin(self, model: str) -> None:
+        self.recorder.started = True
+        self.asked.append(("begin", model))
+
+    def end_of_step(self, step: int, end: float, measured: dict[str, float]) -> None:
+        self.asked.append(("step", step, end, measured))
+
+    def finish(self, model: str) -> None:
+        self.asked.append(("finish", model))
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_step_ends_when_the_device_has_done_it(worker: Any, put_modules: PutModules, on_gpu: bool) -> None:
+    def synchronize() -> None:
+        assert on_gpu
+        time.sleep(0.02)
+
+    put_modules(
+        {
+            "torch.cuda": {"is_available": lambda: on_gpu, "synchronize": synchronize},
+            "lightning.pytorch.callbacks": {"Callback": object},
+        }
+    )
+    work = SpyWork()
+    clock = worker.step_clock(work)
+    trainer = SimpleNamespace(
+        global_step=0, callback_metrics={"grad_norm": 1.0}, strategy=SimpleNamespace(megatron_parallel="model")
+    )
+    start = time.perf_counter()
+    for step in range(2):
+        clock.on_train_batch_start(trainer, None, None, step)
+        trainer.global_step += 1
+        clock.on_train_batch_end(trainer, None, None, None, step)
+    clock.on_train_end(trainer, None)
+    assert [asked[:2] for asked in work.asked] == [("begin", "model"), ("step", 0), ("step", 1), ("finish", "model")]
+    ends = [asked[2] for asked in work.asked if asked[0] == "step"]
+    assert ends[0] - start >= (0.02 if on_gpu else 0)
+    assert ends[1] <= time.perf_counter()
+    assert work.asked[1][3] == {"grad_norm": 1.0}
+
+
+# --- a whole training ---------------------------------------------------------------------------------
+
+
+def measured(loss: float = 6.0, norm: float = 1.5, **more: float) -> dict[str, float]:
+    return {"reduced_train_loss": loss, "grad_norm": norm, **more}
+
+
+def begun(worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[Any, Any]:
+    """A Work before its first step, and the model's first part."""
+    megatron(put_modules)
+    put_modules({"torch.distributed": {"get_world_size": lambda: 1}})
+    monkeypatch.setattr(worker, "facts", lambda _options, _model, notes: {"rank": 0, "notes": notes})
+    monkeypatch.setattr(worker, "fingerprint", lambda weight: weight.bits)
+    work, part = worker.Work(options(**changes), Events()), Gpt()
+    weights = {"w": Weight(False), "a": Weight(True, [1.0])}
+    work.begin(SimpleNamespace(modules=lambda: [part], named_parameters=weights.items))
+    return work, part
+
+
+def test_a_sound_training_has_no_failures(
+    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, part = begun(worker, put_modules, monkeypatch)
+    for step in range(5):
+        part.forward(ids(512))
+        work.end_of_step(step, time.perf_counter(), measured(6.0 - step, **{"train_step_timing in s": 0.1}))
+    work.finish(named({}))
+    facts, *steps = work._events.written
+    assert (facts["event"], [event["step"] for event in steps]) == ("facts", list(range(5)))
+    assert steps[1]["loss"] == 5.0
+    assert (steps[1]["framework_seconds"], steps[1]["framework_tflops_per_device"]) == (0.1, None)
+    assert (work.failures(), work.notes()) == ([], [])
+
+
+def test_only_the_first_rank_has_the_loss(
+    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, _ = begun(worker, put_modules, monkeypatch, rank=1)
+    work.end_of_step(0, time.perf_counter(), {"grad_norm": 1.5})
+    assert work._events.written[-1]["loss"] is None
+
+
+def test_a_metric_that_is_missing_is_no_zero(
+    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, _ = begun(worker, put_modules, monkeypatch)
+    for without in ("reduced_train_loss", "grad_norm"):
+        with pytest.raises(KeyError, match=without):
+            work.end_of_step(0, time.perf_counter(), {k: v for k, v in measured().items() if k != without})
+
+
+def test_tokens_are_counted_in_the_first_step_alone(
+    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, part = begun(worker, put_modules, monkeypatch)
+    part.forward(ids(100))
+    for step in range(2):
+        work.end_of_step(step, time.perf_counter(), measured(step))
+    assert work.failures() == ["a step trained 100 tokens, the benchmark has 512"]
+
+
+def test_processes_that_have_not_joined_end_it_before_the_first_step(
+    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit, match="2 were started"):
+        begun(worker, put_modules, monkeypatch, processes=2)
+
+
+def test_all_that_was_broken_is_told_at_the_end(
+    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, part = begun(worker, put_modules, monkeypatch, task="lora")
+    part.forward(ids(1))
+    work.end_of_step(0, time.perf_counter(), measured(norm=0.0))
+    work.finish(named({"w": Weight(False, bits=8), "a": Weight(True)}))
+    work._redirect = SimpleNamespace(mapped={"x": 1}, note=lambda: "1 request was answered with the CPU")
+    assert work.failures() == [
+        "every gradient is zero: nothing was trained",
+        "a step trained 1 tokens, the benchmark has 512",
+        "1 of 1 adapters receive no gradient (first: a)",
+        "1 of 1 frozen weights changed (first: w)",
+    ]
+    assert work.notes() == [
+        "adapters: 0 of 1 tensors receive a gradient; 1 of 1 frozen tensors changed",
+        "1 request was answered with the CPU",
+    ]
+
+
+def test_pretraining_needs_no_proof_of_adapters(worker: Any) -> None:
+    work = worker.Work(options(task="pretrain"), Events())
+    work.finish(named({}))
+    assert work.failures() == ["no step was trained"]
+    work._redirect = SimpleNamespace(mapped={}, note=lambda: "never said")
+    assert work.notes() == []
+
+
+@pytest.mark.parametrize("task", ["pretrain", "lora"])
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_the_parts_of_a_training_in_their_order(
+    worker: Any, monkeypatch: pytest.MonkeyPatch, on_cpu: bool, task: str
+) -> None:
+    order: list[str] = []
+    redirect = SimpleNamespace(install=lambda: order.append("redirect") or on_cpu, mapped={})
+    files = {"cpu_redirect.py": redirect, "build.py": "build"}
+    monkeypatch.setattr(worker.kit, "load", lambda path: files[path.name])
+    for name in ("join_processes", "share_the_cpu", "assert_devices"):
+        monkeypatch.setattr(worker, name, lambda _options, name=name: order.append(name))
+    monkeypatch.setattr(worker, "step_clock", lambda _work: "the clock")
+    fitted: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(worker, "fit", lambda *given: fitted.append(given))
+    work = worker.Work(options(task=task), Events())
+    work.train()
+    shared = ["share_the_cpu"] if on_cpu else []
+    assert order == ["join_processes", "redirect", *shared, "assert_devices"]
+    assert fitted[0][1:] == ("build", ["the clock"], redirect if on_cpu else None)
+    random = [worker.RANDOM_WEIGHTS] if task == "lora" else []
+    assert work._notes == ([worker.ON_A_CPU] if on_cpu else []) + random
+
+
+@pytest.mark.parametrize("task", ["pretrain", "lora"])
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_nemos_own_entry_points_are_called(worker: Any, put_modules: PutModules, task: str, on_cpu: bool) -> None:
+    called: list[tuple[str, dict[str, Any]]] = []
+    trackers: list[dict[str, bool]] = []
+    put_modules(
+        {
+            "nemo.lightning": {"NeMoLogger": lambda **fields: fields},
+            "nemo.collections.llm": {
+                "pretrain": lambda **given: called.append(("pretrain", given)),
+                "finetune": lambda **given: called.append(("finetune", given)),
+            },
+            "megatron.core.tensor_parallel.random": {
+                "initialize_rng_tracker": lambda **given: trackers.append(given)
+            },
+        }
+    )
+    build = SimpleNamespace(
+        grouped=lambda words: {"trainer": dict(word.removeprefix("trainer.").split("=") for word in words)},
+        tokenizer_of=lambda size: f"tokenizer of {size}",
+        model_of=lambda _settings, tokenizer: f"model with {tokenizer}",
+        data_of=lambda _settings, data, task, _tokenizer: f"{data} for {task}",
+        trainer_of=lambda _settings, callbacks: callbacks,
+        made=lambda _settings, group: f"made {group}",
+    )
+    without_te: list[int] = []
+    redirect = SimpleNamespace(without_transformer_engine=lambda: without_te.append(1)) if on_cpu else None
+    worker.fit(options(task=task), build, ["the clock"], redirect)
+    ((entry, given),) = called
+    assert entry == {"pretrain": "pretrain", "lora": "finetune"}[task]
+    assert given["model"] == "model with tokenizer of 512"
+    assert given["data"] == f"mock for {task}"
+    assert given["trainer"] == ["the clock"]
+    assert given["log"] == {"log_dir": "/run", "ckpt": None, "use_datetime_version": False}
+    assert given.get("peft") == ("made peft" if task == "lora" else None)
+    assert len(trackers) == len(without_te) == int(on_cpu)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status", "message"),
+    [
+        (None, 0, "done", ""),
+        (ValueError("no such axis"), 1, "error", "ValueError: no such axis"),
+        (SystemExit("the device is 'cpu'"), 1, "error", "the device is 'cpu'"),
+    ],
+)
+def test_however_a_worker_ends_it_says_so(
+    worker: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
+    code: int,
+    status: str,
+    message: str,
+) -> None:
+    def train(work: Any) -> None:
+        work.recorder.start()
+        work.end_of_step(0, time.perf_counter(), measured())
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(worker.Work, "train", train)
+    monkeypatch.setattr(worker.kit.signal, "signal", lambda *_: None)
+    monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
+    argv = ["--processes=1", "--devices=1", "--task=lora", "--data=mock", "--vocabulary_size=512"]
+    argv += ["--tasks_per_node=1", "--tokens_per_step=512", f"--events_dir={tmp_path}"]
+    assert worker.main(worker.parse(argv)) == code
+    record = read_phase(tmp_path, 1)
+    (end,) = record.ends
+    assert (end.status, end.message, end.failures) == (status, message, [])
+    assert [step.step for step in record.steps] == [0]
