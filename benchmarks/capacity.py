@@ -28,7 +28,6 @@ class Storage(Value, frozen=True):
     """How a framework stores what a training step needs. Bytes are those of one number."""
 
     saved_activations: frozenset[str]  # kept for the backward pass, by the names of `activation_widths`
-    one_byte_activations: frozenset[str]  # those of them that are kept in fp8
     weight_bytes: int
     gradient_bytes: int
     optimizer_bytes: int  # Adam's two moments, and a master weight where the framework keeps one
@@ -36,6 +35,7 @@ class Storage(Value, frozen=True):
     gathers_layers: bool  # a layer's sharded weights are put together on every device when it computes
     writes_attention_scores: bool  # plain attention; fused attention never writes them
     usable_fraction: float  # of a device's memory
+    one_byte_activations: frozenset[str] = frozenset()  # those of the saved ones that are kept in fp8
 
 
 def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:

@@ -121,3 +121,20 @@ def estimated_bytes(texts: list[Path]) -> int:
     """About what the dataset of these texts takes on disk, rather more than less."""
     factors = {True: BYTES_A_COMPRESSED_BYTE, False: BYTES_A_TEXT_BYTE}
     return round(sum(path.stat().st_size * factors[path.suffix == ".gz"] for path in texts))
+
+
+def tokenizer_size(path: Path) -> int:
+    """How many token numbers a Hugging Face tokenizer.json can give: its largest and one."""
+    try:
+        data = msgspec.json.decode(path.read_bytes())
+        vocabulary = data["model"]["vocab"]
+        numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
+        numbers += [token["id"] for token in data.get("added_tokens") or []]
+        return int(max(numbers)) + 1
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, ValueError) as error:
+        raise RequestError(
+            "the tokenizer cannot be read",
+            where=str(path),
+            why=f"{type(error).__name__}: {error}",
+            next_command="a tokenizer.json as Hugging Face's tokenizers writes it",
+        ) from None

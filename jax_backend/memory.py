@@ -11,7 +11,6 @@ XLA_DEFAULT_FRACTION = "0.75"
 def storage(benchmark: Benchmark) -> Storage:
     return Storage(
         saved_activations=remat_saves(benchmark.knobs),
-        one_byte_activations=frozenset(),
         weight_bytes=4,
         gradient_bytes=4,
         optimizer_bytes=8,

@@ -58,7 +58,8 @@ def note():
     """One sentence for the result."""
     total = sum(mapped.values())
     kinds = ", ".join(f"{name} {count:,}" for name, count in mapped.most_common())
-    return f"{total:,} requests for a CUDA device were answered with the CPU: {kinds}"
+    requests = "1 request for a CUDA device was" if total == 1 else f"{total:,} requests for a CUDA device were"
+    return f"{requests} answered with the CPU: {kinds}"
 
 
 class CudaToCpu(TorchFunctionMode):

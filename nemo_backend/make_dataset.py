@@ -249,6 +249,16 @@ def write_tokenizer(tokenizer: Any, given: Path | None, token: str, folder: Path
 # --- writing ----------------------------------------------------------------------------------
 
 
+def nothing_to_compile() -> None:
+    """Megatron compiles a piece of CUDA into the user's home when it is imported; a dataset needs none."""
+    from torch.utils import cpp_extension
+
+    def refuse(*_args: Any, **_kwargs: Any) -> None:
+        raise RuntimeError("a dataset needs no CUDA")
+
+    cpp_extension.load_inline = refuse
+
+
 class Shard:
     """One .bin/.idx pair in the making. A document is written piece by piece, and is one sequence of the index."""
 
@@ -476,6 +486,7 @@ def _events() -> Event:
 def main() -> NoReturn:
     request = _request(sys.argv[1:])
     event = _events()
+    nothing_to_compile()
     try:
         make(request, event)
     except Refused as refused:

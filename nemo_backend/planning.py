@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks.datasets import tokenizer_size
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
 from nemo_backend import layout
@@ -296,6 +297,13 @@ def _settings_that_a_cpu_decides(benchmark: Benchmark) -> Iterator[RequestError]
                 why="a CPU lacks what the other value asks for",
                 next_command=f"leave --set={name} out",
             )
+    if benchmark.parallelism.context > 1:
+        yield RequestError(
+            "context parallelism needs a GPU",
+            where=f"--set={STRATEGY}.{layout.SIZES['context']}",
+            why="it is Transformer Engine's attention that shares a sequence, and a CPU has none",
+            next_command=f"--set={STRATEGY}.{layout.SIZES['context']}=1",
+        )
     if benchmark.lora and benchmark.lora.dropout:
         yield RequestError(
             "dropout needs a GPU",
@@ -319,4 +327,17 @@ def _data(benchmark: Benchmark) -> Iterator[RequestError]:
             where=f"--data={folder}",
             why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)} (fields input and output, and their tokenizer)",
             next_command="python launch/setup.py --model=llama3_70b --task=lora shows how such a folder is made",
+        )
+        return
+    try:
+        tokens = tokenizer_size(folder / "tokenizer" / "tokenizer.json")
+    except RequestError as refusal:
+        yield refusal
+        return
+    if tokens > benchmark.model.vocabulary_size:
+        yield RequestError(
+            f"the tokenizer knows {tokens:,} tokens, {benchmark.model.name} {benchmark.model.vocabulary_size:,}",
+            where=f"--data={folder}",
+            why="a token without a row in the embedding ends the run",
+            next_command="--data with a folder of the model's own tokenizer, or a smaller one",
         )

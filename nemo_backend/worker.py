@@ -178,7 +178,8 @@ def about_dataset(folder):
 class AdapterProof:
     """Frozen weights keep every bit, and every adapter has a gradient; looked at before and after all steps."""
 
-    def __init__(self):
+    def __init__(self, rank=0):
+        self._rank = rank
         self._before = {}
         self.failures = []
         self.notes = []
@@ -200,8 +201,8 @@ class AdapterProof:
         if changed:
             self.failures.append(f"{len(changed)} of {len(frozen)} frozen weights changed (first: {changed[0]})")
         self.notes.append(
-            f"adapters: {len(adapters) - len(without)} of {len(adapters)} tensors receive a gradient; "
-            f"{len(changed)} of {len(frozen)} frozen tensors changed"
+            f"adapters on rank {self._rank}: {len(adapters) - len(without)} of {len(adapters)} tensors receive a "
+            f"gradient; {len(changed)} of {len(frozen)} frozen tensors changed"
         )
 
 
@@ -269,7 +270,7 @@ class Work:
         self.recorder = kit.StepRecorder(events)
         self._options = options
         self._events = events
-        self._proof = AdapterProof() if options.task == "lora" else None
+        self._proof = AdapterProof(options.rank) if options.task == "lora" else None
         self._redirect = None
         self._notes = []
         self._count = None
@@ -289,6 +290,8 @@ class Work:
         assert_devices(options)
         build = kit.load(HERE / "build.py")
         fit(options, build, [step_clock(self)], self._redirect if on_cpu else None)
+        if self._proof and not self._proof.notes:
+            self._failures.append("training ended without a look at the adapters: nothing is proven of them")
 
     def begin(self, model):
         """The model is made, its adapters too, and the first batch is there."""

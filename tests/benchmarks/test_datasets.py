@@ -14,6 +14,7 @@ from benchmarks.datasets import (
     differences,
     estimated_bytes,
     read_dataset,
+    tokenizer_size,
 )
 from benchmarks.errors import RequestError
 from benchmarks.values import json_text
@@ -139,3 +140,22 @@ def test_the_estimate_is_rather_more_than_the_text(tmp_path: Path) -> None:
         path.write_bytes(b"x" * 1000)
     assert estimated_bytes([plain]) == 1250
     assert estimated_bytes([plain, packed]) == 6250
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ('{"model": {"type": "BPE", "vocab": {"a": 0, "b": 7}}, "added_tokens": [{"id": 9, "content": "<x>"}]}', 10),
+        ('{"model": {"type": "Unigram", "vocab": [["a", -1.0], ["b", -2.0]]}}', 2),
+    ],
+)
+def test_a_tokenizers_size_is_its_largest_number_and_one(tmp_path: Path, text: str, size: int) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    assert tokenizer_size(tmp_path / "tokenizer.json") == size
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"model": {"vocab": {}}}', '{"model": {"vocab": 3}}', "[]"])
+def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(RequestError, match="the tokenizer cannot be read"):
+        tokenizer_size(tmp_path / "tokenizer.json")

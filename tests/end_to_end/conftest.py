@@ -1,4 +1,4 @@
-"""Runs of the real scripts on real MaxText, each made once and looked at by many tests."""
+"""Runs of the real scripts on the real frameworks, each made once and looked at by many tests."""
 
 import os
 import signal
@@ -9,23 +9,47 @@ from pathlib import Path
 
 import pytest
 
-from jax_backend import BACKEND
+import jax_backend
+import nemo_backend
 from launch import environments
-from tests.end_to_end.runs import JAX, REPOSITORY, SHARDED, TINY, TOKEN, Run, Start, finish
+from tests.end_to_end.runs import (
+    JAX,
+    LIMIT_SECONDS,
+    LLAMA3,
+    NEMO,
+    REPOSITORY,
+    SHARDED,
+    STRATEGY,
+    TINY,
+    TOKEN,
+    Run,
+    Setup,
+    Start,
+    Starter,
+    finish,
+)
+
+WORDS = ("the", "cluster", "trains", "a", "model", "and", "each", "step", "takes", "as", "long", "as", "before")
 
 
 @pytest.fixture(scope="session")
 def jax_python() -> Path:
     """MaxText's environment; made here on a fresh machine, which takes minutes."""
-    return environments.ensure(BACKEND.environment(), bar=False)
+    return environments.ensure(jax_backend.BACKEND.environment(), bar=False)
 
 
 @pytest.fixture(scope="session")
-def start(jax_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:  # noqa: ARG001
-    """Starts launch/run.py in a home of its own, with a token in its environment; ends what a test leaves."""
+def nemo_python() -> Path:
+    """NeMo's environment; made here on a fresh machine, which takes minutes."""
+    return environments.ensure(nemo_backend.BACKEND.environment(), bar=False)
+
+
+@pytest.fixture(scope="session")
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
+    """Starts a program in a home of its own, with a token in its environment; ends what a test leaves."""
     started: list[subprocess.Popen[str]] = []
 
-    def run(output_dir: Path, *flags: str, **variables: str) -> "subprocess.Popen[str]":
+    def start(command: list[str], **variables: str) -> "subprocess.Popen[str]":
         home = tmp_path_factory.mktemp("home")
         environment = {
             **os.environ,
@@ -34,18 +58,64 @@ def start(jax_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             "HF_TOKEN": TOKEN,
             **variables,
         }
-        command = [sys.executable, str(REPOSITORY / "launch/run.py"), f"--output_dir={output_dir}", *flags]
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=home
         )
         started.append(process)
         return process
 
-    yield run
+    yield start
     for process in started:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
+
+
+def _start_of(starter: Starter) -> Start:
+    """Starts launch/run.py."""
+
+    def start(output_dir: Path, *flags: str, **variables: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, str(REPOSITORY / "launch/run.py"), f"--output_dir={output_dir}", *flags]
+        return starter(command, **variables)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def start(jax_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the environment is there
+    return _start_of(starter)
+
+
+@pytest.fixture(scope="session")
+def start_nemo(nemo_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the environment is there
+    return _start_of(starter)
+
+
+@pytest.fixture(scope="session")
+def setup(nemo_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:  # noqa: ARG001
+    """Runs `launch/setup.py --backend=nemo --dataset` in a home of its own, with a token in its environment."""
+
+    def run(*flags: str) -> "subprocess.CompletedProcess[str]":
+        home = tmp_path_factory.mktemp("home")
+        home_variables = {"HOME": str(home), "STEPMARK_HOME": str(environments.environments_root().parent)}
+        done = subprocess.run(
+            [sys.executable, str(REPOSITORY / "launch/setup.py"), "--backend=nemo", "--dataset", *flags],
+            env={**os.environ, **home_variables, "HF_TOKEN": TOKEN},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_SECONDS,
+            cwd=home,
+        )
+        assert "Traceback" not in done.stdout + done.stderr, done.stderr
+        assert TOKEN not in done.stdout + done.stderr
+        assert list(home.iterdir()) == []
+        return done
+
+    return run
+
+
+# --- MaxText ----------------------------------------------------------------------------------
 
 
 def _whole_run(start: Start, output_dir: Path, *flags: str) -> Run:
@@ -65,3 +135,62 @@ def sharded(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="session")
 def two_processes(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return _whole_run(start, tmp_path_factory.mktemp("two"), *SHARDED, "--nodes=2")
+
+
+# --- NeMo -------------------------------------------------------------------------------------
+
+
+def _nemo_run(start_nemo: Start, output_dir: Path, *flags: str, **variables: str) -> Run:
+    return finish(start_nemo(output_dir, NEMO, LLAMA3, *flags, **variables), output_dir)
+
+
+@pytest.fixture(scope="session")
+def nemo_pretrain(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo"))
+
+
+@pytest.fixture(scope="session")
+def nemo_lora(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo_lora"), "--task=lora")
+
+
+@pytest.fixture(scope="session")
+def nemo_data_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same two sequences a step as nemo_pretrain, one on each of two processes."""
+    flags = ("--gpus=2", "--set=micro_batch_size=1", "--steps=12")
+    return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo_dp"), *flags)
+
+
+@pytest.fixture(scope="session")
+def nemo_tensor_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    flags = ("--gpus=2", f"{STRATEGY}.tensor_model_parallel_size=2", "--steps=12")
+    return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo_tp"), *flags)
+
+
+@pytest.fixture(scope="session")
+def nemo_pipeline_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same two sequences a step as nemo_pretrain, one after the other through two stages."""
+    pipeline = ("--gpus=2", f"{STRATEGY}.pipeline_model_parallel_size=2", "--steps=12")
+    batch = ("--set=micro_batch_size=1", "--set=gradient_accumulation=2")
+    return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo_pp"), *pipeline, *batch)
+
+
+@pytest.fixture(scope="session")
+def nemo_lora_tensor_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Started as within a Slurm job of another size, whose variables must mean nothing."""
+    flags = ("--task=lora", "--gpus=2", f"{STRATEGY}.tensor_model_parallel_size=2", "--steps=8")
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "16", "SLURM_PROCID": "5"}
+    place = {"SLURM_LOCALID": "5", "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_NODELIST": "node[1-2]"}
+    torchrun = {"RANK": "3", "WORLD_SIZE": "16", "LOCAL_RANK": "3", "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "1"}
+    return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo_lora_tp"), *flags, **job, **place, **torchrun)
+
+
+@pytest.fixture(scope="session")
+def text_dataset(setup: Setup, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences that repeat, so that a model can learn them, as token numbers of a vocabulary of at most 512."""
+    folder = tmp_path_factory.mktemp("text")
+    lines = [" ".join(WORDS[start:] + WORDS[:start]) + "." for start in range(len(WORDS))] * 40
+    (folder / "text.txt").write_text("\n".join(lines))
+    done = setup(f"--text={folder / 'text.txt'}", f"--out={folder / 'set'}")
+    assert done.returncode == 0, done.stderr
+    return folder / "set"

@@ -17,7 +17,13 @@ JAX = "--backend=jax"
 TINY = "--model=llama2_tiny"
 SHARDED = ("--gpus=8", "--set=ici_fsdp_parallelism=4", "--set=ici_data_parallelism=2")
 
+NEMO = "--backend=nemo"
+LLAMA3 = "--model=llama3_tiny"
+STRATEGY = "--set=trainer.strategy"
+
+Starter = Callable[..., "subprocess.Popen[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
+Setup = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @dataclass
@@ -47,6 +53,23 @@ class Run:
     @property
     def steps(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.folder / "steps.jsonl").read_text().splitlines()]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "provenance.json").read_text())
+        return found
+
+    @property
+    def losses(self) -> list[float]:
+        """Of rank 0, which has them."""
+        return [step["loss"] for step in self.steps if step["rank"] == 0]
+
+    def events(self, rank: int = 0) -> list[dict[str, Any]]:
+        text = (self.folder / f"attempt-1/perf/events-rank{rank}.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def gradient_norms(self, rank: int = 0) -> list[float]:
+        return [event["gradient_norm"] for event in self.events(rank) if event["event"] == "step"]
 
 
 def finish(process: "subprocess.Popen[str]", output_dir: Path) -> Run:

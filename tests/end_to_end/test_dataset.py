@@ -6,22 +6,16 @@ import json
 import os
 import random
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.datasets import Dataset, read_dataset
-from launch import environments
-from nemo_backend import BACKEND
+from tests.end_to_end.runs import LIMIT_SECONDS, Setup
 
 pytestmark = pytest.mark.slow
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-TOKEN = "hf_a-token-that-must-not-be-seen"
-LIMIT_SECONDS = 300
 POEM = "Whose woods these are\nI think I know.\n\n  é ü 東京 🎉 <|end_of_text|> is no end here\n"
 WORDS = ("the", "a", "of", "tokens", "step", "trains", "cluster", "loss", "and", "measures", "second", "fast")
 
@@ -55,40 +49,6 @@ again = [[backend.encode(text, add_special_tokens=False).ids for text in shard] 
 json.dump({"documents": documents, "texts": texts, "again": again, "samples": samples, "eos": tokenizer.eos_token_id,
            "vocabulary": len(tokenizer)}, out)
 """
-
-
-@pytest.fixture(scope="session")
-def nemo_python() -> Path:
-    """NeMo's environment; made here on a fresh machine, which takes minutes."""
-    return environments.ensure(BACKEND.environment(), bar=False)
-
-
-Setup = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="session")
-def setup(nemo_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:  # noqa: ARG001
-    """Runs `launch/setup.py --backend=nemo --dataset` in a home of its own, with a token in its environment."""
-
-    def run(*flags: str) -> "subprocess.CompletedProcess[str]":
-        home = tmp_path_factory.mktemp("home")
-        home_variables = {"HOME": str(home), "STEPMARK_HOME": str(environments.environments_root().parent)}
-        done = subprocess.run(
-            [sys.executable, str(REPOSITORY / "launch/setup.py"), "--backend=nemo", "--dataset", *flags],
-            env={**os.environ, **home_variables, "HF_TOKEN": TOKEN},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_SECONDS,
-            cwd=home,
-        )
-        assert "Traceback" not in done.stdout + done.stderr, done.stderr
-        assert TOKEN not in done.stdout + done.stderr
-        written = [path for path in home.rglob("*") if path.is_file()]
-        assert [path for path in written if TOKEN.encode() in path.read_bytes()] == []
-        return done
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -410,7 +410,24 @@ def test_fine_tuning_reads_questions_answers_and_their_tokenizer(resolved: Resol
         assert "--task=lora" in error.next_command
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text('{"model": {"vocab": {"a": 511}}, "added_tokens": []}')
     assert resolved(task="lora", data=str(tmp_path)).data == str(tmp_path)
+
+
+def test_a_tokenizer_that_is_larger_than_the_model_is_refused(resolved: Resolve, tmp_path: Path) -> None:
+    for name in FINE_TUNING_FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert "cannot be read" in refusal(resolved, task="lora", data=str(tmp_path)).what
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text('{"model": {"vocab": {"a": 512}}}')
+    assert refusal(resolved, task="lora", data=str(tmp_path)).what == (
+        "the tokenizer knows 513 tokens, llama3_tiny 512"
+    )
+
+
+def test_context_parallelism_is_refused_on_a_cpu(resolved: Resolve) -> None:
+    with pytest.raises(RequestError, match="context parallelism needs a GPU"):
+        resolved(gpus=2, chosen={"trainer.strategy.context_parallel_size": 2})
 
 
 def test_mock_data_needs_no_folder(resolved: Resolve) -> None:

@@ -365,7 +365,7 @@ def test_adapters_that_train_beside_frozen_weights(proof: Any) -> None:
     weights["a"].bits = 8
     proof.finish(named(weights))
     assert proof.failures == []
-    assert proof.notes == ["adapters: 2 of 2 tensors receive a gradient; 0 of 1 frozen tensors changed"]
+    assert proof.notes == ["adapters on rank 0: 2 of 2 tensors receive a gradient; 0 of 1 frozen tensors changed"]
 
 
 def test_an_adapter_without_a_gradient_is_a_failure(proof: Any) -> None:
@@ -373,7 +373,7 @@ def test_an_adapter_without_a_gradient_is_a_failure(proof: Any) -> None:
     proof.begin(named(weights))
     proof.finish(named(weights))
     assert proof.failures == ["2 of 3 adapters receive no gradient (first: b)"]
-    assert proof.notes == ["adapters: 1 of 3 tensors receive a gradient; 0 of 1 frozen tensors changed"]
+    assert proof.notes == ["adapters on rank 0: 1 of 3 tensors receive a gradient; 0 of 1 frozen tensors changed"]
 
 
 def test_a_frozen_weight_that_changed_is_a_failure(proof: Any) -> None:
@@ -612,7 +612,7 @@ def test_all_that_was_broken_is_told_at_the_end(
         "1 of 1 frozen weights changed (first: w)",
     ]
     assert work.notes() == [
-        "adapters: 0 of 1 tensors receive a gradient; 1 of 1 frozen tensors changed",
+        "adapters on rank 0: 0 of 1 tensors receive a gradient; 1 of 1 frozen tensors changed",
         "1 request was answered with the CPU",
     ]
 

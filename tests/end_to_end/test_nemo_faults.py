@@ -1,0 +1,153 @@
+"""What goes wrong while real NeMo trains: each ends in one message and the right code, and no step is lost."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.runs import (
+    LLAMA3,
+    NEMO,
+    REPOSITORY,
+    Run,
+    Start,
+    Starter,
+    finish,
+    verify,
+    wait_for_steps,
+    workers_of,
+)
+
+pytestmark = pytest.mark.slow
+
+LONG = ("--steps=200000",)
+
+# A worker of which one adapter is cut off from the loss, and one frozen weight changes by its last bit in one step.
+FAULTY_WORKER = """
+import importlib.util, sys
+import torch
+from lightning.pytorch.callbacks import Callback
+spec = importlib.util.spec_from_file_location("worker", {worker!r})
+worker = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(worker)
+
+class Fault(Callback):
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if batch_idx == 0:
+            modules = dict(trainer.strategy.megatron_parallel.named_modules())
+            adapter = modules[next(name for name in modules if name.endswith("layers.1.mlp.linear_fc2.adapter"))]
+            whole = adapter.forward
+            adapter.forward = lambda *args, **kwargs: whole(*args, **kwargs).detach()
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if batch_idx == 1:
+            frozen = [p for n, p in trainer.strategy.megatron_parallel.named_parameters() if "final_layernorm" in n]
+            with torch.no_grad():
+                frozen[0].view(torch.int32)[5] ^= 1
+
+fit = worker.fit
+worker.fit = lambda options, build, callbacks, redirect: fit(options, build, [*callbacks, Fault()], redirect)
+worker.kit.leave(worker.main(worker.parse(sys.argv[1:])))
+"""
+
+# launch/run.py as it is, but for the program that the plan of NeMo's backend names.
+LAUNCHER = """
+import runpy, sys
+from nemo_backend import planning
+command = planning.worker_command
+faulty = {{"{{repository}}/nemo_backend/worker.py": {faulty!r}}}
+planning.worker_command = lambda benchmark: [faulty.get(word, word) for word in command(benchmark)]
+sys.path.insert(0, {launch!r})
+sys.argv[0] = {launch!r} + "/run.py"
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def rank_of(worker: int) -> int:
+    words = Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")
+    (rank,) = [word for word in words if word.startswith(b"STEPMARK_RANK=")]
+    return int(rank.partition(b"=")[2])
+
+
+def test_a_killed_rank_fails_the_run_and_is_named(start_nemo: Start, tmp_path: Path) -> None:
+    process = start_nemo(tmp_path, NEMO, LLAMA3, "--gpus=2", *LONG)
+    folder = wait_for_steps(tmp_path, 20)
+    workers = {rank_of(worker): worker for worker in workers_of(folder)}
+    assert sorted(workers) == [0, 1]
+    os.kill(workers[1], signal.SIGKILL)
+    run = finish(process, tmp_path)
+    assert run.code == 1
+    assert run.result["status"] == "failed"
+    assert [reason for reason in run.result["reasons"] if "rank 1 was killed by signal 9 after step" in reason]
+    assert "rank 1 was killed by signal 9" in run.out
+    assert not workers_of(folder)
+    assert len(run.losses) >= 10
+    assert run.result["seconds_per_step"]["median"] is None
+    assert verify(str(run.folder)).returncode == 0
+
+
+def test_ctrl_c_ends_the_workers_keeps_the_steps_and_says_so(start_nemo: Start, tmp_path: Path) -> None:
+    process = start_nemo(tmp_path, NEMO, LLAMA3, *LONG)
+    folder = wait_for_steps(tmp_path, 20)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)  # people press it twice
+    run = finish(process, tmp_path)
+    assert run.code == 1
+    assert "interrupted by the user after step" in run.out
+    assert len(run.steps) >= 20
+    assert not workers_of(folder)
+    assert verify(str(run.folder)).returncode == 0
+
+
+def test_a_loss_that_is_no_number_is_invalid(start_nemo: Start, tmp_path: Path) -> None:
+    run = finish(start_nemo(tmp_path, NEMO, LLAMA3, "--set=optim.config.lr=1e30", "--steps=6"), tmp_path)
+    assert run.code == 3
+    assert run.result["status"] == "invalid"
+    reasons = " ".join(run.result["reasons"])
+    assert "rank 0: the loss is not finite in 4 steps (first: 2, 3, 4, 5)" in reasons
+    assert "rank 0: the gradient norm is not finite" in reasons
+    assert run.losses[2:] == [None] * 4
+    assert run.result["loss"]["last"] is None
+    assert "loss.last" in run.result["null_because"]
+    assert verify(str(run.folder)).returncode == 0
+
+
+def test_adapters_that_get_no_gradient_are_invalid(start_nemo: Start, tmp_path: Path) -> None:
+    """An alpha of 0 takes every adapter out of the sum: NeMo trains on, and nothing learns."""
+    run = finish(start_nemo(tmp_path, NEMO, LLAMA3, "--task=lora", "--set=peft.alpha=0", "--steps=6"), tmp_path)
+    assert run.code == 3
+    assert run.result["status"] == "invalid"
+    reasons = " ".join(run.result["reasons"])
+    assert "every gradient is zero: nothing was trained" in reasons
+    assert "the loss is the same to the last bit in all 6 steps" in reasons
+    assert "16 of 16 adapters receive no gradient (first: " in reasons
+
+
+@pytest.fixture(scope="module")
+def faulty_run(nemo_python: Path, starter: Starter, tmp_path_factory: pytest.TempPathFactory) -> Run:  # noqa: ARG001
+    place = tmp_path_factory.mktemp("faulty")
+    faulty, launcher = place / "faulty_worker.py", place / "launcher.py"
+    faulty.write_text(FAULTY_WORKER.format(worker=str(REPOSITORY / "nemo_backend/worker.py")))
+    launcher.write_text(LAUNCHER.format(faulty=str(faulty), launch=str(REPOSITORY / "launch")))
+    flags = (f"--output_dir={place / 'runs'}", NEMO, LLAMA3, "--task=lora", "--steps=6")
+    started = starter([sys.executable, str(launcher), *flags], PYTHONPATH=str(REPOSITORY))
+    return finish(started, place / "runs")
+
+
+def test_one_adapter_without_a_gradient_is_invalid_though_the_others_learn(faulty_run: Run) -> None:
+    assert faulty_run.code == 3, faulty_run.err
+    assert faulty_run.result["status"] == "invalid"
+    assert len(set(faulty_run.losses)) == 6
+    (reason,) = [reason for reason in faulty_run.result["reasons"] if "receive no gradient" in reason]
+    assert reason.startswith("rank 0: 2 of 16 adapters receive no gradient (first: ")
+    assert "layers.1.mlp.linear_fc2.adapter" in reason
+
+
+def test_one_bit_of_a_frozen_weight_makes_a_run_invalid(faulty_run: Run) -> None:
+    assert faulty_run.code == 3, faulty_run.err
+    (reason,) = [reason for reason in faulty_run.result["reasons"] if "frozen weights changed" in reason]
+    assert reason.startswith("rank 0: 1 of 15 frozen weights changed (first: ")
+    assert "final_layernorm.weight" in reason
+    assert verify(str(faulty_run.folder)).returncode == 0

@@ -1,0 +1,301 @@
+"""Real NeMo through launch/run.py: what a run leaves, over one process and two, and that its figures are true."""
+
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks import flops
+from benchmarks.configs import DEFAULT_ROOT, Configs
+from benchmarks.values import Lora
+from nemo_backend import BACKEND
+from tests.end_to_end.runs import LLAMA3, NEMO, STRATEGY, TOKEN, Run, Start, finish, verify
+from tests.end_to_end.test_maxtext_runs import RESULT_KEYS
+
+pytestmark = pytest.mark.slow
+
+MODEL = Configs().model("llama3_tiny")
+TARGETS = ["query_key_value", "attention_output", "mlp_input", "mlp_output"]
+ALL_PARAMETERS, ADAPTERS = 426_624, 26_624
+PROOF = "adapters on rank 0: 16 of 16 tensors receive a gradient; 0 of 15 frozen tensors changed"
+
+
+@pytest.fixture(params=["nemo_pretrain", "nemo_lora"])
+def default(request: pytest.FixtureRequest) -> Run:
+    """The default run of each task."""
+    run: Run = request.getfixturevalue(request.param)
+    return run
+
+
+TWO_PROCESSES = {
+    "nemo_data_parallel": {"data": 2},
+    "nemo_tensor_parallel": {"tensor": 2},
+    "nemo_pipeline_parallel": {"pipeline": 2},
+    "nemo_lora_tensor_parallel": {"tensor": 2},
+}
+
+
+# --- what a run leaves ------------------------------------------------------------------------
+
+
+def test_the_default_run_is_valid_and_verifies(default: Run) -> None:
+    assert default.code == 0, default.err
+    assert list(default.result) == RESULT_KEYS
+    assert default.result["status"] == "valid"
+    assert default.result["reasons"] == []
+    agreed = verify(str(default.folder))
+    assert agreed.returncode == 0, agreed.stdout + agreed.stderr
+
+
+def test_the_run_folder_is_whole(default: Run) -> None:
+    for name in ("benchmark.json", "plan.json", "provenance.json", "steps.jsonl", "result.json"):
+        assert (default.folder / name).stat().st_size > 0
+    names = {path.name for path in (default.folder / "attempt-1/perf").iterdir() if path.is_file()}
+    assert {"events-rank0.jsonl", "rank-0.log", "exits.jsonl"} <= names
+    written = {path.relative_to(default.folder).parts[0] for path in default.folder.rglob("*")}
+    assert written == {"attempt-1", "benchmark.json", "plan.json", "provenance.json", "result.json", "steps.jsonl",
+                       "tensorboard"}  # fmt: skip
+
+
+def test_every_step_is_kept_and_the_seconds_add_up(default: Run) -> None:
+    steps = default.steps
+    assert [step["step"] for step in steps] == list(range(50))
+    assert {step["tokens"] for step in steps} == {256}
+    assert steps[0]["excluded_because"] == "compile"
+    total = math.fsum(step["seconds"] for step in steps)
+    assert total == pytest.approx(steps[-1]["elapsed_seconds"], rel=1e-6)
+    # NeMo's own timer leaves out what happens between two steps.
+    assert 0 < math.fsum(step["framework_seconds"] for step in steps[1:]) < total - steps[0]["seconds"]
+
+
+def test_a_pretraining_learns_its_batch(nemo_pretrain: Run) -> None:
+    assert nemo_pretrain.losses[0] == pytest.approx(math.log(512), abs=0.1)  # an untrained model knows nothing
+    assert nemo_pretrain.losses[-1] < nemo_pretrain.losses[0] / 2
+
+
+def test_adapters_learn_their_batch(nemo_lora: Run, nemo_pretrain: Run) -> None:
+    assert nemo_lora.losses[0] == pytest.approx(nemo_pretrain.losses[0], abs=1e-5)  # an adapter begins as nothing
+    assert nemo_lora.losses[-1] < nemo_lora.losses[0] - 0.1
+
+
+def test_a_person_sees_the_figures_the_files_and_what_to_do_next(default: Run) -> None:
+    for words in ("valid", "seconds/step", "95% interval", "tokens/s", "effective", "loss", str(default.folder)):
+        assert words in default.out
+    assert f"python launch/verify.py {default.folder}" in default.out
+    assert re.search(r"step 50/50 · .*/step · [\d,]+ tokens/s · loss \d\.\d+ · 0 s left", default.err)
+    assert "\x1b" not in default.out + default.err
+
+
+def test_a_cpu_claims_no_mfu_and_says_why(default: Run) -> None:
+    assert default.result["mfu"] is None
+    assert "no published fp32 peak" in default.result["null_because"]["mfu"]
+
+
+def test_the_result_says_what_the_work_was_and_what_a_cpu_lacks(default: Run) -> None:
+    notes = default.result["notes"]
+    assert "mock data: no text was read" in notes
+    (lacking,) = [note for note in notes if note.startswith("on a CPU: ")]
+    for words in ("Transformer Engine", "NCCL", "fp8", "sequence parallelism", "CUDA graphs"):
+        assert words in lacking
+    (redirected,) = [note for note in notes if "requests for a CUDA device were answered with the CPU" in note]
+    total, *kinds = (
+        int(number.replace(",", "")) for number in re.findall(r"\b(\d[\d,]*)(?= requests|,|$)", redirected)
+    )
+    assert total == sum(kinds) > 50  # more than one a step
+    assert all(note in default.out for note in notes)
+
+
+def test_lora_counts_its_adapters_as_the_formula_does(nemo_lora: Run) -> None:
+    lora = Lora(rank=8, alpha=16, dropout=0.0, targets=TARGETS)
+    assert nemo_lora.result["trainable_parameters"] == flops.adapter_parameter_count(MODEL, lora) == ADAPTERS
+    assert nemo_lora.result["parameters"] == flops.held_parameter_count(MODEL, lora) == ALL_PARAMETERS + ADAPTERS
+    assert PROOF in nemo_lora.result["notes"]
+
+
+def test_pretraining_trains_every_parameter(nemo_pretrain: Run) -> None:
+    counted = (nemo_pretrain.result["parameters"], nemo_pretrain.result["trainable_parameters"])
+    assert counted == (flops.parameter_count(MODEL),) * 2 == (ALL_PARAMETERS,) * 2
+    assert not [note for note in nemo_pretrain.result["notes"] if "adapter" in note]
+
+
+def test_adapters_beside_one_matrix_have_a_count_of_their_own(start_nemo: Start, tmp_path: Path) -> None:
+    flags = ("--task=lora", "--steps=4", "--set=peft.target_modules=linear_qkv")
+    run = finish(start_nemo(tmp_path, NEMO, LLAMA3, *flags), tmp_path)
+    assert run.code == 0, run.err
+    lora = Lora(rank=8, alpha=16, dropout=0.0, targets=["query_key_value"])
+    assert run.result["trainable_parameters"] == flops.adapter_parameter_count(MODEL, lora) == 6_144
+    assert run.result["parameters"] == ALL_PARAMETERS + 6_144
+
+
+def test_provenance_names_versions_lock_machine_and_final_arguments(default: Run) -> None:
+    about = default.provenance
+    (worker,) = about["worker"]
+    assert worker["versions"]["nemo-toolkit"] == "2.7.3"
+    assert worker["versions"]["megatron-core"] == "0.15.3"
+    assert {"torch", "lightning", "numpy", "python"} <= set(worker["versions"])
+    assert "model.config.num_layers=2" in worker["argv"]
+    assert (worker["process_count"], worker["device_count"], worker["device_kind"]) == (1, 1, "cpu")
+    assert about["machine"]["hostname"]
+    argv = about["phases"]["perf"]["argv"]
+    assert not any("{" in word for word in argv)
+    assert argv[argv.index("--") + 1 :] == worker["argv"]
+    assert about["shell"]["HF_TOKEN"] == "<redacted>"
+
+
+def test_provenance_names_the_lock_file_that_the_environment_was_made_from(default: Run) -> None:
+    """Of the two there are; the worker's own packages prove it."""
+    named = default.provenance["environment"]
+    (lock,) = [lock for lock in BACKEND.environment().locks if lock.path.name == named["lock_file"]]
+    python = Path(default.provenance["phases"]["perf"]["argv"][0])
+    made = json.loads((python.parents[1] / "complete").read_text())
+    assert made["lock_sha256"] == named["lock_sha256"]
+    assert named["lock_sha256"][:12] in python.parents[1].name
+    pinned = dict(re.findall(r"^([\w.-]+)==([^\s\\]+)", lock.path.read_text(), re.MULTILINE))
+    versions = default.provenance["worker"][0]["versions"]
+    for name in ("nemo-toolkit", "megatron-core", "lightning", "numpy", "torch"):
+        assert versions[name] == pinned[name]
+
+
+def test_no_secret_and_nothing_in_the_home(default: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for path in default.folder.rglob("*"):
+        if path.is_file():
+            assert TOKEN.encode() not in path.read_bytes(), path
+    assert TOKEN not in default.out + default.err
+    for home in tmp_path_factory.getbasetemp().glob("home*"):
+        assert [p for p in home.iterdir() if p.name != "results"] == []
+
+
+def test_tensorboard_reads_the_scalars(default: Run) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(default.folder / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {"perf/step_seconds", "perf/tokens_per_second", "train/loss"}
+    assert [event.step for event in events.Scalars("perf/step_seconds")] == list(range(50))
+    assert [event.value for event in events.Scalars("train/loss")] == pytest.approx(default.losses, rel=1e-6)
+
+
+def test_ingest_reads_the_log_of_our_own_run_and_agrees_with_what_nemo_reported(default: Run) -> None:
+    from nemo_backend.nemo_line_log import NemoLog
+
+    with (default.folder / "attempt-1/perf/rank-0.log").open("rb") as stream:
+        printed = [event.step for event in NemoLog().read(stream) if event.step]
+    assert [step.step for step in printed] == list(range(50))
+    for line, ours in zip(printed, default.steps, strict=True):
+        assert line.seconds == pytest.approx(ours["framework_seconds"], rel=1e-3)
+        assert line.loss == pytest.approx(ours["loss"], rel=1e-3)  # four digits are printed
+
+
+# --- two processes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "mesh"), TWO_PROCESSES.items())
+def test_two_processes_are_one_valid_run(request: pytest.FixtureRequest, name: str, mesh: dict[str, int]) -> None:
+    run: Run = request.getfixturevalue(name)
+    assert run.code == 0, run.err
+    assert run.result["status"] == "valid"
+    assert run.result["benchmark"]["parallelism"] == mesh
+    assert run.result["benchmark"]["global_batch_size"] == 2
+    workers = run.provenance["worker"]
+    assert [worker["rank"] for worker in workers] == [0, 1]
+    assert [worker["mesh"] for worker in workers] == [mesh] * 2
+    assert [worker["process_count"] for worker in workers] == [2, 2]
+    assert verify(str(run.folder)).returncode == 0
+
+
+@pytest.mark.parametrize("name", TWO_PROCESSES)
+def test_every_step_of_both_processes_is_kept(request: pytest.FixtureRequest, name: str) -> None:
+    run: Run = request.getfixturevalue(name)
+    wanted = range(8 if "lora" in name else 12)
+    assert {(step["rank"], step["step"]) for step in run.steps} == {(rank, n) for rank in (0, 1) for n in wanted}
+    assert {step["loss"] for step in run.steps if step["rank"] == 1} == {None}  # rank 0 has the loss
+
+
+@pytest.mark.parametrize("name", TWO_PROCESSES)
+def test_a_model_shared_out_has_the_same_parameters(request: pytest.FixtureRequest, name: str) -> None:
+    workers = request.getfixturevalue(name).provenance["worker"]
+    wanted = (ALL_PARAMETERS + ADAPTERS, ADAPTERS) if "lora" in name else (ALL_PARAMETERS, ALL_PARAMETERS)
+    assert [(worker["parameters"], worker["trainable_parameters"]) for worker in workers] == [wanted] * 2
+
+
+def test_two_replicas_train_as_one_process_does(nemo_pretrain: Run, nemo_data_parallel: Run) -> None:
+    """The weights and the data are the same, and the mean of two means is the mean: equal to rounding."""
+    assert nemo_data_parallel.losses == pytest.approx(nemo_pretrain.losses[:12], rel=1e-5)
+    norms = nemo_pretrain.gradient_norms()[:12]
+    assert nemo_data_parallel.gradient_norms(0) == pytest.approx(norms, rel=1e-4)
+    assert nemo_data_parallel.gradient_norms(1) == pytest.approx(norms, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["nemo_tensor_parallel", "nemo_pipeline_parallel"])
+def test_a_model_in_two_parts_trains_like_the_whole(
+    request: pytest.FixtureRequest, nemo_pretrain: Run, name: str
+) -> None:
+    """Alike, not equal: the first weights differ. A tensor share of the MLP's input has both its gate and its value,
+    so that the same random rows mean other ones; and each pipeline stage draws its weights from a seed of its own.
+    Other weights of the same distribution fall by the same loss at each step, to a few per mille."""
+    run: Run = request.getfixturevalue(name)
+    assert run.losses == pytest.approx(nemo_pretrain.losses[:12], abs=0.03)
+    assert nemo_pretrain.losses[0] - nemo_pretrain.losses[11] > 1, "a fall that the tolerance is small against"
+    assert run.gradient_norms()[0] == pytest.approx(nemo_pretrain.gradient_norms()[0], rel=0.05)
+    assert run.gradient_norms(0) == run.gradient_norms(1)
+
+
+def test_adapters_in_two_parts_train_like_the_whole(nemo_lora: Run, nemo_lora_tensor_parallel: Run) -> None:
+    ours, whole = nemo_lora_tensor_parallel, nemo_lora
+    assert ours.losses[0] == pytest.approx(whole.losses[0], abs=2e-3)
+    assert ours.losses[1] == pytest.approx(whole.losses[1], abs=2e-2)
+    assert ours.losses[1] < ours.losses[0] - 0.01
+    assert ours.gradient_norms()[0] == pytest.approx(whole.gradient_norms()[0], rel=0.05)
+    assert PROOF in ours.result["notes"]
+
+
+VIRTUAL = (
+    "--gpus=2",
+    f"{STRATEGY}.pipeline_model_parallel_size=2",
+    f"{STRATEGY}.virtual_pipeline_model_parallel_size=2",
+    "--set=micro_batch_size=1",
+    "--set=gradient_accumulation=2",
+)
+
+
+def test_virtual_stages_need_more_layers(start_nemo: Start, tmp_path: Path) -> None:
+    """llama3_tiny has one layer a stage on two stages: there is nothing to interleave."""
+    run = finish(start_nemo(tmp_path, NEMO, LLAMA3, *VIRTUAL), tmp_path)
+    assert run.code == 2
+    assert "layers (2) not divisible by pipeline x virtual pipeline (4)" in run.err
+    assert run.path is None
+
+
+def test_an_interleaved_pipeline_trains_every_part_of_a_model(start_nemo: Start, tmp_path: Path) -> None:
+    """A Llama of four layers: one of two processes has the first and the third, the other the rest."""
+    configs = Path(shutil.copytree(DEFAULT_ROOT, tmp_path / "configs"))
+    row = configs / "models/llama3_tiny.yml"
+    row.write_text(row.read_text().replace("\nlayers: 2\n", "\nlayers: 4\n"))
+    deeper = flops.parameter_count(Configs(configs).model("llama3_tiny"))
+    assert deeper == ALL_PARAMETERS + 2 * flops.layer_parameters(MODEL)
+    started = start_nemo(tmp_path / "runs", NEMO, LLAMA3, *VIRTUAL, "--steps=8", STEPMARK_CONFIGS=str(configs))
+    run = finish(started, tmp_path / "runs")
+    assert run.code == 0, run.err
+    assert run.result["status"] == "valid"
+    assert run.result["benchmark"]["parallelism"] == {"pipeline": 2, "virtual_pipeline": 2}
+    assert [worker["parameters"] for worker in run.provenance["worker"]] == [deeper] * 2
+    assert [worker["mesh"] for worker in run.provenance["worker"]] == [{"pipeline": 2}] * 2
+    assert run.losses[0] == pytest.approx(math.log(512), abs=0.1)
+    assert run.losses[-1] < run.losses[0] - 0.5
+    assert {step["tokens"] for step in run.steps} == {256}
+
+
+# --- precisions -------------------------------------------------------------------------------
+
+
+def test_bf16_trains_as_fp32_does_but_for_its_rounding(start_nemo: Start, nemo_pretrain: Run, tmp_path: Path) -> None:
+    run = finish(start_nemo(tmp_path, NEMO, LLAMA3, "--dtype=bf16", "--steps=4"), tmp_path)
+    assert run.code == 0, run.err
+    assert run.result["status"] == "valid"
+    assert run.losses == pytest.approx(nemo_pretrain.losses[:4], abs=0.02)
+    assert run.losses != nemo_pretrain.losses[:4]
+    assert run.result["parameters"] == ALL_PARAMETERS
+    assert "no published bf16 peak" in run.result["null_because"]["mfu"]

@@ -1,0 +1,695 @@
+"""The backend interface, over every installed backend and engine with one suite; and a third, from another package.
+
+What each framework does with its answers is tested beside it and end to end: here no framework is started.
+"""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from benchmarks import capacity, flops
+from benchmarks.backend import Backend, all_log_formats, backend_names, backends, find_backend
+from benchmarks.configs import DEFAULT_ROOT, Configs
+from benchmarks.datasets import DatasetJob
+from benchmarks.errors import RequestError
+from benchmarks.resolve import Request, resolve
+from benchmarks.settings import sort_settings
+from benchmarks.values import Benchmark, Plan, Recipe, RunRecord, Step, json_text
+from launch import environments
+from tests.benchmarks.conftest import events_of, write_events
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+CONFIGS = Configs()
+BACKENDS = backends()
+PLACEHOLDERS = {"python", "repository", "phase_dir"}
+TYPES = {"bool", "int", "float", "str", "list", "dict"}
+VALUE_OF_TYPE = {"bool": "true", "int": "3", "float": "0.5", "str": "text", "list": "a,b", "dict": "{}"}
+# Imports that would make a dry run slow, or that the launcher must never make.
+HEAVY = ("jax", "torch", "maxtext", "nemo", "megatron", "lightning", "numpy", "scipy", "tensorboard", "rich")
+
+# What a task needs to be said besides, where its recipe leaves it to the user.
+SAID = {("bridge", "lora"): {"checkpoint.pretrained_checkpoint": "/weights"}}
+
+
+class Engine(NamedTuple):
+    """One engine of a backend, and a task it has recipes for."""
+
+    backend: str
+    engine: str
+    task: str
+
+    @property
+    def recipes(self) -> list[Recipe]:
+        """Its recipes; those of a tiny model first, which this machine could run."""
+        found = [r for r in CONFIGS.recipes() if (r.backend, r.engine, r.task) == tuple(self)]
+        return sorted(found, key=lambda recipe: not any(name.endswith("_tiny") for name in recipe.models))
+
+
+def engines() -> list[Engine]:
+    names = sorted({(recipe.backend, recipe.engine, recipe.task) for recipe in CONFIGS.recipes()})
+    return [Engine(*name) for name in names]
+
+
+@cache
+def sound(engine: Engine) -> Benchmark:
+    """A benchmark that the engine can run."""
+    recipe = engine.recipes[0]
+    tiny = [name for name in recipe.models if name.endswith("_tiny")]
+    request = Request(
+        backend=engine.backend,
+        engine=engine.engine,
+        task=engine.task,
+        model=(tiny or recipe.models)[-1],
+        hardware=recipe.defaults.hardware,
+        settings=SAID.get((engine.engine, engine.task), {}),
+    )
+    return resolve(request, CONFIGS, BACKENDS[engine.backend])
+
+
+def has_our_worker(engine: Engine) -> bool:
+    """Its steps are written by a worker of ours; else the framework's own log is all there is."""
+    (phase,) = [phase for phase in BACKENDS[engine.backend].plan(sound(engine)).phases if phase.writes_steps]
+    return any(word.endswith("/worker.py") for word in phase.command)
+
+
+each_backend = pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+each_engine = pytest.mark.parametrize("engine", engines(), ids="-".join)
+
+
+# --- what a backend is ------------------------------------------------------------------------
+
+
+def test_both_frameworks_are_there_and_every_engine_has_recipes() -> None:
+    assert {"jax", "nemo"} <= set(BACKENDS)
+    assert backend_names() == sorted(BACKENDS)
+    assert {(e.backend, e.engine) for e in engines()} == {
+        (b.name, name) for b in BACKENDS.values() for name in b.engines
+    }
+
+
+@each_backend
+def test_a_backend_is_found_by_its_own_name_and_has_one_for_people(backend: Backend) -> None:
+    assert find_backend(backend.name) is backend
+    assert backend.title
+    assert len(set(backend.engines)) == len(backend.engines) > 0
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+
+@each_backend
+def test_every_setting_has_a_type_and_takes_a_value_of_it(backend: Backend) -> None:
+    types = backend.settings()
+    assert len(types) > 100
+    assert set(types.values()) <= TYPES
+    free = {name: kind for name, kind in types.items() if name not in backend.reserved_settings}
+    _, _, _, knobs = sort_settings({name: VALUE_OF_TYPE[kind] for name, kind in free.items()}, backend)
+    python_types = {"bool": bool, "int": int, "float": float}
+    assert {name: type(value) for name, value in knobs.items()} == {
+        name: python_types.get(kind, str) for name, kind in free.items()
+    }
+
+
+@each_backend
+def test_a_value_of_another_type_is_refused(backend: Backend) -> None:
+    for name, kind in backend.settings().items():
+        if kind in ("bool", "int", "float") and name not in backend.reserved_settings:
+            with pytest.raises(RequestError, match="is expected"):
+                sort_settings({name: "no such value"}, backend)
+
+
+@each_backend
+def test_what_stepmark_fills_itself_is_refused_with_what_to_use_instead(backend: Backend) -> None:
+    assert backend.reserved_settings
+    for name, instead in backend.reserved_settings.items():
+        with pytest.raises(RequestError) as refused:
+            sort_settings({name: "1"}, backend)
+        assert refused.value.what == f"{name} is not set directly"
+        assert instead in refused.value.why
+
+
+@each_backend
+def test_variables_that_would_steer_the_framework_past_the_plan_are_refused(backend: Backend) -> None:
+    assert backend.reserved_variables
+    for beginning in backend.reserved_variables:
+        with pytest.raises(RequestError, match="is not set directly"):
+            sort_settings({f"env.{beginning}": "1"}, backend)
+    assert sort_settings({"env.NCCL_DEBUG": "INFO"}, backend)[1] == {"NCCL_DEBUG": "INFO"}
+
+
+@each_backend
+def test_layout_settings_are_settings_and_are_free_to_be_set(backend: Backend) -> None:
+    assert backend.layout_settings
+    assert {backend.settings()[name] for name in backend.layout_settings} == {"int"}
+    assert not backend.layout_settings & set(backend.reserved_settings)
+
+
+@each_engine
+def test_every_layout_of_every_recipe_takes_all_its_devices(engine: Engine) -> None:
+    backend = BACKENDS[engine.backend]
+    for recipe in engine.recipes:
+        always = {k: v for overlay in recipe.overlays if not overlay.when.dtype for k, v in overlay.knobs.items()}
+        for layout in recipe.layouts:
+            assert layout.knobs.keys() & backend.layout_settings
+            shared = backend.parallelism({**always, **layout.knobs}, layout.gpus)
+            assert shared.devices == layout.gpus, f"{recipe.name}: {layout.gpus}"
+
+
+@each_backend
+def test_a_layout_setting_shares_out_along_the_axis_in_its_name(backend: Backend) -> None:
+    for name in backend.layout_settings:
+        axes = [word for word, size in backend.parallelism({name: 2}, 2).words() if size == 2]
+        assert [word for word in axes if word in name] or "sequence" in name, f"{name}: {axes}"
+
+
+@each_backend
+def test_a_size_below_one_is_refused(backend: Backend) -> None:
+    for name in backend.layout_settings:
+        with pytest.raises(RequestError, match=re.escape(name)):
+            backend.parallelism({name: 0}, 8)
+
+
+@each_engine
+def test_adapters_are_said_in_common_words_or_refused(engine: Engine) -> None:
+    backend, benchmark = BACKENDS[engine.backend], sound(engine)
+    if engine.task == "lora":
+        assert benchmark.lora == backend.lora(benchmark.knobs)
+        assert benchmark.lora is not None
+        assert benchmark.lora.targets
+        assert set(benchmark.lora.targets) <= set(flops.ADAPTED_MATRICES)
+        return
+    assert benchmark.lora is None
+    with pytest.raises(RequestError):
+        backend.lora({})
+
+
+# --- refusals and memory ----------------------------------------------------------------------
+
+
+@each_engine
+def test_a_sound_benchmark_is_not_refused(engine: Engine) -> None:
+    assert BACKENDS[engine.backend].refusals(sound(engine)) == []
+
+
+@each_engine
+def test_a_folder_of_data_that_is_not_there_is_refused(engine: Engine) -> None:
+    refused = BACKENDS[engine.backend].refusals(replace(sound(engine), data="/no/such/folder"))
+    assert refused
+    assert all(isinstance(error, RequestError) and error.what and error.where for error in refused)
+    assert any("data" in error.where for error in refused)
+
+
+@each_engine
+def test_a_model_that_the_framework_has_no_name_for_is_refused(engine: Engine) -> None:
+    benchmark = sound(engine)
+    unknown = replace(benchmark.model, name="unknown", backend_settings={})
+    assert BACKENDS[engine.backend].refusals(replace(benchmark, model=unknown))
+
+
+@each_engine
+def test_what_is_stored_makes_sense(engine: Engine) -> None:
+    benchmark = sound(engine)
+    storage = BACKENDS[engine.backend].storage(benchmark)
+    assert storage.weight_bytes in (1, 2, 4)
+    assert storage.gradient_bytes in (2, 4)
+    assert 0 < storage.usable_fraction <= 1
+    assert benchmark.gpus % storage.optimizer_replicas == 0
+    widths = capacity.activation_widths(benchmark.model)
+    assert storage.saved_activations <= set(widths) | set().union(*capacity.FUSED.values())
+    assert storage.one_byte_activations <= set(widths)
+    weights = flops.held_parameter_count(benchmark.model, benchmark.lora) * storage.weight_bytes
+    assert capacity.total_bytes(benchmark, storage) * benchmark.gpus > weights
+    assert all(part >= 0 for part in capacity.memory_by_part(benchmark, storage).values())
+
+
+# --- the plan ---------------------------------------------------------------------------------
+
+
+def test_some_engines_have_a_worker_of_ours() -> None:
+    assert {engine.engine for engine in engines() if has_our_worker(engine)} == {"maxtext", "nemo"}
+
+
+@each_engine
+def test_a_plan_is_the_same_when_it_is_read_back(engine: Engine) -> None:
+    plan = BACKENDS[engine.backend].plan(sound(engine))
+    assert msgspec.json.decode(json_text(plan), type=Plan) == plan
+    assert BACKENDS[engine.backend].plan(sound(engine)) == plan
+    assert plan.backend == engine.backend
+
+
+@each_engine
+def test_a_plan_names_no_place_of_this_machine(engine: Engine) -> None:
+    text = json_text(BACKENDS[engine.backend].plan(sound(engine)))
+    for place in (REPOSITORY, Path.home(), sys.prefix, Path.cwd(), environments.environments_root()):
+        assert f"{place}/" not in text
+    assert set(re.findall(r"\{(\w+)\}", text)) <= PLACEHOLDERS
+    assert "{python}" in text
+
+
+@each_engine
+def test_one_phase_writes_the_steps_and_its_tasks_hold_all_devices(engine: Engine) -> None:
+    benchmark = sound(engine)
+    phases = BACKENDS[engine.backend].plan(benchmark).phases
+    (measured,) = [phase for phase in phases if phase.writes_steps]
+    assert len({phase.name for phase in phases}) == len(phases)
+    assert measured.nodes * measured.tasks_per_node * measured.devices_per_task == benchmark.gpus
+    assert measured.nodes == benchmark.nodes
+
+
+@each_engine
+def test_every_knob_of_the_benchmark_reaches_the_command_once(engine: Engine) -> None:
+    benchmark = sound(engine)
+    (phase,) = [phase for phase in BACKENDS[engine.backend].plan(benchmark).phases if phase.writes_steps]
+    keys = [word.lstrip("-").partition("=")[0] for word in phase.command if "=" in word]
+    keys = [key for key in keys if key != "device_name"]  # a device goes by several
+    assert len(keys) == len(set(keys))
+    assert benchmark.knobs.keys() <= set(keys)
+    assert any(word.endswith(f"={benchmark.steps}") for word in phase.command)
+
+
+@each_engine
+def test_what_the_user_says_is_in_the_plan(engine: Engine) -> None:
+    benchmark = sound(engine)
+    said = replace(benchmark, environment={**benchmark.environment, "NCCL_DEBUG": "INFO"}, steps=4321)
+    (phase,) = [phase for phase in BACKENDS[engine.backend].plan(said).phases if phase.writes_steps]
+    assert phase.environment["NCCL_DEBUG"] == "INFO"
+    assert any(word.endswith("=4321") for word in phase.command)
+
+
+# --- the environment --------------------------------------------------------------------------
+
+
+@each_backend
+def test_an_environment_has_lock_files_whose_every_package_is_hashed(backend: Backend) -> None:
+    spec = backend.environment()
+    assert spec.locks
+    assert len({lock.path for lock in spec.locks}) == len(spec.locks)
+    for lock in spec.locks:
+        assert (3, 8) < lock.python_minimum <= lock.python_maximum
+        assert lock.size_gb > 0
+        text = re.sub(r"\\\n\s*", "", lock.path.read_text())
+        pins = re.findall(r"^[\w.\[\],-]+==.*$", text, re.MULTILINE)
+        assert len(pins) > 20
+        unhashed = [pin.split()[0] for pin in pins if "--hash=sha256:" not in pin]
+        assert unhashed == [] or lock.offered, "a package that only pip's settings can offer has no public hash"
+    assert re.fullmatch(r"\w+(\.\w+)+", spec.import_check)
+
+
+@each_backend
+def test_an_environment_is_kept_under_the_hash_of_its_lock_file(backend: Backend) -> None:
+    spec = backend.environment()
+    for lock in spec.locks:
+        place = environments.environment_path(spec, lock, lock.python_maximum)
+        assert hashlib.sha256(lock.path.read_bytes()).hexdigest()[:12] in place.name
+        assert place.name.startswith(f"{spec.name}-")
+
+
+@each_engine
+def test_what_our_workers_run_in_is_the_environment_that_is_made(engine: Engine) -> None:
+    backend = BACKENDS[engine.backend]
+    plan = backend.plan(sound(engine))
+    assert (plan.environment_name == backend.environment().name) == has_our_worker(engine)
+
+
+# --- logs -------------------------------------------------------------------------------------
+
+
+def logs_of(backend: Backend) -> list[Path]:
+    package = type(backend).__module__.partition(".")[0]
+    return sorted((REPOSITORY / "tests" / package / "logs").glob("*.log"))
+
+
+@each_backend
+def test_every_log_format_takes_a_log_of_its_framework_and_none_of_another(backend: Backend) -> None:
+    own = [path.read_bytes() for path in logs_of(backend)]
+    others = [path.read_bytes() for other in BACKENDS.values() if other is not backend for path in logs_of(other)]
+    assert own
+    assert others
+    for log_format in backend.log_formats:
+        assert [log for log in own if log_format.recognises(log)], log_format.name
+        assert not [log for log in others if log_format.recognises(log)], log_format.name
+        assert not log_format.recognises(b"")
+        assert not log_format.recognises(b"step by step, the loss fell\n" * 50)
+
+
+@each_backend
+def test_every_log_of_a_framework_is_read_by_one_of_its_formats(backend: Backend) -> None:
+    for path in logs_of(backend):
+        log_format = next(f for f in backend.log_formats if f.recognises(path.read_bytes()))
+        with path.open("rb") as stream:
+            steps = [event.step for event in log_format.read(stream) if event.step]
+        assert steps, path.name
+        assert all(0 < log_format.seconds_resolution(step.seconds) < 1 for step in steps if step.seconds)
+
+
+def test_the_formats_of_all_backends_have_names_of_their_own() -> None:
+    names = [log_format.name for log_format in all_log_formats()]
+    assert len(names) == len(set(names)) == sum(len(backend.log_formats) for backend in BACKENDS.values())
+
+
+# --- reading a phase --------------------------------------------------------------------------
+
+
+def megatron_line(step: int) -> str:
+    return (
+        f" [2026-04-27 00:00:01] iteration {step + 1:8d}/      12 | consumed samples: {step:12d} | "
+        "elapsed time per iteration (ms): 250.0 | learning rate: 1.000000E-04 | global batch size:     2 | "
+        "lm loss: 6.0E+00 | loss scale: 1.0 | grad norm: 1.0 | number of skipped iterations:   0 | "
+        "number of nan iterations:   0 |\n"
+    )
+
+
+def write_steps(engine: Engine, phase_dir: Path, steps: range) -> None:
+    """Append what the engine's program writes for these steps."""
+    phase_dir.mkdir(exist_ok=True)
+    if has_our_worker(engine):
+        lines = [json.dumps(event) + "\n" for event in events_of()[1 + steps.start : 1 + steps.stop]]
+        path = phase_dir / "events-rank0.jsonl"
+    else:
+        lines = [megatron_line(step) for step in steps]
+        path = phase_dir / "rank-0.log"
+    with path.open("a") as stream:
+        stream.writelines(lines)
+
+
+@each_engine
+@pytest.mark.parametrize("there", [True, False])
+def test_a_folder_without_files_holds_nothing(engine: Engine, tmp_path: Path, there: bool) -> None:
+    folder = tmp_path if there else tmp_path / "not made yet"
+    record = BACKENDS[engine.backend].read_phase(sound(engine), folder, 3)
+    assert record == RunRecord(attempt=3, facts=[], steps=[], ends=[], unreadable=[])
+
+
+@each_engine
+def test_following_gives_each_new_step_once(engine: Engine, tmp_path: Path) -> None:
+    folder, backend = tmp_path / "perf", BACKENDS[engine.backend]
+    follow = backend.follow(sound(engine), folder, 2)
+    assert follow() == []
+    found: list[Step] = []
+    for steps in (range(3), range(3, 4), range(4, 4), range(4, 9)):
+        write_steps(engine, folder, steps)
+        new = follow()
+        assert [step.step for step in new] == list(steps)
+        found += new
+    assert follow() == []
+    assert {(step.attempt, step.rank) for step in found} == {(2, 0)}
+    assert backend.read_phase(sound(engine), folder, 2).steps == found
+
+
+@each_engine
+def test_a_step_that_is_being_written_waits(engine: Engine, tmp_path: Path) -> None:
+    folder, backend = tmp_path / "perf", BACKENDS[engine.backend]
+    write_steps(engine, folder, range(2))
+    (path,) = folder.iterdir()
+    whole = path.read_bytes()
+    follow = backend.follow(sound(engine), folder, 1)
+    path.write_bytes(whole[:-30])
+    first = follow()
+    path.write_bytes(whole)
+    assert [step.step for step in [*first, *follow()]] == [0, 1]
+
+
+def records(read: Callable[[Engine], Any]) -> list[Any]:
+    return [read(engine) for engine in engines() if has_our_worker(engine)]
+
+
+def test_the_same_events_are_read_the_same_whichever_worker_wrote_them(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write_events(tmp_path, events_of(rank=rank, end="done" if rank else "interrupted"), rank)
+    with (tmp_path / "events-rank1.jsonl").open("a") as stream:
+        stream.write('{"event": "st')
+    first, *others = records(lambda e: BACKENDS[e.backend].read_phase(sound(e), tmp_path, 4))
+    assert others
+    assert all(record == first for record in others)
+    assert [fact.rank for fact in first.facts] == [0, 1]
+    assert len(first.steps) == 24
+    assert [end.status for end in first.ends] == ["interrupted", "done"]
+    assert [line.partition(" ")[0] for line in first.unreadable] == ["events-rank1.jsonl:15"]
+    followed = records(lambda e: BACKENDS[e.backend].follow(sound(e), tmp_path, 4)())
+    assert all(steps == first.steps for steps in followed)
+
+
+# --- datasets ---------------------------------------------------------------------------------
+
+
+@each_backend
+@pytest.mark.parametrize("tokenizer", [None, Path("/texts/tokenizer.json")])
+def test_a_dataset_has_a_program_or_is_refused(backend: Backend, tokenizer: Path | None) -> None:
+    job = DatasetJob(
+        texts=[Path("/texts/a.txt")],
+        tokenizer=tokenizer,
+        vocabulary_size=None if tokenizer else 512,
+        folder=Path("/out/set"),
+        name="my-llama",
+        shards=7,
+    )
+    try:
+        command = backend.dataset_command(job)
+    except RequestError as error:
+        assert error.what and error.next_command
+        return
+    assert set(re.findall(r"\{(\w+)\}", " ".join(command))) <= {"python", "repository"}
+    assert command[0] == "{python}"
+    (program,) = [word for word in command if word.startswith("{repository}/")]
+    assert Path(program.replace("{repository}", str(REPOSITORY))).is_file()
+    values = [word.partition("=")[2] for word in command]
+    for said in ("/texts/a.txt", "/out/set", "my-llama", "7", "/texts/tokenizer.json" if tokenizer else "512"):
+        assert said in values
+
+
+# --- a dry run --------------------------------------------------------------------------------
+
+
+@each_engine
+def test_a_dry_run_needs_no_framework_no_home_and_nothing_heavy(engine: Engine, tmp_path: Path) -> None:
+    benchmark = sound(engine)
+    flags = [f"--backend={engine.backend}", f"--engine={engine.engine}", f"--task={engine.task}", "--dry_run"]
+    flags += [f"--model={benchmark.model.name}", f"--hardware={benchmark.hardware.name}"]
+    flags += [f"--set={name}={value}" for name, value in SAID.get((engine.engine, engine.task), {}).items()]
+    probe = (
+        "import runpy, sys\n"
+        "sys.argv = sys.argv[1:]\n"
+        "try:\n    runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        f"print('HEAVY', sorted(set(sys.modules) & set({HEAVY!r})))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, str(REPOSITORY / "launch/run.py"), *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+        env={"HOME": "/nonexistent", "PYTHONPATH": str(REPOSITORY / "launch")},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+    for words in (
+        benchmark.model.name,
+        f"{flops.parameter_count(benchmark.model):,} parameters",
+        "nothing was started",
+    ):
+        assert words in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- a third backend --------------------------------------------------------------------------
+
+TOY_CODE = '''
+"""A backend of another package: it knows two settings, and its worker sleeps."""
+from pathlib import Path
+from benchmarks import worker_events
+from benchmarks.backend import EnvironmentSpec, LockFile
+from benchmarks.capacity import Storage
+from benchmarks.errors import RequestError
+from benchmarks.values import Parallelism, Phase, Plan
+
+HERE = Path(__file__).parent
+
+class Toy:
+    name, title, engines, log_formats = "toy", "Toy (sleeps)", ("nap",), ()
+    layout_settings, reserved_variables = frozenset({"replicas"}), ("TOY_",)
+    reserved_settings = {"naps": "--steps"}
+    def settings(self): return {"replicas": "int", "nap_seconds": "float", "naps": "int"}
+    def parallelism(self, knobs, gpus): return Parallelism(data=int(knobs.get("replicas", 1)))
+    def lora(self, knobs): raise RequestError("a toy has no adapters", where="--task=lora")
+    def refusals(self, benchmark):
+        return [RequestError("too deep a sleep", where="--set=nap_seconds")] if self.nap(benchmark) > 1 else []
+    def nap(self, benchmark): return float(benchmark.knobs["nap_seconds"])
+    def storage(self, benchmark):
+        return Storage(saved_activations=frozenset(), one_byte_activations=frozenset(), weight_bytes=4,
+                       gradient_bytes=4, optimizer_bytes=8, optimizer_replicas=1, gathers_layers=False,
+                       writes_attention_scores=False, usable_fraction=0.9)
+    def environment(self):
+        lock = LockFile(path=HERE / "toy.lock", python_minimum=(3, 11), python_maximum=(3, 20), size_gb=0.01)
+        return EnvironmentSpec(name="toy", locks=(lock,), import_check="json")
+    def plan(self, benchmark):
+        command = ["{python}", str(HERE / "toy_worker.py"), "{repository}/benchmarks/worker_kit.py",
+                   "--events_dir={phase_dir}", "--processes=1", f"--devices={benchmark.gpus}", "--",
+                   f"steps={benchmark.steps}", f"nap={self.nap(benchmark)}"]
+        phase = Phase(name="perf", command=command, environment={}, nodes=1, tasks_per_node=1,
+                      devices_per_task=benchmark.gpus, writes_steps=True)
+        return Plan(backend="toy", environment_name="toy", phases=[phase])
+    def read_phase(self, benchmark, phase_dir, attempt): return worker_events.read_phase(phase_dir, attempt)
+    def follow(self, benchmark, phase_dir, attempt): return worker_events.follow(phase_dir, attempt)
+    def dataset_command(self, job): raise RequestError("a toy reads nothing", next_command="--backend=nemo")
+
+BACKEND = Toy()
+'''
+
+TOY_WORKER = """
+import argparse, importlib.util, sys, time
+spec = importlib.util.spec_from_file_location("kit", sys.argv[1])
+kit = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(kit)
+parser = argparse.ArgumentParser()
+kit.add_options(parser)
+options = parser.parse_args(sys.argv[2:])
+steps, nap = (word.partition("=")[2] for word in options.settings)
+events = kit.events_of(options)
+recorder = kit.StepRecorder(events)
+def train():
+    events.write("facts", rank=0, process_count=1, device_count=1, local_device_count=1, device_kind="cpu",
+                 platform="cpu", parameters=106_816, trainable_parameters=106_816, mesh={}, versions={}, argv=[])
+    recorder.start()
+    for step in range(int(steps)):
+        time.sleep(float(nap))
+        recorder.record(step, time.perf_counter(), 6.0 - step / 10, 1.0)
+kit.leave(kit.run(options, train, recorder.failures, events))
+"""
+
+TOY_RECIPE = """
+name: toy_tiny
+title: Tiny naps
+backend: toy
+engine: nap
+task: pretrain
+models: [llama2_tiny]
+hardware: [cpu]
+dtypes: {cpu: [fp32]}
+defaults: {hardware: cpu, dtype: fp32, gpus: 1, steps: 12}
+sequence_length: 128
+micro_batch_size: 2
+gradient_accumulation: 1
+window: steady
+data: synthetic
+layouts: [{gpus: 1, knobs: {replicas: 1}}, {gpus: 2, knobs: {replicas: 2}}]
+overlays: [{knobs: {nap_seconds: 0.01}}]
+source: a test of Stepmark
+date: "2026-11-21"
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configs:
+    """An installed package with a backend, configs with a recipe for it, and its environment as if it was made."""
+    package, configs = tmp_path / "site", tmp_path / "configs"
+    info = package / "toy_backend-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-backend\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[stepmark.backends]\ntoy = toy_backend:BACKEND\n")
+    (package / "toy_backend.py").write_text(TOY_CODE)
+    (package / "toy_worker.py").write_text(TOY_WORKER)
+    (package / "toy.lock").write_text("# it needs nothing\n")
+    configs.mkdir()
+    for folder in DEFAULT_ROOT.iterdir():
+        if folder.is_dir() and folder.name != "recipes":
+            (configs / folder.name).symlink_to(folder)
+    (configs / "recipes").mkdir()
+    for recipe in (DEFAULT_ROOT / "recipes").glob("*_tiny_*.yml"):
+        (configs / "recipes" / recipe.name).symlink_to(recipe)
+    (configs / "recipes" / "toy_tiny.yml").write_text(TOY_RECIPE)
+    monkeypatch.syspath_prepend(package)
+    monkeypatch.delitem(sys.modules, "toy_backend", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(package))
+    monkeypatch.setenv("STEPMARK_CONFIGS", str(configs))
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    make_toy_environment(find_backend("toy"))
+    return Configs()
+
+
+def make_toy_environment(backend: Backend) -> None:
+    spec = backend.environment()
+    place = environments.environment_path(spec, spec.locks[0], (sys.version_info[0], sys.version_info[1]))
+    (place / "bin").mkdir(parents=True)
+    (place / "bin/python").symlink_to(sys.executable)
+    digest = hashlib.sha256(spec.locks[0].path.read_bytes()).hexdigest()
+    (place / environments.MARKER).write_text(json.dumps({"lock_sha256": digest}))
+
+
+def script(name: str, *flags: str) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "launch" / name), *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=dict(os.environ),
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def test_a_third_backend_is_found_beside_the_others(toy: Configs) -> None:  # noqa: ARG001
+    assert backend_names() == sorted([*BACKENDS, "toy"])
+    assert find_backend("toy").title == "Toy (sleeps)"
+    assert backends()["jax"] is BACKENDS["jax"]
+
+
+def test_a_third_backend_resolves_and_plans(toy: Configs) -> None:
+    backend = find_backend("toy")
+    benchmark = resolve(Request(backend="toy", model="llama2_tiny", gpus=2), toy, backend)
+    assert (benchmark.engine, benchmark.parallelism.data, benchmark.global_batch_size) == ("nap", 2, 4)
+    (phase,) = backend.plan(benchmark).phases
+    assert "nap=0.01" in phase.command
+    for settings, said in (
+        ({"naps": "3"}, "naps is not set directly"),
+        ({"nap_second": "1"}, "did you mean 'nap_seconds'"),
+        ({"nap_seconds": "x"}, "a finite number is expected"),
+        ({"nap_seconds": "2"}, "too deep a sleep"),
+        ({"env.TOY_STORY": "1"}, "TOY_STORY is not set directly"),
+    ):
+        with pytest.raises(RequestError, match=re.escape(said)):
+            resolve(Request(backend="toy", model="llama2_tiny", settings=settings), toy, backend)
+
+
+def test_a_third_backend_is_listed_and_shown(toy: Configs) -> None:  # noqa: ARG001
+    listed = script("run.py", "--list")
+    assert listed.returncode == 0, listed.stderr
+    assert re.search(r"\btoy\s+Toy \(sleeps\)", listed.stdout)
+    assert re.search(r"\bjax\s+MaxText", listed.stdout)
+    assert "toy_tiny" in listed.stdout
+    plan = script("run.py", "--backend=toy", "--model=llama2_tiny", "--dry_run")
+    assert plan.returncode == 0, plan.stderr
+    assert "106,816 parameters" in plan.stdout
+    assert "nap=0.01" in plan.stdout
+
+
+def test_a_third_backend_runs_and_is_verified(toy: Configs, tmp_path: Path) -> None:  # noqa: ARG001
+    flags = ("--backend=toy", "--model=llama2_tiny", f"--output_dir={tmp_path / 'runs'}")
+    done = script("run.py", *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["status"], result["benchmark"]["backend"]) == ("valid", "toy")
+    assert result["seconds_per_step"]["median"] >= 0.01
+    assert len((folder / "steps.jsonl").read_text().splitlines()) == 12
+    assert script("verify.py", str(folder)).returncode == 0
+
+
+def test_without_the_package_the_third_backend_is_unknown() -> None:
+    assert "toy" not in backend_names()
+    with pytest.raises(RequestError, match="unknown backend 'toy'"):
+        find_backend("toy")
