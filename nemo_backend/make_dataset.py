@@ -395,6 +395,7 @@ def make(request: argparse.Namespace, event: Event) -> None:
     tokenizer.encode_special_tokens = True  # a text that says "<|end_of_text|>" ends no document
 
     names = [f"{request.name}_{number:02d}_text_document" for number in range(request.shards)]
+    nothing_to_compile()
     shards = [Shard(folder, name, vocabulary_size) for name in names]
     progress.writer = writer = Writer(shards, end_id)
     progress.begin("making tokens")
@@ -486,7 +487,6 @@ def _events() -> Event:
 def main() -> NoReturn:
     request = _request(sys.argv[1:])
     event = _events()
-    nothing_to_compile()
     try:
         make(request, event)
     except Refused as refused:
