@@ -136,7 +136,7 @@ def duration_text(seconds: float) -> str:
 def plan_text(benchmark: Benchmark, plan: Plan, storage: capacity.Storage) -> str:
     """Everything a dry run shows: what would run, with which settings, and what it needs."""
     lines = [title(benchmark), ""]
-    lines += aligned(_benchmark_rows(benchmark))
+    lines += aligned([*_benchmark_rows(benchmark), ("runs in", plan.environment_name)])
     lines += ["", "model FLOPs"]
     lines += aligned(flops_rows(benchmark))
     lines += ["", "memory per device (estimate)"]
@@ -172,10 +172,7 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
         ("model", f"{b.model.name}: {flops.parameter_count(b.model):,} parameters"),
         ("hardware", f"{b.gpus} x {b.hardware.name} ({b.hardware.title}) on {_nodes(b.nodes)}; site {b.site.name}"),
         ("layout", layout_text(b.parallelism)),
-        (
-            "in short",
-            f"{b.parallelism.short()} MBS{b.micro_batch_size} GBS{b.global_batch_size} GA{b.gradient_accumulation}",
-        ),
+        ("in short", _in_short(b)),
         *_lora_rows(b),
         (
             "batch",

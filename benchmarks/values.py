@@ -239,7 +239,7 @@ class Plan(Value, frozen=True):
     """The ordered phases of a run."""
 
     backend: str
-    environment_name: str  # the backend environment the phases run in
+    environment_name: str  # the backend's environment, or the container image, that the phases run in
     phases: list[Phase]
 
 

@@ -20,7 +20,6 @@ from benchmarks.datasets import read_dataset
 from benchmarks.values import Benchmark, Phase, Plan, Scalar
 from nemo_backend.megatron import DIMENSIONS, dimensions, text_of
 
-ENVIRONMENT_NAME = "nemo-bridge"
 VERSION = "0.6.2"  # of the sources that bridge_settings.yml lists
 CONTAINER = "nvcr.io/nvidia/nemo:26.08"
 SCRIPT = "/opt/Megatron-Bridge/scripts/training/run_recipe.py"
@@ -36,7 +35,6 @@ FP8 = "mixed_precision.fp8"
 FP8_RECIPE = "mixed_precision.fp8_recipe"
 PRETRAINED = "checkpoint.pretrained_checkpoint"
 
-LAYOUT_SETTINGS = frozenset({TENSOR, PIPELINE, CONTEXT, VIRTUAL})
 
 MADE_UP_DATA = ("mock", "synthetic")
 TASKS = {"pretrain": ("pretrain", "pretrain"), "lora": ("lora", "peft")}  # task -> --mode, and its word in names
@@ -144,7 +142,7 @@ def plan(benchmark: Benchmark) -> Plan:
         devices_per_task=1,
         writes_steps=True,
     )
-    return Plan(backend=benchmark.backend, environment_name=ENVIRONMENT_NAME, phases=[perf])
+    return Plan(backend=benchmark.backend, environment_name=CONTAINER, phases=[perf])
 
 
 def command(benchmark: Benchmark) -> list[str]:

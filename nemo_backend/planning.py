@@ -164,7 +164,7 @@ def settings() -> dict[str, str]:
 def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
     """Everything NeMo is told, each setting once; the same that a bare run takes."""
     on_cpu = benchmark.hardware.kind == "cpu"
-    settings: dict[str, Scalar] = {
+    told: dict[str, Scalar] = {
         **EVERY_RUN,
         "trainer.accelerator": "gpu",
         "trainer.max_steps": benchmark.steps,
@@ -180,11 +180,11 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         **(ON_A_CPU if on_cpu else {}),
     }
     if benchmark.lora:
-        settings["peft.target_modules"] = ",".join(target_names(benchmark.knobs))
+        told["peft.target_modules"] = ",".join(target_names(benchmark.knobs))
     virtual = f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"
     if benchmark.parallelism.virtual_pipeline == 1:
-        settings[virtual] = NONE  # Megatron takes 1 for an interleaved schedule
-    return settings
+        told[virtual] = NONE  # Megatron takes 1 for an interleaved schedule
+    return told
 
 
 def model_settings(model: Model) -> dict[str, Scalar]:
