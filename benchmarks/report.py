@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks import capacity, flops
 from benchmarks.figures import Mfu, workload_of
-from benchmarks.summary import Result
+from benchmarks.summary import Result, departures
 from benchmarks.values import Benchmark, Parallelism, Plan, Recipe, Step
 from benchmarks.window import describe_rule
 
@@ -181,7 +181,7 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
             f"{b.tokens_per_step:,} tokens a step; data {b.data}",
         ),
         ("steps", f"{b.steps}; window {b.window}: {describe_rule(b.window)}"),
-        ("recipe", f"{b.recipe.name} ({b.recipe.source})"),
+        ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *departures(b)])),
         ("overrides", ", ".join(f"{k}={v}" for k, v in b.overrides.items()) or "none"),
     ]
 

@@ -101,16 +101,23 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         knobs=knobs,
         environment={**_merged(overlays, "environment"), **environment_set},
         xla_flags={**_merged(overlays, "xla_flags"), **xla_set},
-        recipe=_reference(recipe, sequence_length),
+        recipe=_reference(recipe, sequence_length, gpus, backend),
         overrides=request.settings,
     )
     refuse_what_cannot_work(benchmark, backend)
     return benchmark
 
 
-def _reference(recipe: Recipe, sequence_length: int) -> RecipeReference:
+def _reference(recipe: Recipe, sequence_length: int, gpus: int, backend: Backend) -> RecipeReference:
+    own = next((backend.parallelism(row.knobs, gpus) for row in recipe.layouts if row.gpus == gpus), None)
     stated = recipe.stated_flops_per_sequence if sequence_length == recipe.sequence_length else None
-    return RecipeReference(name=recipe.name, source=recipe.source, date=recipe.date, stated_flops_per_sequence=stated)
+    return RecipeReference(
+        name=recipe.name,
+        source=recipe.source,
+        date=recipe.date,
+        stated_flops_per_sequence=stated,
+        global_batch_size=_choose_batch({}, recipe, own)[2] if own else None,
+    )
 
 
 # --- choosing -----------------------------------------------------------------------------------

@@ -130,6 +130,12 @@ class RunFolder:
         changes |= {name: "was changed" for name in sealed.keys() & now.keys() if sealed[name] != now[name]}
         return [f"{name} {what} after the run" for name, what in sorted(changes.items())]
 
+    def recorded_run_id(self) -> str:
+        """The name the run was given; its folder may have been renamed or copied since."""
+        path = self.path / PROVENANCE
+        recorded = self._read(PROVENANCE, dict[str, Any]).get("run_id") if path.exists() else None
+        return str(recorded) if recorded else self.run_id
+
     def provenance_notes(self) -> list[str]:
         path = self.path / PROVENANCE
         if not path.exists():
@@ -175,7 +181,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     last = records[-1]
     result, marked = summarise(
         benchmark,
-        folder.run_id,
+        folder.recorded_run_id(),
         last,
         folder.ended(phase, last.attempt),
         folder.provenance_digest(),

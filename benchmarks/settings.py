@@ -14,6 +14,11 @@ SECRET_NAME = re.compile(
     r"|(^|_)(AUTH|BEARER|COOKIE|JWT|KEY|PASS|PAT|PWD)(_|$)",
     re.IGNORECASE,
 )
+# Tokens by their shape: Hugging Face, OpenAI and the like, GitHub, Slack, AWS, and JSON web tokens.
+TOKEN_SHAPE = re.compile(
+    r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}"
+    r"|\bxox[abprs]-[A-Za-z0-9-]{10,}|\bAKIA[0-9A-Z]{16}\b|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.|\bnvapi-[\w-]{20,}"
+)
 LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 # What Stepmark writes itself, and would otherwise overwrite in silence.
@@ -40,6 +45,7 @@ def sort_settings(
     xla: dict[str, str] = {}
     knobs: dict[str, Scalar] = {}
     for key, text in settings.items():
+        _refuse_token(key, text)
         if key in OWN_SETTINGS:
             own[key] = positive(f"--set={key}", int(_typed(key, text, "int")))
         elif key.startswith("env."):
@@ -49,6 +55,15 @@ def sort_settings(
         else:
             knobs[key] = _framework_setting(key, text, backend)
     return own, environment, xla, knobs
+
+
+def _refuse_token(key: str, text: str) -> None:
+    if TOKEN_SHAPE.search(text):
+        raise RequestError(
+            "the value looks like a token, and --set is written to the run folder",
+            where=f"--set={key}",
+            next_command="export HF_TOKEN=... (or the variable that the program reads) before the command",
+        )
 
 
 def _environment_name(key: str, text: str, backend: Backend) -> str:
@@ -94,7 +109,7 @@ def _xla_flag(key: str, text: str) -> str:
 def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
     if key in backend.reserved_settings:
         raise RequestError(
-            f"{key} is not set directly", where=f"--set={key}", why=f"use {backend.reserved_settings[key]}"
+            f"{key} is not set directly", where=f"--set={key}", why=_instead(backend.reserved_settings[key])
         )
     types = backend.settings()
     if key not in types:
@@ -105,6 +120,11 @@ def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
             next_command=LIST_COMMAND,
         )
     return _typed(key, text, types[key])
+
+
+def _instead(advice: str) -> str:
+    """A reserved setting's advice: what to use, or after `nothing: ` why there is nothing to use."""
+    return advice.removeprefix("nothing: ") if advice.startswith("nothing: ") else f"use {advice}"
 
 
 def _typed(key: str, text: str, kind: str) -> Scalar:
@@ -137,7 +157,11 @@ def positive(where: str, number: int) -> int:
     if number > LARGEST_NUMBER:
         raise RequestError(f"{where.removeprefix('--set=')} is over {LARGEST_NUMBER:,}", where=where)
     if number < 1:
-        raise RequestError(f"{where.removeprefix('--set=')} is {number}: it must be 1 or more", where=where)
+        raise RequestError(
+            f"{where.removeprefix('--set=')} is {number}: it must be 1 or more",
+            where=where,
+            next_command=f"{where}=1",
+        )
     return number
 
 

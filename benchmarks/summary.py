@@ -10,6 +10,7 @@ import msgspec
 from benchmarks import flops, statistics
 from benchmarks.figures import Figures, Mfu, Resolution, SecondsPerStep, Workload, measure, no_figures, workload_of
 from benchmarks.ingest import stride
+from benchmarks.log_stream import GRADIENT_NOT_FINITE
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -23,9 +24,11 @@ from benchmarks.values import (
     WorkerEnd,
     WorkerFacts,
 )
+from benchmarks.worker_kit import ENOUGH_TO_SEE_TRAINING
 
 SCHEMA_VERSION = 1
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
+TFLOPS_AGREE = 2.0  # a factor: frameworks count FLOPs in more ways than one
 
 MADE_UP_DATA = ("mock", "synthetic")
 NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
@@ -158,7 +161,15 @@ def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:
     made_up = [f"{benchmark.data} data: no text was read"] if benchmark.data in MADE_UP_DATA else []
     first = [note for fact in record.facts if fact.rank == 0 for note in fact.notes]
     last = [note for end in record.ends if end.rank == 0 for note in end.notes]
-    return [*made_up, *first, *last]
+    return [*made_up, *departures(benchmark), *first, *last]
+
+
+def departures(benchmark: Benchmark) -> list[str]:
+    """Where the benchmark is not its recipe's though nobody may have meant it: another layout changes the batch."""
+    own = benchmark.recipe.global_batch_size
+    if own in (None, benchmark.global_batch_size):
+        return []
+    return [f"global batch {benchmark.global_batch_size}: the recipe's for {benchmark.gpus} devices is {own}"]
 
 
 def _first_facts(record: RunRecord) -> WorkerFacts | None:
@@ -339,7 +350,13 @@ def summarise_foreign(
     )
     figures, marked = measure(workload, steps, window, seconds_resolution)
     found: dict[str, object] = msgspec.to_builtins(figures)
-    complaints = [*figures.complaints, *_other_than_the_log(workload, marked), *_losses_not_finite(steps)]
+    complaints = [
+        *figures.complaints,
+        *_other_batch_than_the_log(workload, marked),
+        *_other_than_the_log(workload, marked),
+        *_not_finite(steps),
+        *_nothing_trained(steps),
+    ]
     loss, reported = _loss(marked), _reported(marked)
     found.pop("complaints")
     return {
@@ -361,10 +378,25 @@ def summarise_foreign(
         "null_because": {**figures.null_because, **_unknown_figures(figures.window, loss, reported)},
         "notes": [
             "the step times are those the framework printed",
+            *_other_tflops_than_the_log(workload, figures, reported),
             *_stride_notes(steps),
             *_window_notes(figures.window),
         ],
     }
+
+
+def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
+    """Every counted step must be of the batch that the flag gives: with another, every figure is of other work."""
+    asked = workload.global_batch_size
+    counted = [step for step in steps if step.excluded_because is None]
+    others = [s for s in counted if s.framework_global_batch_size not in (None, asked)]
+    if not others:
+        return []
+    logged = ", ".join(f"{size:,}" for size in sorted({s.framework_global_batch_size or 0 for s in others}))
+    return [
+        f"the log's global batch is {logged} in {len(others)} of {len(counted)} counted steps "
+        f"(first: {others[0].step}), --global_batch_size says {asked:,}"
+    ]
 
 
 def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
@@ -381,6 +413,22 @@ def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
     return [
         f"the log's tokens/s mean {logged:,.0f} tokens a step, the flags {workload.tokens_per_step:,}: "
         "are GPUs, global batch and sequence length right?"
+    ]
+
+
+def _other_tflops_than_the_log(
+    workload: Workload, figures: Figures, reported: dict[str, Scalar | None]
+) -> list[str]:
+    logged, median = reported["tflops_per_device_median"], figures.seconds_per_step.median
+    if not isinstance(logged, float) or median is None or not (math.isfinite(logged) and logged > 0):
+        return []
+    convention = flops.conventions_for(workload.task)[0]
+    ours = workload.flops_per_step(convention) / median / workload.gpus / 1e12
+    if 1 / TFLOPS_AGREE <= ours / logged <= TFLOPS_AGREE:
+        return []
+    return [
+        f"the log's TFLOP/s a GPU are {logged:.4g}, those of the flags {ours:.4g} ({convention}): "
+        "are model, GPUs, batch and sequence length right?"
     ]
 
 
@@ -401,8 +449,20 @@ def _stride_notes(steps: Sequence[Step]) -> list[str]:
     ]
 
 
-def _losses_not_finite(steps: Sequence[Step]) -> list[str]:
+def _not_finite(steps: Sequence[Step]) -> list[str]:
     """A log line without a loss is no step, so a step without one had a loss that is not finite. Where the
     framework says that it left the step out, it says why."""
-    broken = [step.step for step in steps if step.loss is None and step.excluded_because is None]
-    return [f"the loss is not finite in {len(broken)} steps (first: {broken[0]})"] if broken else []
+    losses = [step.step for step in steps if step.loss is None and step.excluded_because is None]
+    gradients = [step.step for step in steps if step.excluded_because == GRADIENT_NOT_FINITE]
+    return [
+        f"the {what} is not finite in {len(broken)} steps (first: {broken[0]})"
+        for what, broken in (("loss", losses), ("gradient norm", gradients))
+        if broken
+    ]
+
+
+def _nothing_trained(steps: Sequence[Step]) -> list[str]:
+    losses = [step.loss for step in steps if step.loss is not None]
+    if len(losses) < ENOUGH_TO_SEE_TRAINING or len(set(losses)) > 1:
+        return []
+    return [f"the loss is the same to the last printed digit in all {len(losses)} steps: nothing was trained"]

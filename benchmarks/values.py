@@ -179,6 +179,7 @@ class RecipeReference(Value, frozen=True):
     source: str
     date: str
     stated_flops_per_sequence: float | None = None  # None too where the sequence length is not the recipe's
+    global_batch_size: int | None = None  # the recipe's own at this scale; None where it has no such scale
 
 
 class Benchmark(Value, frozen=True):
@@ -260,6 +261,7 @@ class Step(Value, frozen=True):
     framework_seconds: float | None = None  # what the framework itself printed for this step
     framework_tflops_per_device: float | None = None
     framework_tokens_per_second_per_device: float | None = None
+    framework_global_batch_size: int | None = None
 
 
 class WorkerFacts(Value, frozen=True):

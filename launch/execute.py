@@ -27,6 +27,7 @@ def execute(benchmark: Benchmark, backend: Backend, output_dir: Path) -> tuple[R
     plan = backend.plan(benchmark)
     places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
     about = provenance.collect(plan, spec, provenance.command_line(), provenance.ignored_variables(), places)
+    about["run_id"] = folder.run_id
     folder.write(BENCHMARK, benchmark)
     folder.write(PLAN, plan)
     folder.write(PROVENANCE, about)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.backend import EnvironmentSpec
-from benchmarks.settings import LOGIN_IN_URL, is_secret_name
+from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
 from benchmarks.values import Plan
 from benchmarks.version import VERSION
 from launch import environments, local
@@ -60,8 +60,8 @@ def redacted(variables: dict[str, str]) -> dict[str, str]:
 
 
 def scrub(text: str) -> str:
-    """Without the user and password of a URL."""
-    return LOGIN_IN_URL.sub(f"{REDACTED}@", text)
+    """Without the user and password of a URL, and without what has the shape of a token."""
+    return TOKEN_SHAPE.sub(REDACTED, LOGIN_IN_URL.sub(f"{REDACTED}@", text))
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

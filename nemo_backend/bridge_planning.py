@@ -51,14 +51,12 @@ EVERY_RUN: Mapping[str, str] = {
     "tokenizer.use_tokenizer_vocab_size": "false",  # a tokenizer must not resize the model
 }
 
-# Megatron's word for how fp8 numbers are scaled -> its word in names of recipes, its mixed precision, and for whom.
-HOPPER = frozenset({"h100", "h100_pcie", "h200"})
-BLACKWELL = frozenset({"b200", "b300", "gb200", "gb300"})
-FP8_SCALINGS: Mapping[str, tuple[str, str, frozenset[str]]] = {
-    "tensorwise": ("fp8cs", "bf16_with_fp8_current_scaling_mixed", HOPPER | BLACKWELL),
-    "delayed": ("fp8ds", "bf16_with_fp8_delayed_scaling_mixed", HOPPER | BLACKWELL),
-    "blockwise": ("fp8sc", "bf16_with_fp8_subchannel_scaling_mixed", HOPPER),
-    "mxfp8": ("fp8mx", "bf16_with_mxfp8_mixed", BLACKWELL),
+# Megatron's word for how fp8 numbers are scaled -> its word in names of recipes, and its mixed precision.
+FP8_SCALINGS: Mapping[str, tuple[str, str]] = {
+    "tensorwise": ("fp8cs", "bf16_with_fp8_current_scaling_mixed"),
+    "delayed": ("fp8ds", "bf16_with_fp8_delayed_scaling_mixed"),
+    "blockwise": ("fp8sc", "bf16_with_fp8_subchannel_scaling_mixed"),
+    "mxfp8": ("fp8mx", "bf16_with_mxfp8_mixed"),
 }
 
 _DIMENSIONS = "a model file: dimensions are read from configs/models"
@@ -204,7 +202,7 @@ def _precision(benchmark: Benchmark) -> dict[str, str]:
         return {"mixed_precision.bf16": "true", **({FP8: "null"} if benchmark.dtype == "bf16" else {})}
     if benchmark.dtype == "bf16":
         return {"mixed_precision": "bf16_mixed"}
-    _, name, _ = FP8_SCALINGS[str(benchmark.knobs[FP8_RECIPE])]
+    _, name = FP8_SCALINGS[str(benchmark.knobs[FP8_RECIPE])]
     return {"mixed_precision": name}
 
 

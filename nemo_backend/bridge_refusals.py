@@ -12,7 +12,7 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Hardware
 from nemo_backend import bridge_planning as bridge
 from nemo_backend.bridge_planning import FP8, FP8_RECIPE, FP8_SCALINGS, MADE_UP_DATA, PRETRAINED, TASKS
-from nemo_backend.megatron import dataset_refusals, schedule_refusals
+from nemo_backend.megatron import FP8_SCALING_HARDWARE, dataset_refusals, schedule_refusals
 
 PRECISION_IN_NAME = re.compile(r"_(bf16|fp8[a-z]{2}|nvfp4)_")
 
@@ -140,9 +140,8 @@ def _scaling(benchmark: Benchmark) -> Iterator[RequestError]:
             next_command=f"--set={FP8_RECIPE}=tensorwise",
         )
         return
-    _, _, hardware = FP8_SCALINGS[scaling]
-    if benchmark.hardware.name not in hardware:
-        possible = [name for name, (_, _, known) in FP8_SCALINGS.items() if benchmark.hardware.name in known]
+    if benchmark.hardware.name not in FP8_SCALING_HARDWARE[scaling]:
+        possible = [name for name, known in FP8_SCALING_HARDWARE.items() if benchmark.hardware.name in known]
         yield RequestError(
             f"{benchmark.hardware.title} has no {scaling} scaling of fp8",
             where=f"--set={FP8_RECIPE}={scaling}",

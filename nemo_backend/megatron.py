@@ -22,6 +22,16 @@ DIMENSIONS = {
     "layernorm_epsilon": "norm_epsilon",
 }
 
+# How fp8 numbers are scaled -> the GPUs that can.
+HOPPER = frozenset({"h100", "h100_pcie", "h200"})
+BLACKWELL = frozenset({"b200", "b300", "gb200", "gb300"})
+FP8_SCALING_HARDWARE = {
+    "tensorwise": HOPPER | BLACKWELL,
+    "delayed": HOPPER | BLACKWELL,
+    "blockwise": HOPPER,
+    "mxfp8": BLACKWELL,
+}
+
 # Megatron's fused matrices -> flops.ADAPTED_MATRICES
 LORA_TARGETS = {
     "linear_qkv": "query_key_value",

@@ -11,7 +11,15 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
 from nemo_backend import layout
 from nemo_backend.environment import ENVIRONMENT_NAME
-from nemo_backend.megatron import DIMENSIONS, dataset_refusals, dimensions, schedule_refusals, target_names, text_of
+from nemo_backend.megatron import (
+    DIMENSIONS,
+    FP8_SCALING_HARDWARE,
+    dataset_refusals,
+    dimensions,
+    schedule_refusals,
+    target_names,
+    text_of,
+)
 
 MOCK = "mock"
 FINE_TUNING_FILES = ("training.jsonl", "validation.jsonl", "tokenizer/tokenizer.json")
@@ -95,6 +103,29 @@ _OVERWRITTEN_BY_PRECISION = tuple(
     )
 )  # fmt: skip
 
+RECOMPUTE = f"{MODEL}.recompute_granularity"
+# The texts NeMo 2.7.3 knows where it is told one of few.
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "trainer.plugins.fp8": ("hybrid", "e4m3"),
+    "trainer.plugins.fp8_recipe": ("delayed", "tensorwise", "blockwise", "mxfp8"),
+    "trainer.plugins.fp8_amax_compute_algo": ("max", "most_recent"),
+    "optim.config.optimizer": ("adam", "sgd"),
+    RECOMPUTE: ("full", "selective"),
+    f"{MODEL}.recompute_method": ("uniform", "block"),
+    "comm_overlap.tp_comm_overlap_cfg": (
+        "userbuffers_bf16_h100_h8192_tp4_mbs1_seqlen8192",
+        "userbuffers_fp8_h100_h8192_tp4_mbs1_seqlen8192",
+        "userbuffers_bf16_b200_h8192_tp2_mbs1_seqlen8192",
+        "userbuffers_fp8_b200_h8192_tp2_mbs1_seqlen8192",
+        "userbuffers_bf16_h100_h16384_tp8_cp2_mbs1_seqlen8192",
+        "userbuffers_fp8_h100_h16384_tp8_cp2_mbs1_seqlen8192",
+        "userbuffers_bf16_b200_h16384_tp4_cp2_mbs1_seqlen8192",
+        "userbuffers_fp8_b200_h16384_tp4_cp2_mbs1_seqlen8192",
+        "userbuffers_fp8_h100_h8192_tp2_mbs1_seqlen4096_lora",
+        "userbuffers_fp8_h100_h16384_tp4_mbs1_seqlen2048_lora",
+    ),
+}
+
 _DIMENSIONS = "a model file: dimensions are read from configs/models"
 _OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
 _LAYOUT = f"--set={STRATEGY}.*: the sizes are given to the strategy"
@@ -124,7 +155,28 @@ RESERVED: Mapping[str, str] = {
     **{f"model.config.{size}": _LAYOUT for size in layout.SIZES.values()},
     **{
         f"model.config.{name}": _OTHER_WORK
-        for name in ("num_moe_experts", "multi_latent_attention", "window_size", "mtp_num_layers")
+        for name in (
+            "num_moe_experts",
+            "multi_latent_attention",
+            "window_size",
+            "mtp_num_layers",
+            "add_bias_linear",
+            "add_qkv_bias",
+            "qk_layernorm",
+            "normalization",
+            "position_embedding_type",
+            "gated_linear_unit",
+            "apply_residual_connection_post_layernorm",
+            "layernorm_zero_centered_gamma",
+            "rotary_percent",
+            "rotary_interleaved",
+            "seq_len_interpolation_factor",
+            "softmax_scale",
+            "scale_factor",
+            "low_freq_factor",
+            "high_freq_factor",
+            "old_context_len",
+        )
     },
     **{
         f"trainer.strategy.{name}": "nothing: no dense model is shared out along this axis"
@@ -260,6 +312,8 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
     return [
         *_no_model(benchmark),
         *_settings_of_the_other_engine(benchmark),
+        *_settings_without_effect(benchmark),
+        *_unknown_values(benchmark),
         *_settings_that_a_cpu_decides(benchmark),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
@@ -286,6 +340,38 @@ def _settings_of_the_other_engine(benchmark: Benchmark) -> Iterator[RequestError
         )
 
 
+def _settings_without_effect(benchmark: Benchmark) -> Iterator[RequestError]:
+    for name in benchmark.overrides:
+        if name.startswith("peft.") and benchmark.lora is None:
+            yield RequestError(
+                f"{name} has no effect on task {benchmark.task}", where=f"--set={name}", next_command="--task=lora"
+            )
+        if name.startswith("trainer.plugins.fp8") and benchmark.dtype != "fp8":
+            yield RequestError(
+                f"{name} has no effect on {benchmark.dtype}", where=f"--set={name}", next_command="--dtype=fp8"
+            )
+
+
+def _unknown_values(benchmark: Benchmark) -> Iterator[RequestError]:
+    """Texts of which NeMo knows only some; a job would end over another after it has started."""
+    for name, known in CHOICES.items():
+        value = benchmark.knobs.get(name)
+        if value is not None and value not in known:
+            yield RequestError(
+                f"{name}={value}: {nearest(str(value), known)}",
+                where=f"--set={name}",
+                why=f"NeMo knows: {', '.join(known)}",
+            )
+    scaling = str(benchmark.knobs.get("trainer.plugins.fp8_recipe", ""))
+    if scaling in FP8_SCALING_HARDWARE and benchmark.hardware.name not in FP8_SCALING_HARDWARE[scaling]:
+        yield RequestError(
+            f"{benchmark.hardware.title} has no {scaling} scaling of fp8",
+            where="--set=trainer.plugins.fp8_recipe",
+            why=f"it is for: {', '.join(sorted(FP8_SCALING_HARDWARE[scaling]))}",
+            next_command="--set=trainer.plugins.fp8_recipe=delayed",
+        )
+
+
 def _settings_that_a_cpu_decides(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.hardware.kind != "cpu":
         return
@@ -297,6 +383,13 @@ def _settings_that_a_cpu_decides(benchmark: Benchmark) -> Iterator[RequestError]
                 why="a CPU lacks what the other value asks for",
                 next_command=f"leave --set={name} out",
             )
+    if RECOMPUTE in benchmark.knobs:
+        yield RequestError(
+            "recomputation needs a GPU",
+            where=f"--set={RECOMPUTE}",
+            why="Megatron keeps CUDA's random state for the second forward pass",
+            next_command=f"leave --set={RECOMPUTE} out",
+        )
     if benchmark.parallelism.context > 1:
         yield RequestError(
             "context parallelism needs a GPU",

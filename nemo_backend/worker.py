@@ -17,6 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "transformer-engine", "nvidia-modelopt", "numpy")
 RANDOM_WEIGHTS = "the frozen weights are random: no checkpoint was read, and the step time does not depend on them"
+PACKED = "packed to whole sequences"
+PADDED = "not packed, which needs Transformer Engine: each row is padded to a sequence, and tokens/s counts that too"
 ON_A_CPU = (
     "on a CPU: no Transformer Engine kernels, NCCL, fp8, sequence parallelism, communication overlap or CUDA graphs"
 )
@@ -161,22 +163,30 @@ class TokenCount:
 
 
 def about_dataset(folder):
-    """What was read, in a sentence; none for made-up data and for a folder that has no manifest."""
-    manifest = folder / "dataset.json"
-    if not manifest.is_file():
-        return []
-    text = manifest.read_bytes()
-    about, digest = json.loads(text), hashlib.sha256(text).hexdigest()[:16]
-    return [
-        f"data: {about['name']}, {about['tokens']:,} tokens of {about['documents']:,} documents (manifest {digest})"
-    ]
+    """What was read, in a sentence; none for made-up data."""
+    manifest, questions = folder / "dataset.json", folder / "training.jsonl"
+    if manifest.is_file():
+        about, digest = json.loads(manifest.read_bytes()), short_digest(manifest)
+        return [f"data: {about['name']}, {about['tokens']:,} tokens of {about['documents']:,} documents ({digest})"]
+    if questions.is_file():
+        packed = importlib.util.find_spec("transformer_engine") is not None
+        return [f"data: {folder.name}/{questions.name} ({short_digest(questions)}), {PACKED if packed else PADDED}"]
+    return []
+
+
+def short_digest(path):
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
 
 
 # --- proof that adapters train and nothing else does -------------------------------------------
 
 
 class AdapterProof:
-    """Frozen weights keep every bit, and every adapter has a gradient; looked at before and after all steps."""
+    """Frozen weights are bit for bit (by a checksum) what they were before all steps; adapters have a gradient.
+
+    Both are looked at after the last step, where it costs no step any time.
+    """
 
     def __init__(self, rank=0):
         self._rank = rank

@@ -269,3 +269,10 @@ def test_the_phase_that_failed_is_the_one_that_is_named(empty_run: RunFolder, be
     result, _ = recompute(empty_run, BACKEND)
     assert result.status == "failed"
     assert result.reasons[0] == "phase warm: rank 0 ended with exit code 7"
+
+
+def test_a_renamed_folder_keeps_the_name_its_run_was_given(whole_run: RunFolder) -> None:
+    whole_run.write(PROVENANCE, {"run_id": "as-it-was", "notes": []})
+    assert recompute(whole_run, BACKEND)[0].run_id == "as-it-was"
+    whole_run.write(PROVENANCE, {"notes": []})
+    assert recompute(whole_run, BACKEND)[0].run_id == whole_run.path.name

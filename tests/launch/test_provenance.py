@@ -79,3 +79,10 @@ def test_what_the_shell_sets_in_vain_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_outside_a_checkout_there_is_no_git_state(tmp_path: Path) -> None:
     assert provenance.git_state(tmp_path) is None
+
+
+def test_what_has_the_shape_of_a_token_is_redacted() -> None:
+    assert provenance.scrub("--output_dir=/x/hf_" + "b" * 34) == "--output_dir=/x/<redacted>"
+    assert (
+        provenance.scrub("--model=llama3_tiny --set=run_name=sketch") == "--model=llama3_tiny --set=run_name=sketch"
+    )

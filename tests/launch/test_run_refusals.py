@@ -31,6 +31,7 @@ REFUSED = {
     "half a setting": ([TINY, "--set=remat_policy"], "KEY=VALUE is expected"),
     "a setting twice": ([TINY, "--set=remat_policy=full", "--set=remat_policy=minimal"], "given twice"),
     "a secret in a setting": ([TINY, "--set=env.HF_TOKEN=x"], "looks like a secret"),
+    "a token as a value": ([TINY, "--set=run_name=hf_" + "a" * 32], "looks like a token"),
     "a setting that is a flag": ([TINY, "--set=steps=3"], "use --steps"),
     "no model": ([], "--model is missing"),
     "no steps": ([TINY, "--steps=0"], "must be 1 or more"),

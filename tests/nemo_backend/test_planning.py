@@ -18,9 +18,11 @@ from benchmarks.configs import Configs
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.report import plan_text
+from benchmarks.summary import departures
 from benchmarks.values import Benchmark
 from nemo_backend import BACKEND, bridge
 from nemo_backend.planning import (
+    CHOICES,
     EVERY_RUN,
     FINE_TUNING_FILES,
     MODEL_CLASS,
@@ -490,3 +492,42 @@ def test_each_matrix_is_named_once_and_one_at_least(resolved: Resolve, typed: st
 def test_an_adapter_has_a_rank(resolved: Resolve, rank: int) -> None:
     with pytest.raises(RequestError, match=f"peft.dim is {rank}: it must be 1 or more"):
         resolved(task="lora", chosen={"peft.dim": rank})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("peft.dim", 8, "peft.dim has no effect on task pretrain"),
+        ("trainer.plugins.fp8_recipe", "delayed", "has no effect on fp32"),
+        ("optim.config.optimizer", "adan", "did you mean 'adam'?"),
+        ("model.config.recompute_granularity", "fully", "did you mean 'full'?"),
+        ("model.config.recompute_granularity", "full", "recomputation needs a GPU"),
+    ],
+)
+def test_what_would_do_nothing_or_end_a_started_job_is_refused(
+    resolved: Resolve, key: str, value: object, words: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolved(chosen={key: value})
+    assert words in caught.value.what
+
+
+@pytest.mark.parametrize("scaling", ["mxfp8", "bananas"])
+def test_fp8_is_scaled_as_the_gpu_can(resolved: Resolve, scaling: str) -> None:
+    with pytest.raises(RequestError, match=scaling):
+        resolved("llama31_70b", dtype="fp8", chosen={"trainer.plugins.fp8_recipe": scaling})
+
+
+def test_every_choice_of_a_recipe_is_known_to_nemo() -> None:
+    for recipe in Configs().recipes():
+        for overlay in recipe.overlays if recipe.engine == "nemo" else []:
+            for name in overlay.knobs.keys() & CHOICES.keys():
+                assert overlay.knobs[name] in CHOICES[name]
+
+
+def test_a_layout_that_changes_the_recipes_batch_says_so(resolved: Resolve) -> None:
+    whole = resolved("llama31_70b", gpus=64)
+    split = resolved("llama31_70b", gpus=64, chosen={"trainer.strategy.context_parallel_size": 1})
+    assert departures(whole) == []
+    assert departures(split) == ["global batch 256: the recipe's for 64 devices is 128"]
+    assert departures(split)[0] in plan_text(split, BACKEND.plan(split), BACKEND.storage(split))

@@ -304,7 +304,18 @@ def test_a_rank_without_the_first_layer_has_nothing_to_say(worker: Any, put_modu
 def test_what_was_read_is_named_by_its_manifest(worker: Any, tmp_path: Path) -> None:
     (tmp_path / "dataset.json").write_text('{"name": "pile", "tokens": 1234567, "documents": 1000}')
     digest = hashlib.sha256((tmp_path / "dataset.json").read_bytes()).hexdigest()[:16]
-    assert worker.about_dataset(tmp_path) == [f"data: pile, 1,234,567 tokens of 1,000 documents (manifest {digest})"]
+    assert worker.about_dataset(tmp_path) == [f"data: pile, 1,234,567 tokens of 1,000 documents ({digest})"]
+
+
+def test_questions_and_answers_say_whether_they_were_packed(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "training.jsonl").write_text("{}")
+    (note,) = worker.about_dataset(tmp_path)
+    assert note.startswith(f"data: {tmp_path.name}/training.jsonl (44136fa355b3678a), not packed")
+    assert "tokens/s counts that too" in note
+    monkeypatch.setattr(worker.importlib.util, "find_spec", lambda _: object())
+    assert worker.about_dataset(tmp_path)[0].endswith("packed to whole sequences")
 
 
 def test_made_up_data_has_no_manifest(worker: Any, tmp_path: Path) -> None:
