@@ -51,6 +51,7 @@ class Asset(Value, frozen=True):
     parts: list[Part]
     repository: Repository | None
     made_by: str = ""  # how it is made where it cannot be downloaded; {out} is the folder of all assets
+    only_for: str = ""  # the runs that read it, where the row's usual runs do not; they then need not have it
 
 
 class Needs(Value, frozen=True):
@@ -63,6 +64,7 @@ class Needs(Value, frozen=True):
     models: list[str]
     recommended_free_gb: Gigabytes | None
     assets: list[Asset]
+    run_flags: str  # what launch/run.py takes to read them; {out} is the folder of all assets
     source: str
     date: str
 
@@ -147,12 +149,18 @@ def _rounds_to(size: int, gb: float) -> bool:
     return (gb - 0.5) * GB <= size <= (gb + 0.5) * GIB
 
 
+def enough(found: Iterable[Found]) -> bool:
+    """Whether the row's usual runs have all they read."""
+    return all(one.state == "present" for one in found if not one.asset.only_for)
+
+
 class Space(Value, frozen=True):
     """What the missing assets still take on disk."""
 
-    missing_gb: float  # of those whose size is known
+    missing_gb: float  # of those whose size is known, and that every run reads
+    optional_gb: float  # of the others
     unknown: list[str]  # names of those whose size is not
-    recommended_gb: float | None  # what should be free, less what is there already
+    recommended_gb: float | None  # what should be free for all of them, less what is there already
 
 
 def space(needs: Needs, found: Iterable[Found]) -> Space:
@@ -161,7 +169,12 @@ def space(needs: Needs, found: Iterable[Found]) -> Space:
     there = sum(one.bytes for one in found) / GB
     recommended = needs.recommended_free_gb
     return Space(
-        missing_gb=sum(max(0.0, one.asset.gb - one.bytes / GB) for one in absent if one.asset.gb is not None),
+        missing_gb=sum(_left_gb(one) for one in absent if not one.asset.only_for),
+        optional_gb=sum(_left_gb(one) for one in absent if one.asset.only_for),
         unknown=[one.asset.name for one in absent if one.asset.gb is None],
         recommended_gb=None if recommended is None else max(0.0, recommended - there),
     )
+
+
+def _left_gb(found: Found) -> float:
+    return 0.0 if found.asset.gb is None else max(0.0, found.asset.gb - found.bytes / GB)

@@ -4,6 +4,7 @@ A backend is an installed package that names an object in the entry point group
 `stepmark.backends`; benchmarks/ and launch/ know no backend by name.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -157,5 +158,13 @@ def find_backend(name: str) -> Backend:
 
 
 def all_log_formats() -> list[LogFormat]:
-    """The foreign log formats of all installed backends."""
-    return [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats]
+    """The foreign log formats of all installed backends; without any, no log could be told from another file."""
+    found = [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats]
+    if not found:
+        raise RequestError(
+            "no log format is known",
+            where=f"entry point group '{ENTRY_POINT_GROUP}'",
+            why=f"no backend with one is registered for {sys.executable}, or this user may not read where it is",
+            next_command=f"{sys.executable} -m pip install --editable {Path(__file__).resolve().parents[1]}",
+        )
+    return found

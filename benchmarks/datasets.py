@@ -1,7 +1,7 @@
 """What a dataset on disk is: the folder that launch/setup.py makes from text, and its manifest, dataset.json."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,12 @@ TEXT_ENDINGS = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
 # 4.4 of English text; with a small vocabulary it takes 2 and stands for about 2: either way as much as the text.
 BYTES_A_TEXT_BYTE = 1.25
 BYTES_A_COMPRESSED_BYTE = 4 * BYTES_A_TEXT_BYTE  # gzip takes English to a third or a fourth
+
+
+# A file of the folder itself: a manifest that someone edited leads nowhere else.
+FileName = Annotated[str, msgspec.Meta(pattern=r"^(?!\.)[^/\\\x00-\x1f]+\Z")]
+
+SMALL_VOCABULARY = 65_500  # below it Megatron writes a token in two bytes, else in four
 
 
 class DatasetJob(Value, frozen=True):
@@ -41,8 +47,8 @@ class Dataset(Value, frozen=True):
 
     name: str
     format: str  # megatron: .bin/.idx pairs
-    prefixes: list[str]  # file names without .bin and .idx
-    tokenizer: str  # the tokenizer's file in the folder
+    prefixes: list[FileName]  # file names without .bin and .idx
+    tokenizer: FileName  # the tokenizer's file in the folder
     tokenizer_sha256: str
     trained_vocabulary_size: int | None  # what was asked of a tokenizer trained on the texts; None: it was given
     vocabulary_size: int  # of the tokenizer: its largest id and one
@@ -52,8 +58,8 @@ class Dataset(Value, frozen=True):
     empty_documents: int  # left out: they hold no text
     tokens: int  # with one end_of_document a document
     texts: list[SourceText]
-    files: dict[str, int]  # name -> bytes, of every file but this one
-    sha256: dict[str, str]  # name -> SHA-256, of the same files
+    files: dict[FileName, int]  # name -> bytes, of every file but this one
+    sha256: dict[FileName, str]  # name -> SHA-256, of the same files
 
 
 class Inputs(NamedTuple):
@@ -81,7 +87,30 @@ def read_dataset(folder: Path) -> Dataset:
                 where=f"--data={folder}",
                 next_command=make_one,
             )
+    fault = _fault_of(dataset)
+    if fault:
+        raise RequestError(
+            f"{MANIFEST} contradicts itself: {fault}",
+            where=str(folder / MANIFEST),
+            why="it was changed after it was made",
+            next_command=make_one,
+        )
     return dataset
+
+
+def _fault_of(dataset: Dataset) -> str:
+    """Where the manifest contradicts itself; nothing, where its format is not known here."""
+    if dataset.format != "megatron":
+        return ""
+    pairs = [f"{prefix}{ending}" for prefix in dataset.prefixes for ending in (".bin", ".idx")]
+    unlisted = [name for name in (*pairs, dataset.tokenizer) if name not in dataset.files]
+    if unlisted:
+        return f"{unlisted[0]} is not among its files"
+    token_bytes = 2 if dataset.vocabulary_size < SMALL_VOCABULARY else 4
+    written = sum(dataset.files[f"{prefix}.bin"] for prefix in dataset.prefixes)
+    if written != dataset.tokens * token_bytes:
+        return f"it says {dataset.tokens:,} tokens of {token_bytes} bytes, and {written:,} bytes are there"
+    return ""
 
 
 def _read_manifest(folder: Path, make_one: str) -> Dataset:

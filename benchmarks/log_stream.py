@@ -24,12 +24,15 @@ CHUNK_BYTES = 1 << 20
 LOOKBEHIND = 512
 LOOKAHEAD = 4096
 
+GRADIENT_NOT_FINITE = "gradient norm not finite"  # why a step is left out
+
 ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 RANK = re.compile(
     rb"\s*(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]?\s+)?"  # a log collector's time
     rb"(?:(\d{1,7}): |\[rank(\d{1,7})\]:? )"  # srun --label; torchrun
 )
 RAY_REPEATED = re.compile(rb"\s*\[repeated (\d{1,9})x across cluster\]")
+NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 NUMBER = re.compile(rb"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 
 
@@ -149,6 +152,7 @@ class StepReport(Value, frozen=True):
     loss: float | None
     tflops_per_device: float | None = None
     tokens_per_second_per_device: float | None = None
+    global_batch_size: int | None = None
     excluded_because: str | None = None
     reports: int = 1  # Ray folds the reports of several workers into one line
 
@@ -175,6 +179,11 @@ def number_of(name: bytes, value: bytes) -> float:
     return float(value)
 
 
+def whole_number_of(value: bytes | None) -> int | None:
+    """A whole number of at most 15 digits, None where it is none: for a field that is no reason to skip a line."""
+    return int(value) if value is not None and len(value) <= 15 and value.isdigit() else None
+
+
 def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
     """The step of a report, or that it is a further report of a known one."""
     if not tracker.report(report.rank, report.step):
@@ -190,6 +199,7 @@ def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
         framework_seconds=report.seconds,
         framework_tflops_per_device=report.tflops_per_device,
         framework_tokens_per_second_per_device=report.tokens_per_second_per_device,
+        framework_global_batch_size=report.global_batch_size,
     )
     return LogEvent(attempt=tracker.attempt, step=step, duplicates=report.reports - 1)
 

@@ -24,11 +24,11 @@ from benchmarks.values import (
     WorkerEnd,
     WorkerFacts,
 )
-from benchmarks.worker_kit import ENOUGH_TO_SEE_TRAINING
 
 SCHEMA_VERSION = 1
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
 TFLOPS_AGREE = 2.0  # a factor: frameworks count FLOPs in more ways than one
+ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code can import
 
 MADE_UP_DATA = ("mock", "synthetic")
 NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
@@ -386,15 +386,16 @@ def summarise_foreign(
 
 
 def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
-    """Every counted step must be of the batch that the flag gives: with another, every figure is of other work."""
+    """Every counted step (where none is, every step) must be of the batch that the flag gives: with another, every
+    figure is of other work."""
     asked = workload.global_batch_size
-    counted = [step for step in steps if step.excluded_because is None]
-    others = [s for s in counted if s.framework_global_batch_size not in (None, asked)]
+    judged = [step for step in steps if step.excluded_because is None] or steps
+    others = [s for s in judged if s.framework_global_batch_size not in (None, asked)]
     if not others:
         return []
     logged = ", ".join(f"{size:,}" for size in sorted({s.framework_global_batch_size or 0 for s in others}))
     return [
-        f"the log's global batch is {logged} in {len(others)} of {len(counted)} counted steps "
+        f"the log's global batch is {logged} in {len(others)} of {len(judged)} steps "
         f"(first: {others[0].step}), --global_batch_size says {asked:,}"
     ]
 
@@ -416,9 +417,7 @@ def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
     ]
 
 
-def _other_tflops_than_the_log(
-    workload: Workload, figures: Figures, reported: dict[str, Scalar | None]
-) -> list[str]:
+def _other_tflops_than_the_log(workload: Workload, figures: Figures, reported: dict[str, Scalar | None]) -> list[str]:
     logged, median = reported["tflops_per_device_median"], figures.seconds_per_step.median
     if not isinstance(logged, float) or median is None or not (math.isfinite(logged) and logged > 0):
         return []

@@ -1,8 +1,8 @@
 """The table of `parse_train_timing`: one row for each log, whatever became of its run, and its three shapes.
 
-Pure: events of a log in, a row out; rows in, text out. Every file gets a row and one of five statuses, so
-the counts at the end sum up to the number of files. Which files there are is found in launch/log_folder.py;
-why a run ended early is read in log_endings.py.
+Pure: events of a log in, a row out; rows in, text out. Every file has one of five statuses and gets a row, or is
+counted in that of its run, so the counts at the end sum up to the number of files. Which files there are is found
+in launch/log_folder.py; why a run ended early is read in log_endings.py.
 """
 
 import csv
@@ -31,13 +31,18 @@ STATUSES = (SUCCESS, INCOMPLETE, FAILED, NOT_A_LOG, UNREADABLE)
 DEFAULT_WINDOW = "35-44"  # of the recipes whose table this is
 DEVIATION = "sample standard deviation (n - 1)"
 SHOWN_SPANS = 10  # of steps in one reason
-SHOWN_FILES = 20  # files without training in the table; csv and json have all
+SHOWN_FILES = 20  # rows without training in the table; csv and json have all
+
+NOT_ABOVE_ZERO = "time_not_above_zero"  # why a step is left out, beside the reasons of window.py
 
 Span = tuple[int, int]  # the first and the last step of an unbroken row
 
 
 class Row(Value, frozen=True):
-    """What one file says. Figures are of the window's counted steps in the last attempt; None is unknown."""
+    """What one file says, or several that are counted together.
+
+    Figures are of the window's counted steps in the last attempt; None is unknown.
+    """
 
     experiment: str
     path: str
@@ -58,6 +63,7 @@ class Row(Value, frozen=True):
     tflops_per_gpu_median: float | None = None
     excluded: dict[str, str] = {}  # why steps of the window were left out -> which
     skipped_lines: int = 0  # lines of steps that could not be read
+    files: int = 1  # counted in this row
 
 
 # --- a log's events -> its row ----------------------------------------------------------------
@@ -75,7 +81,7 @@ class Attempt:
 
     def add(self, step: Step) -> None:
         self.reached = max(self.reached, step.step)
-        self.timed = self.timed or step.seconds is not None
+        self.timed = self.timed or _is_time(step.seconds)
         # A log's ranks report the same steps: they are one series, whoever was first.
         self._keep(self.kept, step if step.rank == 0 else msgspec.structs.replace(step, rank=0))
 
@@ -84,8 +90,9 @@ def _keeper(rule: str) -> Callable[[list[Step], Step], None]:
     wanted = wanted_steps(rule)
 
     def keep(kept: list[Step], step: Step) -> None:
-        if rule == window.LAST and step.seconds is not None and step.excluded_because is None:
-            kept[:] = [step]
+        if rule == window.LAST:
+            if step.excluded_because is None and (_is_time(step.seconds) or not _any_time(kept)):
+                kept[:] = [step]  # the last with a time; of a run without any, the last
         elif rule == window.STEADY or (wanted is not None and step.step in wanted):
             kept.append(step)
 
@@ -132,7 +139,8 @@ class Reading:
         self._current = Attempt(number, self.rule)
 
     def _note_complete(self, attempt: Attempt | None) -> None:
-        if attempt is not None and wanted_steps(self.rule) and not window.missing_steps(self.rule, attempt.kept):
+        wanted = wanted_steps(self.rule)
+        if attempt is not None and wanted and not _missing(wanted, attempt.kept):
             self.complete_before = attempt.number
 
 
@@ -140,11 +148,14 @@ def row_of_log(path: str, format_name: str, reading: Reading, ending: Ending | N
     """The row of a file in which a log format was recognised."""
     attempt = reading.attempt
     wanted = wanted_steps(reading.rule)
-    marked = window.choose_window(attempt.kept, reading.rule)[1] if attempt else []
+    marked = _marked(attempt.kept, reading.rule) if attempt else []
     counted = [step for step in marked if step.excluded_because is None]
     missing = _missing(wanted, marked)
+    diverged = _not_finite(counted)
     status = _status(complete=bool(counted) and not missing, asked=wanted is not None, ending=ending)
-    reasons = _reasons(reading, status, ending, missing, bool(counted))
+    if counted and diverged == len(counted):
+        status = FAILED  # it ran, and did not train
+    reasons = _reasons(reading, status, ending, missing, len(counted), diverged)
     row = Row(
         experiment=path,
         path=path,
@@ -169,6 +180,32 @@ def row_without_log(path: str, status: str, reason: str, ending: Ending | None =
     return Row(experiment=path, path=path, status=status, reason=shown, ending=ending.name if ending else None)
 
 
+def row_of_run(path: str, run_id: str, files: int, silent: Sequence[Row] = ()) -> Row:
+    """One row for the files of a run folder of Stepmark that are no logs, and for the logs of silent ranks."""
+    counted = files + len(silent)
+    reason = f"{counted} file{'s' if counted != 1 else ''} of Stepmark's run {run_id}"
+    told = next((row for row in silent if row.ending is not None), None)
+    if told is not None:
+        reason += f"; {PurePath(told.path).name}: {told.reason}"
+    ending = told.ending if told else None
+    return Row(experiment=path, path=path, status=NOT_A_LOG, reason=reason, ending=ending, files=counted)
+
+
+def _marked(steps: Sequence[Step], rule: str) -> list[Step]:
+    """Every step with the reason it is left out. A time of 0 has no meaning: its log printed too few digits."""
+    return [
+        msgspec.structs.replace(step, excluded_because=NOT_ABOVE_ZERO)
+        if step.excluded_because is None and not _is_time(step.seconds)
+        else step
+        for step in window.choose_window(steps, rule)[1]
+    ]
+
+
+def _not_finite(steps: Sequence[Step]) -> int:
+    """How many steps have a loss that is no finite number; one that isn't known is not held against a step."""
+    return sum(step.loss is not None and not math.isfinite(step.loss) for step in steps)
+
+
 def _status(*, complete: bool, asked: bool, ending: Ending | None) -> str:
     """Complete is what has all that was asked for. Where nothing was asked for, a run that failed isn't."""
     if complete and (asked or ending is None):
@@ -186,20 +223,26 @@ def _missing(wanted: range | None, marked: Sequence[Step]) -> list[Span]:
 
 
 def _is_time(seconds: float | None) -> bool:
-    return seconds is not None and math.isfinite(seconds) and seconds >= 0
+    return seconds is not None and math.isfinite(seconds) and seconds > 0
+
+
+def _any_time(steps: Iterable[Step]) -> bool:
+    return any(_is_time(step.seconds) for step in steps)
 
 
 def _reasons(
-    reading: Reading, status: str, ending: Ending | None, missing: Sequence[Span], has_counted: bool
+    reading: Reading, status: str, ending: Ending | None, missing: Sequence[Span], counted: int, diverged: int
 ) -> list[str]:
     reasons = []
     if ending:
         reasons.append(f"after the window: {ending.text}" if status == SUCCESS else ending.text)
+    if diverged:
+        reasons.append(f"loss not finite in {diverged} of {counted} steps")
     if reading.attempt is None:
         reasons.append("no step was logged")
     elif status != SUCCESS:
         reasons.append(_reached_text(reading.attempt, wanted_steps(reading.rule), missing))
-        if not missing and not has_counted:
+        if not missing and not counted:
             reasons.append("no step of the window counts")
     if reading.attempts > 1 and reading.attempt is not None:
         reasons.append(f"attempt {reading.attempt.number} of {reading.attempts}")
@@ -295,8 +338,12 @@ def log_name(file_name: str) -> str | None:
 
 
 def by_status(rows: Sequence[Row]) -> dict[str, int]:
-    counts = Counter(row.status for row in rows)
-    return {status: counts[status] for status in STATUSES}
+    """How many files have each status."""
+    return {status: _files(row for row in rows if row.status == status) for status in STATUSES}
+
+
+def _files(rows: Iterable[Row]) -> int:
+    return sum(row.files for row in rows)
 
 
 def as_json(rows: Sequence[Row], rule: str) -> str:
@@ -305,7 +352,7 @@ def as_json(rows: Sequence[Row], rule: str) -> str:
         {
             "window": rule,
             "deviation": DEVIATION,
-            "files": len(rows),
+            "files": _files(rows),
             "by_status": by_status(rows),
             "rows": [msgspec.to_builtins(row) for row in rows],
         }
@@ -313,7 +360,7 @@ def as_json(rows: Sequence[Row], rule: str) -> str:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """A header and a record for each file, as RFC 4180 has it; what is unknown is an empty field."""
+    """A header and a record for each row, as RFC 4180 has it; what is unknown is an empty field."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(Row.__struct_fields__)
@@ -411,21 +458,22 @@ def _decimals(mean: float | None, fewest: int = 3) -> int:
 def _other_files(rows: Sequence[Row], columns: int | None) -> list[str]:
     lines = []
     for status in (UNREADABLE, NOT_A_LOG):
-        files = [row for row in rows if row.status == status]
-        files.sort(key=lambda row: row.ending is None)  # those that say why something failed come first
-        if files:
-            lines += ["", f"{status} ({len(files)}):"]
-        for row in files[:SHOWN_FILES]:
+        others = [row for row in rows if row.status == status]
+        others.sort(key=lambda row: (row.ending is None, row.files > 1))  # first those that say why something failed
+        if others:
+            lines += ["", f"{status} ({_files(others)}):"]
+        for row in others[:SHOWN_FILES]:
             lines += _wrapped(f"{row.experiment}: {row.reason}", columns)
-        if len(files) > SHOWN_FILES:
-            lines.append(f"{INDENT}and {len(files) - SHOWN_FILES} more (--format=csv names all)")
+        if len(others) > SHOWN_FILES:
+            lines.append(f"{INDENT}and {_files(others[SHOWN_FILES:])} more (--format=csv has all)")
     return lines
 
 
 def _closing(rows: Sequence[Row], columns: int | None) -> list[str]:
     counts = ", ".join(f"{count} {status}" for status, count in by_status(rows).items() if count)
     lines = _wrapped(f"Std is the {DEVIATION}, over the steps of a log's last attempt.", columns, "")
-    return lines + _wrapped(f"{len(rows)} file{'s' if len(rows) != 1 else ''}: {counts or 'none found'}", columns, "")
+    files = _files(rows)
+    return lines + _wrapped(f"{files} file{'s' if files != 1 else ''}: {counts or 'none found'}", columns, "")
 
 
 FORMATS: dict[str, Callable[[Sequence[Row], str, int | None], str]] = {

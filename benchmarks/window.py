@@ -49,14 +49,14 @@ def check_rule(rule: str) -> None:
     if wanted is None:
         raise RequestError(
             f"unknown window rule '{rule}'",
-            where="window",
+            where="--window",
             why=f"valid: {STEADY}, {LAST}, or the first and last step to count, such as 35-44",
             next_command=f"set the window to {STEADY}, the rule that is the same for every backend",
         )
     if not wanted:
         raise RequestError(
             f"window rule '{rule}' holds no step",
-            where="window",
+            where="--window",
             why="its first step comes after its last; A-B counts the steps from A to B, both included",
             next_command="set the window to '{1}-{0}'".format(*rule.split("-")),
         )

@@ -63,6 +63,7 @@ QUICK_RUNS = tuple(re.compile(line + b"|") for line in QUICK_LINES)
 STEP_NUMBER = re.compile(rb"completed (?:step|profiler activation/deactivation step):\s*(\d{1,15})$")
 MAY_FOLLOW_THE_LINE = b" \t\"'}\\"  # a blank, or the end of a JSON string
 
+RECOGNISED_WORDS = (WORD, *(start.word for start in START_LINES))  # a search for a word alone takes no time
 RECOGNISED = re.compile(
     rb"completed step:\s*\d+,\s*(?:seconds|live slice count):|"
     rb"completed profiler activation/deactivation step:\s*\d+,|"
@@ -82,7 +83,8 @@ class MaxTextLog:
         return 0.001
 
     def recognises(self, head: bytes) -> bool:
-        return RECOGNISED.search(without_colours(head)) is not None
+        text = without_colours(head)
+        return any(word in text for word in RECOGNISED_WORDS) and RECOGNISED.search(text) is not None
 
     def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
         """Stream the log's events. An event that holds nothing says that a process started there."""

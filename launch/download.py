@@ -25,6 +25,8 @@ from launch.web import Answer, Unavailable, Web, shown
 BLOCK_BYTES = 1 << 20
 MOST_FAILURES = 6  # one after another, with nothing new in between
 LONGEST_PAUSE_SECONDS = 60.0
+LOOK_AT_DISK_BYTES = 64 << 20  # how often, where the size is not known
+RESERVE_BYTES, RESERVE_SHARE = 1e9, 0.05  # what is left free then: the smaller of both
 RUN_AGAIN = "the same command again goes on where this stopped"
 CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 
@@ -68,7 +70,11 @@ def fetch(web: Web, item: Item, show: Show, pause: Pause = time.sleep) -> bool:
 
 def _refuse_another_file(item: Item, show: Show) -> None:
     if not item.target.is_file():
-        raise RequestError("the place of the file is taken by something else", where=str(item.target))
+        raise RequestError(
+            "the place of the file is taken by something else",
+            where=str(item.target),
+            next_command="another --out, or move that away",
+        )
     with item.target.open("rb") as stream:
         found = _hash_file(stream, item.checksum, item.target.name, show)
     if found != item.checksum.digest:
@@ -169,7 +175,11 @@ def _opened_part(item: Item) -> Iterator[Part]:
     descriptor = os.open(part_path(item.target), os.O_RDWR | os.O_CREAT, 0o644)
     with os.fdopen(descriptor, "r+b", buffering=0) as stream:
         if not _is_ours(descriptor, part_path(item.target)):
-            raise RequestError("another process downloads this file", where=str(item.target))
+            raise RequestError(
+                "another process downloads this file",
+                where=str(item.target),
+                next_command="wait until it has ended",
+            )
         part = Part(item, stream)
         try:
             yield part
@@ -259,8 +269,9 @@ def _receive(web: Web, item: Item, part: Part, show: Show) -> None:
         length = answer.headers.get("Content-Length", "")
         total = part.size + int(length) if length.isdecimal() else None
         _refuse_another_size(item, total)
-        refuse_without_room(item.target.parent, (total or item.bytes or part.size) - part.size)
-        _copy(answer, part, item.target.name, total, show)
+        expected = item.bytes if total is None else total
+        refuse_without_room(item.target.parent, (expected or part.size) - part.size)
+        _copy(answer, part, item, expected, show)
     finally:
         answer.close()
 
@@ -302,13 +313,41 @@ def _refuse_another_size(item: Item, total: int | None) -> None:
         )
 
 
-def _copy(answer: Answer, part: Part, name: str, total: int | None, show: Show) -> None:
-    show(name, part.size, total)
+def _copy(answer: Answer, part: Part, item: Item, expected: int | None, show: Show) -> None:
+    """Write what comes, and no more than is expected; of unknown size, no more than the disk can bear."""
+    looked_at = None
+    show(item.target.name, part.size, expected)
     while block := answer.read(BLOCK_BYTES):
+        if expected is None and (looked_at is None or part.size - looked_at >= LOOK_AT_DISK_BYTES):
+            _refuse_to_fill(part)
+            looked_at = part.size
+        if expected is not None and part.size + len(block) > expected:
+            part.begin(None)
+            raise _too_much(item, expected)
         part.write(block)
-        show(name, part.size, total)
-    if total is not None and part.size < total:
+        show(item.target.name, part.size, expected)
+    if expected is not None and part.size < expected:
         raise Unavailable("the connection broke off")
+
+
+def _too_much(item: Item, expected: int) -> RunError:
+    return RunError(
+        f"the server sends more than the {expected:,} bytes that were expected",
+        where=shown(item.url),
+        why="it is another file, or a server that does not end; nothing was kept",
+        next_command="compare the address with what the publisher says, then run the same command again",
+    )
+
+
+def _refuse_to_fill(part: Part) -> None:
+    disk = shutil.disk_usage(part.path.parent)
+    if disk.free < min(RESERVE_BYTES, RESERVE_SHARE * disk.total):
+        raise RunError(
+            f"the disk is almost full, with {size_text(disk.free)} free, and the server does not say how much comes",
+            where=str(part.path),
+            why=f"{size_text(part.size)} came and are kept; a server that does not end would fill the disk",
+            next_command=f"free some space, then {RUN_AGAIN}; or rm {part.path}",
+        )
 
 
 def refuse_without_room(folder: Path, needed_bytes: int) -> None:

@@ -7,6 +7,9 @@
 With --model, --hardware, --gpus, --dtype, --global_batch_size and --sequence_length it also gives the
 uniform figures (seconds/step, tokens/s, MFU) of the log's last attempt; --task=lora counts the FLOPs of
 training adapters only. Of several logs, each is another host's of the same run, or what came after.
+
+Exit codes: 0 the steps were read, and the figures, if asked for, are valid; 2 the request was wrong or the log
+is of no known format; 3 the log was read but the figures are invalid (the result says why).
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -26,7 +29,7 @@ from absl import flags
 from benchmarks import ingest, window
 from benchmarks.backend import LogEvent, LogFormat, SkippedLine, all_log_formats
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.values import Hardware, Model, Step, Value
 from launch.cli import run_main
 
@@ -60,11 +63,16 @@ def main(argv: list[str]) -> int:
         log_format = _common_format(logs)
         last = ingest.LastTimedAttempt()
         report: Report = JsonReport(log_format.name) if JSON.value else TableReport(log_format.name)
-        named = [ingest.NamedLog(name=name, events=log_format.read(stream)) for name, stream in logs]
+        watched = [(name, ingest.WatchedStream(stream, log_format)) for name, stream in logs]
+        named = [
+            ingest.NamedLog(name=name, events=log_format.read(cast(BinaryIO, stream))) for name, stream in watched
+        ]
         events = ingest.join(named)
         report.add(events if measured is None else last.watch(events))
-        report.finish(last, None if measured is None else measured.result(last, log_format))
-    return EXIT_VALID
+        others = sorted({name for _, stream in watched for name in stream.others})
+        result = None if measured is None else measured.result(last, log_format)
+        report.finish(last, others, result)
+    return EXIT_VALID if result is None or result["status"] == "valid" else EXIT_INVALID
 
 
 # --- the request ------------------------------------------------------------------------------
@@ -177,7 +185,7 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
         raise RequestError("the log is empty", where=f"--log={name}")
     found = ingest.detect(stream)
     if found is None:
-        known = ", ".join(f.name for f in all_log_formats()) or "none (no backend is installed)"
+        known = ", ".join(f.name for f in all_log_formats())
         raise RequestError(
             "no log format recognised",
             where=f"--log={name}",
@@ -200,7 +208,9 @@ class Report(Protocol):
 
     def add(self, events: Iterable[LogEvent]) -> None: ...
 
-    def finish(self, last: ingest.LastTimedAttempt, result: dict[str, object] | None) -> None: ...
+    def finish(
+        self, last: ingest.LastTimedAttempt, other_formats: list[str], result: dict[str, object] | None
+    ) -> None: ...
 
 
 class JsonReport:
@@ -228,11 +238,16 @@ class JsonReport:
                 if len(self._steps) == STEPS_A_WRITE:
                     self._write_steps()
 
-    def finish(self, last: ingest.LastTimedAttempt, result: dict[str, object] | None) -> None:  # noqa: ARG002
+    def finish(
+        self,
+        last: ingest.LastTimedAttempt,  # noqa: ARG002
+        other_formats: list[str],
+        result: dict[str, object] | None,
+    ) -> None:
         self._end_attempt()
         self._out.write(b'], "duplicates": ' + self._encode(self._duplicates) + b', "skipped_lines": [')
         self._skipped.write_to(self._out)
-        self._out.write(b"]")
+        self._out.write(b'], "other_formats": ' + self._encode(other_formats))
         if result is not None:
             self._out.write(b', "result": ' + self._encode(result))
         self._out.write(b"}\n")
@@ -297,7 +312,9 @@ class TableReport:
                     self._outline, self._attempt = ingest.OutlineMaker(event.attempt), event.attempt
                 self._outline.add(event.step)
 
-    def finish(self, last: ingest.LastTimedAttempt, result: dict[str, object] | None) -> None:
+    def finish(
+        self, last: ingest.LastTimedAttempt, other_formats: list[str], result: dict[str, object] | None
+    ) -> None:
         self._print_attempt()
         print(f"duplicates: {self._duplicates} (further reports of the same steps)")
         print(f"skipped lines: {self._skipped}")
@@ -305,6 +322,8 @@ class TableReport:
             print(f"  line {skipped.line}: {skipped.reason}")
         if self._skipped > SHOWN_LINES:
             print(f"  and {self._skipped - SHOWN_LINES} more (--json has all)")
+        if other_formats:
+            print(f"other formats: {', '.join(other_formats)} (a part of the log is theirs, and was not read)")
         if result is not None:
             print(f"result of attempt {last.steps[0].attempt}:" if last.steps else "result:")
             print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())

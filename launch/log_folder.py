@@ -1,10 +1,14 @@
 """The files below a folder, and what each one is: the edge of benchmarks/timing_table.py.
 
 Every file gets a row:
-- `*.out`, `*.log`, `*.txt` and `*.err`, also with `.gz`, are searched to their end for a line of a known log
-  format; a file of any other name by its first MiB alone (checkpoints and profiles are large).
-- `sbatch_NAME.out` beside a `log-NAME.out` that is a training log is that run's batch script: it can say how the
-  run ended, and is no run of its own.
+- `*.out`, `*.log`, `*.txt`, `*.err` and `log-*`, also with `.gz`, are searched to their end for a line of a known
+  log format; a file of any other name by its first MiB alone (checkpoints and profiles are large).
+- One that is called as a run's output is (`*.out`, `*.log`, `log-*`) and tells how it ended, but no step, is a run
+  that failed.
+- `sbatch_NAME.out` beside a `log-NAME.out` that is a run is that run's batch script: it can say how the run ended,
+  and is no run of its own.
+- In a run folder of Stepmark's own, the logs of the ranks get rows and the rest is one row. Where some ranks print
+  steps and others none (Megatron prints on one), those that print none belong to the rest.
 - A link to a file that is found anyway, and a second name of the same file, are named and not read again. Links to
   folders are named and not followed. Pipes, sockets and devices are named and never opened.
 """
@@ -15,28 +19,36 @@ import os
 import re
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO, cast
 
 from benchmarks import ingest
-from benchmarks.backend import LogFormat, all_log_formats
+from benchmarks.backend import LogFormat
 from benchmarks.errors import RequestError
 from benchmarks.log_endings import CountedStream, Ending, Endings, ending_text, printable
 from benchmarks.timing_table import (
     FAILED,
+    INCOMPLETE,
     NOT_A_LOG,
+    SUCCESS,
     UNREADABLE,
     Reading,
     Row,
     log_name,
     row_of_log,
+    row_of_run,
     row_without_log,
 )
 from benchmarks.values import Value
 
-LOG_NAME = re.compile(r".*\.(?:out|log|txt|err)(?:\.gz)?", re.DOTALL)
+LOG_NAME = re.compile(r"(?:.*\.(?:out|log|txt|err)|log-.*)(?:\.gz)?", re.DOTALL)
+RUN_NAME = re.compile(r"(?!.*\.err(?:\.gz)?$)(?:.*\.(?:out|log)|log-.*)(?:\.gz)?", re.DOTALL)
+INSTALLER_NAME = re.compile(r"(?:pip|uv|conda|venv|environment|install)(?:[-_.].*)?\.(?:out|log)(?:\.gz)?", re.DOTALL)
+RANK_LOG = re.compile(r"rank-\d+\.log")
+RUN_FILES = ("benchmark.json", "plan.json")  # a folder that has both is a run of Stepmark
 GZIP_MAGIC = b"\x1f\x8b"
 BINARY_HEAD_BYTES = 8192
 
@@ -113,26 +125,57 @@ def _known_once(entries: Iterable[Found]) -> Iterator[Found]:
 class LogReader:
     """Makes the rows of files, one at a time."""
 
-    def __init__(self, files: Sequence[Found], rule: str, endings: Endings) -> None:
-        self._files = files
+    def __init__(self, files: Sequence[Found], rule: str, endings: Endings, formats: Sequence[LogFormat]) -> None:
+        self._run_of = _run_folders(files)
+        self._rest = Counter(run for found in files if (run := self._run_of.get(found.path)) and _is_rest(found))
+        self._files = [found for found in files if found.path not in self._run_of or not _is_rest(found)]
         self._rule = rule
         self._endings = endings
-        self._formats = all_log_formats()
-        self._batch_of = _batch_outputs([found.path for found in files if found.status is None])
+        self._formats = formats
+        self._batch_of = _batch_outputs([found.path for found in self._files if found.status is None])
+
+    @property
+    def to_read(self) -> int:
+        """How many files are looked into."""
+        return len(self._files)
 
     def rows(self) -> Iterator[Row]:
-        """A row for each file; the output of a batch script comes when that of its run is known."""
-        spoken_for: dict[Path, Path] = {}
+        """A row for each file that is looked into, and for the rest of each run."""
+        ranks: dict[Path, list[Row]] = {}  # those of one phase, which can be told apart when all are known
+        for found, row in self._rows_of_files():
+            if found.path in self._run_of:
+                ranks.setdefault(found.path.parent, []).append(row)
+            else:
+                yield row
+        silent: dict[Path, list[Row]] = {}
+        for phase, rows in ranks.items():
+            some_print = any(row.reached_step is not None for row in rows)
+            for row in rows:
+                if some_print and row.reached_step is None and row.status != UNREADABLE:
+                    silent.setdefault(self._run_of[phase], []).append(row)
+                else:
+                    yield row
+        for run, files in self._rest.items():
+            yield row_of_run(printable(str(run)), printable(run.absolute().name), files, silent.get(run, []))
+
+    def _rows_of_files(self) -> Iterator[tuple[Found, Row]]:
+        """The output of a batch script comes when that of its run is known."""
+        run_of: dict[Path, Row] = {}
         batches = set(self._batch_of.values())
         for found in sorted(self._files, key=lambda found: found.path in batches):
-            if found.path in spoken_for:
-                reason = f"output of the batch script of {printable(spoken_for[found.path].name)}"
-                yield row_without_log(printable(str(found.path)), NOT_A_LOG, reason)
-                continue
-            row = self._row(found)
-            if row.format is not None and found.path in self._batch_of:
-                spoken_for[self._batch_of[found.path]] = found.path
-            yield row
+            run = run_of.get(found.path)
+            row = self._batch_row(found, run) if run else self._row(found)
+            if found.path in self._batch_of and row.status in (SUCCESS, INCOMPLETE, FAILED):
+                run_of[self._batch_of[found.path]] = row
+            yield found, row
+
+    def _batch_row(self, found: Found, run: Row) -> Row:
+        """A batch script is no run beside its own, but where that never stepped it may hold the training itself."""
+        row = None if run.format else self._row(found)
+        if row is not None and (row.format is not None or row.status == UNREADABLE):
+            return row
+        reason = f"output of the batch script of {PurePath(run.path).name}"
+        return row_without_log(printable(str(found.path)), NOT_A_LOG, reason)
 
     def _row(self, found: Found) -> Row:
         path = printable(str(found.path))
@@ -170,10 +213,10 @@ class LogReader:
         return ingest.detect(stream if called_a_log else io.BytesIO(head), self._formats) if head else None
 
     def _row_of_another_file(self, file: Path, path: str, head: bytes, stream: BinaryIO) -> Row:
-        """A run that died before its first step leaves a log that no format knows; its name tells it."""
+        """A run that died before its first step leaves a log that no format knows; its name tells that it is one."""
         text = ending_text(stream, None, None) if LOG_NAME.fullmatch(file.name) else b""
         ending = self._ending(file, text)
-        if ending is not None and log_name(file.name) is not None:
+        if ending is not None and RUN_NAME.fullmatch(file.name) and not INSTALLER_NAME.fullmatch(file.name):
             return row_without_log(path, FAILED, "no step was logged", ending)
         return row_without_log(path, NOT_A_LOG, _kind(head), ending)
 
@@ -204,6 +247,24 @@ def _kind(head: bytes) -> str:
     if b"\0" in head[:BINARY_HEAD_BYTES]:
         return "binary data"
     return "no line of a known log format"
+
+
+def _run_folders(files: Sequence[Found]) -> dict[Path, Path]:
+    """Run folders of Stepmark and what can be read in them, files and folders -> the run folder."""
+    known = {found.path for found in files if found.status != UNREADABLE}
+    runs = {path.parent for path in known if all(path.with_name(name) in known for name in RUN_FILES)}
+    inside: dict[Path, Path] = {}
+    for path in known:
+        between = [path, *path.parents]
+        run = next((folder for folder in between if folder in runs), None)
+        if run is not None:
+            inside |= dict.fromkeys(between[: between.index(run) + 1], run)
+    return inside
+
+
+def _is_rest(found: Found) -> bool:
+    """Whether a file of a run folder need not be looked into."""
+    return not RANK_LOG.fullmatch(found.path.name)
 
 
 def _batch_outputs(paths: Sequence[Path]) -> dict[Path, Path]:

@@ -3,18 +3,15 @@
 Whoever calls this holds the environment's lock (environments.py).
 """
 
-import contextlib
 import json
 import shutil
-import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.errors import RequestError, RunError
 from launch.installing import install, is_offered
 from launch.making_progress import Progress, Say, shown_progress
-from launch.programs import Making, check, run
+from launch.programs import Making, check, run, signals_as_exit
 
 MARKER = "complete"  # the file that an environment has when it is whole
 
@@ -32,7 +29,7 @@ def make(making: Making, say: Say, bar: bool) -> Path | None:
     )
     started = time.monotonic()
     try:
-        with _signals_as_exit(), shown_progress(spec.name, say, bar) as progress:
+        with signals_as_exit(), shown_progress(spec.name, say, bar) as progress:
             filled = _fill(making, progress)
         if filled:
             _mark_complete(making, time.monotonic() - started)
@@ -107,21 +104,3 @@ def _unwritten(making: Making, error: OSError) -> RunError:
         why=error.strerror or str(error),
         next_command="export STEPMARK_HOME=<a folder that this user can write, on a disk with room>",
     )
-
-
-@contextlib.contextmanager
-def _signals_as_exit() -> Iterator[None]:
-    """Let a polite kill or a closed terminal end pip too, as Ctrl-C does."""
-
-    def leave(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    # One that is handled otherwise stays so: nohup ignores a closed terminal.
-    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
-    for number in ours:
-        signal.signal(number, leave)
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)

@@ -1,7 +1,7 @@
 """Makes a dataset: has the backend's program write it into a folder beside its place, and moves it there whole.
 
 The folder in the making is `.NAME.making`. Whoever holds its lock writes into it, the program
-included; what an interrupted one leaves there is removed by the next.
+included, and is named in `.NAME.making.pid`; what a killed one leaves there is removed by the next.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -36,10 +37,11 @@ from launch.byte_progress import Show, say, shown_bytes, size_text
 from launch.download import refuse_without_room
 from launch.environments import ensure
 from launch.local import REPOSITORY, fill, inherited_environment
-from launch.programs import end_group
+from launch.programs import end_group, signals_as_exit
 from launch.web import TOKEN_VARIABLE
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+PARENT_VARIABLE = "STEPMARK_PARENT"  # the process without which the program is to end
 TAIL_BYTES = 4000  # of what a program said that failed
 TAIL_LINES = 3
 
@@ -53,7 +55,7 @@ def make_dataset(backend: Backend, job: DatasetJob) -> Dataset:
     command = backend.dataset_command(making)
     refuse_without_room(job.folder.absolute().parent, estimated_bytes(job.texts))
     python = ensure(backend.environment())
-    with _only_maker(making.folder) as lock:
+    with signals_as_exit(), _only_maker(making.folder) as lock:
         _run([fill(word, {"python": str(python), "repository": str(REPOSITORY)}) for word in command], lock, job)
         dataset = read_dataset(making.folder)
         making.folder.replace(job.folder)
@@ -105,7 +107,11 @@ def _tokenizer_file(path: Path) -> Path:
 def _already_there(job: DatasetJob) -> Dataset:
     """The dataset in the folder, where these inputs would give it again; everything else is left alone."""
     if not (job.folder / MANIFEST).is_file():
-        raise RequestError("the place is taken: it is no dataset of Stepmark", where=f"--out={job.folder}")
+        raise RequestError(
+            "the place is taken: it is no dataset of Stepmark",
+            where=f"--out={job.folder}",
+            next_command="--out=DIR with a DIR that is not there yet, or is empty",
+        )
     dataset = read_dataset(job.folder)
     with shown_bytes() as show:
         found = differences(dataset, _inputs(job, show))
@@ -154,14 +160,34 @@ def _only_maker(folder: Path) -> Iterator[int]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RequestError("another process makes this dataset", where=str(folder)) from None
-        _empty(folder)
+            raise _made_by_another(folder) from None
+        holder = _holder_file(folder)
         try:
+            _empty(folder)
+            holder.write_text(f"{os.getpid()}\n")
             yield descriptor
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            holder.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
+
+
+def _holder_file(folder: Path) -> Path:
+    """Where the process that holds the lock is named. Beside the folder: all that is in it becomes the dataset."""
+    return folder.with_name(folder.name + ".pid")
+
+
+def _made_by_another(folder: Path) -> RequestError:
+    try:
+        pid = _holder_file(folder).read_text().strip()
+    except OSError:  # it has only just begun, or is just ending
+        pid = ""
+    return RequestError(
+        f"another process makes this dataset{f': {pid}' if pid else ''}",
+        where=str(folder),
+        next_command="wait until it has ended" + (f", or end it: kill {pid}" if pid else ""),
+    )
 
 
 def _empty(folder: Path) -> None:
@@ -179,7 +205,7 @@ def _empty(folder: Path) -> None:
 def _run(command: list[str], lock: int, job: DatasetJob) -> None:
     """Run the backend's program to its end and show how far it is; it does not outlive us."""
     environment = {name: value for name, value in inherited_environment().items() if name != TOKEN_VARIABLE}
-    environment |= {"HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1", PARENT_VARIABLE: str(os.getpid())}
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command,
@@ -190,14 +216,14 @@ def _run(command: list[str], lock: int, job: DatasetJob) -> None:
             text=True,
             encoding="utf-8",
             start_new_session=True,  # Ctrl-C reaches it through us
-            pass_fds=(lock,),  # if we are killed, nobody else writes there before it has ended
+            pass_fds=(lock,),  # if we are killed, it dies too; nobody else writes there before it has
         )
         try:
             refused = _follow(process)
             code = process.wait()
         finally:
             if process.poll() is None:
-                end_group(process)
+                end_group(process, (signal.SIGKILL,))  # it has nothing to clear up, and hears nothing while it trains
         if code or refused:
             raise _failure(code, refused, errors, job)
 

@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from benchmarks.assets import Found, Needs, compare, space
+from benchmarks.assets import Found, Needs, compare, enough, space
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
 from launch.byte_progress import size_text
 from launch.hub import recorded_sizes
@@ -14,7 +14,7 @@ MOST_FAULTS = 5
 
 
 def report(needs: Needs, model: str, out: Path | None) -> int:
-    """Print the table; 0 when everything is there."""
+    """Print the table; 0 when everything is there that the row's usual runs read."""
     found = [compare(asset, *_look(out / asset.folder)) for asset in needs.assets] if out else None
     print(f"{needs.title} ({needs.name})\n")
     for line in _asset_lines(needs, found) + _access_lines(needs):
@@ -24,13 +24,12 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
         return EXIT_FAILED
     for line in _space_lines(needs, found, out):
         print(line)
-    if all(one.state == "present" for one in found):
-        print(f"\nall is there, under {out}\n  next:  {_run_command(needs, model)}")
-        return EXIT_VALID
     print()
+    if enough(found):
+        print(f"{_what_is_there(needs, found)} is there, under {out}\n  next:  {_run_command(needs, model, out)}")
     for line in _next_lines(found, _command(needs, model, str(out)), out):
         print(line)
-    return EXIT_FAILED
+    return EXIT_VALID if enough(found) else EXIT_FAILED
 
 
 def _look(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
@@ -52,11 +51,11 @@ def _refuse_unreadable(error: OSError) -> None:
 
 
 def _asset_lines(needs: Needs, found: list[Found] | None) -> list[str]:
-    rows: list[tuple[str, ...]] = [("what", "size", "state", "where under --out")]
+    rows: list[tuple[str, ...]] = [("what", "size", "state", "for", "where under --out")]
     for number, asset in enumerate(needs.assets):
         size = "unknown" if asset.gb is None else f"{asset.gb:,g} GB"
         state = "not checked" if found is None else found[number].state
-        rows.append((asset.name, size, state, asset.folder + "/"))
+        rows.append((asset.name, size, state, asset.only_for or "every run", asset.folder + "/"))
     lines = _aligned(rows)
     lines += [f"  {asset.name}: {asset.title}; size: {asset.gb_note}" for asset in needs.assets]
     for one in found or []:
@@ -91,11 +90,14 @@ def _space_lines(needs: Needs, found: list[Found], out: Path) -> list[str]:
     takes = f"{missing.missing_gb:,.0f} GB"
     if missing.unknown:
         takes += f", and {', '.join(missing.unknown)} of unknown size"
+    if missing.optional_gb:
+        takes += f"; {missing.optional_gb:,.0f} GB more where not every run needs it"
     lines = ["", f"disk      {size_text(free)} free at {place}; missing: {takes}"]
     if missing.missing_gb * 1e9 > free:
         lines.append("          not enough for what is missing")
     elif missing.recommended_gb is not None and missing.recommended_gb * 1e9 > free:
-        lines.append(f"          {missing.recommended_gb:,.0f} GB free are recommended, for temporary files too")
+        recommended = f"{missing.recommended_gb:,.0f} GB"
+        lines.append(f"          {recommended} free are recommended for all of it, temporary files too")
     return lines
 
 
@@ -109,15 +111,22 @@ def _next_lines(found: list[Found], command: str, out: Path) -> list[str]:
     if any(asset.repository and asset.repository.gated for asset in downloadable) and not token_is_set():
         lines.append(f"  next:  export {TOKEN_VARIABLE}=<your token>")
     lines += [f"  next:  {command} --download --asset={asset.name}" for asset in downloadable]
-    lines += [
-        f"  next:  {asset.name}: {asset.made_by.replace('{out}', str(out))}" for asset in absent if asset.made_by
-    ]
+    for asset in sorted((asset for asset in absent if asset.made_by), key=lambda asset: asset.only_for):
+        lead = f"{asset.only_for} alone" if asset.only_for else "next"
+        lines.append(f"  {lead}:  {asset.name}: {asset.made_by.replace('{out}', str(out))}")
     return lines
+
+
+def _what_is_there(needs: Needs, found: list[Found]) -> str:
+    if all(one.state == "present" for one in found):
+        return "all"
+    return f"all that engine {needs.backend} reads"
 
 
 def _command(needs: Needs, model: str, out: str) -> str:
     return f"python launch/setup.py --model={model} --task={needs.task} --out={out}"
 
 
-def _run_command(needs: Needs, model: str) -> str:
-    return f"python launch/run.py --backend={needs.backend} --model={model} --task={needs.task} --dry_run"
+def _run_command(needs: Needs, model: str, out: Path) -> str:
+    flags = needs.run_flags.replace("{out}", str(out))
+    return f"python launch/run.py --backend={needs.backend} --model={model} --task={needs.task} {flags} --dry_run"

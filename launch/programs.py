@@ -1,4 +1,4 @@
-"""The programs that make an environment (venv, pip, the import check): how one is run, logged and ended."""
+"""The programs that make an environment (venv, pip, the import check): how one is run and logged, how any ends."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -159,3 +159,21 @@ def end_group(process: subprocess.Popen[str], signals: tuple[signal.Signals, ...
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(END_SECONDS)
+
+
+@contextlib.contextmanager
+def signals_as_exit() -> Iterator[None]:
+    """Let a polite kill or a closed terminal end the programs too, as Ctrl-C does."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    # One that is handled otherwise stays so: nohup ignores a closed terminal.
+    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)

@@ -6,7 +6,8 @@
 
 The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
 TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
-failed ones with their reason, and what is no training log. Several folders and files may be given. The exit code is
+failed ones with their reason, and what is no training log; what lies beside the logs in a run folder of Stepmark's
+own is one line. Several folders and files may be given. The exit code is
 0 when the report was made, also when runs in it have failed, and 2 for a wrong request.
 """
 
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from absl import flags
 
 from benchmarks import timing_table, window
+from benchmarks.backend import all_log_formats
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID
 from benchmarks.log_endings import read_endings
@@ -45,8 +47,8 @@ def timing(places: list[str]) -> int:
     """The table of step times of the logs in some places."""
     window.check_rule(WINDOW.value)
     files = find_files(places or [DEFAULT_FOLDER])
-    reader = LogReader(files, WINDOW.value, read_endings(Configs().root))
-    rows = sorted(_with_progress(reader.rows(), len(files)), key=lambda row: row.path)
+    reader = LogReader(files, WINDOW.value, read_endings(Configs().root), all_log_formats())
+    rows = sorted(_with_progress(reader.rows(), reader.to_read), key=lambda row: row.path)
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     text = timing_table.FORMATS[FORMAT.value](timing_table.named(rows, FULL_NAMES.value), WINDOW.value, columns)
     sys.stdout.buffer.write(text.encode(errors="backslashreplace"))

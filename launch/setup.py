@@ -39,7 +39,11 @@ TOKENIZER = flags.DEFINE_string(
     "tokenizer", None, "A tokenizer.json or its folder; none: one is trained on the texts."
 )
 VOCABULARY_SIZE = flags.DEFINE_integer(
-    "vocabulary_size", None, "Of the tokenizer that is trained; 512 where none is given.", lower_bound=257
+    "vocabulary_size",
+    None,
+    "Of the tokenizer that is trained; 512 where none is given.",
+    lower_bound=257,
+    upper_bound=1_000_000,  # the largest in use have about 260,000; memory is set aside for all of them
 )
 NAME = flags.DEFINE_string("name", "my-llama", "How the dataset's files begin.")
 SHARDS = flags.DEFINE_integer("shards", 2, "Over how many files it is spread.", lower_bound=1, upper_bound=100)

@@ -12,6 +12,8 @@ The same inputs give the same bytes.
 
 import argparse
 import codecs
+import contextlib
+import ctypes
 import gzip
 import hashlib
 import io
@@ -19,6 +21,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 import zlib
@@ -41,6 +44,9 @@ PROGRESS_SECONDS = 0.5
 MOST_TOKENS = 2**31 - 1  # of one document: the index counts them in 32 bits
 # A cut here changes no token: the common pre-tokenizers end a word before and after a lone line end.
 LONE_LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
+# The time to train grows with the square of a word's length, and without spaces a text is one word.
+LONGEST_WORD = 256
+LONG_RUN = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}|(?<!\s)\s{{{LONGEST_WORD + 1},}}")
 
 Event = Callable[..., None]
 
@@ -108,10 +114,23 @@ class Texts:
                     yield from _pieces_of(path, watched)
                     self.facts.append(watched.facts(path.name))
                 except UnicodeDecodeError as error:
-                    raise Refused("the text is not UTF-8", where=str(path), why=str(error)) from error
+                    raise _not_utf8(path, error) from error
                 except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                     why = "the file was cut off, or is no gzip file"
                     raise Refused(f"the text cannot be unpacked: {error}", where=str(path), why=why) from error
+
+
+def _not_utf8(path: Path, error: UnicodeDecodeError) -> Refused:
+    copy = path.with_name(f"utf8-{path.name}")
+    command = f"iconv -f ENCODING -t UTF-8 {path} > {copy}"
+    if path.name.endswith(".gz"):
+        command = f"zcat {path} | iconv -f ENCODING -t UTF-8 | gzip > {copy}"
+    return Refused(
+        "the text is not UTF-8",
+        where=str(path),
+        why=str(error),
+        next_command=f"{command}     (ENCODING is the one it has, often WINDOWS-1252)",
+    )
 
 
 def _pieces_of(path: Path, watched: Watched) -> Iterator[Piece]:
@@ -186,8 +205,18 @@ def trained(texts: Texts, vocabulary_size: int) -> Any:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator((piece.text for piece in texts.pieces()), trainer)
+    tokenizer.train_from_iterator((part for piece in texts.pieces() for part in _short_words(piece.text)), trainer)
     return tokenizer
+
+
+def _short_words(text: str) -> Iterator[str]:
+    """The text, cut wherever more than LONGEST_WORD characters stand without a space, or are spaces alone."""
+    start = 0
+    for run in LONG_RUN.finditer(text):
+        for end in range(run.start() + LONGEST_WORD, run.end(), LONGEST_WORD):
+            yield text[start:end]
+            start = end
+    yield text[start:]
 
 
 def loaded(path: Path) -> Any:
@@ -383,6 +412,7 @@ def make(request: argparse.Namespace, event: Event) -> None:
     texts = Texts(request.text, progress.on_bytes)
     given = _tokenizer_file(request.tokenizer)
     if given is None:
+        event(say="a tokenizer is trained; once the texts are read, no progress is known until it is done")
         progress.begin("training a tokenizer")
         tokenizer, token = trained(texts, request.vocabulary_size), END_OF_DOCUMENT
     else:
@@ -461,6 +491,16 @@ def _to_disk(path: Path) -> None:
         os.fsync(stream.fileno())
 
 
+def die_with_parent() -> None:
+    """A launcher that is killed must not leave this running. Signals for Python wait until a tokenizer is trained."""
+    set_parent_death_signal = 1
+    with contextlib.suppress(OSError, AttributeError):  # Linux has it
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    parent = os.environ.get("STEPMARK_PARENT")
+    if parent and os.getppid() != int(parent):  # it was killed before
+        sys.exit(1)
+
+
 def _request(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="texts -> Megatron .bin/.idx pairs; started by launch/setup.py")
     parser.add_argument("--text", type=Path, action="append", required=True)
@@ -485,6 +525,7 @@ def _events() -> Event:
 
 
 def main() -> NoReturn:
+    die_with_parent()
     request = _request(sys.argv[1:])
     event = _events()
     try:

@@ -16,6 +16,8 @@ from typing import BinaryIO
 from benchmarks.backend import LogEvent
 from benchmarks.log_stream import (
     CHUNK_BYTES,
+    GRADIENT_NOT_FINITE,
+    NOT_FINITE,
     LineReader,
     StartLine,
     StepReport,
@@ -24,6 +26,7 @@ from benchmarks.log_stream import (
     number_of,
     read_log,
     shown,
+    whole_number_of,
     without_colours,
     without_repeats,
 )
@@ -44,6 +47,8 @@ LOSSES = (b"lm loss", b"loss")
 TFLOPS = b"throughput per GPU (TFLOP/s/GPU)"
 TOKENS = b"tokens per GPU (tokens/s/GPU)"
 SKIPPED = b"number of skipped iterations"
+BATCH = b"global batch size"
+GRADIENT_NORM = b"grad norm"
 NAN = b"number of nan iterations"
 SKIPPED_ITERATION = "skipped iteration"
 NAN_ITERATION = "nan iteration"
@@ -56,7 +61,7 @@ QUICK_RUN = re.compile(
     rb"iteration {1,15}([0-9]{1,15})/ {0,15}[0-9]{1,15} \| consumed samples: {1,20}[0-9]{1,20} \|"
     rb" elapsed time per iteration \(ms\): " + _FLOAT + rb"(?:/" + _OTHER + rb")? \|"
     rb"(?: throughput per GPU \(TFLOP/s/GPU\): " + _FLOAT + rb"(?:/" + _OTHER + rb")? \|)?"
-    rb" learning rate: " + _OTHER + rb" \| global batch size: {1,9}[0-9]{1,9} \|"
+    rb" learning rate: " + _OTHER + rb" \| global batch size: {1,9}([0-9]{1,9}) \|"
     rb" lm loss: ([0-9]\.[0-9]{6}E[+-][0-9]{2}) \|"
     rb"(?: load_balancing_loss: " + _OTHER + rb" \|)? loss scale: " + _OTHER + rb" \|"
     rb"(?: grad norm: " + _OTHER + rb" \|)?(?: num zeros: " + _OTHER + rb" \|)?(?: params norm: " + _OTHER + rb" \|)?"
@@ -66,6 +71,7 @@ QUICK_RUN = re.compile(
 # --- the careful path ---------------------------------------------------------------------------
 HEAD = re.compile(rb"iteration +(\d{1,15})/ *\d{1,15} +\|")
 ANOTHERS = re.compile(rb"(?:,|per) $")  # NeMo's `Training epoch 0, iteration 1/9 |`, and the time's own name
+RECOGNISED_WORD = b"elapsed time per iteration ("  # a search for a word alone takes no time
 RECOGNISED = re.compile(rb"iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(m?s\):")
 
 
@@ -81,7 +87,8 @@ class MegatronLog:
         return MS_RESOLUTION_SECONDS
 
     def recognises(self, head: bytes) -> bool:
-        return RECOGNISED.search(without_colours(head)) is not None
+        text = without_colours(head)
+        return RECOGNISED_WORD in text and RECOGNISED.search(text) is not None
 
     def reader(self) -> LineReader:
         return _MegatronReader()
@@ -102,7 +109,7 @@ class _MegatronReader(LineReader):
     def quick_events(self, window: Window) -> Iterator[LogEvent]:
         tracker = self.tracker
         for line in QUICK_RUN.finditer(window.text, window.start):
-            rank, number, milliseconds, tflops, loss = line.groups()
+            rank, number, milliseconds, tflops, batch, loss = line.groups()
             if number is None:  # the empty alternative
                 window.start = line.end()
                 return
@@ -123,6 +130,7 @@ class _MegatronReader(LineReader):
                     rank=source or 0,
                     framework_seconds=printed,
                     framework_tflops_per_device=None if tflops is None else float(tflops),
+                    framework_global_batch_size=int(batch),
                 ),
             )
 
@@ -144,6 +152,7 @@ class _MegatronReader(LineReader):
             loss=fields.loss(),
             tflops_per_device=fields.optional(TFLOPS),
             tokens_per_second_per_device=fields.optional(TOKENS),
+            global_batch_size=fields.global_batch_size(),
             excluded_because=fields.excluded_because(),
             reports=repeats or 1,
         )
@@ -198,7 +207,13 @@ class _Fields:
     def excluded_because(self) -> str | None:
         if self.optional(NAN):
             return NAN_ITERATION
-        return SKIPPED_ITERATION if self.optional(SKIPPED) else None
+        if self.optional(SKIPPED):
+            return SKIPPED_ITERATION
+        norm = self._values.get(GRADIENT_NORM, b"").partition(b"/")[0]
+        return GRADIENT_NOT_FINITE if NOT_FINITE.fullmatch(norm) else None
+
+    def global_batch_size(self) -> int | None:
+        return whole_number_of(self._values.get(BATCH))
 
     def optional(self, name: bytes) -> float | None:
         return self._now(name) if name in self._values else None

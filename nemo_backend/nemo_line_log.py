@@ -14,6 +14,8 @@ from typing import BinaryIO
 from benchmarks.backend import LogEvent
 from benchmarks.log_stream import (
     CHUNK_BYTES,
+    GRADIENT_NOT_FINITE,
+    NOT_FINITE,
     LineReader,
     StartLine,
     StepReport,
@@ -22,6 +24,7 @@ from benchmarks.log_stream import (
     number_of,
     read_log,
     shown,
+    whole_number_of,
     without_colours,
     without_repeats,
 )
@@ -41,6 +44,8 @@ SECONDS = b"train_step_timing in s"
 GLOBAL_STEP = b"global_step"
 TFLOPS = b"TFLOPS_per_GPU"
 TOKENS = b"tokens_per_sec_per_gpu"
+BATCH = b"global_batch_size"
+GRADIENT_NORM = b"grad_norm"
 
 # --- the quick path: the usual line, whole, with a rank or without ------------------------------
 _NUMBER = rb"[0-9.e+-]{1,24}"
@@ -54,7 +59,8 @@ def _optional(*names: bytes) -> bytes:
 
 QUICK_RUN = re.compile(
     rb"(?:([0-9]{1,7}): )?Training epoch [0-9]{1,9}, iteration [0-9]{1,15}/[0-9]{1,15}"
-    + _optional(b"lr", b"global_batch_size")
+    + _optional(b"lr")
+    + rb"(?: \| global_batch_size: ([0-9]{1,15}))?"
     + rb" \| global_step: ([0-9]{1,15})"
     + _optional(b"peak_memory_usage", b"memory_allocated", b"max_memory_reserved")
     + rb" \| reduced_train_loss: "
@@ -109,7 +115,7 @@ class _NemoReader(LineReader):
     def quick_events(self, window: Window) -> Iterator[LogEvent]:
         tracker = self.tracker
         for line in QUICK_RUN.finditer(window.text, window.start):
-            rank, number, loss, seconds = line.groups()
+            rank, batch, number, loss, seconds = line.groups()
             if number is None:  # the empty alternative
                 window.start = line.end()
                 return
@@ -129,6 +135,7 @@ class _NemoReader(LineReader):
                     attempt=tracker.attempt,
                     rank=source or 0,
                     framework_seconds=printed,
+                    framework_global_batch_size=None if batch is None else int(batch),
                 ),
             )
 
@@ -147,6 +154,8 @@ class _NemoReader(LineReader):
             loss=fields.number(LOSS),
             tflops_per_device=fields.optional(TFLOPS),
             tokens_per_second_per_device=fields.optional(TOKENS),
+            global_batch_size=whole_number_of(fields.as_printed(BATCH)),
+            excluded_because=fields.excluded_because(),
             reports=repeats or 1,
         )
 
@@ -188,6 +197,15 @@ class _Fields:
 
     def optional(self, name: bytes) -> float | None:
         return self.number(name) if name in self._values else None
+
+    def excluded_because(self) -> str | None:
+        return GRADIENT_NOT_FINITE if NOT_FINITE.fullmatch(self.as_printed(GRADIENT_NORM) or b"") else None
+
+    def as_printed(self, name: bytes) -> bytes | None:
+        """A field that a step can do without: None where it is absent or not whole."""
+        if name not in self._values or (name == self._last and self._cut):
+            return None
+        return self._value(name)
 
     def _value(self, name: bytes) -> bytes:
         if name not in self._values:

@@ -53,10 +53,14 @@ PAINT = re.compile(
     rb" \[[^\[\]|\r\n,]{0,60}((?:, [^\[\]|\r\n,]{0,200})*)\]"
 )  # fmt: skip
 BEGINS = re.compile(rb"Epoch [0-9]+:(?: ?:)? {1,4}(?:[0-9]{1,3}%\||[0-9.]+[kMGTP]?it \[)")
-FIELDS = re.compile(rb", (reduced_train_loss|global_step|train_step_timing in s|TFLOPS_per_GPU)=([^,]*)")
+FIELDS = re.compile(
+    rb", (reduced_train_loss|global_step|train_step_timing in s|TFLOPS_per_GPU|global_batch_size|consumed_samples)"
+    rb"=([^,]*)"
+)
 LOSS, GLOBAL_STEP = b"reduced_train_loss", b"global_step"
 SECONDS, TFLOPS = b"train_step_timing in s", b"TFLOPS_per_GPU"
-EXACT_STEP = re.compile(rb"[0-9]{1,15}(?:\.0*)?")
+BATCH, SAMPLES = b"global_batch_size", b"consumed_samples"
+EXACT = re.compile(rb"[0-9]{1,15}(?:\.0*)?")
 
 
 class NemoBarLog:
@@ -99,6 +103,8 @@ class _Bar:
         self._exact: int | None = None  # the last paint's global_step, where it is exact
         self._distance: int | None = 1  # counter less global_step in a counter's last paint; None: not known yet
         self._told = b""  # metrics of the step told last
+        self._samples: tuple[int, int] | None = None  # the step that printed its samples last, and how many
+        self._samples_before: tuple[int, int] | None = None  # those of an earlier step
 
     def paint(self, epoch: bytes, counter: bytes, metrics: bytes) -> StepReport | None:
         """The step that is complete now that another is painted."""
@@ -146,8 +152,8 @@ class _Bar:
 
     def _number(self, fields: dict[bytes, bytes], moved: bool) -> int:
         printed = fields.get(GLOBAL_STEP)
-        if printed is not None and EXACT_STEP.fullmatch(printed):
-            self._exact = int(float(printed))
+        self._exact = _exact(printed)
+        if self._exact is not None:
             return self._exact
         what = "there is no global_step" if printed is None else f"global_step={printed.decode()} is rounded"
         if printed is not None:
@@ -174,13 +180,34 @@ class _Bar:
             seconds=seconds,
             loss=number_of(LOSS, fields[LOSS]),
             tflops_per_device=number_of(TFLOPS, fields[TFLOPS]) if TFLOPS in fields else None,
+            global_batch_size=self._global_batch_size(number, fields),
         )
+
+    def _global_batch_size(self, number: int, fields: dict[bytes, bytes]) -> int | None:
+        """As printed; where it is not (NeMo 24.09), what a step added to the samples. A rounded one is unknown."""
+        if BATCH in fields:
+            return _exact(fields[BATCH])
+        samples = _exact(fields.get(SAMPLES))
+        if samples is None:
+            return None
+        if self._samples is not None and self._samples[0] != number:
+            self._samples_before = self._samples
+        self._samples = (number, samples)
+        if self._samples_before is None:
+            return None
+        step_before, samples_before = self._samples_before
+        return (samples - samples_before) // (number - step_before)
 
     def _marked(self, report: StepReport) -> StepReport:
         was_untimed, self._was_untimed = self._was_untimed, report.seconds is None
         if was_untimed and report.seconds is not None:
             return msgspec.structs.replace(report, excluded_because=FIRST_STEPS_TIME)
         return report
+
+
+def _exact(printed: bytes | None) -> int | None:
+    """A whole number that was not rounded."""
+    return int(float(printed)) if printed is not None and EXACT.fullmatch(printed) else None
 
 
 def as_tqdm_prints(step: int) -> float:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.assets import Asset, Needs, Part, choose, compare, find_asset, space
+from benchmarks.assets import Asset, Needs, Part, choose, compare, enough, find_asset, space
 from benchmarks.configs import DEFAULT_ROOT, Configs
 from benchmarks.errors import RequestError
 
@@ -41,6 +41,7 @@ def needs(*assets: Asset, **fields: object) -> Needs:
         "models": ["m"],
         "recommended_free_gb": 1000.0,
         "assets": list(assets),
+        "run_flags": "",
         "source": "s",
         "date": "2026-11-21",
     }
@@ -104,6 +105,15 @@ def test_space_counts_what_is_missing_and_names_what_is_unknown() -> None:
     assert space(needs(recommended_free_gb=None), []).recommended_gb is None
 
 
+def test_what_only_other_runs_read_may_be_missing() -> None:
+    other, read = asset(only_for="engine bridge"), asset(name="squad", gb=30.0)
+    absent = [compare(other, {}, {}), compare(read, {}, {})]
+    assert not enough(absent)
+    assert (space(needs(), absent).missing_gb, space(needs(), absent).optional_gb) == (30, 100)
+    assert enough([absent[0], compare(read, WHOLE, {})])
+    assert not enough([compare(other, WHOLE, {}), absent[1]])
+
+
 def test_one_row_for_a_request_or_a_refusal() -> None:
     nemo, other = needs(), needs(name="other", backend="other")
     assert choose([nemo, other], "m", "lora", "other") is other
@@ -145,6 +155,17 @@ def test_the_lora_checkpoint_is_as_its_source_says() -> None:
     assert CONFIGS.needs("nemo_llama3_70b_lora").recommended_free_gb == 1000
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
+def test_a_runs_data_lie_where_a_needed_asset_does(row: Needs) -> None:
+    folder = row.run_flags.removeprefix("--data={out}/")
+    assert folder in [one.folder for one in row.assets if not one.only_for]
+
+
+def test_engine_nemo_reads_no_checkpoint() -> None:
+    needed = [one.name for one in CONFIGS.needs("nemo_llama3_70b_lora").assets if not one.only_for]
+    assert needed == ["squad", "tokenizer"]
+
+
 def altered(tmp_path: Path, old: str, new: str) -> Configs:
     """Configs whose one list of assets has a mistake in it."""
     (tmp_path / "models").symlink_to(DEFAULT_ROOT / "models")
@@ -167,6 +188,7 @@ def altered(tmp_path: Path, old: str, new: str) -> Configs:
         ("kind: models", "kind: model", "'model' is not valid: did you mean 'models'"),
         ("name: meta-llama/Meta-Llama-3-70B", "name: Meta-Llama-3-70B", "name"),
         ("task: lora", "task: finetune", "'finetune' is not valid"),
+        ("run_flags: --data={out}/datasets/squad\n", "", "missing key 'run_flags'"),
     ],
 )
 def test_a_mistake_in_a_row_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:

@@ -94,6 +94,39 @@ def test_a_file_cut_off_or_gone_is_named(folder: Path, name: str) -> None:
     assert f"{name} is not what was made" in refusal(folder)
 
 
+@pytest.mark.parametrize("name", ["../a/x", "/etc/x", "a/b", "..", ".hidden", "a\\b", "", "x\n"])
+@pytest.mark.parametrize("field", ["prefixes", "tokenizer", "files", "sha256"])
+def test_a_manifest_names_files_of_its_own_folder_alone(folder: Path, field: str, name: str) -> None:
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest[field] = {"prefixes": [name], "tokenizer": name, "files": {**FILES, name: 1}, "sha256": {name: "x"}}[
+        field
+    ]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    assert "cannot be read" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"tokens": 4}, "it says 4 tokens of 2 bytes, and 6 bytes are there"),
+        ({"vocabulary_size": 65_500}, "it says 3 tokens of 4 bytes"),
+        ({"prefixes": []}, "and 0 bytes are there"),
+        ({"prefixes": ["d_00_text_document", "e"]}, "e.bin is not among its files"),
+        ({"tokenizer": "other.json"}, "other.json is not among its files"),
+    ],
+)
+def test_an_edited_manifest_contradicts_itself(folder: Path, fields: dict[str, Any], words: str) -> None:
+    (folder / MANIFEST).write_text(json_text(dataset(**fields)))
+    assert words in refusal(folder)
+
+
+def test_a_large_vocabulary_takes_four_bytes_a_token(folder: Path) -> None:
+    (folder / "d_00_text_document.bin").write_bytes(b"x" * 12)
+    whole = dataset(vocabulary_size=128_256, files={**FILES, "d_00_text_document.bin": 12})
+    (folder / MANIFEST).write_text(json_text(whole))
+    assert read_dataset(folder) == whole
+
+
 # --- the same inputs --------------------------------------------------------------------------
 
 

@@ -99,3 +99,30 @@ def test_the_first_format_that_knows_a_log_takes_it_and_the_stream_is_at_its_sta
     assert stream.tell() == 0
     assert ingest.detect(io.BytesIO(b"noise"), formats) is None
     assert ingest.detect(stream, []) is None
+
+
+# --- a run of another format ------------------------------------------------------------------
+
+
+class Family(MaxTextLog):
+    """A format that knows a word of its own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def recognises(self, head: bytes) -> bool:
+        return self.name.encode() in head
+
+
+CHUNK = b"." * 100
+
+
+@pytest.mark.parametrize("place", [0, 8, 88, 98, 99])  # of 100 chunks: the first, every eighth, the last two
+@pytest.mark.parametrize(("word", "others"), [("z", ["z"]), ("a-bar", []), ("a", [])])
+def test_a_stream_is_watched_for_other_formats(place: int, word: str, others: list[str]) -> None:
+    own = Family("a")
+    text = CHUNK * place + word.encode().ljust(len(CHUNK)) + CHUNK * (99 - place)
+    stream = ingest.WatchedStream(io.BytesIO(text), own, [own, Family("a-bar"), Family("z"), Family("y")])
+    assert b"".join(iter(lambda: stream.read(len(CHUNK)), b"")) == text
+    assert stream.others == others

@@ -320,8 +320,16 @@ def test_a_result_and_its_steps_read_back_as_they_were(name: str) -> None:
 
 
 def test_a_foreign_log_gets_the_same_figures() -> None:
-    found = summarise_foreign(
-        steps_of(),
+    found = foreign(steps_of())
+    own = to_builtins(result_of(record_of(steps_of()), DONE))
+    for name in ("status", "window", "tokens_per_second", "model_flops_per_step", "loss", "reported_by_framework"):
+        assert found[name] == own[name], name
+    assert found["seconds_per_step"]["ci95"] != own["seconds_per_step"]["ci95"]
+
+
+def foreign(steps: list[Step]) -> Any:
+    return summarise_foreign(
+        steps,
         model=CONFIGS.model("llama2_tiny"),
         hardware=CONFIGS.hardware("cpu"),
         gpus=1,
@@ -331,7 +339,30 @@ def test_a_foreign_log_gets_the_same_figures() -> None:
         window="steady",
         seconds_resolution=lambda _: 0.001,
     )
-    own = to_builtins(result_of(record_of(steps_of()), DONE))
-    for name in ("status", "window", "tokens_per_second", "model_flops_per_step", "loss", "reported_by_framework"):
-        assert found[name] == own[name], name
-    assert found["seconds_per_step"]["ci95"] != own["seconds_per_step"]["ci95"]  # type: ignore[index]
+
+
+def with_batches(*batches: int | None) -> list[Step]:
+    steps = zip(steps_of(), batches, strict=True)
+    return [msgspec.structs.replace(step, framework_global_batch_size=batch) for step, batch in steps]
+
+
+def test_a_foreign_logs_batch_must_be_the_flags_in_every_counted_step() -> None:
+    assert foreign(with_batches(1, *[2] * 4, None, *[2] * 4))["status"] == "valid"  # the first is not counted
+    found = foreign(with_batches(1, 2, 2, 2, 2, 2, 2, 4, 8, 8))
+    assert found["status"] == "invalid"
+    assert found["reasons"] == [
+        "the log's global batch is 4, 8 in 3 of 9 steps (first: 7), --global_batch_size says 2"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("losses", "trained"), [([1.0] * 3, True), ([1.0] * 4, False), ([1.0, 1.0, 1.0, 1.001], True)]
+)
+def test_a_foreign_log_of_one_loss_has_trained_nothing(losses: list[float], trained: bool) -> None:
+    steps = [Step(step=n, seconds=0.5, loss=loss, tokens=None) for n, loss in enumerate(losses)]
+    assert any("nothing was trained" in reason for reason in foreign(steps)["reasons"]) == (not trained)
+
+
+def test_a_foreign_logs_batch_is_judged_where_no_step_counts() -> None:
+    excluded = [msgspec.structs.replace(step, excluded_because="profiler") for step in with_batches(*[8] * 10)]
+    assert any("global batch is 8 in 10 of 10 steps" in reason for reason in foreign(excluded)["reasons"])

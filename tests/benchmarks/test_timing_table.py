@@ -29,6 +29,7 @@ from benchmarks.timing_table import (
     by_status,
     named,
     row_of_log,
+    row_of_run,
     row_without_log,
 )
 from benchmarks.values import Step
@@ -38,7 +39,7 @@ SECONDS = [4.07, 4.08, 4.06, 4.09, 4.05, 4.07, 4.08, 4.06, 4.07, 4.10]
 
 
 def step(number: int, seconds: float | None = 1.0, attempt: int = 1, **fields: Any) -> LogEvent:
-    made = Step(step=number, seconds=seconds, loss=None, tokens=None, attempt=attempt, **fields)
+    made = Step(**{"step": number, "seconds": seconds, "loss": None, "tokens": None, "attempt": attempt} | fields)
     return LogEvent(attempt=attempt, step=made)
 
 
@@ -119,6 +120,55 @@ def test_a_step_without_a_usable_time_is_incomplete_and_named(seconds: float | N
     assert "lacks 40" in str(made.reason)
     assert made.excluded == {"no_time": "40"}
     assert made.seconds_mean == 1.0
+
+
+@pytest.mark.parametrize("rule", ["35-44", "steady", "last"])
+def test_times_that_are_all_zero_are_no_times(rule: str) -> None:
+    made = row([step(n, 0.0) for n in range(50)], rule)
+    assert (made.status, made.steps_counted, made.seconds_mean) == (INCOMPLETE, 0, None)
+    named = {"35-44": "35-44", "steady": "1-49", "last": "49"}
+    assert made.excluded["time_not_above_zero"] == named[rule]
+
+
+def test_one_time_of_zero_is_left_out_and_named() -> None:
+    events = [step(n, 0.0 if n in (40, 49) else 1.0 + n / 100) for n in range(50)]
+    made = row(events)
+    assert made.status == INCOMPLETE
+    assert "9 of 10 steps of the window (lacks 40)" in str(made.reason)
+    assert made.excluded == {"time_not_above_zero": "40"}
+    assert row(events, "last").seconds_mean == pytest.approx(1.48)
+
+
+def test_a_dispatched_step_of_zero_seconds_still_tells_who_carries_its_work() -> None:
+    events = [step(n, {20: 0.0, 21: 2.0}.get(n, 1.0)) for n in range(50)]
+    assert row(events, "steady").excluded["artefact"] == "20-21"
+
+
+def test_an_attempt_of_zero_seconds_takes_nothing_away_and_is_not_the_whole_window() -> None:
+    zeros = [step(n, 0.0) for n in range(50)]
+    assert row([*run(range(50)), *[step(n, 0.0, 2) for n in range(50)]]).attempt == 1
+    damaged = [step(n, 0.0 if n == 40 else 1.0) for n in range(50)]
+    for first in (zeros, damaged):
+        assert "whole window" not in str(row([*first, *run(range(38), 2)]).reason)
+
+
+def test_losses_that_are_not_finite_are_said() -> None:
+    made = row([step(n, loss=math.nan if n in (36, 37) else math.inf if n == 40 else 5.0) for n in range(50)])
+    assert (made.status, made.reason) == (SUCCESS, "loss not finite in 3 of 10 steps")
+    assert made.seconds_mean == 1.0
+
+
+@pytest.mark.parametrize(("rule", "counted"), [("35-44", 10), ("steady", 19), ("last", 1)])
+def test_a_run_without_a_finite_loss_has_failed(rule: str, counted: int) -> None:
+    made = row([step(n, loss=math.nan) for n in range(50)], rule)
+    assert made.status == FAILED
+    assert str(made.reason).startswith(f"loss not finite in {counted} of {counted} steps")
+    assert made.seconds_mean == 1.0
+
+
+def test_losses_outside_of_the_window_and_unknown_ones_say_nothing() -> None:
+    assert row([step(n, loss=math.nan if n < 35 else 5.0) for n in range(50)]).reason is None
+    assert row([step(n, loss=None) for n in range(50)]).reason is None
 
 
 def test_failed_says_why_and_what_it_reached() -> None:
@@ -294,6 +344,18 @@ def test_json_has_null_for_what_is_unknown() -> None:
     assert report["rows"][3]["seconds_mean"] is None
 
 
+def test_files_that_are_counted_together_sum_up() -> None:
+    runs = [row_of_run(f"results/{n:02}", f"{n:02}", 12) for n in range(25)]
+    rows = [*runs, *rows_of("y.txt", "z.txt")]
+    assert runs[0].reason == "12 files of Stepmark's run 00"
+    assert by_status(rows)[NOT_A_LOG] == json.loads(as_json(rows, "35-44"))["files"] == 302
+    lines = [line.strip() for line in as_table(rows, "35-44").splitlines()]
+    shown = lines[lines.index("Not a training log (302):") + 1 :]
+    assert shown[:3] == ["y.txt: empty", "z.txt: empty", "results/00: 12 files of Stepmark's run 00"]
+    assert shown[20] == "and 84 more (--format=csv has all)"  # 7 runs
+    assert lines[-1] == "302 files: 302 Not a training log"
+
+
 def test_csv_is_rfc_4180() -> None:
     text = as_csv(everything())
     assert text.count("\r\n") == text.count("\n") == 6
@@ -357,7 +419,6 @@ def test_the_table_fits_a_terminal_and_loses_nothing(columns: int) -> None:
         (4.07, "4.070"),
         (0.0042123, "0.004212"),
         (1234.5678, "1234.568"),
-        (0.0, "0.000"),
         (1e-7, "1e-07"),
         (1e9, "1e+09"),
     ],

@@ -315,6 +315,7 @@ def test_an_unknown_rule_is_refused_with_the_valid_ones(rule: str) -> None:
     with pytest.raises(RequestError) as refusal:
         check_rule(rule)
     assert f"'{rule}'" in refusal.value.what
+    assert refusal.value.where == "--window"
     for valid in ("steady", "last", "35-44"):
         assert valid in str(refusal.value)
 

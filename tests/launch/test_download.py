@@ -324,6 +324,61 @@ def test_a_disk_that_fills_up_is_said_and_the_part_kept(get: Fetch, monkeypatch:
     assert part_path(get.target).stat().st_size == 1000
 
 
+@pytest.fixture
+def endless(get: Fetch) -> list[int]:
+    """The server answers /file without a length and without an end; how many bytes it could send."""
+    sent: list[int] = []
+
+    def respond(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.close_connection = True
+        while sum(sent) < 1 << 28:  # an end after all, where the downloader knows none
+            sent.append(handler.wfile.write(b"x" * 100_000))
+
+    get.server.responses["/file"] = respond
+    return sent
+
+
+def test_an_endless_body_is_cut_at_the_size_that_is_known(
+    get: Fetch, endless: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "BLOCK_BYTES", 10**5)
+    with pytest.raises(RunError, match="more than the 300,000 bytes"):
+        get(size=300_000)
+    assert get.left() == []
+    assert sum(endless) < 1 << 27
+
+
+def test_an_endless_body_of_unknown_size_does_not_fill_the_disk(
+    get: Fetch, endless: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def usage(_: Path) -> Usage:
+        came = part_path(get.target).stat().st_size
+        return Usage(10**8, came, 10**7 - came)  # the reserve is 5 MB
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    monkeypatch.setattr(download, "LOOK_AT_DISK_BYTES", 10**6)
+    monkeypatch.setattr(download, "BLOCK_BYTES", 10**5)
+    with pytest.raises(RunError, match="the disk is almost full") as caught:
+        get()
+    assert f"rm {part_path(get.target)}" in str(caught.value)
+    assert 5 * 10**6 < part_path(get.target).stat().st_size < 7 * 10**6
+    assert sum(endless) < 1 << 27
+
+
+def test_of_unknown_size_a_file_that_fits_is_downloaded(get: Fetch) -> None:
+    def respond(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.close_connection = True
+        handler.wfile.write(CONTENT)
+
+    get.server.responses["/file"] = respond
+    assert get()
+    assert get.target.read_bytes() == CONTENT
+
+
 def test_only_one_process_downloads_a_file(get: Fetch) -> None:
     with part_path(get.target).open("wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

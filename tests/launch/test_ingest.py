@@ -25,12 +25,15 @@ def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[byte
 
 def as_json(*arguments: str, stdin: bytes = b"") -> Any:
     done = run("--json", *arguments, stdin=stdin)
-    assert done.returncode == 0, done.stderr.decode()
+    assert done.returncode in (0, 3), done.stderr.decode()
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    return json.loads(done.stdout, parse_constant=refuse)
+    report = json.loads(done.stdout, parse_constant=refuse)
+    invalid = report.get("result", {}).get("status") == "invalid"
+    assert done.returncode == (3 if invalid else 0)
+    return report
 
 
 def step_lines(numbers: range, seconds: str = "7.000") -> str:
@@ -56,7 +59,7 @@ def log(tmp_path: Path) -> Any:
 
 def test_real_log_as_json() -> None:
     report = as_json(f"--log={REAL_LOG}")
-    assert list(report) == ["format", "attempts", "duplicates", "skipped_lines"]
+    assert list(report) == ["format", "attempts", "duplicates", "skipped_lines", "other_formats"]
     assert report["format"] == "maxtext"
     assert numbers(report) == [list(range(12))]
     assert report["attempts"][0]["steps"][1]["seconds"] == 0.218
@@ -216,7 +219,7 @@ def test_iterations_that_megatron_left_out_are_counted_and_named(log: Any) -> No
     result = as_json(log("a", text), *BENCHMARK, "--window=11-50")["result"]
     assert result["window"]["excluded"] == {"outside_window": 10, "skipped iteration": 2, "nan iteration": 1}
     assert result["window"]["counted"] == 37
-    assert not [reason for reason in result["reasons"] if "loss" in reason]
+    assert not [reason for reason in result["reasons"] if "not finite" in reason]
 
 
 def test_a_loss_that_is_not_finite_is_no_result_of_a_benchmark(log: Any) -> None:
@@ -265,6 +268,100 @@ def test_the_task_decides_how_flops_are_counted(log: Any) -> None:
     assert (pretrain["benchmark"]["task"], lora["benchmark"]["task"]) == ("pretrain", "lora")
     assert lora["model_flops_per_step"] < pretrain["model_flops_per_step"]
     assert {m["convention"] for m in lora["mfu"]}.isdisjoint(m["convention"] for m in pretrain["mfu"])
+
+
+# --- what the log says against the flags --------------------------------------------------------
+
+
+def nemo_lines(numbers: range, batch: int = 128, more: str = "") -> str:
+    return "".join(
+        f"Training epoch 0, iteration {n}/99 | lr: 0.003 | global_batch_size: {batch} | global_step: {n} | "
+        f"reduced_train_loss: {9 - n / 100:.4} | train_step_timing in s: {7.9 + n % 5 / 1000:.4} | "
+        f"consumed_samples: {batch * (n + 1)}{more}\n"
+        for n in numbers
+    )
+
+
+def whole_megatron_lines(numbers: range, batch: int = 128, tflops: float = 440.0, norm: str = "1.490") -> str:
+    return "".join(
+        f" [2026-04-27 00:00:01] iteration {n:8d}/      99 | consumed samples: {batch * n:12d} | "
+        f"elapsed time per iteration (ms): {7900 + n % 5}.0 | throughput per GPU (TFLOP/s/GPU): {tflops} | "
+        f"learning rate: 1.000000E-04 | global batch size: {batch:5d} | lm loss: {9 - n / 100:.6E} | "
+        f"loss scale: 1.0 | grad norm: {norm} | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        for n in numbers
+    )
+
+
+def bar_paints(numbers: range, batch: int = 128) -> str:
+    return "".join(
+        f"\rEpoch 0: :  47%|##| {n + 1}/99 [06:19<07:13, reduced_train_loss={9 - n / 100:.2f}, global_step={n}.0, "
+        f"consumed_samples={batch * (n + 1)}.0, train_step_timing in s={7.9 + n % 5 / 100:.2f}]"
+        for n in numbers
+    )
+
+
+EVERY_WRITER = pytest.mark.parametrize("lines", [nemo_lines, whole_megatron_lines, bar_paints])
+
+
+@EVERY_WRITER
+def test_the_logs_own_batch_makes_a_valid_result(log: Any, lines: Any) -> None:
+    result = as_json(log("a", lines(range(1, 51))), *BENCHMARK)["result"]
+    assert (result["status"], result["reasons"]) == ("valid", [])
+    assert not [note for note in result["notes"] if "TFLOP/s" in note]
+
+
+@EVERY_WRITER
+def test_another_batch_than_the_logs_is_invalid(log: Any, lines: Any) -> None:
+    result = as_json(log("a", lines(range(1, 51), batch=96)), *BENCHMARK)["result"]
+    assert result["status"] == "invalid"
+    (reason,) = result["reasons"]
+    assert reason.startswith("the log's global batch is 96 in ")
+    assert reason.endswith("--global_batch_size says 128")
+
+
+@pytest.mark.parametrize(("tflops", "noted"), [(950.0, True), (440.0, False), (240.0, False), (200.0, True)])
+def test_tflops_that_are_far_from_the_logs_are_noted(log: Any, tflops: float, noted: bool) -> None:
+    result = as_json(log("a", whole_megatron_lines(range(1, 51), tflops=tflops)), *BENCHMARK)["result"]
+    assert result["status"] == "valid"
+    assert any(f"TFLOP/s a GPU are {tflops:g}, those of the flags 4" in note for note in result["notes"]) == noted
+
+
+def test_a_gradient_norm_that_is_not_finite_is_no_training(log: Any) -> None:
+    broken = log("a", whole_megatron_lines(range(1, 51), norm="nan"))
+    other = log("b", nemo_lines(range(49)) + nemo_lines(range(49, 50), more=" | grad_norm: inf"))
+    megatron, nemo = (as_json(flag, *BENCHMARK)["result"] for flag in (broken, other))
+    assert "the gradient norm is not finite in 50 steps (first: 1)" in megatron["reasons"]
+    assert megatron["seconds_per_step"]["median"] is None
+    assert nemo["reasons"] == ["the gradient norm is not finite in 1 steps (first: 49)"]
+    assert nemo["window"]["excluded"]["gradient norm not finite"] == 1
+
+
+def test_a_loss_that_never_changes_is_no_training(log: Any) -> None:
+    result = as_json(log("a", megatron_lines(range(1, 51), {20: SKIPPED})), *BENCHMARK)["result"]
+    assert result["reasons"] == [
+        "the loss is the same to the last printed digit in all 49 steps: nothing was trained"
+    ]
+
+
+# --- two formats in one log -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parts", "others"),
+    [
+        ([nemo_lines(range(25)), whole_megatron_lines(range(1, 26))], ["megatron"]),
+        ([nemo_lines(range(25)), "noise\n" * 400_000, whole_megatron_lines(range(1, 26))], ["megatron"]),
+        ([step_lines(range(25)), nemo_lines(range(3)), whole_megatron_lines(range(1, 4))], ["megatron", "nemo"]),
+        ([bar_paints(range(25)), "\n", nemo_lines(range(25))], []),  # one run's bar and lines
+        ([nemo_lines(range(25))], []),
+    ],
+)
+def test_a_run_of_another_format_is_not_lost_silently(log: Any, parts: list[str], others: list[str]) -> None:
+    flag = log("a", "".join(parts))
+    report = as_json(flag)
+    assert (numbers(report), report["other_formats"]) == ([list(range(25))], others)
+    shown = run(flag).stdout.decode()
+    assert (f"other formats: {', '.join(others)} (" in shown) == bool(others)
 
 
 # --- with a benchmark -------------------------------------------------------------------------

@@ -20,9 +20,9 @@ import pytest
 
 from benchmarks.backend import LogEvent, all_log_formats
 from benchmarks.configs import DEFAULT_ROOT
+from benchmarks.errors import RequestError
 from benchmarks.log_endings import read_endings
 from jax_backend.logs import MaxTextLog
-from launch import log_folder
 from launch.log_folder import LogReader, find_files
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -31,6 +31,7 @@ REAL_LOGS = REPOSITORY / "tests" / "jax_backend" / "logs"
 START = "I1121 13:51:57.310937 1400 maxtext_utils.py:2098] Num_devices: 1, shape (1, 1)\n"
 MEMORY = "3: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 86.00 MiB\n"
 TIME_LIMIT = "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
+DIED = f"loading\nTraceback (most recent call last):\n  File 'a.py', line 1, in <module>\n{MEMORY}"
 EXITED = "srun: error: n1: tasks 0-7: Exited with exit code 1\n"
 NOBODY = 65534
 
@@ -50,8 +51,11 @@ def as_json(*arguments: str | Path, **options: Any) -> Any:
         raise AssertionError(f"{constant} is not JSON")
 
     report = json.loads(done.stdout, parse_constant=refuse)
-    assert report["files"] == len(report["rows"]) == sum(report["by_status"].values())
-    assert report["by_status"] == {s: Counter(r["status"] for r in report["rows"])[s] for s in report["by_status"]}
+    counts: Counter[str] = Counter()
+    for row in report["rows"]:
+        counts[row["status"]] += row["files"]
+    assert report["files"] == counts.total()
+    assert report["by_status"] == {status: counts[status] for status in report["by_status"]}
     return report
 
 
@@ -169,21 +173,127 @@ def test_the_batch_script_of_a_job_that_was_requeued(tmp_path: Path) -> None:
 def test_a_batch_script_alone_may_hold_the_training(tmp_path: Path) -> None:
     write(tmp_path, "sbatch_a.out", START + steps(50))
     experiment(tmp_path / "x", "b", "", START + steps(50))
+    experiment(tmp_path / "x", "c", DIED, START + steps(50))
     rows = by_name(as_json(tmp_path))
-    assert rows["sbatch_a.out"]["status"] == rows["sbatch_b.out"]["status"] == "Success"
+    for name in ("a", "b", "c"):
+        assert rows[f"sbatch_{name}.out"]["status"] == "Success"
     assert rows["log-b.out"]["reason"] == "empty"
 
 
 def test_a_run_that_never_stepped_has_failed(tmp_path: Path) -> None:
     experiment(tmp_path, "a", "loading\n" + MEMORY)
     experiment(tmp_path, "b", "", "slurmstepd: error: pyxis: couldn't start container\n")
-    write(tmp_path, "slurm-9.out", "hello\n" + EXITED)
     rows = by_name(as_json(tmp_path))
     assert (rows["log-a.out"]["status"], rows["log-a.out"]["ending"]) == ("Failed", "gpu_memory")
     assert "no step was logged" in rows["log-a.out"]["reason"]
     assert (rows["log-b.out"]["status"], rows["log-b.out"]["ending"]) == ("Failed", "container")
-    assert rows["slurm-9.out"]["status"] == "Not a training log"
-    assert "Exited with exit code 1" in rows["slurm-9.out"]["reason"]
+    assert rows["sbatch_b.out"]["status"] == "Not a training log"
+    assert rows["sbatch_b.out"]["reason"] == "output of the batch script of log-b.out"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rank-0.log", "slurm-1234.out", "train.log", "log-lora_8b_7", "log-a.txt", "sbatch_a.out", "pipeline.log"],
+)
+def test_a_dead_run_is_known_by_the_name_of_its_log(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name, DIED)
+    write(tmp_path, f"{name}.gz", gzip.compress(DIED.encode()))
+    report = as_json(tmp_path)
+    assert report["by_status"]["Failed"] == 2
+    for row in report["rows"]:
+        assert row["ending"] == "gpu_memory"
+        assert row["reason"].startswith("no step was logged; it says: GPU out of memory")
+
+
+@pytest.mark.parametrize(
+    "name", ["train.err", "log-a.err", "notes.md", "pip.log", "pip-install.log", "environment.log"]
+)
+def test_what_is_not_called_as_a_run_is_none_but_says_what_it_says(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name, DIED)
+    (row,) = as_json(tmp_path)["rows"]
+    assert row["status"] == "Not a training log"
+    assert ("GPU out of memory" in row["reason"]) is (name != "notes.md")
+
+
+def test_a_log_without_an_ending_is_no_dead_run(tmp_path: Path) -> None:
+    write(tmp_path, "server.log", "listening\n")
+    assert as_json(tmp_path)["by_status"]["Not a training log"] == 1
+
+
+# --- run folders of Stepmark ------------------------------------------------------------------
+
+
+def stepmark_run(root: Path, *rank_logs: str, run_id: str = "20261121T141514Z-jax-2d22") -> Path:
+    """A run folder: seven files, and the logs of its ranks."""
+    folder = root / run_id
+    for name in ("benchmark.json", "plan.json", "steps.jsonl", "nemo/version_0/nemo_log.txt", "attempt-1/train.log"):
+        write(folder, name, steps(50))
+    for name in ("events-rank0.jsonl", "exits.jsonl"):
+        write(folder, f"attempt-1/perf/{name}", "{}\n")
+    for rank, log in enumerate(rank_logs):
+        write(folder, f"attempt-1/perf/rank-{rank}.log", log)
+    return folder
+
+
+def test_the_files_of_a_run_of_stepmark_are_one_counted_line(tmp_path: Path) -> None:
+    folder = stepmark_run(tmp_path, START + steps(50), START + steps(38))
+    stepmark_run(tmp_path, START + steps(50), run_id="other")
+    write(tmp_path, "notes.md", "to do\n")
+    report = as_json(tmp_path)
+    assert report["by_status"] | {"Unreadable": 0} == {
+        "Success": 2, "Incomplete": 1, "Failed": 0, "Not a training log": 15, "Unreadable": 0
+    }  # fmt: skip
+    rows = {row["path"]: row for row in report["rows"]}
+    assert len(rows) == 6
+    assert rows[str(folder)]["reason"] == f"7 files of Stepmark's run {folder.name}"
+    text = run(tmp_path).stdout.decode()
+    assert "Not a training log (15):" in text
+    assert text.splitlines()[-1] == "18 files: 2 Success, 1 Incomplete, 15 Not a training log"
+
+
+def test_the_run_folder_itself_is_named_from_within(tmp_path: Path) -> None:
+    folder = stepmark_run(tmp_path, steps(50))
+    assert f"7 files of Stepmark's run {folder.name}" in {r["reason"] for r in as_json(".", cwd=folder)["rows"]}
+
+
+def test_a_folder_with_one_of_the_two_files_is_no_run(tmp_path: Path) -> None:
+    (stepmark_run(tmp_path, steps(50)) / "plan.json").unlink()
+    assert len(as_json(tmp_path)["rows"]) == 7
+
+
+def test_ranks_that_print_no_step_are_counted_with_the_rest(tmp_path: Path) -> None:
+    folder = stepmark_run(tmp_path, "loading\n", DIED, START + steps(38), "")
+    rows = {row["path"]: row for row in as_json(tmp_path)["rows"]}
+    rank = str(folder / "attempt-1/perf/rank-2.log")
+    assert set(rows) == {rank, str(folder)}
+    assert rows[rank]["status"] == "Incomplete"
+    assert rows[str(folder)]["files"] == 10
+    assert "rank-1.log: no step was logged; it says: GPU out of memory" in rows[str(folder)]["reason"]
+    assert rows[str(folder)]["ending"] == "gpu_memory"
+
+
+def test_where_no_rank_printed_a_step_each_has_a_row(tmp_path: Path) -> None:
+    folder = stepmark_run(tmp_path, DIED, DIED)
+    write(folder, "attempt-2/perf/rank-0.log", START + steps(50))
+    report = as_json(tmp_path)
+    assert (report["by_status"]["Failed"], report["by_status"]["Success"], report["files"]) == (2, 1, 10)
+
+
+def test_rank_logs_that_lie_in_the_run_folder_itself(tmp_path: Path) -> None:
+    folder = stepmark_run(tmp_path)
+    write(folder, "rank-0.log", "silent\n")
+    write(folder, "rank-1.log", START + steps(50))
+    assert {Path(row["path"]).name: row["files"] for row in as_json(tmp_path)["rows"]} == {
+        "rank-1.log": 1,
+        folder.name: 8,
+    }
+
+
+def test_what_can_not_be_read_in_a_run_folder_is_named(tmp_path: Path) -> None:
+    folder = stepmark_run(tmp_path, START + steps(50))
+    (folder / "attempt-1/perf/rank-1.log").symlink_to("nowhere")
+    write(folder, "attempt-1/perf/rank-2.log", b"\x1f\x8b\x08\x00 no gzip")
+    assert as_json(tmp_path)["by_status"]["Unreadable"] == 2
 
 
 def test_only_what_follows_the_last_step_is_the_end(tmp_path: Path) -> None:
@@ -269,12 +379,13 @@ def test_what_may_not_be_read_is_counted(as_nobody: Path) -> None:
     write(as_nobody, "closed.log", steps(50)).chmod(0)
     write(as_nobody, "folder/a.log", steps(50)).parent.chmod(0)
     write(as_nobody, "open.log", steps(50))
-    endings, was = read_endings(DEFAULT_ROOT), os.geteuid()
-    LogReader([], "35-44", endings)  # what it imports may be where only root may read
+    # The checkout and what it imports may be where only root may read.
+    endings, formats, was = read_endings(DEFAULT_ROOT), all_log_formats(), os.geteuid()
     if was == 0:
         os.seteuid(NOBODY)
     try:
-        rows = {Path(r.path).name: r for r in LogReader(find_files([str(as_nobody)]), "35-44", endings).rows()}
+        reader = LogReader(find_files([str(as_nobody)]), "35-44", endings, formats)
+        rows = {Path(row.path).name: row for row in reader.rows()}
     finally:
         os.seteuid(was)
     assert {name: row.status for name, row in rows.items()} == {
@@ -286,14 +397,11 @@ def test_what_may_not_be_read_is_counted(as_nobody: Path) -> None:
     assert "can't be listed" in str(rows["folder"].reason)
 
 
-def test_a_reader_that_fails_costs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_fails_costs_one_row(tmp_path: Path) -> None:
     write(tmp_path, "bad.log", START + "boom\n" + steps(50))
     write(tmp_path, "good.log", steps(50))
-    monkeypatch.setattr(log_folder, "all_log_formats", lambda: [BrittleLog()])
-    rows = {
-        Path(r.path).name: r
-        for r in LogReader(find_files([str(tmp_path)]), "35-44", read_endings(DEFAULT_ROOT)).rows()
-    }
+    reader = LogReader(find_files([str(tmp_path)]), "35-44", read_endings(DEFAULT_ROOT), [BrittleLog()])
+    rows = {Path(row.path).name: row for row in reader.rows()}
     assert rows["good.log"].status == "Success"
     assert rows["bad.log"].status == "Unreadable"
     assert rows["bad.log"].reason == "its reader failed: IndexError: boom"
@@ -307,6 +415,15 @@ class BrittleLog(MaxTextLog):
             raise IndexError("boom")
         stream.seek(0)
         yield from super().read(stream)
+
+
+def test_without_a_log_format_nothing_is_called_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.backend.entry_points", lambda **_: [])
+    with pytest.raises(RequestError, match="no log format is known") as refusal:
+        all_log_formats()
+    assert "stepmark.backends" in refusal.value.where
+    assert refusal.value.why
+    assert "pip install" in refusal.value.next_command
 
 
 def test_several_places_and_files(experiments: Path, tmp_path: Path) -> None:
@@ -427,8 +544,8 @@ def test_the_help_shows_the_flags() -> None:
         (["/no/such/folder"], "/no/such/folder"),
         ([REAL_LOGS, "/no/such/folder"], "/no/such/folder"),
         ([], "experiments"),
-        ([REAL_LOGS, "--window=44-35"], "holds no step"),
-        ([REAL_LOGS, "--window=first"], "unknown window rule"),
+        ([REAL_LOGS, "--window=44-35"], "holds no step\n  where: --window\n"),
+        ([REAL_LOGS, "--window=first"], "unknown window rule 'first'\n  where: --window\n"),
         ([REAL_LOGS, "--format=xml"], "format"),
         ([REAL_LOGS, "--windov=1-2"], "window"),
     ],

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
-from benchmarks.datasets import Dataset
 from benchmarks.errors import RequestError
 from benchmarks.resolve import Request, resolve
-from benchmarks.values import Benchmark, Hardware, Lora, Model, Parallelism, Recipe, Scalar, Site, json_text
+from benchmarks.values import Benchmark, Hardware, Lora, Model, Parallelism, Recipe, Scalar, Site
 from nemo_backend import BACKEND, bridge, bridge_memory, bridge_planning
 from nemo_backend.bridge_planning import FP8_SCALINGS, PRETRAINED, hydra_text, overrides
+from tests.nemo_backend.a_dataset import write_dataset
 
 CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden"
@@ -274,29 +274,8 @@ def test_a_knob_of_each_type_as_hydra_reads_it() -> None:
 # --- data ---------------------------------------------------------------------------------------------
 
 
-def write_manifest(folder: Path, **fields: Any) -> None:
-    dataset = Dataset(
-        name="t",
-        format="megatron",
-        prefixes=["t_0", "t_1"],
-        tokenizer="tokenizer.json",
-        tokenizer_sha256="",
-        trained_vocabulary_size=10,
-        vocabulary_size=10,
-        end_of_document="<|end|>",
-        end_of_document_id=0,
-        documents=1,
-        empty_documents=0,
-        tokens=9,
-        texts=[],
-        files={},
-        sha256={},
-    )
-    (folder / "dataset.json").write_text(json_text(msgspec.structs.replace(dataset, **fields)))
-
-
 def test_a_folder_of_tokens_reaches_a_recipe_of_either_kind(tmp_path: Path) -> None:
-    write_manifest(tmp_path)
+    write_dataset(tmp_path, ("t_0", "t_1"))
     for recipe, preset in (
         ("bridge_llama3_70b_pretrain_h100", []),
         ("bridge_llama31_70b_pretrain_h100", ["megatron-indexed"]),
@@ -324,9 +303,9 @@ def test_questions_and_answers_need_a_library_recipe(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
     assert "no dataset.json" in bridge.refusals(changed(resolved(), data=str(tmp_path)))[0].what
-    write_manifest(tmp_path, format="text")
+    write_dataset(tmp_path, ("t_0", "t_1"), format="text")
     assert "format 'text'" in refused(changed(resolved(), data=str(tmp_path))).what
-    write_manifest(tmp_path, vocabulary_size=200_000)
+    write_dataset(tmp_path, ("t_0", "t_1"), vocabulary_size=200_000)
     assert "200,000 tokens" in refused(changed(resolved(), data=str(tmp_path))).what
 
 

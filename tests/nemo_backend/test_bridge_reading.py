@@ -104,6 +104,13 @@ def test_steps_are_of_the_attempt_that_is_read(tmp_path: Path) -> None:
     assert {s.attempt for s in read_phase(tmp_path, 3).steps} == {3}
 
 
+def test_a_gradient_norm_that_is_not_finite_is_a_failure(tmp_path: Path) -> None:
+    record = read(tmp_path, {0: setup() + steps(4).replace("grad norm: 1.490", "grad norm: nan") + DONE})
+    assert {s.excluded_because for s in record.steps} == {"gradient norm not finite"}
+    (failure,) = record.ends[0].failures
+    assert "4 of 4 steps as 'gradient norm not finite'" in failure
+
+
 # --- following ----------------------------------------------------------------------------------------
 
 

@@ -128,7 +128,9 @@ def test_logs(name: str, kind: str, attempts: dict[int, range]) -> None:
 
 def test_what_nemo_printed() -> None:
     second = steps(read("nemo", (LOGS / "nemo-2.7.3-validation.log").read_bytes()))[1]
-    assert second == Step(step=1, seconds=2.055, loss=5.868, tokens=None, framework_seconds=2.055)
+    assert second == Step(
+        step=1, seconds=2.055, loss=5.868, tokens=None, framework_seconds=2.055, framework_global_batch_size=8
+    )
 
 
 def test_what_megatron_printed() -> None:
@@ -385,6 +387,66 @@ def test_megatron_lines(
 def test_megatron_names_the_iterations_it_left_out(text: str, because: str) -> None:
     (step,) = steps(read("megatron", text + "\n"))
     assert (step.step, step.seconds, step.excluded_because) == (5, 12.64, because)
+
+
+@pytest.mark.parametrize("norm", ["nan", "inf", "-inf", "NaN", "nan/1.5"])
+def test_megatron_gradient_norm_that_is_not_finite(norm: str) -> None:
+    (step,) = steps(read("megatron", megatron(5).replace("grad norm: 1.0", f"grad norm: {norm}") + "\n"))
+    assert (step.excluded_because, step.loss) == ("gradient norm not finite", 11.03)
+    (left_out,) = steps(read("megatron", megatron(5, skipped=1).replace("norm: 1.0", f"norm: {norm}") + "\n"))
+    assert left_out.excluded_because == "skipped iteration"
+
+
+@pytest.mark.parametrize(
+    ("more", "because"),
+    [(" | grad_norm: nan", True), (" | grad_norm: inf | lr_2: 1", True), (" | grad_norm: 1.5", False)],
+)
+def test_nemo_gradient_norm(more: str, because: bool) -> None:
+    (step,) = steps(read("nemo", nemo(5, more=more) + "\n"))
+    assert step.excluded_because == ("gradient norm not finite" if because else None)
+
+
+# --- the batch --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["", " | x: 3 |"])  # read quickly, and with care
+def test_the_batch_of_a_line(end: str) -> None:
+    for text, batch in [
+        (nemo(5, more=f" | consumed_samples: 8{end}"), 128),
+        (nemo(5, more=end).replace("global_batch_size: 128 | ", ""), None),
+    ]:
+        assert [s.framework_global_batch_size for s in steps(read("nemo", text + "\n"))] == [batch]
+    assert [s.framework_global_batch_size for s in steps(read("megatron", megatron(5) + end + "\n"))] == [2]
+    without = megatron(5).replace("global batch size:     2 | ", "")
+    assert [s.framework_global_batch_size for s in steps(read("megatron", without + end + "\n"))] == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        ("nemo-bar-2.7.3.log", 2),
+        ("nemo-bar-24.09-order.log", 2),
+        ("nemo-bar-2.7.3-timed-late-validation.log", 8),
+    ],
+)
+def test_the_batch_of_real_bars(name: str, batch: int) -> None:
+    """Printed, and the same where only the samples are."""
+    text = (LOGS / name).read_bytes()
+    assert {s.framework_global_batch_size for s in steps(read("nemo-bar", text))} == {batch}
+    samples_alone = text.replace(f"global_batch_size={batch}.000, ".encode(), b"")
+    assert {s.framework_global_batch_size for s in steps(read("nemo-bar", samples_alone))} == {batch, None}
+
+
+def test_the_batch_of_a_bar_that_prints_samples_alone() -> None:
+    """NeMo 24.09's. What a validation repaints is the same step; of rounded samples nothing is known."""
+
+    def painted(counter: int, samples: str, more: str = "") -> str:
+        return "\r" + paint(counter, f"{counter - 1}.0")[:-1] + f", consumed_samples={samples}{more}]"
+
+    samples = ["128.0", "256.0", "256.0", "384.0", "1.28e+5", "640.0"]
+    pairs = zip([1, 2, 2, 3, 4, 5], samples, strict=True)
+    text = "".join(painted(c, s, ", val_loss=3" * (n == 2)) for n, (c, s) in enumerate(pairs))
+    assert [s.framework_global_batch_size for s in steps(read("nemo-bar", text))] == [None, 128, 128, None, 128]
 
 
 def test_loss_that_is_no_number() -> None:

@@ -7,8 +7,11 @@ import gzip
 import hashlib
 import importlib.util
 import json
+import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -95,6 +98,8 @@ def test_a_bad_text_is_refused_with_its_place(
         read(program, path)
     assert what in caught.value.event["refused"]
     assert caught.value.event["where"] == str(tmp_path / where)
+    if what == "not UTF-8":
+        assert f"iconv -f ENCODING -t UTF-8 {path} > {tmp_path / 'utf8-'}" in caught.value.event["next"]
 
 
 # --- cutting ----------------------------------------------------------------------------------
@@ -122,6 +127,19 @@ def test_a_long_document_comes_in_pieces_and_loses_nothing(program: Any, tmp_pat
 )
 def test_the_cut_is_at_a_lone_line_end_where_there_is_one(program: Any, text: str, end: int) -> None:
     assert program._cutting_place(text) == end
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, " " * 5000, "\n" * 5000, f"a {'é' * 700} b{' ' * 600}c\n" * 3])
+def test_no_word_is_long_that_a_tokenizer_is_trained_on(program: Any, text: str) -> None:
+    parts = list(program._short_words(text))
+    assert "".join(parts) == text
+    runs = [run for part in parts for run in re.findall(r"\S+|\s+", part)]
+    assert max(map(len, runs)) == program.LONGEST_WORD
+
+
+def test_usual_text_is_not_cut_for_training(program: Any) -> None:
+    text = f"usual words, {'x' * program.LONGEST_WORD}\n\n    and more" * 100
+    assert list(program._short_words(text)) == [text]
 
 
 # --- the end of a document --------------------------------------------------------------------
@@ -266,3 +284,45 @@ def test_a_refusal_is_said_as_an_event(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert json.loads(done.stdout)["refused"] == "there is no such tokenizer"
     assert "Traceback" not in done.stderr
+
+
+# --- the launcher's death ---------------------------------------------------------------------
+
+# A launcher that starts a program which hears no polite signal, says its number, and waits.
+LAUNCHER = """
+import os, subprocess, sys
+child = "import runpy, signal, time; program = runpy.run_path({path!r}); program['die_with_parent']();"
+child += "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+environment = {{**os.environ, "STEPMARK_PARENT": str(os.getpid())}}
+process = subprocess.Popen([sys.executable, "-c", child], env=environment, stdout=subprocess.PIPE)
+process.stdout.readline()
+print(process.pid, flush=True)
+process.wait()
+"""
+
+
+def test_a_launcher_that_is_killed_takes_the_program_with_it() -> None:
+    code = LAUNCHER.format(path=str(PROGRAM))
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        program = Path("/proc") / launcher.stdout.readline().strip()
+        assert program.exists()
+        launcher.kill()
+    deadline = time.monotonic() + 4
+    while program.exists() and " Z " not in (program / "stat").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_program_whose_launcher_died_before_it_began_does_nothing(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.txt", "words")
+    flags = [f"--text={text}", f"--folder={tmp_path}", "--name=n", "--shards=1", f"--tokenizer={tmp_path / 'no'}"]
+    done = subprocess.run(
+        [sys.executable, "-P", str(PROGRAM), *flags],
+        env={**os.environ, "STEPMARK_PARENT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (1, "")

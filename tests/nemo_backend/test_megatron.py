@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.datasets import Dataset
 from benchmarks.errors import RequestError
 from benchmarks.flops import ADAPTED_MATRICES
-from benchmarks.values import Benchmark, Lora, Scalar, json_text
+from benchmarks.values import Benchmark, Lora, Scalar
 from nemo_backend import BACKEND
 from nemo_backend.megatron import DIMENSIONS, LORA_TARGETS, dimensions, text_of
+from tests.nemo_backend.a_dataset import write_dataset
 
 CONFIGS = Configs()
 Resolve = Callable[..., Benchmark]
@@ -186,30 +186,8 @@ def test_the_vocabulary_is_shared_out_evenly(resolved: Resolve, tensor: int, wha
 # --- data on disk ---------------------------------------------------------------------------------------
 
 
-def write_manifest(folder: Path, kind: str = "megatron", vocabulary_size: int = 512) -> Path:
-    dataset = Dataset(
-        name="t",
-        format=kind,
-        prefixes=["t_0"],
-        tokenizer="tokenizer.json",
-        tokenizer_sha256="",
-        trained_vocabulary_size=10,
-        vocabulary_size=vocabulary_size,
-        end_of_document="<|end|>",
-        end_of_document_id=0,
-        documents=1,
-        empty_documents=0,
-        tokens=9,
-        texts=[],
-        files={},
-        sha256={},
-    )
-    (folder / "dataset.json").write_text(json_text(dataset))
-    return folder
-
-
 def test_a_dataset_of_the_models_vocabulary_is_trained_on(resolved: Resolve, tmp_path: Path) -> None:
-    folder = write_manifest(tmp_path)
+    folder = write_dataset(tmp_path)
     assert resolved(data=str(folder)).data == str(folder)
 
 
@@ -223,7 +201,9 @@ def test_a_dataset_of_the_models_vocabulary_is_trained_on(resolved: Resolve, tmp
 def test_a_dataset_that_cannot_be_trained_on_is_refused(
     resolved: Resolve, tmp_path: Path, kind: str, vocabulary_size: int, words: str
 ) -> None:
-    error = refusal(resolved, "llama3_tiny", data=str(write_manifest(tmp_path, kind, vocabulary_size)))
+    error = refusal(
+        resolved, "llama3_tiny", data=str(write_dataset(tmp_path, format=kind, vocabulary_size=vocabulary_size))
+    )
     assert words in error.what
     assert error.where == f"--data={tmp_path}"
 
