@@ -5,6 +5,7 @@
 
 import io
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from rich.text import Text
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PICTURES = REPOSITORY / "docs" / "pictures"
+LOGS = REPOSITORY / "tests" / "nemo_backend" / "logs"  # what the report is made of
 COLUMNS = 118
 MOST_LINES = 44
 
@@ -23,7 +25,7 @@ COMMANDS = {
     "dry_run": "launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run",
     "list": "launch/run.py --list --hardware=h100",
     "lora": "launch/run.py --backend=nemo --model=llama3_tiny --task=lora",
-    "report": f"launch/report.py --window=2-8 {REPOSITORY}/tests/nemo_backend/logs",
+    "report": "launch/report.py --window=2-8 logs",
     "refusal": "launch/run.py --backend=jax --model=llama2_70b --hardware=a100 --dtype=fp8",
 }
 
@@ -57,6 +59,7 @@ def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name, command in COMMANDS.items():
         with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(LOGS, f"{folder}/logs")
             (PICTURES / f"{name}.svg").write_text(picture(command, printed(command, folder)))
         print(f"docs/pictures/{name}.svg")
 
