@@ -10,7 +10,7 @@ from benchmarks.configs import Configs
 from benchmarks.flops import parameter_count
 from benchmarks.resolve import Request, resolve
 from benchmarks.summary import Ended, Result, summarise, summarise_foreign
-from benchmarks.values import Benchmark, RunRecord, Step, WorkerEnd, WorkerFacts, json_text, to_builtins
+from benchmarks.values import Benchmark, Lora, RunRecord, Step, WorkerEnd, WorkerFacts, json_text, to_builtins
 from jax_backend import BACKEND
 
 CONFIGS = Configs()
@@ -153,6 +153,10 @@ def test_broken_assertions_make_it_invalid_and_keep_its_figures() -> None:
     ("other", "reason"),
     [
         ({"parameters": 999}, "rank 0: the framework made 999 parameters, llama2_tiny has 106,816"),
+        (
+            {"trainable_parameters": 999},
+            "rank 0: the framework trained 999 parameters, 106,816 were to be trained",
+        ),
         ({"mesh": {"data": 2}}, "rank 0: the mesh spans 2 devices, the benchmark 1"),
     ],
 )
@@ -160,6 +164,36 @@ def test_a_framework_that_trained_something_else_makes_it_invalid(other: dict[st
     fact = msgspec.structs.replace(facts_of(), **other)
     result = result_of(record_of(steps_of(), facts=[fact]), Ended(rank=0, exit_code=0))
     assert (result.status, result.reasons) == ("invalid", [reason])
+
+
+ADAPTERS = Lora(rank=4, alpha=8, dropout=0.0, targets=["query_key_value"])
+
+
+@pytest.mark.parametrize(("trained", "status"), [(2 * 4 * (64 + 128), "valid"), (106_816, "invalid"), (0, "invalid")])
+def test_of_a_run_with_adapters_they_alone_are_trained_and_counted_on_top(trained: int, status: str) -> None:
+    """Beside 64 x (4 + 2 x 2) heads x 16 stand 64 x 4 and 4 x 128, in each of 2 layers."""
+    benchmark = msgspec.structs.replace(benchmark_of(), task="lora", lora=ADAPTERS)
+    fact = msgspec.structs.replace(facts_of(), parameters=106_816 + 1_536, trainable_parameters=trained)
+    result = result_of(record_of(steps_of(), facts=[fact]), DONE, benchmark=benchmark)
+    assert result.status == status
+    assert (result.trainable_parameters, result.parameters) == (trained, 108_352)
+    frozen_alone = msgspec.structs.replace(fact, parameters=106_816)
+    assert result_of(record_of(steps_of(), facts=[frozen_alone]), DONE, benchmark=benchmark).status == "invalid"
+
+
+def test_counts_that_a_framework_does_not_tell_are_null_with_their_reason() -> None:
+    fact = msgspec.structs.replace(facts_of(), parameters=None, trainable_parameters=None)
+    result = result_of(record_of(steps_of(), facts=[fact]), DONE)
+    assert (result.status, result.parameters, result.trainable_parameters) == ("valid", None, None)
+    assert {"parameters", "trainable_parameters"} <= result.null_because.keys()
+
+
+def test_what_the_first_ranks_worker_noted_stands_in_the_result() -> None:
+    facts = [msgspec.structs.replace(facts_of(rank), notes=[f"begun {rank}"]) for rank in (0, 1)]
+    ends = [WorkerEnd(rank=rank, status="done", notes=[f"ended {rank}"]) for rank in (0, 1)]
+    result = result_of(record_of(steps_of(), ends, facts=facts), DONE)
+    assert result.notes[:3] == ["synthetic data: no text was read", "begun 0", "ended 0"]
+    assert not {"begun 1", "ended 1"} & set(result.notes)
 
 
 def test_a_loss_that_became_nan_is_null_with_its_reason() -> None:
