@@ -48,9 +48,9 @@ def test_a_published_layout_fits_its_gpus(
     assert 0.2 < total_bytes(benchmark, stored) / (memory_gb * 1e9 * USABLE) < 1
 
 
-@pytest.mark.parametrize("gpus", [128, 256, 512, 1024, 2048])
+@pytest.mark.parametrize("gpus", [64, 128, 256, 512, 1024, 2048])
 def test_the_fp8_layout_that_nvidia_took_later_fits_too(resolved: Resolve, gpus: int) -> None:
-    """v25.04 of the same recipe: TP4 PP8 CP1 VP5, the same global batch. On 64 GPUs the estimate is 2% too high."""
+    """v25.04 of the same recipe: TP4 PP8 CP1 VP5, the same global batch."""
     benchmark = resolved("llama31_70b", TP4_PP8, dtype="fp8", gpus=gpus)
     assert benchmark.parallelism.short() == f"TP4 PP8 CP1 VP5 DP{gpus // 32}"
     assert benchmark.global_batch_size == 2 * gpus
