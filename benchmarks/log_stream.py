@@ -11,6 +11,7 @@ other shape by splitting it into its fields (the careful path), which alone deci
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
@@ -249,29 +250,40 @@ class Starts:
 # --- the loop ---------------------------------------------------------------------------------
 
 
-class LineReader:
+class LogReader(ABC):
+    """Reads one log, window after window."""
+
+    def __init__(self) -> None:
+        self.tracker = AttemptTracker()
+
+    @abstractmethod
+    def read_window(self, window: Window) -> Iterator[LogEvent]:
+        """The window's events. One that holds nothing says that a process started there."""
+
+    def finish(self) -> Iterator[LogEvent]:
+        """What is known only when the log has ended."""
+        yield from ()
+
+
+class LineReader(LogReader):
     """Reads the step lines of one log. A format fills in what its lines look like."""
 
     word: bytes  # every step line has it, and little else
     start_lines: Sequence[StartLine] = ()
 
-    def __init__(self) -> None:
-        self.tracker = AttemptTracker()
-
+    @abstractmethod
     def quick_events(self, window: Window) -> Iterator[LogEvent]:
         """The events of the usual lines that follow each other where the window starts, which is moved on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_step(self, window: Window, found: int) -> bool:
         """Whether the word found begins a step's report, readable or not."""
-        raise NotImplementedError
 
+    @abstractmethod
     def report(self, window: Window, found: int) -> StepReport:
         """What the line says that has the word there; UnreadableError where it can't be known."""
-        raise NotImplementedError
 
     def read_window(self, window: Window) -> Iterator[LogEvent]:
-        """The window's events. One that holds nothing says that a process started there."""
         starts = Starts(window, self.start_lines, self.tracker)
         word = self.word
         while (found := window.text.find(word, window.start, window.end + len(word) - 1)) >= 0:
@@ -285,10 +297,6 @@ class LineReader:
         yield from starts.pass_until(window.end)
         window.start = max(window.start, window.end)
 
-    def finish(self) -> Iterator[LogEvent]:
-        """What is known only when the log has ended."""
-        yield from ()
-
     def _careful_event(self, window: Window, found: int) -> LogEvent:
         try:
             report = self.report(window, found)
@@ -298,9 +306,24 @@ class LineReader:
         return event_of(report, self.tracker)
 
 
-def read_log(reader: LineReader, stream: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> Iterator[LogEvent]:
+def read_log(reader: LogReader, stream: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> Iterator[LogEvent]:
     """Stream a log's events to its end."""
     window = Window(stream, chunk_bytes)
     while window.advance():
         yield from reader.read_window(window)
     yield from reader.finish()
+
+
+class StreamedFormat(ABC):
+    """What every format of one log line a step has in common: a reader, and how a whole log is read with it."""
+
+    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._chunk_bytes = chunk_bytes
+
+    @abstractmethod
+    def reader(self) -> LogReader:
+        """A reader of one log."""
+
+    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
+        """Stream the log's events. An event that holds nothing says that a process started there."""
+        return read_log(self.reader(), stream, self._chunk_bytes)

@@ -1,6 +1,5 @@
 """What a run wrote -> result.json: its figures, whether they are valid, and why not. Pure."""
 
-import math
 from collections.abc import Sequence
 from math import prod
 from typing import Literal
@@ -8,13 +7,9 @@ from typing import Literal
 import msgspec
 
 from benchmarks import flops, statistics
-from benchmarks.figures import Figures, Mfu, Resolution, SecondsPerStep, Workload, measure, no_figures, workload_of
-from benchmarks.ingest import stride
-from benchmarks.log_stream import GRADIENT_NOT_FINITE
+from benchmarks.figures import Figures, Mfu, SecondsPerStep, measure, no_figures, workload_of
 from benchmarks.values import (
     Benchmark,
-    Hardware,
-    Model,
     Parallelism,
     RunRecord,
     Scalar,
@@ -26,9 +21,6 @@ from benchmarks.values import (
 )
 
 SCHEMA_VERSION = 1
-TOKENS_AGREE = 0.02  # printed seconds have three decimals
-TFLOPS_AGREE = 2.0  # a factor: frameworks count FLOPs in more ways than one
-ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code can import
 
 MADE_UP_DATA = ("mock", "synthetic")
 NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
@@ -116,7 +108,7 @@ def summarise(
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
     figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
     facts = _first_facts(record)
-    loss, reported = _loss(first_rank), _reported(marked)
+    loss, reported = loss_of(first_rank), reported_of(marked)
     unknown = _why_unknown(figures.window, loss, facts, provenance_digest, reported)
     result = Result(
         schema_version=SCHEMA_VERSION,
@@ -142,7 +134,7 @@ def summarise(
             *notes,
             *_what_it_was(benchmark, record),
             *speed_notes,
-            *_window_notes(figures.window),
+            *window_notes(figures.window),
             *record.unreadable,
         ],
     )
@@ -184,7 +176,7 @@ def _why_unknown(
     reported: dict[str, Scalar | None],
 ) -> dict[str, str]:
     """The reason for each null of a run that is not a speed figure."""
-    found = _unknown_figures(window, loss, reported)
+    found = unknown_figures(window, loss, reported)
     for name in ("parameters", "trainable_parameters"):
         if facts is None:
             found[name] = "the worker ended before it had made the model"
@@ -195,7 +187,7 @@ def _why_unknown(
     return found
 
 
-def _unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | None]) -> dict[str, str]:
+def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | None]) -> dict[str, str]:
     found: dict[str, str] = {}
     if not window.counted:
         found |= dict.fromkeys(("window.first_step", "window.last_step"), "no step is counted")
@@ -278,7 +270,7 @@ def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: boo
     return nulled, notes
 
 
-def _window_notes(window: Window) -> list[str]:
+def window_notes(window: Window) -> list[str]:
     if window.counted and not window.settled:
         return ["not settled: the run is too short to show that its step time has settled, so it may still drift"]
     return []
@@ -304,12 +296,12 @@ def parallelism_figures(parallelism: Parallelism) -> dict[str, int]:
     return dict(parallelism.words()) or {"data": 1}
 
 
-def _loss(steps: Sequence[Step]) -> Loss:
+def loss_of(steps: Sequence[Step]) -> Loss:
     losses = [step.loss for step in steps]
     return Loss(first=losses[0] if losses else None, last=losses[-1] if losses else None)
 
 
-def _reported(marked: Sequence[Step]) -> dict[str, Scalar | None]:
+def reported_of(marked: Sequence[Step]) -> dict[str, Scalar | None]:
     """What the framework itself printed for the counted steps: kept beside ours, never used."""
     counted = [step for step in marked if step.excluded_because is None]
     columns = {
@@ -320,148 +312,3 @@ def _reported(marked: Sequence[Step]) -> dict[str, Scalar | None]:
     return {
         name: statistics.median([value for value in values if value is not None]) for name, values in columns.items()
     }
-
-
-# --- a foreign log's result ---------------------------------------------------------------------
-
-
-def summarise_foreign(
-    steps: list[Step],
-    model: Model,
-    hardware: Hardware,
-    gpus: int,
-    dtype: str,
-    global_batch_size: int,
-    sequence_length: int,
-    window: str,
-    seconds_resolution: Resolution,
-    task: str = "pretrain",
-) -> dict[str, object]:
-    """The same figures from a log that Stepmark did not write; its step times are the framework's own."""
-    steps = [_with_a_finite_loss(step) for step in steps]
-    workload = Workload(
-        model=model,
-        hardware=hardware,
-        task=task,
-        dtype=dtype,
-        gpus=gpus,
-        sequence_length=sequence_length,
-        global_batch_size=global_batch_size,
-    )
-    figures, marked = measure(workload, steps, window, seconds_resolution)
-    found: dict[str, object] = msgspec.to_builtins(figures)
-    complaints = [
-        *figures.complaints,
-        *_other_batch_than_the_log(workload, marked),
-        *_other_than_the_log(workload, marked),
-        *_not_finite(steps),
-        *_nothing_trained(steps),
-    ]
-    loss, reported = _loss(marked), _reported(marked)
-    found.pop("complaints")
-    return {
-        "status": "invalid" if complaints else "valid",
-        "reasons": complaints,
-        "benchmark": {
-            "model": model.name,
-            "task": workload.task,
-            "dtype": dtype,
-            "hardware": hardware.name,
-            "gpus": gpus,
-            "sequence_length": sequence_length,
-            "global_batch_size": global_batch_size,
-        },
-        **found,
-        "model_flops_per_step": workload.flops_per_step(flops.conventions_for(task)[0]),
-        "loss": msgspec.to_builtins(loss),
-        "reported_by_framework": reported,
-        "null_because": {**figures.null_because, **_unknown_figures(figures.window, loss, reported)},
-        "notes": [
-            "the step times are those the framework printed",
-            *_other_tflops_than_the_log(workload, figures, reported),
-            *_stride_notes(steps),
-            *_window_notes(figures.window),
-        ],
-    }
-
-
-def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
-    """Every counted step (where none is, every step) must be of the batch that the flag gives: with another, every
-    figure is of other work."""
-    asked = workload.global_batch_size
-    judged = [step for step in steps if step.excluded_because is None] or steps
-    others = [s for s in judged if s.framework_global_batch_size not in (None, asked)]
-    if not others:
-        return []
-    logged = ", ".join(f"{size:,}" for size in sorted({s.framework_global_batch_size or 0 for s in others}))
-    return [
-        f"the log's global batch is {logged} in {len(others)} of {len(judged)} steps "
-        f"(first: {others[0].step}), --global_batch_size says {asked:,}"
-    ]
-
-
-def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
-    """The log's own tokens/s must give the tokens a step that the flags give."""
-    logged = statistics.median(
-        [
-            step.seconds * step.framework_tokens_per_second_per_device * workload.gpus
-            for step in steps
-            if step.seconds and step.framework_tokens_per_second_per_device
-        ]
-    )
-    if logged is None or abs(logged / workload.tokens_per_step - 1) <= TOKENS_AGREE:
-        return []
-    return [
-        f"the log's tokens/s mean {logged:,.0f} tokens a step, the flags {workload.tokens_per_step:,}: "
-        "are GPUs, global batch and sequence length right?"
-    ]
-
-
-def _other_tflops_than_the_log(workload: Workload, figures: Figures, reported: dict[str, Scalar | None]) -> list[str]:
-    logged, median = reported["tflops_per_device_median"], figures.seconds_per_step.median
-    if not isinstance(logged, float) or median is None or not (math.isfinite(logged) and logged > 0):
-        return []
-    convention = flops.conventions_for(workload.task)[0]
-    ours = workload.flops_per_step(convention) / median / workload.gpus / 1e12
-    if 1 / TFLOPS_AGREE <= ours / logged <= TFLOPS_AGREE:
-        return []
-    return [
-        f"the log's TFLOP/s a GPU are {logged:.4g}, those of the flags {ours:.4g} ({convention}): "
-        "are model, GPUs, batch and sequence length right?"
-    ]
-
-
-def _with_a_finite_loss(step: Step) -> Step:
-    """JSON has no nan: what is not finite is null, and is said to be."""
-    if step.loss is None or math.isfinite(step.loss):
-        return step
-    return msgspec.structs.replace(step, loss=None)
-
-
-def _stride_notes(steps: Sequence[Step]) -> list[str]:
-    every = stride([step.step for step in steps])
-    if every == 1:
-        return []
-    return [
-        f"the log has one line every {every} steps: where a line is the mean of its steps (Megatron, NeMo), "
-        "their own spread is not known and the interval is that of the means"
-    ]
-
-
-def _not_finite(steps: Sequence[Step]) -> list[str]:
-    """A log line without a loss is no step, so a step without one had a loss that is not finite. Where the
-    framework says that it left the step out, it says why."""
-    losses = [step.step for step in steps if step.loss is None and step.excluded_because is None]
-    gradients = [step.step for step in steps if step.excluded_because == GRADIENT_NOT_FINITE]
-    return [
-        f"the {what} is not finite in {len(broken)} steps (first: {broken[0]})"
-        for what, broken in (("loss", losses), ("gradient norm", gradients))
-        if broken
-    ]
-
-
-def _nothing_trained(steps: Sequence[Step]) -> list[str]:
-    losses = [step.loss for step in steps if step.loss is not None]
-    if len(losses) < ENOUGH_TO_SEE_TRAINING or len(set(losses)) > 1:
-        return []
-    return [f"the loss is the same to the last printed digit in all {len(losses)} steps: nothing was trained"]

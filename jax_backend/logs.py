@@ -11,18 +11,16 @@ nothing is corrected here.
 import math
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from benchmarks.backend import LogEvent
 from benchmarks.log_stream import (
-    CHUNK_BYTES,
     NUMBER,
     LineReader,
     StartLine,
     StepReport,
+    StreamedFormat,
     UnreadableError,
     Window,
-    read_log,
     shown,
     without_colours,
     without_repeats,
@@ -71,13 +69,10 @@ RECOGNISED = re.compile(
 )  # fmt: skip
 
 
-class MaxTextLog:
+class MaxTextLog(StreamedFormat):
     """The format `maxtext`: see the top of this file."""
 
     name = "maxtext"
-
-    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._chunk_bytes = chunk_bytes
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - three decimals, whatever the value
         return 0.001
@@ -86,9 +81,8 @@ class MaxTextLog:
         text = without_colours(head)
         return any(word in text for word in RECOGNISED_WORDS) and RECOGNISED.search(text) is not None
 
-    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        """Stream the log's events. An event that holds nothing says that a process started there."""
-        return read_log(_MaxTextReader(), stream, self._chunk_bytes)
+    def reader(self) -> LineReader:
+        return _MaxTextReader()
 
 
 class _MaxTextReader(LineReader):

@@ -93,7 +93,7 @@ class Measured(Value, frozen=True):
     def result(self, last: ingest.LastTimedAttempt, log_format: LogFormat) -> dict[str, object]:
         if not last.steps:
             return {"status": "invalid", "reasons": ["no step of the log has seconds"]}
-        from benchmarks.summary import summarise_foreign  # scipy, needed for a result alone
+        from benchmarks.foreign import summarise_foreign  # scipy, needed for a result alone
 
         return summarise_foreign(
             last.steps,

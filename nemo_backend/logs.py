@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol, cast
 import msgspec
 
 from benchmarks.backend import LogFormat
-from benchmarks.log_stream import LineReader, Window
+from benchmarks.log_stream import LogReader, Window
 from benchmarks.values import Step
 from nemo_backend.megatron_line_log import MegatronLog
 from nemo_backend.nemo_line_log import NemoLog
@@ -25,7 +25,7 @@ LOG_FORMATS: tuple[LogFormat, ...] = (NemoLog(), MEGATRON, NemoBarLog())
 class FollowedFormat(Protocol):
     """A format whose reader can be fed as a log grows."""
 
-    def reader(self) -> LineReader: ...
+    def reader(self) -> LogReader: ...
 
 
 def follow_log(path: Path, attempt: int, log_format: FollowedFormat = MEGATRON) -> Callable[[], list[Step]]:

@@ -11,20 +11,18 @@ between. A newer line prints `now/average`; the first is this iteration's.
 import math
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from benchmarks.backend import LogEvent
 from benchmarks.log_stream import (
-    CHUNK_BYTES,
     GRADIENT_NOT_FINITE,
     NOT_FINITE,
     LineReader,
     StartLine,
     StepReport,
+    StreamedFormat,
     UnreadableError,
     Window,
     number_of,
-    read_log,
     shown,
     whole_number_of,
     without_colours,
@@ -75,13 +73,10 @@ RECOGNISED_WORD = b"elapsed time per iteration ("  # a search for a word alone t
 RECOGNISED = re.compile(rb"iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(m?s\):")
 
 
-class MegatronLog:
+class MegatronLog(StreamedFormat):
     """The format `megatron`: see the top of this file."""
 
     name = "megatron"
-
-    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._chunk_bytes = chunk_bytes
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - one decimal of a ms, whatever the value
         return MS_RESOLUTION_SECONDS
@@ -92,10 +87,6 @@ class MegatronLog:
 
     def reader(self) -> LineReader:
         return _MegatronReader()
-
-    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        """Stream the log's events. An event that holds nothing says that a process started there."""
-        return read_log(self.reader(), stream, self._chunk_bytes)
 
 
 def _seconds(milliseconds: float) -> float:

@@ -9,20 +9,18 @@ n steps, a line is the mean of those n and is kept under the step it was printed
 import math
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from benchmarks.backend import LogEvent
 from benchmarks.log_stream import (
-    CHUNK_BYTES,
     GRADIENT_NOT_FINITE,
     NOT_FINITE,
     LineReader,
     StartLine,
     StepReport,
+    StreamedFormat,
     UnreadableError,
     Window,
     number_of,
-    read_log,
     shown,
     whole_number_of,
     without_colours,
@@ -78,13 +76,10 @@ AFTER_THE_LINE = re.compile(rb"[\s\"'}\\].*$", re.DOTALL)  # a blank, or the end
 RECOGNISED = re.compile(rb"Training epoch \d+, iteration \d+/\S{1,15} \| [^\r\n]{1,400}" + SECONDS)
 
 
-class NemoLog:
+class NemoLog(StreamedFormat):
     """The format `nemo`: see the top of this file."""
 
     name = "nemo"
-
-    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._chunk_bytes = chunk_bytes
 
     def seconds_resolution(self, seconds: float) -> float:
         return last_digit(seconds, SIGNIFICANT_DIGITS)
@@ -94,10 +89,6 @@ class NemoLog:
 
     def reader(self) -> LineReader:
         return _NemoReader()
-
-    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        """Stream the log's events. An event that holds nothing says that a process started there."""
-        return read_log(self.reader(), stream, self._chunk_bytes)
 
 
 def last_digit(value: float, significant_digits: int) -> float:

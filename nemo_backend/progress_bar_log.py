@@ -19,23 +19,20 @@ second, which has the first one's, is left out.
 import math
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
 
 import msgspec
 
 from benchmarks.backend import LogEvent, SkippedLine
 from benchmarks.log_stream import (
-    CHUNK_BYTES,
-    LineReader,
-    StartLine,
+    LogReader,
     Starts,
     StepReport,
+    StreamedFormat,
     UnreadableError,
     Window,
     event_of,
     number_of,
     rank_of_line,
-    read_log,
     shown,
     without_colours,
 )
@@ -63,13 +60,10 @@ BATCH, SAMPLES = b"global_batch_size", b"consumed_samples"
 EXACT = re.compile(rb"[0-9]{1,15}(?:\.0*)?")
 
 
-class NemoBarLog:
+class NemoBarLog(StreamedFormat):
     """The format `nemo-bar`: see the top of this file."""
 
     name = "nemo-bar"
-
-    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._chunk_bytes = chunk_bytes
 
     def seconds_resolution(self, seconds: float) -> float:
         return last_digit(seconds, SIGNIFICANT_DIGITS)
@@ -78,12 +72,8 @@ class NemoBarLog:
         paints = PAINT.finditer(without_colours(head))
         return any(name in paint[4] for paint in paints for name in (SECONDS, LOSS + b"="))
 
-    def reader(self) -> LineReader:
+    def reader(self) -> LogReader:
         return _BarReader()
-
-    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        """Stream the log's events. An event that holds nothing says that a process started there."""
-        return read_log(self.reader(), stream, self._chunk_bytes)
 
 
 # --- one bar ------------------------------------------------------------------------------------
@@ -219,11 +209,8 @@ def as_tqdm_prints(step: int) -> float:
 # --- the log ------------------------------------------------------------------------------------
 
 
-class _BarReader(LineReader):
+class _BarReader(LogReader):
     """Paints come in lines of any length, so they are found by themselves and not by their lines."""
-
-    word = WORD
-    start_lines: tuple[StartLine, ...] = START_LINES
 
     def __init__(self) -> None:
         super().__init__()
@@ -232,8 +219,7 @@ class _BarReader(LineReader):
         self._label_is_next = True  # the line begins where the window does
 
     def read_window(self, window: Window) -> Iterator[LogEvent]:
-        """The window's events. One that holds nothing says that a process started there."""
-        starts = Starts(window, self.start_lines, self.tracker)
+        starts = Starts(window, START_LINES, self.tracker)
         text, end = window.text, window.end
         find, match = text.find, PAINT.match
         read_to = window.start

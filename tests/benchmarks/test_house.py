@@ -13,7 +13,9 @@ FRAMEWORKS = {
     "jax", "jaxlib", "flax", "maxtext", "MaxText", "torch", "nemo", "megatron", "lightning", "transformer_engine",
     "tensorflow", "optax", "orbax",
 }  # fmt: skip
-STATISTICS = {f"benchmarks.{name}" for name in ("statistics", "figures", "summary", "window", "verification")}
+STATISTICS = {
+    f"benchmarks.{name}" for name in ("statistics", "figures", "summary", "foreign", "window", "verification")
+}
 # These run inside a framework's environment.
 INSIDE = {"worker.py", "list_settings.py", "build.py", "cpu_redirect.py", "make_dataset.py"}
 KIT = ROOT / "benchmarks" / "worker_kit.py"

@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.flops import parameter_count
+from benchmarks.foreign import summarise_foreign
 from benchmarks.resolve import Request, resolve
-from benchmarks.summary import Ended, Result, summarise, summarise_foreign
+from benchmarks.summary import Ended, Result, summarise
 from benchmarks.values import Benchmark, Lora, RunRecord, Step, WorkerEnd, WorkerFacts, json_text, to_builtins
 from jax_backend import BACKEND
 
