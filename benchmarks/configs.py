@@ -36,8 +36,9 @@ AnyValue = TypeVar("AnyValue", bound=Value)
 class Configs:
     """The rows of one configs folder; nothing is read before it is asked for, and everything only once."""
 
-    def __init__(self, root: Path | None = None) -> None:
+    def __init__(self, root: Path | None = None, own_sites: Path | None = None) -> None:
         self.root = root or Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
+        self._own_sites = own_sites  # a folder with further sites, of one user
         self._read: dict[Path, Value] = {}
 
     def model(self, name: str) -> Model:
@@ -95,7 +96,10 @@ class Configs:
                 where=str(folder),
                 why=f"configs are read from {ROOT_VARIABLE} where it is set, else from beside the package",
             )
-        return sorted(path.stem for path in folder.glob("*.yml"))
+        return sorted({path.stem for path in [*folder.glob("*.yml"), *self._own(kind, "*")]})
+
+    def _own(self, kind: Kind, pattern: str) -> list[Path]:
+        return list(self._own_sites.glob(f"{pattern}.yml")) if kind == "sites" and self._own_sites else []
 
     def _row(self, kind: Kind, name: str, row_type: type[AnyValue]) -> AnyValue:
         names = self.names(kind)
@@ -105,7 +109,7 @@ class Configs:
                 where=str(self.root / kind),
                 next_command="python launch/run.py --list",
             )
-        path = self.root / kind / f"{name}.yml"
+        path = next(iter(self._own(kind, name)), self.root / kind / f"{name}.yml")
         if path not in self._read:
             self._read[path] = _read_row(path, row_type)
         return typing.cast(AnyValue, self._read[path])

@@ -67,8 +67,54 @@ class Hardware(Value, frozen=True):
     date: str
 
 
+class JobOptions(Value, frozen=True):
+    """What every job of a site asks of Slurm. None, false or empty: the option is left out."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    time: str = "1:00:00"
+    gpus: Literal["gres", "gpus_per_node", "none"] = "gres"  # how a node's GPUs are asked for; never for a CPU
+    exclusive: bool = True
+    memory: str | None = "0"  # "0": all that a node has
+    singleton: bool = True  # one job at a time: two that share a network would measure each other
+    reservation: str | None = None
+    constraint: str | None = None
+    nodelist: str | None = None
+    exclude: str | None = None
+    segment: int | None = None
+    nice: int | None = None
+    comment: str | None = None
+    mpi: str | None = None  # for srun, such as pmix
+    requeue: bool = False  # after a node has failed: a second attempt in the same run
+    warn_seconds: int = 60  # the workers are told to stop so long before the time limit
+    arguments: list[str] = []  # anything else, as sbatch takes it
+
+
+class Container(Value, frozen=True):
+    """How pyxis starts a container at a site."""
+
+    images: str  # the folder of the .sqsh files, as every node sees it
+    mounts: list[str] = []  # HOST:CONTAINER beside the checkout and the run's folder, which are always mounted
+    workdir: str | None = None
+    writable: bool = True
+    mount_home: bool = False
+
+
+class Slurm(Value, frozen=True):
+    """A Slurm cluster, as its users see it."""
+
+    shared_folders: list[str]  # what every node sees under the same path
+    hardware: list[str]  # the devices of its nodes, names of configs/hardware
+    options: JobOptions = JobOptions()
+    configuration: str | None = None  # a slurm.conf; None: the one this machine uses
+    max_jobs: int = 1  # of one sweep, in the queue at once
+    bus_bandwidth_gb_s: float | None = None  # what NCCL's all-reduce over all nodes must reach
+    bus_bandwidth_source: str | None = None
+
+
 class Site(Value, frozen=True):
-    """Where a run happens."""
+    """Where a run happens. `environment` holds what the cluster's network asks of every job."""
 
     name: str
     kind: Literal["local", "slurm"]
@@ -76,6 +122,9 @@ class Site(Value, frozen=True):
     runtime: Literal["venv", "container"]
     source: str
     date: str
+    slurm: Slurm | None = None  # for kind slurm
+    container: Container | None = None  # for runtime container
+    environment: dict[str, str] = {}
 
 
 class When(Value, frozen=True):

@@ -23,6 +23,7 @@ from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from launch.making import MARKER, make
 from launch.making_progress import Say
+from launch.places import stepmark_home
 from launch.programs import Making
 from launch.pythons import Version, find_pythons, fitting_versions, no_python, span
 
@@ -37,26 +38,7 @@ def _to_stderr(text: str) -> None:
 
 
 def environments_root() -> Path:
-    """The folder of all environments: $STEPMARK_HOME/environments, or the user's cache."""
-    home = os.environ.get("STEPMARK_HOME")
-    if home:
-        return Path(home).absolute() / "environments"
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(cache).is_absolute():
-        return Path(cache) / "stepmark" / "environments"
-    return _user_home() / ".cache" / "stepmark" / "environments"
-
-
-def _user_home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError as error:
-        raise RequestError(
-            "this user has no home folder, so there is no place for the environments",
-            where="HOME",
-            why=str(error),
-            next_command="export STEPMARK_HOME=<a folder that this user can write>",
-        ) from error
+    return stepmark_home() / "environments"
 
 
 def environment_path(spec: EnvironmentSpec, lock_file: LockFile, python_version: Version) -> Path:

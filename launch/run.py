@@ -33,6 +33,7 @@ from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAN
 from benchmarks.resolve import Request, resolve
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark
+from launch import places
 from launch.cli import run_main
 
 FLAGS = flags.FLAGS
@@ -67,7 +68,7 @@ def main(argv: list[str]) -> int:
             why="everything is said by flags",
             next_command="python launch/run.py --help",
         )
-    configs = Configs()
+    configs = places.configs()
     if FLAGS.list:
         print(_listing(configs))
         return EXIT_VALID

@@ -24,8 +24,8 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks import assets
-from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
+from launch import places
 from launch.cli import run_main
 
 BACKEND = flags.DEFINE_string("backend", None, "Whose dataset or files: jax, nemo or another that is installed.")
@@ -146,7 +146,7 @@ def download_file() -> int:
 
 
 def _needs() -> assets.Needs:
-    configs = Configs()
+    configs = places.configs()
     model = configs.model(_given(MODEL)).name
     return assets.choose(configs.all_needs(), model, _given(TASK), BACKEND.value)
 

@@ -1,0 +1,44 @@
+"""Where Stepmark keeps what outlives a run: environments, sites of this user, the private cluster."""
+
+import os
+from pathlib import Path
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+
+
+def stepmark_home() -> Path:
+    """$STEPMARK_HOME, or a folder in the user's cache."""
+    home = os.environ.get("STEPMARK_HOME")
+    if home:
+        return Path(home).absolute()
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if Path(cache).is_absolute():
+        return Path(cache) / "stepmark"
+    return _user_home() / ".cache" / "stepmark"
+
+
+def sites_folder() -> Path:
+    """One YAML file a site of this user's own; `launch/cluster.py up` writes one too."""
+    return stepmark_home() / "sites"
+
+
+def configs() -> Configs:
+    """The checkout's configs, and the sites of this user."""
+    try:
+        own = sites_folder()
+    except RequestError:  # no home: the checkout's sites are all there is
+        return Configs()
+    return Configs(own_sites=own)
+
+
+def _user_home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise RequestError(
+            "this user has no home folder, so there is no place for the environments",
+            where="HOME",
+            why=str(error),
+            next_command="export STEPMARK_HOME=<a folder that this user can write>",
+        ) from error
