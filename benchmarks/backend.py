@@ -40,12 +40,16 @@ class LockFile(Value, frozen=True):
 
 
 class EnvironmentSpec(Value, frozen=True):
-    """The virtual environment a backend's workers run in; made on first use from the first lock file that fits."""
+    """What an engine's workers run in: a virtual environment, made on first use from the first lock file that fits,
+    or at a site that has a container runtime, a container.
+    """
 
     name: str
-    locks: tuple[LockFile, ...]  # the preferred first
+    locks: tuple[LockFile, ...]  # the preferred first; none: it runs in its container alone
     import_check: str  # a module whose import proves that the environment works
     import_variables: dict[str, str] = {}  # without which it cannot be imported on some machines
+    image: str = ""  # the container image, as a registry names it; empty: none is known
+    image_python: str = "python3"  # the Python inside it
 
 
 class SkippedLine(Value, frozen=True):
@@ -115,7 +119,7 @@ class Backend(Protocol):
         """How the framework stores what a training step needs, for the estimate of memory."""
         ...
 
-    def environment(self) -> EnvironmentSpec: ...
+    def environment(self, engine: str) -> EnvironmentSpec: ...
 
     def plan(self, benchmark: Benchmark) -> Plan: ...
 

@@ -58,11 +58,13 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     """The benchmark that a request means. Raises RequestError where it cannot work."""
     model = configs.model(request.model)
     site = configs.site(request.site)
-    hardware_wanted = configs.hardware(request.hardware) if request.hardware else None
+    device = request.hardware or _only_hardware(site)
+    hardware_wanted = configs.hardware(device) if device else None
     recipe = _choose_recipe(request, configs.recipes(), hardware_wanted, backend)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
     dtype = _choose_dtype(request.dtype, recipe, hardware)
-    gpus = positive("--gpus", request.gpus if request.gpus is not None else recipe.defaults.gpus)
+    _refuse_foreign_hardware(site, hardware)
+    gpus = positive("--gpus", _gpus_wanted(request, recipe, hardware))
 
     own, environment_set, xla_set, knobs_set = sort_settings(request.settings, backend)
     layout = _choose_layout(recipe, gpus, knobs_set, backend.layout_settings)
@@ -99,7 +101,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         pgle=request.pgle,
         data=request.data or recipe.data,
         knobs=knobs,
-        environment={**_merged(overlays, "environment"), **environment_set},
+        environment={**_merged(overlays, "environment"), **site.environment, **environment_set},
         xla_flags={**_merged(overlays, "xla_flags"), **xla_set},
         recipe=_reference(recipe, sequence_length, gpus, backend),
         overrides=request.settings,
@@ -204,6 +206,30 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str
 
 def _dtypes(recipe: Recipe, hardware: str) -> list[str]:
     return recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, []))
+
+
+def _only_hardware(site: Site) -> str | None:
+    """What a cluster's nodes are, where they are all alike."""
+    return site.slurm.hardware[0] if site.slurm and len(site.slurm.hardware) == 1 else None
+
+
+def _refuse_foreign_hardware(site: Site, hardware: Hardware) -> None:
+    if site.slurm is not None and hardware.name not in site.slurm.hardware:
+        raise RequestError(
+            f"the nodes of site '{site.name}' are not {hardware.title}",
+            where=f"--hardware={hardware.name} --site={site.name}",
+            why=f"it has: {', '.join(site.slurm.hardware)}",
+            next_command=f"--hardware={site.slurm.hardware[0]}",
+        )
+
+
+def _gpus_wanted(request: Request, recipe: Recipe, hardware: Hardware) -> int:
+    """As typed; else whole nodes where their number was; else the recipe's."""
+    if request.gpus is not None:
+        return request.gpus
+    if request.nodes is not None:
+        return request.nodes * (1 if hardware.kind == "cpu" else hardware.devices_per_node)
+    return recipe.defaults.gpus
 
 
 def _choose_nodes(wanted: int | None, gpus: int, hardware: Hardware) -> int:

@@ -340,6 +340,14 @@ class WorkerEnd(Value, frozen=True):
     notes: list[str] = []
 
 
+class Started(Value, frozen=True):
+    """When and where a rank began its first step: what its elapsed_seconds count from."""
+
+    rank: int
+    unix_seconds: float
+    host: str
+
+
 class RunRecord(Value, frozen=True):
     """All that the raw files of one phase of one attempt say; nothing counted yet."""
 
@@ -348,6 +356,7 @@ class RunRecord(Value, frozen=True):
     steps: list[Step]
     ends: list[WorkerEnd]
     unreadable: list[str]  # "file:line reason"
+    started: list[Started] = []
 
 
 # --- summarised -------------------------------------------------------------------------------

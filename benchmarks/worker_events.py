@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.values import RunRecord, Step, WorkerEnd, WorkerFacts
+from benchmarks.values import RunRecord, Started, Step, WorkerEnd, WorkerFacts
 
 EVENT_FILES = "events-rank*.jsonl"
 
@@ -31,6 +31,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     facts: list[WorkerFacts] = []
     steps: list[Step] = []
     ends: list[WorkerEnd] = []
+    started: list[Started] = []
     unreadable: list[str] = []
     for path in event_files(phase_dir):
         for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
@@ -45,9 +46,11 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
                 steps.append(found)
             elif isinstance(found, WorkerFacts):
                 facts.append(found)
+            elif isinstance(found, Started):
+                started.append(found)
             else:
                 ends.append(found)
-    return RunRecord(attempt=attempt, facts=facts, steps=steps, ends=ends, unreadable=unreadable)
+    return RunRecord(attempt=attempt, facts=facts, steps=steps, ends=ends, unreadable=unreadable, started=started)
 
 
 def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
@@ -80,13 +83,15 @@ def _steps_among(text: bytes, rank: int, attempt: int) -> list[Step]:
     return steps
 
 
-def _value_of(line: bytes, rank: int, attempt: int) -> Step | WorkerFacts | WorkerEnd:
+def _value_of(line: bytes, rank: int, attempt: int) -> Step | WorkerFacts | WorkerEnd | Started:
     fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
     kind = fields.pop("event")
     if kind == "facts":
         return msgspec.convert(fields, WorkerFacts)
     if kind == "end":
         return msgspec.convert(fields, WorkerEnd)
+    if kind == "started":
+        return msgspec.convert({**fields, "rank": rank}, Started)
     if kind == "step":
         fields.pop("gradient_norm", None)  # asserted by the worker, not a figure of the result
         return msgspec.convert({**fields, "tokens": None, "rank": rank, "attempt": attempt}, Step)

@@ -6,10 +6,12 @@ frameworks need none of its packages: the standard library only, here and below.
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib.util
 import json
 import math
 import os
+import platform
 import signal
 import sys
 import time
@@ -58,6 +60,8 @@ class StepRecorder:
 
     def start(self):
         self._start = self._last_end = time.perf_counter()
+        # The steps count from here; what samples the machine meanwhile has only the time of day.
+        self._events.write("started", unix_seconds=time.time(), host=platform.node())
 
     def record(self, step, end, loss, gradient_norm, **framework):
         """A step that ended at `end` of time.perf_counter(); `framework` is what the framework says of it.
@@ -134,6 +138,7 @@ def add_options(parser):
     parser.add_argument("--devices", type=int, required=True)
     parser.add_argument("--device_name", action="append", default=[])
     parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
+    parser.add_argument("--tasks_per_node", type=int, required=True)
     parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
     parser.add_argument("settings", nargs="*", help="after --: the framework's own key=value settings")
 
@@ -142,6 +147,8 @@ def run(options, train, failures, events, notes=list):
     """Train, and write down how it ended; the exit code. `failures` and `notes` are asked at the end."""
     if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
         die_with_parent()
+    # A rank that hangs says where, in its log; in C, so that it works while Python waits for a collective.
+    faulthandler.register(signal.SIGUSR2, all_threads=True)
 
     def say_end(status, message):
         found = failures()

@@ -126,6 +126,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         "--events_dir={phase_dir}",
         f"--processes={benchmark.nodes * tasks_per_node(benchmark)}",
         f"--devices={benchmark.gpus}",
+        f"--tasks_per_node={tasks_per_node(benchmark)}",
         *names,
         "--",
         *maxtext_argv(benchmark),

@@ -124,8 +124,11 @@ def join_processes(options):
     """MaxText's own CPU rendezvous has one fixed port, so the processes are joined before it starts."""
     import jax
 
-    if options.processes > 1:
-        jax.distributed.initialize(options.coordinator, options.processes, options.rank)
+    if options.processes == 1:
+        return
+    # Each process of a node takes the one GPU that has its number there; else each would take all of them.
+    mine = [options.rank % options.tasks_per_node] if options.tasks_per_node > 1 else None
+    jax.distributed.initialize(options.coordinator, options.processes, options.rank, local_device_ids=mine)
 
 
 def assert_devices(options):

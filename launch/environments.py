@@ -89,6 +89,12 @@ def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None
     `say` gets the lines for a person; `bar` decides for a progress bar on stderr instead of
     progress lines (None: a bar where stderr is a terminal).
     """
+    if not spec.locks:
+        raise RequestError(
+            f"'{spec.name}' is a container: it cannot be made as a virtual environment",
+            where="the site's runtime",
+            next_command="--site with one whose runtime is container",
+        )
     python = python_of(spec)
     if python is not None:
         return python

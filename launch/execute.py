@@ -18,7 +18,7 @@ from launch.tensorboard_events import ScalarWriter
 def execute(benchmark: Benchmark, backend: Backend, output_dir: Path) -> tuple[RunFolder, Result]:
     """Run a benchmark on this machine. The result is recomputed from the raw files, as verify does it."""
     folder = RunFolder.create(output_dir, new_run_id(benchmark))
-    spec = backend.environment()
+    spec = backend.environment(benchmark.engine)
     try:
         python = environments.ensure(spec)
     except BaseException:

@@ -83,8 +83,10 @@ def _hardware_rows(rows: list[Hardware]) -> Rows:
 
 def _environment_rows(shown: dict[str, Backend]) -> Rows:
     rows = []
-    for backend in shown.values():
-        spec = backend.environment()
+    for spec in (backend.environment(engine) for backend in shown.values() for engine in backend.engines):
+        if not spec.locks:
+            rows.append((spec.name, "a container: on a cluster that has them"))
+            continue
         ready = environments.python_of(spec)
         sizes = " or ".join(f"{lock_file.size_gb:g}" for lock_file in spec.locks)
         text = str(ready.parents[1]) if ready else f"not made yet (on first use; about {sizes} GB)"

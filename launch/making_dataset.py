@@ -54,7 +54,7 @@ def make_dataset(backend: Backend, job: DatasetJob) -> Dataset:
     making = msgspec.structs.replace(job, folder=making_folder(job.folder))
     command = backend.dataset_command(making)
     refuse_without_room(job.folder.absolute().parent, estimated_bytes(job.texts))
-    python = ensure(backend.environment())
+    python = ensure(backend.environment(backend.engines[0]))
     with signals_as_exit(), _only_maker(making.folder) as lock:
         _run([fill(word, {"python": str(python), "repository": str(REPOSITORY)}) for word in command], lock, job)
         dataset = read_dataset(making.folder)

@@ -47,8 +47,8 @@ class NemoBackend:
     def storage(self, benchmark: Benchmark) -> Storage:
         return bridge.storage(benchmark) if benchmark.engine == BRIDGE else memory.storage(benchmark)
 
-    def environment(self) -> EnvironmentSpec:
-        return environment.environment()
+    def environment(self, engine: str) -> EnvironmentSpec:
+        return bridge.environment() if engine == BRIDGE else environment.environment()
 
     def plan(self, benchmark: Benchmark) -> Plan:
         return bridge.plan(benchmark) if benchmark.engine == BRIDGE else planning.plan(benchmark)

@@ -6,12 +6,13 @@ bridge_settings.yml.
 """
 
 from nemo_backend.bridge_memory import parallelism, storage
-from nemo_backend.bridge_planning import RESERVED, plan, settings
+from nemo_backend.bridge_planning import RESERVED, environment, plan, settings
 from nemo_backend.bridge_reading import follow, read_phase
 from nemo_backend.bridge_refusals import refusals, refuses_hardware
 
 __all__ = [
     "RESERVED",
+    "environment",
     "follow",
     "parallelism",
     "plan",

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks.backend import EnvironmentSpec
 from benchmarks.datasets import read_dataset
 from benchmarks.values import Benchmark, Phase, Plan, Scalar
 from nemo_backend.megatron import DIMENSIONS, dimensions, text_of
@@ -125,6 +126,10 @@ def benchmark_recipes() -> frozenset[str]:
 
 def library_recipes() -> frozenset[str]:
     return frozenset(_listed()["library_recipes"])
+
+
+def environment() -> EnvironmentSpec:
+    return EnvironmentSpec(name=CONTAINER, locks=(), import_check="megatron.bridge", image=CONTAINER)
 
 
 # --- the command --------------------------------------------------------------------------------

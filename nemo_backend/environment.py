@@ -8,6 +8,10 @@ ENVIRONMENT_NAME = "nemo-megatron"
 HERE = Path(__file__).resolve().parent
 
 
+# A container with NeMo 2 inside; not tried here, for want of its registry and of a GPU.
+IMAGE = "nvcr.io/nvidia/nemo:25.09"
+
+
 def environment() -> EnvironmentSpec:
     return EnvironmentSpec(
         name=ENVIRONMENT_NAME,
@@ -30,5 +34,6 @@ def environment() -> EnvironmentSpec:
         import_check="nemo.collections.llm.recipes.llama3_70b",
         # Megatron-core compiles a piece of CUDA when it is imported beside a CUDA build of torch and an nvcc; where
         # there is no GPU to ask for its architecture, torch must be told one. (The worker has it not compiled.)
+        image=IMAGE,
         import_variables={"TORCH_CUDA_ARCH_LIST": "9.0"},
     )

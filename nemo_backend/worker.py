@@ -376,7 +376,6 @@ def parse(argv):
     parser.add_argument("--task", required=True, choices=["pretrain", "lora"])
     parser.add_argument("--data", required=True, help="mock, or a folder that holds a dataset")
     parser.add_argument("--vocabulary_size", type=int, required=True)
-    parser.add_argument("--tasks_per_node", type=int, required=True)
     parser.add_argument("--tokens_per_step", type=int, required=True)
     return parser.parse_args(argv)
 

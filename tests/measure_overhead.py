@@ -101,7 +101,7 @@ def script(folder: Path, steps: int) -> Script:
     chosen = dict(text.split("=", 1) for text in settings())
     request = Request(backend=BACKEND.value, model=framework().model, steps=steps, settings=chosen)
     phase = backend.plan(resolve(request, Configs(), backend)).phases[0]
-    places = local.places(environments.ensure(backend.environment()), folder)
+    places = local.places(environments.ensure(backend.environment(backend.engines[0])), folder)
     python, _, _, *words = (local.fill(word, places) for word in phase.command)  # {python} -P worker.py ...
     variables = {name: local.fill(value, places) for name, value in phase.environment.items()}
     return Script(python, words, local.inherited_environment() | variables)

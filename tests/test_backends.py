@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from benchmarks import capacity, flops
 from benchmarks.backend import Backend, all_log_formats, backend_names, backends, find_backend
-from benchmarks.configs import DEFAULT_ROOT, Configs
+from benchmarks.configs import Configs
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.resolve import Request, resolve
@@ -28,6 +28,7 @@ from benchmarks.settings import sort_settings
 from benchmarks.values import Benchmark, Plan, Recipe, RunRecord, Step, json_text
 from launch import environments
 from tests.benchmarks.conftest import events_of, write_events
+from tests.toy_backend import install, make_environment
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CONFIGS = Configs()
@@ -292,7 +293,7 @@ def test_what_the_user_says_is_in_the_plan(engine: Engine) -> None:
 
 @each_backend
 def test_an_environment_has_lock_files_whose_every_package_is_hashed(backend: Backend) -> None:
-    spec = backend.environment()
+    spec = backend.environment(backend.engines[0])
     assert spec.locks
     assert len({lock.path for lock in spec.locks}) == len(spec.locks)
     for lock in spec.locks:
@@ -308,7 +309,7 @@ def test_an_environment_has_lock_files_whose_every_package_is_hashed(backend: Ba
 
 @each_backend
 def test_an_environment_is_kept_under_the_hash_of_its_lock_file(backend: Backend) -> None:
-    spec = backend.environment()
+    spec = backend.environment(backend.engines[0])
     for lock in spec.locks:
         place = environments.environment_path(spec, lock, lock.python_maximum)
         assert hashlib.sha256(lock.path.read_bytes()).hexdigest()[:12] in place.name
@@ -319,7 +320,10 @@ def test_an_environment_is_kept_under_the_hash_of_its_lock_file(backend: Backend
 def test_what_our_workers_run_in_is_the_environment_that_is_made(engine: Engine) -> None:
     backend = BACKENDS[engine.backend]
     plan = backend.plan(sound(engine))
-    assert (plan.environment_name == backend.environment().name) == has_our_worker(engine)
+    spec = backend.environment(engine.engine)
+    assert plan.environment_name == spec.name
+    assert bool(spec.locks) == has_our_worker(engine)
+    assert spec.locks or spec.image
 
 
 # --- logs -------------------------------------------------------------------------------------
@@ -507,126 +511,16 @@ def test_a_dry_run_needs_no_framework_no_home_and_nothing_heavy(engine: Engine, 
 
 # --- a third backend --------------------------------------------------------------------------
 
-TOY_CODE = '''
-"""A backend of another package: it knows two settings, and its worker sleeps."""
-from pathlib import Path
-from benchmarks import worker_events
-from benchmarks.backend import EnvironmentSpec, LockFile
-from benchmarks.capacity import Storage
-from benchmarks.errors import RequestError
-from benchmarks.values import Parallelism, Phase, Plan
-
-HERE = Path(__file__).parent
-
-class Toy:
-    name, title, engines, log_formats = "toy", "Toy (sleeps)", ("nap",), ()
-    layout_settings, reserved_variables = frozenset({"replicas"}), ("TOY_",)
-    reserved_settings = {"naps": "--steps"}
-    def settings(self): return {"replicas": "int", "nap_seconds": "float", "naps": "int"}
-    def parallelism(self, knobs, gpus): return Parallelism(data=int(knobs.get("replicas", 1)))
-    def lora(self, knobs): raise RequestError("a toy has no adapters", where="--task=lora")
-    def refusals(self, benchmark):
-        return [RequestError("too deep a sleep", where="--set=nap_seconds")] if self.nap(benchmark) > 1 else []
-    def nap(self, benchmark): return float(benchmark.knobs["nap_seconds"])
-    def storage(self, benchmark):
-        return Storage(saved_activations=frozenset(), one_byte_activations=frozenset(), weight_bytes=4,
-                       gradient_bytes=4, optimizer_bytes=8, optimizer_replicas=1, gathers_layers=False,
-                       writes_attention_scores=False, usable_fraction=0.9)
-    def environment(self):
-        lock = LockFile(path=HERE / "toy.lock", python_minimum=(3, 11), python_maximum=(3, 20), size_gb=0.01)
-        return EnvironmentSpec(name="toy", locks=(lock,), import_check="json")
-    def plan(self, benchmark):
-        command = ["{python}", str(HERE / "toy_worker.py"), "{repository}/benchmarks/worker_kit.py",
-                   "--events_dir={phase_dir}", "--processes=1", f"--devices={benchmark.gpus}", "--",
-                   f"steps={benchmark.steps}", f"nap={self.nap(benchmark)}"]
-        phase = Phase(name="perf", command=command, environment={}, nodes=1, tasks_per_node=1,
-                      devices_per_task=benchmark.gpus, writes_steps=True)
-        return Plan(backend="toy", environment_name="toy", phases=[phase])
-    def read_phase(self, benchmark, phase_dir, attempt): return worker_events.read_phase(phase_dir, attempt)
-    def follow(self, benchmark, phase_dir, attempt): return worker_events.follow(phase_dir, attempt)
-    def dataset_command(self, job): raise RequestError("a toy reads nothing", next_command="--backend=nemo")
-
-BACKEND = Toy()
-'''
-
-TOY_WORKER = """
-import argparse, importlib.util, sys, time
-spec = importlib.util.spec_from_file_location("kit", sys.argv[1])
-kit = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(kit)
-parser = argparse.ArgumentParser()
-kit.add_options(parser)
-options = parser.parse_args(sys.argv[2:])
-steps, nap = (word.partition("=")[2] for word in options.settings)
-events = kit.events_of(options)
-recorder = kit.StepRecorder(events)
-def train():
-    events.write("facts", rank=0, process_count=1, device_count=1, local_device_count=1, device_kind="cpu",
-                 platform="cpu", parameters=106_816, trainable_parameters=106_816, mesh={}, versions={}, argv=[])
-    recorder.start()
-    for step in range(int(steps)):
-        time.sleep(float(nap))
-        recorder.record(step, time.perf_counter(), 6.0 - step / 10, 1.0)
-kit.leave(kit.run(options, train, recorder.failures, events))
-"""
-
-TOY_RECIPE = """
-name: toy_tiny
-title: Tiny naps
-backend: toy
-engine: nap
-task: pretrain
-models: [llama2_tiny]
-hardware: [cpu]
-dtypes: {cpu: [fp32]}
-defaults: {hardware: cpu, dtype: fp32, gpus: 1, steps: 12}
-sequence_length: 128
-micro_batch_size: 2
-gradient_accumulation: 1
-window: steady
-data: synthetic
-layouts: [{gpus: 1, knobs: {replicas: 1}}, {gpus: 2, knobs: {replicas: 2}}]
-overlays: [{knobs: {nap_seconds: 0.01}}]
-source: a test of Stepmark
-date: "2026-11-21"
-"""
-
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configs:
     """An installed package with a backend, configs with a recipe for it, and its environment as if it was made."""
-    package, configs = tmp_path / "site", tmp_path / "configs"
-    info = package / "toy_backend-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-backend\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[stepmark.backends]\ntoy = toy_backend:BACKEND\n")
-    (package / "toy_backend.py").write_text(TOY_CODE)
-    (package / "toy_worker.py").write_text(TOY_WORKER)
-    (package / "toy.lock").write_text("# it needs nothing\n")
-    configs.mkdir()
-    for folder in DEFAULT_ROOT.iterdir():
-        if folder.is_dir() and folder.name != "recipes":
-            (configs / folder.name).symlink_to(folder)
-    (configs / "recipes").mkdir()
-    for recipe in (DEFAULT_ROOT / "recipes").glob("*_tiny_*.yml"):
-        (configs / "recipes" / recipe.name).symlink_to(recipe)
-    (configs / "recipes" / "toy_tiny.yml").write_text(TOY_RECIPE)
-    monkeypatch.syspath_prepend(package)
+    for name, value in install(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.delitem(sys.modules, "toy_backend", raising=False)
-    monkeypatch.setenv("PYTHONPATH", str(package))
-    monkeypatch.setenv("STEPMARK_CONFIGS", str(configs))
-    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
-    make_toy_environment(find_backend("toy"))
+    make_environment(find_backend("toy"))
     return Configs()
-
-
-def make_toy_environment(backend: Backend) -> None:
-    spec = backend.environment()
-    place = environments.environment_path(spec, spec.locks[0], (sys.version_info[0], sys.version_info[1]))
-    (place / "bin").mkdir(parents=True)
-    (place / "bin/python").symlink_to(sys.executable)
-    digest = hashlib.sha256(spec.locks[0].path.read_bytes()).hexdigest()
-    (place / environments.MARKER).write_text(json.dumps({"lock_sha256": digest}))
 
 
 def script(name: str, *flags: str) -> "subprocess.CompletedProcess[str]":

@@ -45,7 +45,7 @@ class Events:
         self.written.append({"event": event, **fields})
 
     def all(self, name: str) -> list[Any]:
-        return [event[name] for event in self.written]
+        return [event[name] for event in self.written if event["event"] == "step"]
 
 
 # --- the event file -------------------------------------------------------------------------------------

@@ -35,13 +35,13 @@ WORDS = ("the", "cluster", "trains", "a", "model", "and", "each", "step", "takes
 @pytest.fixture(scope="session")
 def jax_python() -> Path:
     """MaxText's environment; made here on a fresh machine, which takes minutes."""
-    return environments.ensure(jax_backend.BACKEND.environment(), bar=False)
+    return environments.ensure(jax_backend.BACKEND.environment("maxtext"), bar=False)
 
 
 @pytest.fixture(scope="session")
 def nemo_python() -> Path:
     """NeMo's environment; made here on a fresh machine, which takes minutes."""
-    return environments.ensure(nemo_backend.BACKEND.environment(), bar=False)
+    return environments.ensure(nemo_backend.BACKEND.environment("nemo"), bar=False)
 
 
 @pytest.fixture(scope="session")

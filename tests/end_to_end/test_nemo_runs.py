@@ -148,7 +148,7 @@ def test_provenance_names_versions_lock_machine_and_final_arguments(default: Run
 def test_provenance_names_the_lock_file_that_the_environment_was_made_from(default: Run) -> None:
     """Of the two there are; the worker's own packages prove it."""
     named = default.provenance["environment"]
-    (lock,) = [lock for lock in BACKEND.environment().locks if lock.path.name == named["lock_file"]]
+    (lock,) = [lock for lock in BACKEND.environment("nemo").locks if lock.path.name == named["lock_file"]]
     python = Path(default.provenance["phases"]["perf"]["argv"][0])
     made = json.loads((python.parents[1] / "complete").read_text())
     assert made["lock_sha256"] == named["lock_sha256"]

@@ -11,7 +11,7 @@ from benchmarks.resolve import Request, resolve
 from jax_backend import BACKEND
 from launch import environments, local, provenance
 
-(JAX_LOCK,) = BACKEND.environment().locks
+(JAX_LOCK,) = BACKEND.environment("maxtext").locks
 LOCK_SHA256 = hashlib.sha256(JAX_LOCK.path.read_bytes()).hexdigest()
 
 
@@ -23,7 +23,7 @@ def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **variables: str)
     places = {"perf": local.places(tmp_path / "environment" / "bin" / "python", tmp_path)}
     (tmp_path / "environment").mkdir(exist_ok=True)
     (tmp_path / "environment" / environments.MARKER).write_text(json.dumps({"lock_sha256": LOCK_SHA256}))
-    about = provenance.collect(plan, BACKEND.environment(), ["run.py", "--model=llama2_tiny"], [], places)
+    about = provenance.collect(plan, BACKEND.environment("maxtext"), ["run.py", "--model=llama2_tiny"], [], places)
     return json.dumps(about)
 
 

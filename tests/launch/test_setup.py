@@ -355,7 +355,9 @@ class FakeBackend:
         self.mode = mode
         self.made = 0
 
-    def environment(self) -> Any:
+    engines = ("fake",)
+
+    def environment(self, _engine: str) -> Any:
         return SimpleNamespace(name="fake")
 
     def dataset_command(self, job: DatasetJob) -> list[str]:

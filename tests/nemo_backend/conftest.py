@@ -14,7 +14,7 @@ from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from nemo_backend import BACKEND
 
-HERE = Path(BACKEND.environment().locks[0].path).parent
+HERE = Path(BACKEND.environment("nemo").locks[0].path).parent
 
 
 @pytest.fixture(scope="session")

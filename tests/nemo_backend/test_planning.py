@@ -108,7 +108,7 @@ def test_a_setting_stands_once(resolved: Resolve) -> None:
 @pytest.mark.parametrize(("gpus", "nodes", "tasks"), [(64, 8, 8), (2048, 256, 8)])
 def test_every_gpu_has_a_process(resolved: Resolve, gpus: int, nodes: int, tasks: int) -> None:
     plan = BACKEND.plan(resolved("llama31_70b", gpus=gpus))
-    assert (plan.backend, plan.environment_name) == ("nemo", BACKEND.environment().name)
+    assert (plan.backend, plan.environment_name) == ("nemo", BACKEND.environment("nemo").name)
     (phase,) = plan.phases
     assert (phase.name, phase.writes_steps) == ("perf", True)
     assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task) == (nodes, tasks, 1)

@@ -1,0 +1,76 @@
+"""What a queue's job leaves behind: who was submitted, what the job saw, how the scheduler says it ended. Pure.
+
+job.json in the run folder says what was submitted; attempt-N/job.jsonl is written by the job itself, one line an
+event; attempt-N/scheduler.json is what the scheduler said of the attempt when the run was collected. All three are
+raw files: a result is recomputed from them.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from benchmarks.values import Value
+
+SUBMITTED = "job.json"
+JOB_SCRIPT = "job.sbatch"
+EVENTS = "job.jsonl"
+SCHEDULER = "scheduler.json"
+
+OutcomeKind = Literal[
+    "completed", "failed", "timeout", "out_of_memory", "node_failure", "cancelled", "preempted", "requeued", "hung",
+    "never_started", "unknown",
+]  # fmt: skip
+
+
+class Submitted(Value, frozen=True):
+    """job.json: written before sbatch is called, and again with the job's number."""
+
+    site: str
+    job_id: str | None  # None: sbatch had not answered when the launcher ended
+    submitted: float  # Unix time
+    command: list[str]
+    configuration: str | None  # the slurm.conf it was submitted with
+    hang_timeout: float | None = None
+
+
+class JobEvent(Value, frozen=True):
+    """A line of job.jsonl, written by the job script."""
+
+    event: Literal["start", "phase_start", "phase_end", "warned", "hung", "end"]
+    time: float  # Unix time
+    job_id: str | None = None  # of start
+    restarts: int | None = None  # of start: how often Slurm had requeued the job before
+    nodes: str | None = None  # of start: Slurm's node list
+    phase: str | None = None
+    coordinator: str | None = None  # of phase_start: HOST:PORT
+    exit_code: int | None = None  # of phase_end and end
+    seconds: float | None = None  # of hung: how long no step had come
+
+
+class SchedulerEnd(Value, frozen=True):
+    """scheduler.json: how the scheduler says an attempt ended."""
+
+    job_id: str
+    state: str  # Slurm's own word, such as TIMEOUT; UNKNOWN where it knows the job no more
+    source: Literal["sacct", "scontrol", "squeue", "nobody"]
+    exit_code: str | None = None  # as Slurm writes it, such as 0:9
+    reason: str | None = None
+    nodes: str | None = None
+    started: float | None = None  # Unix time
+    ended: float | None = None
+    cancelled_by: str | None = None
+    note: str | None = None  # why it is not known better (accounting off, purged)
+
+
+class AttemptEnd(Value, frozen=True):
+    """How one attempt of a run ended. A part of result.json."""
+
+    attempt: int
+    outcome: OutcomeKind
+    text: str  # for people: what happened, where, and how that is known
+    steps: int  # that rank 0 reported
+    nodes: str | None = None
+
+
+def outcome(attempt: int, steps: int, events: Sequence[JobEvent], scheduler: SchedulerEnd | None) -> AttemptEnd:
+    """How an attempt of a queued job ended."""
+    raise NotImplementedError  # TODO

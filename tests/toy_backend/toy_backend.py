@@ -1,0 +1,124 @@
+"""A backend of another package: its worker naps instead of training, and fails as it is told to."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks import worker_events
+from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat
+from benchmarks.capacity import Storage
+from benchmarks.datasets import DatasetJob
+from benchmarks.errors import RequestError
+from benchmarks.values import (
+    Benchmark,
+    Hardware,
+    Lora,
+    Parallelism,
+    Phase,
+    Plan,
+    RunRecord,
+    Scalar,
+    SettingTypes,
+    Step,
+)
+
+HERE = Path(__file__).parent
+SETTINGS = {
+    "replicas": "int",
+    "nap_seconds": "float",
+    "naps": "int",
+    "phases": "int",  # naps before the measured phase
+    "fault": "str",  # FAULT@STEP of toy_worker.py, in the first attempt alone
+    "fault_rank": "int",
+}
+
+
+class Toy:
+    name = "toy"
+    title = "Toy (sleeps)"
+    engines = ("nap",)
+    log_formats: tuple[LogFormat, ...] = ()
+    layout_settings = frozenset({"replicas"})
+    reserved_variables = ("TOY_",)
+    reserved_settings: Mapping[str, str] = {"naps": "--steps"}
+
+    def settings(self) -> SettingTypes:
+        return SETTINGS
+
+    def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:  # noqa: ARG002
+        return None
+
+    def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
+        return Parallelism(data=int(knobs.get("replicas", gpus)))
+
+    def lora(self, knobs: dict[str, Scalar]) -> Lora:  # noqa: ARG002
+        raise RequestError("a toy has no adapters", where="--task=lora")
+
+    def refusals(self, benchmark: Benchmark) -> list[RequestError]:
+        too_deep = float(benchmark.knobs["nap_seconds"]) > 1
+        return [RequestError("too deep a sleep", where="--set=nap_seconds")] if too_deep else []
+
+    def storage(self, benchmark: Benchmark) -> Storage:  # noqa: ARG002
+        return Storage(
+            saved_activations=frozenset(),
+            one_byte_activations=frozenset(),
+            weight_bytes=4,
+            gradient_bytes=4,
+            optimizer_bytes=8,
+            optimizer_replicas=1,
+            gathers_layers=False,
+            writes_attention_scores=False,
+            usable_fraction=0.9,
+        )
+
+    def environment(self, engine: str) -> EnvironmentSpec:  # noqa: ARG002
+        lock = LockFile(path=HERE / "toy.lock", python_minimum=(3, 11), python_maximum=(3, 20), size_gb=0.01)
+        return EnvironmentSpec(name="toy", locks=(lock,), import_check="json", image="registry.example/toy:1.0")
+
+    def plan(self, benchmark: Benchmark) -> Plan:
+        knobs = benchmark.knobs
+        tasks = max(1, benchmark.gpus // benchmark.nodes)
+        command = [
+            "{python}",
+            str(HERE / "toy_worker.py"),
+            "{repository}/benchmarks/worker_kit.py",
+            "--events_dir={phase_dir}",
+            f"--processes={benchmark.nodes * tasks}",
+            f"--devices={benchmark.gpus}",
+            f"--tasks_per_node={tasks}",
+            "--",
+            f"steps={benchmark.steps}",
+            f"nap={float(knobs['nap_seconds'])}",
+            f"fault={knobs.get('fault', '')}",
+            f"fault_rank={knobs.get('fault_rank', 0)}",
+        ]
+        measured = self._phase("perf", command, benchmark, tasks, writes_steps=True)
+        before = [
+            self._phase(f"nap{number}", ["{python}", "-c", "import time; time.sleep(0.2)"], benchmark, 1)
+            for number in range(int(knobs.get("phases", 0)))
+        ]
+        return Plan(backend="toy", environment_name="toy", phases=[*before, measured])
+
+    def _phase(
+        self, name: str, command: list[str], benchmark: Benchmark, tasks: int, *, writes_steps: bool = False
+    ) -> Phase:
+        return Phase(
+            name=name,
+            command=command,
+            environment={"NAPPING": "a lot, 'and' \"well\" for $5"},
+            nodes=benchmark.nodes,
+            tasks_per_node=tasks,
+            devices_per_task=1,
+            writes_steps=writes_steps,
+        )
+
+    def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:  # noqa: ARG002
+        return worker_events.read_phase(phase_dir, attempt)
+
+    def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG002
+        return worker_events.follow(phase_dir, attempt)
+
+    def dataset_command(self, job: DatasetJob) -> list[str]:  # noqa: ARG002
+        raise RequestError("a toy reads nothing", next_command="--backend=nemo")
+
+
+BACKEND = Toy()
