@@ -48,7 +48,10 @@ class Configs:
         return self._row("hardware", name, Hardware)
 
     def site(self, name: str) -> Site:
-        return self._row("sites", name, Site)
+        """Sites of one user's own come before those of the checkout."""
+        site = self._row("sites", name, Site)
+        self._refuse_half_a_site(site)
+        return site
 
     def recipe(self, name: str) -> Recipe:
         return self._row("recipes", name, Recipe)
@@ -75,6 +78,26 @@ class Configs:
                     )
         return rows
 
+    def _refuse_half_a_site(self, site: Site) -> None:
+        where = f"{self._path('sites', site.name)}"
+        for needed, part, why in (
+            (site.kind == "slurm", "slurm", "kind: slurm"),
+            (site.runtime == "container", "container", "runtime: container"),
+        ):
+            if needed != (getattr(site, part) is not None):
+                raise RequestError(
+                    f"site '{site.name}' has {'no' if needed else 'a'} section '{part}'",
+                    where=f"{where}: {part}",
+                    why=f"it goes with '{why}', and with nothing else",
+                    next_command="copy configs/sites/example_pyxis.yml or example_venv.yml, which are whole",
+                )
+        for device in site.slurm.hardware if site.slurm else []:
+            if device not in self.names("hardware"):
+                raise RequestError(
+                    f"unknown name '{device}': {nearest(device, self.names('hardware'))}",
+                    where=f"{where}: slurm: hardware",
+                )
+
     def _refuse_unknown_references(self, recipe: Recipe) -> None:
         """A mistyped model or device would make the recipe apply to nothing, in silence."""
         for key, names, known in (
@@ -98,6 +121,9 @@ class Configs:
             )
         return sorted({path.stem for path in [*folder.glob("*.yml"), *self._own(kind, "*")]})
 
+    def _path(self, kind: Kind, name: str) -> Path:
+        return next(iter(self._own(kind, name)), self.root / kind / f"{name}.yml")
+
     def _own(self, kind: Kind, pattern: str) -> list[Path]:
         return list(self._own_sites.glob(f"{pattern}.yml")) if kind == "sites" and self._own_sites else []
 
@@ -109,7 +135,7 @@ class Configs:
                 where=str(self.root / kind),
                 next_command="python launch/run.py --list",
             )
-        path = next(iter(self._own(kind, name)), self.root / kind / f"{name}.yml")
+        path = self._path(kind, name)
         if path not in self._read:
             self._read[path] = _read_row(path, row_type)
         return typing.cast(AnyValue, self._read[path])

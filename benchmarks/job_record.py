@@ -1,11 +1,10 @@
-"""What a queue's job leaves behind: who was submitted, what the job saw, how the scheduler says it ended. Pure.
+"""What a queue's job leaves behind: who was submitted, what the job saw, how the scheduler says it ended.
 
 job.json in the run folder says what was submitted; attempt-N/job.jsonl is written by the job itself, one line an
-event; attempt-N/scheduler.json is what the scheduler said of the attempt when the run was collected. All three are
-raw files: a result is recomputed from them.
+event; attempt-N/scheduler.json is what the scheduler said of the attempt when the run was collected (of a job that
+never started: scheduler.json in the run folder). All three are raw files: a result is recomputed from them.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 from benchmarks.values import Value
@@ -61,6 +60,16 @@ class SchedulerEnd(Value, frozen=True):
     note: str | None = None  # why it is not known better (accounting off, purged)
 
 
+class Ended(Value, frozen=True):
+    """How a process of a run ended, as the site saw it. Lines of exits.jsonl, and of a queue's exits-rankN.jsonl."""
+
+    rank: int
+    exit_code: int | None  # negative: a signal; None: it was still running when the site let go of it
+    interrupted: bool = False
+    time: float | None = None  # Unix time
+    host: str | None = None
+
+
 class AttemptEnd(Value, frozen=True):
     """How one attempt of a run ended. A part of result.json."""
 
@@ -69,8 +78,3 @@ class AttemptEnd(Value, frozen=True):
     text: str  # for people: what happened, where, and how that is known
     steps: int  # that rank 0 reported
     nodes: str | None = None
-
-
-def outcome(attempt: int, steps: int, events: Sequence[JobEvent], scheduler: SchedulerEnd | None) -> AttemptEnd:
-    """How an attempt of a queued job ended."""
-    raise NotImplementedError  # TODO

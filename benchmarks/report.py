@@ -62,9 +62,21 @@ def result_rows(result: Result) -> Rows:
     rows += _speed_rows(result)
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
     rows.append(("steps", _window_text(result)))
+    rows += _attempt_rows(result)
     if result.notes:
         rows.append(("notes", "\n".join(result.notes)))
     return rows
+
+
+def _attempt_rows(result: Result) -> Rows:
+    """Of several attempts all; of one what the status does not say already (which job, on which nodes)."""
+    if len(result.attempts) > 1:
+        return [("attempts", "\n".join(f"{one.attempt}: {one.steps} steps; {one.text}" for one in result.attempts))]
+    return [
+        ("attempts", f"1, {one.text}")
+        for one in result.attempts
+        if one.text != "completed" and one.text not in result.reasons
+    ]
 
 
 def _speed_rows(result: Result) -> Rows:

@@ -1,7 +1,9 @@
 """The folder of one run: its files, atomic writing, reading back, and its result recomputed from the raw files.
 
 <output_dir>/<run_id>/benchmark.json, plan.json, provenance.json, steps.jsonl, result.json, tensorboard/ and
-attempt-N/<phase>/ with the raw files: events-rankN.jsonl, rank-N.log, exits.jsonl. Files are the truth.
+attempt-N/<phase>/ with the raw files: events-rankN.jsonl, rank-N.log, exits.jsonl. A run of a queue has job.sbatch,
+job.json, slurm-*.out and attempt-N/job.jsonl, scheduler.json and telemetry/ too, and an exits-rankN.jsonl for each
+rank. Files are the truth.
 """
 
 import contextlib
@@ -15,9 +17,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from benchmarks.attempts import local_attempts, queued_attempts
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
-from benchmarks.summary import Ended, Result, how_it_ended, summarise
+from benchmarks.failures import QueuedEnd, failed_phase
+from benchmarks.job_record import (
+    EVENTS,
+    JOB_SCRIPT,
+    SCHEDULER,
+    SUBMITTED,
+    Ended,
+    JobEvent,
+    SchedulerEnd,
+    Submitted,
+)
+from benchmarks.summary import Result, summarise
 from benchmarks.values import Benchmark, Plan, RunRecord, Step, json_text
 
 BENCHMARK = "benchmark.json"
@@ -26,6 +40,8 @@ PROVENANCE = "provenance.json"
 STEPS = "steps.jsonl"
 RESULT = "result.json"
 EXITS = "exits.jsonl"
+RANK_EXITS = "exits-rank*.jsonl"  # one rank each: the tasks of many nodes write no common file
+JOB_OUTPUT = "slurm-*.out"
 
 ReadValue = TypeVar("ReadValue")
 
@@ -97,8 +113,44 @@ class RunFolder:
         return _decode_lines(self.path / STEPS, Step)
 
     def ended(self, phase: str, attempt: int = 1) -> list[Ended]:
-        path = self.phase_dir(phase, attempt) / EXITS
-        return _decode_lines(path, Ended) if path.exists() else []
+        """How the processes of a phase ended; of a rank that says so twice, the first time."""
+        place = self.phase_dir(phase, attempt)
+        if (place / EXITS).exists():
+            return _decode_lines(place / EXITS, Ended)
+        found: dict[int, Ended] = {}
+        for path in place.glob(RANK_EXITS):
+            for one in _whole_lines(path, Ended):
+                found.setdefault(one.rank, one)
+        return [found[rank] for rank in sorted(found)]
+
+    def is_whole(self) -> bool:
+        """Whether the launcher came so far as to write down what is to be run."""
+        return all((self.path / name).exists() for name in (BENCHMARK, PLAN, PROVENANCE))
+
+    # --- what a queue's job leaves ---
+
+    def is_queued(self) -> bool:
+        return (self.path / SUBMITTED).exists()
+
+    def submitted(self) -> Submitted:
+        return self._read(SUBMITTED, Submitted)
+
+    def attempt_dir(self, attempt: int) -> Path:
+        """Attempt 0 stands for a job that never started: its files are the run's own."""
+        return self.path / f"attempt-{attempt}" if attempt else self.path
+
+    def telemetry_dir(self, attempt: int) -> Path:
+        return self.attempt_dir(attempt) / "telemetry"
+
+    def job_events(self, attempt: int) -> list[JobEvent]:
+        """What the job has written of itself until now; a line that was cut, or is being written, is none."""
+        path = self.attempt_dir(attempt) / EVENTS
+        return _whole_lines(path, JobEvent) if path.exists() else []
+
+    def scheduler_end(self, attempt: int) -> SchedulerEnd | None:
+        """None: the run was not collected yet."""
+        name = str((self.attempt_dir(attempt) / SCHEDULER).relative_to(self.path))
+        return self._read(name, SchedulerEnd) if (self.path / name).exists() else None
 
     def provenance_digest(self) -> str | None:
         path = self.path / PROVENANCE
@@ -108,12 +160,19 @@ class RunFolder:
         numbers = [path.name.removeprefix("attempt-") for path in self.path.glob("attempt-*")]
         return sorted(int(number) for number in numbers if number.isdigit())
 
+    def job_output(self) -> list[Path]:
+        """What the job script itself has printed."""
+        return sorted(self.path.glob(JOB_OUTPUT))
+
     # --- the chain of digests: result.json names provenance.json's, which names those of the raw files ---
 
     def raw_files(self) -> list[Path]:
         """What a result is made from, and the logs beside it; not what the framework itself left there."""
-        raw = [self.path / BENCHMARK, self.path / PLAN, *self.path.glob("attempt-*/*/*")]
-        return sorted(path for path in raw if path.is_file())
+        named = (BENCHMARK, PLAN, SUBMITTED, JOB_SCRIPT, SCHEDULER)
+        raw = [*(self.path / name for name in named), *self.job_output()]
+        # A name with a dot before it is a file that is being written.
+        raw += [path for path in self.path.glob("attempt-*/*") if not path.name.startswith(".")]
+        return sorted(path for path in [*raw, *self.path.glob("attempt-*/*/*")] if path.is_file())
 
     def raw_digests(self) -> dict[str, str]:
         return {str(path.relative_to(self.path)): _sha256(path) for path in self.raw_files()}
@@ -129,6 +188,9 @@ class RunFolder:
         changes |= dict.fromkeys(now.keys() - sealed.keys(), "was added")
         changes |= {name: "was changed" for name in sealed.keys() & now.keys() if sealed[name] != now[name]}
         return [f"{name} {what} after the run" for name, what in sorted(changes.items())]
+
+    def provenance(self) -> dict[str, Any]:
+        return self._read(PROVENANCE, dict[str, Any])
 
     def recorded_run_id(self) -> str:
         """The name the run was given; its folder may have been renamed or copied since."""
@@ -179,15 +241,22 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         RunRecord(attempt=1, facts=[], steps=[], ends=[], unreadable=[])
     ]
     last = records[-1]
+    ended = folder.ended(phase, last.attempt)
+    attempts = queued_attempts(folder, records) if folder.is_queued() else []
+    queued = QueuedEnd(end=attempts[-1], processes=_processes(folder)) if attempts else None
     result, marked = summarise(
         benchmark,
         folder.recorded_run_id(),
         last,
-        folder.ended(phase, last.attempt),
+        ended,
         folder.provenance_digest(),
         [*folder.provenance_notes(), *folder.changed_since_sealed(), *_unreadable_earlier(records[:-1])],
-        _failed_before(folder, phase, last.attempt),
+        _failed_before(folder, phase, last.attempt, queued=queued is not None),
+        attempts,
+        queued,
     )
+    if queued is None:
+        result = msgspec.structs.replace(result, attempts=local_attempts(records, result))
     earlier = [
         msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
         for record in records[:-1]
@@ -196,17 +265,18 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     return result, earlier + marked
 
 
-def _failed_before(folder: RunFolder, measured: str, attempt: int) -> list[str]:
+def _processes(folder: RunFolder) -> int:
+    """How many tasks the measured phase was to have."""
+    return next(phase.nodes * phase.tasks_per_node for phase in folder.plan().phases if phase.writes_steps)
+
+
+def _failed_before(folder: RunFolder, measured: str, attempt: int, *, queued: bool) -> list[str]:
     """Why the measured phase was never started: an earlier phase of the plan failed."""
     found = []
     for phase in folder.plan().phases:
         if phase.name == measured:
             break
-        for process in folder.ended(phase.name, attempt):
-            if process.interrupted:
-                found.append(f"interrupted by the user in phase {phase.name}")
-            elif process.exit_code != 0:
-                found.append(f"phase {phase.name}: rank {process.rank} {how_it_ended(process, None)}")
+        found += failed_phase(phase.name, folder.ended(phase.name, attempt), queued=queued)
     return found
 
 
@@ -243,6 +313,16 @@ def _missing(path: Path) -> RequestError:
             next_command=f"python launch/verify.py --repair {folder}",
         )
     return RequestError(f"{path.name} is missing", where=str(folder), why="this is not a run folder")
+
+
+def _whole_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:
+    """The lines of a file that may be written meanwhile, or was cut: what cannot be read is left out."""
+    decoder = msgspec.json.Decoder(kind)
+    found = []
+    for line in path.read_bytes().splitlines():
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            found.append(decoder.decode(line))
+    return found
 
 
 def _decode_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:

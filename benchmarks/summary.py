@@ -7,7 +7,9 @@ from typing import Literal
 import msgspec
 
 from benchmarks import flops, statistics
+from benchmarks.failures import QueuedEnd, why_failed
 from benchmarks.figures import Figures, Mfu, SecondsPerStep, measure, no_figures, workload_of
+from benchmarks.job_record import AttemptEnd, Ended
 from benchmarks.values import (
     Benchmark,
     Parallelism,
@@ -16,9 +18,10 @@ from benchmarks.values import (
     Step,
     Value,
     Window,
-    WorkerEnd,
     WorkerFacts,
 )
+
+__all__ = ["Ended", "Result", "summarise"]  # Ended: what a site hands over, beside what is made of it
 
 SCHEMA_VERSION = 1
 
@@ -72,14 +75,7 @@ class Result(Value, frozen=True):
     reported_by_framework: dict[str, Scalar | None]
     null_because: dict[str, str]
     notes: list[str]
-
-
-class Ended(Value, frozen=True):
-    """How the processes of a run ended, as the site saw it. Lines of exits.jsonl."""
-
-    rank: int
-    exit_code: int | None  # None: it was still running when the site let go of it
-    interrupted: bool = False
+    attempts: list[AttemptEnd] = []  # how each ended, in order; the last one gives the figures
 
 
 # --- a run's result -----------------------------------------------------------------------------
@@ -93,18 +89,22 @@ def summarise(
     provenance_digest: str | None,
     notes: Sequence[str] = (),
     failed_before: Sequence[str] = (),
+    attempts: Sequence[AttemptEnd] = (),
+    queued: QueuedEnd | None = None,
 ) -> tuple[Result, list[Step]]:
     """The result of a run from what its last attempt wrote, and all its steps with their exclusions named.
 
-    `failed_before` says why an earlier phase of the plan failed, so that the measured one never ran.
+    `failed_before` says why an earlier phase of the plan failed, so that the measured one never ran; `queued` how the
+    last attempt of a queue's job ended.
     """
     workload = workload_of(benchmark)
     tokens = benchmark.tokens_per_step
     own = [msgspec.structs.replace(step, tokens=tokens) for step in record.steps]
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
-    failures = list(failed_before) or _why_failed(benchmark, record, ended, first_rank)
-    doubts = [*_broken_assertions(record), *_other_work(benchmark, record), *figures.complaints]
+    failures = why_failed(benchmark.steps, record, ended, first_rank, failed_before, queued)
+    complaints = figures.complaints if first_rank or not failures else []  # without a step there is no window
+    doubts = [*_broken_assertions(record), *_other_work(benchmark, record), *complaints]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
     figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
     facts = _first_facts(record)
@@ -137,6 +137,7 @@ def summarise(
             *window_notes(figures.window),
             *record.unreadable,
         ],
+        attempts=list(attempts),
     )
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
     reasons = {step.step: step.excluded_because for step in marked}
@@ -198,37 +199,6 @@ def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | Non
         if value is None:
             found[f"reported_by_framework.{name}"] = "the framework reported none for the counted steps"
     return found
-
-
-def _why_failed(benchmark: Benchmark, record: RunRecord, ended: Sequence[Ended], steps: Sequence[Step]) -> list[str]:
-    """The run did not go through: who ended it, and how far it came."""
-    reached = f"after step {steps[-1].step}" if steps else "before its first step"
-    ends = {end.rank: end for end in record.ends}
-    found = []
-    if any(process.interrupted for process in ended):
-        return [f"interrupted by the user {reached}"]
-    for process in ended:
-        end = ends.get(process.rank)
-        if process.exit_code == 0 and end is not None and end.status == "done":
-            continue
-        found.append(f"rank {process.rank} {how_it_ended(process, end)} {reached}")
-    if not ended:
-        found.append(f"the run has no record of its end: the launcher was killed {reached}")
-    elif not found and len(steps) < benchmark.steps:
-        found.append(f"{len(steps)} of {benchmark.steps} steps were trained")
-    return found
-
-
-def how_it_ended(process: Ended, end: WorkerEnd | None) -> str:
-    if end is not None and end.status == "error":
-        return f"failed ({end.message})"
-    if process.exit_code is None:
-        return "did not end and was killed"
-    if process.exit_code < 0:
-        return f"was killed by signal {-process.exit_code}"
-    if process.exit_code == 0:
-        return "ended without saying so"
-    return f"ended with exit code {process.exit_code}"
 
 
 def _broken_assertions(record: RunRecord) -> list[str]:

@@ -61,7 +61,8 @@ class StepRecorder:
     def start(self):
         self._start = self._last_end = time.perf_counter()
         # The steps count from here; what samples the machine meanwhile has only the time of day.
-        self._events.write("started", unix_seconds=time.time(), host=platform.node())
+        host = os.environ.get("SLURMD_NODENAME") or platform.node()  # as Slurm and its users call the node
+        self._events.write("started", unix_seconds=time.time(), host=host)
 
     def record(self, step, end, loss, gradient_norm, **framework):
         """A step that ended at `end` of time.perf_counter(); `framework` is what the framework says of it.

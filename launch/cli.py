@@ -59,12 +59,24 @@ def _parse(argv: list[str]) -> list[str]:
 
 
 def _own_flag_names() -> list[str]:
-    return [flag.name for flag in _own_flags()]
+    return [flag.name for flag in [*_own_flags(), *(flag for group in _adopted_flags().values() for flag in group)]]
 
 
 def _own_flags() -> list[flags.Flag[Any]]:
     by_module = flags.FLAGS.flags_by_module_dict()
     return list(by_module.get(sys.argv[0], []) or by_module.get("__main__", []))
+
+
+def _adopted_flags() -> dict[str, list[flags.Flag[Any]]]:
+    """Flags of other modules that the script has made its own (flags.adopt_module_key_flags), by their heading."""
+    found: dict[str, list[flags.Flag[Any]]] = {}
+    for module, defined in flags.FLAGS.flags_by_module_dict().items():
+        heading = getattr(sys.modules.get(module), "HEADING", None)
+        key_flags = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0])}
+        adopted = [flag for flag in defined if flag.name in key_flags]
+        if heading and adopted:
+            found[heading] = adopted
+    return found
 
 
 def _command() -> str:
@@ -77,13 +89,18 @@ def _print_help(full: bool) -> None:
     print("\nFlags:")
     for flag in _own_flags():
         print(_flag_help(flag))
+    for heading, group in _adopted_flags().items():
+        print(f"\n{heading}:")
+        for flag in group:
+            print(_flag_help(flag))
     if full:
         app.usage(shorthelp=False, writeto_stdout=True)
 
 
 def _flag_help(flag: flags.Flag[Any]) -> str:
     choices = getattr(flag.parser, "enum_values", None)
-    form = f"--{flag.name}" if flag.boolean else f"--{flag.name}={'|'.join(choices) if choices else _form(flag)}"
+    no = "[no]" if flag.boolean and flag.default is None else ""  # left open: either may be meant
+    form = f"--{no}{flag.name}" if flag.boolean else f"--{flag.name}={'|'.join(choices) if choices else _form(flag)}"
     # absl writes the choices before a flag's help, and how to repeat a flag after it.
     words = (flag.help or "").rpartition(">: ")[2].partition(";\n")[0]
     default = "" if flag.default in (None, False, [], "") else f" (default: {flag.default})"
@@ -91,7 +108,7 @@ def _flag_help(flag: flags.Flag[Any]) -> str:
 
 
 def _form(flag: flags.Flag[Any]) -> str:
-    if isinstance(flag, flags.MultiFlag) and flag.name == "set":
+    if isinstance(flag, flags.MultiFlag) and flag.name in ("set", "slurm_arg"):
         return "KEY=VALUE"
     return {"int": "N", "float": "X"}.get(flag.parser.flag_type(), "TEXT")
 

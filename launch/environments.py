@@ -76,11 +76,17 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
     return None
 
 
+def python_to_be(spec: EnvironmentSpec) -> Path:
+    """Where its Python will be once it is made, with the newest Python that the preferred lock file takes."""
+    lock_file = spec.locks[0]
+    return environment_path(spec, lock_file, lock_file.python_maximum) / "bin" / "python"
+
+
 def origin(spec: EnvironmentSpec, python: Path) -> dict[str, str | None]:
-    """The lock file that the environment of this Python was made from; no name if it has changed since."""
+    """Its name, and the lock file that the environment of this Python was made from: none if it has changed since."""
     digest = json.loads((python.parents[1] / MARKER).read_text())["lock_sha256"]
     names = {_lock_digest(spec, lock_file): lock_file.path.name for lock_file in spec.locks}
-    return {"lock_file": names.get(digest), "lock_sha256": digest}
+    return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
 
 
 def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None) -> Path:

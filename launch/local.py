@@ -125,7 +125,7 @@ def _start(phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: 
         )
 
 
-def places(python: Path, phase_dir: Path) -> Places:
+def places(python: Path | str, phase_dir: Path) -> Places:
     """What a plan's placeholders mean on this machine."""
     return {"python": str(python), "repository": str(REPOSITORY), "phase_dir": str(phase_dir.resolve())}
 

@@ -8,11 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.backend import EnvironmentSpec
 from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
 from benchmarks.values import Plan
 from benchmarks.version import VERSION
-from launch import environments, local
+from launch import local
 
 LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
 PREFIXES_THAT_MATTER = (
@@ -23,16 +22,19 @@ REDACTED = "<redacted>"
 
 
 def collect(
-    plan: Plan, spec: EnvironmentSpec, command: list[str], notes: list[str], places: dict[str, local.Places]
+    plan: Plan,
+    environment: dict[str, str | None],
+    command: list[str],
+    notes: list[str],
+    places: dict[str, local.Places],
 ) -> dict[str, Any]:
     """Everything that is known before a run starts; `places` fills in the paths of each phase."""
-    python = Path(next(iter(places.values()))["python"])  # the phases of a run share one environment
     return {
         "stepmark": VERSION,
         "command": [scrub(word) for word in command],
         "git": git_state(local.REPOSITORY),
         "launcher": {"python": platform.python_version(), **_versions(LAUNCHER_PACKAGES)},
-        "environment": {"name": spec.name, **environments.origin(spec, python)},
+        "environment": environment,
         "machine": machine(),
         "phases": {
             phase.name: {

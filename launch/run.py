@@ -10,6 +10,10 @@ Examples:
       show the whole plan of a cluster run: commands, environment, FLOPs and memory per device
   python launch/run.py --backend=nemo --model=llama3_tiny --task=lora
       train adapters beside a frozen tiny Llama 3 with NeMo on this machine's CPU
+  python launch/run.py --backend=jax --model=llama2_tiny --site=dev --nodes=4
+      the same over 4 nodes of a Slurm cluster (python launch/cluster.py up --nodes=4 makes one on this machine)
+  python launch/run.py --backend=jax --model=llama2_70b --dtype=bf16,fp8 --gpus=64,128,256 --repeats=3 --site=NAME
+      a sweep: every combination, three times, with a table of how it scales; typed again, it goes on
   python launch/run.py --list --hardware=h100
       what can be run there
 
@@ -20,45 +24,59 @@ What a flag leaves open comes from the recipe. Exit codes: 0 done and valid; 1 t
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import os
 import shlex
 import sys
 from pathlib import Path
 
 from absl import flags
 
-from benchmarks import report
-from benchmarks.backend import Backend, find_backend
+from benchmarks import report, sweep
+from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
+from benchmarks.errors import EXIT_VALID, LIST_COMMAND, RequestError, nearest
 from benchmarks.resolve import Request, resolve
-from benchmarks.summary import Result
-from benchmarks.values import Benchmark
+from benchmarks.runfolder import RESULT, RunFolder, new_run_id
+from benchmarks.values import Site
 from launch import places
 from launch.cli import run_main
+from launch.runners import Job, Runner, runner_of
+from launch.showing import EXIT_CODES
+from launch.slurm import job_flags
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
-    "backend", None, "The framework: jax (MaxText), nemo (NeMo/Megatron) or another installed backend."
+    "backend", None, "The framework: jax (MaxText), nemo (NeMo/Megatron) or another installed backend. *"
 )
-flags.DEFINE_string("model", None, "A model of configs/models, such as llama2_tiny or llama2_70b.")
-flags.DEFINE_enum("task", "pretrain", ["pretrain", "lora", "mlperf"], "What to train.")
-flags.DEFINE_string("engine", None, "The program of the backend, where it has several: nemo or bridge.")
-flags.DEFINE_string("dtype", None, "The precision of the matmuls: bf16, fp8, fp32 or int8.")
-flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu.")
-flags.DEFINE_integer("gpus", None, "Devices in all. On a CPU: virtual devices.")
-flags.DEFINE_integer("nodes", None, "Nodes that share the devices. On site local: processes.")
-flags.DEFINE_string("site", "local", "Where to run: a site of configs/sites.")
+flags.DEFINE_string("model", None, "A model of configs/models, such as llama2_tiny or llama2_70b. *")
+flags.DEFINE_string("task", "pretrain", "What to train: pretrain, lora or mlperf. *")
+flags.DEFINE_string("engine", None, "The program of the backend, where it has several: nemo or bridge. *")
+flags.DEFINE_string("dtype", None, "The precision of the matmuls: bf16, fp8, fp32 or int8. *")
+flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu. *")
+flags.DEFINE_string("gpus", None, "Devices in all. On a CPU: virtual devices. *")
+flags.DEFINE_string("nodes", None, "Nodes that share the devices. On site local: processes. *")
+flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your own; $STEPMARK_SITE, else local.")
 flags.DEFINE_integer("steps", None, "Training steps.")
-flags.DEFINE_integer("repeats", 1, "Run the benchmark this often, one after the other.")
+flags.DEFINE_integer("repeats", 1, "Run every benchmark this often.")
 flags.DEFINE_string("window", None, "Which steps count: steady, last, or A-B such as 35-44.")
 flags.DEFINE_enum("profile", "none", ["none", "nsys", "xplane", "nccl"], "Profile the run.")
 flags.DEFINE_enum("pgle", "off", ["off", "nsys", "auto"], "Profile-guided latency estimation.")
 flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --dataset) instead of the recipe's data.")
 flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")
 flags.DEFINE_string("output_dir", "results", "The folder that gets one folder a run.")
-flags.DEFINE_boolean("dry_run", False, "Show the plan; start nothing, write nothing.")
+flags.DEFINE_boolean("dry_run", False, "Show the plan and, for a cluster, the job; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show what can be run, filtered by the other flags.")
-flags.DEFINE_boolean("wait", True, "Wait for the result (--nowait: for sites with a queue).")
+flags.DEFINE_boolean("wait", True, "Wait for the result (--nowait: leave it in the queue; see launch/status.py).")
+flags.DEFINE_boolean("telemetry", True, "Sample clocks, power and memory of every node beside the run.")
+flags.DEFINE_float(
+    "hang_timeout", None, "On a cluster: end a job that shows no step for so many seconds, its stacks dumped."
+)
+flags.DEFINE_integer("max_jobs", None, "Of a sweep, in the queue at once; the site says how many else.")
+flags.DEFINE_boolean("resume", True, "Go on with a sweep of the same flags that is not done.")
+flags.DEFINE_boolean("skip_refused", False, "Run what can work of a sweep, and name the rest.")
+flags.adopt_module_key_flags(job_flags)
+
+TASKS = ("pretrain", "lora", "mlperf")
 
 
 def main(argv: list[str]) -> int:
@@ -72,44 +90,50 @@ def main(argv: list[str]) -> int:
     if FLAGS.list:
         print(_listing(configs))
         return EXIT_VALID
-    request = _request()
-    backend = find_backend(request.backend)
-    _refuse_flags()
-    benchmark = resolve(request, configs, backend)
+    site = configs.site(_site_name())
+    requests = _requests(site.name)
+    _refuse_flags(site)
+    job = Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry)
+    runner = runner_of(site, configs, Path(FLAGS.output_dir), job)
+    if len(requests) > 1 or FLAGS.repeats > 1:
+        return _sweep(requests, runner, site)
     if FLAGS.dry_run:
-        print(report.plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark)))
-        return EXIT_VALID
-    return _run(benchmark, backend)
+        return _show_plan(requests[0], configs, runner)
+    return _run_one(requests[0], runner)
 
 
-def _request() -> Request:
+def _site_name() -> str:
+    name: str = FLAGS.site or os.environ.get("STEPMARK_SITE") or "local"
+    return name
+
+
+def _requests(site: str) -> list[Request]:
     for name in ("backend", "model"):
         if getattr(FLAGS, name) is None:
             raise RequestError(f"--{name} is missing", next_command=LIST_COMMAND)
-    return Request(
-        backend=FLAGS.backend,
-        model=FLAGS.model,
-        task=FLAGS.task,
-        engine=FLAGS.engine,
-        dtype=FLAGS.dtype,
-        hardware=FLAGS.hardware,
-        gpus=FLAGS.gpus,
-        nodes=FLAGS.nodes,
-        site=FLAGS.site,
-        steps=FLAGS.steps,
-        window=FLAGS.window,
-        profile=FLAGS.profile,
-        pgle=FLAGS.pgle,
-        data=str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
-        settings=_settings(FLAGS.set),
-    )
+    rest = {
+        "site": site,
+        "steps": FLAGS.steps,
+        "window": FLAGS.window,
+        "profile": FLAGS.profile,
+        "pgle": FLAGS.pgle,
+        "data": str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
+        "settings": _settings(FLAGS.set),
+    }
+    requests = sweep.cells({name: getattr(FLAGS, name) for name in sweep.LISTED}, rest)
+    for request in requests:
+        if request.task not in TASKS:
+            raise RequestError(f"unknown task '{request.task}': {nearest(request.task, TASKS)}", where="--task")
+    return requests
 
 
-def _refuse_flags() -> None:
+def _refuse_flags(site: Site) -> None:
     if FLAGS.repeats < 1:
         raise RequestError(f"--repeats={FLAGS.repeats}: it must be 1 or more", where="--repeats")
-    if not FLAGS.wait:
-        raise RequestError("--nowait needs a site with a queue", where=f"--site={FLAGS.site}", next_command="--wait")
+    if FLAGS.hang_timeout is not None and FLAGS.hang_timeout <= 0:
+        raise RequestError(f"--hang_timeout={FLAGS.hang_timeout:g}: it must be over 0", where="--hang_timeout")
+    if not FLAGS.wait and site.slurm is None:
+        raise RequestError("--nowait needs a site with a queue", where=f"--site={site.name}", next_command="--wait")
 
 
 def _settings(texts: list[str]) -> dict[str, str]:
@@ -134,47 +158,60 @@ def _listing(configs: Configs) -> str:
         task=FLAGS.task if FLAGS["task"].present else None,
         dtype=FLAGS.dtype,
         hardware=FLAGS.hardware,
-        gpus=FLAGS.gpus,
+        gpus=int(FLAGS.gpus) if FLAGS.gpus else None,
     )
 
 
-def _run(benchmark: Benchmark, backend: Backend) -> int:
-    from launch import local
-
-    local.refuse(benchmark, backend.storage(benchmark))
-    worst = EXIT_VALID
-    for number in range(1, FLAGS.repeats + 1):
-        if FLAGS.repeats > 1:
-            print(f"run {number} of {FLAGS.repeats}", file=sys.stderr)
-        result = _run_once(benchmark, backend)
-        worst = _worse(worst, {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}[result.status])
-        if any(reason.startswith("interrupted") for reason in result.reasons):
-            break
-    return worst
+def _show_plan(request: Request, configs: Configs, runner: Runner) -> int:
+    backend = find_backend(request.backend)
+    benchmark = resolve(request, configs, backend)
+    print(report.plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark)))
+    script = runner.preview(benchmark, backend)
+    if script:
+        print(f"\njob.sbatch\n\n{script}", end="")
+    return EXIT_VALID
 
 
-def _run_once(benchmark: Benchmark, backend: Backend) -> Result:
-    from launch.execute import execute
+def _sweep(requests: list[Request], runner: Runner, site: Site) -> int:
+    from launch import sweeping
 
-    folder, result = execute(benchmark, backend, Path(FLAGS.output_dir))
-    rows = report.result_rows(result)
-    rows.append(("files", str(folder.path)))
-    rows.append(("next", _next_command(folder.path, result)))
-    print("\n".join([report.title(benchmark), *report.aligned(rows)]), flush=True)
-    return result
+    if FLAGS.dry_run:
+        print(sweeping.plan_text(requests, FLAGS.repeats, runner, FLAGS.skip_refused))
+        return EXIT_VALID
+    return sweeping.run_sweep(
+        requests,
+        FLAGS.repeats,
+        runner,
+        Path(FLAGS.output_dir),
+        command=["python", *sys.argv],
+        max_jobs=FLAGS.max_jobs if FLAGS.max_jobs is not None else site.slurm.max_jobs if site.slurm else 1,
+        resume=FLAGS.resume,
+        skip_refused=FLAGS.skip_refused,
+        wait=FLAGS.wait,
+    )
 
 
-def _next_command(path: Path, result: Result) -> str:
-    if result.status == "failed":
-        return f"tail -n 40 {shlex.quote(str(path))}/attempt-1/*/rank-0.log"
-    place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
-    return f"python launch/verify.py {place}\npython -m tensorboard.main --logdir {parent}"
+def _run_one(request: Request, runner: Runner) -> int:
+    benchmark = runner.resolve(request)
+    run_id = new_run_id(benchmark)
+    try:
+        runner.start(benchmark, run_id)
+    except KeyboardInterrupt:
+        if not (Path(FLAGS.output_dir) / run_id / RESULT).exists():
+            raise
+    if not benchmark.site.slurm:
+        return _code(run_id)
+    path = Path(FLAGS.output_dir) / run_id
+    if not FLAGS.wait:
+        print(f"{run_id}\n  next  python launch/status.py --follow {shlex.quote(str(path))}")
+        return EXIT_VALID
+    from launch.slurm.watch import wait_for
+
+    return wait_for(RunFolder(path), find_backend(benchmark.backend))
 
 
-def _worse(one: int, other: int) -> int:
-    """A failed run outranks an invalid one, which outranks a valid one."""
-    order = [EXIT_VALID, EXIT_INVALID, EXIT_FAILED]
-    return max(one, other, key=order.index)
+def _code(run_id: str) -> int:
+    return EXIT_CODES[RunFolder(Path(FLAGS.output_dir) / run_id).stored_result().status]
 
 
 if __name__ == "__main__":

@@ -47,6 +47,21 @@ class Screen:
         elif self._last is not None and self._last is not self._printed:
             self._print_plain()
 
+    def waiting(self, text: str) -> None:
+        """What the run waits for now; said again only when it changes."""
+        if text != self._waiting_for:
+            self._waiting_for = text
+            self._last = None
+            if self._live is None:
+                print(text, file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        """A line that stays, above the live one."""
+        if self._live is not None:
+            self._live.console.print(text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
     def show(self, steps: list[Step]) -> None:
         """Take in what was just read; rank 0 speaks for the run."""
         for step in steps:

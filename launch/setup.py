@@ -12,12 +12,17 @@ Download what is missing, or one file; the same command again goes on where it s
   python launch/setup.py --download --model=llama3_70b --task=lora --out=DIR
   python launch/setup.py --download --url=URL --sha256=HEX --out=FILE
 
+Get a site ready: its folders, the container images (imported by a job) or environments of its engines:
+  python launch/setup.py --site=NAME
+  python launch/setup.py --site=NAME --backend=nemo --engine=bridge --dry_run
+
 Exit codes: 0 all is there, 1 something is missing or failed, 2 the request was wrong.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import os
 import re
 from pathlib import Path
 
@@ -25,8 +30,10 @@ from absl import flags
 
 from benchmarks import assets
 from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.values import JobOptions
 from launch import places
 from launch.cli import run_main
+from launch.slurm import job_flags, options
 
 BACKEND = flags.DEFINE_string("backend", None, "Whose dataset or files: jax, nemo or another that is installed.")
 MODEL = flags.DEFINE_string("model", None, "The model that is to be trained (configs/models).")
@@ -53,15 +60,24 @@ ASSET = flags.DEFINE_string("asset", None, "Only this one of what the run needs.
 URL = flags.DEFINE_string("url", None, "One file to download.")
 SHA256 = flags.DEFINE_string("sha256", None, "Its checksum.")
 
+SITE = flags.DEFINE_string("site", None, "The site to get ready (--out: the folder of its results).")
+ENGINE = flags.DEFINE_string("engine", None, "Only what this engine of the backends runs in.")
+FORCE = flags.DEFINE_boolean("force", False, "Import images anew that are there.")
+DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site; submit nothing, write nothing.")
+
 DEFAULT_VOCABULARY_SIZE = 512
 ABOUT_DATASETS = (TEXT, TOKENIZER, VOCABULARY_SIZE)
 ABOUT_A_FILE = (URL, SHA256)
 ABOUT_NEEDS = (MODEL, TASK)
+ABOUT_SITES = (ENGINE, FORCE, DRY_RUN)
 
 
 def main(argv: list[str]) -> int:
     if argv[1:]:
         raise RequestError(f"unexpected argument '{argv[1]}'", next_command="python launch/setup.py --help")
+    if SITE.value:
+        return site()
+    _refuse_about_sites()
     if DATASET.value:
         return dataset()
     _refuse(ABOUT_DATASETS, "is for --dataset")
@@ -99,6 +115,28 @@ def dataset() -> int:
     for name in (ending for prefix in made.prefixes for ending in (f"{prefix}.bin", f"{prefix}.idx")):
         print(f"{job.folder / name}  {made.files[name]:,} bytes")
     return EXIT_VALID
+
+
+def site() -> int:
+    """Folders, and the images or environments that the engines of a site run in."""
+    from launch import site_setup
+
+    _refuse((*ABOUT_DATASETS, *ABOUT_A_FILE, DATASET, DOWNLOAD, ASSET, TASK), "has no meaning with --site")
+    configs = places.configs()
+    row, typed = configs.site(_given(SITE)), job_flags.typed()
+    options.refuse_without_slurm(row, typed)
+    work = site_setup.Work(
+        site=row,
+        options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
+        minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
+        engines=site_setup.specs(site_setup.Filters(BACKEND.value, ENGINE.value, MODEL.value), configs),
+        out=Path(OUT.value or "results"),
+        force=bool(FORCE.value),
+    )
+    if DRY_RUN.value:
+        print(site_setup.preview(work).rstrip())
+        return EXIT_VALID
+    return site_setup.set_up(work)
 
 
 def needed() -> int:
@@ -149,6 +187,13 @@ def _needs() -> assets.Needs:
     configs = places.configs()
     model = configs.model(_given(MODEL)).name
     return assets.choose(configs.all_needs(), model, _given(TASK), BACKEND.value)
+
+
+def _refuse_about_sites() -> None:
+    _refuse(ABOUT_SITES, "is for --site")
+    typed = [f"--{options.flag_of(name)}" for name in job_flags.typed()]
+    if typed:
+        raise RequestError(f"{', '.join(typed)}: options of a job are for --site", where=typed[0])
 
 
 def _given(flag: "flags.FlagHolder[str | None]") -> str:

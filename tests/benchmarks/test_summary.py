@@ -96,7 +96,7 @@ def test_a_good_run_is_valid() -> None:
     ("ends", "ended", "reason"),
     [
         ([], [Ended(rank=0, exit_code=-9)], "rank 0 was killed by signal 9 after step 3"),
-        ([], [Ended(rank=0, exit_code=-11)], "rank 0 was killed by signal 11 after step 3"),
+        ([], [Ended(rank=0, exit_code=-11)], "rank 0 was killed by signal 11 (SIGSEGV) after step 3"),
         (
             [WorkerEnd(rank=0, status="error", message="ValueError: no")],
             [Ended(rank=0, exit_code=1)],
@@ -330,6 +330,7 @@ CONTRACT: dict[str, Any] = {
     ],
     "null_because": None,
     "notes": None,
+    "attempts": None,
 }  # fmt: skip
 
 

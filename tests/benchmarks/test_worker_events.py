@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.values import Step
+from benchmarks.values import Started, Step
 from benchmarks.worker_events import event_files, follow, read_phase
 
 FACTS = {
@@ -45,7 +45,8 @@ def lines_of(*events: dict[str, object]) -> bytes:
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
 
 
-WHOLE = lines_of(FACTS, *(step_event(n) for n in range(4)), END)
+STARTED = {"event": "started", "unix_seconds": 1763755200.25, "host": "node-1"}
+WHOLE = lines_of(FACTS, STARTED, *(step_event(n) for n in range(4)), END)
 
 
 def written(folder: Path, text: bytes, rank: int = 0) -> Path:
@@ -63,6 +64,7 @@ def test_all_that_a_worker_wrote(tmp_path: Path) -> None:
     assert record.attempt == 3
     assert record.facts[0].mesh == {"fsdp": 4, "data": 2}
     assert record.ends[0].failures == ["every gradient is zero"]
+    assert record.started == [Started(rank=0, unix_seconds=1763755200.25, host="node-1")]
     assert record.unreadable == []
     assert record.steps[1] == Step(
         step=1,
@@ -94,6 +96,8 @@ def test_the_rank_is_the_files_whatever_a_line_says(tmp_path: Path) -> None:
     written(tmp_path, lines_of({**step_event(0), "rank": 7, "attempt": 9}), rank=1)
     (step,) = read_phase(tmp_path, 2).steps
     assert (step.rank, step.attempt) == (1, 2)
+    written(tmp_path, lines_of({**STARTED, "rank": 7}), rank=3)
+    assert [started.rank for started in read_phase(tmp_path, 2).started] == [3]
 
 
 def test_a_phase_that_wrote_nothing(tmp_path: Path) -> None:
@@ -112,6 +116,8 @@ GARBAGE = [
     b'{"event": "step"}',
     b'{"event": "step", "step": "one", "seconds": 1, "loss": 1}',
     b'{"event": "end", "rank": 0, "status": "happy"}',
+    b'{"event": "started", "host": "node-1"}',
+    b'{"event": "started", "host": 1, "unix_seconds": 2.5}',
     b'{"event": "step", "note": "\xff"}',
     b"\xff\xfe\x00",
     b'{"event": ' + b"[" * 20_000,
@@ -137,7 +143,7 @@ def test_a_file_cut_anywhere_loses_at_most_the_line_that_is_cut(tmp_path: Path, 
     record = read_phase(tmp_path, 1)
     whole_lines = WHOLE[:cut].count(b"\n")
     # A last line that lacks its newline alone is whole all the same.
-    found = len(record.facts) + len(record.steps) + len(record.ends)
+    found = len(record.facts) + len(record.started) + len(record.steps) + len(record.ends)
     assert found in (whole_lines, whole_lines + 1)
     assert found + len(record.unreadable) == len(WHOLE[:cut].splitlines())
     assert [step.step for step in record.steps] == list(range(len(record.steps)))
@@ -148,7 +154,7 @@ def test_a_file_cut_anywhere_loses_at_most_the_line_that_is_cut(tmp_path: Path, 
 def test_no_bytes_make_reading_fail(tmp_path: Path, noise: list[bytes]) -> None:
     written(tmp_path, b"\n".join([*noise, WHOLE]))
     record = read_phase(tmp_path, 1)
-    assert len(record.steps) == 4
+    assert (len(record.steps), len(record.started)) == (4, 1)
     assert len(record.unreadable) == sum(line != b"" for line in noise)
 
 

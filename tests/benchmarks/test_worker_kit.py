@@ -6,10 +6,12 @@ import importlib.util
 import json
 import math
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -121,6 +123,29 @@ def test_a_step_takes_from_the_end_of_the_one_before(kit: Any) -> None:
     assert (recorder.steps, recorder.started, recorder.failures()) == (3, True, [])
 
 
+def test_the_time_of_day_is_written_before_the_first_step(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What samples the machine meanwhile has no other clock."""
+    monkeypatch.setattr(kit.time, "time", lambda: 1763755200.25)
+    monkeypatch.setattr(kit.platform, "node", lambda: "node-1")
+    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+    _, events = recorded(kit, [5.0, 4.0])
+    assert [event["event"] for event in events.written] == ["started", "step", "step"]
+    assert events.written[0] == {"event": "started", "unix_seconds": 1763755200.25, "host": "node-1"}
+
+
+def test_a_node_of_a_cluster_has_the_name_that_slurm_gives_it(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu-017")
+    _, events = recorded(kit, [])
+    assert events.written[0]["host"] == "gpu-017"
+
+
+def test_a_started_event_is_read_back_with_its_rank(kit: Any, tmp_path: Path) -> None:
+    kit.StepRecorder(kit.EventFile(tmp_path / "events-rank5.jsonl")).start()
+    record = read_phase(tmp_path, 1)
+    assert [(started.rank, started.host) for started in record.started] == [(5, platform.node())]
+    assert record.unreadable == []
+
+
 def test_a_recorder_that_has_not_started_says_so(kit: Any) -> None:
     recorder = kit.StepRecorder(Events())
     assert not recorder.started
@@ -186,7 +211,7 @@ def test_rank_and_coordinator_come_from_the_site(kit: Any, monkeypatch: pytest.M
     def parsed(*argv: str) -> argparse.Namespace:
         parser = argparse.ArgumentParser()
         kit.add_options(parser)
-        return parser.parse_args(["--events_dir=d", "--processes=2", "--devices=4", *argv])
+        return parser.parse_args(["--events_dir=d", "--processes=2", "--devices=4", "--tasks_per_node=2", *argv])
 
     monkeypatch.delenv("STEPMARK_RANK", raising=False)
     monkeypatch.delenv("STEPMARK_COORDINATOR", raising=False)
@@ -194,8 +219,19 @@ def test_rank_and_coordinator_come_from_the_site(kit: Any, monkeypatch: pytest.M
     monkeypatch.setenv("STEPMARK_RANK", "1")
     monkeypatch.setenv("STEPMARK_COORDINATOR", "host:1")
     assert (parsed().rank, parsed().coordinator) == (1, "host:1")
+    assert parsed().tasks_per_node == 2
     found = parsed("--device_name=a b", "--device_name=c", "--", "x=1", "--devices=9")
     assert (found.device_name, found.settings, found.devices) == (["a b", "c"], ["x=1", "--devices=9"], 4)
+
+
+@pytest.mark.parametrize("left_out", ["--events_dir", "--processes", "--devices", "--tasks_per_node"])
+def test_what_is_missing_is_not_guessed(kit: Any, left_out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    kit.add_options(parser)
+    argv = ["--events_dir=d", "--processes=2", "--devices=4", "--tasks_per_node=2"]
+    with pytest.raises(SystemExit):
+        parser.parse_args([word for word in argv if not word.startswith(left_out)])
+    assert left_out in capsys.readouterr().err
 
 
 def test_a_file_beside_a_worker_is_loaded_by_its_path(kit: Any, tmp_path: Path) -> None:
@@ -208,6 +244,12 @@ def test_a_file_beside_a_worker_is_loaded_by_its_path(kit: Any, tmp_path: Path) 
 # --- the end --------------------------------------------------------------------------------------------
 
 
+def silence(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kit takes no signal of the tests' own process."""
+    monkeypatch.setattr(kit.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(kit.faulthandler, "register", lambda *_args, **_named: None)
+
+
 def ended(kit: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> tuple[int, dict[str, Any]]:
     def train() -> None:
         told.append("a failure")
@@ -215,7 +257,7 @@ def ended(kit: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException | None
             raise error
 
     told: list[str] = []
-    monkeypatch.setattr(kit.signal, "signal", lambda *_: None)
+    silence(kit, monkeypatch)
     monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
     events = Events()
     code = kit.run(SimpleNamespace(rank=2), train, lambda: list(told), events, lambda: ["a note"])
@@ -251,10 +293,10 @@ def test_however_a_worker_ends_it_says_so(
 
 
 def test_a_worker_without_notes_has_none(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kit.signal, "signal", lambda *_: None)
+    silence(kit, monkeypatch)
     events = Events()
     assert kit.run(SimpleNamespace(rank=0), lambda: None, list, events) == 0
-    assert events.all("notes") == [[]]
+    assert [(event["event"], event["notes"]) for event in events.written] == [("end", [])]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -275,6 +317,50 @@ def test_a_signal_ends_the_worker_at_once_and_is_written(tmp_path: Path, number:
         assert process.wait(10) == 130
     (end,) = read_phase(tmp_path, 1).ends
     assert (end.status, end.failures) == ("interrupted", ["half way"])
+
+
+HANGING = r"""
+import threading
+
+def a_thread_of_the_framework():
+    time.sleep(60)
+
+def waits_for_the_others():
+    print("waiting", flush=True)
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+threading.Thread(target=a_thread_of_the_framework, daemon=True).start()
+options = type("O", (), dict(rank=0, events_dir=sys.argv[1]))
+kit.run(options, waits_for_the_others, list, kit.events_of(options))
+"""
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR2"), reason="this system has no SIGUSR2")
+def test_a_rank_that_hangs_says_where_in_its_log_and_goes_on(tmp_path: Path) -> None:
+    """All threads, and while the main one waits inside C for ever."""
+    log = tmp_path / "rank-0.log"
+    command = [sys.executable, "-c", LOAD_KIT + HANGING, str(tmp_path)]
+    with log.open("wb") as stream, subprocess.Popen(command, stdout=stream, stderr=stream) as process:
+        try:
+            wait_for(lambda: "waiting" in log.read_text())
+            process.send_signal(signal.SIGUSR2)
+            wait_for(lambda: log.read_text().count("in waits_for_the_others") == 1)
+            process.send_signal(signal.SIGUSR2)
+            wait_for(lambda: log.read_text().count("in waits_for_the_others") == 2)
+            assert process.poll() is None, "it was asked where it is, not to end"
+        finally:
+            process.kill()
+    assert log.read_text().count("in a_thread_of_the_framework") == 2
+    assert read_phase(tmp_path, 1).ends == []
 
 
 @pytest.mark.parametrize("code", [0, 1])

@@ -6,6 +6,7 @@ The worker is loaded by path, as it runs: it is no module of the package.
 import errno
 import importlib.util
 import json
+import platform
 import subprocess
 import sys
 import time
@@ -64,7 +65,11 @@ class Recorder:
         self.events.append({"event": event, **fields})
 
     def all(self, name: str) -> list[Any]:
-        return [event[name] for event in self.events]
+        """A field of every step."""
+        return [event[name] for event in self.named("step")]
+
+    def named(self, event: str) -> list[dict[str, Any]]:
+        return [found for found in self.events if found["event"] == event]
 
 
 def silent(_metrics: dict[str, Any], _step: int, _metric_type: str = "train") -> None:
@@ -102,7 +107,7 @@ def test_what_maxtext_does_with_a_step_is_not_in_that_steps_time(worker: Any) ->
     seen: list[int] = []
 
     def slow(_metrics: dict[str, Any], step: int, _metric_type: str = "train") -> str:
-        seen.append(len(events.events))
+        seen.append(len(events.named("step")))
         time.sleep(0.1)
         return f"wrote {step}"
 
@@ -137,7 +142,7 @@ def test_a_step_whose_loss_maxtext_refuses_is_kept(worker: Any) -> None:
 def test_the_frameworks_own_figures_are_kept_beside_it(worker: Any) -> None:
     more = {"perf/step_time_seconds": 0.125, "perf/per_device_tflops_per_sec": 400.5}
     _, events = trained(worker, metrics_of(**more))
-    (event,) = events.events
+    (event,) = events.named("step")
     assert (event["framework_seconds"], event["framework_tflops_per_device"]) == (0.125, 400.5)
     assert event["framework_tokens_per_second_per_device"] is None
 
@@ -175,7 +180,7 @@ def test_a_signal_ends_the_worker_at_once_and_is_written(tmp_path: Path) -> None
         "        try:\n            print('training', flush=True); time.sleep(60)\n"
         "        except BaseException:\n            pass\n"
         "w.train_under_clock = never\n"
-        f"w.main(w.parse(['--events_dir={tmp_path}', '--processes=1', '--devices=1']))\n"
+        f"w.main(w.parse(['--events_dir={tmp_path}', '--processes=1', '--devices=1', '--tasks_per_node=1']))\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -206,12 +211,21 @@ def test_a_run_without_a_step_is_a_failure(worker: Any) -> None:
 
 def test_a_step_that_cannot_be_written_ends_the_loop(worker: Any) -> None:
     with pytest.raises(OSError, match="No space left"):
-        trained(worker, metrics_of(), metrics_of(), events=Recorder(fails_at=1))
+        trained(worker, metrics_of(), metrics_of(), events=Recorder(fails_at=2))
 
 
 def test_metrics_without_a_loss_end_the_loop_too(worker: Any) -> None:
     with pytest.raises(KeyError, match="learning/loss"):
         trained(worker, {"scalar": {}})
+
+
+def test_the_start_is_written_before_the_first_step_with_the_time_of_day(worker: Any) -> None:
+    before = time.time()
+    _, events = trained(worker, metrics_of(), metrics_of())
+    assert [event["event"] for event in events.events] == ["started", "step", "step"]
+    (started,) = events.named("started")
+    assert before <= started["unix_seconds"] <= time.time()
+    assert started["host"] == platform.node()
 
 
 # --- the hook -----------------------------------------------------------------------------------------
@@ -270,6 +284,14 @@ def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline(worker: Any) -> 
     assert loop.returned[0] - start < seconds[0] / 2
 
 
+def test_the_start_is_written_when_the_first_step_begins(worker: Any) -> None:
+    loop = Loop([0.01, 0.01])
+    clock, events = hooked(worker, loop, lambda _: events.write("facts"))
+    assert (clock.started, events.events) == (False, [])
+    loop.run()
+    assert [event["event"] for event in events.events] == ["facts", "started", "step", "step"]
+
+
 def test_a_run_that_starts_at_a_later_step_is_timed_too(worker: Any) -> None:
     loop = Loop([0.0, 0.0, 0.01, 0.01])
     _, events = hooked(worker, loop, lambda _: None)
@@ -282,6 +304,41 @@ def test_what_is_done_before_the_first_step_is_not_in_its_time(worker: Any) -> N
     _, events = hooked(worker, loop, lambda _: time.sleep(0.2))
     loop.run()
     assert events.all("elapsed_seconds")[0] < 0.15
+
+
+# --- processes and devices ----------------------------------------------------------------------------
+
+
+def joined(worker: Any, monkeypatch: pytest.MonkeyPatch, rank: int, tasks_per_node: int, **sizes: int) -> list[Any]:
+    """What jax.distributed.initialize was called with."""
+    calls: list[Any] = []
+
+    def initialize(*args: Any, local_device_ids: Any) -> None:
+        calls.append((*args, local_device_ids))
+
+    fake = SimpleNamespace(distributed=SimpleNamespace(initialize=initialize))
+    monkeypatch.setitem(sys.modules, "jax", fake)
+    sizes = {"processes": 8, "devices": 8} | sizes
+    options = SimpleNamespace(coordinator="node-1:29500", rank=rank, tasks_per_node=tasks_per_node, **sizes)
+    worker.join_processes(options)
+    return calls
+
+
+@pytest.mark.parametrize(("rank", "device"), [(0, 0), (3, 3), (4, 0), (6, 2), (7, 3)])
+def test_of_several_processes_of_a_node_each_takes_its_own_device(
+    worker: Any, monkeypatch: pytest.MonkeyPatch, rank: int, device: int
+) -> None:
+    assert joined(worker, monkeypatch, rank, 4) == [("node-1:29500", 8, rank, [device])]
+
+
+@pytest.mark.xfail(strict=True, reason="None is not all: in a Slurm job JAX takes the device SLURM_LOCALID alone")
+def test_a_process_alone_on_its_node_names_all_devices(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = joined(worker, monkeypatch, 1, 1, processes=2, devices=16)
+    assert calls == [("node-1:29500", 2, 1, list(range(8)))]
+
+
+def test_a_process_alone_joins_nobody(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert joined(worker, monkeypatch, 0, 1, processes=1) == []
 
 
 # --- files and arguments ------------------------------------------------------------------------------
@@ -302,18 +359,29 @@ def test_arguments_before_the_dashes_are_ours_and_after_them_maxtexts(
 ) -> None:
     monkeypatch.setenv("STEPMARK_RANK", "3")
     monkeypatch.setenv("STEPMARK_COORDINATOR", "127.0.0.1:1234")
-    argv = ["--events_dir=here", "--processes=4", "--devices=8", "--device_name=a b", "--device_name=c", "--"]
-    options = worker.parse([*argv, "steps=3", "jax_cache_dir=", "--devices=9"])
+    argv = ["--events_dir=here", "--processes=4", "--devices=8", "--tasks_per_node=2"]
+    names = ["--device_name=a b", "--device_name=c"]
+    options = worker.parse([*argv, *names, "--", "steps=3", "jax_cache_dir=", "--devices=9"])
+    assert options.tasks_per_node == 2
     assert (options.events_dir, options.processes, options.devices, options.rank) == ("here", 4, 8, 3)
     assert options.device_name == ["a b", "c"]
     assert options.coordinator == "127.0.0.1:1234"
     assert options.settings == ["steps=3", "jax_cache_dir=", "--devices=9"]
 
 
-@pytest.mark.parametrize("argv", [[], ["--events_dir=here"], ["--events_dir=here", "--processes=x", "--devices=1"]])
-def test_what_is_missing_is_not_guessed(worker: Any, argv: list[str]) -> None:
+NEEDED = ["--events_dir=here", "--processes=1", "--devices=1", "--tasks_per_node=1"]
+
+
+@pytest.mark.parametrize("left_out", NEEDED)
+def test_what_is_missing_is_not_guessed(worker: Any, left_out: str) -> None:
+    worker.parse(NEEDED)
     with pytest.raises(SystemExit):
-        worker.parse(argv)
+        worker.parse([word for word in NEEDED if word != left_out])
+
+
+def test_a_number_that_is_none_is_refused(worker: Any) -> None:
+    with pytest.raises(SystemExit):
+        worker.parse([*NEEDED, "--processes=x"])
 
 
 def main_with(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> int:
@@ -325,8 +393,9 @@ def main_with(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, error:
 
     monkeypatch.setattr(worker, "train_under_clock", train_under_clock)
     monkeypatch.setattr(worker.kit.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker.kit.faulthandler, "register", lambda *_args, **_named: None)
     monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
-    code: int = worker.main(worker.parse([f"--events_dir={folder}", "--processes=1", "--devices=1"]))
+    code: int = worker.main(worker.parse([*NEEDED, f"--events_dir={folder}"]))
     return code
 
 

@@ -22,7 +22,9 @@ def test_everything_is_shown_without_filters() -> None:
     assert section(text, "tasks") == ["lora", "pretrain"]
     assert section(text, "backends") == ["jax", "nemo"]
     assert section(text, "sites") == ["local"]
-    assert section(text, "environments") == ["jax-maxtext", "nemo-megatron"]
+    assert section(text, "environments") == ["jax-maxtext", "nemo-megatron", "nvcr.io/nvidia/nemo:26.08"]
+    (container,) = [line for line in text.splitlines() if line.split()[:1] == ["nvcr.io/nvidia/nemo:26.08"]]
+    assert "a container: on a cluster that has them" in container
     assert "64, 128, 256, 512, 1024, 2048" in text
 
 

@@ -20,10 +20,12 @@ def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **variables: str)
         monkeypatch.setenv(name, value)
     benchmark = resolve(Request(backend="jax", model="llama2_tiny"), Configs(), BACKEND)
     plan = BACKEND.plan(benchmark)
-    places = {"perf": local.places(tmp_path / "environment" / "bin" / "python", tmp_path)}
+    python = tmp_path / "environment" / "bin" / "python"
+    places = {"perf": local.places(str(python), tmp_path)}
     (tmp_path / "environment").mkdir(exist_ok=True)
     (tmp_path / "environment" / environments.MARKER).write_text(json.dumps({"lock_sha256": LOCK_SHA256}))
-    about = provenance.collect(plan, BACKEND.environment("maxtext"), ["run.py", "--model=llama2_tiny"], [], places)
+    environment = environments.origin(BACKEND.environment("maxtext"), python)
+    about = provenance.collect(plan, environment, ["run.py", "--model=llama2_tiny"], [], places)
     return json.dumps(about)
 
 

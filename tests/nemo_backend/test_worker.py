@@ -4,6 +4,7 @@ What only a real NeMo shows (that adapters train, that parameters are counted ov
 """
 
 import hashlib
+import platform
 import subprocess
 import sys
 import time
@@ -567,8 +568,11 @@ def test_a_sound_training_has_no_failures(
         part.forward(ids(512))
         work.end_of_step(step, time.perf_counter(), measured(6.0 - step, **{"train_step_timing in s": 0.1}))
     work.finish(named({}))
-    facts, *steps = work._events.written
-    assert (facts["event"], [event["step"] for event in steps]) == ("facts", list(range(5)))
+    facts, started, *steps = work._events.written
+    assert (facts["event"], started["event"]) == ("facts", "started")
+    assert abs(started["unix_seconds"] - time.time()) < 60
+    assert started["host"] == platform.node()
+    assert [(event["event"], event["step"]) for event in steps] == [("step", step) for step in range(5)]
     assert steps[1]["loss"] == 5.0
     assert (steps[1]["framework_seconds"], steps[1]["framework_tflops_per_device"]) == (0.1, None)
     assert (work.failures(), work.notes()) == ([], [])

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,3 +47,17 @@ def make_environment(backend: Backend) -> None:
     (place / "bin/python").symlink_to(sys.executable)
     digest = hashlib.sha256(spec.locks[0].path.read_bytes()).hexdigest()
     (place / environments.MARKER).write_text(json.dumps({"lock_sha256": digest}))
+
+
+def make_environment_in(folder: Path) -> None:
+    """The same, for a package that `install` put into this folder and that this process has not imported."""
+    code = (
+        "from benchmarks.backend import find_backend\n"
+        "from tests.toy_backend import make_environment\n"
+        "make_environment(find_backend('toy'))"
+    )
+    variables = {
+        "STEPMARK_HOME": str(folder / "home"),
+        "PYTHONPATH": f"{folder / 'site'}:{REPOSITORY}",
+    }
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, **variables}, check=True, timeout=60)

@@ -1,0 +1,131 @@
+"""Why a run did not go through, in words: who failed first, how, where, and how far the run had come. Pure."""
+
+from collections.abc import Sequence
+
+from benchmarks.job_record import AttemptEnd, Ended
+from benchmarks.outcomes import signal_words
+from benchmarks.values import RunRecord, Step, Value, WorkerEnd
+
+# Of thousands of ranks the first few say what happened; the others follow from it.
+MOST_NAMED = 4
+# How a process looks that was told to stop; and one that was killed: after it was told, or for its memory.
+TOLD_TO_STOP = {-15, -2, -1, 130, 143, 129}
+KILLED = {-9, 137}
+SIGKILL = 9
+# Ends that come from outside: processes that were told to stop explain nothing more.
+FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_failure"}
+
+
+class QueuedEnd(Value, frozen=True):
+    """How the last attempt of a queue's job ended, and how many processes its measured phase was to have."""
+
+    end: AttemptEnd
+    processes: int
+
+
+def why_failed(
+    asked_steps: int,
+    record: RunRecord,
+    ended: Sequence[Ended],
+    steps: Sequence[Step],
+    failed_before: Sequence[str],
+    queued: QueuedEnd | None,
+) -> list[str]:
+    """The reasons, the first cause first; none where every process trained to its end."""
+    reached = f"after step {steps[-1].step}" if steps else "before its first step"
+    ends = {end.rank: end for end in record.ends}
+    if queued is not None and queued.end.outcome != "completed":
+        return [queued.end.text, *(failed_before or who_failed_first(ended, ends, reached, queued.end.outcome))]
+    if failed_before:
+        return list(failed_before)
+    if any(process.interrupted for process in ended):
+        return [f"interrupted by the user {reached}"]
+    found = _who_failed(ended, ends, reached) if queued is None else who_failed_first(ended, ends, reached)
+    if queued is not None and len(ended) < queued.processes:
+        found.append(f"{queued.processes - len(ended)} of {queued.processes} ranks left no record of their end")
+    elif not ended:
+        found.append(f"the run has no record of its end: the launcher was killed {reached}")
+    if not found and len(steps) < asked_steps:
+        found.append(f"{len(steps)} of {asked_steps} steps were trained")
+    return found
+
+
+def failed_phase(name: str, ended: Sequence[Ended], *, queued: bool) -> list[str]:
+    """Why a phase without steps failed, where it did."""
+    if any(process.interrupted for process in ended):
+        return [f"interrupted by the user in phase {name}"]
+    before = f"phase {name}: "
+    if queued:
+        return [before + text if at == 0 else text for at, text in enumerate(who_failed_first(ended, None, ""))]
+    return [before + text for text in _who_failed(ended, None, "")]
+
+
+# --- ranks --------------------------------------------------------------------------------------
+
+
+def who_failed_first(
+    ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reached: str, outcome: str = ""
+) -> list[str]:
+    """The rank that failed first, with its host, and how many were ended after it.
+
+    A process that was told to stop is no cause: it is named where nobody else failed, and the outcome of the job does
+    not explain it either.
+    """
+    failed = sorted((one for one in ended if not _went_well(one, ends)), key=_when)
+    from_outside = outcome in FROM_OUTSIDE
+    told = TOLD_TO_STOP | KILLED if from_outside else TOLD_TO_STOP
+    own = [one for one in failed if not _was_told(one, ends, told)]
+    if from_outside and not own:
+        return []
+    named = (own or failed)[:1]
+    others = len(failed) - len(named)
+    found = [_sentence(one, ends, reached) for one in named]
+    if others > 0:
+        found.append(f"{others} other rank{'s were' if others > 1 else ' was'} ended after it")
+    return found
+
+
+def _who_failed(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reached: str) -> list[str]:
+    failed = [one for one in ended if not _went_well(one, ends)]
+    found = [_sentence(one, ends, reached) for one in failed[:MOST_NAMED]]
+    if len(failed) > MOST_NAMED:
+        found.append(f"{len(failed) - MOST_NAMED} more ranks of {len(ended)} did not end well")
+    return found
+
+
+def _sentence(process: Ended, ends: dict[int, WorkerEnd] | None, reached: str) -> str:
+    where = f" on {process.host}" if process.host else ""
+    end = ends.get(process.rank) if ends else None
+    return f"rank {process.rank}{where} {how_it_ended(process, end)} {reached}".rstrip()
+
+
+def _when(process: Ended) -> tuple[bool, float, int]:
+    return (process.time is None, process.time or 0.0, process.rank)
+
+
+def _went_well(process: Ended, ends: dict[int, WorkerEnd] | None) -> bool:
+    """`ends` is None for a phase whose programs write no end of their own."""
+    if process.exit_code != 0:
+        return False
+    end = ends.get(process.rank) if ends is not None else None
+    return ends is None or (end is not None and end.status == "done")
+
+
+def _was_told(process: Ended, ends: dict[int, WorkerEnd] | None, told: set[int]) -> bool:
+    end = ends.get(process.rank) if ends else None
+    if end is not None and end.status != "done":
+        return end.status == "interrupted"
+    return process.exit_code in told
+
+
+def how_it_ended(process: Ended, end: WorkerEnd | None) -> str:
+    if end is not None and end.status == "error":
+        return f"failed ({end.message})"
+    if process.exit_code is None:
+        return "did not end and was killed"
+    if process.exit_code < 0:
+        number = -process.exit_code
+        return f"was killed by signal {number if number == SIGKILL else signal_words(number)}"
+    if process.exit_code == 0:
+        return "ended without saying so"
+    return f"ended with exit code {process.exit_code}"

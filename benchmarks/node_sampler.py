@@ -1,0 +1,366 @@
+"""Writes down once a second what a node does while it trains: energy, clocks, throttling, memory, load.
+
+It is run by its path beside the training, once a node, by whatever Python the node has: the standard library, and
+NVIDIA's pynvml where that is installed. `DIR/node-NAME.jsonl` gets a line of facts, a line a sample and a line at the
+end; benchmarks/telemetry.py reads it. Nothing that goes wrong here may cost the training anything.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+PROC = Path("/proc")
+
+# The columns of a GPU's row in a sample, in the order of telemetry.GpuSample. Null: not supported there.
+COLUMNS = (
+    "energy_mj",
+    "power_w",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "temperature_c",
+    "utilization_percent",
+    "memory_used_bytes",
+    "throttle_reasons",
+    "ecc_uncorrected",
+    "pcie_replays",
+)
+
+
+def main(argv):
+    options = parse(argv)
+    name = (options.name or os.environ.get("SLURMD_NODENAME") or socket.gethostname()).replace("/", "_")
+    ending = Ending()
+    with contextlib.suppress(OSError):
+        os.nice(19)  # where every core trains, the training goes first
+    try:
+        with Lines(Path(options.out) / f"node-{name}.jsonl") as lines:
+            gpus = NoGpus("not asked for") if options.no_gpus else find_gpus()
+            sample(lines, Node(name), gpus, ending, options.interval)
+    except OSError as error:
+        print(f"stepmark: node {name} is sampled no more: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", required=True, help="the folder that gets node-NAME.jsonl")
+    parser.add_argument("--interval", type=seconds, default=1.0, help="seconds between two samples")
+    parser.add_argument("--name", help="of this node; else Slurm's, else the host's")
+    parser.add_argument("--no_gpus", action="store_true", help="leave GPUs alone: the run uses none")
+    return parser.parse_args(argv)
+
+
+def seconds(text):
+    number = float(text)
+    if not 0.01 <= number <= 3600:
+        raise ValueError(text)
+    return number
+
+
+def sample(lines, node, gpus, ending, interval):
+    """Facts, samples until told to end, and an end."""
+    lines.write({"event": "facts", "interval": interval, "gpu_columns": COLUMNS, **node.facts(), **gpus.facts()})
+    count, reason, due = 0, None, time.monotonic()
+    while reason is None:
+        lines.write({"event": "sample", **node.sample(), **gpus.sample()})
+        count += 1
+        now = time.monotonic()
+        due = max(due + interval, now)  # one that comes late is not made up for
+        reason = ending.within(due - now)
+    lines.write({"event": "sample", **node.sample(), **gpus.sample()})
+    cost = round(time.process_time(), 4)
+    rows = gpus.remapped_rows()
+    lines.write(
+        {
+            "event": "end",
+            "time": time.time(),
+            "reason": reason,
+            "samples": count + 1,
+            "cpu_seconds": cost,
+            "remapped_rows": rows,
+        }
+    )
+
+
+class Ending:
+    """Says when it is time to end: at a signal, however shortly before the wait it came, or with the parent."""
+
+    NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    NOT_OURS = (signal.SIGUSR1, signal.SIGUSR2)  # sent to a whole job, for the workers; they would end us
+
+    def __init__(self):
+        self._read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write)
+        for number in self.NUMBERS:
+            signal.signal(number, lambda *_: None)
+        for number in self.NOT_OURS:
+            signal.signal(number, signal.SIG_IGN)
+        if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
+            die_with_parent()
+
+    def within(self, seconds):
+        """The signal that came within so many seconds, or None."""
+        ready, _, _ = select.select([self._read], [], [], max(0.0, seconds))
+        return signal.Signals(os.read(self._read, 1)[0]).name if ready else None
+
+
+def die_with_parent():
+    """A launcher that is killed outright leaves no sampler behind (Linux; harmless elsewhere)."""
+    set_parent_death_signal = 1
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+
+
+class Lines:
+    """Appended JSON lines, one write each: who is killed leaves whole lines."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __enter__(self):
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        return self
+
+    def __exit__(self, *_):
+        os.close(self._descriptor)
+
+    def write(self, value):
+        text = (json.dumps(value, separators=(",", ":")) + "\n").encode()
+        while text:
+            text = text[os.write(self._descriptor, text) :]
+
+
+# --- the node ---------------------------------------------------------------------------------
+
+
+class Node:
+    """What /proc says of the whole machine; a file that is missing leaves its figures null."""
+
+    def __init__(self, name):
+        self._name = name
+        self._busy, self._all = processor_ticks()
+
+    def facts(self):
+        total, _ = memory_bytes()
+        return {"time": time.time(), "host": self._name, "cpus": os.cpu_count(), "memory_bytes": total}
+
+    def sample(self):
+        total, available = memory_bytes()
+        known = total is not None and available is not None
+        return {
+            "time": round(time.time(), 4),
+            "cpu_utilisation": self._utilisation(),
+            "memory_used_bytes": total - available if known else None,
+            "memory_available_bytes": available,
+            "load": load(),
+        }
+
+    def _utilisation(self):
+        """The busy share of all processors since the last sample; null where too little time has passed to tell."""
+        busy, everything = processor_ticks()
+        if busy is None or self._busy is None or everything <= self._all:
+            self._busy, self._all = busy, everything
+            return None
+        share = (busy - self._busy) / (everything - self._all)
+        self._busy, self._all = busy, everything
+        return round(min(max(share, 0.0), 1.0), 4)
+
+
+def processor_ticks():
+    """(busy, all) since the machine started; guest time is in user time already."""
+    try:
+        with (PROC / "stat").open() as stream:
+            user, nice, system, idle, waiting, *others = map(int, stream.readline().split()[1:9])
+    except (OSError, ValueError):
+        return None, None
+    busy = user + nice + system + sum(others)
+    return busy, busy + idle + waiting
+
+
+def memory_bytes():
+    """(total, available)."""
+    found = {}
+    try:
+        with (PROC / "meminfo").open() as stream:
+            for line in stream:
+                name, _, value = line.partition(":")
+                if name in ("MemTotal", "MemAvailable"):
+                    found[name] = int(value.split()[0]) * 1024
+                    if len(found) == 2:
+                        break
+    except (OSError, ValueError, IndexError):
+        return None, None
+    return found.get("MemTotal"), found.get("MemAvailable")
+
+
+def load():
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
+
+
+# --- its GPUs ---------------------------------------------------------------------------------
+
+
+def find_gpus():
+    try:
+        import pynvml
+    except ImportError:
+        return NoGpus("the package nvidia-ml-py is not there")
+    try:
+        pynvml.nvmlInit()
+        return Gpus(pynvml)
+    except pynvml.NVMLError as error:
+        return NoGpus(f"no NVIDIA driver: {type(error).__name__}")
+
+
+class NoGpus:
+    def __init__(self, why):
+        self._why = why
+
+    def facts(self):
+        return {"no_gpus_because": self._why, "driver": None, "nvml": None, "cuda": None, "gpus": []}
+
+    def sample(self):
+        return {"gpus": []}
+
+    def remapped_rows(self):
+        return []
+
+
+class Gpus:
+    """All that NVML shows on this node."""
+
+    def __init__(self, nvml):
+        self._nvml = nvml
+        self._gpus = [Gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+
+    def facts(self):
+        driver, nvml, cuda = (
+            said(self._nvml, name)
+            for name in ("nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion", "nvmlSystemGetCudaDriverVersion")
+        )
+        return {
+            "no_gpus_because": None if self._gpus else "the driver shows no GPU",
+            "driver": driver,
+            "nvml": nvml,
+            "cuda": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            "gpus": [gpu.facts() for gpu in self._gpus],
+        }
+
+    def sample(self):
+        rows = [gpu.row() for gpu in self._gpus]
+        lost = {str(gpu.index): gpu.error for gpu in self._gpus if gpu.error}
+        return {"gpus": rows, "errors": lost} if lost else {"gpus": rows}
+
+    def remapped_rows(self):
+        return [gpu.remapped_rows() for gpu in self._gpus]
+
+
+def said(nvml, name, *arguments):
+    """NVML's answer, or null where this driver has none."""
+    try:
+        answer = getattr(nvml, name)(*arguments)
+    except (AttributeError, nvml.NVMLError):
+        return None
+    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+
+
+class Gpu:
+    """One GPU. What it does not support is asked once; one that falls off the bus is named in every sample."""
+
+    def __init__(self, nvml, index):
+        self.index = index
+        self.error = None
+        self._nvml = nvml
+        self._handle = None
+        self._unsupported = set()
+        try:
+            self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        except nvml.NVMLError as error:
+            self.error = type(error).__name__
+        self._questions = self._made_questions() if self._handle is not None else {}
+
+    def facts(self):
+        limit = self._said("nvmlDeviceGetEnforcedPowerLimit")
+        pci = self._said("nvmlDeviceGetPciInfo")
+        bus_id = getattr(pci, "busId", None)
+        return {
+            "index": self.index,
+            "name": self._said("nvmlDeviceGetName"),
+            "uuid": self._said("nvmlDeviceGetUUID"),
+            "bus_id": bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else bus_id,
+            "power_limit_w": None if limit is None else limit / 1000,
+            "max_sm_clock_mhz": self._said("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
+            "max_memory_clock_mhz": self._said("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_MEM),
+            "remapped_rows": self.remapped_rows(),
+        }
+
+    def remapped_rows(self):
+        """How many memory rows were replaced, for errors that could be corrected and for those that could not."""
+        found = self._said("nvmlDeviceGetRemappedRows")
+        return None if found is None else sum(found[:2])
+
+    def row(self):
+        """The columns, in their order; null for a GPU that answers nothing any more."""
+        if self._handle is None:
+            return None
+        self.error = None
+        row = [self._ask(name) for name in COLUMNS]
+        return None if self.error and not any(value is not None for value in row) else row
+
+    def _said(self, name, *arguments):
+        return None if self._handle is None else said(self._nvml, name, self._handle, *arguments)
+
+    def _ask(self, name):
+        if name in self._unsupported:
+            return None
+        nvml = self._nvml
+        try:
+            return self._questions[name]()
+        except (AttributeError, nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+            self._unsupported.add(name)
+        except nvml.NVMLError as error:
+            self.error = type(error).__name__
+        return None
+
+    def _made_questions(self):
+        nvml, handle = self._nvml, self._handle
+        # Older bindings have the older name alone.
+        reasons = (
+            "nvmlDeviceGetCurrentClocksEventReasons"
+            if hasattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons")
+            else "nvmlDeviceGetCurrentClocksThrottleReasons"
+        )
+        return {
+            "energy_mj": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle),
+            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+            "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "utilization_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+            "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+            "throttle_reasons": lambda: getattr(nvml, reasons)(handle),
+            "ecc_uncorrected": lambda: nvml.nvmlDeviceGetTotalEccErrors(
+                handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            ),
+            "pcie_replays": lambda: nvml.nvmlDeviceGetPcieReplayCounter(handle),
+        }
+
+
+if __name__ == "__main__":
+    # Of our own folder nothing may be imported: it has a module that is named like one of the standard library.
+    sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""What the nodes of a preflight answered -> findings, and from them which nodes pass. Pure.
+
+Each check gives one finding a node: `ok`, `failed` with what was seen and what is wanted, `warning`, or `not_checked`
+with the reason. What needs hardware that a site does not have is never `ok`. A node passes when none of its findings
+failed. The checks are in preflight_node.py (one node by itself), preflight_together.py (nodes beside each other) and
+preflight_gpus.py; all of them together, and the report, in preflight_report.py.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Literal
+
+from benchmarks.values import Hardware, Value
+
+Status = Literal["ok", "failed", "warning", "not_checked"]
+
+
+class Command(Value, frozen=True):
+    """A program of the node, and what it printed."""
+
+    exit_code: int | None  # None: it could not be started, or did not end
+    output: str
+
+
+class Clock(Value, frozen=True):
+    """How far a node's clock is from the first node's."""
+
+    server: str | None  # None: there was nobody to ask
+    offered: bool = False  # whether the first node offered a port
+    address: str | None = None
+    offset_seconds: float | None = None
+    round_trip_seconds: float | None = None
+    error: str | None = None
+
+
+class Limits(Value, frozen=True):
+    """Of a process of a job. None: no limit."""
+
+    memlock_bytes: int | None
+    open_files: int | None
+
+
+class Answer(Value, frozen=True):
+    """answers/NODE.json, as launch/preflight/node_check.py writes it."""
+
+    node: str
+    host: str
+    token: str
+    versions: dict[str, str]
+    cores: int
+    memory_bytes: int
+    load: float
+    limits: Limits
+    shm_bytes: int | None
+    free_bytes: int
+    folders: dict[str, Literal["writable", "readable", "missing"]]
+    program: str
+    environments: dict[str, bool]
+    infiniband: dict[str, str]
+    commands: dict[str, Command]
+    clock: Clock
+
+
+class Asked(Value, frozen=True):
+    """asked.json: what the nodes are to look at."""
+
+    token: str  # proves that a node reads this folder, and not one of the same name
+    shared_folders: list[str]
+    environments: list[str]
+    gpus: bool
+    container: bool
+    clock_seconds: int
+
+
+class Wanted(Value, frozen=True):
+    """What the answers are held against."""
+
+    asked: Asked
+    hardware: list[Hardware]  # what the site says its nodes have
+    program: str  # the checksum of node_check.py in the launcher's checkout
+    slurm_versions: dict[str, str]  # node -> what its slurmd says
+    pyxis: bool | None  # whether srun has it; None: the site starts no containers
+
+
+class Finding(Value, frozen=True):
+    """What one check says of one node, or of all together (node None)."""
+
+    check: str
+    status: Status
+    node: str | None
+    text: str = ""
+
+
+def not_checked(check: str, answer: Answer, why: str) -> Finding:
+    return Finding(check=check, status="not_checked", node=answer.node, text=why)
+
+
+def outliers(seen: Mapping[str, str]) -> dict[str, str]:
+    """Node -> how its value differs from that of more than half of all; without such a value, every node."""
+    counts = Counter(seen.values())
+    if len(counts) < 2:
+        return {}
+    value, count = counts.most_common(1)[0]
+    if 2 * count > len(seen):
+        return {node: f"{own}, {count} of {len(seen)} have {value}" for node, own in seen.items() if own != value}
+    return {node: f"{own}, one of {len(counts)} that none holds on most nodes" for node, own in seen.items()}

@@ -1,0 +1,363 @@
+"""Lists in flags -> the cells of a sweep, in order; the record of a sweep; what of it is still to do. Pure.
+
+The record is one file beside the run folders, sweep-<time>-<key>.json: which cells, and which runs were started for
+each. How a run ended is not in it: its result.json says so.
+"""
+
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.report import aligned
+from benchmarks.resolve import Request
+from benchmarks.scaling import Measured, Scale, Series, scale_of, scaling
+from benchmarks.summary import Result
+from benchmarks.values import Benchmark, Value, to_builtins
+
+SCHEMA_VERSION = 1
+LISTED = ("backend", "model", "task", "engine", "dtype", "hardware", "gpus", "nodes")  # the first varies slowest
+NUMBERS = ("gpus", "nodes")
+SHOWN_CELLS = 20  # of a refusal
+
+
+# --- the cells ----------------------------------------------------------------------------------
+
+
+def cells(lists: Mapping[str, str | None], rest: Mapping[str, Any]) -> list[Request]:
+    """Every combination of what the flags of LISTED name, in the order typed; `rest` is the same for all."""
+    axes = [_axis(name, lists.get(name)) for name in LISTED]
+    typed = [name for name in LISTED if lists.get(name) is not None]
+    combinations = itertools.product(*(axis for axis in axes if axis))
+    return [msgspec.convert({**rest, **dict(zip(typed, values, strict=True))}, Request) for values in combinations]
+
+
+def _axis(name: str, text: str | None) -> list[int | str]:
+    if text is None:
+        return []
+    words = [word.strip() for word in text.split(",")]
+    if "" in words:
+        raise RequestError(
+            f"--{name}={text}: {'a name in the list is empty' if len(words) > 1 else 'it is empty'}",
+            where=f"--{name}",
+            next_command=f"--{name}={','.join(word for word in words if word) or '...'}",
+        )
+    values: list[int | str] = [_number(name, word, text) if name in NUMBERS else word for word in words]
+    for value in values:
+        if values.count(value) > 1:
+            raise RequestError(
+                f"--{name}={text}: {value} is named {values.count(value)} times",
+                where=f"--{name}",
+                why="two cells would differ in nothing",
+                next_command="--repeats=N runs every cell N times",
+            )
+    return values
+
+
+def _number(name: str, word: str, text: str) -> int:
+    digits = word.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:
+        raise RequestError(
+            f"--{name}={text}: '{word}' is no whole number",
+            where=f"--{name}",
+            why="a number, or several with commas between them, is expected",
+            next_command=f"--{name}=64,128",
+        )
+    return int(word)
+
+
+def labels(requests: Sequence[Request]) -> list[str]:
+    """Each request by the flags in which it differs from the others."""
+    differing = [name for name in LISTED if len({getattr(request, name) for request in requests}) > 1]
+    words = [
+        [f"--{name}={getattr(request, name)}" for name in differing if getattr(request, name) is not None]
+        for request in requests
+    ]
+    whole = (f"{request.backend} {request.model}" for request in requests)
+    return [" ".join(found) or name for found, name in zip(words, whole, strict=True)]
+
+
+# --- what can work ------------------------------------------------------------------------------
+
+
+class Checked(NamedTuple):
+    """The cells that can work, with what each means, and those that were left out."""
+
+    cells: list["Cell"]
+    benchmarks: list[Benchmark]
+    refused: list["Refused"]
+
+
+def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> Checked:
+    """Every cell is resolved before anything starts; where one cannot work, all are refused in one message."""
+    checked = Checked([], [], [])
+    errors: list[RequestError] = []
+    for request in requests:
+        try:
+            benchmark = resolved(request)
+        except RequestError as error:
+            errors.append(error)
+            why = f" ({error.why})" if error.why else ""
+            checked.refused.append(Refused(request=request, reason=error.what + why))
+        else:
+            cell = Cell(request=request, digest=digest(benchmark), scale=scale_of(benchmark))
+            checked.cells.append(cell)
+            checked.benchmarks.append(benchmark)
+    if errors and (not checked.cells or not skip_refused):
+        raise errors[0] if len(requests) == 1 else _refusal(requests, checked, errors)
+    _refuse_equals(requests, checked.cells)
+    return checked
+
+
+def _refusal(requests: Sequence[Request], checked: Checked, errors: Sequence[RequestError]) -> RequestError:
+    if len(checked.refused) == len(requests) and len({refused.reason for refused in checked.refused}) == 1:
+        return errors[0]  # what is wrong is in none of the lists
+    names = dict(zip(map(_identity, requests), labels(requests), strict=True))
+    lines = [f"{names[_identity(refused.request)]}: {refused.reason}" for refused in checked.refused]
+    working = [names[_identity(cell.request)] for cell in checked.cells]
+    return RequestError(
+        f"{len(lines)} of the {len(requests)} cells of the sweep cannot work; nothing was started",
+        where=_shown(lines),
+        next_command=f"--skip_refused runs the other {len(working)}: {_shown(working)}"
+        if working
+        else errors[0].next_command,
+    )
+
+
+def _shown(lines: Sequence[str]) -> str:
+    more = [f"and {len(lines) - SHOWN_CELLS} more"] if len(lines) > SHOWN_CELLS else []
+    return "\n         ".join([*lines[:SHOWN_CELLS], *more])
+
+
+def _identity(request: Request) -> bytes:
+    return msgspec.json.encode(request, order="sorted")
+
+
+def plan_text(checked: Checked, repeats: int) -> str:
+    """What would be run, for people."""
+    requests = [cell.request for cell in checked.cells] + [refused.request for refused in checked.refused]
+    names = labels(requests)
+    rows = [(name, _scale_text(cell.scale)) for name, cell in zip(names, checked.cells, strict=False)]
+    rows += [
+        (name, f"refused: {refused.reason}")
+        for name, refused in zip(names[len(rows) :], checked.refused, strict=True)
+    ]
+    count = len(checked.cells)
+    return "\n".join(
+        [
+            f"{count} cells x {repeats} repeats = {count * repeats} runs, the repeats outermost",
+            *aligned(rows),
+            "",
+            "nothing was started (--dry_run); one cell alone shows its whole plan",
+        ]
+    )
+
+
+def _scale_text(scale: Scale) -> str:
+    where = f"{scale.gpus} x {scale.hardware} on {scale.nodes} node{'s' if scale.nodes > 1 else ''}"
+    return f"{where}, {scale.layout}, global batch {scale.global_batch_size}"
+
+
+def _refuse_equals(requests: Sequence[Request], found: Sequence["Cell"]) -> None:
+    names = dict(zip(map(_identity, requests), labels(requests), strict=True))
+    first: dict[str, str] = {}
+    for cell in found:
+        name = names[_identity(cell.request)]
+        if cell.digest in first:
+            raise RequestError(
+                f"two cells of the sweep are the same benchmark: {first[cell.digest]} and {name}",
+                why="they would differ in nothing",
+                next_command="--repeats=N runs every cell N times",
+            )
+        first[cell.digest] = name
+
+
+def digest(benchmark: Benchmark) -> str:
+    """Of all that is run. How a site's jobs are asked for is not in it: another time limit makes no other figure."""
+    data = {**to_builtins(benchmark), "site": benchmark.site.name}
+    return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()
+
+
+# --- the record ---------------------------------------------------------------------------------
+
+
+class Cell(Value, frozen=True):
+    request: Request
+    digest: str  # of the benchmark that the request meant; the configs may have changed since
+    scale: Scale
+
+
+class Refused(Value, frozen=True):
+    """A cell that cannot work and was left out by --skip_refused."""
+
+    request: Request
+    reason: str
+
+
+class SweepRun(Value, frozen=True):
+    """A run that was started, or was about to be: it is written down before it is."""
+
+    run_id: str
+    cell: int  # the place in cells, from 0
+    repeat: int  # from 1
+    started: float  # Unix time
+    trouble: str | None = None  # what kept it from being started
+
+
+class Sweep(Value, frozen=True):
+    """sweep-<time>-<key>.json."""
+
+    schema_version: int
+    sweep_id: str
+    key: str  # the same flags have the same
+    command: list[str]
+    repeats: int
+    cells: list[Cell]
+    refused: list[Refused]
+    runs: list[SweepRun]
+    shown: bool = False  # its table, with every run valid: the same flags then start a new one
+
+
+Results = Mapping[str, Result | None]  # run id -> its result; None: the run has ended and left none
+
+
+class Slot(NamedTuple):
+    """One run that a sweep needs."""
+
+    cell: int
+    repeat: int
+
+
+def key(requests: Sequence[Request], repeats: int) -> str:
+    typed = msgspec.json.encode([requests, repeats], order="sorted")
+    return hashlib.sha256(typed).hexdigest()[:12]
+
+
+def new_sweep(requests: Sequence[Request], checked: Checked, repeats: int, command: Sequence[str]) -> Sweep:
+    now = time.time()
+    when = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
+    name = key(requests, repeats)
+    return Sweep(
+        schema_version=SCHEMA_VERSION,
+        sweep_id=f"sweep-{when}-{name}",
+        key=name,
+        command=list(command),
+        repeats=repeats,
+        cells=checked.cells,
+        refused=checked.refused,
+        runs=[],
+    )
+
+
+def means_the_same(one: Sweep, other: Sweep) -> bool:
+    """Whether two sweeps of the same flags run the same benchmarks: configs may have changed between them."""
+    return [cell.digest for cell in one.cells] == [cell.digest for cell in other.cells]
+
+
+# --- what is still to do ------------------------------------------------------------------------
+
+
+def slots(cell_count: int, repeats: int) -> list[Slot]:
+    """All runs of a sweep, in order: the repeats outermost, every other one backwards.
+
+    So a drift of the machine falls on all cells alike, and none is always first.
+    """
+    found = []
+    for repeat in range(1, repeats + 1):
+        order = range(cell_count) if repeat % 2 else reversed(range(cell_count))
+        found += [Slot(cell, repeat) for cell in order]
+    return found
+
+
+def still_to_do(sweep: Sweep, results: Results, going: Collection[str]) -> list[Slot]:
+    """The slots without a valid run and without one that goes on."""
+    kept = {Slot(run.cell, run.repeat) for run in sweep.runs if run.run_id in going or is_valid(results, run)}
+    return [slot for slot in slots(len(sweep.cells), sweep.repeats) if slot not in kept]
+
+
+def is_valid(results: Results, run: SweepRun) -> bool:
+    result = results.get(run.run_id)
+    return result is not None and result.status == "valid"
+
+
+def exit_code(sweep: Sweep, results: Results) -> int:
+    """Of the last run of every slot that has no valid one: a failed run outranks an invalid one."""
+    codes = dict.fromkeys(slots(len(sweep.cells), sweep.repeats), EXIT_FAILED)
+    for run in sweep.runs:
+        slot, result = Slot(run.cell, run.repeat), results.get(run.run_id)
+        if codes.get(slot) == EXIT_VALID:
+            continue
+        status = result.status if result else "failed"
+        codes[slot] = {"valid": EXIT_VALID, "invalid": EXIT_INVALID, "failed": EXIT_FAILED}[status]
+    return max(codes.values(), key=[EXIT_VALID, EXIT_INVALID, EXIT_FAILED].index, default=EXIT_VALID)
+
+
+# --- what it gave -------------------------------------------------------------------------------
+
+
+class SweepReport(Value, frozen=True):
+    """What a sweep measured, as data."""
+
+    schema_version: int
+    sweep_id: str
+    command: list[str]
+    repeats: int
+    series: list[Series]
+    refused: list[str]
+
+
+def report_of(sweep: Sweep, results: Results, going: Collection[str] = ()) -> SweepReport:
+    """Only valid runs make figures, one a slot; every other run is named."""
+    requests = [cell.request for cell in sweep.cells] + [refused.request for refused in sweep.refused]
+    names = labels(requests)
+    return SweepReport(
+        schema_version=SCHEMA_VERSION,
+        sweep_id=sweep.sweep_id,
+        command=sweep.command,
+        repeats=sweep.repeats,
+        series=scaling(
+            [_measured(sweep, number, names[number], results, going) for number in range(len(sweep.cells))]
+        ),
+        refused=[
+            f"{name}: {refused.reason}"
+            for name, refused in zip(names[len(sweep.cells) :], sweep.refused, strict=True)
+        ],
+    )
+
+
+def _measured(sweep: Sweep, number: int, name: str, results: Results, going: Collection[str]) -> Measured:
+    counted: dict[int, Result] = {}
+    left_out: list[str] = []
+    for run in (run for run in sweep.runs if run.cell == number):
+        result = results.get(run.run_id)
+        where = f"{name}, repeat {run.repeat}: {run.run_id}"
+        if result is not None and result.status == "valid" and run.repeat not in counted:
+            counted[run.repeat] = result
+        else:
+            left_out.append(f"{where} {_why_left_out(run, result, run.run_id in going)}")
+    started = {run.repeat for run in sweep.runs if run.cell == number}
+    missing = sweep.repeats - len(started)
+    if missing:
+        left_out.append(f"{name}: {missing} of {sweep.repeats} runs not started")
+    return Measured(
+        scale=sweep.cells[number].scale,
+        wanted=sweep.repeats,
+        results=[counted[repeat] for repeat in sorted(counted)],
+        left_out=left_out,
+    )
+
+
+def _why_left_out(run: SweepRun, result: Result | None, goes_on: bool) -> str:
+    if goes_on:
+        return "goes on"
+    if result is None and run.trouble is not None:
+        return f"could not be started: {run.trouble}"
+    if result is None:
+        return "left no result that can be read: it was cut off, or its folder is gone"
+    if result.status == "valid":
+        return "is a second valid run of the same repeat"
+    return f"{result.status}: {'; '.join(result.reasons)}"

@@ -1,0 +1,157 @@
+"""Start and stop a private Slurm cluster on this machine: real daemons, many nodes, make-believe GPUs.
+
+Examples:
+  python launch/cluster.py up --nodes=4
+      start the cluster 'dev'; then --site=dev runs on it
+  python launch/cluster.py status
+  python launch/cluster.py down
+      stop it, and all that still runs on it
+  python launch/cluster.py kill --node=node3
+  python launch/cluster.py revive --node=node3
+  python launch/cluster.py restart_controller
+      break it on purpose, to see what a run makes of it
+
+All its files lie in $STEPMARK_HOME/clusters/<name>; nothing of this machine's own Slurm is read or changed.
+"""
+
+if not __package__:  # run as a script: put the checkout, not launch/, on the path
+    import _script  # noqa: F401
+
+import contextlib
+import sys
+import time
+
+from absl import flags
+
+from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, nearest
+from launch.cli import run_main
+from launch.private_cluster import faults, lifecycle
+from launch.private_cluster.cluster import Cluster
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("name", "dev", "The cluster, and the site it becomes.")
+flags.DEFINE_integer("nodes", 4, "How many nodes it has.")
+flags.DEFINE_integer("gpus_per_node", 8, "Make-believe GPUs a node.")
+flags.DEFINE_boolean("accounting", True, "With slurmdbd, which sacct needs (--noaccounting: without).")
+flags.DEFINE_string("node", None, "The node to kill or to revive.")
+
+MOST_NAMED = 8
+
+
+def main(argv: list[str]) -> int:
+    commands = {
+        "up": up,
+        "down": down,
+        "status": status,
+        "kill": kill,
+        "revive": revive,
+        "restart_controller": restart_controller,
+    }
+    words = argv[1:]
+    if len(words) != 1 or words[0] not in commands:
+        raise RequestError(
+            f"unknown command '{' '.join(words)}': {nearest(' '.join(words), commands)}"
+            if words
+            else "which command?",
+            why=f"one of: {', '.join(commands)}",
+            next_command="python launch/cluster.py up --nodes=4",
+        )
+    return commands[words[0]]()
+
+
+def up() -> int:
+    wanted = lifecycle.Wanted(FLAGS.name, FLAGS.nodes, FLAGS.gpus_per_node, FLAGS.accounting)
+    cluster, started = lifecycle.up(wanted, _progress())
+    state = "is up" if started else "is already up"
+    print(f"the private cluster '{cluster.name}' {state}: {lifecycle.described(cluster)}\n{usage(cluster)}")
+    found = lifecycle.status(cluster.name)
+    if found and found.missing:
+        print(f"  missing:  {_named(found.missing)}     (see: python launch/cluster.py status)")
+    return EXIT_VALID
+
+
+def usage(cluster: Cluster) -> str:
+    """How a cluster is used, by Stepmark and by hand."""
+    name = "" if cluster.name == "dev" else f" --name={cluster.name}"
+    names = cluster.node_names
+    how_named = "" if cluster.naming != "addresses" else "  (addresses: this user cannot give nodes host names)"
+    return "\n".join(
+        (
+            f"  nodes:    {names[0]} to {names[-1]}{how_named}",
+            f"  use:      python launch/run.py --site={cluster.name} --nodes={cluster.nodes} ...",
+            f"  by hand:  export SLURM_CONF={cluster.files.slurm_conf}     (then sinfo, squeue, sbatch)",
+            f"  logs:     {cluster.files.logs}",
+            f"  stop:     python launch/cluster.py down{name}",
+        )
+    )
+
+
+def down() -> int:
+    stopped = lifecycle.down(FLAGS.name, _progress())
+    print(f"the private cluster '{FLAGS.name}' {'is down' if stopped else 'was not up'}")
+    return EXIT_VALID
+
+
+def status() -> int:
+    found = lifecycle.status(FLAGS.name)
+    if found is None:
+        print(f"the private cluster '{FLAGS.name}' is not up")
+        return EXIT_FAILED
+    print(f"the private cluster '{FLAGS.name}': {lifecycle.described(found.cluster)}")
+    print(f"  daemons:  {found.memory_bytes / 1e6:,.0f} MB of memory; {found.tasks} processes of jobs")
+    if found.missing:
+        print(f"  missing:  {_named(found.missing)}\n  next:     {_cure(found)}")
+        return EXIT_FAILED
+    print(usage(found.cluster))
+    return EXIT_VALID
+
+
+def _cure(found: lifecycle.Status) -> str:
+    name = found.cluster.name
+    if set(found.missing) <= set(found.cluster.node_names):
+        return f"python launch/cluster.py revive --name={name} --node={found.missing[0]}"
+    return f"python launch/cluster.py down --name={name}     (then up again)"
+
+
+def kill() -> int:
+    killed = faults.kill_node(FLAGS.name, _node())
+    print(f"{FLAGS.node} is dead ({killed} processes killed); Slurm notices within 40 s")
+    return EXIT_VALID
+
+
+def revive() -> int:
+    faults.revive_node(FLAGS.name, _node())
+    print(f"{FLAGS.node} is back")
+    return EXIT_VALID
+
+
+def restart_controller() -> int:
+    faults.restart_controller(FLAGS.name)
+    print("the controller was restarted")
+    return EXIT_VALID
+
+
+def _node() -> str:
+    if FLAGS.node is None:
+        raise RequestError("which node?", where="--node", next_command="python launch/cluster.py kill --node=node2")
+    node: str = FLAGS.node
+    return node
+
+
+def _named(daemons: list[str]) -> str:
+    more = f" and {len(daemons) - MOST_NAMED} more" if len(daemons) > MOST_NAMED else ""
+    return ", ".join(daemons[:MOST_NAMED]) + more
+
+
+def _progress() -> lifecycle.Say:
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        with contextlib.suppress(OSError):  # a reader that went away (head) is no reason to leave a cluster half up
+            print(f"{time.monotonic() - begun:6.1f} s  {text}", file=sys.stderr, flush=True)
+
+    return say
+
+
+if __name__ == "__main__":
+    run_main(main)

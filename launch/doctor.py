@@ -1,0 +1,98 @@
+"""Looks at every node of a site before a run does, and says which are fit for one.
+
+Examples:
+  python launch/doctor.py --site=NAME
+      all nodes that are up: one job, an answer from each, a table, and lists of passing and failing nodes
+  python launch/doctor.py --site=NAME --nodelist=node[1-8] --json
+      these nodes; the report as JSON
+  python launch/doctor.py --site=NAME --dry_run
+      show the job; submit nothing
+  python launch/doctor.py
+      this machine: the launcher, the environments, Slurm's commands
+
+What needs hardware is `not checked` without it, never `ok`. Exit codes: 0 all nodes pass (warnings are allowed);
+1 the preflight itself failed; 2 the request was wrong, nothing was started; 3 some node fails.
+"""
+
+if not __package__:  # run as a script: put the checkout, not launch/, on the path
+    import _script  # noqa: F401
+
+import os
+import shlex
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.preflight_report import FAILING, Report, report_text
+from benchmarks.values import JobOptions, Site, json_text
+from launch import places
+from launch.cli import run_main
+from launch.slurm import job_flags
+from launch.slurm.options import choose, refuse_without_slurm
+
+SITE = flags.DEFINE_string("site", "local", "The site whose nodes are looked at.")
+NODES = flags.DEFINE_integer("nodes", None, "So many nodes, whichever Slurm gives; all that are up without it.")
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder that gets a folder with answers and report.")
+LIMIT = flags.DEFINE_float(
+    "limit", 120, "Seconds without a further answer after which the silent nodes fail.", lower_bound=1
+)
+QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds the job may wait for its nodes.", lower_bound=1)
+JSON = flags.DEFINE_boolean("json", False, "Print the report as JSON.")
+DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job; submit nothing, write nothing.")
+
+
+def main(argv: list[str]) -> int:
+    if argv[1:]:
+        raise RequestError(f"unexpected argument '{argv[1]}'", next_command="python launch/doctor.py --help")
+    site = places.configs().site(SITE.value)
+    if site.slurm is None:
+        return _this_machine(site)
+    if NODES.value is not None and NODES.value < 1:
+        raise RequestError(f"--nodes={NODES.value}: it must be 1 or more", where="--nodes")
+    options = choose(site, job_flags.typed(), os.environ)
+    return _preflight(site, options)
+
+
+def _this_machine(site: Site) -> int:
+    from launch.preflight.machine import report
+
+    refuse_without_slurm(site, job_flags.typed())
+    for flag in (NODES, DRY_RUN):
+        if flag.value:
+            raise RequestError(f"--{flag.name} is for a site with Slurm", where=f"--site={site.name}")
+    text, code = report(as_json=bool(JSON.value))
+    print(text)
+    return code
+
+
+def _preflight(site: Site, options: JobOptions) -> int:
+    from launch.preflight import asking, job, running
+    from launch.preflight.waiting import Limits
+    from launch.slurm.client import Slurm
+
+    output_dir = Path(OUTPUT_DIR.value)
+    preflight = asking.prepare(site, options, NODES.value, output_dir, LIMIT.value, places.configs())
+    if DRY_RUN.value:
+        print(job.render_preflight(preflight.job), end="")
+        return EXIT_VALID
+    limits = Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value)
+    report = running.run(preflight, Slurm(site), limits)
+    print(json_text(report).rstrip() if JSON.value else f"{report_text(report)}\n{_lists(report, preflight.folder)}")
+    return EXIT_VALID if report.passed else EXIT_INVALID
+
+
+def _lists(report: Report, folder: Path) -> str:
+    """Where the lists are, and how to use them."""
+    lines = [f"  files  {folder}"]
+    if report.failing:
+        # Slurm takes a value with a slash for a file of names.
+        lines.append(
+            f"  next   python launch/run.py --site={report.site} ... --exclude={shlex.quote(str(folder / FAILING))}"
+        )
+        lines.append("         (sbatch and srun take the same flag)")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,202 @@
+"""Who is asked in a preflight, and what: nodes, the folder with asked.json, the job, and what answers are held to.
+
+Everything that can be refused is refused here, before the job is submitted.
+"""
+
+import secrets
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.preflight import Asked, Wanted
+from benchmarks.preflight_report import node_list
+from benchmarks.runfolder import write_atomically
+from benchmarks.values import Hardware, JobOptions, Site, json_text
+from launch import environments
+from launch.preflight import job
+from launch.slurm.client import Slurm
+from launch.slurm.commands import PATIENCE_SECONDS, Commands
+from launch.slurm.parsing import Node
+
+ASKED, ANSWERS, SCRIPT = "asked.json", "answers", "preflight.sbatch"
+CLOCK_SECONDS = 30
+NCCL_MINUTES = 15
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """One preflight, ready to be submitted."""
+
+    site: Site
+    partition: str
+    folder: Path
+    job: job.PreflightJob
+    wanted: Wanted
+    down: dict[str, str]  # nodes that are not asked -> why
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which nodes are asked, and which are not because they are down."""
+
+    options: JobOptions
+    nodes: int
+    down: dict[str, str]
+
+
+def prepare(
+    site: Site, options: JobOptions, nodes: int | None, output_dir: Path, limit_seconds: float, configs: Configs
+) -> Preflight:
+    """Everything but the submission. Writes nothing."""
+    slurm = Slurm(site)
+    folder = output_dir.absolute() / f"preflight-{site.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    refuse_unseen(site, folder)
+    partition = slurm.partition(options.partition)
+    choice = choose(site, slurm.nodes(partition.name), options, nodes)
+    hardware = [configs.hardware(name) for name in site.slurm.hardware] if site.slurm else []
+    image = present_image(site)
+    measured = job.gpus_to_measure(hardware)
+    if site.runtime == "container" and image is None:
+        measured = None
+    minutes = 2 + int(2 * limit_seconds / 60) + (NCCL_MINUTES if measured else 0)
+    if partition.max_seconds:
+        minutes = max(1, min(minutes, partition.max_seconds // 60))
+    return Preflight(
+        site=site,
+        partition=partition.name,
+        folder=folder,
+        job=job.PreflightJob(
+            site=site,
+            options=choice.options,
+            folder=folder,
+            nodes=choice.nodes,
+            minutes=minutes,
+            hardware=measured,
+            image=str(image) if image else None,
+        ),
+        wanted=_wanted(site, hardware, slurm, partition.name),
+        down=choice.down,
+    )
+
+
+def write(preflight: Preflight) -> Path:
+    """The folder with all that the job reads; the script's path."""
+    text = job.render_preflight(preflight.job)
+    script = preflight.folder / SCRIPT
+    (preflight.folder / ANSWERS).mkdir(parents=True)
+    write_atomically(preflight.folder / ASKED, json_text(preflight.wanted.asked).encode())
+    write_atomically(script, text.encode())
+    return script
+
+
+def refuse_unseen(site: Site, folder: Path) -> None:
+    """The nodes must see the folder and the checkout under the same path."""
+    shared = [Path(path).resolve() for path in site.slurm.shared_folders] if site.slurm else []
+    for path, what in ((folder, "--output_dir"), (job.REPOSITORY, "the checkout")):
+        if not any(path.resolve().is_relative_to(parent) for parent in shared):
+            raise RequestError(
+                f"the nodes of {site.name} do not see {what}",
+                where=str(path),
+                why=f"the site shares {', '.join(str(parent) for parent in shared) or 'no folder'}",
+                next_command="--output_dir=<a folder inside one of them>, and a checkout there",
+            )
+
+
+# --- which nodes ------------------------------------------------------------------------------------
+
+
+def choose(site: Site, found: Sequence[Node], options: JobOptions, count: int | None) -> Choice:
+    """All nodes that are up, or those that were named, or so many."""
+    names = [node.name for node in found]
+    named = expand(site, options.nodelist) if options.nodelist else names
+    unknown = [name for name in named if name not in names]
+    if unknown:
+        raise RequestError(
+            f"the partition has no {node_list(unknown)}",
+            where="--nodelist",
+            why=f"it has {node_list(names)}",
+            next_command="sinfo -N",
+        )
+    excluded = set(expand(site, options.exclude)) if options.exclude else set()
+    wanted = [node for node in found if node.name in named and node.name not in excluded]
+    up = [node.name for node in wanted if node.up]
+    down = {node.name: f"Slurm says it is {node.state}, so it was not asked" for node in wanted if not node.up}
+    if not up or (count is not None and count > len(up)):
+        raise RequestError(
+            f"{len(up)} nodes are up, {count or 'some'} wanted",
+            where="--nodes" if count else "the partition",
+            why=f"down: {node_list(down)}" if down else f"it has {len(names)} nodes, {len(excluded)} excluded",
+            next_command="sinfo -R says why nodes are down",
+        )
+    if options.nodelist:
+        options = msgspec.structs.replace(options, nodelist=node_list(up))
+    return Choice(options=options, nodes=count or len(up), down={} if count else down)
+
+
+def expand(site: Site, nodes: str) -> list[str]:
+    """A node list of Slurm, or a file of names, as its single names."""
+    if "/" in nodes:
+        try:
+            return Path(nodes).read_text().replace(",", " ").split()
+        except OSError as error:
+            raise RequestError("the list of nodes cannot be read", where=nodes, why=error.strerror or "") from None
+    return commands_of(site).ask(["scontrol", "show", "hostnames", nodes]).split()
+
+
+# --- what they are held against ---------------------------------------------------------------------
+
+
+def _wanted(site: Site, hardware: list[Hardware], slurm: Slurm, partition: str) -> Wanted:
+    container = site.runtime == "container"
+    asked = Asked(
+        token=secrets.token_hex(8),
+        shared_folders=list(site.slurm.shared_folders) if site.slurm else [],
+        environments=[] if container else [str(path) for path in made_environments()],
+        gpus=any(device.kind == "gpu" and device.platform == "cuda" for device in hardware),
+        container=container,
+        clock_seconds=CLOCK_SECONDS,
+    )
+    program = (job.HERE / "node_check.py").read_bytes()
+    return Wanted(
+        asked=asked,
+        hardware=hardware,
+        program=f"{zlib.crc32(program):08x}",
+        slurm_versions=slurm_versions(site, partition),
+        pyxis=slurm.has_pyxis() if container else None,
+    )
+
+
+def made_environments() -> list[Path]:
+    """The Pythons of the environments that are whole."""
+    from benchmarks.backend import backends
+
+    specs = [backend.environment(engine) for backend in backends().values() for engine in backend.engines]
+    found = [environments.python_of(spec) for spec in specs if spec.locks]
+    return list(dict.fromkeys(path for path in found if path is not None))
+
+
+def present_image(site: Site) -> Path | None:
+    """An image that nccl-tests can be looked for in."""
+    if site.container is None:
+        return None
+    from launch.site_setup import wanted_images
+
+    return next((image.path for image in wanted_images(site) if image.path.is_file()), None)
+
+
+def slurm_versions(site: Site, partition: str) -> dict[str, str]:
+    """Node -> the version of its slurmd; of a node that is down it may be unknown."""
+    words = ["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%v"]
+    rows = (line.strip().partition("|") for line in commands_of(site).ask(words).splitlines())
+    return {name: version for name, _, version in rows}
+
+
+def commands_of(site: Site) -> Commands:
+    """For what the client has no method for."""
+    return Commands(site, PATIENCE_SECONDS, lambda _text: None)

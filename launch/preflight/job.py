@@ -1,0 +1,143 @@
+"""Renders the jobs that get a cluster ready, as scripts a person can read and submit by hand. Nothing is started."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Container, Hardware, JobOptions, Site, Value
+from launch.slurm.options import kept_from_job
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+
+MOST_ASKED_AGAIN = 16  # more nodes without an answer have a cause in common, which asking again does not mend
+AGAIN_SECONDS = 30
+NCCL_PROGRAMS = ("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf")
+# From a size at which the network is busy throughout, so that the average over all sizes means something.
+NCCL_ARGUMENTS = "-b 1G -e 8G -f 2 -g 1"
+# Each in a job of its own name: site.slurm.options.singleton makes runs wait for each other, not for these.
+PREFLIGHT_NAME, IMPORT_NAME = "stepmark-preflight", "stepmark-setup"
+
+
+class PreflightJob(Value, frozen=True):
+    """What the script of a preflight says."""
+
+    site: Site
+    options: JobOptions
+    folder: Path
+    nodes: int
+    minutes: int
+    hardware: Hardware | None  # the GPUs that NCCL is measured over; None: it is not measured
+    image: str | None = None  # that nccl-tests are run in
+
+
+def render_preflight(job: PreflightJob) -> str:
+    gpus = job.hardware.devices_per_node if job.hardware else 0
+    lines = directives(job.options, PREFLIGHT_NAME, job.nodes, job.minutes, job.folder / "slurm-%j.out", gpus)
+    return render(
+        "preflight.sbatch.j2",
+        site=job.site.name,
+        nodes=job.nodes,
+        directives=[*lines, "--no-kill"],
+        folder=shell_word(str(job.folder)),
+        repository=shell_word(str(REPOSITORY)),
+        most_asked_again=MOST_ASKED_AGAIN,
+        again_seconds=AGAIN_SECONDS,
+        nccl=job.hardware is not None,
+        gpus=gpus,
+        environment=[(name, shell_word(value)) for name, value in job.site.environment.items()],
+        nccl_programs=NCCL_PROGRAMS,
+        nccl_arguments=NCCL_ARGUMENTS,
+        nccl_options=_nccl_options(job),
+    )
+
+
+def _nccl_options(job: PreflightJob) -> list[str]:
+    found = [f"--mpi={shell_word(job.options.mpi)}"] if job.options.mpi else []
+    container = job.site.container
+    if job.image is not None and container is not None:
+        found += [f"--container-image={shell_word(job.image)}", *_mounts(container)]
+    return found
+
+
+def _mounts(container: Container) -> list[str]:
+    home = "--container-mount-home" if container.mount_home else "--no-container-mount-home"
+    mounts = [f"--container-mounts={shell_word(','.join(container.mounts))}"] if container.mounts else []
+    return [home, *mounts]
+
+
+def directives(
+    options: JobOptions, name: str, nodes: int, minutes: int, output: Path, gpus_per_node: int = 0
+) -> list[str]:
+    """The job's options as #SBATCH takes them: sbatch reads such a line, not a shell, but quotes hold there."""
+    asked: dict[str, object] = {
+        "job-name": name,
+        "nodes": nodes,
+        "ntasks-per-node": 1,
+        "time": minutes,
+        "mem": options.memory,
+        "partition": options.partition,
+        "account": options.account,
+        "qos": options.qos,
+        "gres": f"gpu:{gpus_per_node}" if gpus_per_node and options.gpus == "gres" else None,
+        "gpus-per-node": gpus_per_node if gpus_per_node and options.gpus == "gpus_per_node" else None,
+        "reservation": options.reservation,
+        "constraint": options.constraint,
+        "nodelist": options.nodelist,
+        "exclude": options.exclude,
+        "nice": options.nice,
+        "comment": options.comment,
+        "output": output,
+    }
+    lines = [f"--{option}={directive_word(str(value))}" for option, value in asked.items() if value is not None]
+    lines += ["--exclusive"] if options.exclusive else []
+    return [*lines, "--open-mode=append", "--no-requeue", *(directive_word(word) for word in options.arguments)]
+
+
+def directive_word(text: str) -> str:
+    """A word of an #SBATCH line: quoted where sbatch would split it."""
+    if any(character in text for character in '\n\r"\\'):
+        raise RequestError(
+            "a job's option cannot hold a line break, a double quote or a backslash",
+            where=repr(text),
+            why="sbatch reads #SBATCH lines itself and knows no way to write them",
+            next_command="--output_dir=<a folder without such characters>",
+        )
+    return f'"{text}"' if any(character in text for character in " \t'#") else text
+
+
+def shell_word(text: str) -> str:
+    if "\n" in text or "\0" in text:
+        raise RequestError("a line break in a word of a job script", where=repr(text))
+    return shlex.quote(text)
+
+
+def render(template: str, **values: Any) -> str:
+    # jinja2 takes 30 ms to import: only who renders a job waits for it.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="<#",  # {# is bash's: ${#names[@]}
+        comment_end_string="#>",
+        autoescape=False,  # it is bash: every word is quoted by shell_word or directive_word
+    )
+    text: str = environment.get_template(template).render(**values)
+    return text
+
+
+def gpus_to_measure(hardware: Sequence[Hardware]) -> Hardware | None:
+    """The devices NCCL runs on; None where the site has none."""
+    return next((device for device in hardware if device.kind == "gpu" and device.platform == "cuda"), None)
+
+
+def job_environment() -> dict[str, str]:
+    """What such a job inherits: nothing that would make sbatch overrule its script."""
+    return {name: value for name, value in os.environ.items() if not kept_from_job(name)}

@@ -1,0 +1,328 @@
+"""Runs on every node of a preflight and writes down what it sees there, as one JSON file. Judges nothing.
+
+Started by path as `python3 -I -S node_check.py FOLDER` with whatever Python the node has (3.6 or newer): the
+standard library alone, nothing of ours, and few imports, because hundreds start at the same moment. FOLDER/asked.json
+says what to look at; FOLDER/answers/NODE.json is the answer, which benchmarks/preflight.py reads and judges.
+"""
+
+# pathlib takes longer to import than all the rest:
+# ruff: noqa: PTH105, PTH112, PTH118, PTH119, PTH100, PTH123, PTH207
+
+import contextlib
+import glob
+import json
+import os
+import re
+import resource
+import selectors
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
+
+COMMAND_SECONDS = 20  # nvidia-smi without persistence mode takes some seconds for each GPU
+CONNECT_SECONDS = 5
+EXCHANGES = 8
+SERVER_IDLE_SECONDS = 15  # the first node gives up on nodes that have not called for so long
+GPU_FIELDS = (
+    "index,name,uuid,driver_version,persistence_mode,mig.mode.current,memory.total,memory.used,utilization.gpu,"
+    "ecc.errors.uncorrected.volatile.total,clocks_throttle_reasons.active,clocks.sm,clocks.max.sm,temperature.gpu"
+)
+NCCL_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/cuda/lib64",
+)
+
+
+def main(folder):
+    with open(os.path.join(folder, "asked.json")) as stream:
+        asked = json.load(stream)
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    first = os.environ.get("STEPMARK_FIRST_NODE")  # which all others call; none where a node is asked alone
+    callers = int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) - 1
+    load = os.getloadavg()[0]  # before our own work adds to it
+    server = ClockServer(folder, callers) if node == first and callers else None
+    answer = {
+        "node": node,
+        "host": socket.gethostname(),
+        "token": asked["token"],
+        "versions": versions(),
+        "cores": os.cpu_count() or 0,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "load": load,
+        "limits": {
+            "memlock_bytes": soft_limit(resource.RLIMIT_MEMLOCK),
+            "open_files": soft_limit(resource.RLIMIT_NOFILE),
+        },
+        "shm_bytes": size_of("/dev/shm"),
+        "free_bytes": free_in(folder),
+        "folders": {path: access_to(path) for path in asked["shared_folders"]},
+        "program": checksum(os.path.abspath(__file__)),
+        "environments": {path: os.access(path, os.X_OK) for path in asked["environments"]},
+        "infiniband": infiniband(),
+        "commands": commands(asked),
+    }
+    answer["clock"] = clock(folder, asked, server, first, node)
+    write(os.path.join(folder, "answers", node + ".json"), answer)
+    if server is not None:
+        server.serve_to_the_end()
+    return 0
+
+
+# --- what is read ------------------------------------------------------------------------------
+
+
+def versions():
+    found = {
+        "kernel": os.uname().release,
+        "machine": os.uname().machine,
+        "os": os_name(),
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
+    }
+    found.update({name: value for name, value in (("nccl", nccl()), ("ofed", ofed())) if value})
+    return found
+
+
+def os_name():
+    for line in lines_of("/etc/os-release"):
+        if line.startswith("PRETTY_NAME="):
+            return line.split("=", 1)[1].strip().strip('"')
+    return "unknown"
+
+
+def nccl():
+    """The version in the name of the library, outside any container."""
+    names = [os.path.basename(path) for folder in NCCL_FOLDERS for path in glob.glob(folder + "/libnccl.so.*.*")]
+    return ", ".join(sorted({name[len("libnccl.so.") :] for name in names}))
+
+
+def ofed():
+    """Of the kernel module, which is there without any of OFED's programs."""
+    return "".join(lines_of("/sys/module/mlx5_core/version")).strip()
+
+
+def infiniband():
+    """Each port of each adapter -> its state, such as "4: ACTIVE"."""
+    found = {}
+    for path in sorted(glob.glob("/sys/class/infiniband/*/ports/*/state")):
+        parts = path.split("/")
+        found[parts[4] + ":" + parts[6]] = "".join(lines_of(path)).strip()
+    return found
+
+
+def lines_of(path):
+    try:
+        with open(path, errors="replace") as stream:
+            return stream.readlines()
+    except OSError:
+        return []
+
+
+def soft_limit(which):
+    """None: no limit."""
+    soft = resource.getrlimit(which)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def size_of(path):
+    try:
+        about = os.statvfs(path)
+    except OSError:
+        return None
+    return about.f_blocks * about.f_frsize
+
+
+def free_in(path):
+    about = os.statvfs(path)
+    return about.f_bavail * about.f_frsize
+
+
+def access_to(path):
+    if not os.path.isdir(path):
+        return "missing"
+    return "writable" if os.access(path, os.W_OK) else "readable"
+
+
+def checksum(path):
+    with open(path, "rb") as stream:
+        return f"{zlib.crc32(stream.read()):08x}"
+
+
+# --- programs of the node ----------------------------------------------------------------------
+
+
+def commands(asked):
+    """What the node's programs print, word for word: it is parsed where it can be tested."""
+    found = {}
+    if asked["gpus"]:
+        found["gpus"] = query_gpus()
+        found["remapped_rows"] = run(
+            "nvidia-smi --query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure --format=csv"
+        )
+        found["processes"] = run("nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory --format=csv")
+        found["nvlink"] = run("nvidia-smi nvlink --status")
+        found["nvidia_smi"] = run("nvidia-smi")
+    if asked["container"]:
+        found["enroot"] = run("enroot version")
+    return found
+
+
+def query_gpus():
+    """Drivers do not all know the same fields, and refuse the whole question for one that they do not."""
+    fields = GPU_FIELDS.split(",")
+    while True:
+        answer = run("nvidia-smi --query-gpu=" + ",".join(fields) + " --format=csv")
+        unknown = re.search(r'Field "([^"]+)" is not a valid field', answer["output"])
+        if not unknown or unknown.group(1) not in fields:
+            return answer
+        fields.remove(unknown.group(1))
+
+
+def run(command):
+    environment = dict(os.environ, LC_ALL="C")
+    try:
+        done = subprocess.run(
+            command.split(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+    except OSError as error:
+        return {"exit_code": None, "output": f"{command.split()[0]}: {error.strerror}"}
+    except subprocess.TimeoutExpired:
+        return {"exit_code": None, "output": f"{command}: no answer after {COMMAND_SECONDS} s"}
+    return {"exit_code": done.returncode, "output": done.stdout.decode("utf-8", "replace")}
+
+
+# --- clocks and ports --------------------------------------------------------------------------
+
+
+class ClockServer:
+    """The first node's: answers each 8 bytes with its own time, as NTP does; one thread for all who call."""
+
+    def __init__(self, folder, expected):
+        self._expected = expected
+        self._served = 0
+        self._last = time.time()
+        self._listener = socket.socket()
+        self._listener.bind(("", 0))  # a port that is free: virtual nodes share one machine's
+        self._listener.listen(1024)
+        self._listener.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        port = self._listener.getsockname()[1]
+        write(os.path.join(folder, "clock.json"), {"addresses": own_addresses(), "port": port})
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def serve_to_the_end(self):
+        self._thread.join()
+
+    def _serve(self):
+        while self._served < self._expected and time.time() - self._last < SERVER_IDLE_SECONDS:
+            for key, _ in self._selector.select(0.5):
+                self._last = time.time()
+                if key.fileobj is self._listener:
+                    connection = self._listener.accept()[0]
+                    self._selector.register(connection, selectors.EVENT_READ)
+                else:
+                    self._answer(key.fileobj)
+
+    def _answer(self, connection):
+        with contextlib.suppress(OSError):  # a client that went away says so in its own answer
+            if connection.recv(8):
+                connection.sendall(struct.pack("!d", time.time()))
+                return
+            self._served += 1
+        self._selector.unregister(connection)
+        connection.close()
+
+
+def own_addresses():
+    """How the others may reach this node: by its name, else by the addresses behind it."""
+    name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    found = [name, socket.gethostname()]
+    for host in (name, socket.gethostname()):
+        with contextlib.suppress(OSError):
+            found += socket.gethostbyname_ex(host)[2]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing: only asks which address would be used to go out
+        found.append(probe.getsockname()[0])
+    return list(dict.fromkeys(found))
+
+
+def clock(folder, asked, server, first, node):
+    """How far this node's clock is from the first node's, by the quickest of some exchanges over TCP."""
+    if server:
+        return {"server": first, "offered": True, "offset_seconds": 0.0, "round_trip_seconds": 0.0}
+    if not first or node == first:
+        return {"server": None}
+    offered = wait_for(os.path.join(folder, "clock.json"), asked["clock_seconds"])
+    if offered is None:
+        return {"server": first, "error": f"{first} offered no port within {asked['clock_seconds']} s"}
+    errors = []
+    for address in offered["addresses"]:
+        try:
+            with socket.create_connection((address, offered["port"]), CONNECT_SECONDS) as connection:
+                offset, round_trip = exchange(connection)
+            return {
+                "server": first,
+                "offered": True,
+                "address": address,
+                "offset_seconds": offset,
+                "round_trip_seconds": round_trip,
+            }
+        except OSError as error:
+            errors.append(f"{address}:{offered['port']} {error.strerror or error}")
+    return {"server": first, "offered": True, "error": "; ".join(errors)}
+
+
+def exchange(connection):
+    """The offset is uncertain by half the time that the exchange took."""
+    connection.settimeout(CONNECT_SECONDS)
+    found = []
+    for _ in range(EXCHANGES):
+        sent = time.time()
+        connection.sendall(struct.pack("!d", sent))
+        answer = connection.recv(8)
+        received = time.time()
+        if len(answer) != 8:
+            raise OSError("the connection was closed")
+        found.append((received - sent, struct.unpack("!d", answer)[0] - (sent + received) / 2))
+    round_trip, offset = min(found)
+    return offset, round_trip
+
+
+def wait_for(path, seconds):
+    deadline, pause = time.time() + seconds, 0.05
+    while time.time() < deadline:
+        try:
+            with open(path) as stream:
+                return json.load(stream)
+        except (OSError, ValueError):
+            time.sleep(pause)
+            pause = min(1.0, pause * 1.5)  # hundreds of nodes look at one file system
+    return None
+
+
+def write(path, value):
+    """Whole or not at all: who reads the folder meanwhile sees no half file."""
+    with open(path + ".part", "w") as stream:
+        json.dump(value, stream)
+    os.replace(path + ".part", path)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1]))
+    except OSError as error:
+        sys.exit(f"node_check on {os.environ.get('SLURMD_NODENAME') or socket.gethostname()}: {error}")

@@ -1,0 +1,163 @@
+"""What a private cluster is, as a value, and where its files lie. Nothing is started here."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from benchmarks.errors import RunError
+from benchmarks.values import Value, json_text
+from launch import places
+
+MOST_NODES = 256  # node addresses and ports are laid out for so many; each slurmd takes about 8 MB
+
+# How a node gets its own name: in namespaces of root, in those of any user, or not at all; then it is called
+# by its address, because a name that resolves nowhere is of no use to a program that looks for its peers.
+Naming = Literal["namespaces", "user_namespaces", "addresses"]
+# Who stops a job that takes more memory than it asked for: the kernel (its state is then OUT_OF_MEMORY), or
+# Slurm, which looks every second (its state is then FAILED, or its step CANCELLED, by signal 9).
+MemoryLimit = Literal["kernel", "sampling"]
+
+
+class Ports(Value, frozen=True):
+    """The ports of one cluster, all on this machine."""
+
+    controller: int
+    accounting: int
+    first_node: int  # node K listens on the K-th from here
+
+
+class Cluster(Value, frozen=True):
+    """One private cluster, as it was started."""
+
+    name: str
+    nodes: int
+    gpus_per_node: int
+    accounting: bool
+    user: str
+    host: str
+    naming: Naming
+    memory_limit: MemoryLimit
+    cpus_per_node: int
+    memory_mb_per_node: int
+    first_job_id: int
+    ports: Ports
+    folder: str
+    sockets: str  # what holds sockets, whose paths must be short
+
+    @property
+    def node_names(self) -> list[str]:
+        name = address if self.naming == "addresses" else "node{}".format
+        return [name(number) for number in range(1, self.nodes + 1)]
+
+    @property
+    def files(self) -> "Files":
+        return Files(Path(self.folder), Path(self.sockets))
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where everything of a cluster lies."""
+
+    folder: Path
+    sockets: Path
+
+    @property
+    def settings(self) -> Path:
+        return self.folder / "etc"
+
+    @property
+    def slurm_conf(self) -> Path:
+        return self.settings / "slurm.conf"
+
+    @property
+    def hosts(self) -> Path:
+        return self.settings / "hosts"
+
+    @property
+    def munge_key(self) -> Path:
+        return self.settings / "munge.key"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "database"
+
+    @property
+    def devices(self) -> Path:
+        return self.folder / "devices"
+
+    @property
+    def pids(self) -> Path:
+        return self.folder / "pids"
+
+    @property
+    def munge_socket(self) -> Path:
+        return self.sockets / "munge"
+
+    @property
+    def database_socket(self) -> Path:
+        return self.sockets / "database"
+
+    @property
+    def spool(self) -> Path:
+        return self.sockets / "spool"
+
+    def log(self, daemon: str) -> Path:
+        return self.logs / f"{daemon}.log"
+
+
+def address(number: int) -> str:
+    """The loopback address of node `number`: 127.0.1.1 is the first."""
+    return f"127.0.{1 + number // 256}.{number % 256}"
+
+
+# --- the record of a cluster that was started ----------------------------------------------------
+
+
+def folder_of(name: str) -> Path:
+    return places.stepmark_home() / "clusters" / name
+
+
+def site_file(name: str) -> Path:
+    return places.sites_folder() / f"{name}.yml"
+
+
+def _record(name: str) -> Path:
+    return folder_of(name) / "cluster.json"
+
+
+def remember(cluster: Cluster) -> None:
+    _record(cluster.name).write_text(json_text(cluster), encoding="utf-8")
+
+
+def forget(name: str) -> None:
+    _record(name).unlink(missing_ok=True)
+
+
+def recall(name: str) -> Cluster | None:
+    """The cluster as it was started; None where there is none, or its record was cut off by a crash."""
+    try:
+        return msgspec.json.decode(_record(name).read_bytes(), type=Cluster)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def known(name: str) -> Cluster:
+    """The cluster of this name, which must have been started."""
+    cluster = recall(name)
+    if cluster is None:
+        raise RunError(
+            f"the private cluster '{name}' is not up",
+            where=str(folder_of(name)),
+            next_command=f"python launch/cluster.py up --name={name}",
+        )
+    return cluster

@@ -1,0 +1,245 @@
+"""The daemons of a private cluster: the command of each, starting it, and waiting until it answers."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.errors import RunError
+from launch.private_cluster import naming, packages, processes
+from launch.private_cluster.cluster import Cluster
+
+Say = Callable[[str], None]
+
+ANSWER_SECONDS = 60.0  # for one daemon to answer
+NODE_SECONDS = 0.5  # more for each node
+LOOK_SECONDS = 0.05
+SAY_SECONDS = 2.0
+COMMAND_SECONDS = 30.0
+LOG_LINES = 8
+
+# All that a daemon inherits: jobs get their environment from who submits them, not from here.
+INHERITED = ("HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "TMPDIR")
+
+DATABASE = "mariadbd"
+ACCOUNTING = "slurmdbd"
+CONTROLLER = "slurmctld"
+MUNGE = "munged"
+
+
+# --- starting ------------------------------------------------------------------------------------
+
+
+def start_munge(cluster: Cluster) -> None:
+    files = cluster.files
+    command = [
+        MUNGE,
+        "--force",  # a home that others cannot enter is no fault: nobody else is meant to
+        f"--socket={files.munge_socket}",
+        f"--key-file={files.munge_key}",
+        f"--log-file={files.log(MUNGE)}",
+        f"--pid-file={files.pids / MUNGE}",
+        f"--seed-file={files.state / 'munge.seed'}",
+    ]
+    _run(cluster, MUNGE, command)
+    _wait(cluster, MUNGE, lambda: _answers(files.munge_socket))
+
+
+def start_database(cluster: Cluster) -> None:
+    """What mariadb-install-db does, less the help tables; then the server, on a socket and no port."""
+    files = cluster.files
+    files.database.mkdir()
+    tables = packages.system_tables()
+    assert tables is not None  # refused before
+    sql = "create database mysql;\nuse mysql;\n" + tables.read_text(encoding="utf-8")
+    _run(cluster, DATABASE, [*_database_command(cluster), "--bootstrap"], stdin=sql)
+    _start(
+        cluster,
+        DATABASE,
+        [
+            *_database_command(cluster),
+            "--skip-grant-tables",  # whoever reaches the socket may write: its folder is this user's
+            "--skip-networking",
+            f"--socket={files.database_socket}",
+            f"--pid-file={files.pids / DATABASE}",
+            "--innodb-lock-wait-timeout=900",  # as slurmdbd asks for
+        ],
+    )
+    _wait(cluster, DATABASE, lambda: _answers(files.database_socket))
+
+
+def _database_command(cluster: Cluster) -> list[str]:
+    return [
+        DATABASE,
+        "--no-defaults",
+        f"--user={cluster.user}",
+        f"--datadir={cluster.files.database}",
+        "--innodb-flush-log-at-trx-commit=0",  # it need not survive the machine
+        "--innodb-log-file-size=16M",
+        "--innodb-buffer-pool-size=32M",
+    ]
+
+
+def start_accounting(cluster: Cluster) -> None:
+    _run(cluster, ACCOUNTING, [ACCOUNTING])
+    _wait(cluster, ACCOUNTING, lambda: _answers(("127.0.0.1", cluster.ports.accounting)))
+
+
+def start_controller(cluster: Cluster) -> None:
+    _run(cluster, CONTROLLER, [CONTROLLER])
+    _wait(cluster, CONTROLLER, lambda: "is UP" in ask(cluster, "scontrol", "ping"))
+
+
+def start_nodes(cluster: Cluster, names: list[str], say: Say = lambda _text: None) -> None:
+    """Start a slurmd for each name, and wait until the controller has heard of all."""
+    started = [(name, _start(cluster, name, _node_command(cluster, name))) for name in names]
+    for name, process in started:
+        _check(cluster, name, process.wait(ANSWER_SECONDS))
+    _wait_for_nodes(cluster, set(names), say)
+
+
+def _node_command(cluster: Cluster, name: str) -> list[str]:
+    command = _with_environment(cluster, name, ["slurmd", "-N", name])
+    return naming.in_node(cluster.naming, name, cluster.files.hosts, command)
+
+
+def _wait_for_nodes(cluster: Cluster, names: set[str], say: Say) -> None:
+    end = time.monotonic() + ANSWER_SECONDS + NODE_SECONDS * len(names)
+    said = time.monotonic()
+    while absent := names - ready_nodes(cluster):
+        dead = sorted(names - owners(cluster))
+        if dead or time.monotonic() > end:
+            raise _failure(cluster, (dead or sorted(absent))[0], "did not come up")
+        if time.monotonic() - said > SAY_SECONDS:
+            said = time.monotonic()
+            say(f"{len(names) - len(absent)} of {len(names)} nodes are up")
+        time.sleep(LOOK_SECONDS)
+
+
+def _run(cluster: Cluster, daemon: str, command: list[str], stdin: str = "") -> None:
+    """Run a program to its end: one that sends itself into the background, or makes something."""
+    process = _start(cluster, daemon, command, bool(stdin))
+    process.communicate(stdin.encode() if stdin else None, timeout=ANSWER_SECONDS)
+    _check(cluster, daemon, process.returncode)
+
+
+def _start(cluster: Cluster, daemon: str, command: list[str], takes_input: bool = False) -> "subprocess.Popen[bytes]":
+    if cluster.naming == "addresses" or daemon not in cluster.node_names:
+        command = _with_environment(cluster, daemon, command)
+    with cluster.files.log(daemon).open("ab") as log:
+        return subprocess.Popen(
+            command,
+            env=_environment(cluster, daemon),
+            stdin=subprocess.PIPE if takes_input else subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=cluster.files.logs,
+            start_new_session=True,  # Ctrl-C reaches the daemons through us, in order
+        )
+
+
+def _with_environment(cluster: Cluster, daemon: str, command: list[str]) -> list[str]:
+    """By `env`, because a shell on the way would hand the variables on in another order."""
+    variables = [f"{name}={value}" for name, value in _environment(cluster, daemon).items()]
+    return ["env", "-i", *variables, *command]
+
+
+def _environment(cluster: Cluster, daemon: str) -> dict[str, str]:
+    settings = {
+        "PATH": packages.search_path(),
+        "SLURM_CONF": str(cluster.files.slurm_conf),
+        "MYSQL_UNIX_PORT": str(cluster.files.database_socket),
+    }
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    mark = processes.environment(cluster.files.folder, daemon)
+    return processes.PADDING | inherited | settings | mark
+
+
+# --- asking --------------------------------------------------------------------------------------
+
+
+def ask(cluster: Cluster, *command: str) -> str:
+    """What a Slurm command prints, on both streams; empty where it does not end."""
+    environment = os.environ | {"SLURM_CONF": str(cluster.files.slurm_conf), "PATH": packages.search_path()}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=COMMAND_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout
+
+
+def ready_nodes(cluster: Cluster) -> set[str]:
+    """The nodes that the controller has heard of and would use."""
+    lines = [line.split() for line in ask(cluster, "sinfo", "-h", "-N", "-o", "%N %t").splitlines()]
+    usable = ("idle", "mix", "alloc", "comp")  # with a star behind it, the node does not answer
+    return {fields[0] for fields in lines if len(fields) == 2 and fields[1] in usable}
+
+
+def running(cluster: Cluster) -> list[processes.Process]:
+    return processes.running(cluster.files.folder, cluster.files.slurm_conf)
+
+
+def owners(cluster: Cluster) -> set[str]:
+    """The daemons that run."""
+    return {process.owner for process in running(cluster) if process.kind == "daemon"}
+
+
+def expected(cluster: Cluster) -> list[str]:
+    """The daemons that should run, in the order in which they are started."""
+    database = [DATABASE, ACCOUNTING] if cluster.accounting else []
+    return [MUNGE, *database, CONTROLLER, *cluster.node_names]
+
+
+def _wait(cluster: Cluster, daemon: str, ready: Callable[[], bool]) -> None:
+    end = time.monotonic() + ANSWER_SECONDS
+    while not ready():
+        if daemon not in owners(cluster) or time.monotonic() > end:
+            raise _failure(cluster, daemon, "did not come up")
+        time.sleep(LOOK_SECONDS)
+
+
+def _answers(place: Path | tuple[str, int]) -> bool:
+    family = socket.AF_UNIX if isinstance(place, Path) else socket.AF_INET
+    with socket.socket(family) as client, contextlib.suppress(OSError):
+        client.connect(str(place) if isinstance(place, Path) else place)
+        return True
+    return False
+
+
+# --- what is said when one fails -----------------------------------------------------------------
+
+
+def _check(cluster: Cluster, daemon: str, exit_code: int) -> None:
+    if exit_code != 0:
+        raise _failure(cluster, daemon, f"ended with exit code {exit_code}")
+
+
+def _failure(cluster: Cluster, daemon: str, what: str) -> RunError:
+    log = cluster.files.log(daemon)
+    return RunError(
+        f"the private cluster '{cluster.name}': {daemon} {what}; everything was stopped again",
+        where=f"log: {log}",
+        why=last_lines(log),
+        next_command=f"read the log, then: python launch/cluster.py up --name={cluster.name}",
+    )
+
+
+def last_lines(log: Path) -> str:
+    """The end of a log, as the reason of a failure."""
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()[-LOG_LINES:]
+    except FileNotFoundError:
+        lines = []
+    return "\n         ".join(lines) or "it ended without a word"

@@ -1,0 +1,318 @@
+"""A private cluster's life: up, down, and what is running of it."""
+
+import contextlib
+import datetime
+import fcntl
+import os
+import pwd
+import random
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError, RunError
+from launch import local
+from launch.private_cluster import configuration, daemons, memory_limit, naming, packages, ports, processes
+from launch.private_cluster.cluster import (
+    MOST_NODES,
+    Cluster,
+    Files,
+    folder_of,
+    forget,
+    recall,
+    remember,
+    site_file,
+)
+
+Say = Callable[[str], None]
+
+CPUS_PER_NODE = 16  # claimed, whatever the machine has; more where a node has more GPUs
+MOST_GPUS_PER_NODE = 64
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+# A Unix socket's path may have 107 bytes; the longest here is that of a job step in a node's spool folder.
+MOST_SOCKET_PATH = 107
+LONGEST_SOCKET = "spool/127.0.1.255/127.0.1.255_99999999.4294967291.0"
+PLAIN_PATH = re.compile(r"[\w./@+-]+", re.ASCII)  # what slurm.conf takes without quotes and patterns
+MACHINE_HOSTS = Path("/etc/hosts")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person asks for."""
+
+    name: str = "dev"
+    nodes: int = 4
+    gpus_per_node: int = 8
+    accounting: bool = True
+
+
+@dataclass(frozen=True)
+class Status:
+    """What runs of a cluster."""
+
+    cluster: Cluster
+    missing: list[str]  # daemons that should run and do not
+    tasks: int
+    memory_bytes: int  # of the daemons, what they share counted in parts
+
+
+# --- up ------------------------------------------------------------------------------------------
+
+
+def up(wanted: Wanted, say: Say) -> tuple[Cluster, bool]:
+    """Start a cluster; returns it, and whether it was started just now. On any failure nothing is left running."""
+    _refuse(wanted)
+    with _alone(wanted.name):
+        existing = _still_up(wanted)
+        if existing:
+            return existing, False
+        with local.interrupted_once():
+            _stop(wanted.name, say)
+            cluster = _choose(wanted)
+            try:
+                _start(cluster, say)
+            except BaseException:
+                _stop(wanted.name, say)
+                raise
+    return cluster, True
+
+
+def _refuse(wanted: Wanted) -> None:
+    _refuse_name(wanted.name)
+    if not 1 <= wanted.nodes <= MOST_NODES:
+        raise RequestError(
+            f"a private cluster has 1 to {MOST_NODES} nodes, not {wanted.nodes}",
+            where=f"--nodes={wanted.nodes}",
+            why=f"every node is a slurmd of its own on this machine; {MOST_NODES} of them take about 2 GB",
+        )
+    if not 0 <= wanted.gpus_per_node <= MOST_GPUS_PER_NODE:
+        raise RequestError(
+            f"a node has 0 to {MOST_GPUS_PER_NODE} make-believe GPUs, not {wanted.gpus_per_node}",
+            where=f"--gpus_per_node={wanted.gpus_per_node}",
+        )
+    packages.refuse_missing(wanted.accounting)
+
+
+def _refuse_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise RequestError(
+            f"'{name}' cannot be the name of a cluster",
+            where=f"--name={name}",
+            why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
+        )
+    own = site_file(name)
+    taken = name in Configs().names("sites")
+    if taken or (own.exists() and str(folder_of(name)) not in own.read_text(encoding="utf-8")):
+        raise RequestError(
+            f"there is another site called '{name}'",
+            where=str(own) if not taken else "configs/sites",
+            why="a private cluster becomes a site of its own name",
+            next_command="python launch/cluster.py up --name=<another name>",
+        )
+
+
+def _still_up(wanted: Wanted) -> Cluster | None:
+    """The cluster of this name if its controller runs; one that lost it is started anew."""
+    cluster = recall(wanted.name)
+    if cluster is None or daemons.CONTROLLER not in daemons.owners(cluster):
+        return None
+    is_there = Wanted(cluster.name, cluster.nodes, cluster.gpus_per_node, cluster.accounting)
+    if is_there != wanted:
+        raise RequestError(
+            f"the private cluster '{wanted.name}' is already up, with {described(is_there)}",
+            where=f"asked for: {described(wanted)}",
+            next_command=f"python launch/cluster.py down --name={wanted.name}     (then up again)",
+        )
+    return cluster
+
+
+def described(cluster: Wanted | Cluster) -> str:
+    accounting = "accounting" if cluster.accounting else "no accounting"
+    return f"{cluster.nodes} nodes of {cluster.gpus_per_node} make-believe GPUs, {accounting}"
+
+
+def _choose(wanted: Wanted) -> Cluster:
+    """Everything that the machine and chance decide."""
+    folder = folder_of(wanted.name)
+    if not PLAIN_PATH.fullmatch(str(folder)):
+        raise RequestError(
+            "Slurm's configuration cannot name this folder",
+            where=str(folder),
+            why="a path there has only letters, digits and . / @ + - _",
+            next_command="export STEPMARK_HOME=<another folder>",
+        )
+    return Cluster(
+        name=wanted.name,
+        nodes=wanted.nodes,
+        gpus_per_node=wanted.gpus_per_node,
+        accounting=wanted.accounting,
+        user=_user(),
+        host=socket.gethostname().partition(".")[0],
+        naming=naming.best(),
+        memory_limit=memory_limit.best(),
+        cpus_per_node=max(CPUS_PER_NODE, wanted.gpus_per_node),
+        memory_mb_per_node=local.host_memory_bytes() // 2**20,
+        # Ids of its own: a job of an earlier cluster must not be mistaken for one of this, and
+        # control groups are named by node and job alone.
+        first_job_id=1 + memory_limit.JOBS_OF_A_CLUSTER * random.randrange(1, 10_000),
+        ports=ports.choose(wanted.nodes),
+        folder=str(folder),
+        sockets=str(_sockets(folder)),
+    )
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container started with --user
+        return str(os.geteuid())
+
+
+def _sockets(folder: Path) -> Path:
+    """A folder whose paths are short enough for sockets."""
+    beside = folder / "run"
+    if _fits(beside):
+        return beside
+    short = Path(tempfile.mkdtemp(prefix="stepmark-"))
+    if _fits(short):
+        return short
+    short.rmdir()
+    raise RequestError(
+        "no folder with a path short enough for sockets",
+        where=f"{beside} and {short.parent}",
+        why=f"the path of a Unix socket has at most {MOST_SOCKET_PATH} bytes",
+        next_command="export STEPMARK_HOME=<a shorter path>     (or TMPDIR)",
+    )
+
+
+def _fits(folder: Path) -> bool:
+    return len(os.fsencode(folder / LONGEST_SOCKET)) <= MOST_SOCKET_PATH
+
+
+def _start(cluster: Cluster, say: Say) -> None:
+    _write_files(cluster)
+    daemons.start_munge(cluster)
+    say("munge is up")
+    if cluster.accounting:
+        daemons.start_database(cluster)
+        say("database is up")
+        daemons.start_accounting(cluster)
+        say("accounting is up")
+    daemons.start_controller(cluster)
+    say("controller is up")
+    daemons.start_nodes(cluster, cluster.node_names, say)
+    say(f"all {cluster.nodes} nodes are up")
+    _write_site(cluster)
+
+
+def _write_files(cluster: Cluster) -> None:
+    files = cluster.files
+    shutil.rmtree(files.logs, ignore_errors=True)  # those of an earlier cluster of this name
+    folders = (files.settings, files.logs, files.state, files.devices, files.pids, files.sockets, files.spool)
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    remember(cluster)
+    for name in cluster.node_names:
+        (files.spool / name).mkdir()
+        (files.folder / "tmp" / name).mkdir(parents=True)
+    for number in range(cluster.gpus_per_node):
+        # A GPU's file must be a character device; a link to one will do.
+        (files.devices / f"nvidia{number}").symlink_to(os.devnull)
+    machine_hosts = MACHINE_HOSTS.read_text(errors="replace") if MACHINE_HOSTS.exists() else ""
+    for path, text in configuration.texts(cluster, machine_hosts).items():
+        _write(path, text.encode(), 0o600 if path.name == "slurmdbd.conf" else 0o644)
+    _write(files.munge_key, random.SystemRandom().randbytes(1024), 0o600)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.touch(mode=mode)
+    path.chmod(mode)  # whatever the umask
+    path.write_bytes(content)
+
+
+def _write_site(cluster: Cluster) -> None:
+    path = site_file(cluster.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(configuration.site(cluster, datetime.date.today().isoformat()), encoding="utf-8")
+
+
+# --- down ----------------------------------------------------------------------------------------
+
+
+def down(name: str, say: Say) -> int:
+    """Stop everything of a cluster, whatever state it is in; returns how many processes there were."""
+    _refuse_name(name)
+    if not folder_of(name).exists():
+        return 0
+    with _alone(name), local.interrupted_once():
+        return _stop(name, say)
+
+
+def _stop(name: str, say: Say) -> int:
+    """End every process, then remove every file but the logs; with or without a record of the cluster."""
+    cluster = recall(name)
+    files = cluster.files if cluster else Files(folder_of(name), folder_of(name) / "run")
+    found = processes.running(files.folder, files.slurm_conf)
+    if found:
+        say(f"stopping {len(found)} processes")
+    left = processes.end(lambda: processes.running(files.folder, files.slurm_conf))
+    if left:
+        raise RunError(
+            f"{len(left)} processes of the private cluster '{name}' do not end",
+            where=", ".join(f"{process.program} {process.pid}" for process in left[:5]),
+            why="they were killed; the kernel has not let go of them",
+            next_command=f"python launch/cluster.py down --name={name}     (again, later)",
+        )
+    if cluster:
+        memory_limit.remove_groups(cluster)
+    site_file(name).unlink(missing_ok=True)
+    _remove_files(name, files)
+    return len(found)
+
+
+def _remove_files(name: str, files: Files) -> None:
+    for folder in (files.settings, files.state, files.database, files.devices, files.pids, files.folder / "tmp"):
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(files.sockets, ignore_errors=True)
+    forget(name)
+
+
+# --- status --------------------------------------------------------------------------------------
+
+
+def status(name: str) -> Status | None:
+    """What runs of a cluster; None where it was not started, or was stopped."""
+    _refuse_name(name)
+    cluster = recall(name)
+    if cluster is None:
+        return None
+    found = daemons.running(cluster)
+    alive = {process.owner for process in found if process.kind == "daemon"}
+    return Status(
+        cluster=cluster,
+        missing=[daemon for daemon in daemons.expected(cluster) if daemon not in alive],
+        tasks=sum(process.kind == "task" for process in found),
+        memory_bytes=sum(processes.memory_bytes(process) for process in found if process.kind != "task"),
+    )
+
+
+@contextlib.contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Only one `up` or `down` of a cluster at a time."""
+    lock = folder_of(name).with_suffix(".lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RequestError(
+                f"another `up` or `down` of the private cluster '{name}' is at work",
+                where=str(lock),
+                next_command="the same command, when it has ended",
+            ) from None
+        yield

@@ -1,0 +1,136 @@
+"""The processes of one private cluster: found by a mark that only its daemons carry, and ended.
+
+A process id in a file proves nothing, because ids are used again. The mark is two entries in the environment of
+each daemon. Tasks of jobs do not carry it: they are what Slurm's step daemons started, or what names both this
+cluster's slurm.conf and a node as the place where it runs.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+CLUSTER_MARK = "STEPMARK_CLUSTER"  # the cluster's folder
+DAEMON_MARK = "STEPMARK_DAEMON"  # which daemon: slurmctld, or for all that runs on a node its name
+# Slurm writes what a daemon is doing over the beginning of its environment; this is there to be written over.
+PADDING = {"STEPMARK_PADDING": "x" * 1000}
+
+STOP_SECONDS = 3.0  # between being asked to end and being killed
+GONE_SECONDS = 20.0  # until a killed process must have gone
+LOOK_SECONDS = 0.05
+
+PROC = Path("/proc")
+STEP_DAEMON = "slurmstepd"
+
+
+@dataclass(frozen=True)
+class Process:
+    """One running process; with the time it started, its id is unique."""
+
+    pid: int
+    parent: int
+    started: int
+    program: str
+    kind: Literal["daemon", "step", "task"]
+    owner: str  # the daemon, or the node
+
+
+def environment(folder: Path, daemon: str) -> dict[str, str]:
+    """What marks a daemon as this cluster's; the padding must stay in front."""
+    return PADDING | {CLUSTER_MARK: str(folder), DAEMON_MARK: daemon}
+
+
+def running(folder: Path, slurm_conf: Path) -> list[Process]:
+    """Every process of the cluster: its daemons, the step daemons of its jobs, and their tasks."""
+    seen = [process for entry in PROC.iterdir() if (process := _read(entry, folder, slurm_conf))]
+    found = {process.pid: process for process in seen if process.owner}
+    unclaimed = [process for process in seen if not process.owner]
+    while unclaimed:  # children of a step daemon or of a task are tasks, whatever their environment says
+        claimed = [process for process in unclaimed if _is_step_or_task(found.get(process.parent))]
+        if not claimed:
+            break
+        found |= {child.pid: _task_of(child, found[child.parent]) for child in claimed}
+        unclaimed = [process for process in unclaimed if process.pid not in found]
+    found.pop(os.getpid(), None)
+    return list(found.values())
+
+
+def _read(entry: Path, folder: Path, slurm_conf: Path) -> Process | None:
+    if not entry.name.isdigit():
+        return None
+    try:
+        stat = (entry / "stat").read_text(errors="replace")
+        variables = _environment_of(entry)
+    except OSError:  # it has just ended, or belongs to somebody else
+        return None
+    program, _, rest = stat.partition("(")[2].rpartition(")")
+    fields = rest.split()
+    if fields[0] == "Z":
+        return None
+    owner = ""
+    kind: Literal["daemon", "step", "task"] = "task"
+    if variables.get(CLUSTER_MARK) == str(folder):
+        owner = variables.get(DAEMON_MARK, "")
+        kind = "step" if program == STEP_DAEMON else "daemon"
+    elif variables.get("SLURM_CONF") == str(slurm_conf):
+        owner = variables.get("SLURMD_NODENAME", "")  # only on a node: a person's shell has none
+    return Process(int(entry.name), int(fields[1]), int(fields[19]), program, kind, owner)
+
+
+def _environment_of(entry: Path) -> dict[str, str]:
+    text = (entry / "environ").read_bytes().decode(errors="replace")
+    return {name: value for name, _, value in (item.partition("=") for item in text.split("\0"))}
+
+
+def _is_step_or_task(process: Process | None) -> bool:
+    return process is not None and process.kind != "daemon"
+
+
+def _task_of(child: Process, parent: Process) -> Process:
+    return Process(child.pid, child.parent, child.started, child.program, "task", parent.owner)
+
+
+# --- ending them ---------------------------------------------------------------------------------
+
+
+def end(find: Callable[[], list[Process]], stop_seconds: float = STOP_SECONDS) -> list[Process]:
+    """Ask all at once, then kill what is left, until nothing is found; returns what would not go."""
+    begun = time.monotonic()
+    asked: set[tuple[int, int]] = set()
+    while left := find():
+        waited = time.monotonic() - begun
+        if waited > stop_seconds + GONE_SECONDS:
+            return left
+        for process in left:
+            if waited >= stop_seconds:
+                send(process, signal.SIGKILL)
+            elif (process.pid, process.started) not in asked:
+                send(process, signal.SIGTERM)
+                asked.add((process.pid, process.started))
+        time.sleep(LOOK_SECONDS)
+    return []
+
+
+def send(process: Process, number: signal.Signals) -> None:
+    """A signal to this very process, never to another that has got its id since."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(process.pid)
+        try:
+            stat = (PROC / str(process.pid) / "stat").read_text(errors="replace")
+            if int(stat.rpartition(")")[2].split()[19]) == process.started:
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
+
+
+def memory_bytes(process: Process) -> int:
+    """What the process takes of the memory, with its part of what it shares."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (PROC / str(process.pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0

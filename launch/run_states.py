@@ -1,0 +1,165 @@
+"""Where each run of a folder stands: what its own files say, and for those in a queue, what Slurm says.
+
+One question to each cluster for all of its runs.
+"""
+
+import contextlib
+import fcntl
+import os
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.backend import find_backend
+from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.job_record import SUBMITTED, SchedulerEnd
+from benchmarks.runfolder import BENCHMARK, RESULT, STEPS, RunFolder
+from benchmarks.summary import Result
+from benchmarks.values import Benchmark, Step
+from launch.slurm.asking import slurm_of
+from launch.slurm.client import QueueState, explain
+from launch.slurm.collect import collect
+
+
+@dataclass
+class RunState:
+    """One run as a row: `state` is a word, `detail` what a person may want to know of it."""
+
+    folder: RunFolder
+    state: str
+    detail: str = ""
+    job_id: str | None = None
+    site: str = ""
+    step: int | None = None
+    steps: int | None = None
+    seconds_per_step: float | None = None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("valid", "invalid", "failed")
+
+
+def find_runs(output_dir: Path) -> list[RunFolder]:
+    """The runs in a folder, the oldest first; their names begin with the time they were made."""
+    if not output_dir.is_dir():
+        raise RequestError(
+            "there is no such folder of runs",
+            where=str(output_dir),
+            next_command="--output_dir=DIR with the folder that was given to run.py",
+        )
+    with os.scandir(output_dir) as entries:
+        found = [Path(entry.path) for entry in entries if entry.is_dir()]
+    return [RunFolder(path) for path in sorted(found) if (path / BENCHMARK).is_file()]
+
+
+def find_run(name: str, output_dir: Path) -> RunFolder:
+    """A run by its folder, or by a part of its name that no other run has."""
+    if (Path(name) / BENCHMARK).is_file():
+        return RunFolder(Path(name))
+    fitting = [folder for folder in find_runs(output_dir) if name in folder.run_id]
+    if len(fitting) != 1:
+        shown = ", ".join(folder.run_id for folder in fitting[:3])
+        raise RequestError(
+            f"'{name}' is {'no run' if not fitting else f'the name of {len(fitting)} runs: {shown}'}",
+            where=str(output_dir),
+            next_command=f"python launch/status.py --output_dir={output_dir}",
+        )
+    return fitting[0]
+
+
+def states(folders: Iterable[RunFolder]) -> list[RunState]:
+    """How each run stands; those whose jobs have ended are collected."""
+    found = [_from_files(folder) for folder in folders]
+    waiting: dict[str, list[RunState]] = {}
+    for row in found:
+        if row.state == "queued":
+            waiting.setdefault(row.site, []).append(row)
+    for rows in waiting.values():
+        try:
+            _ask(rows)
+        except StepmarkError as error:  # a cluster that does not answer hides nothing of the others
+            for row in rows:
+                row.state, row.detail = "unknown", error.what
+                row.problems.append(str(error))
+    return found
+
+
+def _from_files(folder: RunFolder) -> RunState:
+    try:
+        benchmark = folder.benchmark()
+        row = RunState(folder, state="running", site=benchmark.site.name, steps=benchmark.steps)
+        if not is_followed(folder):
+            row.state = "cut off"
+            row.detail = f"its launcher was killed: python launch/verify.py --repair {folder.path}"
+        if (folder.path / SUBMITTED).exists():
+            row.state, row.job_id, row.detail = "queued", folder.submitted().job_id, ""
+        if (folder.path / RESULT).exists():
+            _take_result(row, folder.stored_result())
+        else:
+            _take_last_step(row, benchmark)
+    except StepmarkError as error:
+        return RunState(folder, state="unreadable", detail=error.what, problems=[str(error)])
+    return row
+
+
+def is_followed(folder: RunFolder) -> bool:
+    """Whether a launcher is writing its steps down: it holds a lock on their file (launch/step_sink.py)."""
+    with contextlib.suppress(OSError), (folder.path / STEPS).open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _take_result(row: RunState, result: Result) -> None:
+    row.state, row.detail = result.status, result.reasons[0] if result.reasons else ""
+    row.seconds_per_step = result.seconds_per_step.median
+    row.step = result.window.last_step
+
+
+def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
+    attempts = row.folder.attempts()
+    if not attempts:
+        return
+    backend = find_backend(benchmark.backend)
+    with contextlib.suppress(OSError):
+        phase_dir = row.folder.phase_dir(row.folder.measured_phase(), attempts[-1])
+        steps = [step for step in backend.follow(benchmark, phase_dir, attempts[-1])() if step.rank == 0]
+        if steps:
+            row.step, row.seconds_per_step = steps[-1].step, _typical(steps)
+
+
+def _typical(steps: list[Step]) -> float | None:
+    seconds = [step.seconds for step in steps[1:] if step.seconds is not None]
+    return statistics.median(seconds) if seconds else None
+
+
+def _ask(rows: list[RunState]) -> None:
+    slurm = slurm_of(rows[0].folder)
+    for row in rows:
+        row.job_id = row.job_id or slurm.find(row.folder.run_id)
+    numbers = [row.job_id for row in rows if row.job_id]
+    queue = slurm.queue(numbers) if numbers else {}
+    left = [number for number in numbers if number not in queue]
+    ends = slurm.ends(left) if left else {}
+    for row in rows:
+        _judge(row, queue.get(row.job_id or ""), ends.get(row.job_id or "", []))
+
+
+def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd]) -> None:
+    if row.job_id is None:
+        row.state = "not submitted"
+        row.detail = f"the launcher ended before Slurm had its job: sbatch {row.folder.path}/job.sbatch"
+    elif in_queue is not None:
+        row.state = in_queue.state.lower()
+        row.detail = "" if in_queue.state == "RUNNING" else explain(in_queue.state, in_queue.reason)
+    else:
+        try:
+            backend = find_backend(row.folder.benchmark().backend)
+            _take_result(row, collect(row.folder, backend, ends))
+        except StepmarkError as error:
+            row.state, row.detail = "not collected", error.what
+            row.problems.append(str(error))

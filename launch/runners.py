@@ -1,0 +1,133 @@
+"""What each kind of site does with a run: this machine runs it to its end, a cluster takes it into its queue."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.backend import Backend, find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.job_record import SUBMITTED
+from benchmarks.resolve import Request, resolve
+from benchmarks.runfolder import RESULT, RunFolder
+from benchmarks.values import Benchmark, JobOptions, Site
+from launch.showing import show_result
+
+if TYPE_CHECKING:
+    from launch.slurm.client import Slurm
+
+
+class Job:
+    """What the flags say of how runs are started, whatever is run."""
+
+    def __init__(self, typed: Mapping[str, Any], hang_timeout: float | None, telemetry: bool) -> None:
+        self.typed = typed
+        self.hang_timeout = hang_timeout
+        self.telemetry = telemetry
+
+
+class LocalRunner:
+    """Runs on this machine, one after the other."""
+
+    def __init__(self, configs: Configs, output_dir: Path, job: Job) -> None:
+        self._configs, self._output_dir, self._job = configs, output_dir, job
+
+    def resolve(self, request: Request) -> Benchmark:
+        from launch import local
+
+        backend = find_backend(request.backend)
+        benchmark = resolve(request, self._configs, backend)
+        self._refuse_job_flags(benchmark.site)
+        local.refuse(benchmark, backend.storage(benchmark))
+        return benchmark
+
+    def start(self, benchmark: Benchmark, run_id: str) -> None:
+        """Run it to its end, and show its result. KeyboardInterrupt where the person ended it."""
+        from launch.execute import execute
+
+        backend = find_backend(benchmark.backend)
+        folder, result = execute(benchmark, backend, self._output_dir, run_id, self._job.telemetry)
+        show_result(folder, result)
+        if any(reason.startswith("interrupted") for reason in result.reasons):
+            raise KeyboardInterrupt
+
+    def ended(self, run_ids: Sequence[str]) -> set[str]:
+        """All but those that another launcher is running; a run that was cut off gets the result it can have."""
+        from launch.execute import store_result
+        from launch.run_states import is_followed
+
+        found = set()
+        for run_id in run_ids:
+            folder = RunFolder(self._output_dir / run_id)
+            if is_followed(folder):
+                continue
+            if folder.is_whole() and not (folder.path / RESULT).exists():
+                store_result(folder, find_backend(folder.benchmark().backend))
+            found.add(run_id)
+        return found
+
+    def preview(self, _benchmark: Benchmark, _backend: Backend) -> str:
+        """What a dry run shows beside the plan."""
+        return ""
+
+    def _refuse_job_flags(self, site: Site) -> None:
+        from launch.slurm.options import refuse_without_slurm
+
+        refuse_without_slurm(site, self._job.typed)
+        if self._job.hang_timeout is not None:
+            raise RequestError("--hang_timeout needs a site with a queue", where=f"--site={site.name}")
+
+
+class SlurmRunner:
+    """Runs in the queue of a cluster."""
+
+    def __init__(self, site: Site, configs: Configs, output_dir: Path, job: Job) -> None:
+        from launch.slurm import options
+
+        self._site, self._configs, self._output_dir, self._job = site, configs, output_dir, job
+        self.options: JobOptions = options.choose(site, job.typed, os.environ)
+
+    def resolve(self, request: Request) -> Benchmark:
+        from launch.slurm import submit
+
+        backend = find_backend(request.backend)
+        benchmark = resolve(request, self._configs, backend)
+        submit.refuse(benchmark, backend, self._output_dir, self.options, self._slurm())
+        return benchmark
+
+    def start(self, benchmark: Benchmark, run_id: str) -> None:
+        from launch.slurm import submit
+
+        backend = find_backend(benchmark.backend)
+        submit.submit(benchmark, backend, self._output_dir, run_id, self.options, self._slurm(), self._job)
+
+    def ended(self, run_ids: Sequence[str]) -> set[str]:
+        """Those that Slurm has no more in its queue; they are collected."""
+        from launch.run_states import states
+
+        folders = [RunFolder(self._output_dir / run_id) for run_id in run_ids]
+        never_submitted = {folder.run_id for folder in folders if not (folder.path / SUBMITTED).exists()}
+        rows = states(folder for folder in folders if folder.run_id not in never_submitted)
+        for problem in dict.fromkeys(problem for row in rows for problem in row.problems):
+            raise RequestError(problem)
+        return never_submitted | {row.folder.run_id for row in rows if row.ended or row.state == "not submitted"}
+
+    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
+        from launch.slurm import submit
+
+        return submit.preview(benchmark, backend, self._output_dir, self.options, self._job)
+
+    def _slurm(self) -> "Slurm":
+        from launch.slurm.asking import slurm_at
+
+        return slurm_at(self._site)
+
+
+Runner = LocalRunner | SlurmRunner
+
+
+def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runner:
+    if site.slurm is None:
+        return LocalRunner(configs, output_dir, job)
+    return SlurmRunner(site, configs, output_dir, job)

@@ -1,0 +1,41 @@
+"""The end of a run, as every launch script shows it: the table, where its files are, and what to do next."""
+
+import shlex
+
+from benchmarks import report
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
+from benchmarks.runfolder import RunFolder
+from benchmarks.summary import Result
+
+EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}
+
+
+def show_result(folder: RunFolder, result: Result) -> None:
+    rows = report.result_rows(result)
+    rows.append(("files", str(folder.path)))
+    rows.append(("next", _next_command(folder, result)))
+    print("\n".join([report.title(folder.benchmark()), *report.aligned(rows)]), flush=True)
+
+
+def worse(one: int, other: int) -> int:
+    """A failed run outranks an invalid one, which outranks a valid one."""
+    return max(one, other, key=[EXIT_VALID, EXIT_INVALID, EXIT_FAILED].index)
+
+
+def _next_command(folder: RunFolder, result: Result) -> str:
+    path = folder.path
+    if result.status == "failed":
+        return _log_command(folder)
+    place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
+    return f"python launch/verify.py {place}\npython -m tensorboard.main --logdir {parent}"
+
+
+def _log_command(folder: RunFolder) -> str:
+    """The log in which the reason stands: a rank's, or where none has written any, the job's own."""
+    place = shlex.quote(str(folder.path))
+    attempts = folder.attempts()
+    if attempts and any(folder.path.glob(f"attempt-{attempts[-1]}/*/rank-0.log")):
+        return f"tail -n 40 {place}/attempt-{attempts[-1]}/*/rank-0.log"
+    if any(folder.path.glob("slurm-*.out")):
+        return f"tail -n 40 {place}/slurm-*.out"
+    return f"python launch/verify.py {place}"

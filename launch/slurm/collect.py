@@ -1,0 +1,79 @@
+"""A queued run that has ended -> scheduler.json, the seal of its raw files, steps.jsonl and result.json."""
+
+import contextlib
+import fcntl
+from collections.abc import Iterator, Sequence
+
+from benchmarks.backend import Backend
+from benchmarks.job_record import SCHEDULER, JobEvent, SchedulerEnd
+from benchmarks.runfolder import BENCHMARK, RunFolder, write_atomically
+from benchmarks.summary import Result
+from benchmarks.values import json_text
+from launch.execute import finish
+
+# A clock of a node may be so far from the launcher's.
+SKEW_SECONDS = 300.0
+
+
+def collect(folder: RunFolder, backend: Backend, ends: Sequence[SchedulerEnd]) -> Result:
+    """May be called again, and by two shells at once: one waits for the other, and both find the same."""
+    with _alone(folder):
+        for attempt, end in matched(folder, ends).items():
+            _write_down(folder, attempt, end)
+        return finish(folder, backend)
+
+
+def matched(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, SchedulerEnd]:
+    """What the scheduler said, by attempt; attempt 0 is a job that never started.
+
+    An attempt says itself of which job it is, and how often that had been requeued before: the scheduler's rows of a
+    job are in that order, less those that never ran. Rows of an older job with the same number are left out.
+    """
+    attempts = folder.attempts()
+    own = [end for end in ends if _is_of_this_run(end, folder.submitted().submitted)]
+    if not attempts:
+        return {0: own[-1]} if own else {}
+    found = {}
+    for place, attempt in enumerate(attempts):
+        start = next((event for event in folder.job_events(attempt) if event.event == "start"), None)
+        end = _of_attempt(own, start, place, is_last=attempt == attempts[-1])
+        if end is not None:
+            found[attempt] = end
+    return found
+
+
+def _of_attempt(
+    ends: Sequence[SchedulerEnd], start: JobEvent | None, place: int, *, is_last: bool
+) -> SchedulerEnd | None:
+    """The row of an attempt that wrote `start` first, and is the `place`-th of its run."""
+    job_id = start.job_id if start else None
+    rows = [end for end in ends if job_id in (None, end.job_id)]
+    ran = [end for end in rows if end.started is not None]
+    if len(ran) == 1 and ran[0].source == "scontrol":  # it knows the last attempt alone
+        return ran[0] if is_last else None
+    restarts = start.restarts if start and start.restarts is not None else place
+    if restarts < len(ran):
+        return ran[restarts]
+    return rows[-1] if rows and is_last and not ran else None
+
+
+def _is_of_this_run(end: SchedulerEnd, submitted: float) -> bool:
+    """The numbers of jobs begin anew one day: a row that ended before the run was submitted is another's."""
+    return end.ended is None or end.ended >= submitted - SKEW_SECONDS
+
+
+def _write_down(folder: RunFolder, attempt: int, end: SchedulerEnd) -> None:
+    """What is known stays known: a scheduler that has forgotten the job takes nothing back."""
+    before = folder.scheduler_end(attempt)
+    if before is not None and (before == end or end.state == "UNKNOWN"):
+        return
+    write_atomically(folder.attempt_dir(attempt) / SCHEDULER, json_text(end).encode())
+
+
+@contextlib.contextmanager
+def _alone(folder: RunFolder) -> Iterator[None]:
+    """One shell at a time; where the file system knows no locks, whole files are all there is to rely on."""
+    with (folder.path / BENCHMARK).open("rb+") as stream:
+        with contextlib.suppress(OSError):
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield

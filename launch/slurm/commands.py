@@ -1,0 +1,166 @@
+"""How one command of Slurm is run: its environment, its time, its words; and again while nobody answers.
+
+A controller that restarts or is busy does not answer for a while; no run is given up for that.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.errors import RequestError, RunError
+from benchmarks.values import Site
+from launch.slurm.parsing import SEPARATOR
+
+PATIENCE_SECONDS = 60.0
+COMMAND_SECONDS = 30.0
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 10.0
+WORDS_SHOWN = 600
+
+PACKAGES = "apt-get install slurm-client munge, or on a cluster's login node: module load slurm"
+# Of the caller's shell: what would change what the commands print or ask for.
+STEERING = ("SLURM_", "SBATCH_", "SACCT_", "SQUEUE_", "SINFO_", "SCONTROL_", "SCANCEL_", "SALLOC_", "SRUN_")
+NO_ANSWER = re.compile(
+    r"unable to contact slurm controller|socket timed out|connection refused|connection reset|connection timed out|"
+    r"zero bytes were transmitted|communication connection failure|transport endpoint|backup controller|"
+    r"problem talking to the database|slurmdbd.*(down|not responding)|temporarily unable|did not end within",
+    re.IGNORECASE,
+)
+UNKNOWN_JOB = re.compile(r"invalid job id|already completing|job/step already", re.IGNORECASE)
+
+
+class Failed(Exception):
+    """A command of Slurm that did not end well; `words` is what it said."""
+
+    def __init__(self, command: Sequence[str], words: str) -> None:
+        super().__init__(words)
+        self.command = command
+        self.words = words
+
+    @property
+    def no_answer(self) -> bool:
+        return bool(NO_ANSWER.search(self.words))
+
+
+class Commands:
+    """The commands of one site's Slurm."""
+
+    def __init__(self, site: Site, patience_seconds: float, on_wait: Callable[[str], None]) -> None:
+        self._site = site
+        self._configuration = site.slurm.configuration if site.slurm else None
+        self._patience = patience_seconds
+        self._on_wait = on_wait
+
+    def ask_about_jobs(self, command: list[str]) -> str:
+        """A command about jobs; that there is no such job is an answer too."""
+        try:
+            return self.ask(command)
+        except RunError as error:
+            if UNKNOWN_JOB.search(error.why):
+                return ""
+            raise
+
+    def ask(self, command: list[str], patience_seconds: float | None = None) -> str:
+        """What a command prints; asked again while the controller does not answer."""
+        try:
+            return self.patiently(lambda: self.run(command, self._asking_environment()), None, patience_seconds)
+        except Failed as error:
+            raise RunError(
+                f"{command[0]} failed",
+                where=f"site '{self._site.name}'",
+                why=error.words,
+                next_command=self._by_hand(command),
+            ) from None
+
+    def patiently(
+        self,
+        ask: Callable[[], str],
+        after_all: Callable[[Failed], str | None] | None = None,
+        patience_seconds: float | None = None,
+    ) -> str:
+        """The answer of `ask`, tried again with growing pauses while the controller does not answer.
+
+        `after_all` may know before the next try that the last one was heard after all.
+        """
+        before, pause = time.monotonic(), FIRST_PAUSE_SECONDS
+        patience = self._patience if patience_seconds is None else min(self._patience, patience_seconds)
+        while True:
+            try:
+                return ask()
+            except Failed as error:
+                if not error.no_answer:
+                    raise
+                self._pause(error, time.monotonic() - before, pause, patience)
+                heard = after_all(error) if after_all else None
+                if heard is not None:
+                    return heard
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _pause(self, error: Failed, waited: float, pause: float, patience: float) -> None:
+        """Wait before the next try, or give up where the patience is at its end."""
+        if waited + pause > patience:
+            raise RunError(
+                f"the Slurm of site '{self._site.name}' does not answer",
+                where=f"{error.command[0]}, asked for {waited:.0f} s",
+                why=error.words,
+                next_command=self._by_hand(["scontrol", "ping"]),
+            ) from None
+        self._on_wait(f"Slurm does not answer ({error.words.splitlines()[-1]}): asked again in {pause:g} s")
+        time.sleep(pause)
+
+    def run(self, command: list[str], environment: Mapping[str, str], folder: Path | None = None) -> str:
+        try:
+            done = subprocess.run(
+                [self._program(command[0]), *command[1:]],
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed(command, f"{command[0]} did not end within {COMMAND_SECONDS:.0f} s") from None
+        text, words = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace").strip()
+        if done.returncode != 0 or (NO_ANSWER.search(words) and not text):
+            raise Failed(command, words[-WORDS_SHOWN:] or f"{command[0]} ended with exit code {done.returncode}")
+        return text
+
+    def _program(self, name: str) -> str:
+        found = shutil.which(name)
+        if found is None:
+            raise RequestError(
+                f"there is no {name} on this machine, so site '{self._site.name}' cannot be asked",
+                where="PATH",
+                why="Slurm's commands must be here; --dry_run shows the job without them",
+                next_command=PACKAGES,
+            )
+        if self._configuration and not Path(self._configuration).is_file():  # Slurm itself would look for a minute
+            raise RequestError(
+                f"the slurm.conf of site '{self._site.name}' is not there",
+                where=self._configuration,
+                why="the cluster is down, or was never started",
+                next_command="python launch/cluster.py up --nodes=4, or name another site",
+            )
+        return found
+
+    def configuration(self) -> dict[str, str]:
+        return {"SLURM_CONF": self._configuration} if self._configuration else _inherited_configuration()
+
+    def _asking_environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
+        return kept | self.configuration() | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+
+    def _by_hand(self, command: Sequence[str]) -> str:
+        """The command for a person's shell; separators that no terminal shows are left out."""
+        shown = " ".join(word for word in command if SEPARATOR not in word and word != "-o")
+        return f"SLURM_CONF={self._configuration} {shown}" if self._configuration else shown
+
+
+def _inherited_configuration() -> dict[str, str]:
+    own = os.environ.get("SLURM_CONF")
+    return {"SLURM_CONF": own} if own else {}

@@ -1,0 +1,315 @@
+"""Renders job.sbatch from a plan, a site and a job's options. Text alone: nothing is read but the template.
+
+Every word is quoted for who reads it: the shell, or sbatch, which reads `#SBATCH` lines with quotes of its own
+and expands nothing in them.
+"""
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.errors import RequestError
+from benchmarks.job_record import JOB_SCRIPT
+from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
+from benchmarks.version import VERSION
+from launch.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
+from launch.slurm.options import key_of, seconds_of
+
+JOB_NAME = "stepmark"  # of every job: --dependency=singleton goes by it
+# What srun obeys beside its command line, and sbatch itself never sets unless it is asked to.
+STEERING = (
+    "SLURM_CPU_BIND", "SLURM_EXACT", "SLURM_EXPORT_ENV", "SLURM_IMMEDIATE", "SLURM_LABELIO", "SLURM_MPI_TYPE",
+    "SLURM_OVERLAP", "SLURM_STDERRMODE", "SLURM_STDOUTMODE", "SLURM_TIMELIMIT", "SLURM_WAIT", "SLURM_WORKING_DIR",
+)  # fmt: skip
+PLACEHOLDERS = {"{python}": "$python", "{repository}": "$repository", "{phase_dir}": "$phase_dir"}
+
+_SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_KEY)$", re.IGNORECASE)
+_PLAIN = re.compile(r"[\w@%+=:,./\[\]-]+", re.ASCII)  # what sbatch takes as it is
+
+
+class JobPlace(Value, frozen=True):
+    """Where a job finds its things, as every node sees them. A Python is one inside the environment or container."""
+
+    repository: Path
+    run: Path
+    run_id: str
+    python: str
+    image: str | None = None
+    sampler_python: str | None = None  # None: no telemetry
+
+
+def render(
+    benchmark: Benchmark,
+    plan: Plan,
+    place: JobPlace,
+    options: JobOptions,
+    hang_timeout: float | None = None,
+    telemetry: bool = True,
+) -> str:
+    """The job script of a run."""
+    _refuse_unsayable(plan, place)
+    phases = [_phase(phase, benchmark, place, options) for phase in plan.phases]
+    hang = max(1, math.ceil(hang_timeout)) if hang_timeout is not None else None
+    return _fill(
+        title=one_line(report.title(benchmark)),
+        run_id=one_line(place.run_id),
+        version=VERSION,
+        script=shlex.quote(str(place.run / JOB_SCRIPT)),
+        directives=directives(benchmark, plan, place, options),
+        repository=shlex.quote(str(place.repository)),
+        run=shlex.quote(str(place.run)),
+        python=shlex.quote(place.python),
+        image=shlex.quote(place.image) if place.image else None,
+        not_inherited=NOT_INHERITED,
+        not_inherited_prefixes=NOT_INHERITED_PREFIXES,
+        steering=STEERING,
+        hang_timeout=hang,
+        poll_seconds=max(1, min(10, hang // 4)) if hang else None,
+        watched=[phase.name for phase in plan.phases if phase.writes_steps],
+        telemetry=telemetry and place.sampler_python is not None,
+        sampler_python=shlex.quote(place.sampler_python or ""),
+        container=_container(benchmark, place, '"$run"', []),
+        nodes=benchmark.nodes,
+        phases=phases,
+    )
+
+
+def _fill(**values: Any) -> str:
+    import jinja2  # takes 30 ms: only who renders a job waits for it
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # a shell script, quoted for the shell
+    )
+    text: str = environment.get_template("job.sbatch.j2").render(**values)
+    return text
+
+
+# --- what sbatch reads --------------------------------------------------------------------------
+
+
+def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOptions) -> list[str]:
+    """The `#SBATCH` lines: what the benchmark needs, what the person asked for, and last the arguments."""
+    own = {key_of(argument): argument for argument in options.arguments}
+    dependency = _dependency(options, own.pop("dependency", ""))
+    comment = " ".join(filter(None, [f"stepmark:{place.run_id}", options.comment]))
+    said: list[tuple[str, object]] = [
+        ("job-name", JOB_NAME),
+        ("nodes", benchmark.nodes),
+        ("ntasks-per-node", max(phase.tasks_per_node for phase in plan.phases)),
+        ("time", options.time),
+        ("exclusive", options.exclusive),
+        ("mem", options.memory),
+        ("dependency", dependency),
+        ("kill-on-invalid-dep", "yes" if dependency else None),
+        ("partition", options.partition),
+        ("account", options.account),
+        ("qos", options.qos),
+        *_gpus(benchmark, options),
+        ("reservation", options.reservation),
+        ("constraint", options.constraint),
+        ("nodelist", options.nodelist),
+        ("exclude", options.exclude),
+        ("segment", options.segment),
+        ("nice", options.nice),
+        ("comment", comment),
+        ("output", f"{place.run}/slurm-%j.out"),
+        ("open-mode", "append"),
+        ("signal", f"B:USR1@{_warn_seconds(options)}"),
+        ("requeue" if options.requeue else "no-requeue", True),
+    ]
+    lines = [_directive(name, value) for name, value in said if value is not None and value is not False]
+    return lines + [_argument(argument) for argument in own.values()]
+
+
+def _directive(name: str, value: object) -> str:
+    return f"--{name}" if value is True else f"--{name}={directive_word(str(value))}"
+
+
+def _argument(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    return f"{name}={directive_word(value)}" if equals else name
+
+
+def directive_word(text: str) -> str:
+    """A value as sbatch reads it: in double quotes a backslash keeps the next character, and nothing is expanded."""
+    text = one_line(text)
+    if _PLAIN.fullmatch(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _dependency(options: JobOptions, argument: str) -> str | None:
+    asked = argument.partition("=")[2]
+    if not (options.singleton and asked):
+        return asked or ("singleton" if options.singleton else None)
+    if "?" in asked:
+        raise RequestError(
+            f"dependency={asked} cannot be had together with singleton",
+            where="--slurm_arg",
+            why="'?' means that one of the dependencies is enough",
+            next_command="--nosingleton",
+        )
+    return asked if "singleton" in asked.split(",") else f"singleton,{asked}"
+
+
+def _gpus(benchmark: Benchmark, options: JobOptions) -> list[tuple[str, object]]:
+    """A node's GPUs; virtual devices of a CPU are none."""
+    if benchmark.hardware.kind != "gpu" or options.gpus == "none":
+        return []
+    count = benchmark.gpus // benchmark.nodes
+    return [("gres", f"gpu:{count}")] if options.gpus == "gres" else [("gpus-per-node", count)]
+
+
+def _warn_seconds(options: JobOptions) -> int:
+    """A short job is not warned before it has begun."""
+    return min(options.warn_seconds, seconds_of(options.time) // 4)
+
+
+# --- one phase ----------------------------------------------------------------------------------
+
+
+def _phase(phase: Phase, benchmark: Benchmark, place: JobPlace, options: JobOptions) -> Mapping[str, object]:
+    tasks = _count(phase.tasks_per_node, "task")
+    devices = _count(phase.devices_per_task, "device")
+    return {
+        "name": phase.name,
+        "text": f"{phase.name}: {_count(phase.nodes, 'node')} x {tasks}, {devices} a task",
+        "nodes": phase.nodes,
+        "tasks": phase.nodes * phase.tasks_per_node,
+        "tasks_per_node": phase.tasks_per_node,
+        "options": [*_srun_options(benchmark, options), *_where_it_runs(benchmark, place, list(phase.environment))],
+        "environment": [f"{name}={shell_word(value)}" for name, value in phase.environment.items()],
+        "words": _joined([shell_word(word) for word in phase.command]),
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _srun_options(benchmark: Benchmark, options: JobOptions) -> list[str]:
+    found = ["--distribution=block --kill-on-bad-exit=1 --export=ALL"]
+    if benchmark.hardware.kind == "gpu":
+        # A cluster may bind a task to one core of its own, and the threads that feed a GPU need more.
+        found.append("--cpu-bind=none")
+    if options.mpi:
+        found.append(f"--mpi={shlex.quote(one_line(options.mpi))}")
+    return [*found, '--output="$phase_dir/rank-%t.log"']
+
+
+def _where_it_runs(benchmark: Benchmark, place: JobPlace, variables: list[str]) -> list[str]:
+    if place.image is None:
+        return ['--chdir="$phase_dir"']
+    return _container(benchmark, place, '"$phase_dir"', variables)
+
+
+def _container(benchmark: Benchmark, place: JobPlace, workdir: str, variables: list[str]) -> list[str]:
+    """Pyxis's options. It hands the environment on; but where the image sets a variable too, the image's value
+    wins, unless the variable is named (an image of NVIDIA's may well set XLA_FLAGS).
+    """
+    container = benchmark.site.container
+    if place.image is None:
+        return []
+    if container is None:
+        raise RequestError(
+            f"site '{benchmark.site.name}' says nothing of containers",
+            where=f"the file of site {benchmark.site.name}: container",
+            why=f"the job was to run in {place.image}",
+        )
+    return [
+        '--container-image="$image"',
+        f'--container-mounts="$repository:$repository,$run:$run"{_further_mounts(benchmark, container)}',
+        f"--container-workdir={shlex.quote(container.workdir) if container.workdir else workdir}",
+        f"--container-{'writable' if container.writable else 'readonly'}",
+        f"--{'' if container.mount_home else 'no-'}container-mount-home",
+        *([f"--container-env={','.join(variables)}"] if variables else []),
+    ]
+
+
+def _further_mounts(benchmark: Benchmark, container: Container) -> str:
+    data = [_mount(benchmark.data)] if benchmark.data.startswith("/") else []
+    return "".join("," + shlex.quote(one_line(mount)) for mount in [*container.mounts, *data])
+
+
+def _mount(path: str) -> str:
+    _refuse_characters("the folder of --data", path, ":,")
+    return f"{path}:{path}"
+
+
+# --- words --------------------------------------------------------------------------------------
+
+
+def shell_word(text: str) -> str:
+    """A word of a plan for bash: its placeholders as variables, the rest literally."""
+    pieces = re.split(r"(\{python\}|\{repository\}|\{phase_dir\})", one_line(text))
+    quoted = [f'"{PLACEHOLDERS[piece]}"' if piece in PLACEHOLDERS else _literal(piece) for piece in pieces]
+    return "".join(quoted) or "''"
+
+
+def _literal(text: str) -> str:
+    return shlex.quote(text) if text else ""
+
+
+def _joined(words: list[str], width: int = 100) -> list[str]:
+    """Lines of words: those before the first setting together, then one setting a line."""
+    head = next((place for place, word in enumerate(words) if "=" in word), len(words))
+    if len(" ".join(words[:head])) > width:
+        head = 0
+    return [" ".join(words[:head]), *words[head:]] if head else words
+
+
+def one_line(text: str) -> str:
+    """The text, which must be one line: nothing that follows a line's end could be kept inside a comment or word."""
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise RequestError(f"{text!r} cannot stand in a job script", why="it has a line's end or a control character")
+    return text
+
+
+# --- what cannot be said ------------------------------------------------------------------------
+
+
+def _refuse_unsayable(plan: Plan, place: JobPlace) -> None:
+    _refuse_characters("the run's folder", str(place.run), "%\\")  # Slurm reads patterns in the names of its outputs
+    for title, path in (("the run's folder", place.run), ("the checkout", place.repository)):
+        if place.image is not None:
+            _refuse_characters(title, str(path), ":,")  # which separate a container's mounts
+        if not path.is_absolute():
+            raise RequestError(f"{title} must be an absolute path in a job", where=str(path))
+    for text in (str(place.run), str(place.repository), place.python, place.image or "", place.sampler_python or ""):
+        one_line(text)
+    for phase in plan.phases:
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", phase.name):
+            raise RequestError(f"'{phase.name}' cannot be a phase of a job", why="letters, digits, - and _ can be")
+        for name in phase.environment:
+            _refuse_variable(name, phase.name)
+
+
+def _refuse_variable(name: str, phase: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise RequestError(f"'{name}' cannot be a variable of phase {phase}", why="a shell knows no such name")
+    if _SECRET.search(name):
+        raise RequestError(
+            f"{name} must not be written into a job script",
+            where=f"the environment of phase {phase}",
+            why="a secret in a file outlives its run; the job has it from the shell that submits it",
+            next_command=f"export {name}=...",
+        )
+
+
+def _refuse_characters(title: str, path: str, characters: str) -> None:
+    found = [character for character in characters if character in path]
+    if found:
+        raise RequestError(
+            f"{title} has a '{found[0]}' in its name, which a Slurm job cannot say",
+            where=path,
+            next_command="--output_dir=DIR with a plainer name" if "run" in title else "",
+        )

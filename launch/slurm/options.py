@@ -1,0 +1,302 @@
+"""What a job asks of Slurm: the site's options, then the person's shell, then the flags. Pure.
+
+Whatever contradicts what Stepmark itself decides about a job is refused here, and says what to use instead.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Any
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.values import JobOptions, Site
+
+ADDITIONAL = "ADDITIONAL_SLURM_PARAMS"
+# Variables of sbatch that people are used to set in their shell -> the option they mean.
+SHELL_VARIABLES = {
+    "SBATCH_PARTITION": "partition",
+    "SBATCH_ACCOUNT": "account",
+    "SBATCH_QOS": "qos",
+    "SBATCH_TIMELIMIT": "time",
+    "SBATCH_RESERVATION": "reservation",
+    "SBATCH_CONSTRAINT": "constraint",
+    "SBATCH_GPUS_PER_NODE": "gpus",  # says how GPUs are asked for; how many is the benchmark's
+    "SBATCH_EXCLUSIVE": "exclusive",
+}
+# Beginnings of the variables that sbatch and srun obey over the script they are given.
+STEERING_PREFIXES = ("SBATCH_", "SALLOC_", "SRUN_", "SLURM_")
+KEPT_VARIABLES = ("SLURM_CONF",)  # which cluster is asked: no option of a job
+
+# Options of sbatch that are options of Stepmark -> the field of JobOptions.
+FIELDS = {
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "time": "time",
+    "reservation": "reservation",
+    "constraint": "constraint",
+    "nodelist": "nodelist",
+    "exclude": "exclude",
+    "segment": "segment",
+    "nice": "nice",
+    "comment": "comment",
+    "exclusive": "exclusive",
+    "mem": "memory",
+}
+NUMBERS = ("segment", "nice")
+
+_BY_THE_BENCHMARK = "--nodes and --gpus: the tasks follow from them"
+_IN_THE_RUN_FOLDER = "--output_dir: a job's output lies in its run's folder"
+_GPUS = "--gpu_request=gres|gpus_per_node|none: how many is the benchmark's"
+# Options of sbatch that Stepmark fills itself -> what to use instead.
+DECIDED = {
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "tasks-per-node"), _BY_THE_BENCHMARK),
+    **dict.fromkeys(("ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "distribution"), _BY_THE_BENCHMARK),
+    **dict.fromkeys(("overcommit", "oversubscribe", "use-min-nodes"), _BY_THE_BENCHMARK),
+    **dict.fromkeys(("output", "error", "input", "chdir"), _IN_THE_RUN_FOLDER),
+    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"), _GPUS),
+    **dict.fromkeys(("mem-per-cpu", "mem-per-gpu"), "--mem: the memory of a node"),
+    **dict.fromkeys(("requeue", "no-requeue"), "--requeue or --norequeue"),
+    **dict.fromkeys(("export", "export-file", "get-user-env", "propagate"), "environment: in the site's file"),
+    **dict.fromkeys(("container", "container-image", "container-mounts"), "container: in the site's file"),
+    **dict.fromkeys(("wait", "parsable", "quiet", "verbose"), "--wait or --nowait"),
+    **dict.fromkeys(("array", "wrap"), "--repeats"),
+    **dict.fromkeys(("clusters", "uid", "gid"), "--site: a cluster is a site"),
+    **dict.fromkeys(("help", "usage", "version", "test-only"), "--dry_run"),
+    "job-name": "--comment: all jobs share one name, by which --singleton works",
+    "open-mode": "nothing: a job that is started again goes on in the same file",
+    "signal": "warn_seconds: in the site's file",
+    "nodefile": "--nodelist",
+}
+# What else sbatch takes: needed to tell a name from the shortened form of another one.
+PASSED_ON = frozenset((
+    "acctg-freq", "batch", "bb", "bbf", "begin", "cluster-constraint", "contiguous", "core-spec",
+    "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot", "dependency",
+    "extra-node-info", "gpu-bind", "gpu-freq", "gres-flags", "hint", "hold", "ignore-pbs",
+    "kill-on-invalid-dep", "licenses", "mail-type", "mail-user", "mcs-label", "mem-bind", "mincpus", "network",
+    "no-kill", "power", "prefer", "priority", "profile", "reboot", "sockets-per-node", "spread-job", "switches",
+    "thread-spec", "threads-per-core", "time-min", "tmp", "wait-all-nodes", "wckey",
+))  # fmt: skip
+
+_MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
+
+
+# --- choosing -----------------------------------------------------------------------------------
+
+
+def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> JobOptions:
+    """The options of a job. `typed` are flags by the field they set, and `slurm_arg`, a list (job_flags.typed)."""
+    if site.slurm is None:
+        raise not_on(site, typed)
+    options = site.slurm.options
+    options = _with_arguments(
+        msgspec.structs.replace(options, arguments=[]), options.arguments, f"site {site.name}: arguments"
+    )
+    check(options, f"site {site.name}: slurm.options")
+    options = _replaced(options, _from_shell(shell), "the shell's SBATCH_* variables")
+    options = _with_arguments(options, shell.get(ADDITIONAL, "").split(";"), ADDITIONAL)
+    flags = {name: value for name, value in typed.items() if name != "slurm_arg"}
+    arguments: list[str] = list(typed.get("slurm_arg", []))
+    _refuse_twice(flags, arguments)
+    return _replaced(_with_arguments(options, arguments, "--slurm_arg"), flags, "the flags")
+
+
+def not_on(site: Site, typed: Mapping[str, Any]) -> RequestError:
+    """The refusal of flags that a site without a queue has no use for."""
+    names = ", ".join(f"--{flag_of(name)}" for name in typed) or "options of a job"
+    return RequestError(
+        f"{names}: site '{site.name}' has no Slurm",
+        where=f"--site={site.name}",
+        why="these are options of a job in a queue",
+        next_command="leave them out, or --site with the name of a cluster; python launch/run.py --list",
+    )
+
+
+def refuse_without_slurm(site: Site, typed: Mapping[str, Any]) -> None:
+    """On a site without a queue, the flags of a job are a mistake."""
+    if site.slurm is None and typed:
+        raise not_on(site, typed)
+
+
+def flag_of(field: str) -> str:
+    """The flag that sets a field of JobOptions."""
+    return {"memory": "mem", "gpus": "gpu_request"}.get(field, field)
+
+
+def _replaced(options: JobOptions, changes: Mapping[str, Any], where: str) -> JobOptions:
+    changed = msgspec.structs.replace(options, **changes)
+    check(changed, where)
+    return changed
+
+
+# --- the person's shell -------------------------------------------------------------------------
+
+
+def kept_from_job(name: str) -> bool:
+    """Variables that would override the job script's own lines, unseen by a reader of it."""
+    return name.startswith(STEERING_PREFIXES) and name not in KEPT_VARIABLES
+
+
+def of_the_scheduler(shell: Iterable[str]) -> list[str]:
+    """The names among a shell's variables that are kept from a job."""
+    return sorted(name for name in shell if kept_from_job(name))
+
+
+def not_adopted(shell: Mapping[str, str]) -> list[str]:
+    """Those of them whose meaning is lost, since no option was taken from them; for a note."""
+    return [name for name in of_the_scheduler(shell) if name not in SHELL_VARIABLES]
+
+
+def _from_shell(shell: Mapping[str, str]) -> dict[str, Any]:
+    said = {field: shell[name] for name, field in SHELL_VARIABLES.items() if shell.get(name)}
+    found: dict[str, Any] = {**said}
+    if "gpus" in said:
+        found["gpus"] = "gpus_per_node"
+    if "exclusive" in said:
+        found["exclusive"] = True
+    return found
+
+
+# --- arguments as sbatch takes them -------------------------------------------------------------
+
+
+def _with_arguments(options: JobOptions, texts: Iterable[str], where: str) -> JobOptions:
+    """Each `key=value`, `--key=value` or bare key: as the option it names, or passed on."""
+    fields: dict[str, Any] = {}
+    kept = {key_of(argument): argument for argument in options.arguments}
+    for text in texts:
+        if not text.strip():
+            continue
+        key, value = _split(text, where)
+        if key in FIELDS:
+            fields[FIELDS[key]] = _field_value(key, value, where)
+        else:
+            kept[key] = f"--{key}" if value is None else f"--{key}={value}"
+    return _replaced(options, {**fields, "arguments": list(kept.values())}, where)
+
+
+def key_of(argument: str) -> str:
+    """The option's name in an argument such as --switches=1."""
+    return argument.removeprefix("--").partition("=")[0]
+
+
+def _split(text: str, where: str) -> tuple[str, str | None]:
+    name, equals, value = text.strip().partition("=")
+    key = name.removeprefix("--").replace("_", "-")
+    if not re.fullmatch(r"[a-z][a-z0-9-]+", key):
+        raise RequestError(
+            f"'{text.strip()}' is no option of sbatch",
+            where=where,
+            why="key=value, --key=value or a bare key is expected, with the option's long name",
+            next_command="--slurm_arg=switches=1",
+        )
+    _refuse_decided(key, where)
+    return key, value.strip() if equals else None
+
+
+def _refuse_decided(key: str, where: str) -> None:
+    # sbatch takes any beginning of a name that means one option alone: --outp is --output.
+    known = key in FIELDS or key in PASSED_ON
+    meant = key if key in DECIDED else next((name for name in DECIDED if not known and name.startswith(key)), None)
+    if meant is not None:
+        raise RequestError(
+            f"--{meant} is decided by Stepmark", where=where, why=f"use {DECIDED[meant]}", next_command=DECIDED[meant]
+        )
+    if not known:
+        full = next((name for name in (*FIELDS, *PASSED_ON) if name.startswith(key)), None)
+        if full is not None:
+            raise RequestError(f"'{key}' is short for --{full}", where=where, next_command=f"--slurm_arg={full}=...")
+
+
+def _field_value(key: str, value: str | None, where: str) -> Any:
+    if key == "exclusive":
+        if value:
+            raise RequestError(
+                f"exclusive={value} is not to be had",
+                where=where,
+                why="a measured node is shared with nobody, the same user included",
+                next_command="--exclusive, or --noexclusive",
+            )
+        return True
+    if key == "nice" and value is None:
+        return 100  # what sbatch takes it for
+    if not value:
+        raise RequestError(f"{key} needs a value", where=where, next_command=f"--{key.replace('-', '_')}=...")
+    if key in NUMBERS:
+        return whole_number(key, value, where)
+    return value
+
+
+def whole_number(key: str, value: str, where: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", value):
+        raise RequestError(f"{key}={value}: a whole number is expected", where=where)
+    return int(value)
+
+
+def _refuse_twice(flags: Mapping[str, Any], arguments: Iterable[str]) -> None:
+    for text in arguments:
+        field = FIELDS.get(text.partition("=")[0].removeprefix("--").replace("_", "-"))
+        if field in flags:
+            raise RequestError(
+                f"--{flag_of(str(field))} and --slurm_arg={text} say the same thing twice",
+                where="--slurm_arg",
+                next_command=f"--{flag_of(str(field))} alone",
+            )
+
+
+# --- what can be known to be wrong --------------------------------------------------------------
+
+
+def check(options: JobOptions, where: str) -> None:
+    """Refuses values that sbatch would refuse, or would take for something else."""
+    seconds_of(options.time, where)
+    for field in msgspec.structs.fields(JobOptions):
+        value = getattr(options, field.name)
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and (not text.strip() or _UNPRINTABLE.search(text)):
+                raise RequestError(f"--{flag_of(field.name)}={text!r}: one line of text is expected", where=where)
+    if options.memory is not None and not _MEMORY.fullmatch(options.memory):
+        raise RequestError(
+            f"--mem={options.memory} is no amount of memory",
+            where=where,
+            why="megabytes, or a number with K, M, G or T; 0 is all that a node has",
+            next_command="--mem=0",
+        )
+    for name, value, least, most in (
+        ("segment", options.segment, 1, inf),
+        ("warn_seconds", options.warn_seconds, 0, 65535),
+        ("nice", options.nice, -2147483645, 2147483645),
+    ):
+        if value is not None and not least <= value <= most:
+            raise RequestError(f"{name}={value}: it must be {least} or more, and at most {most}", where=where)
+
+
+def seconds_of(time: str, where: str = "--time") -> int:
+    """A time limit as Slurm reads it: MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
+    days, dash, rest = time.strip().rpartition("-")
+    parts = rest.split(":")
+    if not all(re.fullmatch(r"[0-9]+", part) for part in (*parts, *([days] if dash else []))) or len(parts) > 3:
+        raise _no_time(time, where)
+    numbers = [int(part) for part in parts]
+    if dash:
+        hours, minutes, seconds = [*numbers, 0, 0][:3]
+    elif len(numbers) == 3:
+        hours, minutes, seconds = numbers
+    else:
+        hours, (minutes, seconds) = 0, [*numbers, 0][:2]
+    total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if total == 0:
+        raise _no_time(time, where)
+    return total
+
+
+def _no_time(time: str, where: str) -> RequestError:
+    return RequestError(
+        f"--time={time} is no time limit",
+        where=where,
+        why="Slurm reads minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; what a run costs must have an end",
+        next_command="--time=1:00:00",
+    )

@@ -1,0 +1,294 @@
+"""What Slurm's commands print -> values. Pure: nothing is started here.
+
+Fields stand between ASCII unit separators, which no name, comment or reason holds; a row with another number of
+fields (a comment with a line break) is no row. Times are asked for as Unix seconds (SLURM_TIME_FORMAT=%s).
+"""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from benchmarks.job_record import SchedulerEnd
+from benchmarks.values import Value
+
+SEPARATOR = "\x1f"
+
+QUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%r", "%S", "%N", "%D"))
+COMMENT_FORMAT = SEPARATOR.join(("%i", "%Z", "%k"))
+NODE_FORMAT = SEPARATOR.join(("%N", "%R", "%T", "%G", "%c", "%m", "%f"))
+ENDS_FIELDS = "JobID,State,ExitCode,Reason,NodeList,Start,End"
+COMMENT_FIELDS = "JobID,WorkDir,Comment"
+
+# What Slurm writes where it has nothing to say.
+NOTHING = {"", "none", "n/a", "unknown", "(null)", "none assigned", "invalid", "unlimited", "infinite"}
+NOT_ENDED = {
+    "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUE_HOLD", "SIGNALING",
+    "STAGE_OUT", "STOPPED", "RESV_DEL_HOLD", "SPECIAL_EXIT", "REQUEUE_FED", "POWER_UP_NODE",
+}  # fmt: skip
+NODE_UP = {"idle", "mixed", "allocated", "completing", "planned", "reserved", "blocked", "perfctrs", "npc"}
+NOT_RESPONDING = "*"
+
+CANCELLED_BY = re.compile(r"^CANCELLED by (\S+)$")
+
+
+class QueueState(Value, frozen=True):
+    """A job in the queue, as squeue says it."""
+
+    job_id: str
+    state: str  # PENDING, RUNNING, COMPLETING...
+    reason: str | None = None
+    expected_start: float | None = None  # of a pending job, where the scheduler has planned it; Unix time
+    started: float | None = None
+    nodes: str | None = None
+    node_count: int | None = None
+
+    @property
+    def start(self) -> str | None:
+        """When it is expected to start, for people: by this machine's clock."""
+        if self.expected_start is None:
+            return None
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(self.expected_start))
+
+
+class Partition(Value, frozen=True):
+    name: str
+    state: str  # UP, DOWN, DRAIN, INACTIVE
+    nodes: int
+    max_nodes: int | None = None  # of one job; None: no limit
+    max_seconds: int | None = None  # None: no limit
+    default: bool = False
+
+
+class Node(Value, frozen=True):
+    name: str
+    state: str
+    gpus: int
+    cpus: int
+    memory_mb: int
+    features: tuple[str, ...] = ()
+
+    @property
+    def up(self) -> bool:
+        """Whether it takes jobs: now, or when the one on it has ended."""
+        base = self.state.rstrip("*~#!%$@^+-").lower()
+        return NOT_RESPONDING not in self.state and base in NODE_UP
+
+
+# --- one field ----------------------------------------------------------------------------------
+
+
+def said(text: str) -> str | None:
+    """A field, or None where Slurm says nothing in one of its many words."""
+    stripped = text.strip()
+    return None if stripped.lower() in NOTHING else stripped
+
+
+def unix_time(text: str) -> float | None:
+    stripped = text.strip()
+    return float(stripped) if stripped.isdecimal() and int(stripped) > 0 else None
+
+
+def duration_seconds(text: str) -> int | None:
+    """Slurm's D-HH:MM:SS, HH:MM:SS, MM:SS, MM, D-HH, D-HH:MM; None for no limit, or for what is no duration."""
+    days, _, clock = text.strip().rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdecimal() for part in [*parts, *([days] if days else [])]) or len(parts) > 3:
+        return None
+    numbers = [int(part) for part in parts]
+    if days:  # from the left: hours, minutes, seconds
+        hours, minutes, seconds = [*numbers, 0, 0][:3]
+    elif len(numbers) == 3:
+        hours, minutes, seconds = numbers
+    else:  # MM, or MM:SS
+        hours, (minutes, seconds) = 0, [*numbers, 0][:2]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def gpu_count(gres: str) -> int:
+    """The GPUs among a node's generic resources: "gpu:h100:8(S:0-1),tpu:4" -> 8."""
+    without_sockets = re.sub(r"\([^)]*\)", "", gres)
+    counts = []
+    for entry in without_sockets.split(","):
+        name, *rest = entry.strip().split(":")
+        if name == "gpu":
+            number = re.match(r"(\d+)(K?)$", rest[-1]) if rest else None
+            counts.append(int(number[1]) * (1024 if number[2] else 1) if number else 1)
+    return sum(counts)
+
+
+def rows(text: str, fields: int) -> Iterator[list[str]]:
+    for line in text.split("\n"):
+        row = line.split(SEPARATOR)
+        if len(row) == fields:
+            yield row
+
+
+def job_number(job_id: str) -> tuple[int, str]:
+    """What job ids are sorted by; array tasks (10_2) stand with their job."""
+    number = re.match(r"\d+", job_id)
+    return (int(number[0]) if number else -1, job_id)
+
+
+# --- squeue, sacct, scontrol, sinfo ---------------------------------------------------------------
+
+
+def queue_states(text: str) -> dict[str, QueueState]:
+    found = {}
+    for job_id, state, reason, start, nodes, count in rows(text, 6):
+        pending = state == "PENDING"
+        found[job_id] = QueueState(
+            job_id=job_id,
+            state=state,
+            reason=said(reason),
+            expected_start=unix_time(start) if pending else None,
+            started=None if pending else unix_time(start),
+            nodes=said(nodes),
+            node_count=int(count) if count.isdecimal() else None,
+        )
+    return found
+
+
+def accounted_ends(text: str) -> dict[str, list[SchedulerEnd]]:
+    """sacct -D: a row an attempt; a requeued job has several, in the order in which they were started."""
+    found: dict[str, list[SchedulerEnd]] = {}
+    for job_id, state, exit_code, reason, nodes, start, end in rows(text, 7):
+        word, by = _state(state)
+        ran_on = said(nodes)
+        found.setdefault(job_id, []).append(
+            SchedulerEnd(
+                job_id=job_id,
+                state=word,
+                source="sacct",
+                exit_code=exit_code or None,
+                reason=said(reason),
+                nodes=ran_on,
+                started=unix_time(start) if ran_on else None,  # one that never ran "starts" when it is cancelled
+                ended=unix_time(end),
+                cancelled_by=by,
+            )
+        )
+    return {job_id: sorted(ends, key=_when) for job_id, ends in found.items()}
+
+
+def _when(end: SchedulerEnd) -> float:
+    """Without a start it is yet to come; one cancelled while it waited stands where it ended."""
+    return end.started or end.ended or float("inf")
+
+
+def _state(text: str) -> tuple[str, str | None]:
+    cancelled = CANCELLED_BY.match(text)
+    return ("CANCELLED", cancelled[1]) if cancelled else (text.rstrip("+"), None)
+
+
+# Names and comments are a user's own: only what stands between fields that Slurm writes in this order is believed.
+CONTROLLED = re.compile(
+    r"^JobId=(?P<job_id>\d+).*? JobState=(?P<state>\S+) Reason=(?P<reason>.*?) Dependency=.*? Requeue=\d+ "
+    r"Restarts=\d+ .*?\bExitCode=(?P<exit_code>\d+:\d+) .*? StartTime=(?P<start>\S+) EndTime=(?P<end>\S+) .*? "
+    r"NodeList=(?P<nodes>\S*)(?: |$)"
+)
+
+
+def controlled_ends(text: str) -> dict[str, SchedulerEnd]:
+    """scontrol show job -o: what the controller remembers, which is the last attempt alone."""
+    found = {}
+    for line in text.split("\n"):
+        fields = CONTROLLED.match(line)
+        if fields is None:
+            continue
+        nodes = said(fields["nodes"])
+        found[fields["job_id"]] = SchedulerEnd(
+            job_id=fields["job_id"],
+            state=fields["state"],
+            source="scontrol",
+            exit_code=fields["exit_code"],
+            reason=said(fields["reason"]),
+            nodes=nodes,
+            started=unix_time(fields["start"]) if nodes else None,
+            ended=unix_time(fields["end"]) if fields["state"] not in NOT_ENDED else None,
+        )
+    return found
+
+
+def job_folders(text: str) -> list[tuple[str, str, str]]:
+    """Job, working folder and comment, of squeue's or sacct's rows."""
+    return [(job_id, folder, comment) for job_id, folder, comment in rows(text, 3)]
+
+
+def job_of_run(jobs: Sequence[tuple[str, str, str]], run_id: str) -> str | None:
+    """The job that says in its comment that it is a run's, or that works in the run's folder; the latest of them."""
+    tag = re.compile(rf"(?:^|[\s;,])stepmark:{re.escape(run_id)}(?:$|[\s;,])")
+    mine = [job for job, folder, comment in jobs if tag.search(comment) or folder.rpartition("/")[2] == run_id]
+    return max(mine, key=job_number, default=None)
+
+
+def partitions(text: str) -> list[Partition]:
+    """scontrol show partition -o."""
+    found = []
+    for line in text.split("\n"):
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if "PartitionName" in fields:
+            most, nodes = fields.get("MaxNodes", ""), fields.get("TotalNodes", "")
+            found.append(
+                Partition(
+                    name=fields["PartitionName"],
+                    state=fields.get("State", "UNKNOWN"),
+                    nodes=int(nodes) if nodes.isdecimal() else 0,
+                    max_nodes=int(most) if most.isdecimal() else None,
+                    max_seconds=duration_seconds(fields.get("MaxTime", "")),
+                    default=fields.get("Default") == "YES",
+                )
+            )
+    return found
+
+
+def nodes_by_partition(text: str) -> dict[str, list[Node]]:
+    """sinfo -N: a row for each node of each partition."""
+    found: dict[str, list[Node]] = {}
+    for name, partition, state, gres, cpus, memory, features in rows(text, 7):
+        found.setdefault(partition, []).append(
+            Node(
+                name=name,
+                state=state,
+                gpus=gpu_count(gres),
+                cpus=_number(cpus),
+                memory_mb=_number(memory),
+                features=tuple((said(features) or "").split(",")) if said(features) else (),
+            )
+        )
+    return found
+
+
+def _number(text: str) -> int:
+    digits = re.match(r"\d+", text)
+    return int(digits[0]) if digits else 0
+
+
+# --- lists of nodes -------------------------------------------------------------------------------
+
+
+def node_names(text: str) -> list[str]:
+    """Slurm's list of nodes, one by one: "node[01-03,7],login" -> node01, node02, node03, node7, login."""
+    found: list[str] = []
+    for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
+        found += _expand(part.strip())
+    return found
+
+
+def _expand(text: str) -> list[str]:
+    before, bracket, rest = text.partition("[")
+    if not bracket:
+        return [text] if text else []
+    inside, _, after = rest.partition("]")
+    tails = _expand(after) or [""]
+    return [f"{before}{number}{tail}" for number in _numbers(inside) for tail in tails]
+
+
+def _numbers(text: str) -> list[str]:
+    found = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if dash and first.isdecimal() and last.isdecimal():
+            found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+        else:
+            found.append(part.strip())
+    return found

@@ -1,0 +1,202 @@
+"""What cannot run on a site's Slurm is refused before a job is submitted: Slurm itself would let most of it wait.
+
+A job that asks for more nodes than there are is accepted by Slurm, and waits for ever.
+"""
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Benchmark, JobOptions
+from launch import environments
+from launch.local import REPOSITORY
+from launch.slurm.client import Node, Partition, Slurm
+from launch.slurm.parsing import duration_seconds, node_names
+
+SHOWN = 8
+
+
+def refuse(
+    benchmark: Benchmark,
+    options: JobOptions,
+    slurm: Slurm,
+    run_parent: Path,
+    image: Path | None,
+    environment: Path | None = None,
+) -> list[str]:
+    """RequestError where the job could never run; else what is worth saying of it (it will have to wait).
+
+    `environment` is the folder of the virtual environment that the job runs in, if it is another than Stepmark's own.
+    """
+    refuse_places(benchmark, run_parent, image, environment)
+    # Three questions at once: from typing to submitted takes as long as the slowest.
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        asked_partitions = [pool.submit(slurm.partition, name) for name in _partitions(options)]
+        asked_nodes = pool.submit(slurm.all_nodes)
+        asked_pyxis = pool.submit(slurm.has_pyxis) if benchmark.site.runtime == "container" else None
+        partitions = [asked.result() for asked in asked_partitions]
+        nodes = asked_nodes.result()
+        if asked_pyxis is not None and not asked_pyxis.result():
+            raise _without_pyxis(benchmark)
+    refusals, notes = [], []
+    for partition in partitions:  # Slurm takes the first of several that can run the job
+        try:
+            notes.append(check(benchmark, options, partition, nodes.get(partition.name, [])))
+        except RequestError as error:
+            refusals.append(error)
+    if not notes:
+        raise refusals[0]
+    return notes[0]
+
+
+def _partitions(options: JobOptions) -> Sequence[str | None]:
+    return options.partition.split(",") if options.partition else [None]
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+def refuse_places(
+    benchmark: Benchmark, run_parent: Path, image: Path | None, environment: Path | None = None
+) -> None:
+    """What the nodes must see under the same path as this machine."""
+    site = benchmark.site
+    if site.runtime == "container" and image is not None and not image.is_file():
+        raise RequestError(
+            "the container image is not there",
+            where=str(image),
+            why=f"site '{site.name}' runs {benchmark.backend} in it",
+            next_command=f"python launch/setup.py --site={site.name}",
+        )
+    needed = [
+        ("the output folder", run_parent, "--output_dir=DIR in a folder that every node sees"),
+        ("the checkout of Stepmark", REPOSITORY, "copy the checkout to a folder that every node sees"),
+    ]
+    if site.runtime == "venv":
+        own = environment or environments.environments_root()
+        needed.append(("the environments' folder", own, "export STEPMARK_HOME=<a folder that every node sees>"))
+    if benchmark.data.startswith("/"):
+        needed.append(("the dataset", Path(benchmark.data), "--data=DIR in a folder that every node sees"))
+    for what, path, further in needed:
+        _refuse_unseen(benchmark, what, path, further)
+
+
+def _refuse_unseen(benchmark: Benchmark, what: str, path: Path, further: str) -> None:
+    shared = benchmark.site.slurm.shared_folders if benchmark.site.slurm else []
+    real = path.absolute().resolve()
+    if any(real.is_relative_to(Path(folder).resolve()) for folder in shared):
+        return
+    raise RequestError(
+        f"{what} cannot be seen by the nodes of site '{benchmark.site.name}'",
+        where=str(real),
+        why=f"what every node sees: {', '.join(shared) or 'nothing is named'} (shared_folders of the site)",
+        next_command=further,
+    )
+
+
+def _without_pyxis(benchmark: Benchmark) -> RequestError:
+    return RequestError(
+        f"the Slurm of site '{benchmark.site.name}' starts no containers: its srun has no --container-image",
+        where=f"runtime: container of site '{benchmark.site.name}'",
+        why="pyxis is not installed there, or not in its plugstack.conf",
+        next_command="runtime: venv in the site's file runs the job in a virtual environment instead",
+    )
+
+
+# --- the cluster ------------------------------------------------------------------------------------
+
+
+def check(benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node]) -> list[str]:
+    """Whether a partition could ever run the job, by what it is; else RequestError. Pure."""
+    where = f"partition '{partition.name}' of site '{benchmark.site.name}'"
+    if partition.state != "UP":
+        raise RequestError(f"the partition is {partition.state}", where=where, next_command="sinfo -s")
+    _check_time(options, partition, where)
+    usable = _usable(options, nodes)
+    _check_count(benchmark, options, partition, len(usable), where)
+    fitting = _with_gpus(benchmark, options, usable, where)
+    up = [node for node in fitting if node.up]
+    if len(up) >= benchmark.nodes:
+        return []
+    down = [f"{node.name} is {node.state}" for node in fitting if not node.up]
+    return [
+        f"{len(up)} of the {_nodes(benchmark.nodes)} it needs are up, so it will wait: "
+        f"{', '.join(down[:SHOWN])}{f' and {len(down) - SHOWN} more' if len(down) > SHOWN else ''}"
+    ]
+
+
+def _check_time(options: JobOptions, partition: Partition, where: str) -> None:
+    if options.time.strip().lower() in ("unlimited", "infinite"):
+        seconds: int | float | None = math.inf
+    else:
+        seconds = duration_seconds(options.time)
+    if seconds is None:
+        raise RequestError(
+            f"'{options.time}' is no time that Slurm reads",
+            where="the time limit of the job",
+            next_command="--time=30 (minutes), --time=1:30:00 or --time=2-12:00:00",
+        )
+    if partition.max_seconds is not None and seconds > partition.max_seconds:
+        raise RequestError(
+            f"the job asks for {options.time}, the partition gives a job {_duration(partition.max_seconds)} at most",
+            where=where,
+            why="Slurm would take the job and never start it",
+            next_command=f"--time={_duration(partition.max_seconds)}",
+        )
+
+
+def _usable(options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
+    """The partition's nodes, less those excluded and those without the feature that is asked for."""
+    excluded = set(node_names(options.exclude or ""))
+    feature = options.constraint if options.constraint and options.constraint.replace("_", "").isalnum() else None
+    return [node for node in nodes if node.name not in excluded and (feature is None or feature in node.features)]
+
+
+def _check_count(benchmark: Benchmark, options: JobOptions, partition: Partition, usable: int, where: str) -> None:
+    wanted = benchmark.nodes
+    if partition.max_nodes is not None and wanted > partition.max_nodes:
+        has = f"the partition gives a job {partition.max_nodes} at most"
+    elif wanted > partition.nodes or (wanted > usable and not options.exclude and not options.constraint):
+        has = f"the partition has {min(partition.nodes, usable)}"
+    elif wanted > usable:
+        has = f"{usable} of the partition's {partition.nodes} are left by --exclude and --constraint"
+    else:
+        listed = len(node_names(options.nodelist or ""))
+        if listed <= wanted:
+            return
+        has = f"--nodelist names {listed}, all of which a job would get"
+    raise RequestError(
+        f"{_nodes(wanted)} are asked for, {has}",
+        where=where,
+        why="Slurm would take the job and never start it",
+        next_command=f"sinfo -p {partition.name}",
+    )
+
+
+def _with_gpus(benchmark: Benchmark, options: JobOptions, nodes: list[Node], where: str) -> list[Node]:
+    """The nodes with as many GPUs as the job asks of each; all where it asks for none."""
+    if benchmark.hardware.kind == "cpu" or options.gpus == "none":
+        return nodes
+    needed = math.ceil(benchmark.gpus / benchmark.nodes)
+    enough = [node for node in nodes if node.gpus >= needed]
+    if len(enough) >= benchmark.nodes:
+        return enough
+    most = max((node.gpus for node in nodes), default=0)
+    raise RequestError(
+        f"{_nodes(benchmark.nodes)} with {needed} GPUs each are asked for, {len(enough)} of them are there",
+        where=where,
+        why=f"of {len(nodes)} nodes the largest has {most} GPUs",
+        next_command='sinfo -o "%P %D %G", or --nodes=N with fewer GPUs a node',
+    )
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _duration(seconds: int) -> str:
+    days, rest = divmod(seconds, 86_400)
+    clock = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock

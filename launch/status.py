@@ -1,0 +1,162 @@
+"""Where the runs of a folder stand; follow, cancel and collect those that were left in a queue.
+
+Examples:
+  python launch/status.py
+      list the runs in results/: state, job, step, seconds a step; those whose jobs have ended are collected
+  python launch/status.py --follow RUN
+      show the queue's state and then the steps of a run as they come, and its result
+  python launch/status.py --cancel RUN
+      take it out of the queue or end it; what it trained until then is kept
+  python launch/status.py --collect RUN
+      make its result from its files and from what Slurm says of it, also a second time
+
+RUN is a run's folder, or a part of its name. Works from any shell that sees the folder, and after a launcher was
+killed. Exit codes: 0 done (with --follow and --collect: the run is valid); 1 a run failed or could not be asked for;
+2 the request was wrong; 3 a run is invalid.
+"""
+
+if not __package__:  # run as a script: put the checkout, not launch/, on the path
+    import _script  # noqa: F401
+
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks import report
+from benchmarks.backend import find_backend
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.runfolder import RunFolder
+from benchmarks.summary import Result
+from benchmarks.values import json_text
+from launch.cli import EXIT_INTERRUPTED, run_main
+from launch.run_states import RunState, find_run, find_runs, states
+from launch.showing import EXIT_CODES, show_result
+from launch.slurm.asking import slurm_of
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
+flags.DEFINE_boolean("follow", False, "Follow a run until it has ended.")
+flags.DEFINE_boolean("cancel", False, "Cancel runs.")
+flags.DEFINE_boolean("collect", False, "Collect runs.")
+flags.DEFINE_boolean("json", False, "Print the list as JSON.")
+
+
+def main(argv: list[str]) -> int:
+    chosen = [name for name in ("follow", "cancel", "collect") if getattr(FLAGS, name)]
+    if len(chosen) > 1:
+        raise RequestError(f"--{chosen[0]} and --{chosen[1]} exclude each other", where="launch/status.py")
+    output_dir = Path(FLAGS.output_dir)
+    if not chosen:
+        return listing([find_run(name, output_dir) for name in argv[1:]] or find_runs(output_dir))
+    if len(argv) < 2:
+        raise RequestError(
+            f"--{chosen[0]}: which run?", next_command=f"python launch/status.py --{chosen[0]} {output_dir}/RUN"
+        )
+    folders = [find_run(name, output_dir) for name in argv[1:]]
+    if chosen == ["follow"]:
+        return max((follow(folder) for folder in folders), key=_badness)
+    if chosen == ["cancel"]:
+        return max((cancel(folder) for folder in folders), key=_badness)
+    return max((collect_again(folder) for folder in folders), key=_badness)
+
+
+def _badness(code: int) -> int:
+    return [EXIT_VALID, EXIT_INVALID, EXIT_FAILED, EXIT_INTERRUPTED].index(code)
+
+
+# --- the list -----------------------------------------------------------------------------------
+
+
+def listing(folders: list[RunFolder]) -> int:
+    rows = states(folders)
+    if FLAGS.json:
+        print(json_text([_as_data(row) for row in rows]), end="")
+    else:
+        print("\n".join(table(rows)) if rows else f"no runs in {FLAGS.output_dir}")
+    for problem in dict.fromkeys(problem for row in rows for problem in row.problems):
+        print(f"stepmark: {problem}", file=sys.stderr)
+    return EXIT_FAILED if any(row.problems for row in rows) else EXIT_VALID
+
+
+def table(rows: list[RunState]) -> list[str]:
+    cells = [("RUN", "SITE", "JOB", "STATE", "STEP", "SECONDS/STEP", "")]
+    cells += [
+        (row.folder.run_id, row.site, row.job_id or "-", row.state, _step(row), _speed(row), row.detail)
+        for row in rows
+    ]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)]
+    return [
+        "  ".join([*(text.ljust(width) for text, width in zip(row[:-1], widths, strict=True)), row[-1]]).rstrip()
+        for row in cells
+    ]
+
+
+def _step(row: RunState) -> str:
+    return "-" if row.step is None else f"{row.step + 1}/{row.steps}"
+
+
+def _speed(row: RunState) -> str:
+    return "-" if row.seconds_per_step is None else report.seconds_text(row.seconds_per_step)
+
+
+def _as_data(row: RunState) -> dict[str, object]:
+    return {
+        "run_id": row.folder.run_id,
+        "path": str(row.folder.path),
+        "site": row.site,
+        "job_id": row.job_id,
+        "state": row.state,
+        "step": row.step,
+        "steps": row.steps,
+        "seconds_per_step": row.seconds_per_step,
+        "detail": row.detail,
+    }
+
+
+# --- one run ------------------------------------------------------------------------------------
+
+
+def follow(folder: RunFolder) -> int:
+    from launch.slurm.watch import wait_for
+
+    (row,) = states([folder])
+    if row.ended:
+        return _shown(folder, folder.stored_result())
+    return wait_for(folder, find_backend(folder.benchmark().backend))
+
+
+def cancel(folder: RunFolder) -> int:
+    slurm = slurm_of(folder)
+    (row,) = states([folder])
+    if row.job_id is None or row.ended:
+        print(f"{folder.run_id}: there is nothing to cancel, it is {row.state}")
+        return EXIT_VALID
+    slurm.cancel(row.job_id)
+    print(f"{folder.run_id}: job {row.job_id} cancelled; what it trained is kept")
+    print(f"  next  python launch/status.py --follow {folder.path}")
+    return EXIT_VALID
+
+
+def collect_again(folder: RunFolder) -> int:
+    from launch.slurm.collect import collect
+    from launch.slurm.watch import ends_of, find_job
+
+    slurm = slurm_of(folder)
+    job_id = find_job(folder, folder.submitted(), slurm)
+    if job_id in slurm.queue([job_id]):
+        raise RequestError(
+            f"job {job_id} has not ended",
+            where=str(folder.path),
+            next_command=f"python launch/status.py --follow {folder.path}",
+        )
+    return _shown(folder, collect(folder, find_backend(folder.benchmark().backend), ends_of(slurm, job_id)))
+
+
+def _shown(folder: RunFolder, result: Result) -> int:
+    show_result(folder, result)
+    return EXIT_CODES[result.status]
+
+
+if __name__ == "__main__":
+    run_main(main)

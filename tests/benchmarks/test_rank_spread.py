@@ -1,0 +1,109 @@
+"""Which rank is slow, which one begins late, and where; what cannot be compared is not."""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from benchmarks.rank_spread import CAVEAT, RankSpread, rank_spread
+from benchmarks.telemetry_rows import telemetry_rows
+from benchmarks.values import Started, Step
+
+T0 = 1763755200.0
+
+
+def step(number: int, rank: int = 0, seconds: float | None = 1.0) -> Step:
+    return Step(step=number, seconds=seconds, loss=1.0, tokens=256, rank=rank, elapsed_seconds=number + 1.0)
+
+
+def spread_of(
+    medians: dict[int, float], started: Sequence[Started] = (), counted: Sequence[int] = (1, 2, 3)
+) -> RankSpread | None:
+    """Three steps of each rank around its median; the first step, which compiles, is not counted."""
+    times = {0: 50.0, 1: 0.9, 2: 1.0, 3: 1.1}
+    steps = [step(n, rank, middle * time) for n, time in times.items() for rank, middle in medians.items()]
+    return rank_spread(steps, counted, started)
+
+
+def test_the_slowest_rank_is_named_with_its_host() -> None:
+    hosts = [Started(rank=rank, unix_seconds=T0, host=f"n{rank // 2}") for rank in range(4)]
+    found = spread_of({0: 1.0, 1: 1.25, 2: 1.0, 3: 0.9}, hosts)
+    assert found is not None
+    assert (found.ranks, found.without_times) == (4, 0)
+    assert (found.slowest.rank, found.slowest.host, found.slowest.seconds_per_step) == (1, "n0", 1.25)
+    assert (found.fastest.rank, found.fastest.host, found.fastest.seconds_per_step) == (3, "n1", 0.9)
+    assert found.spread == pytest.approx(0.35)
+    assert [time.rank for time in found.worst] == [1, 0, 2, 3]
+    assert found.notes[0] == CAVEAT
+    assert "do not prove equal machines" in CAVEAT
+
+
+def test_only_counted_steps_are_compared() -> None:
+    found = spread_of({0: 1.0, 1: 2.0}, counted=[1])
+    assert found is not None
+    assert (found.fastest.seconds_per_step, found.slowest.seconds_per_step) == (0.9, 1.8)
+    assert spread_of({0: 1.0, 1: 2.0}, counted=[]) is None
+
+
+def test_a_rank_alone_is_not_compared() -> None:
+    assert spread_of({0: 1.0}) is None
+    assert spread_of({}) is None
+    assert telemetry_rows(None, None) == []
+
+
+def test_a_rank_without_times_is_counted() -> None:
+    steps = [step(1, rank=0), step(1, rank=1), step(1, rank=2, seconds=None)]
+    started = [Started(rank=rank, unix_seconds=T0, host="a") for rank in range(4)]
+    found = rank_spread(steps, [1], started)
+    assert found is not None
+    assert (found.ranks, found.without_times) == (2, 2)
+    assert found.slowest.host == "a"
+    unnamed = rank_spread(steps, [1], [])
+    assert unnamed is not None
+    assert (unnamed.slowest.host, unnamed.without_times) == (None, 1)
+
+
+def test_ranks_that_begin_late_are_named_the_last_first() -> None:
+    late = {0: 0.0, 1: 2.5, 2: 0.25}
+    started = [Started(rank=rank, unix_seconds=T0 + seconds, host=f"n{rank}") for rank, seconds in late.items()]
+    found = spread_of(dict.fromkeys(late, 1.0), started)
+    assert found is not None
+    assert [(rank.rank, rank.host, rank.seconds_late) for rank in found.latest] == [
+        (1, "n1", 2.5),
+        (2, "n2", 0.25),
+        (0, "n0", 0.0),
+    ]
+    assert any("clock" in note for note in found.notes)
+    unsaid = spread_of({0: 1.0, 1: 1.0})
+    assert unsaid is not None
+    assert (unsaid.latest, unsaid.notes) == ([], [CAVEAT])
+
+
+def test_two_thousand_ranks_take_no_time() -> None:
+    steps = [step(n, rank, 1.0 + (rank == 1234) * 0.5) for n in range(100) for rank in range(2048)]
+    started = [Started(rank=rank, unix_seconds=T0 + rank / 1000, host=f"n{rank // 8}") for rank in range(2048)]
+    begin = time.perf_counter()
+    found = rank_spread(steps, range(20, 100), started)
+    taken = time.perf_counter() - begin
+    assert found is not None
+    assert (found.ranks, found.slowest.rank, found.slowest.host) == (2048, 1234, "n154")
+    assert (len(found.worst), len(found.latest), found.latest[0].rank) == (8, 8, 2047)
+    assert taken < 3, "0.2 s where it was written"
+
+
+def test_it_can_be_a_part_of_a_result() -> None:
+    found = spread_of({0: 1.0, 1: 2.0})
+    assert found is not None
+    assert msgspec.json.decode(msgspec.json.encode(found), type=RankSpread) == found
+
+
+def test_the_rows_say_who_is_slow_and_who_was_late() -> None:
+    late = [Started(rank=0, unix_seconds=T0, host="a"), Started(rank=1, unix_seconds=T0 + 2.5, host="b")]
+    ((name, text),) = telemetry_rows(None, spread_of({0: 1.0, 1: 1.5}, late))
+    assert name == "ranks"
+    assert text.splitlines() == [
+        "2 ranks, 40.00% between the slowest (rank 1 on b) and the fastest (rank 0 on a)",
+        "the last began 2.5 s after the first (rank 1 on b)",
+        CAVEAT,
+    ]

@@ -1,0 +1,528 @@
+"""Samples with known sums: what is counted within a window, and what is left unknown and why."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.gpu_telemetry import THROTTLE_BITS
+from benchmarks.node_samples import GpuFacts, GpuSample, NodeEnd, NodeFacts, NodeRecord, NodeSample, Recorded, read
+from benchmarks.rank_spread import CAVEAT, rank_spread
+from benchmarks.telemetry import Telemetry, of_run, summarise, window_unix
+from benchmarks.telemetry_rows import telemetry_rows
+from benchmarks.values import Benchmark, RunRecord, Started, Step, Window
+
+T0 = 1763755200.0
+
+
+def gpu_facts(index: int, **changes: Any) -> GpuFacts:
+    fields: dict[str, Any] = {
+        "index": index,
+        "name": "NVIDIA H100 80GB HBM3",
+        "uuid": f"GPU-{index}",
+        "bus_id": None,
+        "power_limit_w": 700.0,
+        "max_sm_clock_mhz": 1980,
+        "max_memory_clock_mhz": 2619,
+        "remapped_rows": 0,
+    }
+    return GpuFacts(**{**fields, **changes})
+
+
+def gpu_sample(**changes: Any) -> GpuSample:
+    fields: dict[str, Any] = {
+        "energy_mj": None,
+        "power_w": 500.0,
+        "sm_clock_mhz": 1755,
+        "memory_clock_mhz": 2619,
+        "temperature_c": 60,
+        "utilization_percent": 99,
+        "memory_used_bytes": 2**35,
+        "throttle_reasons": 0,
+        "ecc_uncorrected": 0,
+        "pcie_replays": 0,
+    }
+    return GpuSample(**{**fields, **changes})
+
+
+def facts_of(name: str, gpus: Sequence[GpuFacts], **changes: Any) -> NodeFacts:
+    fields: dict[str, Any] = {
+        "time": T0,
+        "host": name,
+        "interval": 1.0,
+        "cpus": 8,
+        "memory_bytes": 10**12,
+        "no_gpus_because": None if gpus else "no NVIDIA driver: NVMLError_LibraryNotFound",
+        "driver": "580.65" if gpus else None,
+        "nvml": None,
+        "cuda": "13.0" if gpus else None,
+        "gpus": list(gpus),
+    }
+    return NodeFacts(**{**fields, **changes})
+
+
+def node(
+    name: str = "n1",
+    count: int = 2,
+    seconds: int = 10,
+    rows: Any = None,
+    end: bool = True,
+    gpus: Sequence[GpuFacts] = (),
+    **changes: Any,
+) -> NodeRecord:
+    """One sample a second from T0; each GPU draws `100 * (index + 1)` W by its counter."""
+
+    def row(second: int, gpu: int) -> GpuSample | None:
+        mine = gpu_sample(energy_mj=5_000_000 + 100_000 * (gpu + 1) * second)
+        found: GpuSample | None = rows(second, gpu, mine) if rows else mine
+        return found
+
+    samples = [
+        NodeSample(
+            time=T0 + second,
+            cpu_utilisation=None if second == 0 else 0.5,
+            memory_used_bytes=second * 10**9,
+            memory_available_bytes=10**11,
+            load=1.0,
+            gpus=[row(second, gpu) for gpu in range(count)],
+        )
+        for second in range(seconds + 1)
+    ]
+    last = NodeEnd(time=T0 + seconds, reason="SIGTERM", samples=1, cpu_seconds=0.1, remapped_rows=[0] * count)
+    facts = facts_of(name, gpus or [gpu_facts(index) for index in range(count)], **changes)
+    return NodeRecord(name=name, facts=facts, samples=samples, end=last if end else None)
+
+
+def with_row(**changes: Any) -> Any:
+    """Every GPU's row, changed."""
+    return lambda second, gpu, row: msgspec.structs.replace(
+        row, **{name: value(second, gpu) if callable(value) else value for name, value in changes.items()}
+    )
+
+
+def figures(
+    *nodes: NodeRecord, window: tuple[float, float] = (2.0, 8.0), tokens: int = 1000, **more: Any
+) -> Telemetry:
+    return summarise(Recorded(nodes=list(nodes)), T0 + window[0], T0 + window[1], tokens, **more)
+
+
+# --- energy ---------------------------------------------------------------------------------------------
+
+
+def test_energy_is_the_difference_of_all_counters_over_the_window() -> None:
+    """100 and 200 W on each of two nodes, for 6 s."""
+    found = figures(node("a"), node("b"), tokens=900)
+    assert found.gpu is not None
+    assert (found.gpu.energy_joules, found.gpu.joules_per_token) == (3600.0, 4.0)
+    assert (found.nodes, found.gpu.gpus, found.samples, found.fewest_samples) == (2, 4, 14, 7)
+    assert (found.interval_seconds, found.window_seconds) == (1.0, 6.0)
+    assert found.gpu.null_because == found.null_because == {}
+
+
+@pytest.mark.parametrize("window", [(2.25, 8.75), (0.0, 10.0), (3.5, 6.5)])
+def test_between_samples_the_counter_goes_on_evenly(window: tuple[float, float]) -> None:
+    found = figures(node(), window=window)
+    assert found.gpu is not None
+    assert found.gpu.energy_joules == pytest.approx(300 * (window[1] - window[0]))
+
+
+def test_a_counter_that_does_not_grow_evenly_is_read_where_the_window_ends() -> None:
+    """It jumps between 5 and 6 s: a quarter of the jump has come by 5.25 s, none by 5 s."""
+    jump = with_row(energy_mj=lambda second, _: 0 if second <= 5 else 8_000_000)
+    quarter, none = (figures(node(count=1, rows=jump), window=(1, end)).gpu for end in (5.25, 5.0))
+    assert quarter is not None
+    assert none is not None
+    assert (quarter.energy_joules, none.energy_joules) == (pytest.approx(2000), 0)
+
+
+def why_no_energy(found: Telemetry) -> str:
+    assert found.gpu is not None
+    assert found.gpu.energy_joules is found.gpu.joules_per_token is None
+    assert found.gpu.null_because["joules_per_token"] == found.gpu.null_because["energy_joules"]
+    return found.gpu.null_because["energy_joules"]
+
+
+def test_one_gpu_without_a_counter_leaves_the_sum_unknown() -> None:
+    def rows(_second: int, gpu: int, row: GpuSample) -> GpuSample:
+        return msgspec.structs.replace(row, energy_mj=None) if gpu == 1 else row
+
+    assert why_no_energy(figures(node(), node("n2", rows=rows))) == "GPU 1 of n2 has no energy counter"
+    every = figures(node(rows=with_row(energy_mj=None)))
+    assert why_no_energy(every) == "GPU 0 of n1 has no energy counter, and 1 more"
+    assert every.gpu is not None
+    assert every.gpu.power_watts_mean == 500, "the rest is known"
+
+
+def test_a_counter_that_went_backwards_is_no_energy() -> None:
+    again = with_row(energy_mj=lambda second, _: second if second < 5 else second - 5)
+    assert why_no_energy(figures(node(count=1, rows=again))) == "the energy counter of GPU 0 of n1 went backwards"
+
+
+@pytest.mark.parametrize("window", [(-0.5, 5.0), (5.0, 10.5)])
+def test_a_window_that_was_not_sampled_whole_has_no_energy(window: tuple[float, float]) -> None:
+    assert why_no_energy(figures(node(count=1), window=window)) == "GPU 0 of n1 was not sampled over the whole window"
+
+
+def test_energy_of_other_gpus_than_the_runs_is_not_the_runs() -> None:
+    assert why_no_energy(figures(node(), gpus_expected=4)) == "2 GPUs were sampled, the run uses 4"
+    assert why_no_energy(figures(node(), gpus_expected=1)) == "2 GPUs were sampled, the run uses 1"
+    found = figures(node(), gpus_expected=4, nodes_expected=2)
+    assert why_no_energy(found) == "1 of 2 nodes were sampled"
+    assert "1 of 2 nodes were sampled" in found.notes
+
+
+def test_joules_a_token_are_not_claimed_where_no_speed_is() -> None:
+    found = summarise(Recorded(nodes=[node()]), T0 + 2, T0 + 8, None, unclaimed="the run failed").gpu
+    assert found is not None
+    assert (found.energy_joules, found.joules_per_token) == (1800.0, None)
+    assert found.null_because == {"joules_per_token": "the run failed"}
+
+
+# --- power, clocks, throttling --------------------------------------------------------------------------
+
+
+def test_power_temperature_and_memory_within_the_window() -> None:
+    rows = with_row(
+        power_w=lambda second, gpu: 900.0 if second in (0, 1, 9, 10) else 100.0 * (gpu + 1) + second,
+        temperature_c=lambda second, gpu: 99 if second > 8 else 50 + gpu,
+        memory_used_bytes=lambda second, gpu: 99 * 10**9 if second < 2 else gpu * 10**9,
+    )
+    found = figures(node(rows=rows)).gpu
+    assert found is not None
+    assert (found.power_watts_mean, found.power_watts_max) == (155.0, 208.0)
+    assert (found.temperature_c_max, found.memory_bytes_max) == (51, 10**9)
+    assert (found.power_limit_watts, found.sm_clock_mhz_highest) == (700.0, 1980)
+    assert (found.driver, found.cuda) == ("580.65", "13.0")
+
+
+def test_the_slowest_gpu_is_the_one_with_the_lowest_median_clock() -> None:
+    """One that was slow for a moment, and at another time than the window, is not."""
+
+    def rows(second: int, gpu: int, row: GpuSample) -> GpuSample:
+        clock = {0: 1700, 1: 1755, 2: 1980}[gpu]
+        if gpu == 1 and second in (3, 4):
+            clock = 300
+        if gpu == 2 and not 2 <= second <= 8:
+            clock = 200
+        return msgspec.structs.replace(row, sm_clock_mhz=clock)
+
+    found = figures(node("a", count=1), node("b", count=3, rows=rows)).gpu
+    assert found is not None
+    assert found.slowest is not None
+    assert (found.slowest.host, found.slowest.index, found.slowest.uuid) == ("b", 0, "GPU-0")
+    assert (found.slowest.sm_clock_mhz, found.sm_clock_mhz_median) == (1700, 1755)
+
+
+@pytest.mark.parametrize(("name", "bit"), THROTTLE_BITS.items())
+def test_throttling_is_a_share_of_the_samples(name: str, bit: int) -> None:
+    """In 3 of 7 samples of one of two GPUs; other reasons (idle 0x1, the clocks asked for 0x2) are no throttling."""
+
+    def rows(second: int, gpu: int, row: GpuSample) -> GpuSample:
+        held = gpu == 1 and second in (1, 4, 5, 6, 9)
+        return msgspec.structs.replace(row, throttle_reasons=bit | 0x3 if held else 0x3)
+
+    found = figures(node(rows=rows)).gpu
+    assert found is not None
+    assert found.throttled == {reason: 3 / 14 if reason == name else 0.0 for reason in THROTTLE_BITS}
+
+
+def test_the_bits_are_nvidias() -> None:
+    pynvml = pytest.importorskip("pynvml")
+    names = ["SwPowerCap", "HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown"]
+    assert list(THROTTLE_BITS.values()) == [getattr(pynvml, f"nvmlClocksEventReason{name}") for name in names]
+
+
+def test_errors_are_those_of_the_whole_attempt() -> None:
+    rows = with_row(ecc_uncorrected=lambda s, g: 5 + (s > 0), pcie_replays=lambda s, g: 7 + 2 * (s > 9) * g)  # noqa: ARG005
+    before = [gpu_facts(0, remapped_rows=1), gpu_facts(1, remapped_rows=4)]
+    plain = node(rows=rows, gpus=before)
+    assert plain.end is not None
+    after = msgspec.structs.replace(plain.end, remapped_rows=[1, 6])
+    found = figures(msgspec.structs.replace(plain, end=after)).gpu
+    assert found is not None
+    assert (found.ecc_uncorrected, found.pcie_replays, found.remapped_rows) == (2, 2, 2)
+    killed = figures(node(end=False)).gpu
+    assert killed is not None
+    assert killed.remapped_rows is None
+    assert "remapped_rows" in killed.null_because
+
+
+def test_what_no_gpu_says_is_null_with_a_reason() -> None:
+    nothing = dict.fromkeys(GpuSample.__struct_fields__)
+    bare = {**dict.fromkeys(GpuFacts.__struct_fields__), "index": 0}
+    found = figures(node(count=1, rows=with_row(**nothing), gpus=[GpuFacts(**bare)], driver=None, cuda=None)).gpu
+    assert found is not None
+    known = {name for name in found.__struct_fields__ if getattr(found, name) is not None}
+    assert known == {"gpus", "null_because", "notes"}
+    assert found.null_because.keys() == set(found.__struct_fields__) - known
+    assert found.null_because["throttled"] == "the driver does not say it of all GPUs"
+
+
+def test_a_gpu_that_fell_off_is_named_and_the_others_are_counted() -> None:
+    def rows(second: int, gpu: int, row: GpuSample) -> GpuSample | None:
+        return None if gpu == 1 and second >= 5 else row
+
+    plain = node(rows=rows)
+    errors = [{"1": "NVMLError_GpuIsLost"} if place >= 5 else {} for place in range(len(plain.samples))]
+    samples = [msgspec.structs.replace(s, errors=e) for s, e in zip(plain.samples, errors, strict=True)]
+    found = figures(msgspec.structs.replace(plain, samples=samples))
+    assert why_no_energy(found) == "GPU 1 of n1 was not sampled over the whole window"
+    assert found.gpu is not None
+    assert found.gpu.notes == ["GPU 1 of n1: NVMLError_GpuIsLost"]
+    assert (found.gpu.gpus, found.gpu.sm_clock_mhz_median) == (2, 1755)
+
+
+def test_machines_that_differ_are_said() -> None:
+    other = node("b", count=1, driver="570.1", gpus=[gpu_facts(0, power_limit_w=650.0)])
+    found = figures(node("a", count=2), other).gpu
+    assert found is not None
+    assert found.notes == ["different drivers: 580.65 (1), 570.1 (1)", "different power limits: 700 W (2), 650 W (1)"]
+    assert found.power_limit_watts == 650
+
+
+# --- without GPUs, without enough samples ---------------------------------------------------------------
+
+
+def test_without_nvml_the_host_is_known_and_the_reason_is_said() -> None:
+    found = figures(node("a", count=0), node("b", count=0))
+    assert found.gpu is None
+    assert found.null_because == {"gpu": "no NVIDIA driver: NVMLError_LibraryNotFound"}
+    assert found.notes == ["no GPU figures: no NVIDIA driver: NVMLError_LibraryNotFound"]
+    assert (found.cpu_utilisation_mean, found.host_memory_bytes_max) == (0.5, 8 * 10**9)
+
+
+def test_gpus_that_the_run_does_not_use_are_left_out() -> None:
+    found = figures(node(), gpus_expected=0)
+    assert (found.gpu, found.null_because["gpu"]) == (None, "the run uses no GPU")
+
+
+@pytest.mark.parametrize(("window", "count"), [((3.1, 3.9), 0), ((3.5, 4.5), 1)])
+def test_a_window_of_fewer_than_two_samples_leaves_what_was_read_before_it(
+    window: tuple[float, float], count: int
+) -> None:
+    found = figures(node(), window=window)
+    assert found.gpu is not None
+    assert found.gpu.power_limit_watts == 700
+    assert found.gpu.sm_clock_mhz_highest == 1980
+    assert found.gpu.ecc_uncorrected == found.gpu.remapped_rows == 0
+    width = f"{window[1] - window[0]:.3g}"
+    why = f"the window of {width} s holds {count} samples of a node, one is taken every 1 s"
+    assert why_no_energy(found) == why
+    nulls = (
+        "power_watts_mean",
+        "power_watts_max",
+        "sm_clock_mhz_median",
+        "throttled",
+        "slowest",
+        "temperature_c_max",
+    )
+    assert {name: getattr(found.gpu, name) for name in nulls} == dict.fromkeys(nulls)
+    assert {found.gpu.null_because[name] for name in nulls} == {why}
+
+
+def test_one_node_that_was_not_sampled_costs_the_energy_alone() -> None:
+    """A sampler that ended early; of the other nodes all is known."""
+    found = figures(node("a"), node("b", seconds=1))
+    assert why_no_energy(found) == "GPU 0 of b was not sampled over the whole window, and 1 more"
+    assert found.gpu is not None
+    assert found.gpu.sm_clock_mhz_median == 1755
+    assert (found.samples, found.fewest_samples) == (7, 0)
+    assert found.notes == ["not sampled to the window's end: b"]
+
+
+def test_without_a_window_the_figures_are_those_of_the_whole_attempt() -> None:
+    found = summarise(Recorded(nodes=[node()]), None, None, 1000)
+    assert found.gpu is not None
+    assert (found.samples, found.window_seconds) == (11, None)
+    assert found.gpu.energy_joules is None
+    assert found.gpu.temperature_c_max == 60
+    assert found.null_because["window_seconds"] == "no step is counted, or its time of day is unknown"
+
+
+def test_no_sample_at_all_is_not_zero() -> None:
+    empty = NodeRecord(name="n1", facts=None, samples=[], end=None)
+    found = figures(empty)
+    assert (found.samples, found.cpu_utilisation_mean, found.host_memory_bytes_max, found.gpu) == (
+        0,
+        None,
+        None,
+        None,
+    )
+    assert found.null_because.keys() == {"cpu_utilisation_mean", "host_memory_bytes_max", "gpu"}
+    assert summarise(Recorded(nodes=[]), T0, T0 + 1, 1).nodes == 0
+    assert telemetry_rows(found)[-1][1].startswith("not known: the window of 6 s holds 0 samples of a node")
+
+
+def test_gaps_and_lines_that_could_not_be_read_are_said() -> None:
+    plain = node()
+    holes = msgspec.structs.replace(plain, samples=[s for s in plain.samples if not 3 <= s.time - T0 <= 5])
+    found = summarise(Recorded(nodes=[holes], unreadable=["node-n1.jsonl:3 cut", "more"]), T0 + 2, T0 + 8, 10)
+    assert found.notes == ["2 lines could not be read (first: node-n1.jsonl:3 cut)", "gaps in the samples: 4 s on n1"]
+
+
+# --- the files ------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, *nodes: NodeRecord) -> None:
+    folder.mkdir(exist_ok=True)
+    for each in nodes:
+        lines = [line for line in (each.facts, *each.samples, each.end) if line is not None]
+        text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        (folder / f"node-{each.name}.jsonl").write_bytes(text)
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    nodes = [node("a"), node("b", count=0), node("c", end=False)]
+    write(tmp_path, *nodes)
+    (tmp_path / "node_sampler.log").write_text("not a node's file")
+    assert read(tmp_path) == Recorded(nodes=nodes)
+    assert read(tmp_path / "missing") == Recorded(nodes=[])
+
+
+GARBAGE = [b"x", b"{}", b"[]", b"null", b'{"event":"sample"}', b'{"event":"party","time":1}', b"\xff", b"[" * 20_000]
+
+
+@pytest.mark.parametrize("line", GARBAGE, ids=range(len(GARBAGE)))
+def test_a_line_that_cannot_be_read_is_named_and_costs_no_other(tmp_path: Path, line: bytes) -> None:
+    write(tmp_path, node())
+    path = tmp_path / "node-n1.jsonl"
+    first, *rest = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + line + b"\n" + b"".join(rest))
+    recorded = read(tmp_path)
+    assert recorded.nodes == [node()]
+    (named,) = recorded.unreadable
+    assert named.startswith("node-n1.jsonl:2 ")
+
+
+@pytest.mark.parametrize("cut", range(0, 1200, 61))
+def test_a_file_that_was_cut_loses_the_line_that_was_cut(tmp_path: Path, cut: int) -> None:
+    write(tmp_path, node())
+    path = tmp_path / "node-n1.jsonl"
+    whole = path.read_bytes()[:cut]
+    path.write_bytes(whole)
+    recorded = read(tmp_path)
+    (found,) = recorded.nodes
+    lines = (found.facts is not None) + len(found.samples)
+    assert lines in (whole.count(b"\n"), whole.count(b"\n") + 1)
+    assert lines + len(recorded.unreadable) == len(whole.splitlines())
+
+
+def test_a_clock_that_was_set_back_does_not_upset_the_order(tmp_path: Path) -> None:
+    plain = node()
+    write(tmp_path, msgspec.structs.replace(plain, samples=plain.samples[::-1]))
+    assert read(tmp_path).nodes[0].samples == plain.samples
+
+
+# --- a run ----------------------------------------------------------------------------------------------
+
+
+def step(number: int, rank: int = 0, seconds: float | None = 1.0, elapsed: float | None = None) -> Step:
+    elapsed = number + 1.0 if elapsed is None else elapsed
+    return Step(step=number, seconds=seconds, loss=1.0, tokens=256, rank=rank, elapsed_seconds=elapsed)
+
+
+def window(first: int | None, last: int | None, counted: int = 1) -> Window:
+    return Window(rule="last", first_step=first, last_step=last, counted=counted, settled=True, excluded={})
+
+
+STARTED = [Started(rank=1, unix_seconds=T0 + 100, host="b"), Started(rank=0, unix_seconds=T0 + 0.5, host="a")]
+
+
+def test_a_window_begins_with_the_end_of_the_step_before_it() -> None:
+    steps = [step(number) for number in range(8)]
+    assert window_unix(STARTED, steps, window(2, 6)) == (T0 + 2.5, T0 + 7.5)
+    assert window_unix(STARTED, steps, window(0, 0)) == (T0 + 0.5, T0 + 1.5)
+    assert window_unix(STARTED, steps[5:], window(5, 6)) == (T0 + 0.5, T0 + 7.5), (
+        "the first that this attempt trained"
+    )
+
+
+def test_without_a_start_or_a_step_there_is_no_window() -> None:
+    steps = [step(0), step(1)]
+    assert window_unix(STARTED[:1], steps, window(0, 1)) is None
+    assert window_unix(STARTED, steps, window(None, None, counted=0)) is None
+    assert window_unix(STARTED, [], window(0, 1)) is None
+    unknown = msgspec.structs.replace(steps[1], elapsed_seconds=None)
+    assert window_unix(STARTED, [steps[0], unknown], window(0, 1)) is None
+
+
+def record(steps: list[Step]) -> RunRecord:
+    return RunRecord(attempt=1, facts=[], steps=steps, ends=[], unreadable=[], started=STARTED)
+
+
+def on_gpus(benchmark: Benchmark, gpus: int) -> Benchmark:
+    hardware = msgspec.structs.replace(benchmark.hardware, kind="gpu")
+    return msgspec.structs.replace(benchmark, hardware=hardware, gpus=gpus)
+
+
+def test_a_runs_energy_is_over_every_step_of_its_window(benchmark_value: Benchmark) -> None:
+    """300 W over the 5 s of steps 2 to 6; step 4 is not counted, its energy and its tokens are."""
+    steps = [step(number) for number in range(9)]
+    marked = [msgspec.structs.replace(s, excluded_because="slow" if s.step == 4 else None) for s in steps]
+    benchmark = on_gpus(benchmark_value, 2)
+    found, why = of_run(Recorded(nodes=[node()]), benchmark, record(steps), marked, window(2, 6, counted=4))
+    assert (found is not None, why) == (True, "")
+    assert found is not None
+    assert found.gpu is not None
+    assert found.gpu.energy_joules == pytest.approx(1500)
+    assert found.gpu.joules_per_token == pytest.approx(1500 / (5 * benchmark.tokens_per_step))
+    failed, _ = of_run(Recorded(nodes=[node()]), benchmark, record(steps), marked, window(2, 6), "the run failed")
+    assert failed is not None
+    assert failed.gpu is not None
+    assert failed.gpu.null_because["joules_per_token"] == "the run failed"
+
+
+def test_a_run_on_a_cpu_has_no_gpu(benchmark_value: Benchmark) -> None:
+    steps = [step(number) for number in range(9)]
+    found, _ = of_run(Recorded(nodes=[node()]), benchmark_value, record(steps), steps, window(2, 6))
+    assert found is not None
+    assert (found.gpu, found.null_because["gpu"]) == (None, "the run uses no GPU")
+
+
+def test_a_run_that_was_not_sampled_says_so(benchmark_value: Benchmark) -> None:
+    found, why = of_run(Recorded(nodes=[]), benchmark_value, record([]), [], window(None, None, 0))
+    assert found is None
+    assert why == "the run was not sampled: its last attempt has no telemetry/node-NAME.jsonl"
+
+
+def test_it_can_be_a_part_of_a_result() -> None:
+    found = figures(node())
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Telemetry) == found
+    json.dumps(msgspec.to_builtins(found), allow_nan=False)
+
+
+# --- what people read -----------------------------------------------------------------------------------
+
+
+def test_the_rows_of_a_run_with_gpus() -> None:
+    def rows(second: int, gpu: int, row: GpuSample) -> GpuSample:
+        slow = gpu == 1
+        changes = {"sm_clock_mhz": 1500, "throttle_reasons": 0x44 if second < 5 else 4} if slow else {}
+        return msgspec.structs.replace(row, **changes, ecc_uncorrected=int(slow and second > 4))
+
+    found = figures(node("a", rows=rows), node("b"), tokens=900)
+    assert telemetry_rows(found, rank_spread([step(1), step(1, rank=1, seconds=1.5)], [1], [])) == [
+        ("energy", "3.6 kJ, 4 J a token, 500 W of 700 a GPU"),
+        ("SM clock", "1755 MHz median of 1980 at most; the slowest is GPU 1 of a, 1500 MHz (-14.5%)"),
+        ("throttled", "software power cap 25%, hardware thermal 11% of the samples"),
+        ("GPU errors", "1 new ECC errors"),
+        ("host", "CPU 50% busy, at most 8 GB of memory used (2 nodes)"),
+        (
+            "ranks",
+            f"2 ranks, 40.00% between the slowest (rank 1) and the fastest (rank 0)\n{CAVEAT}",
+        ),
+    ]
+
+
+def test_the_rows_of_a_run_without_gpus() -> None:
+    assert telemetry_rows(figures(node(count=0))) == [("host", "CPU 50% busy, at most 8 GB of memory used")]
+
+
+def test_energy_that_is_not_known_says_why() -> None:
+    found = figures(node(rows=with_row(energy_mj=None, throttle_reasons=0)))
+    rows = dict(telemetry_rows(found))
+    assert rows["energy"] == "not known: GPU 0 of n1 has no energy counter, and 1 more"
+    assert rows["throttled"] == "never"

@@ -1,0 +1,69 @@
+"""A private Slurm cluster for a test, stopped when the test ends; the tests that need one are skipped without Slurm."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from benchmarks.errors import RequestError
+from launch.private_cluster import lifecycle, packages
+from launch.private_cluster.cluster import Cluster, site_file
+
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class RunningCluster:
+    """A cluster that is up, with what a test wants of it."""
+
+    cluster: Cluster
+    home: Path  # STEPMARK_HOME
+
+    @property
+    def name(self) -> str:
+        return self.cluster.name
+
+    @property
+    def site_file(self) -> Path:
+        return site_file(self.name)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to find this cluster, by Stepmark or by Slurm's own commands."""
+        return {"STEPMARK_HOME": str(self.home), "SLURM_CONF": str(self.cluster.files.slurm_conf)}
+
+    def slurm(self, *command: str, seconds: float = SECONDS) -> "subprocess.CompletedProcess[str]":
+        """A Slurm command, told nothing but where the slurm.conf is."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+        return subprocess.run(
+            command,
+            env=inherited | self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
+
+
+@contextlib.contextmanager
+def private_cluster(
+    home: Path, nodes: int = 2, gpus_per_node: int = 8, accounting: bool = True, name: str = "dev"
+) -> Iterator[RunningCluster]:
+    """A cluster under its own STEPMARK_HOME, which is in force as long as the cluster is up."""
+    missing = packages.missing(accounting)
+    if missing:
+        pytest.skip(f"Slurm is not installed: {', '.join(missing)} not found")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STEPMARK_HOME", str(home))
+        try:
+            wanted = lifecycle.Wanted(name, nodes, gpus_per_node, accounting)
+            cluster, _ = lifecycle.up(wanted, say=lambda _text: None)
+            yield RunningCluster(cluster, home)
+        finally:
+            with contextlib.suppress(RequestError):
+                lifecycle.down(name, say=lambda _text: None)

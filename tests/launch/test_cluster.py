@@ -1,0 +1,575 @@
+"""launch/cluster.py: the texts of its configuration, what it refuses, and real clusters."""
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError, RunError
+from launch import places
+from launch.private_cluster import (
+    configuration,
+    daemons,
+    faults,
+    lifecycle,
+    memory_limit,
+    naming,
+    packages,
+    ports,
+    processes,
+)
+from launch.private_cluster.cluster import Cluster, Ports, address, folder_of, recall, remember, site_file
+from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPT = str(REPOSITORY / "launch" / "cluster.py")
+NOBODY = 65534
+
+
+def silent(_text: str) -> None:
+    pass
+
+
+def cluster_value(**changes: Any) -> Cluster:
+    value = Cluster(
+        name="dev",
+        nodes=3,
+        gpus_per_node=8,
+        accounting=True,
+        user="me",
+        host="laptop",
+        naming="namespaces",
+        memory_limit="kernel",
+        cpus_per_node=16,
+        memory_mb_per_node=32000,
+        first_job_id=5001,
+        ports=Ports(controller=20000, accounting=20001, first_node=20002),
+        folder="/home/me/clusters/dev",
+        sockets="/tmp/short",
+    )
+    return msgspec.structs.replace(value, **changes)
+
+
+def settings_of(text: str) -> dict[str, str]:
+    """The settings of a slurm.conf that stand alone on their line."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if not line.startswith(("NodeName", "Partition")))
+    return {name: value for name, value in pairs}
+
+
+def lines_of(text: str, start: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(start)]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path))
+    return tmp_path
+
+
+# --- the texts ------------------------------------------------------------------------------------
+
+
+def test_every_node_has_its_name_and_its_port() -> None:
+    nodes = lines_of(configuration.slurm_conf(cluster_value()), "NodeName=")
+    assert [re.findall(r"NodeName=(\S+) Port=(\d+)", line)[0] for line in nodes] == [
+        ("node1", "20002"),
+        ("node2", "20003"),
+        ("node3", "20004"),
+    ]
+    assert all("NodeAddr=127.0.0.1 CPUs=16 RealMemory=32000 Gres=gpu:h100:8" in line for line in nodes)
+
+
+def test_without_namespaces_a_node_is_called_by_its_address() -> None:
+    cluster = cluster_value(naming="addresses", nodes=256)
+    assert cluster.node_names[:2] == ["127.0.1.1", "127.0.1.2"]
+    assert cluster.node_names[255] == "127.0.2.0"
+    assert len(set(cluster.node_names)) == 256
+    assert "PartitionName=small Nodes=127.0.1.1 " in configuration.slurm_conf(cluster)
+
+
+def test_the_default_partition_has_all_nodes_and_the_small_one_the_first() -> None:
+    partitions = lines_of(configuration.slurm_conf(cluster_value()), "PartitionName=")
+    assert partitions == [
+        "PartitionName=batch Nodes=ALL Default=YES MaxTime=2:00:00 State=UP",
+        "PartitionName=small Nodes=node1 MaxTime=2:00:00 State=UP",
+    ]
+
+
+def test_the_kernel_limits_memory_where_it_can_and_slurm_only_where_it_cannot() -> None:
+    # Both at once would call an OUT_OF_MEMORY job FAILED.
+    kernel = configuration.slurm_conf(cluster_value())
+    assert settings_of(kernel)["TaskPlugin"] == "task/cgroup"
+    assert "OverMemoryKill" not in kernel
+    assert "ConstrainRAMSpace=yes" in configuration.cgroup_conf(cluster_value())
+    sampling = cluster_value(memory_limit="sampling")
+    text = settings_of(configuration.slurm_conf(sampling))
+    assert (text["TaskPlugin"], text["JobAcctGatherParams"]) == ("task/none", "OverMemoryKill")
+    assert configuration.cgroup_conf(sampling) == ""
+
+
+def test_a_few_nodes_have_short_timeouts_and_many_have_long_ones() -> None:
+    few = settings_of(configuration.slurm_conf(cluster_value()))
+    many = settings_of(configuration.slurm_conf(cluster_value(nodes=33)))
+    assert (few["SlurmdTimeout"], many["SlurmdTimeout"]) == ("20", "120")
+    assert few["AuthInfo"] == "socket=/tmp/short/munge,cred_expire=15"
+    assert (few["KillWait"], few["OverTimeLimit"], few["FirstJobId"]) == ("5", "0", "5001")
+
+
+def test_slurmdbd_is_named_only_with_accounting() -> None:
+    with_it = settings_of(configuration.slurm_conf(cluster_value()))
+    without = configuration.slurm_conf(cluster_value(accounting=False))
+    assert with_it["AccountingStoragePass"] == "/tmp/short/munge"
+    assert with_it["AccountingStoragePort"] == "20001"
+    assert "slurmdbd" not in without
+    assert "DbdPort=20001" in configuration.slurmdbd_conf(cluster_value())
+
+
+def test_no_gpus_is_no_gres() -> None:
+    cluster = cluster_value(gpus_per_node=0)
+    assert "Gres" not in configuration.slurm_conf(cluster)
+    assert configuration.gres_conf(cluster) == "AutoDetect=off\n"
+    assert "File=/home/me/clusters/dev/devices/nvidia[0-7]" in configuration.gres_conf(cluster_value())
+
+
+def test_all_files_lie_in_the_clusters_folders() -> None:
+    texts = configuration.texts(cluster_value(), machine_hosts="")
+    named = re.findall(r"[=:](/\S+?)[,\s]", "".join(texts.values()))
+    inside = ("/home/me/clusters/dev/", "/tmp/short/", "/bin/true", "/sys/fs/cgroup")
+    assert [path for path in named if not path.startswith(inside)] == []
+
+
+def test_node_names_win_over_those_of_the_machine() -> None:
+    text = configuration.hosts(cluster_value(), "10.0.0.9 node1\n10.0.0.1 mirror\n")
+    assert text.index("127.0.1.1 node1") < text.index("10.0.0.9 node1")
+    assert "127.0.1.3 node3" in text
+    assert "10.0.0.1 mirror" in text
+
+
+def test_the_site_file_is_a_strict_row(home: Path) -> None:
+    path = site_file("dev")
+    path.parent.mkdir(parents=True)
+    path.write_text(configuration.site(cluster_value(), "2026-11-21"))
+    site = Configs(own_sites=path.parent).site("dev")
+    assert site.slurm is not None
+    assert site.slurm.configuration == "/home/me/clusters/dev/etc/slurm.conf"
+    assert site.slurm.hardware == ["cpu"]
+    assert (site.slurm.options.memory, site.slurm.options.time) == ("0", "0:30:00")
+    assert (site.slurm.options.warn_seconds, site.slurm.options.singleton) == (10, True)
+
+
+# --- choices --------------------------------------------------------------------------------------
+
+
+def test_ports_that_are_taken_are_passed_over() -> None:
+    chosen = ports.choose(4, free=lambda port: port % 100 < 50)
+    used = [chosen.controller, chosen.accounting, *range(chosen.first_node, chosen.first_node + 4)]
+    assert len(set(used)) == 6
+    assert all(port % 100 < 50 for port in used)
+
+
+def test_without_free_ports_it_says_so() -> None:
+    with pytest.raises(RunError, match="no 6 neighbouring free ports"):
+        ports.choose(4, free=lambda _port: False)
+
+
+def test_a_port_in_use_is_not_free() -> None:
+    import socket
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        assert not ports.is_free(server.getsockname()[1])
+
+
+def test_a_long_folder_puts_its_sockets_elsewhere(tmp_path: Path) -> None:
+    short = Path("/tmp/x")
+    assert lifecycle._sockets(short) == short / "run"
+    elsewhere = lifecycle._sockets(tmp_path / ("long" * 20))
+    assert tmp_path not in elsewhere.parents
+    assert len(str(elsewhere / lifecycle.LONGEST_SOCKET)) <= 107
+    elsewhere.rmdir()
+
+
+def test_a_record_that_was_cut_off_is_none(home: Path) -> None:
+    folder_of("dev").mkdir(parents=True)
+    remember(cluster_value())
+    assert recall("dev") == cluster_value()
+    (folder_of("dev") / "cluster.json").write_text('{"name": "de')
+    assert recall("dev") is None
+
+
+def test_addresses_are_all_loopback_and_differ() -> None:
+    assert {address(number).rpartition(".")[0] for number in range(1, 257)} == {"127.0.1", "127.0.2"}
+
+
+def test_empty_groups_of_other_clusters_stay(tmp_path: Path) -> None:
+    ours, theirs = (tmp_path / "slurm_node1" / "uid_0" / f"job_{number}" / "step_0" for number in (5003, 9001))
+    ours.mkdir(parents=True)
+    theirs.mkdir(parents=True)
+    memory_limit.remove_groups(cluster_value(), tmp_path)
+    assert not ours.parent.exists()
+    assert theirs.exists()
+    theirs.rmdir()
+    theirs.parent.rmdir()
+    memory_limit.remove_groups(cluster_value(), tmp_path)
+    assert not (tmp_path / "slurm_node1").exists()
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def sleeper(**environment: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(["sleep", "60"], env=environment)
+
+
+def test_only_processes_of_the_cluster_are_found_and_ended(tmp_path: Path) -> None:
+    conf = tmp_path / "etc" / "slurm.conf"
+    ours = sleeper(STEPMARK_CLUSTER=str(tmp_path), STEPMARK_DAEMON="slurmctld")
+    task = sleeper(SLURM_CONF=str(conf), SLURMD_NODENAME="node2")
+    # A person's shell that uses the cluster, and a daemon of another cluster.
+    others = [sleeper(SLURM_CONF=str(conf)), sleeper(STEPMARK_CLUSTER=f"{tmp_path}x", STEPMARK_DAEMON="slurmctld")]
+    try:
+        found = {process.pid: process for process in processes.running(tmp_path, conf)}
+        assert {pid: (process.kind, process.owner) for pid, process in found.items()} == {
+            ours.pid: ("daemon", "slurmctld"),
+            task.pid: ("task", "node2"),
+        }
+        assert processes.end(lambda: processes.running(tmp_path, conf)) == []
+        assert (ours.wait(5), task.wait(5)) == (-signal.SIGTERM, -signal.SIGTERM)
+        assert [other.poll() for other in others] == [None, None]
+    finally:
+        for process in (ours, task, *others):
+            process.kill()
+            process.wait()
+
+
+def test_what_does_not_listen_is_killed(tmp_path: Path) -> None:
+    marks = {"STEPMARK_CLUSTER": str(tmp_path), "STEPMARK_DAEMON": "x", "PATH": os.environ["PATH"]}
+    deaf = subprocess.Popen(["sh", "-c", "trap '' TERM; echo; sleep 60"], env=marks, stdout=subprocess.PIPE)
+    assert deaf.stdout is not None
+    deaf.stdout.readline()
+    assert processes.end(lambda: processes.running(tmp_path, tmp_path / "conf"), stop_seconds=0.2) == []
+    assert deaf.wait(5) == -signal.SIGKILL
+    deaf.stdout.close()
+
+
+def test_an_id_that_was_used_again_gets_no_signal() -> None:
+    other = sleeper()
+    stale = processes.Process(other.pid, 1, started=1, program="slurmd", kind="daemon", owner="node1")
+    processes.send(stale, signal.SIGKILL)
+    time.sleep(0.1)
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def script(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, SCRIPT, *words],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(packages, "DAEMON_FOLDERS", ())
+    monkeypatch.setattr(packages, "SYSTEM_TABLES", (Path("/nowhere/tables.sql"),))
+    with pytest.raises(RequestError) as refused:
+        lifecycle.up(lifecycle.Wanted(), silent)
+    assert refused.value.exit_code == 2
+    assert refused.value.next_command.startswith(
+        "sudo apt-get install --no-install-recommends mariadb-server-core munge slurm-client slurmctld slurmd slurmdbd"
+    )
+    assert "slurmd, " in refused.value.what
+    assert not folder_of("dev").exists()
+
+
+def test_only_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for program in packages.SLURM:
+        (tmp_path / program).write_text("")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(packages, "DAEMON_FOLDERS", ())
+    assert packages.missing(accounting=False) == {}
+    with pytest.raises(RequestError, match="slurmdbd, mariadbd") as refused:
+        packages.refuse_missing(accounting=True)
+    assert "--noaccounting" in refused.value.next_command
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["up", "--nodes=257"], "1 to 256 nodes, not 257"),
+        (["up", "--nodes=0"], "1 to 256 nodes, not 0"),
+        (["up", "--gpus_per_node=65"], "0 to 64 make-believe GPUs"),
+        (["up", "--name=local"], "another site called 'local'"),
+        (["up", "--name=Not/This"], "cannot be the name"),
+        (["upp"], "did you mean 'up'?"),
+        ([], "which command?"),
+        (["kill"], "which node?"),
+    ],
+)
+def test_what_cannot_work_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    done = script(*words, STEPMARK_HOME=str(tmp_path))
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_site_of_the_users_own_is_not_overwritten(home: Path) -> None:
+    site_file("mine").parent.mkdir(parents=True)
+    site_file("mine").write_text("name: mine\n")
+    with pytest.raises(RequestError, match="another site called 'mine'"):
+        lifecycle.down("mine", silent)
+    assert site_file("mine").exists()
+
+
+def test_down_and_status_of_nothing(tmp_path: Path) -> None:
+    assert script("down", STEPMARK_HOME=str(tmp_path)).stdout == "the private cluster 'dev' was not up\n"
+    assert script("status", STEPMARK_HOME=str(tmp_path)).returncode == 1
+    revived = script("revive", "--node=node1", STEPMARK_HOME=str(tmp_path))
+    assert (revived.returncode, "is not up" in revived.stderr) == (1, True)
+
+
+# --- real clusters --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """As root with names, as anybody else as it comes out; its folder is too long for sockets."""
+    with private_cluster(tmp_path_factory.mktemp("home" + "x" * 60), nodes=2) as cluster:
+        yield cluster
+
+
+def await_true(condition: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_jobs_run_on_nodes_of_their_own(two_nodes: RunningCluster) -> None:
+    done = two_nodes.slurm("srun", "-N2", "sh", "-c", "echo $SLURMD_NODENAME $(hostname)")
+    assert done.returncode == 0, done.stderr
+    named = two_nodes.cluster.naming != "addresses"
+    host = "{}".format if named else lambda _name: os.uname().nodename
+    assert sorted(done.stdout.splitlines()) == [f"{name} {host(name)}" for name in two_nodes.cluster.node_names]
+    if named:
+        found = two_nodes.slurm("srun", "-N1", "getent", "hosts", "node2")
+        assert found.stdout.split() == ["127.0.1.2", "node2"]
+
+
+@pytest.mark.slow
+def test_gpus_are_handed_out(two_nodes: RunningCluster) -> None:
+    done = two_nodes.slurm("srun", "-N2", "--gres=gpu:3", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    assert done.stdout.split() == ["0,1,2", "0,1,2"], done.stderr
+    too_many = two_nodes.slurm("sbatch", "--gres=gpu:9", "--wrap=true")
+    assert too_many.returncode != 0
+
+
+@pytest.mark.slow
+def test_all_of_a_nodes_memory_can_be_asked_for(two_nodes: RunningCluster) -> None:
+    done = two_nodes.slurm("srun", "-N2", "--exclusive", "--mem=0", "true")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_sacct_knows_how_a_job_that_took_too_much_memory_ended(two_nodes: RunningCluster, tmp_path: Path) -> None:
+    greedy = "head -c 400M /dev/zero | tail -c 300M | (sleep 3; cat > /dev/null)"
+    job = two_nodes.slurm("sbatch", "--parsable", f"--output={tmp_path}/out", "--mem=100", f"--wrap={greedy}")
+    assert int(job.stdout) >= two_nodes.cluster.first_job_id
+
+    def state() -> str:
+        rows = two_nodes.slurm("sacct", "-X", "-P", "-n", "-j", job.stdout.strip(), "-o", "State,ExitCode").stdout
+        return rows.strip()
+
+    await_true(lambda: state() not in ("", "PENDING|0:0", "RUNNING|0:0"), seconds=20)
+    expected = {"kernel": "OUT_OF_MEMORY|0:125", "sampling": "FAILED|0:9"}
+    assert state() == expected[two_nodes.cluster.memory_limit]
+
+
+@pytest.mark.slow
+def test_a_second_up_changes_nothing(two_nodes: RunningCluster) -> None:
+    again = script("up", "--nodes=2", **two_nodes.environment)
+    assert (again.returncode, "is already up: 2 nodes" in again.stdout) == (0, True), again.stderr
+    assert f"export SLURM_CONF={two_nodes.cluster.files.slurm_conf}" in again.stdout
+    larger = script("up", "--nodes=3", **two_nodes.environment)
+    assert (larger.returncode, "cluster.py down" in larger.stderr) == (2, True), larger.stderr
+    assert recall("dev") == two_nodes.cluster
+
+
+@pytest.mark.slow
+def test_the_site_is_there_while_the_cluster_is(two_nodes: RunningCluster) -> None:
+    site = places.configs().site("dev")
+    assert site.slurm is not None
+    assert site.slurm.configuration == str(two_nodes.cluster.files.slurm_conf)
+
+
+@pytest.mark.slow
+def test_a_node_dies_with_its_tasks_and_comes_back(two_nodes: RunningCluster) -> None:
+    last = two_nodes.cluster.node_names[1]
+    two_nodes.slurm("sbatch", "--output=/dev/null", f"--nodelist={last}", "--wrap=sleep 600")
+    await_true(lambda: tasks_of(two_nodes, last) > 0, seconds=15)
+    assert faults.kill_node("dev", last) >= 3  # slurmd, the step daemon, a task or more
+    found = lifecycle.status("dev")
+    assert found is not None
+    assert (found.missing, found.tasks) == ([last], 0)
+    faults.revive_node("dev", last)
+    assert last in daemons.ready_nodes(two_nodes.cluster)
+    two_nodes.slurm("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name)
+    with pytest.raises(RequestError, match="no node 'node9'"):
+        faults.kill_node("dev", "node9")
+
+
+def tasks_of(running: RunningCluster, node: str) -> int:
+    return sum(process.kind == "task" and process.owner == node for process in daemons.running(running.cluster))
+
+
+@pytest.mark.slow
+def test_jobs_go_on_while_the_controller_restarts(two_nodes: RunningCluster) -> None:
+    job = two_nodes.slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 600").stdout.strip()
+    await_true(lambda: two_nodes.slurm("squeue", "-h", "-j", job, "-o", "%T").stdout == "RUNNING\n", seconds=15)
+    faults.restart_controller("dev")
+    assert two_nodes.slurm("squeue", "-h", "-j", job, "-o", "%T").stdout == "RUNNING\n"
+    two_nodes.slurm("scancel", job)
+
+
+@pytest.mark.slow
+def test_down_leaves_no_process_and_no_site_whatever_was_left(tmp_path: Path) -> None:
+    with private_cluster(tmp_path, nodes=2, accounting=False) as running:
+        cluster = running.cluster
+        running.slurm("sbatch", "--output=/dev/null", "-N2", "--wrap=srun -N2 sleep 600")
+        await_true(lambda: tasks_of(running, cluster.node_names[1]) > 0, seconds=15)
+        # A crash: no controller, a node's slurmd gone but its tasks not, and the record lost too.
+        for process in daemons.running(cluster):
+            if process.owner in ("slurmctld", cluster.node_names[0]) and process.kind == "daemon":
+                processes.send(process, signal.SIGKILL)
+        (folder_of("dev") / "cluster.json").unlink()
+        assert script("down", **running.environment).stdout == "the private cluster 'dev' is down\n"
+        assert daemons.running(cluster) == []
+        assert not running.site_file.exists()
+        assert not cluster.files.spool.exists()
+        assert list(cluster.files.logs.iterdir()) != []
+
+
+@pytest.mark.slow
+def test_after_a_crash_up_starts_anew(tmp_path: Path) -> None:
+    with private_cluster(tmp_path, nodes=1, accounting=False) as running:
+        for process in daemons.running(running.cluster):
+            processes.send(process, signal.SIGKILL)
+        await_true(lambda: daemons.running(running.cluster) == [], seconds=10)
+        assert list(running.cluster.files.pids.iterdir()) != []  # stale
+        anew = script("up", "--nodes=2", "--noaccounting", **running.environment)
+        assert (anew.returncode, "is up: 2 nodes" in anew.stdout) == (0, True), anew.stderr
+        assert script("status", **running.environment).returncode == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_it_comes_up_leaves_nothing(tmp_path: Path) -> None:
+    if packages.missing(accounting=True):
+        pytest.skip("Slurm is not installed")
+    starting = subprocess.Popen(
+        [sys.executable, SCRIPT, "up"],
+        env=os.environ | {"STEPMARK_HOME": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert starting.stderr is not None
+    assert "munge is up" in starting.stderr.readline()
+    starting.send_signal(signal.SIGINT)
+    rest = starting.stderr.read()
+    assert starting.wait(30) == 130, rest
+    folder = tmp_path / "clusters" / "dev"
+    assert processes.running(folder, folder / "etc" / "slurm.conf") == []
+    assert not (folder / "cluster.json").exists()
+    assert not (tmp_path / "sites" / "dev.yml").exists()
+
+
+@pytest.mark.slow
+def test_a_daemon_that_fails_is_named_with_the_end_of_its_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if packages.missing(accounting=False):
+        pytest.skip("Slurm is not installed")
+    broken = configuration.slurm_conf
+    monkeypatch.setattr(configuration, "slurm_conf", lambda cluster: broken(cluster) + "SelectType=select/nothing\n")
+    with pytest.raises(RunError) as failed:
+        lifecycle.up(lifecycle.Wanted(nodes=1, accounting=False), silent)
+    assert "slurmctld" in failed.value.what
+    assert str(folder_of("dev") / "log" / "slurmctld.log") in failed.value.where
+    assert "select/nothing" in failed.value.why
+    assert processes.running(folder_of("dev"), folder_of("dev") / "etc" / "slurm.conf") == []
+    assert not site_file("dev").exists()
+
+
+AS_NOBODY = """
+import os, sys
+sys.path.insert(0, {repository!r})
+from launch.private_cluster import daemons, lifecycle, naming
+os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
+if {addresses}:
+    naming.UNSHARE = {{}}
+cluster, _ = lifecycle.up(lifecycle.Wanted(nodes=2, accounting={accounting}), print)
+print(daemons.ask(cluster, "srun", "-N2", "sh", "-c", "echo $SLURMD_NODENAME uid=$(id -u)"))
+lifecycle.down("dev", print)
+print("left:", daemons.running(cluster))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("addresses", [False, True])
+def test_it_needs_no_root(addresses: bool) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("all the other tests here run without root")
+    if packages.missing(accounting=True):
+        pytest.skip("Slurm is not installed")
+    import tempfile
+
+    # Not tmp_path, which nobody else may enter.
+    folder = Path(tempfile.mkdtemp(prefix="nobody-"))
+    os.chown(folder, NOBODY, NOBODY)
+    code = AS_NOBODY.format(repository=str(REPOSITORY), nobody=NOBODY, addresses=addresses, accounting=addresses)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"STEPMARK_HOME": str(folder), "HOME": str(folder)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        names = re.findall(rf"(\S+) uid={NOBODY}", done.stdout)
+        assert len(set(names)) == 2
+        assert all(name.startswith("127.0.1.") for name in names) or not addresses
+        assert "left: []" in done.stdout
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_the_way_into_a_node_is_a_plain_command_without_namespaces() -> None:
+    assert naming.in_node("addresses", "127.0.1.1", Path("/hosts"), ["slurmd"]) == ["slurmd"]
+    assert naming.in_node("namespaces", "node1", Path("/hosts"), ["slurmd"])[-4:] == [
+        "sh",
+        "node1",
+        "/hosts",
+        "slurmd",
+    ]
