@@ -91,6 +91,10 @@ def gpu_figures(
     per_token = energy / tokens if energy is not None and tokens else None
     if per_token is None:
         nulls["joules_per_token"] = nulls.get("energy_joules") or unclaimed or "no token was trained in the window"
+    remapped = _remapped(gpus)
+    killed = [node.name for node in nodes if node.end is None]
+    if remapped is None and killed:
+        nulls["remapped_rows"] = f"they are read at the end, and the sampler of {killed[0]} did not come to it"
     figures = GpuTelemetry(
         gpus=len(gpus),
         energy_joules=energy,
@@ -106,7 +110,7 @@ def gpu_figures(
         memory_bytes_max=_most(_known(sample.memory_used_bytes for sample in samples)),
         ecc_uncorrected=_increments(gpus, lambda sample: sample.ecc_uncorrected),
         pcie_replays=_increments(gpus, lambda sample: sample.pcie_replays),
-        remapped_rows=_remapped(gpus),
+        remapped_rows=remapped,
         driver=_most_common([node.facts.driver for node in nodes if node.facts]),
         cuda=_most_common([node.facts.cuda for node in nodes if node.facts]),
         null_because=nulls,

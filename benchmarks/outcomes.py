@@ -238,9 +238,11 @@ def _job(seen: Seen) -> str:
 
 
 def nodes_of(seen: Seen) -> str | None:
-    """Slurm's list of the nodes that an attempt ran on."""
+    """Slurm's list of the nodes that an attempt ran on: the job's own word first, as the accounting hears of a short
+    job's nodes late, and until then names one of them.
+    """
     start = _event(seen, "start")
-    return (seen.scheduler.nodes if seen.scheduler else None) or (start.nodes if start else None)
+    return (start.nodes if start else None) or (seen.scheduler.nodes if seen.scheduler else None)
 
 
 def _reached(seen: Seen) -> str:

@@ -101,45 +101,56 @@ def _fits(names: Counter[str], hardware: Hardware) -> bool:
     return sum(names.values()) == hardware.devices_per_node and all(name.casefold() in known for name in names)
 
 
+def _by_gpu(found: Sequence[tuple[str, str]]) -> str:
+    """(GPU, words) -> "GPU 0, 1: words; GPU 4: other words"."""
+    gpus: dict[str, list[str]] = {}
+    for gpu, words in found:
+        gpus.setdefault(words, []).append(gpu)
+    return "; ".join(f"GPU {', '.join(of_words)}: {words}" for words, of_words in gpus.items())
+
+
 def _idle(answer: Answer, rows: list[Row]) -> Problem | None:
     processes = table(_output(answer, "processes"))
-    busy = [f"process {row.get('pid')} ({row.get('process_name')})" for row in processes]
+    running = [f"process {row.get('pid')} ({row.get('process_name')})" for row in processes]
+    busy: list[tuple[str, str]] = []
     for row in rows:
         used, percent = _number(row, "memory.used"), _number(row, "utilization.gpu")
         if used is not None and used > IDLE_MIB:
-            busy.append(f"GPU {row['index']}: {used:.0f} MiB in use")
+            busy.append((row["index"], f"{used:.0f} MiB in use"))
         if percent is not None and percent > IDLE_PERCENT:
-            busy.append(f"GPU {row['index']}: {percent:.0f}% busy")
-    return ("failed", "; ".join(busy)) if busy else None
+            busy.append((row["index"], f"{percent:.0f}% busy"))
+    words = [*running, *([_by_gpu(busy)] if busy else [])]
+    return ("failed", "; ".join(words)) if words else None
 
 
 def _memory_errors(answer: Answer, rows: list[Row]) -> Problem | None:
     name = "ecc.errors.uncorrected.volatile.total"
     counts = {row["index"]: _number(row, name) for row in rows}
-    problems = [f"GPU {index}: {count:.0f} uncorrected ECC errors" for index, count in counts.items() if count]
+    problems = [(index, f"{count:.0f} uncorrected ECC errors") for index, count in counts.items() if count]
     index_of = {row.get("uuid"): row["index"] for row in rows}
     for row in table(_output(answer, "remapped_rows")):
-        gpu = f"GPU {index_of.get(row.get('gpu_uuid'), row.get('gpu_uuid'))}"
+        gpu = index_of.get(row.get("gpu_uuid")) or str(row.get("gpu_uuid"))
         if row.get("remapped_rows.failure") in ("Yes", "1"):
-            problems.append(f"{gpu}: row remapping failed: replace it")
+            problems.append((gpu, "row remapping failed: replace it"))
         elif row.get("remapped_rows.pending") in ("Yes", "1"):
-            problems.append(f"{gpu}: remapped rows are pending: reset it")
+            problems.append((gpu, "remapped rows are pending: reset it"))
     if problems:
-        return "failed", "; ".join(problems)
+        return "failed", _by_gpu(problems)
     return ("not_checked", "the driver counts no ECC errors") if None in counts.values() else None
 
 
 def _throttling(answer: Answer, rows: list[Row]) -> Problem | None:  # noqa: ARG001
-    failed, limited = [], []
+    failed: list[tuple[str, str]] = []
+    limited: list[tuple[str, str]] = []
     for row in rows:
         bits = _bits(row.get("clocks_event_reasons.active"))
         if bits is None:
             return "not_checked", "the driver gives no reasons"
-        failed += [f"GPU {row['index']}: {text}" for bit, text in THROTTLED.items() if bits & bit]
-        limited += [f"GPU {row['index']}: {text}" for bit, text in LIMITED.items() if bits & bit]
+        failed += [(row["index"], text) for bit, text in THROTTLED.items() if bits & bit]
+        limited += [(row["index"], text) for bit, text in LIMITED.items() if bits & bit]
     if failed:
-        return "failed", "; ".join(failed)
-    return ("warning", "; ".join(limited)) if limited else None
+        return "failed", _by_gpu(failed)
+    return ("warning", _by_gpu(limited)) if limited else None
 
 
 def _persistence(answer: Answer, rows: list[Row]) -> Problem | None:  # noqa: ARG001

@@ -118,6 +118,8 @@ def report_text(report: Report) -> str:
         found = [finding for finding in report.findings if finding.status == status]
         if found:
             lines += ["", heading, *_grouped(found)]
+    if any(result.status == "failed" for result in report.nccl):
+        lines += ["", "NCCL failed over all nodes together, which names none of them: halve the nodes to find it"]
     lines += ["", f"{len(report.passing)} nodes pass, {len(report.failing)} fail"]
     return "\n".join(lines)
 

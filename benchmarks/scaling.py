@@ -25,6 +25,7 @@ HEADINGS = (
     "gpus", "nodes", "batch", "runs", "seconds/step", "tokens/s", "tokens/s/GPU", "MFU %", "efficiency",
 )  # fmt: skip
 UNKNOWN = "-"
+FIGURES = {"seconds_per_step": "seconds/step", "mfu_percent": "MFU", "efficiency": "efficiency"}
 
 
 class Scale(Value, frozen=True):
@@ -288,7 +289,8 @@ def _series_text(series: Series) -> str:
     notes = [("note", note) for note in series.notes]
     notes += [("MFU", ", ".join(conventions))] if conventions else []
     for names, why in _unknown(series.points).items():
-        notes.append(("unknown", f"{names[0]} of {', '.join(names[1:])}: {why}"))
+        where = "" if len(names) > len(series.points) else f" of {', '.join(names[1:])}"
+        notes.append(("unknown", f"{FIGURES[names[0]]}{where}: {why}"))
     notes += [("left out", text) for point in series.points for text in point.left_out]
     return "\n".join([*lines, *aligned(notes)])
 

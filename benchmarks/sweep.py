@@ -149,7 +149,7 @@ def plan_text(checked: Checked, repeats: int) -> str:
     count = len(checked.cells)
     return "\n".join(
         [
-            f"{count} cells x {repeats} repeats = {count * repeats} runs, the repeats outermost",
+            f"{_plural(count, 'cell')} x {_plural(repeats, 'repeat')} = {_plural(count * repeats, 'run')}",
             *aligned(rows),
             "",
             "nothing was started (--dry_run); one cell alone shows its whole plan",
@@ -158,8 +158,12 @@ def plan_text(checked: Checked, repeats: int) -> str:
 
 
 def _scale_text(scale: Scale) -> str:
-    where = f"{scale.gpus} x {scale.hardware} on {scale.nodes} node{'s' if scale.nodes > 1 else ''}"
+    where = f"{scale.gpus} x {scale.hardware} on {_plural(scale.nodes, 'node')}"
     return f"{where}, {scale.layout}, global batch {scale.global_batch_size}"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _refuse_equals(requests: Sequence[Request], found: Sequence["Cell"]) -> None:

@@ -31,6 +31,7 @@ from launch.cli import run_main
 from launch.slurm import job_flags
 from launch.slurm.options import choose, refuse_without_slurm
 
+flags.adopt_module_key_flags(job_flags)  # so that --help shows them
 SITE = flags.DEFINE_string("site", "local", "The site whose nodes are looked at.")
 NODES = flags.DEFINE_integer("nodes", None, "So many nodes, whichever Slurm gives; all that are up without it.")
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder that gets a folder with answers and report.")
@@ -68,7 +69,7 @@ def _this_machine(site: Site) -> int:
 
 def _preflight(site: Site, options: JobOptions) -> int:
     from launch.preflight import asking, job, running
-    from launch.preflight.waiting import Limits
+    from launch.preflight.waiting import Limits, say
     from launch.slurm.client import Slurm
 
     output_dir = Path(OUTPUT_DIR.value)
@@ -77,7 +78,7 @@ def _preflight(site: Site, options: JobOptions) -> int:
         print(job.render_preflight(preflight.job), end="")
         return EXIT_VALID
     limits = Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value)
-    report = running.run(preflight, Slurm(site), limits)
+    report = running.run(preflight, Slurm(site, on_wait=say), limits)
     print(json_text(report).rstrip() if JSON.value else f"{report_text(report)}\n{_lists(report, preflight.folder)}")
     return EXIT_VALID if report.passed else EXIT_INVALID
 

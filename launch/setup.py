@@ -35,6 +35,7 @@ from launch import places
 from launch.cli import run_main
 from launch.slurm import job_flags, options
 
+flags.adopt_module_key_flags(job_flags)  # so that --help shows them
 BACKEND = flags.DEFINE_string("backend", None, "Whose dataset or files: jax, nemo or another that is installed.")
 MODEL = flags.DEFINE_string("model", None, "The model that is to be trained (configs/models).")
 TASK = flags.DEFINE_enum("task", None, ["pretrain", "lora", "mlperf"], "What is to be done with it.")

@@ -15,7 +15,7 @@ from benchmarks.report import aligned, bytes_text
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import JobOptions, Site, Value
 from launch.preflight import job
-from launch.preflight.waiting import Limits, wait
+from launch.preflight.waiting import Limits, say, wait
 from launch.slurm import images
 from launch.slurm.client import Slurm
 
@@ -185,7 +185,7 @@ def import_images(work: Work, missing: list[WantedImage]) -> dict[str, str]:
     script, text = folder / SCRIPT, render(work, missing, folder)
     folder.mkdir(parents=True)
     write_atomically(script, text.encode())
-    slurm = Slurm(work.site)
+    slurm = Slurm(work.site, on_wait=say)
     job_id = slurm.submit(script, job.job_environment())
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
     ends = [folder / f"{_key(image)}.end" for image in missing]
@@ -241,11 +241,12 @@ def _last_line(path: Path) -> str:
 def _image_row(image: WantedImage, missing: list[WantedImage], failures: dict[str, str]) -> tuple[str, str]:
     engines = f"  for {', '.join(image.engines)}"
     if image.image in failures:
-        return image.image, f"{BAD}not imported: {failures[image.image]}{engines}"
+        kept = "; the one that was there is kept" if image.path.is_file() else ""
+        return image.image, f"{BAD}not imported: {failures[image.image]}{kept}{engines}"
     if not image.path.is_file():
         return image.image, f"{BAD}{image.path}{engines}"
     how = "imported" if image in missing else "there already"
-    return image.image, f"{how}: {image.path}, {bytes_text(_size(image.path))}{engines}"
+    return image.image, f"{how}: {image.path}, {_size(image.path):,} bytes{engines}"
 
 
 def _say(site: Site, rows: Rows) -> int:

@@ -19,7 +19,7 @@ import msgspec
 from benchmarks import scaling
 from benchmarks import sweep as record
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, RunError, StepmarkError
-from benchmarks.report import seconds_text
+from benchmarks.report import duration_text, seconds_text
 from benchmarks.resolve import Request
 from benchmarks.runfolder import RESULT, RunFolder, new_run_id, write_atomically
 from benchmarks.summary import Result
@@ -30,6 +30,7 @@ from launch.local import interrupted_once
 
 FIRST_WAIT_SECONDS = 1.0  # between two questions about the runs; then longer, as long as none ends
 LONGEST_WAIT_SECONDS = 15.0
+LONGEST_SILENCE_SECONDS = 600.0  # a queue's controller may be restarted while jobs run
 # One cell may be what cannot be started; where the next cannot either, it is the site.
 FAILED_STARTS = 2
 
@@ -130,10 +131,13 @@ class _Launcher:
                 self._take_ended()
             self._say_how_to_go_on()
             return EXIT_INTERRUPTED
-        except StepmarkError:
+        except (StepmarkError, OSError):
             self._say_how_to_go_on()
             raise
-        print(sweep_text(record.report_of(self.sweep, self.results), _path(self._output_dir, self.sweep)), flush=True)
+        print(
+            "\n" + sweep_text(record.report_of(self.sweep, self.results), _path(self._output_dir, self.sweep)),
+            flush=True,
+        )
         code = record.exit_code(self.sweep, self.results)
         if code != EXIT_VALID:
             self._say_how_to_go_on()
@@ -176,8 +180,18 @@ class _Launcher:
 
     def _wait_for_one(self) -> None:
         """Ask, ever more seldom, until a run has ended."""
-        pause = FIRST_WAIT_SECONDS
-        while self.going and not self._take_ended():
+        pause, silence = FIRST_WAIT_SECONDS, 0.0
+        while self.going:
+            try:
+                if self._take_ended():
+                    return
+                silence = 0.0
+            except StepmarkError as error:
+                if silence >= LONGEST_SILENCE_SECONDS:
+                    raise
+                if not silence:
+                    _say(f"stepmark: {error}\nit is asked again, for {duration_text(LONGEST_SILENCE_SECONDS)}")
+                silence += pause
             self._sleep(pause)
             pause = min(pause * 1.5, LONGEST_WAIT_SECONDS)
 

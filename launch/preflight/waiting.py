@@ -22,8 +22,10 @@ GROWTH = 1.5
 PLAIN_LINE_SECONDS = 5.0
 FILES_SECONDS = 3.0  # what a shared file system may lag behind the end of the job
 ACCOUNTING_SECONDS = 20.0
-OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL")
-OVER += ("DEADLINE", "UNKNOWN")
+OVER = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL"} | {
+    "DEADLINE",
+    "UNKNOWN",
+}
 
 Ended = SchedulerEnd | None
 
@@ -130,6 +132,11 @@ class _Wait:
             if (ends and ends[-1].state in OVER) or time.monotonic() > deadline:
                 return ends[-1] if ends else SchedulerEnd(job_id=self._job_id, state="UNKNOWN", source="nobody")
             time.sleep(1.0)
+
+
+def say(text: str) -> None:
+    """For Slurm's own `on_wait`: that the controller does not answer."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

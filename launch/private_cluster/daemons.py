@@ -17,6 +17,8 @@ Say = Callable[[str], None]
 ANSWER_SECONDS = 60.0  # for one daemon to answer
 NODE_SECONDS = 0.5  # more for each node
 LOOK_SECONDS = 0.05
+# One look can miss a daemon that is just sending itself into the background: it forks while /proc is read.
+DEAD_SECONDS = 0.5
 SAY_SECONDS = 2.0
 COMMAND_SECONDS = 30.0
 LOG_LINES = 8
@@ -98,7 +100,7 @@ def start_nodes(cluster: Cluster, names: list[str], say: Say = lambda _text: Non
     started = [(name, _start(cluster, name, _node_command(cluster, name))) for name in names]
     for name, process in started:
         _check(cluster, name, process.wait(ANSWER_SECONDS))
-    _wait_for_nodes(cluster, set(names), say)
+    _await(cluster, set(names), lambda: set(names) - ready_nodes(cluster), say)
 
 
 def _node_command(cluster: Cluster, name: str) -> list[str]:
@@ -106,16 +108,19 @@ def _node_command(cluster: Cluster, name: str) -> list[str]:
     return naming.in_node(cluster.naming, name, cluster.files.hosts, command)
 
 
-def _wait_for_nodes(cluster: Cluster, names: set[str], say: Say) -> None:
-    end = time.monotonic() + ANSWER_SECONDS + NODE_SECONDS * len(names)
-    said = time.monotonic()
-    while absent := names - ready_nodes(cluster):
-        dead = sorted(names - owners(cluster))
-        if dead or time.monotonic() > end:
-            raise _failure(cluster, (dead or sorted(absent))[0], "did not come up")
-        if time.monotonic() - said > SAY_SECONDS:
-            said = time.monotonic()
-            say(f"{len(names) - len(absent)} of {len(names)} nodes are up")
+def _await(cluster: Cluster, awaited: set[str], absent: Callable[[], set[str]], say: Say) -> None:
+    """Wait until no daemon is absent any more; one that does not even run is not waited for."""
+    end = time.monotonic() + ANSWER_SECONDS + NODE_SECONDS * len(awaited)
+    all_ran = said = time.monotonic()
+    while waiting := absent():
+        now = time.monotonic()
+        dead = awaited - owners(cluster)
+        all_ran = all_ran if dead else now
+        if now - all_ran > DEAD_SECONDS or now > end:
+            raise _failure(cluster, min(dead or waiting), "did not come up")
+        if now - said > SAY_SECONDS:
+            said = now
+            say(f"{len(awaited) - len(waiting)} of {len(awaited)} nodes are up")
         time.sleep(LOOK_SECONDS)
 
 
@@ -203,11 +208,7 @@ def expected(cluster: Cluster) -> list[str]:
 
 
 def _wait(cluster: Cluster, daemon: str, ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + ANSWER_SECONDS
-    while not ready():
-        if daemon not in owners(cluster) or time.monotonic() > end:
-            raise _failure(cluster, daemon, "did not come up")
-        time.sleep(LOOK_SECONDS)
+    _await(cluster, {daemon}, lambda: set() if ready() else {daemon}, lambda _text: None)
 
 
 def _answers(place: Path | tuple[str, int]) -> bool:
@@ -229,10 +230,10 @@ def _check(cluster: Cluster, daemon: str, exit_code: int) -> None:
 def _failure(cluster: Cluster, daemon: str, what: str) -> RunError:
     log = cluster.files.log(daemon)
     return RunError(
-        f"the private cluster '{cluster.name}': {daemon} {what}; everything was stopped again",
+        f"the private cluster '{cluster.name}': {daemon} {what}",
         where=f"log: {log}",
         why=last_lines(log),
-        next_command=f"read the log, then: python launch/cluster.py up --name={cluster.name}",
+        next_command=f"read the log, then: python launch/cluster.py down --name={cluster.name}, and up again",
     )
 
 

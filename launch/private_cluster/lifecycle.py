@@ -34,6 +34,7 @@ Say = Callable[[str], None]
 CPUS_PER_NODE = 16  # claimed, whatever the machine has; more where a node has more GPUs
 MOST_GPUS_PER_NODE = 64
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+SOCKETS = "run"  # their folder in the cluster's; a link where that path is too long
 # A Unix socket's path may have 107 bytes; the longest here is that of a job step in a node's spool folder.
 MOST_SOCKET_PATH = 107
 LONGEST_SOCKET = "spool/127.0.1.255/127.0.1.255_99999999.4294967291.0"
@@ -175,7 +176,7 @@ def _user() -> str:
 
 def _sockets(folder: Path) -> Path:
     """A folder whose paths are short enough for sockets."""
-    beside = folder / "run"
+    beside = folder / SOCKETS
     if _fits(beside):
         return beside
     short = Path(tempfile.mkdtemp(prefix="stepmark-"))
@@ -217,6 +218,8 @@ def _write_files(cluster: Cluster) -> None:
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
     remember(cluster)
+    if not (files.folder / SOCKETS).exists():
+        (files.folder / SOCKETS).symlink_to(files.sockets)  # so that it is found where the record was lost
     for name in cluster.node_names:
         (files.spool / name).mkdir()
         (files.folder / "tmp" / name).mkdir(parents=True)
@@ -256,7 +259,7 @@ def down(name: str, say: Say) -> int:
 def _stop(name: str, say: Say) -> int:
     """End every process, then remove every file but the logs; with or without a record of the cluster."""
     cluster = recall(name)
-    files = cluster.files if cluster else Files(folder_of(name), folder_of(name) / "run")
+    files = cluster.files if cluster else Files(folder_of(name), (folder_of(name) / SOCKETS).resolve())
     found = processes.running(files.folder, files.slurm_conf)
     if found:
         say(f"stopping {len(found)} processes")
@@ -279,6 +282,8 @@ def _remove_files(name: str, files: Files) -> None:
     for folder in (files.settings, files.state, files.database, files.devices, files.pids, files.folder / "tmp"):
         shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(files.sockets, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        (files.folder / SOCKETS).unlink()
     forget(name)
 
 

@@ -101,7 +101,8 @@ def end(find: Callable[[], list[Process]], stop_seconds: float = STOP_SECONDS) -
     """Ask all at once, then kill what is left, until nothing is found; returns what would not go."""
     begun = time.monotonic()
     asked: set[tuple[int, int]] = set()
-    while left := find():
+    # Twice, because one look can miss a process that forks while /proc is read.
+    while left := find() or find():
         waited = time.monotonic() - begun
         if waited > stop_seconds + GONE_SECONDS:
             return left

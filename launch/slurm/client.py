@@ -170,7 +170,10 @@ class Slurm:
                 )
         except RunError as error:  # the controller may still know; what cannot be known then says why
             off = NO_ACCOUNTING.search(error.why)
-            return found, "accounting is off" if off else f"the accounting cannot be asked: {error.why}"
+            return (
+                found,
+                "accounting is off" if off else f"the accounting cannot be asked: {error.why.splitlines()[-1]}",
+            )
         return found, "the accounting has no record of it"
 
     def _controlled(self, job_ids: Sequence[str]) -> dict[str, SchedulerEnd]:

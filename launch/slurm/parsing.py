@@ -90,12 +90,12 @@ def unix_time(text: str) -> float | None:
 
 def duration_seconds(text: str) -> int | None:
     """Slurm's D-HH:MM:SS, HH:MM:SS, MM:SS, MM, D-HH, D-HH:MM; None for no limit, or for what is no duration."""
-    days, _, clock = text.strip().rpartition("-")
+    days, dash, clock = text.strip().rpartition("-")
     parts = clock.split(":")
-    if not all(part.isdecimal() for part in [*parts, *([days] if days else [])]) or len(parts) > 3:
+    if not all(part.isdecimal() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:
         return None
     numbers = [int(part) for part in parts]
-    if days:  # from the left: hours, minutes, seconds
+    if dash:  # from the left: hours, minutes, seconds
         hours, minutes, seconds = [*numbers, 0, 0][:3]
     elif len(numbers) == 3:
         hours, minutes, seconds = numbers

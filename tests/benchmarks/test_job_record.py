@@ -184,6 +184,27 @@ CASES = [
         "unknown: job 7 left no record of its end after step 17 (node[1-4]); Slurm was not asked yet",
     ),
     (
+        UNKNOWN,
+        [HUNG],
+        {"followed": True},
+        "requeued",
+        "requeued: job 7 was put back after step 17 (node[1-4]): why is not known",
+    ),
+    (
+        UNKNOWN,
+        [HUNG, end(0)],
+        {},
+        "completed",
+        "completed: job 7 says itself that it ended well (node[1-4]); Slurm does not know it: accounting is off",
+    ),
+    (
+        UNKNOWN,
+        [HUNG],
+        {},
+        "hung",
+        "hung: job 7 trained no step for 300 s after step 17 (node[1-4]); Slurm does not know it: accounting is off",
+    ),
+    (
         said("RUNNING", ended=None),
         [],
         {},
@@ -297,3 +318,10 @@ def test_the_files_of_a_queued_run_are_read_strictly_and_grow_by_optional_fields
     assert (event.job_id, event.exit_code) == ("7", None)
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(b'{"event":"begin","time":1.5}', type=JobEvent)
+
+
+def test_the_jobs_own_list_of_nodes_is_believed_before_the_accountings() -> None:
+    """Which for some seconds names the first node alone of a job that was short."""
+    assert judged(said("COMPLETED", nodes="node1")).nodes == "node[1-4]"
+    alone = Seen(attempt=1, steps=0, last_step=None, events=[], scheduler=said("COMPLETED", nodes="node1"))
+    assert outcome(alone).nodes == "node1"

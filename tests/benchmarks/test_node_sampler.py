@@ -187,6 +187,24 @@ def test_its_own_reader_reads_it(sampler: Sampler) -> None:
     assert (len(node.samples), node.name, node.end is not None) == (len(lines) - 2, "n1", True)
 
 
+def test_the_standard_library_is_enough(sampler: Sampler) -> None:
+    """Any node's Python: without site-packages, without our folder on its path."""
+    command = [sys.executable, "-I", "-S", str(SAMPLER), f"--out={sampler.out}", "--interval=0.05", "--name=n1"]
+    with subprocess.Popen(command) as process:
+        sampler.wait_for_lines(3)
+        process.terminate()
+    assert process.returncode == 0
+    facts = read(sampler.out).nodes[0].facts
+    assert facts is not None
+    assert facts.no_gpus_because == "the package nvidia-ml-py is not there"
+
+
+def test_a_module_of_ours_is_not_taken_for_one_of_the_standard_library(sampler: Sampler) -> None:
+    """`statistics` lies beside the sampler, and a binding may import it."""
+    sampler.with_nvml("import statistics\nstatistics.fmean([1])\n" + FAKE_PYNVML, count=1)
+    assert sampler.sampled()[1]["gpus"][0] == ROW
+
+
 def test_samples_keep_their_interval(sampler: Sampler) -> None:
     _, *samples, _ = sampler.sampled("--interval=0.2", lines=7)
     times = [sample["time"] for sample in samples[:-1]]

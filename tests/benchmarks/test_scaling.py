@@ -176,6 +176,11 @@ def test_the_table_names_what_is_left_out_and_unknown() -> None:
     assert "one valid run has no spread" in text
 
 
+def test_a_figure_that_no_scale_has_is_named_once() -> None:
+    text = table_text([only(measured(scale(1), 0.1, 0.1), measured(scale(2), 0.1, 0.1))])
+    assert "unknown  MFU: no peak is known\n" in text + "\n"
+
+
 def test_virtual_devices_prove_nothing_of_a_cluster() -> None:
     text = table_text([only(measured(scale(1, virtual_devices=True), 0.1, 0.1))])
     assert "share the cores of this machine" in text

@@ -203,13 +203,13 @@ def test_the_slowest_gpu_is_the_one_with_the_lowest_median_clock() -> None:
 
     def rows(second: int, gpu: int, row: GpuSample) -> GpuSample:
         clock = {0: 1700, 1: 1755, 2: 1980}[gpu]
-        if gpu == 1 and second in (3, 4):
+        if gpu == 1 and second == 6:
             clock = 300
-        if gpu == 2 and not 2 <= second <= 8:
+        if gpu == 2 and not 5 <= second <= 8:
             clock = 200
         return msgspec.structs.replace(row, sm_clock_mhz=clock)
 
-    found = figures(node("a", count=1), node("b", count=3, rows=rows)).gpu
+    found = figures(node("a", count=1), node("b", count=3, rows=rows), window=(5, 8)).gpu
     assert found is not None
     assert found.slowest is not None
     assert (found.slowest.host, found.slowest.index, found.slowest.uuid) == ("b", 0, "GPU-0")
@@ -244,10 +244,23 @@ def test_errors_are_those_of_the_whole_attempt() -> None:
     found = figures(msgspec.structs.replace(plain, end=after)).gpu
     assert found is not None
     assert (found.ecc_uncorrected, found.pcie_replays, found.remapped_rows) == (2, 2, 2)
-    killed = figures(node(end=False)).gpu
-    assert killed is not None
-    assert killed.remapped_rows is None
-    assert "remapped_rows" in killed.null_because
+
+
+def test_a_sampler_that_was_killed_leaves_the_remapped_rows_unknown() -> None:
+    found = figures(node("a"), node("b", end=False), window=(3.1, 3.9)).gpu
+    assert found is not None
+    assert found.remapped_rows is None
+    why = "they are read at the end, and the sampler of b did not come to it"
+    assert found.null_because["remapped_rows"] == why
+    assert found.ecc_uncorrected == 0
+
+
+def test_what_the_driver_never_says_is_not_laid_on_a_short_window() -> None:
+    found = figures(node(rows=with_row(pcie_replays=None), driver=None), window=(3.1, 3.9)).gpu
+    assert found is not None
+    unsaid = "the driver does not say it of all GPUs"
+    assert (found.null_because["pcie_replays"], found.null_because["driver"]) == (unsaid, unsaid)
+    assert found.null_because["throttled"].startswith("the window of 0.8 s holds 0 samples")
 
 
 def test_what_no_gpu_says_is_null_with_a_reason() -> None:

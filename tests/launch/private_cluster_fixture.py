@@ -1,4 +1,4 @@
-"""A private Slurm cluster for a test, stopped when the test ends; the tests that need one are skipped without Slurm."""
+"""A private Slurm cluster for a test, stopped when the test ends; without Slurm the test is skipped."""
 
 import contextlib
 import os

@@ -80,10 +80,10 @@ def test_the_additional_parameters_of_seed_004() -> None:
     assert (three.reservation, three.arguments) == ("my_reservation", ["--contiguous"])
 
 
-@pytest.mark.parametrize("text", ["switches=1", "--switches=1", " switches = 1"])
+@pytest.mark.parametrize("text", ["switches=1", "--switches=1", " switches=1 "])
 def test_an_argument_is_passed_on(text: str) -> None:
     found = choose(PYXIS, {"slurm_arg": [text, "contiguous"]}, {})
-    assert found.arguments == ["--switches=1", "--contiguous"] or text.startswith(" ")
+    assert found.arguments == ["--switches=1", "--contiguous"]
 
 
 def test_a_later_argument_replaces_an_earlier_one_of_its_name() -> None:
@@ -161,7 +161,9 @@ def test_time_limits(text: str, seconds: int) -> None:
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "1h", "1:2:3:4", "-5", "1-", "0", "UNLIMITED", "1:x", "1-2:3:4:5", "١", "1.5"])
+@pytest.mark.parametrize(
+    "text", ["", "1h", "1:2:3:4", "-5", "1-", "0", "UNLIMITED", "1:x", "1-2:3:4:5", "\u0661", "1.5"]
+)
 def test_no_time_limits(text: str) -> None:
     assert "time" in refusal(PYXIS, {"time": text}, {}).what
     with pytest.raises(RequestError):

@@ -1,6 +1,7 @@
 """Collecting a queued run: the scheduler's rows go to their attempts, nothing known is taken back, all is sealed."""
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -183,6 +184,31 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing(run: RunFolder, monkey
             collect(run, BACKEND, [row("COMPLETED")])
     assert run.raw_digests() == before
     assert collect(run, BACKEND, [row("COMPLETED")]).status == "valid"
+
+
+def test_a_shell_waits_for_another_that_collects(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from benchmarks.runfolder import RunFolder\n"
+        "from jax_backend import BACKEND\n"
+        "from launch.slurm.collect import collect\n"
+        "print('begun', flush=True)\n"
+        "collect(RunFolder(Path(sys.argv[1])), BACKEND, [])\n"
+    )
+    with (run.path / BENCHMARK).open("rb+") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        other = subprocess.Popen(
+            [sys.executable, "-c", code, str(run.path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+        )
+        assert other.stdout is not None and other.stdout.readline() == "begun\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(1.5)
+        assert not (run.path / RESULT).exists()
+    other.communicate(timeout=60)
+    assert other.returncode == 0
+    assert (run.path / RESULT).is_file()
 
 
 def test_two_shells_at_once_leave_one_whole_result(run: RunFolder) -> None:

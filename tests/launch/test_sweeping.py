@@ -26,7 +26,8 @@ from benchmarks.values import Benchmark, json_text
 from jax_backend import BACKEND
 from launch import sweeping
 from tests.benchmarks.test_scaling import result
-from tests.toy_backend import install, make_environment
+from tests.end_to_end.clusters import TOY, cluster_of_tests, until
+from tests.toy_backend import install, make_environment_in
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGS = Configs()
@@ -403,18 +404,35 @@ def test_a_run_that_ended_with_ctrl_c_is_not_said_to_go_on(queue: Queue, capsys:
     assert "go on:" not in capsys.readouterr().err
 
 
-def test_a_queue_that_does_not_answer_ends_it_with_the_same_words(
+class Mute(Queue):
+    """A queue that does not answer so many questions."""
+
+    silences = 10**9
+
+    def ended(self, run_ids: Sequence[str]) -> set[str]:
+        self.silences -= 1
+        if self.silences >= 0:
+            raise RunError(f"slurmctld does not answer for {len(run_ids)} jobs")
+        return super().ended(run_ids)
+
+
+def test_a_queue_that_does_not_answer_for_long_ends_it_with_the_same_words(
     queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Mute(Queue):
-        def ended(self, run_ids: Sequence[str]) -> set[str]:
-            raise RunError(f"slurmctld does not answer for {len(run_ids)} jobs")
-
+    waits: list[float] = []
     with pytest.raises(RunError, match="does not answer"):
-        run(Mute(queue.output_dir))
+        run(Mute(queue.output_dir), sleep=waits.append)
+    assert sweeping.LONGEST_SILENCE_SECONDS <= sum(waits) < sweeping.LONGEST_SILENCE_SECONDS + 30
     assert "in the queue they go on: 2" in capsys.readouterr().err
     assert run(queue) == 0
     assert len(queue.started) == 2  # and two by the first
+
+
+def test_a_queue_that_is_silent_for_a_while_is_asked_again(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    silent = Mute(queue.output_dir)
+    silent.silences = 5
+    assert run(silent) == 0
+    assert capsys.readouterr().err.count("slurmctld does not answer for 2 jobs\nit is asked again, for 10 min") == 1
 
 
 def test_a_record_that_cannot_be_written_starts_nothing_more(
@@ -517,50 +535,17 @@ def only_of(queue: Queue, cells: int) -> Sweep:
 
 # --- with real runs on this machine -----------------------------------------------------------
 
-LOCAL_SWEEP = """
-import sys
-from pathlib import Path
-from benchmarks import sweep
-from benchmarks.backend import find_backend
-from benchmarks.resolve import resolve
-from benchmarks.runfolder import RunFolder
-from launch import execute, places, sweeping
-
-class Local:
-    def resolve(self, request):
-        return resolve(request, places.configs(), find_backend(request.backend))
-
-    def start(self, benchmark, run_id):
-        execute.new_run_id = lambda _: run_id  # as if its name were given to execute
-        _, result = execute.execute(benchmark, find_backend(benchmark.backend), folder)
-        if any(reason.startswith("interrupted") for reason in result.reasons):
-            raise KeyboardInterrupt
-
-    def ended(self, run_ids):
-        for run_id in run_ids:
-            run = RunFolder(folder / run_id)
-            if (run.path / "benchmark.json").exists() and not (run.path / "result.json").exists():
-                execute.store_result(run, find_backend(run.benchmark().backend))
-        return set(run_ids)
-
-folder = Path(sys.argv[1])
-lists = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[3:])
-rest = {"settings": {"nap_seconds": "0.05"}, "steps": 12}
-requests = sweep.cells({"backend": "toy", "model": "llama2_tiny", **lists}, rest)
-command = ["python", "launch/run.py", *sys.argv[3:]]
-sys.exit(sweeping.run_sweep(requests, int(sys.argv[2]), Local(), folder, command=command, max_jobs=1))
-"""
-
 
 class Started:
     """A sweep of real runs in a process of its own."""
 
-    def __init__(self, folder: Path, variables: dict[str, str], repeats: int, *lists: str) -> None:
+    def __init__(self, folder: Path, variables: dict[str, str], *flags: str) -> None:
         self.folder = folder
-        path = os.pathsep.join([variables["PYTHONPATH"], str(REPOSITORY)])
+        script = str(REPOSITORY / "launch/run.py")
+        what = ("--backend=toy", "--model=llama2_tiny", "--set=nap_seconds=0.05", f"--output_dir={folder}")
         self.process = subprocess.Popen(
-            [sys.executable, "-c", LOCAL_SWEEP, str(folder), str(repeats), *lists],
-            env={**os.environ, **variables, "PYTHONPATH": path},
+            [sys.executable, script, *what, *flags],
+            env={**os.environ, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -583,25 +568,20 @@ class Started:
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def toy(tmp_path: Path) -> dict[str, str]:
     variables = install(tmp_path / "toy")
-    monkeypatch.setenv("STEPMARK_HOME", variables["STEPMARK_HOME"])
-    monkeypatch.syspath_prepend(variables["PYTHONPATH"])
-    sys.modules.pop("toy_backend", None)
-    import toy_backend
-
-    make_environment(toy_backend.BACKEND)
+    make_environment_in(tmp_path / "toy")
     return variables
 
 
 @pytest.mark.slow
 def test_a_three_by_two_sweep_of_real_runs_with_its_launcher_killed(tmp_path: Path, toy: dict[str, str]) -> None:
-    folder, lists = tmp_path / "results", ("--gpus=1,2,4", "--dtype=fp32,bf16")
-    first = Started(folder, toy, 1, *lists)
+    folder, flags = tmp_path / "results", ("--gpus=1,2,4", "--dtype=fp32,bf16")
+    first = Started(folder, toy, *flags)
     cut_off = first.wait_for_run(3)
     first.process.kill()
     first.end()
-    code, out, err = Started(folder, toy, 1, *lists).end()
+    code, out, err = Started(folder, toy, *flags).end()
     assert code == 0, err
     assert f"{cut_off.name}: failed: " in err
     assert "2 of 6 runs valid and kept, 0 going on, 1 to be run again, 3 not started yet" in err
@@ -614,15 +594,51 @@ def test_a_three_by_two_sweep_of_real_runs_with_its_launcher_killed(tmp_path: Pa
 @pytest.mark.slow
 def test_ctrl_c_ends_the_run_and_the_sweep(tmp_path: Path, toy: dict[str, str]) -> None:
     folder = tmp_path / "results"
-    first = Started(folder, toy, 2, "--gpus=1,2")
+    first = Started(folder, toy, "--gpus=1,2", "--repeats=2")
     ended = first.wait_for_run(2)
     first.process.send_signal(signal.SIGINT)
     code, out, err = first.end()
-    assert (code, out) == (130, ""), err
+    assert code == 130, err
+    assert "efficiency" not in out
     assert "1 of 4 runs valid" in err
     assert "go on:" not in err
     assert "interrupted by the user" in (ended / RESULT).read_text()
-    code, out, err = Started(folder, toy, 2, "--gpus=1,2").end()
+    code, out, err = Started(folder, toy, "--gpus=1,2", "--repeats=2").end()
     assert code == 0, err
     assert "1 of 4 runs valid and kept, 0 going on, 1 to be run again, 2 not started yet" in err
     assert "interrupted by the user" in out
+
+
+# --- on a real Slurm ----------------------------------------------------------------------------
+
+
+def submitted(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("2*/job.json") if json.loads(path.read_text())["job_id"]]
+
+
+@pytest.mark.slow
+def test_a_sweep_on_a_cluster_goes_on_after_its_launcher_was_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    flags = ("--nodes=1,2,3", "--gpus=6", "--repeats=2", "--max_jobs=2")
+    flags = (*TOY, "--set=replicas=6", "--set=nap_seconds=0.2", *flags)
+    with cluster_of_tests(tmp_path / "cluster", 3) as cluster:
+        first = cluster.begin(folder, *flags)
+        until(lambda: len(submitted(folder)) == 3, "the third job is submitted")
+        first.kill()
+        first.communicate()
+        (path,) = folder.glob("sweep-*.json")
+        before = [run.run_id for run in sweeping.read_sweep(path).runs]
+        cluster.slurm("scancel", cluster.job_of(folder / before[2]))
+        second = cluster.begin(folder, *flags)
+        out, err = second.communicate(timeout=300)
+        assert second.returncode == 0, err
+        assert "resuming" in err
+        assert out.count("2 of 2") == 3
+        assert "strong scaling" not in out  # the devices stay too
+        assert f"{before[2]} failed: CANCELLED" in out
+        after = [run.run_id for run in sweeping.read_sweep(path).runs]
+        assert after[:3] == before[:3]
+        assert len(after) == 7
+        jobs = {cluster.job_of(folder / run_id) for run_id in after}
+        assert len(jobs) == 7
+        assert set(cluster.slurm("sacct", "-X", "-n", "-P", "-o", "JobID").split()) <= jobs  # none that nobody knows

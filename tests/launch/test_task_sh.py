@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 TASK = Path(__file__).resolve().parents[2] / "launch/slurm/task.sh"
-TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+TORCH = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 
 
 def slurm(phase_dir: Path, rank: int = 5, tasks: int = 8, nodes: int = 4) -> dict[str, str]:
@@ -89,7 +98,7 @@ def test_its_end_is_the_programs(tmp_path: Path, script: str, code: int, recorde
     assert before <= found["time"] <= time.time()
     link = tmp_path / "first-failure"
     assert link.is_symlink() == (code != 0)
-    assert not code or os.readlink(link) == str(code)
+    assert not code or str(link.readlink()) == str(code)
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
@@ -101,7 +110,7 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 def test_the_first_failure_stays_the_first(tmp_path: Path) -> None:
     ends(tmp_path, "bash", "-c", "exit 3", rank=1)
     ends(tmp_path, "bash", "-c", "exit 4", rank=2)
-    assert os.readlink(tmp_path / "first-failure") == "3"
+    assert str((tmp_path / "first-failure").readlink()) == "3"
     assert [record(tmp_path, rank)["exit_code"] for rank in (1, 2)] == [3, 4]
 
 

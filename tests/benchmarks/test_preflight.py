@@ -1,0 +1,406 @@
+"""What nodes answered -> findings, node lists and text. nvidia-smi's words have the format of its --format=csv."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.preflight import Answer, Asked, Clock, Command, Finding, Limits, Wanted, outliers
+from benchmarks.preflight_gpus import nvlinks, table
+from benchmarks.preflight_report import Report, counts, failing, judge, node_list, report_text
+from benchmarks.values import Hardware
+
+CPU, H100, MI300X = (Configs().hardware(name) for name in ("cpu", "h100", "mi300x"))
+
+GPU_HEADER = (
+    "index, name, uuid, driver_version, persistence_mode, mig.mode.current, memory.total [MiB], memory.used [MiB], "
+    "utilization.gpu [%], ecc.errors.uncorrected.volatile.total, clocks_event_reasons.active, "
+    "clocks.current.sm [MHz], clocks.max.sm [MHz], temperature.gpu\n"
+)
+GPU_ROW = (
+    "{index}, NVIDIA H100 80GB HBM3, GPU-{index}, 550.54.15, Enabled, Disabled, 81559 MiB, 4 MiB, 0 %, 0, "
+    "0x0000000000000001, 345 MHz, 1980 MHz, 31\n"
+)
+GPUS = GPU_HEADER + "".join(GPU_ROW.format(index=index) for index in range(8))
+REMAPPED = "gpu_uuid, remapped_rows.pending, remapped_rows.failure\n" + "".join(
+    f"GPU-{n}, No, No\n" for n in range(8)
+)
+PROCESSES = "gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n"
+NVLINK = "".join(
+    f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-{gpu})\n"
+    + "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18))
+    for gpu in range(8)
+)
+SMI = "| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15    CUDA Version: 12.4     |\n"
+
+
+def answer(node: str = "node1", **changes: Any) -> Answer:
+    good = Answer(
+        node=node,
+        host=node,
+        token="t",
+        versions={"kernel": "6.1", "os": "Debian 12", "python": "3.11.2"},
+        cores=64,
+        memory_bytes=2**40,
+        load=0.1,
+        limits=Limits(memlock_bytes=None, open_files=65536),
+        shm_bytes=2**36,
+        free_bytes=2**40,
+        folders={"/shared": "writable"},
+        program="abc",
+        environments={},
+        infiniband={"mlx5_0:1": "4: ACTIVE"},
+        commands={
+            "gpus": Command(exit_code=0, output=GPUS),
+            "remapped_rows": Command(exit_code=0, output=REMAPPED),
+            "processes": Command(exit_code=0, output=PROCESSES),
+            "nvlink": Command(exit_code=0, output=NVLINK),
+            "nvidia_smi": Command(exit_code=0, output=SMI),
+            "enroot": Command(exit_code=0, output="3.5.0\n"),
+        },
+        clock=Clock(server="node1", offered=True, offset_seconds=0.0, round_trip_seconds=0.001),
+    )
+    return msgspec.structs.replace(good, **changes)
+
+
+def with_output(name: str, output: str, exit_code: int | None = 0) -> dict[str, Command]:
+    return answer().commands | {name: Command(exit_code=exit_code, output=output)}
+
+
+def wanted(*hardware: Hardware, container: bool = True, pyxis: bool | None = True, **asked: Any) -> Wanted:
+    return Wanted(
+        asked=Asked(
+            token="t",
+            shared_folders=["/shared"],
+            environments=asked.get("environments", []),
+            gpus=True,
+            container=container,
+            clock_seconds=1,
+        ),
+        hardware=list(hardware or [H100]),
+        program="abc",
+        slurm_versions=asked.get("slurm_versions", {}),
+        pyxis=pyxis,
+    )
+
+
+def found(check: str, *answers: Answer, **more: Any) -> list[tuple[str, str]]:
+    """(status, text) of one check for each node."""
+    findings = judge(answers, more.get("missing", {}), more.get("wanted", wanted()))
+    return [(finding.status, finding.text) for finding in findings if finding.check == check]
+
+
+def test_a_good_node_passes_every_check() -> None:
+    findings = judge([answer("node1"), answer("node2")], {}, wanted())
+    assert {f.check: f.text for f in findings if f.status not in ("ok", "not_checked")} == {}
+    assert {f.check for f in findings if f.status == "not_checked"} == {"environments"}  # containers, here
+    assert failing(findings) == []
+
+
+def test_nothing_that_needs_a_gpu_is_ok_on_a_cpu_site() -> None:
+    findings = judge([answer()], {}, wanted(CPU))
+    of_gpus = [f for f in findings if "GPU" in f.check or f.check == "NVLink"]
+    assert len(of_gpus) == 7
+    assert {(f.status, f.text) for f in of_gpus} == {("not_checked", "the site's hardware is cpu")}
+
+
+def test_hardware_that_nvidia_smi_knows_not_is_not_checked() -> None:
+    status, text = found("GPUs", answer(), wanted=wanted(MI300X))[0]
+    assert status == "not_checked"
+    assert "mi300x" in text
+
+
+def test_a_node_that_does_not_answer_fails() -> None:
+    findings = judge([answer("node1")], {"node2": "python3: not found"}, wanted())
+    assert failing(findings) == ["node2"]
+    assert found("answers", answer("node1"), missing={"node2": "python3: not found"}) == [
+        ("failed", "python3: not found"),
+        ("ok", ""),
+    ]
+
+
+# --- nodes beside each other ------------------------------------------------------------------------
+
+
+def nodes(count: int, odd: Answer) -> list[Answer]:
+    return [*(answer(f"node{n}") for n in range(1, count)), msgspec.structs.replace(odd, node=f"node{count}")]
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        (answer(versions={"kernel": "5.15", "os": "Debian 12", "python": "3.11.2"}), "kernel 5.15, 3 of 4 have 6.1"),
+        (answer(cores=32), "cores 32, 3 of 4 have 64"),
+        (answer(memory_bytes=2**39), "memory 512 GiB, 3 of 4 have 1024 GiB"),
+        (
+            answer(commands=with_output("gpus", GPUS.replace("550.54.15", "535.1"))),
+            "driver 535.1, 3 of 4 have 550.54",
+        ),
+        (answer(commands=with_output("nvidia_smi", SMI.replace("12.4", "12.2"))), "CUDA 12.2, 3 of 4 have 12.4"),
+        (answer(infiniband={}), "InfiniBand ports none, 3 of 4 have 1"),
+    ],
+)
+def test_the_node_that_differs_is_named(odd: Answer, words: str) -> None:
+    results = found("same versions", *nodes(4, odd))
+    assert [status for status, _ in results] == ["ok", "ok", "ok", "failed"]
+    assert words in results[3][1]
+
+
+def test_slurm_versions_are_compared_where_they_are_known() -> None:
+    versions = {"node1": "23.02.7", "node2": "23.02.7", "node3": "22.05.8"}
+    results = found("same versions", *(answer(name) for name in versions), wanted=wanted(slurm_versions=versions))
+    assert results[2] == ("failed", "Slurm 22.05.8, 2 of 3 have 23.02.7")
+
+
+def test_memory_that_differs_by_what_the_kernel_keeps_is_the_same() -> None:
+    assert found("same versions", *nodes(4, answer(memory_bytes=2**40 - 2**28)))[3][0] == "ok"
+
+
+def test_without_a_majority_every_node_is_named() -> None:
+    assert outliers({"a": "1", "b": "2"}) == {
+        "a": "1, one of 2 that none holds on most nodes",
+        "b": "2, one of 2 that none holds on most nodes",
+    }
+    assert outliers({"a": "1", "b": "1"}) == {}
+
+
+def clock(offset: float, round_trip: float = 0.001) -> Clock:
+    return Clock(
+        server="node1", offered=True, address="10.0.0.1", offset_seconds=offset, round_trip_seconds=round_trip
+    )
+
+
+def test_a_clock_is_held_against_the_middle_of_all() -> None:
+    ahead = [answer("node1"), *(answer(f"node{n}", clock=clock(-7.0)) for n in (2, 3, 4))]
+    results = found("clock", *ahead)
+    assert [status for status, _ in results] == ["failed", "ok", "ok", "ok"]  # it is the first that is wrong
+    assert results[0][1].startswith("-7000 ms from the middle of all")
+
+
+@pytest.mark.parametrize(
+    ("offset", "round_trip", "status"),
+    [(0.02, 0.001, "ok"), (0.2, 0.001, "warning"), (-3.0, 0.001, "failed"), (0.2, 0.5, "ok"), (3.0, 4.5, "warning")],
+)
+def test_a_clock_is_judged_beyond_what_the_exchange_leaves_open(
+    offset: float, round_trip: float, status: str
+) -> None:
+    results = found("clock", *nodes(4, answer(clock=clock(offset, round_trip))))
+    assert [found_status for found_status, _ in results] == ["ok", "ok", "ok", status]
+
+
+def test_a_node_that_cannot_connect_fails_and_its_clock_is_not_checked() -> None:
+    cut_off = Clock(server="node1", offered=True, error="10.0.0.1:4000 timed out")
+    assert found("ports", *nodes(4, answer(clock=cut_off)))[3] == (
+        "failed",
+        "no connection to node1: 10.0.0.1:4000 timed out",
+    )
+    assert found("clock", *nodes(4, answer(clock=cut_off)))[3][0] == "not_checked"
+
+
+def test_a_first_node_that_nobody_reaches_is_the_one_that_fails() -> None:
+    cut_off = Clock(server="node1", offered=True, error="timed out")
+    results = found("ports", answer("node1"), *(answer(f"node{n}", clock=cut_off) for n in (2, 3)))
+    assert results == [
+        ("failed", "none of 2 nodes could connect to it"),
+        ("not_checked", "nobody could reach node1"),
+        ("not_checked", "nobody could reach node1"),
+    ]
+
+
+def test_a_first_node_without_a_port_is_no_fault_of_the_others() -> None:
+    nothing = Clock(server="node1", error="node1 offered no port within 30 s")
+    assert found("ports", *nodes(3, answer(clock=nothing)))[2] == ("not_checked", "node1 offered no port within 30 s")
+
+
+# --- one node ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("check", "status", "words", "changes"),
+    [
+        ("shared folder", "failed", "another folder of the same name", {"token": "old"}),
+        ("shared folder", "failed", "does not see /shared", {"folders": {"/shared": "missing"}}),
+        ("shared folder", "warning", "cannot write in /shared", {"folders": {"/shared": "readable"}}),
+        ("free space", "warning", "1.0 GiB free, 10 wanted", {"free_bytes": 2**30}),
+        ("checkout", "failed", "another than the launcher's", {"program": "def"}),
+        ("/dev/shm", "warning", "0.06 GiB, 8 wanted", {"shm_bytes": 2**26}),
+        ("/dev/shm", "failed", "there is none", {"shm_bytes": None}),
+        ("memlock", "warning", "8 MiB, unlimited wanted", {"limits": Limits(memlock_bytes=2**23, open_files=9999)}),
+        ("open files", "warning", "1024, 4096 wanted", {"limits": Limits(memlock_bytes=None, open_files=1024)}),
+        ("open files", "ok", "", {"limits": Limits(memlock_bytes=None, open_files=None)}),
+        ("idle", "warning", "load average above 50% of its 64 cores", {"load": 33.0}),
+        ("idle", "ok", "", {"load": 31.0}),
+        ("InfiniBand", "warning", "mlx5_0:1 1: DOWN", {"infiniband": {"mlx5_0:1": "1: DOWN"}}),
+        ("InfiniBand", "not_checked", "no adapter", {"infiniband": {}}),
+        (
+            "container runtime", "failed", "enroot: No such file or directory",
+            {"commands": with_output("enroot", "enroot: No such file or directory", None)},
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_node(check: str, status: str, words: str, changes: dict[str, Any]) -> None:
+    (result,) = found(check, answer(**changes))
+    assert result[0] == status
+    assert words in result[1]
+
+
+def test_a_site_of_containers_needs_pyxis() -> None:
+    status, text = found("container runtime", answer(), wanted=wanted(pyxis=False))[0]
+    assert (status, "pyxis" in text) == ("failed", True)
+    assert found("container runtime", answer(), wanted=wanted(container=False))[0][0] == "not_checked"
+
+
+def test_a_site_of_environments_needs_them_on_the_node() -> None:
+    of_site = wanted(container=False, environments=["/shared/env/bin/python"])
+    missing = answer(environments={"/shared/env/bin/python": False})
+    assert found("environments", missing, wanted=of_site) == [("failed", "does not see /shared/env/bin/python")]
+    none_made = wanted(container=False)
+    assert found("environments", answer(), wanted=none_made)[0][0] == "not_checked"
+
+
+# --- GPUs -------------------------------------------------------------------------------------------
+
+
+def changed_row(index: int, old: str, new: str) -> dict[str, Command]:
+    row = GPU_ROW.format(index=index)
+    assert old in row
+    return with_output("gpus", GPUS.replace(row, row.replace(old, new)))
+
+
+NO_DRIVER = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver"
+BUSY = PROCESSES + "GPU-1, 77, python, 4 MiB\n"
+SEVEN = GPUS.replace(GPU_ROW.format(index=3), "")
+PENDING = REMAPPED.replace("GPU-4, No", "GPU-4, Yes")
+BROKEN = REMAPPED.replace("GPU-4, No, No", "GPU-4, 0, 1")
+INACTIVE = NVLINK.replace("Link 3: 26.562 GB/s", "Link 3: <inactive>", 1)
+FEWER = NVLINK[: NVLINK.rindex("\t Link 17")]
+
+
+def reasons(bits: str) -> dict[str, Command]:
+    return changed_row(7, "0x0000000000000001", bits)
+
+
+@pytest.mark.parametrize(
+    ("check", "status", "words", "commands"),
+    [
+        ("GPUs", "failed", "7 x NVIDIA H100 80GB HBM3; 8 x", with_output("gpus", SEVEN)),
+        ("GPUs", "failed", "1 x NVIDIA H200", changed_row(2, "NVIDIA H100 80GB HBM3", "NVIDIA H200")),
+        ("GPUs", "failed", "MIG mode", changed_row(2, "Disabled", "Enabled")),
+        ("GPUs", "failed", "nvidia-smi: No such file", with_output("gpus", "nvidia-smi: No such file", None)),
+        ("GPUs", "failed", "couldn't communicate", with_output("gpus", NO_DRIVER, 9)),
+        ("GPUs idle", "failed", "GPU 5: 30000 MiB in use", changed_row(5, " 4 MiB", " 30000 MiB")),
+        ("GPUs idle", "failed", "GPU 5: 97% busy", changed_row(5, " 0 %", " 97 %")),
+        ("GPUs idle", "failed", "process 77 (python)", with_output("processes", BUSY)),
+        ("GPU memory errors", "failed", "GPU 6: 3 uncorrected ECC errors", changed_row(6, "0 %, 0,", "0 %, 3,")),
+        ("GPU memory errors", "not_checked", "counts no ECC", changed_row(6, "0 %, 0,", "0 %, [N/A],")),
+        ("GPU memory errors", "failed", "GPU 4: remapped rows are pending", with_output("remapped_rows", PENDING)),
+        ("GPU memory errors", "failed", "GPU 4: row remapping failed", with_output("remapped_rows", BROKEN)),
+        ("GPU throttling", "failed", "GPU 7: hardware thermal", reasons("0x41")),
+        ("GPU throttling", "failed", "GPU 7: power brake", reasons("0x80")),
+        ("GPU throttling", "warning", "GPU 7: application clocks", reasons("0x2")),
+        ("GPU throttling", "not_checked", "no reasons", reasons("[N/A]")),
+        ("GPU persistence", "warning", "off on GPU 1", changed_row(1, "550.54.15, Enabled", "550.54.15, Disabled")),
+        ("NVLink", "failed", "GPU 0: link 3 inactive", with_output("nvlink", INACTIVE)),
+        ("NVLink", "failed", "GPU 7: 17 of 18 links", with_output("nvlink", FEWER)),
+        ("NVLink", "not_checked", "no NVLink", with_output("nvlink", "", 0)),
+        ("GPU clocks", "warning", "1755 and 1980 MHz on one node", changed_row(1, "1980 MHz", "1755 MHz")),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_gpus(check: str, status: str, words: str, commands: dict[str, Command]) -> None:
+    (result,) = found(check, answer(commands=commands))
+    assert result[0] == status, result
+    assert words in result[1]
+
+
+def test_without_a_gpu_seen_nothing_about_gpus_is_ok() -> None:
+    findings = judge([answer(commands=with_output("gpus", "nvidia-smi: No such file", None))], {}, wanted())
+    statuses = {f.check: f.status for f in findings if "GPU" in f.check or f.check == "NVLink"}
+    assert statuses.pop("GPUs") == "failed"
+    assert set(statuses.values()) == {"not_checked"}
+
+
+def test_one_slower_node_is_a_warning() -> None:
+    slow = answer(commands=with_output("gpus", GPUS.replace("1980 MHz", "1410 MHz")))
+    assert found("GPU clocks", *nodes(4, slow))[3] == ("warning", "1410 MHz, 3 of 4 have 1980 MHz")
+
+
+def test_a_site_may_have_two_kinds_of_nodes() -> None:
+    four = GPU_HEADER + "".join(
+        GPU_ROW.format(index=n).replace("NVIDIA H100 80GB HBM3", Configs().hardware("gb200").device_names[0])
+        for n in range(Configs().hardware("gb200").devices_per_node)
+    )
+    both = wanted(H100, Configs().hardware("gb200"))
+    results = found("GPUs", answer("node1"), answer("node2", commands=with_output("gpus", four)), wanted=both)
+    assert [status for status, _ in results] == ["ok", "ok"]
+
+
+def test_the_older_name_of_a_column_is_the_same_column() -> None:
+    old = GPUS.replace("clocks_event_reasons", "clocks_throttle_reasons")
+    assert table(old) == table(GPUS)
+    assert table(GPUS)[7]["memory.total"] == "81559"
+    assert table("") == []
+
+
+def test_links_of_nvidia_smi() -> None:
+    assert nvlinks("GPU 0: A (UUID: x)\n\t Link 0: 26 GB/s\n\t Link 1: <inactive>\nGPU 1: A\n") == {
+        0: {0: True, 1: False},
+        1: {},
+    }
+
+
+# --- the report -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["node1", "node2", "node4"], "node[1-2,4]"),
+        (["node7"], "node7"),
+        (["n08", "n09", "n10"], "n[08-10]"),
+        (["n8", "n9", "n10"], "n[8-10]"),
+        (["login", "dgx-a-1", "dgx-b-2"], "login,dgx-a-1,dgx-b-2"),
+        (["127.0.1.4", "127.0.1.3"], "127.0.1.[3-4]"),
+        ([], ""),
+    ],
+)
+def test_node_lists_are_as_slurm_writes_them(names: list[str], text: str) -> None:
+    assert node_list(names) == text
+
+
+def report(findings: list[Finding], names: list[str]) -> Report:
+    failed = failing(findings)
+    return Report(
+        site="dev",
+        partition="batch",
+        job_id="7",
+        started=0.0,
+        seconds=3.0,
+        nodes=names,
+        passing=[name for name in names if name not in failed],
+        failing=failed,
+        checks=counts(findings),
+        findings=[f for f in findings if f.status != "ok"],
+        nccl=[],
+    )
+
+
+def test_the_table_counts_and_then_names_only_what_is_not_ok() -> None:
+    answers = [answer(f"node{n}", shm_bytes=2**26) for n in range(1, 9)]
+    answers.append(answer("node9", program="old"))
+    made = report(judge(answers, {}, wanted()), [a.node for a in answers])
+    text = report_text(made)
+    assert "node[1-8]: 0.06 GiB, 8 wanted" in text
+    assert "checkout: node9: its copy" in text
+    assert "node9" in made.failing
+    assert not made.passed
+    assert text.endswith("8 nodes pass, 1 fail")
+    row = next(line for line in text.splitlines() if line.strip().startswith("/dev/shm"))
+    assert row.split() == ["/dev/shm", "1", "8"]
+    assert len(text.splitlines()) < 40
+
+
+def test_many_texts_of_one_check_are_cut_and_said_so() -> None:
+    answers = [answer(f"node{n}", free_bytes=n * 2**28) for n in range(1, 31)]
+    text = report_text(report(judge(answers, {}, wanted()), [a.node for a in answers]))
+    assert "free space: and 24 more nodes, each its own: node[7-30] (see report.json)" in text

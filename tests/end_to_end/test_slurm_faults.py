@@ -1,0 +1,266 @@
+"""Each way a job goes wrong, on a real Slurm: the run is classified, attempts are kept apart, and no step is lost."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.clusters import TOY, ClusterOfTests, cluster_of_tests, until
+from tests.end_to_end.runs import Run, finish, wait_for_steps
+
+pytestmark = pytest.mark.slow
+
+LONG = ("--steps=100000", "--set=nap_seconds=0.05", "--nosingleton")
+SHORT = ("--steps=12", "--nosingleton")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
+    with cluster_of_tests(tmp_path_factory.mktemp("cluster"), 4) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def over_time(cluster: ClusterOfTests, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run that Slurm ends at its time limit, a minute at least: it goes on beside the other tests, on node1."""
+    output_dir = tmp_path_factory.mktemp("over_time")
+    process = cluster.begin(output_dir, *TOY, *LONG, "--time=1", "--nodelist=node1", "--nowait")
+    yield finish(process, output_dir)
+
+
+def outcome_of(run: Run) -> str:
+    return str(run.result["attempts"][-1]["outcome"])
+
+
+def reasons_of(run: Run) -> str:
+    return "\n".join(run.result["reasons"])
+
+
+def seen_steps(folder: Path, attempt: int = 1, rank: int = 0) -> list[int]:
+    """The steps in a rank's own raw file."""
+    path = folder / f"attempt-{attempt}/perf/events-rank{rank}.jsonl"
+    events = [json.loads(line) for line in path.read_bytes().splitlines() if line.endswith(b"}")]
+    return [event["step"] for event in events if event["event"] == "step"]
+
+
+def kept_steps(run: Run, attempt: int = 1, rank: int = 0) -> list[int]:
+    return [step["step"] for step in run.steps if (step["attempt"], step["rank"]) == (attempt, rank)]
+
+
+def assert_failed_with_every_step(cluster: ClusterOfTests, run: Run, outcome: str) -> None:
+    assert run.code == 1, run.out + run.err
+    assert run.result["status"] == "failed"
+    assert outcome_of(run) == outcome, run.result
+    assert run.result["seconds_per_step"]["median"] is None
+    steps = kept_steps(run)
+    assert steps == seen_steps(run.folder)
+    assert steps == list(range(len(steps)))
+    assert run.result["attempts"][-1]["steps"] == len(steps) > 0
+    assert_agrees(cluster, run)
+
+
+def assert_agrees(cluster: ClusterOfTests, run: Run) -> None:
+    agreed = cluster.call("verify.py", str(run.folder))
+    assert agreed.returncode == 0, agreed.stdout
+
+
+def test_a_rank_that_segfaults_is_named(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    flags = ("--nodes=3", "--gpus=3", "--set=replicas=3", "--set=fault=segfault@5", "--set=fault_rank=1")
+    run = cluster.toy(tmp_path, *LONG, *flags)
+    assert_failed_with_every_step(cluster, run, "failed")
+    assert "rank 1 on node" in reasons_of(run)
+    assert "SIGSEGV" in reasons_of(run)
+    assert kept_steps(run, rank=1) == list(range(5))
+    assert len(run.result["reasons"]) <= 3
+
+
+def test_the_exit_code_of_a_rank_is_the_jobs(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    run = cluster.toy(tmp_path, *LONG, "--nodes=2", "--gpus=2", "--set=fault=exit7@3", "--set=fault_rank=1")
+    assert_failed_with_every_step(cluster, run, "failed")
+    assert "exit code 7" in reasons_of(run)
+    assert (
+        cluster.slurm("sacct", "-X", "-n", "-P", "-j", cluster.job_of(run.folder), "-o", "ExitCode").strip() == "7:0"
+    )
+
+
+def test_a_job_out_of_memory(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    run = cluster.toy(tmp_path, *LONG, "--mem=300M", "--noexclusive", "--set=fault=memory@4")
+    assert_failed_with_every_step(cluster, run, "out_of_memory")
+
+
+def test_a_job_that_is_cancelled(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    process = cluster.begin(tmp_path, *TOY, *LONG)
+    folder = wait_for_steps(tmp_path, 5)
+    cluster.slurm("scancel", cluster.job_of(folder))
+    assert_failed_with_every_step(cluster, finish(process, tmp_path), "cancelled")
+
+
+def test_a_run_is_cancelled_from_another_shell(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    left = cluster.toy(tmp_path, *LONG, "--nowait")
+    assert left.code == 0, left.err
+    assert left.folder.name in left.out
+    until(lambda: (left.folder / "attempt-1/perf/events-rank0.jsonl").exists(), "the job has begun")
+    until(lambda: len(seen_steps(left.folder)) > 3, "it trains")
+    listed = cluster.status(tmp_path)
+    assert left.folder.name in listed.stdout
+    assert "running" in listed.stdout
+    assert cluster.status(tmp_path, "--cancel", left.folder.name).returncode == 0
+    followed = cluster.status(tmp_path, "--follow", left.folder.name)
+    assert followed.returncode == 1, followed.stderr
+    assert_failed_with_every_step(cluster, Run(1, followed.stdout, followed.stderr, tmp_path), "cancelled")
+
+
+def test_a_requeue_makes_a_second_attempt_and_figures_are_never_mixed(
+    cluster: ClusterOfTests, tmp_path: Path
+) -> None:
+    flags = ("--steps=60", "--set=nap_seconds=0.05", "--nosingleton", "--requeue", "--set=fault=hang@20")
+    process = cluster.begin(tmp_path, *TOY, *flags)
+    folder = wait_for_steps(tmp_path, 20)  # the first attempt hangs there
+    cluster.slurm("scontrol", "requeue", cluster.job_of(folder))
+    run = finish(process, tmp_path)
+    assert run.code == 0, run.out + run.err
+    first, second = run.result["attempts"]
+    assert (first["outcome"], first["steps"], second["outcome"], second["steps"]) == ("requeued", 20, "completed", 60)
+    assert kept_steps(run, 1) == list(range(20))
+    assert kept_steps(run, 2) == list(range(60))
+    assert {step["excluded_because"] for step in run.steps if step["attempt"] == 1} == {"earlier_attempt"}
+    assert run.result["window"]["counted"] <= 59
+    assert_agrees(cluster, run)
+
+
+def test_a_dependency_that_can_never_be_met(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    failed = cluster.toy(tmp_path / "failed", *SHORT, "--set=fault=exit3@2")
+    number = cluster.job_of(failed.folder)
+    run = cluster.toy(tmp_path / "after", *SHORT, f"--slurm_arg=dependency=afterok:{number}")
+    assert run.code == 1
+    assert run.result["status"] == "failed"
+    assert run.result["attempts"] == [] or outcome_of(run) == "never_started"
+    assert "depend" in reasons_of(run).lower()
+    assert run.steps == []
+    assert cluster.job_of(run.folder) not in cluster.slurm("squeue", "-h", "-o", "%i").split()
+    assert_agrees(cluster, run)
+
+
+def test_the_controller_restarts_while_a_job_runs(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    process = cluster.begin(tmp_path, *TOY, "--steps=200", "--set=nap_seconds=0.05", "--nosingleton")
+    wait_for_steps(tmp_path, 5)
+    assert cluster.call("cluster.py", "restart_controller").returncode == 0
+    run = finish(process, tmp_path)
+    assert run.code == 0, run.out + run.err
+    assert outcome_of(run) == "completed"
+    assert kept_steps(run) == list(range(200))
+
+
+def test_a_launcher_that_is_killed_loses_nothing(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    process = cluster.begin(tmp_path, *TOY, "--steps=100", "--set=nap_seconds=0.05", "--nosingleton")
+    folder = wait_for_steps(tmp_path, 5)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    followed = cluster.status(tmp_path, "--follow", folder.name)
+    assert followed.returncode == 0, followed.stderr
+    run = Run(0, followed.stdout, followed.stderr, tmp_path)
+    assert run.result["status"] == "valid"
+    assert kept_steps(run) == list(range(100))
+    again = cluster.status(tmp_path, "--collect", folder.name)
+    assert again.returncode == 0, again.stderr
+    assert_agrees(cluster, run)
+
+
+def test_a_launcher_killed_before_it_wrote_the_jobs_number_finds_it(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    left = cluster.toy(tmp_path, *SHORT, "--nowait")
+    record = left.folder / "job.json"
+    submitted: dict[str, Any] = json.loads(record.read_text())
+    record.write_text(json.dumps({**submitted, "job_id": None}))
+    followed = cluster.status(tmp_path, "--follow", left.folder.name)
+    assert followed.returncode == 0, followed.stderr
+    assert cluster.job_of(left.folder) == submitted["job_id"]
+
+
+def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    process = cluster.begin(tmp_path, *TOY, "--steps=60", "--set=nap_seconds=0.05", "--nosingleton")
+    folder = wait_for_steps(tmp_path, 3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "status.py --follow" in err
+    assert cluster.status(tmp_path, "--follow", folder.name).returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small file system is mounted, which takes root")
+def test_a_full_output_disk(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "stepmark-test", place], check=True, timeout=10)
+    try:
+        process = cluster.begin(place / "runs", *TOY, "--steps=20000", "--set=nap_seconds=0.001", "--nosingleton")
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 1, out + err
+        assert "Traceback" not in err
+        assert "No space left on device" in err
+        (folder,) = (place / "runs").iterdir()
+        seen = seen_steps(folder)
+        assert len(seen) > 50
+        subprocess.run(["mount", "-o", "remount,size=40m", place], check=True, timeout=10)
+        collected = cluster.status(place / "runs", "--collect", folder.name)
+        assert collected.returncode == 1, collected.stderr
+        run = Run(1, collected.stdout, collected.stderr, place / "runs")
+        assert run.result["status"] == "failed"
+        assert "No space left on device" in reasons_of(run) or "disk" in reasons_of(run)
+        assert kept_steps(run) == seen
+        assert_agrees(cluster, run)
+    finally:
+        subprocess.run(["umount", "-l", place], check=True, timeout=10)
+
+
+def test_a_job_that_hangs_is_ended_and_its_stacks_are_kept(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    flags = ("--nodes=2", "--gpus=2", "--set=fault=hang@6", "--set=fault_rank=0", "--hang_timeout=6")
+    run = cluster.toy(tmp_path, "--steps=8", "--nosingleton", *flags)
+    assert_failed_with_every_step(cluster, run, "hung")
+    log = (run.folder / "attempt-1/perf/rank-0.log").read_text()
+    assert "most recent call first" in log
+    assert "in fail" in log
+    assert "no step" in reasons_of(run)
+
+
+def test_a_dead_node_ends_the_run(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    flags = ("--nodes=2", "--gpus=2", "--nodelist=node[3-4]")
+    process = cluster.begin(tmp_path, *TOY, *LONG, *flags)
+    wait_for_steps(tmp_path, 10)
+    assert cluster.call("cluster.py", "kill", "--node=node4").returncode == 0
+    try:
+        run = finish(process, tmp_path)
+        assert_failed_with_every_step(cluster, run, "node_failure")
+        assert "node4" in reasons_of(run)
+    finally:
+        assert cluster.call("cluster.py", "revive", "--node=node4").returncode == 0
+
+
+def test_a_dead_node_and_a_second_attempt_on_the_others(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    """The batch host stays alive; the job is requeued onto nodes that are."""
+    flags = ("--nodes=2", "--gpus=2", "--requeue", "--exclude=node1", "--steps=900", "--set=nap_seconds=0.05")
+    process = cluster.begin(tmp_path, *TOY, *flags, "--nosingleton")
+    folder = wait_for_steps(tmp_path, 10)
+    nodes = cluster.slurm("squeue", "-h", "-j", cluster.job_of(folder), "-o", "%N").strip()
+    victim = cluster.slurm("scontrol", "show", "hostnames", nodes).split()[-1]
+    assert cluster.call("cluster.py", "kill", f"--node={victim}").returncode == 0
+    try:
+        run = finish(process, tmp_path)
+        assert run.code == 0, run.out + run.err
+        assert [attempt["outcome"] for attempt in run.result["attempts"]] == ["requeued", "completed"]
+        assert kept_steps(run, 2) == list(range(900))
+        assert kept_steps(run, 1) == seen_steps(run.folder, 1)
+    finally:
+        assert cluster.call("cluster.py", "revive", f"--node={victim}").returncode == 0
+
+
+def test_the_time_limit(cluster: ClusterOfTests, over_time: Run) -> None:
+    followed = cluster.status(over_time.output_dir, "--follow", over_time.folder.name)
+    run = Run(followed.returncode, followed.stdout, followed.stderr, over_time.output_dir)
+    assert_failed_with_every_step(cluster, run, "timeout")
+    assert "time limit" in reasons_of(run)
+    assert len(kept_steps(run)) > 500

@@ -1,0 +1,98 @@
+"""MaxText and NeMo across the nodes of a real Slurm cluster: the same loss as one process has."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jax_backend
+import nemo_backend
+from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
+from tests.end_to_end.runs import JAX, LLAMA3, NEMO, STRATEGY, TINY, TOKEN, Run, verify
+
+pytestmark = pytest.mark.slow
+
+STEPS = "--steps=12"
+TWO_BY_TWO = ("--nodes=2", "--gpus=4", STEPS)
+# fp32, and sums in another order: a difference grows from step to step.
+TOLERANCE = 2e-5
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with cluster_of_tests(folder, 4, jax_backend.BACKEND, nemo_backend.BACKEND) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def maxtext(cluster: ClusterOfTests, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    layout = ("--set=ici_fsdp_parallelism=2", "--set=ici_data_parallelism=2", "--dtype=fp32", STEPS)
+    return cluster.run(tmp_path_factory.mktemp("maxtext"), JAX, TINY, "--nodes=4", *layout)
+
+
+def facts_of(run: Run) -> list[dict[str, object]]:
+    """What each rank saw of the others."""
+    files = sorted((run.folder / "attempt-1/perf").glob("events-rank*.jsonl"))
+    events = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    return [event for event in events if event["event"] == "facts"]
+
+
+def hosts_of(run: Run) -> set[str]:
+    files = (run.folder / "attempt-1/perf").glob("exits-rank*.jsonl")
+    return {json.loads(path.read_text())["host"] for path in files}
+
+
+def test_maxtext_trains_over_four_nodes(maxtext: Run) -> None:
+    assert maxtext.code == 0, maxtext.out + maxtext.err
+    result = maxtext.result
+    assert (result["status"], result["benchmark"]["nodes"], result["benchmark"]["gpus"]) == ("valid", 4, 4)
+    assert result["benchmark"]["parallelism"] == {"fsdp": 2, "data": 2}
+    assert [fact["process_count"] for fact in facts_of(maxtext)] == [4] * 4
+    assert len(hosts_of(maxtext)) == 4
+    assert {step["rank"] for step in maxtext.steps} == {0, 1, 2, 3}
+    (attempt,) = result["attempts"]
+    assert (attempt["outcome"], attempt["steps"]) == ("completed", 12)
+    assert result["telemetry"]["nodes"] == 4
+    assert result["ranks"]["ranks"] == 4
+    agreed = verify(str(maxtext.folder))
+    assert agreed.returncode == 0, agreed.stdout
+
+
+def test_maxtexts_loss_is_that_of_one_process(cluster: ClusterOfTests, maxtext: Run, tmp_path: Path) -> None:
+    """The same eight sequences a step, all on one device."""
+    alone = cluster.run(tmp_path, JAX, TINY, "--site=local", "--dtype=fp32", "--set=global_batch_size=8", STEPS)
+    assert alone.code == 0, alone.err
+    assert maxtext.losses == pytest.approx(alone.losses, rel=TOLERANCE)
+    assert len(set(maxtext.losses)) == 12
+
+
+def test_no_token_is_in_any_file(maxtext: Run) -> None:
+    for path in maxtext.folder.rglob("*"):
+        if path.is_file():
+            assert TOKEN.encode() not in path.read_bytes(), path
+
+
+def test_nemos_data_parallel_loss_is_that_of_one_process(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    """The same four sequences a step, one on each of two tasks of two nodes."""
+    over_nodes = cluster.run(tmp_path / "nodes", NEMO, LLAMA3, *TWO_BY_TWO, "--set=micro_batch_size=1")
+    assert over_nodes.code == 0, over_nodes.out + over_nodes.err
+    assert [fact["process_count"] for fact in facts_of(over_nodes)] == [4] * 4
+    assert len(hosts_of(over_nodes)) == 2
+    alone = cluster.run(tmp_path / "alone", NEMO, LLAMA3, "--site=local", "--set=micro_batch_size=4", STEPS)
+    assert alone.code == 0, alone.err
+    assert over_nodes.losses == pytest.approx(alone.losses, rel=TOLERANCE)
+
+
+def test_nemos_tensor_parallel_loss_is_that_of_the_same_layout_on_one_machine(
+    cluster: ClusterOfTests, tmp_path: Path
+) -> None:
+    """TP 2 x DP 2. One process would draw other weights: Megatron draws each shard of a matrix for itself."""
+    layout = (f"{STRATEGY}.tensor_model_parallel_size=2", "--set=micro_batch_size=1")
+    over_nodes = cluster.run(tmp_path / "nodes", NEMO, LLAMA3, *TWO_BY_TWO, *layout)
+    assert over_nodes.code == 0, over_nodes.out + over_nodes.err
+    assert over_nodes.result["benchmark"]["parallelism"] == {"data": 2, "tensor": 2}
+    local = cluster.run(tmp_path / "local", NEMO, LLAMA3, "--site=local", *TWO_BY_TWO, *layout)
+    assert local.code == 0, local.err
+    assert over_nodes.losses == pytest.approx(local.losses, rel=TOLERANCE)

@@ -1,0 +1,479 @@
+"""launch/doctor.py: its refusals, its job, its patience, and preflights on a real Slurm of four nodes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError, RunError
+from benchmarks.job_record import SchedulerEnd
+from benchmarks.values import Container, JobOptions, Site
+from benchmarks.values import Slurm as SlurmSite
+from launch.preflight import asking, job, waiting
+from launch.preflight.running import why_silent
+from launch.preflight.waiting import Limits
+from launch.slurm.client import Slurm
+from launch.slurm.parsing import Node, QueueState
+from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCTOR = REPOSITORY / "launch/doctor.py"
+SECONDS = 90
+
+SITE = Site(
+    name="big",
+    kind="slurm",
+    title="a cluster",
+    runtime="venv",
+    source="test",
+    date="2026-11-21",
+    slurm=SlurmSite(shared_folders=["/"], hardware=["h100"]),
+    environment={"NCCL_IB_SL": "1", "NCCL_NOTE": "it's"},
+)
+
+
+def doctor(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [sys.executable, str(DOCTOR), *flags],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        cwd=cwd,
+    )
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    return done
+
+
+# --- without a cluster ------------------------------------------------------------------------------
+
+
+def test_this_machine(tmp_path: Path) -> None:
+    done = doctor(cwd=tmp_path, STEPMARK_HOME=str(tmp_path / "home"))
+    assert done.returncode == 0, done.stderr
+    assert "launcher" in done.stdout
+    assert "not checked: not made yet: the first run makes it" in done.stdout
+    checks = json.loads(doctor("--json", cwd=tmp_path, STEPMARK_HOME=str(tmp_path / "home")).stdout)
+    assert {check["status"] for check in checks} <= {"ok", "warning", "not_checked"}
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--site=nowhere",), "unknown site 'nowhere'"),
+        (("--partition=batch",), "--partition: site 'local' has no Slurm"),
+        (("--nodes=2",), "--nodes is for a site with Slurm"),
+        (("node1",), "unexpected argument 'node1'"),
+        (("--nodez=2",), "unknown flag --nodez"),
+    ],
+)
+def test_refusals(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    done = doctor(*flags, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
+
+
+def nodes(**states: str) -> list[Node]:
+    return [Node(name=name, state=state, gpus=0, cpus=1, memory_mb=1) for name, state in states.items()]
+
+
+def test_nodes_that_are_down_are_not_in_the_job() -> None:
+    found = nodes(node1="idle", node2="down", node3="allocated", node4="drained")
+    choice = asking.choose(SITE, found, JobOptions(), None)
+    assert choice.nodes == 2
+    assert set(choice.down) == {"node2", "node4"}
+    assert "Slurm says it is down" in choice.down["node2"]
+    assert asking.choose(SITE, found, JobOptions(), 1) == asking.Choice(options=JobOptions(), nodes=1, down={})
+
+
+def test_a_file_names_nodes(tmp_path: Path) -> None:
+    listed = tmp_path / "nodes-fail.txt"
+    listed.write_text("node1\nnode2\n")
+    found = nodes(node1="idle", node2="idle", node3="idle", node4="idle")
+    assert asking.choose(SITE, found, JobOptions(exclude=str(listed)), None).nodes == 2
+    named = asking.choose(SITE, found, JobOptions(nodelist=str(listed)), None)
+    assert (named.nodes, named.options.nodelist) == (2, "node[1-2]")
+    listed.write_text("node1\nnode9\n")
+    with pytest.raises(RequestError, match="the partition has no node9"):
+        asking.choose(SITE, found, JobOptions(nodelist=str(listed)), None)
+
+
+@pytest.mark.parametrize("count", [None, 3])
+def test_too_few_nodes_that_are_up(count: int | None) -> None:
+    found = nodes(node1="down", node2="down") if count is None else nodes(node1="idle", node2="idle", node3="down")
+    with pytest.raises(RequestError) as refused:
+        asking.choose(SITE, found, JobOptions(), count)
+    assert "sinfo -R" in str(refused.value)
+
+
+def test_a_folder_that_the_nodes_do_not_see_is_refused(tmp_path: Path) -> None:
+    site = msgspec.structs.replace(SITE, slurm=SlurmSite(shared_folders=["/not/this"], hardware=["cpu"]))
+    with pytest.raises(RequestError, match="do not see --output_dir"):
+        asking.refuse_unseen(site, tmp_path)
+    site = msgspec.structs.replace(SITE, slurm=SlurmSite(shared_folders=[str(tmp_path)], hardware=["cpu"]))
+    with pytest.raises(RequestError, match="do not see the checkout"):
+        asking.refuse_unseen(site, tmp_path)
+
+
+# --- the job ----------------------------------------------------------------------------------------
+
+
+def script(folder: Path, **changes: Any) -> str:
+    made = job.PreflightJob(
+        site=SITE,
+        options=JobOptions(partition="batch", comment="a b", mpi="pmix"),
+        folder=folder,
+        nodes=4,
+        minutes=20,
+        hardware=Configs().hardware("h100"),
+    )
+    return job.render_preflight(msgspec.structs.replace(made, **changes))
+
+
+def checked_by_bash(text: str) -> None:
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=10)
+
+
+def test_the_script_says_all_of_the_job() -> None:
+    text = script(Path("/shared/it's here"))
+    checked_by_bash(text)
+    for line in (
+        "#SBATCH --nodes=4",
+        "#SBATCH --partition=batch",
+        '#SBATCH --comment="a b"',
+        "#SBATCH --gres=gpu:8",
+        '#SBATCH --output="/shared/it\'s here/slurm-%j.out"',
+        "#SBATCH --no-kill",
+        "folder='/shared/it'\"'\"'s here'",
+        "export NCCL_IB_SL=1",
+        "export NCCL_NOTE='it'\"'\"'s'",
+        "    --mpi=pmix \\",
+    ):
+        assert line in text.splitlines()
+    assert "SLURM_JOB_NUM_NODES * 8" in text
+    assert "singleton" not in text  # it does not wait for a run to end that shares no node
+
+
+def test_without_gpus_nothing_is_measured() -> None:
+    text = script(Path("/shared"), hardware=None)
+    checked_by_bash(text)
+    assert "gres" not in text
+    assert "perf" not in text
+
+
+def test_nccl_runs_in_the_container_of_the_site() -> None:
+    container = Container(images="/images", mounts=["/data:/data"], mount_home=False)
+    site = msgspec.structs.replace(SITE, runtime="container", container=container)
+    text = script(Path("/shared"), site=site, image="/images/a b.sqsh")
+    checked_by_bash(text)
+    assert "    --container-image='/images/a b.sqsh' \\" in text.splitlines()
+    assert "    --no-container-mount-home \\" in text.splitlines()
+    assert "    --container-mounts=/data:/data \\" in text.splitlines()
+
+
+def test_what_sbatch_cannot_read_is_refused() -> None:
+    for folder in ('/shared/a"b', "/shared/a\nb", "/shared/a\\b"):
+        with pytest.raises(RequestError, match="cannot hold"):
+            script(Path(folder))
+
+
+def test_why_a_node_is_silent_is_found_in_the_jobs_output() -> None:
+    output = [
+        "srun: error: node12: task 11: Exited with exit code 1",
+        "2: bash: line 1: python3: command not found",
+        "node3: python3: can't open file '/gone/node_check.py'",
+    ]
+    assert why_silent(output, "node12", 11, 5) == output[0]
+    assert why_silent(output, "node3", 2, 5) == f"{output[1]}; {output[2]}"
+    assert why_silent(output, "node1", 0, 5) == "it did not answer within 5 s"
+
+
+# --- the patience -----------------------------------------------------------------------------------
+
+
+class PlayedSlurm:
+    """A queue with one job."""
+
+    def __init__(self, state: str | None, reason: str | None = None, end: str = "COMPLETED") -> None:
+        self.state, self.reason, self.end, self.cancelled = state, reason, end, False
+
+    def queue(self, job_ids: list[str]) -> dict[str, QueueState]:
+        return {job_ids[0]: QueueState(job_id="7", state=self.state, reason=self.reason)} if self.state else {}
+
+    def cancel(self, _job_id: str) -> None:
+        self.cancelled = True
+
+    def ends(self, job_ids: list[str]) -> dict[str, list[SchedulerEnd]]:
+        return {job_ids[0]: [SchedulerEnd(job_id="7", state=self.end, source="sacct")]}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "FIRST_ASK_SECONDS", 0.02)
+    monkeypatch.setattr(waiting, "FILES_SECONDS", 0.05)
+
+
+def wait(slurm: PlayedSlurm, came: int = 0, queue: float = 5.0, quiet: float = 0.3, done: bool = False) -> Any:
+    return waiting.wait(cast(Slurm, slurm), "7", lambda: (came, "news"), lambda: done, Limits(queue, quiet))
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_job_that_waits_too_long_is_cancelled() -> None:
+    slurm = PlayedSlurm("PENDING", "Resources")
+    with pytest.raises(RunError, match="did not start") as failed:
+        wait(slurm, queue=0.3)
+    assert "waits for nodes (Resources)" in failed.value.why
+    assert slurm.cancelled
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_job_that_can_never_start_is_cancelled_at_once() -> None:
+    slurm = PlayedSlurm("PENDING", "PartitionNodeLimit")
+    with pytest.raises(RunError, match="did not start"):
+        wait(slurm, queue=60)
+    assert slurm.cancelled
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_job_that_runs_in_silence_is_cancelled() -> None:
+    slurm = PlayedSlurm("RUNNING")
+    assert wait(slurm) is None
+    assert slurm.cancelled
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_end_of_the_job_is_an_end() -> None:
+    slurm = PlayedSlurm(None, end="FAILED")
+    assert wait(slurm).state == "FAILED"
+    assert not slurm.cancelled
+    assert wait(PlayedSlurm("RUNNING"), done=True) is None
+
+
+# --- on a real Slurm --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with private_cluster(folder / "home", nodes=4, name="fit") as running:
+        yield running
+
+
+def on(cluster: RunningCluster, folder: Path, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    site = "" if any(flag.startswith("--site=") for flag in flags) else f"--site={cluster.name}"
+    every = [word for word in (site, f"--output_dir={folder}", *flags) if word]
+    return doctor(*every, cwd=folder, STEPMARK_HOME=str(cluster.home), **variables)
+
+
+def only(folder: Path) -> Path:
+    (found,) = folder.glob("preflight-*")
+    return found
+
+
+def listed(folder: Path, name: str) -> list[str]:
+    return (only(folder) / name).read_text().split()
+
+
+def path_with(folder: Path, **programs: str) -> str:
+    """A PATH on which these programs come first, on every node too: sbatch takes it along."""
+    place = folder / "bin"
+    place.mkdir()
+    for name, text in programs.items():
+        (place / name.replace("_", "-", 1 if name == "nvidia_smi" else 0)).write_text(f"#!/bin/bash\n{text}\n")
+    for program in place.iterdir():
+        program.chmod(0o755)
+    return f"{place}:{os.environ['PATH']}"
+
+
+@pytest.mark.slow
+def test_four_good_nodes(cluster: RunningCluster, tmp_path: Path) -> None:
+    folder = tmp_path / "it's a \u00e9 folder"
+    folder.mkdir()
+    done = on(cluster, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 nodes pass, 0 fail" in done.stdout
+    assert "NCCL all_reduce_perf: not checked: the site's hardware is cpu" in done.stdout
+    assert "--exclude" not in done.stdout
+    assert listed(folder, "nodes-pass.txt") == cluster.cluster.node_names
+    assert listed(folder, "nodes-fail.txt") == []
+    report = json.loads((only(folder) / "report.json").read_text())
+    by_check = {count["check"]: count for count in report["checks"]}
+    for check in ("answers", "same versions", "ports", "clock", "shared folder", "checkout"):
+        assert by_check[check]["ok"] == 4, check
+    for check in ("GPUs", "NVLink", "GPU throttling", "container runtime"):
+        assert by_check[check]["not_checked"] == 4, check
+    until(lambda: cluster.slurm("squeue", "-h").stdout == "")  # nothing is left behind
+
+
+@pytest.mark.slow
+def test_the_report_as_json_and_fewer_nodes(cluster: RunningCluster, tmp_path: Path) -> None:
+    done = on(cluster, tmp_path, "--json", f"--nodelist={','.join(cluster.cluster.node_names[1:3])}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["passing"] == cluster.cluster.node_names[1:3]
+
+
+@pytest.mark.slow
+def test_a_dry_run_shows_the_job_and_writes_nothing(cluster: RunningCluster, tmp_path: Path) -> None:
+    done = on(cluster, tmp_path, "--dry_run", "--nodes=2")
+    assert done.returncode == 0
+    assert "#SBATCH --nodes=2" in done.stdout
+    checked_by_bash(done.stdout)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_node_that_is_down_fails_and_its_list_works_with_exclude(cluster: RunningCluster, tmp_path: Path) -> None:
+    down = cluster.cluster.node_names[2]
+    cluster.slurm("scontrol", "update", f"NodeName={down}", "State=DRAIN", "Reason=test")
+    try:
+        done = on(cluster, tmp_path)
+    finally:
+        cluster.slurm("scontrol", "update", f"NodeName={down}", "State=RESUME")
+        until(lambda: cluster.slurm("sinfo", "-h", "-n", down, "-o", "%T").stdout.strip() == "idle")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"answers: {down}: Slurm says it is" in done.stdout
+    assert listed(tmp_path, "nodes-fail.txt") == [down]
+    exclude = f"--exclude={only(tmp_path) / 'nodes-fail.txt'}"
+    assert exclude in done.stdout
+    ran = cluster.slurm("srun", "--nodes=3", exclude, "bash", "-c", "echo $SLURMD_NODENAME")
+    assert sorted(ran.stdout.split()) == sorted(set(cluster.cluster.node_names) - {down})
+    refused = cluster.slurm("sbatch", "--test-only", "--nodes=4", exclude, "--wrap=true")
+    assert refused.returncode != 0
+
+
+@pytest.mark.slow
+def test_a_node_that_cannot_start_the_check_fails_alone(cluster: RunningCluster, tmp_path: Path) -> None:
+    bad = cluster.cluster.node_names[2]
+    fails = f'[ "$SLURMD_NODENAME" != {bad} ] || {{ echo no disk >&2; exit 7; }}'
+    path = path_with(tmp_path, bash=f'{fails}\nexec /bin/bash "$@"')
+    done = on(cluster, tmp_path, PATH=path)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert listed(tmp_path, "nodes-fail.txt") == [bad]
+    assert "no disk" in done.stdout  # in the node's own words
+    assert len(listed(tmp_path, "nodes-pass.txt")) == 3
+
+
+@pytest.mark.slow
+def test_a_node_that_hangs_fails_in_good_time(cluster: RunningCluster, tmp_path: Path) -> None:
+    bad = cluster.cluster.node_names[3]
+    path = path_with(tmp_path, bash=f'[ "$SLURMD_NODENAME" != {bad} ] || sleep 600\nexec /bin/bash "$@"')
+    started = time.monotonic()
+    done = on(cluster, tmp_path, "--limit=4", PATH=path)
+    assert time.monotonic() - started < 40
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"answers: {bad}: " in done.stdout
+    assert listed(tmp_path, "nodes-fail.txt") == [bad]
+
+
+NVIDIA_SMI = """
+case "$*" in
+*compute-apps*) echo "gpu_uuid, pid, process_name, used_gpu_memory [MiB]";;
+*query-gpu*)
+  echo "index, name, uuid, memory.used [MiB], utilization.gpu [%], ecc.errors.uncorrected.volatile.total"
+  for i in 0 1 2 3 4 5 6 7; do
+    echo "$i, NVIDIA H100 80GB HBM3, GPU-$i, 4 MiB, 0 %, $([ "$SLURMD_NODENAME" = BAD ] && echo 2 || echo 0)"
+  done;;
+esac"""
+ALL_REDUCE = """
+[ "$SLURM_PROCID" = 0 ] || exit 0
+for i in $(seq 0 31); do echo "#  Rank $i Group  0 Pid 1 on h device $i [0x1b] NVIDIA H100"; done
+echo "# Out of bounds values : 0 OK"
+echo "# Avg bus bandwidth    : 334.536" """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("expected", "status"), [(300, "ok"), (340, "failed")])
+def test_nodes_with_gpus_and_nccl(cluster: RunningCluster, tmp_path: Path, expected: int, status: str) -> None:
+    """With stand-ins for nvidia-smi and nccl-tests: a node with ECC errors is named, the bandwidth is judged."""
+    bad = cluster.cluster.node_names[1]
+    row = cluster.site_file.read_text().replace("- cpu", f"- h100\n  bus_bandwidth_gb_s: {expected}.0", 1)
+    assert "h100" in row
+    (cluster.home / "sites/gpus.yml").write_text(row.replace("name: fit", "name: gpus", 1))
+    path = path_with(tmp_path, nvidia_smi=NVIDIA_SMI.replace("BAD", bad), all_reduce_perf=ALL_REDUCE)
+    done = on(cluster, tmp_path, "--site=gpus", PATH=path)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert listed(tmp_path, "nodes-fail.txt") == [bad]
+    assert f"GPU memory errors: {bad}: GPU 0, 1, 2, 3, 4, 5, 6, 7: 2 uncorrected ECC errors" in done.stdout
+    found = {result["program"]: result for result in json.loads((only(tmp_path) / "report.json").read_text())["nccl"]}
+    assert found["all_reduce_perf"]["status"] == status, found
+    assert found["all_reduce_perf"]["measured"]["average_gb_s"] == 334.536
+    assert found["all_gather_perf"]["status"] == "not_checked"
+
+
+@pytest.mark.slow
+def test_a_job_that_somebody_cancels_is_a_preflight_that_failed(cluster: RunningCluster, tmp_path: Path) -> None:
+    path = path_with(tmp_path, bash='[ -z "$SLURM_PROCID" ] || sleep 600\nexec /bin/bash "$@"')
+    process = begin(cluster, tmp_path, path)
+    cluster.slurm("scancel", running_job(cluster))
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1, err
+    assert "CANCELLED" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_ctrl_c_takes_the_job_along(cluster: RunningCluster, tmp_path: Path) -> None:
+    path = path_with(tmp_path, bash='[ -z "$SLURM_PROCID" ] || sleep 600\nexec /bin/bash "$@"')
+    process = begin(cluster, tmp_path, path)
+    running_job(cluster)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    until(lambda: cluster.slurm("squeue", "-h").stdout == "")
+
+
+@pytest.mark.slow
+def test_a_busy_cluster_is_waited_for_only_so_long(cluster: RunningCluster, tmp_path: Path) -> None:
+    other = cluster.slurm("sbatch", "--parsable", "--exclusive", "--nodes=4", "--output=/dev/null", "--wrap=sleep 60")
+    try:
+        done = on(cluster, tmp_path, "--queue_limit=3")
+    finally:
+        cluster.slurm("scancel", other.stdout.strip())
+    assert done.returncode == 1
+    assert "did not start, and was cancelled" in done.stderr
+    assert "--queue_limit" in done.stderr
+
+
+def begin(cluster: RunningCluster, folder: Path, path: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, str(DOCTOR), f"--site={cluster.name}", f"--output_dir={folder}"],
+        env={**os.environ, "STEPMARK_HOME": str(cluster.home), "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+    )
+
+
+def running_job(cluster: RunningCluster) -> str:
+    """The number of the job whose nodes are being asked."""
+    found: list[str] = []
+
+    def look() -> bool:
+        steps = cluster.slurm("squeue", "-h", "-s", "-o", "%i").stdout.split()
+        found.extend(step.partition(".")[0] for step in steps if step.endswith(".0"))
+        return bool(found)
+
+    until(look)
+    return found[0]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "not within 30 s"
+        time.sleep(0.1)

@@ -1,0 +1,314 @@
+"""launch/setup.py --site: folders, environments, and images that a real Slurm job imports by a stand-in for enroot."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.backend import EnvironmentSpec
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.values import Container, JobOptions, Site, Slurm
+from launch import environments, site_setup
+from launch.site_setup import Filters, Work
+from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NEMO, BRIDGE = "nvidia+nemo+25.09.sqsh", "nvidia+nemo+26.08.sqsh"
+TOKEN = "hf_a-token-that-must-not-be-seen"
+
+
+def site(folder: Path, runtime: str = "container") -> Site:
+    row = {
+        "name": "big",
+        "kind": "slurm",
+        "title": "a cluster",
+        "runtime": runtime,
+        "source": "test",
+        "date": "2026-11-21",
+        "slurm": {"shared_folders": [str(folder)], "hardware": ["h100"]},
+        "container": {"images": str(folder / "the images")},
+    }
+    return msgspec.convert(row, Site)
+
+
+def work(folder: Path, runtime: str = "container", filters: Filters | None = None, force: bool = False) -> Work:
+    return Work(
+        site=site(folder, runtime),
+        options=JobOptions(partition="batch", account="us"),
+        minutes=None,
+        engines=site_setup.specs(filters or Filters(), Configs()),
+        out=folder / "results",
+        force=force,
+    )
+
+
+# --- what is wanted ---------------------------------------------------------------------------------
+
+
+def test_each_image_is_wanted_once_under_the_name_enroot_gives_it(tmp_path: Path) -> None:
+    images = {image.path.name: image.engines for image in site_setup.wanted_images(site(tmp_path))}
+    assert images[NEMO] == ["nemo/nemo"]
+    assert images[BRIDGE] == ["nemo/bridge"]
+    spec = EnvironmentSpec(name="x", locks=(), import_check="json", image="nvcr.io/nvidia/nemo:25.09")
+    shared = site_setup.wanted_images(site(tmp_path), {"a/b": spec, "a/c": spec})
+    assert [(image.path.name, image.engines) for image in shared] == [(NEMO, ["a/b", "a/c"])]
+
+
+@pytest.mark.parametrize(
+    ("filters", "engines"),
+    [
+        (Filters(backend="jax"), {"jax/maxtext"}),
+        (Filters(engine="bridge"), {"nemo/bridge"}),
+        (Filters(model="llama3_tiny", backend="nemo"), {"nemo/nemo"}),
+        (Filters(), {"jax/maxtext", "nemo/nemo", "nemo/bridge"}),
+    ],
+)
+def test_filters(filters: Filters, engines: set[str]) -> None:
+    assert engines <= set(site_setup.specs(filters, Configs()))
+    if filters != Filters():
+        assert set(site_setup.specs(filters, Configs())) == engines
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [
+        (Filters(engine="brige"), "did you mean 'bridge'"),
+        (Filters(backend="nemoo"), "did you mean 'nemo'"),
+        (Filters(model="llama9"), "unknown model"),
+        (Filters(backend="jax", engine="bridge"), "unknown engine 'bridge'"),
+    ],
+)
+def test_filters_that_fit_nothing(filters: Filters, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        site_setup.specs(filters, Configs())
+
+
+# --- the job ----------------------------------------------------------------------------------------
+
+
+def test_the_job_says_what_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    text = site_setup.preview(work(tmp_path))
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=10)
+    assert "#SBATCH --account=us" in text
+    assert "#SBATCH --dependency=singleton" in text
+    assert "import_image 'docker://nvcr.io#nvidia/nemo:25.09'" in text
+    assert f"'{tmp_path}/the images/{NEMO}'" in text
+    assert TOKEN not in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_images_that_are_there_are_kept_unless_forced(tmp_path: Path) -> None:
+    folder = tmp_path / "the images"
+    folder.mkdir()
+    (folder / NEMO).write_text("hsqs")
+    assert "nemo:25.09" not in site_setup.preview(work(tmp_path))
+    assert "nemo:25.09" in site_setup.preview(work(tmp_path, force=True))
+    only = Filters(backend="nemo", engine="nemo")
+    assert site_setup.preview(work(tmp_path, filters=only)) == "all images are there: no job"
+
+
+def test_a_folder_the_nodes_do_not_see_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = msgspec.structs.replace(
+        site(tmp_path),
+        slurm=Slurm(shared_folders=["/not/this"], hardware=["h100"]),
+        container=Container(images="/not/this/images"),
+    )
+    code = site_setup.set_up(dataclasses.replace(work(tmp_path), site=elsewhere))
+    assert code == 1
+    assert "the nodes do not see it (they share /not/this)" in capsys.readouterr().out
+    assert not (tmp_path / "results").exists()  # and no job was submitted: there is no Slurm in this test
+
+
+def test_a_site_of_environments_makes_those_that_have_lock_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = []
+
+    def ensure(spec: EnvironmentSpec) -> Path:
+        made.append(spec.name)
+        return tmp_path / spec.name
+
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(environments, "ensure", ensure)
+    assert site_setup.set_up(work(tmp_path, "venv")) == 0
+    assert set(made) >= {"jax-maxtext", "nemo-megatron"}
+    out = capsys.readouterr().out
+    assert "nemo/bridge   not on this site: it runs in its container alone" in out
+    assert "python launch/doctor.py --site=big" in out
+    monkeypatch.setenv("STEPMARK_HOME", "/somewhere/else")
+    assert site_setup.set_up(work(tmp_path, "venv")) == 1
+    assert "/somewhere/else/environments: the nodes do not see it" in capsys.readouterr().out
+
+
+# --- launch/setup.py --------------------------------------------------------------------------------
+
+
+def setup(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "launch/setup.py"), *flags],
+        env={**os.environ, "HF_TOKEN": TOKEN, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+        cwd=cwd,
+    )
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    assert TOKEN not in done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--site=nowhere",), "unknown site 'nowhere'"),
+        (("--site=local", "--dataset"), "--dataset has no meaning with --site"),
+        (("--site=local", "--task=lora"), "--task has no meaning with --site"),
+        (("--site=local", "--partition=x"), "site 'local' has no Slurm"),
+        (("--dry_run", "--model=llama3_70b", "--task=lora"), "--dry_run is for --site"),
+        (("--engine=nemo",), "--engine is for --site"),
+        (("--partition=x", "--model=llama3_70b", "--task=lora"), "--partition: options of a job are for --site"),
+        (("--site=example_pyxis", "--time=never", "--dry_run"), "--time=never is no time limit"),
+        (("--site=local", "--engine=nothing"), "unknown engine 'nothing'"),
+    ],
+)
+def test_refusals(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    done = setup(*flags, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_dry_run_needs_no_slurm(tmp_path: Path) -> None:
+    done = setup("--site=example_pyxis", "--backend=nemo", "--dry_run", "--time=2:00:00", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --time=120" in done.stdout
+    assert "nemo" in done.stdout
+    assert "maxtext" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- on a real Slurm --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with private_cluster(folder / "home", nodes=2, accounting=False, name="made") as running:
+        yield running
+
+
+Importing = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def importing(cluster: RunningCluster, tmp_path: Path) -> Importing:
+    """launch/setup.py of a site of containers, with an enroot that does as it is told."""
+
+    def run(enroot: str, *flags: str) -> "subprocess.CompletedProcess[str]":
+        row = cluster.site_file.read_text().replace("name: made", "name: boxes", 1)
+        row = row.replace("runtime: venv", "runtime: container", 1)
+        row += f"container:\n  images: {tmp_path}/the images\n"
+        (cluster.home / "sites/boxes.yml").write_text(row)
+        place = tmp_path / "bin"
+        place.mkdir(exist_ok=True)
+        (place / "enroot").unlink(missing_ok=True)
+        if enroot:
+            (place / "enroot").write_text(f'#!/bin/bash\necho "$*" >> "{tmp_path}/record"\n{enroot}\n')
+            (place / "enroot").chmod(0o755)
+        every = ("--site=boxes", f"--out={tmp_path}/results", "--backend=nemo", *flags)
+        path = f"{place}:{os.environ['PATH']}"
+        return setup(*every, cwd=tmp_path, STEPMARK_HOME=str(cluster.home), PATH=path)
+
+    return run
+
+
+def images(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "the images").iterdir())
+
+
+def record(folder: Path) -> list[str]:
+    path = folder / "record"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+WHOLE = 'printf hsqs-image > "$3"'
+
+
+@pytest.mark.slow
+def test_images_are_imported_once(importing: Importing, tmp_path: Path) -> None:
+    done = importing(WHOLE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert images(tmp_path) == [NEMO, BRIDGE]
+    asked = record(tmp_path)
+    assert len(asked) == 2
+    assert asked[0].startswith(f"import --output {tmp_path}/the images/{NEMO}.part-")
+    assert asked[0].endswith(" docker://nvcr.io#nvidia/nemo:25.09")
+    assert f"imported: {tmp_path}/the images/{NEMO}, 10 bytes  for nemo/nemo" in done.stdout
+    again = importing(WHOLE)
+    assert again.returncode == 0
+    assert len(record(tmp_path)) == 2
+    assert "there already" in again.stdout
+    assert importing(WHOLE, "--force", "--engine=nemo").returncode == 0
+    assert len(record(tmp_path)) == 3
+    assert TOKEN not in "".join(p.read_text() for p in (tmp_path / "results").rglob("*") if p.is_file())
+
+
+REFUSED = 'echo "[ERROR] 401 Unauthorized" >&2; exit 1'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("of_nemo", "words"),
+    [
+        (REFUSED, "exit code 1: [ERROR] 401 Unauthorized"),
+        ('printf "not an image" > "$3"; exit 0', "wrote no image (squashfs)"),
+        ('printf hsqs > "$3"; kill -9 $$', "exit code 137"),
+    ],
+)
+def test_an_import_that_fails_leaves_no_image_and_the_others_are_made(
+    importing: Importing, tmp_path: Path, of_nemo: str, words: str
+) -> None:
+    done = importing(f'case "$4" in *:25.09) {of_nemo};; esac\n{WHOLE}')
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert images(tmp_path) == [BRIDGE]
+    (row,) = [line for line in done.stdout.splitlines() if "nemo:25.09" in line]
+    assert "missing: not imported: exit code" in row
+    assert words in row
+    assert "something is missing" in done.stdout
+
+
+@pytest.mark.slow
+def test_without_enroot_it_says_so(importing: Importing, tmp_path: Path) -> None:
+    done = importing("")
+    assert done.returncode == 1
+    assert "exit code 127: enroot was not found on" in done.stdout
+    assert images(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_job_that_is_cancelled_halfway_can_be_made_again(importing: Importing, tmp_path: Path) -> None:
+    done = importing('printf hsqs > "$3"\nscancel --full "$SLURM_JOB_ID"\nsleep 60')
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the job ended: CANCELLED" in done.stdout
+    assert [name for name in images(tmp_path) if not name.startswith(f"{NEMO}.part-")] == []
+    again = importing(WHOLE)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert images(tmp_path) == [NEMO, BRIDGE]  # and what the first had left is gone
+
+
+@pytest.mark.slow
+def test_a_force_that_fails_keeps_the_image_that_was_there(importing: Importing, tmp_path: Path) -> None:
+    (tmp_path / "the images").mkdir()
+    (tmp_path / "the images" / NEMO).write_text("hsqs-old")
+    done = importing("exit 1", "--force", "--engine=nemo")
+    assert done.returncode == 1
+    assert (tmp_path / "the images" / NEMO).read_text() == "hsqs-old"
+    assert "the one that was there is kept" in done.stdout
