@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from benchmarks.job_record import AttemptEnd
-from benchmarks.outcomes import Seen, never_started, outcome, says_full_disk, says_out_of_memory
+from benchmarks.outcomes import Seen, lost_nodes, never_started, outcome, says_full_disk, says_out_of_memory
 from benchmarks.values import RunRecord, Step
 
 if TYPE_CHECKING:  # runfolder.py makes the result, and asks here on its way
@@ -61,6 +61,7 @@ def _queued_attempt(folder: "RunFolder", record: RunRecord, *, followed: bool) -
             seen,
             out_of_memory=_first_log(logs, says_out_of_memory),
             full_disk=_first_log(logs, says_full_disk),
+            lost_nodes=lost_nodes("\n".join(_tail(path) for path in folder.job_output())),
         )
     return outcome(seen)
 

@@ -3,6 +3,7 @@
 The words of the three records (job_record.py) are weighed by rules in a stated order.
 """
 
+import re
 import signal
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ class Seen(Value, frozen=True):
     followed: bool = False  # another attempt came after it
     out_of_memory: str | None = None  # whose log has the kernel's words, such as "rank 3 on node2"
     full_disk: str | None = None  # whose log says that no space was left
+    lost_nodes: str | None = None  # which nodes srun or slurmstepd says have failed
 
 
 # --- what a log says ------------------------------------------------------------------------------
@@ -35,6 +37,14 @@ FULL_DISK_WORDS = ("No space left on device", "Disk quota exceeded")
 def says_out_of_memory(text: str) -> bool:
     """Whether a log holds the kernel's or slurmstepd's words for a process killed for its memory."""
     return any(words in text for words in OUT_OF_MEMORY_WORDS)
+
+
+NODE_FAILURE_WORDS = re.compile(r"Node failure on (\S+)")
+
+
+def lost_nodes(text: str) -> str | None:
+    """The nodes whose failure a job's output tells of."""
+    return ", ".join(dict.fromkeys(NODE_FAILURE_WORDS.findall(text))) or None
 
 
 def says_full_disk(text: str) -> bool:
@@ -122,6 +132,7 @@ def _lost_node(seen: Seen) -> Said:
     if _state(seen) not in LOST_NODE:
         return None
     why = WHY_AGAIN[_state(seen)]
+    why = why.replace("a node of it", seen.lost_nodes) if seen.lost_nodes else why
     return "node_failure", f"{_state(seen)}: {why}; Slurm ended {_job(seen)} {_reached(seen)}{_where(seen)}"
 
 

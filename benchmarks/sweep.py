@@ -46,7 +46,7 @@ def _axis(name: str, text: str | None) -> list[int | str]:
             where=f"--{name}",
             next_command=f"--{name}={','.join(word for word in words if word) or '...'}",
         )
-    values: list[int | str] = [_number(name, word, text) if name in NUMBERS else word for word in words]
+    values: list[int | str] = [number(name, word) if name in NUMBERS else word for word in words]
     for value in values:
         if values.count(value) > 1:
             raise RequestError(
@@ -58,11 +58,11 @@ def _axis(name: str, text: str | None) -> list[int | str]:
     return values
 
 
-def _number(name: str, word: str, text: str) -> int:
+def number(name: str, word: str) -> int:
     digits = word.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:
         raise RequestError(
-            f"--{name}={text}: '{word}' is no whole number",
+            f"--{name}: '{word}' is no whole number",
             where=f"--{name}",
             why="a number, or several with commas between them, is expected",
             next_command=f"--{name}=64,128",

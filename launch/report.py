@@ -3,6 +3,7 @@
     python launch/report.py --window=35-44 DIR                  a row for each training log below DIR
     python launch/report.py --window=35-44 --format=csv DIR     the same for a spreadsheet, or json
     python launch/report.py                                     of ./experiments, steps 35 to 44
+    python launch/report.py --sweep=results/sweep-*.json        how a sweep scales, from the results there are now
 
 The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
 TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
@@ -17,15 +18,17 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from absl import flags
 
 from benchmarks import timing_table, window
 from benchmarks.backend import all_log_formats
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_VALID
+from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.log_endings import read_endings
 from benchmarks.timing_table import Row
+from benchmarks.values import json_text
 from launch.cli import run_main
 from launch.log_folder import LogReader, find_files
 
@@ -35,12 +38,30 @@ WINDOW = flags.DEFINE_string(
     "window", timing_table.DEFAULT_WINDOW, "Which steps count: A-B (as printed in the log), last, or steady."
 )
 FORMAT = flags.DEFINE_enum("format", "table", list(timing_table.FORMATS), "The shape of the report.")
+SWEEP = flags.DEFINE_string("sweep", None, "The record of a sweep (sweep-*.json): its scaling table as it stands.")
 FULL_NAMES = flags.DEFINE_boolean("full_names", False, "Name each log by its path instead of its experiment.")
 flags.DEFINE_alias("full-names", "full_names")
 
 
 def main(argv: list[str]) -> int:
+    if SWEEP.value:
+        return scaling(Path(SWEEP.value), argv[1:])
     return timing(argv[1:])
+
+
+def scaling(path: Path, places: list[str]) -> int:
+    """The table at the end of a sweep, from the results there are now."""
+    from launch import sweeping
+
+    if places or FORMAT.value == "csv":
+        raise RequestError(
+            f"--sweep takes no {'folders' if places else '--format=csv'}",
+            where="--sweep",
+            next_command=f"python launch/report.py --sweep={path} --format=json",
+        )
+    found = sweeping.report_of_file(path)
+    print(json_text(found) if FORMAT.value == "json" else sweeping.sweep_text(found, path))
+    return EXIT_VALID
 
 
 def timing(places: list[str]) -> int:

@@ -38,7 +38,7 @@ from benchmarks.errors import EXIT_VALID, LIST_COMMAND, RequestError, nearest
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RESULT, RunFolder, new_run_id
 from benchmarks.values import Site
-from launch import places
+from launch import places, provenance
 from launch.cli import run_main
 from launch.runners import Job, Runner, runner_of
 from launch.showing import EXIT_CODES
@@ -158,7 +158,7 @@ def _listing(configs: Configs) -> str:
         task=FLAGS.task if FLAGS["task"].present else None,
         dtype=FLAGS.dtype,
         hardware=FLAGS.hardware,
-        gpus=int(FLAGS.gpus) if FLAGS.gpus else None,
+        gpus=sweep.number("gpus", FLAGS.gpus) if FLAGS.gpus else None,
     )
 
 
@@ -183,7 +183,7 @@ def _sweep(requests: list[Request], runner: Runner, site: Site) -> int:
         FLAGS.repeats,
         runner,
         Path(FLAGS.output_dir),
-        command=["python", *sys.argv],
+        command=["python", *(provenance.scrub(word) for word in sys.argv)],
         max_jobs=FLAGS.max_jobs if FLAGS.max_jobs is not None else site.slurm.max_jobs if site.slurm else 1,
         resume=FLAGS.resume,
         skip_refused=FLAGS.skip_refused,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError
+from benchmarks.errors import RequestError, RunError
 from benchmarks.job_record import SUBMITTED
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RESULT, RunFolder
@@ -103,14 +103,14 @@ class SlurmRunner:
         submit.submit(benchmark, backend, self._output_dir, run_id, self.options, self._slurm(), self._job)
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Those that Slurm has no more in its queue; they are collected."""
+        """Those that Slurm has no more in its queue; they are collected. One that cannot be hides no other."""
         from launch.run_states import states
 
         folders = [RunFolder(self._output_dir / run_id) for run_id in run_ids]
         never_submitted = {folder.run_id for folder in folders if not (folder.path / SUBMITTED).exists()}
         rows = states(folder for folder in folders if folder.run_id not in never_submitted)
-        for problem in dict.fromkeys(problem for row in rows for problem in row.problems):
-            raise RequestError(problem)
+        if rows and all(row.problems for row in rows):
+            raise RunError(rows[0].problems[0])
         return never_submitted | {row.folder.run_id for row in rows if row.ended or row.state == "not submitted"}
 
     def preview(self, benchmark: Benchmark, backend: Backend) -> str:

@@ -71,7 +71,16 @@ class Slurm:
         """
         found, note = self._accounted(job_ids)
         open_jobs = [job for job in job_ids if not _all_ended(found.get(job, []))]
-        controlled = self._controlled(open_jobs) if open_jobs else {}
+        # Why a job was taken out of the queue before it started, the accounting does not say.
+        unexplained = [job for job in job_ids if job not in open_jobs and _never_ran(found[job])]
+        asked = [*open_jobs, *unexplained]
+        controlled = self._controlled(asked) if asked else {}
+        for job in unexplained:
+            if job in controlled:
+                found[job] = [
+                    *found[job][:-1],
+                    msgspec.structs.replace(found[job][-1], reason=controlled[job].reason),
+                ]
         for job in open_jobs:
             found[job] = _joined(job, found.get(job, []), controlled.get(job), note)
         return {job: [_with_name(end) for end in found[job]] for job in job_ids}
@@ -190,6 +199,10 @@ def _chunks(job_ids: Sequence[str]) -> list[Sequence[str]]:
 def _all_ended(ends: Sequence[SchedulerEnd]) -> bool:
     """A requeued job has one row that has ended, and soon a second: the last row must be an end of the job."""
     return bool(ends) and ends[-1].state not in {*parsing.NOT_ENDED, "REQUEUED"}
+
+
+def _never_ran(ends: Sequence[SchedulerEnd]) -> bool:
+    return ends[-1].state == "CANCELLED" and ends[-1].started is None and ends[-1].reason is None
 
 
 def _joined(

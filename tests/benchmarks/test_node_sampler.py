@@ -1,5 +1,6 @@
 """The sampler as it runs: a program of its own, with a pynvml made here that answers, refuses or loses a GPU."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -118,6 +119,10 @@ def wait_for(true: Callable[[], bool], seconds: float = 15) -> None:
     while not true():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.fixture
@@ -419,8 +424,13 @@ def test_it_dies_with_its_launcher(sampler: Sampler) -> None:
     launcher = f"import subprocess\nsubprocess.run({command!r})\n"
     with subprocess.Popen([sys.executable, "-c", launcher], env=sampler.environment) as process:
         sampler.wait_for_lines(2)
+        (child,) = children_of(process.pid)
         process.kill()
-    wait_for(lambda: read(sampler.out).nodes[0].end is not None)
+    try:
+        wait_for(lambda: read(sampler.out).nodes[0].end is not None)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def limited() -> None:

@@ -15,6 +15,8 @@ from launch import environments
 from tests import toy_backend
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, TOKEN, Run, finish
 
+SMALL_DISK = "small_disk"  # a file system of its own in the cluster's folder, where there is root to mount one
+SMALL_DISK_SIZE = "600k"
 TOY = ("--backend=toy", "--model=llama2_tiny", "--site=dev")
 
 
@@ -91,6 +93,9 @@ def cluster_of_tests(folder: Path, nodes: int, *backends: Backend) -> Iterator[C
         made = python.parents[1]
         (home / "environments" / made.name).symlink_to(made)
     toy_backend.make_environment_in(folder)
+    (folder / SMALL_DISK).mkdir()
+    if os.geteuid() == 0:  # before the nodes are up: they see no file system that is mounted after them
+        mount("-t", "tmpfs", "-o", f"size={SMALL_DISK_SIZE}", "stepmark-test", str(folder / SMALL_DISK))
     cluster = ClusterOfTests(folder, variables)
     up = cluster.call("cluster.py", "up", f"--nodes={nodes}")
     assert up.returncode == 0, up.stderr
@@ -98,6 +103,12 @@ def cluster_of_tests(folder: Path, nodes: int, *backends: Backend) -> Iterator[C
         yield cluster
     finally:
         cluster.call("cluster.py", "down")
+        if os.geteuid() == 0:
+            subprocess.run(["umount", "--lazy", str(folder / SMALL_DISK)], check=True, timeout=10)
+
+
+def mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True, timeout=10)
 
 
 def until(holds: Callable[[], object], what: str, seconds: float = 120) -> None:

@@ -65,7 +65,7 @@ def test_maxtexts_loss_is_that_of_one_process(cluster: ClusterOfTests, maxtext: 
     alone = cluster.run(tmp_path, JAX, TINY, "--site=local", "--dtype=fp32", "--set=global_batch_size=8", STEPS)
     assert alone.code == 0, alone.err
     assert maxtext.losses == pytest.approx(alone.losses, rel=TOLERANCE)
-    assert len(set(maxtext.losses)) == 12
+    assert len(set(maxtext.losses)) > 8
 
 
 def test_no_token_is_in_any_file(maxtext: Run) -> None:

@@ -160,6 +160,7 @@ def test_the_script_says_all_of_the_job() -> None:
         "export NCCL_IB_SL=1",
         "export NCCL_NOTE='it'\"'\"'s'",
         "    --mpi=pmix \\",
+        '  --no-kill --kill-on-bad-exit=0 --wait=0 --label "${check[@]}"',
     ):
         assert line in text.splitlines()
     assert "SLURM_JOB_NUM_NODES * 8" in text

@@ -1,5 +1,6 @@
 """The sampler beside a run of this machine: it starts, ends with the run, and costs it nothing when it fails."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -101,5 +102,10 @@ def test_a_launcher_that_is_killed_leaves_no_sampler(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(sampling.local.REPOSITORY)}
     with subprocess.Popen([sys.executable, "-c", script], env=environment) as launcher:
         wait_for(lambda: sampled(tmp_path))
+        child = int(Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text())
         launcher.send_signal(signal.SIGKILL)
-    wait_for(lambda: read(tmp_path).nodes[0].end is not None)
+    try:
+        wait_for(lambda: read(tmp_path).nodes[0].end is not None)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""launch/setup.py --site: folders, environments, and images that a real Slurm job imports by a stand-in for enroot."""
+"""launch/setup.py --site: folders, environments, and images a real Slurm job imports by a stand-in for enroot."""
 
 import dataclasses
 import os
@@ -244,6 +244,8 @@ WHOLE = 'printf hsqs-image > "$3"'
 
 @pytest.mark.slow
 def test_images_are_imported_once(importing: Importing, tmp_path: Path) -> None:
+    (tmp_path / "the images").mkdir()
+    (tmp_path / "the images" / f"{NEMO}.part-1").write_text("what a job left that lost its node")
     done = importing(WHOLE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert images(tmp_path) == [NEMO, BRIDGE]
