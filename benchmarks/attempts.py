@@ -60,7 +60,7 @@ def _queued_attempt(folder: "RunFolder", record: RunRecord, *, followed: bool) -
         seen = msgspec.structs.replace(
             seen,
             out_of_memory=_first_log(logs, says_out_of_memory),
-            full_disk=_first_log(logs, says_full_disk),
+            full_disk=_could_not_write(folder, record.attempt) or _first_log(logs, says_full_disk),
             lost_nodes=lost_nodes("\n".join(_tail(path) for path in folder.job_output())),
         )
     return outcome(seen)
@@ -81,6 +81,17 @@ def _first_log(paths: Iterable[Path], says: Callable[[str], bool]) -> str | None
     for path in paths:
         if says(_tail(path)):
             return path.stem.replace("rank-", "rank ") if path.suffix == ".log" else path.name
+    return None
+
+
+def _could_not_write(folder: "RunFolder", attempt: int) -> str | None:
+    """What a worker was told when its events could not be written: on a full disk there is only a link that says so
+    (worker_kit.EventFile).
+    """
+    for phase in folder.plan().phases:
+        link = folder.phase_dir(phase.name, attempt) / "could-not-write"
+        if link.is_symlink():
+            return f"{link.readlink()} in phase {phase.name}"
     return None
 
 

@@ -16,6 +16,7 @@ import yaml
 
 from benchmarks.assets import Needs
 from benchmarks.errors import RequestError, nearest
+from benchmarks.settings import is_secret_name
 from benchmarks.values import Hardware, Model, Recipe, Site, Value
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
@@ -91,6 +92,8 @@ class Configs:
                     why=f"it goes with '{why}', and with nothing else",
                     next_command="copy configs/sites/example_pyxis.yml or example_venv.yml, which are whole",
                 )
+        for problem in _problems_of(site):
+            raise RequestError(f"site '{site.name}': {problem}", where=where)
         for device in site.slurm.hardware if site.slurm else []:
             if device not in self.names("hardware"):
                 raise RequestError(
@@ -139,6 +142,30 @@ class Configs:
         if path not in self._read:
             self._read[path] = _read_row(path, row_type)
         return typing.cast(AnyValue, self._read[path])
+
+
+def _problems_of(site: Site) -> list[str]:
+    """What no job of the site could be made from."""
+    found = []
+    slurm, container = site.slurm, site.container
+    if slurm and not slurm.hardware:
+        found.append("slurm: hardware: it names no device")
+    if slurm and not slurm.shared_folders:
+        found.append("slurm: shared_folders: it names no folder that every node sees")
+    if slurm and slurm.bus_bandwidth_gb_s is not None and not slurm.bus_bandwidth_source:
+        found.append("slurm: bus_bandwidth_gb_s: it has no bus_bandwidth_source")
+    folders = [*(slurm.shared_folders if slurm else []), *([container.images] if container else [])]
+    found += [f"{folder}: a path that begins with / is expected" for folder in folders if not folder.startswith("/")]
+    for mount in container.mounts if container else []:
+        source, colon, inside = mount.partition(":")
+        if not (source.startswith("/") and colon and inside.startswith("/")):
+            found.append(f"container: mounts: {mount}: /HOST:/CONTAINER is expected")
+    found += [
+        f"environment: {name}: a secret must not be written into a file"
+        for name in site.environment
+        if is_secret_name(name)
+    ]
+    return found
 
 
 def _read_row(path: Path, row_type: type[AnyValue]) -> AnyValue:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks import capacity, flops
 from benchmarks.figures import Mfu, workload_of
 from benchmarks.summary import Result, departures
+from benchmarks.telemetry_rows import telemetry_rows
 from benchmarks.values import Benchmark, Parallelism, Plan, Recipe, Step
 from benchmarks.window import describe_rule
 
@@ -63,6 +64,7 @@ def result_rows(result: Result) -> Rows:
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
     rows.append(("steps", _window_text(result)))
     rows += _attempt_rows(result)
+    rows += telemetry_rows(result.telemetry, result.ranks)
     if result.notes:
         rows.append(("notes", "\n".join(result.notes)))
     return rows

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from benchmarks import node_samples
 from benchmarks.attempts import local_attempts, queued_attempts
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
@@ -254,6 +255,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         _failed_before(folder, phase, last.attempt, queued=queued is not None),
         attempts,
         queued,
+        node_samples.read(folder.telemetry_dir(last.attempt)),
     )
     if queued is None:
         result = msgspec.structs.replace(result, attempts=local_attempts(records, result))

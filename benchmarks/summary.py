@@ -6,10 +6,13 @@ from typing import Literal
 
 import msgspec
 
-from benchmarks import flops, statistics
+from benchmarks import flops, statistics, telemetry
 from benchmarks.failures import QueuedEnd, why_failed
 from benchmarks.figures import Figures, Mfu, SecondsPerStep, measure, no_figures, workload_of
 from benchmarks.job_record import AttemptEnd, Ended
+from benchmarks.node_samples import Recorded
+from benchmarks.rank_spread import RankSpread, rank_spread
+from benchmarks.telemetry import Telemetry
 from benchmarks.values import (
     Benchmark,
     Parallelism,
@@ -26,6 +29,8 @@ __all__ = ["Ended", "Result", "summarise"]  # Ended: what a site hands over, bes
 SCHEMA_VERSION = 1
 
 MADE_UP_DATA = ("mock", "synthetic")
+ALONE = "fewer than two ranks have times for the counted steps"
+NOT_SAMPLED = Recorded(nodes=[])
 NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
 
 Status = Literal["valid", "invalid", "failed"]
@@ -76,6 +81,8 @@ class Result(Value, frozen=True):
     null_because: dict[str, str]
     notes: list[str]
     attempts: list[AttemptEnd] = []  # how each ended, in order; the last one gives the figures
+    telemetry: Telemetry | None = None
+    ranks: RankSpread | None = None
 
 
 # --- a run's result -----------------------------------------------------------------------------
@@ -91,11 +98,12 @@ def summarise(
     failed_before: Sequence[str] = (),
     attempts: Sequence[AttemptEnd] = (),
     queued: QueuedEnd | None = None,
+    sampled: Recorded = NOT_SAMPLED,
 ) -> tuple[Result, list[Step]]:
     """The result of a run from what its last attempt wrote, and all its steps with their exclusions named.
 
     `failed_before` says why an earlier phase of the plan failed, so that the measured one never ran; `queued` how the
-    last attempt of a queue's job ended.
+    last attempt of a queue's job ended; `sampled` what its machines did meanwhile.
     """
     workload = workload_of(benchmark)
     tokens = benchmark.tokens_per_step
@@ -139,10 +147,23 @@ def summarise(
         ],
         attempts=list(attempts),
     )
+    result = _with_machines(result, benchmark, record, sampled, marked)
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
     reasons = {step.step: step.excluded_because for step in marked}
     everything = [_with_reason(step, reasons.get(step.step, NOT_ON_RANK_0)) for step in own]
     return result, everything
+
+
+def _with_machines(
+    result: Result, benchmark: Benchmark, record: RunRecord, sampled: Recorded, marked: Sequence[Step]
+) -> Result:
+    """What the machines did meanwhile, and how the ranks differ."""
+    counted = {step.step for step in marked if step.excluded_because is None}
+    unclaimed = None if result.seconds_per_step.median is not None else result.null_because.get("seconds_per_step")
+    found, why = telemetry.of_run(sampled, benchmark, record, marked, result.window, unclaimed)
+    ranks = rank_spread(record.steps, counted, record.started)
+    nulls = {**result.null_because, **({} if found else {"telemetry": why}), **({} if ranks else {"ranks": ALONE})}
+    return msgspec.structs.replace(result, telemetry=found, ranks=ranks, null_because=nulls)
 
 
 def _with_reason(step: Step, reason: str | None) -> Step:

@@ -126,8 +126,10 @@ def join_processes(options):
 
     if options.processes == 1:
         return
-    # Each process of a node takes the one GPU that has its number there; else each would take all of them.
-    mine = [options.rank % options.tasks_per_node] if options.tasks_per_node > 1 else None
+    # Each process of a node takes the one GPU that has its number there, one alone all of them. Stated: else every
+    # process would take all of a node, or within a Slurm job the one of its local number.
+    here = options.devices // options.processes
+    mine = [options.rank % options.tasks_per_node] if options.tasks_per_node > 1 else list(range(here))
     jax.distributed.initialize(options.coordinator, options.processes, options.rank, local_device_ids=mine)
 
 

@@ -37,7 +37,9 @@ def execute(
         raise
     begun = begin(folder, benchmark, backend, str(python), environments.origin(spec, python))
     with local.interrupted_once():
-        with sampling.beside(folder.telemetry_dir(1)) if telemetry else contextlib.nullcontext():
+        on_gpus = benchmark.hardware.kind != "cpu"
+        beside = sampling.beside(folder.telemetry_dir(1), gpus=on_gpus) if telemetry else contextlib.nullcontext()
+        with beside:
             _run_phases(begun, benchmark, backend, python)
         return folder, finish(folder, backend)
 

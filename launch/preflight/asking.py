@@ -22,6 +22,7 @@ from launch import environments
 from launch.preflight import job
 from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
+from launch.slurm.node_lists import named
 from launch.slurm.parsing import Node
 
 ASKED, ANSWERS, SCRIPT = "asked.json", "answers", "preflight.sbatch"
@@ -58,7 +59,7 @@ def prepare(
     folder = output_dir.absolute() / f"preflight-{site.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     refuse_unseen(site, folder)
     partition = slurm.partition(options.partition)
-    choice = choose(site, slurm.nodes(partition.name), options, nodes)
+    choice = choose(slurm.nodes(partition.name), options, nodes)
     hardware = [configs.hardware(name) for name in site.slurm.hardware] if site.slurm else []
     image = present_image(site)
     measured = job.gpus_to_measure(hardware)
@@ -111,11 +112,11 @@ def refuse_unseen(site: Site, folder: Path) -> None:
 # --- which nodes ------------------------------------------------------------------------------------
 
 
-def choose(site: Site, found: Sequence[Node], options: JobOptions, count: int | None) -> Choice:
+def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> Choice:
     """All nodes that are up, or those that were named, or so many."""
     names = [node.name for node in found]
-    named = expand(site, options.nodelist) if options.nodelist else names
-    unknown = [name for name in named if name not in names]
+    asked = named(options.nodelist) if options.nodelist else names
+    unknown = [name for name in asked if name not in names]
     if unknown:
         raise RequestError(
             f"the partition has no {node_list(unknown)}",
@@ -123,8 +124,8 @@ def choose(site: Site, found: Sequence[Node], options: JobOptions, count: int | 
             why=f"it has {node_list(names)}",
             next_command="sinfo -N",
         )
-    excluded = set(expand(site, options.exclude)) if options.exclude else set()
-    wanted = [node for node in found if node.name in named and node.name not in excluded]
+    excluded = set(named(options.exclude))
+    wanted = [node for node in found if node.name in asked and node.name not in excluded]
     up = [node.name for node in wanted if node.up]
     down = {node.name: f"Slurm says it is {node.state}, so it was not asked" for node in wanted if not node.up}
     if not up or (count is not None and count > len(up)):
@@ -137,16 +138,6 @@ def choose(site: Site, found: Sequence[Node], options: JobOptions, count: int | 
     if options.nodelist:
         options = msgspec.structs.replace(options, nodelist=node_list(up))
     return Choice(options=options, nodes=count or len(up), down={} if count else down)
-
-
-def expand(site: Site, nodes: str) -> list[str]:
-    """A node list of Slurm, or a file of names, as its single names."""
-    if "/" in nodes:
-        try:
-            return Path(nodes).read_text().replace(",", " ").split()
-        except OSError as error:
-            raise RequestError("the list of nodes cannot be read", where=nodes, why=error.strerror or "") from None
-    return commands_of(site).ask(["scontrol", "show", "hostnames", nodes]).split()
 
 
 # --- what they are held against ---------------------------------------------------------------------

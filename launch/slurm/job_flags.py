@@ -1,5 +1,6 @@
 """The flags of a job, for every launch script that submits one. Importing this module defines them."""
 
+from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -37,5 +38,11 @@ _NAMES = (
 
 def typed() -> dict[str, Any]:
     """What was typed, by the field of JobOptions that it sets; and slurm_arg. For options.choose."""
-    given = {name: flags.FLAGS[name].value for name in _NAMES if flags.FLAGS[name].present}
+    given: dict[str, Any] = {name: flags.FLAGS[name].value for name in _NAMES if flags.FLAGS[name].present}
+    for name in (
+        "nodelist",
+        "exclude",
+    ):  # a file's name must mean the same in the run's folder, where sbatch reads it
+        if "/" in (given.get(name) or ""):
+            given[name] = str(Path(given[name]).absolute())
     return {_FIELDS.get(name, name): value for name, value in given.items() if value is not None}

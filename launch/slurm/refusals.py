@@ -13,7 +13,8 @@ from benchmarks.values import Benchmark, JobOptions
 from launch import environments
 from launch.local import REPOSITORY
 from launch.slurm.client import Node, Partition, Slurm
-from launch.slurm.parsing import duration_seconds, node_names
+from launch.slurm.node_lists import named
+from launch.slurm.parsing import duration_seconds
 
 SHOWN = 8
 
@@ -149,7 +150,7 @@ def _check_time(options: JobOptions, partition: Partition, where: str) -> None:
 
 def _usable(options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
     """The partition's nodes, less those excluded and those without the feature that is asked for."""
-    excluded = set(node_names(options.exclude or ""))
+    excluded = set(named(options.exclude))
     feature = options.constraint if options.constraint and options.constraint.replace("_", "").isalnum() else None
     return [node for node in nodes if node.name not in excluded and (feature is None or feature in node.features)]
 
@@ -163,7 +164,7 @@ def _check_count(benchmark: Benchmark, options: JobOptions, partition: Partition
     elif wanted > usable:
         has = f"{usable} of the partition's {partition.nodes} are left by --exclude and --constraint"
     else:
-        listed = len(node_names(options.nodelist or ""))
+        listed = len(named(options.nodelist))
         if listed <= wanted:
             return
         has = f"--nodelist names {listed}, all of which a job would get"

@@ -331,6 +331,8 @@ CONTRACT: dict[str, Any] = {
     "null_because": None,
     "notes": None,
     "attempts": None,
+    "telemetry": None,
+    "ranks": None,
 }  # fmt: skip
 
 

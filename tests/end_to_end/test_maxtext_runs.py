@@ -34,6 +34,9 @@ RESULT_KEYS = [
     "reported_by_framework",
     "null_because",
     "notes",
+    "attempts",
+    "telemetry",
+    "ranks",
 ]
 
 

@@ -331,7 +331,6 @@ def test_of_several_processes_of_a_node_each_takes_its_own_device(
     assert joined(worker, monkeypatch, rank, 4) == [("node-1:29500", 8, rank, [device])]
 
 
-@pytest.mark.xfail(strict=True, reason="None is not all: in a Slurm job JAX takes the device SLURM_LOCALID alone")
 def test_a_process_alone_on_its_node_names_all_devices(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = joined(worker, monkeypatch, 1, 1, processes=2, devices=16)
     assert calls == [("node-1:29500", 2, 1, list(range(8)))]

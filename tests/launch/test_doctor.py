@@ -91,30 +91,30 @@ def nodes(**states: str) -> list[Node]:
 
 def test_nodes_that_are_down_are_not_in_the_job() -> None:
     found = nodes(node1="idle", node2="down", node3="allocated", node4="drained")
-    choice = asking.choose(SITE, found, JobOptions(), None)
+    choice = asking.choose(found, JobOptions(), None)
     assert choice.nodes == 2
     assert set(choice.down) == {"node2", "node4"}
     assert "Slurm says it is down" in choice.down["node2"]
-    assert asking.choose(SITE, found, JobOptions(), 1) == asking.Choice(options=JobOptions(), nodes=1, down={})
+    assert asking.choose(found, JobOptions(), 1) == asking.Choice(options=JobOptions(), nodes=1, down={})
 
 
 def test_a_file_names_nodes(tmp_path: Path) -> None:
     listed = tmp_path / "nodes-fail.txt"
     listed.write_text("node1\nnode2\n")
     found = nodes(node1="idle", node2="idle", node3="idle", node4="idle")
-    assert asking.choose(SITE, found, JobOptions(exclude=str(listed)), None).nodes == 2
-    named = asking.choose(SITE, found, JobOptions(nodelist=str(listed)), None)
+    assert asking.choose(found, JobOptions(exclude=str(listed)), None).nodes == 2
+    named = asking.choose(found, JobOptions(nodelist=str(listed)), None)
     assert (named.nodes, named.options.nodelist) == (2, "node[1-2]")
     listed.write_text("node1\nnode9\n")
     with pytest.raises(RequestError, match="the partition has no node9"):
-        asking.choose(SITE, found, JobOptions(nodelist=str(listed)), None)
+        asking.choose(found, JobOptions(nodelist=str(listed)), None)
 
 
 @pytest.mark.parametrize("count", [None, 3])
 def test_too_few_nodes_that_are_up(count: int | None) -> None:
     found = nodes(node1="down", node2="down") if count is None else nodes(node1="idle", node2="idle", node3="down")
     with pytest.raises(RequestError) as refused:
-        asking.choose(SITE, found, JobOptions(), count)
+        asking.choose(found, JobOptions(), count)
     assert "sinfo -R" in str(refused.value)
 
 

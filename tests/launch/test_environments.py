@@ -167,6 +167,7 @@ def test_preferred_lock_file_is_used_where_pip_offers_what_it_needs(tiny: Tiny) 
     said: list[str] = []
     python = environments.ensure(spec, said.append, bar=False)
     assert environments.origin(spec, python) == {
+        "name": spec.name,
         "lock_file": "preferred.lock",
         "lock_sha256": hashlib.sha256((tiny.place / "preferred.lock").read_bytes()).hexdigest(),
     }
