@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks import capacity, flops
 from benchmarks.figures import Mfu, workload_of
 from benchmarks.summary import Result, departures
-from benchmarks.telemetry_rows import telemetry_rows
+from benchmarks.telemetry.rows import telemetry_rows
 from benchmarks.values import Benchmark, Parallelism, Plan, Recipe, Step
 from benchmarks.window import describe_rule
 

@@ -17,12 +17,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from benchmarks import node_samples
-from benchmarks.attempts import local_attempts, queued_attempts
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
-from benchmarks.failures import QueuedEnd, failed_phase
-from benchmarks.job_record import (
+from benchmarks.queue.attempts import local_attempts, queued_attempts
+from benchmarks.queue.failures import QueuedEnd, failed_phase
+from benchmarks.queue.job_record import (
     EVENTS,
     JOB_SCRIPT,
     SCHEDULER,
@@ -33,6 +32,7 @@ from benchmarks.job_record import (
     Submitted,
 )
 from benchmarks.summary import Result, summarise
+from benchmarks.telemetry import samples
 from benchmarks.values import Benchmark, Plan, RunRecord, Step, json_text
 
 BENCHMARK = "benchmark.json"
@@ -255,7 +255,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         _failed_before(folder, phase, last.attempt, queued=queued is not None),
         attempts,
         queued,
-        node_samples.read(folder.telemetry_dir(last.attempt)),
+        samples.read(folder.telemetry_dir(last.attempt)),
     )
     if queued is None:
         result = msgspec.structs.replace(result, attempts=local_attempts(records, result))

@@ -6,13 +6,13 @@ from typing import Literal
 
 import msgspec
 
-from benchmarks import flops, statistics, telemetry
-from benchmarks.failures import QueuedEnd, why_failed
+from benchmarks import flops, statistics
 from benchmarks.figures import Figures, Mfu, SecondsPerStep, measure, no_figures, workload_of
-from benchmarks.job_record import AttemptEnd, Ended
-from benchmarks.node_samples import Recorded
-from benchmarks.rank_spread import RankSpread, rank_spread
-from benchmarks.telemetry import Telemetry
+from benchmarks.queue.failures import QueuedEnd, why_failed
+from benchmarks.queue.job_record import AttemptEnd, Ended
+from benchmarks.telemetry.ranks import RankSpread, rank_spread
+from benchmarks.telemetry.samples import Recorded
+from benchmarks.telemetry.summary import Telemetry, of_run
 from benchmarks.values import (
     Benchmark,
     Parallelism,
@@ -160,7 +160,7 @@ def _with_machines(
     """What the machines did meanwhile, and how the ranks differ."""
     counted = {step.step for step in marked if step.excluded_because is None}
     unclaimed = None if result.seconds_per_step.median is not None else result.null_because.get("seconds_per_step")
-    found, why = telemetry.of_run(sampled, benchmark, record, marked, result.window, unclaimed)
+    found, why = of_run(sampled, benchmark, record, marked, result.window, unclaimed)
     ranks = rank_spread(record.steps, counted, record.started)
     nulls = {**result.null_because, **({} if found else {"telemetry": why}), **({} if ranks else {"ranks": ALONE})}
     return msgspec.structs.replace(result, telemetry=found, ranks=ranks, null_because=nulls)

@@ -24,7 +24,7 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
-from benchmarks.preflight_report import FAILING, Report, report_text
+from benchmarks.preflight.report import FAILING, Report, report_text
 from benchmarks.values import JobOptions, Site, json_text
 from launch import places
 from launch.cli import run_main

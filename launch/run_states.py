@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError
-from benchmarks.job_record import SUBMITTED, SchedulerEnd
+from benchmarks.queue.job_record import SUBMITTED, SchedulerEnd
 from benchmarks.runfolder import BENCHMARK, RESULT, STEPS, RunFolder
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Step

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
-from benchmarks.job_record import SUBMITTED
+from benchmarks.queue.job_record import SUBMITTED
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RESULT, RunFolder
 from benchmarks.values import Benchmark, JobOptions, Site

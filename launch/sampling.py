@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launch import local
 
-SAMPLER = local.REPOSITORY / "benchmarks" / "node_sampler.py"
+SAMPLER = local.REPOSITORY / "benchmarks" / "telemetry" / "node_sampler.py"
 LOG = "node_sampler.log"
 END_SECONDS = 2.0  # for a last sample; a driver that hangs must not hold a run
 

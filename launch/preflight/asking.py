@@ -14,8 +14,8 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.preflight import Asked, Wanted
-from benchmarks.preflight_report import node_list
+from benchmarks.preflight.report import node_list
+from benchmarks.preflight.values import Asked, Wanted
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import Hardware, JobOptions, Site, json_text
 from launch import environments

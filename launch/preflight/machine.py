@@ -5,8 +5,8 @@ import shutil
 
 from benchmarks.backend import backends
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID
-from benchmarks.preflight import Status
-from benchmarks.preflight_report import WORDS
+from benchmarks.preflight.report import WORDS
+from benchmarks.preflight.values import Status
 from benchmarks.report import aligned
 from benchmarks.values import Value, json_text
 from launch import environments

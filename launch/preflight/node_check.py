@@ -2,7 +2,7 @@
 
 Started by path as `python3 -I -S node_check.py FOLDER` with whatever Python the node has (3.6 or newer): the
 standard library alone, nothing of ours, and few imports, because hundreds start at the same moment. FOLDER/asked.json
-says what to look at; FOLDER/answers/NODE.json is the answer, which benchmarks/preflight.py reads and judges.
+says what to look at; FOLDER/answers/NODE.json is the answer, which benchmarks/preflight/values.py reads and judges.
 """
 
 # pathlib takes longer to import than all the rest:

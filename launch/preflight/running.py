@@ -8,9 +8,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.errors import RunError
-from benchmarks.job_record import SchedulerEnd
-from benchmarks.preflight import Answer, Finding
-from benchmarks.preflight_report import (
+from benchmarks.preflight.report import (
     FAILING,
     PASSING,
     REPORT,
@@ -21,6 +19,8 @@ from benchmarks.preflight_report import (
     judge,
     nccl_result,
 )
+from benchmarks.preflight.values import Answer, Finding
+from benchmarks.queue.job_record import SchedulerEnd
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import json_text
 from launch.preflight import asking

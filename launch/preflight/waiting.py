@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.errors import RunError
-from benchmarks.job_record import SchedulerEnd
+from benchmarks.queue.job_record import SchedulerEnd
 from benchmarks.report import duration_text
 from launch.slurm.client import Slurm
 from launch.slurm.reasons import explain, never

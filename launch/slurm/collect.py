@@ -5,7 +5,7 @@ import fcntl
 from collections.abc import Iterator, Sequence
 
 from benchmarks.backend import Backend
-from benchmarks.job_record import SCHEDULER, JobEvent, SchedulerEnd
+from benchmarks.queue.job_record import SCHEDULER, JobEvent, SchedulerEnd
 from benchmarks.runfolder import BENCHMARK, RunFolder, write_atomically
 from benchmarks.summary import Result
 from benchmarks.values import json_text

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.errors import RequestError
-from benchmarks.job_record import JOB_SCRIPT
+from benchmarks.queue.job_record import JOB_SCRIPT
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION
 from launch.local import NOT_INHERITED, NOT_INHERITED_PREFIXES

@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.backend import Backend, EnvironmentSpec
 from benchmarks.errors import RequestError
-from benchmarks.job_record import JOB_SCRIPT, SUBMITTED, Submitted
+from benchmarks.queue.job_record import JOB_SCRIPT, SUBMITTED, Submitted
 from benchmarks.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.values import Benchmark, JobOptions
 from launch import environments, provenance

@@ -16,7 +16,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RunError
-from benchmarks.job_record import SUBMITTED, JobEvent, SchedulerEnd, Submitted
+from benchmarks.queue.job_record import SUBMITTED, JobEvent, SchedulerEnd, Submitted
 from benchmarks.runfolder import RunFolder
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Step

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.job_record import AttemptEnd, JobEvent, SchedulerEnd
-from benchmarks.outcomes import Seen, never_started, outcome, says_full_disk, says_out_of_memory
+from benchmarks.queue.job_record import AttemptEnd, JobEvent, SchedulerEnd
+from benchmarks.queue.outcomes import Seen, never_started, outcome, says_full_disk, says_out_of_memory
 
 START = JobEvent(event="start", time=100.0, job_id="7", restarts=0, nodes="node[1-4]")
 WARNED = JobEvent(event="warned", time=150.0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks import nccl_tests
-from benchmarks.preflight_report import nccl_result
+from benchmarks.preflight import nccl_tests
+from benchmarks.preflight.report import nccl_result
 
 SAMPLE = """\
 # nThread 1 nGpus 1 minBytes 1073741824 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.node_samples import GpuSample, read
+from benchmarks.telemetry.samples import GpuSample, read
 
-SAMPLER = Path(__file__).resolve().parents[2] / "benchmarks" / "node_sampler.py"
+SAMPLER = Path(__file__).resolve().parents[2] / "benchmarks" / "telemetry" / "node_sampler.py"
 
 # Answers like a DGX's driver; what FAKE_NVML says (JSON) is refused, or lost after so many questions for energy.
 FAKE_PYNVML = """

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.preflight import Answer, Asked, Clock, Command, Finding, Limits, Wanted, outliers
-from benchmarks.preflight_gpus import nvlinks, table
-from benchmarks.preflight_report import Report, counts, failing, judge, node_list, report_text
+from benchmarks.preflight.gpus import nvlinks, table
+from benchmarks.preflight.report import Report, counts, failing, judge, node_list, report_text
+from benchmarks.preflight.values import Answer, Asked, Clock, Command, Finding, Limits, Wanted, outliers
 from benchmarks.values import Hardware
 
 CPU, H100, MI300X = (Configs().hardware(name) for name in ("cpu", "h100", "mi300x"))

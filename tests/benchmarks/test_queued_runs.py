@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from benchmarks import report
-from benchmarks.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.queue.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.runfolder import EXITS, PLAN, RunFolder, recompute
 from benchmarks.summary import Result
 from jax_backend import BACKEND

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from benchmarks.rank_spread import CAVEAT, RankSpread, rank_spread
-from benchmarks.telemetry_rows import telemetry_rows
+from benchmarks.telemetry.ranks import CAVEAT, RankSpread, rank_spread
+from benchmarks.telemetry.rows import telemetry_rows
 from benchmarks.values import Started, Step
 
 T0 = 1763755200.0

@@ -8,11 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.gpu_telemetry import THROTTLE_BITS
-from benchmarks.node_samples import GpuFacts, GpuSample, NodeEnd, NodeFacts, NodeRecord, NodeSample, Recorded, read
-from benchmarks.rank_spread import CAVEAT, rank_spread
-from benchmarks.telemetry import Telemetry, of_run, summarise, window_unix
-from benchmarks.telemetry_rows import telemetry_rows
+from benchmarks.telemetry.gpu import THROTTLE_BITS
+from benchmarks.telemetry.ranks import CAVEAT, rank_spread
+from benchmarks.telemetry.rows import telemetry_rows
+from benchmarks.telemetry.samples import (
+    GpuFacts,
+    GpuSample,
+    NodeEnd,
+    NodeFacts,
+    NodeRecord,
+    NodeSample,
+    Recorded,
+    read,
+)
+from benchmarks.telemetry.summary import Telemetry, of_run, summarise, window_unix
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Window
 
 T0 = 1763755200.0

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.job_record import JobEvent
+from benchmarks.queue.job_record import JobEvent
 from benchmarks.resolve import Request, resolve
 from benchmarks.summary import Ended
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan, Slurm
@@ -70,7 +70,7 @@ class ClusterForJobs:
         )
 
     def sampler(self, text: str) -> None:
-        (self.checkout / "benchmarks/node_sampler.py").write_text(text)
+        (self.checkout / "benchmarks/telemetry/node_sampler.py").write_text(text)
 
     def benchmark(self, nodes: int = 3, **knobs: str) -> Benchmark:
         settings = {"replicas": str(nodes), **knobs}

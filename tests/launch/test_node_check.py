@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.preflight import Answer, Asked
+from benchmarks.preflight.values import Answer, Asked
 from benchmarks.values import json_text
 
 PROGRAM = Path(__file__).resolve().parents[2] / "launch/preflight/node_check.py"

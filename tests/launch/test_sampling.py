@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.node_samples import read
+from benchmarks.telemetry.samples import read
 from launch import sampling
 
 

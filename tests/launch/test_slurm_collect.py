@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RunError
-from benchmarks.job_record import SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.queue.job_record import SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder, recompute
 from benchmarks.values import to_builtins
@@ -217,7 +217,7 @@ def test_two_shells_at_once_leave_one_whole_result(run: RunFolder) -> None:
     code = (
         "import sys, json, msgspec\n"
         "from pathlib import Path\n"
-        "from benchmarks.job_record import SchedulerEnd\n"
+        "from benchmarks.queue.job_record import SchedulerEnd\n"
         "from benchmarks.runfolder import RunFolder\n"
         "from jax_backend import BACKEND\n"
         "from launch.slurm.collect import collect\n"

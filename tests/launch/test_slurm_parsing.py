@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from benchmarks.job_record import SchedulerEnd
+from benchmarks.queue.job_record import SchedulerEnd
 from launch.slurm import parsing, reasons
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from benchmarks.job_record import AttemptEnd
-from benchmarks.outcomes import Seen, lost_nodes, never_started, outcome, says_full_disk, says_out_of_memory
+from benchmarks.queue.job_record import AttemptEnd
+from benchmarks.queue.outcomes import Seen, lost_nodes, never_started, outcome, says_full_disk, says_out_of_memory
 from benchmarks.values import RunRecord, Step
 
 if TYPE_CHECKING:  # runfolder.py makes the result, and asks here on its way

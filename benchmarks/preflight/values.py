@@ -2,8 +2,8 @@
 
 Each check gives one finding a node: `ok`, `failed` with what was seen and what is wanted, `warning`, or `not_checked`
 with the reason. What needs hardware that a site does not have is never `ok`. A node passes when none of its findings
-failed. The checks are in preflight_node.py (one node by itself), preflight_together.py (nodes beside each other) and
-preflight_gpus.py; all of them together, and the report, in preflight_report.py.
+failed. The checks are in node.py (one node by itself), together.py (nodes beside each other) and
+gpus.py; all of them together, and the report, in report.py.
 """
 
 from collections import Counter

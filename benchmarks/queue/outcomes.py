@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Callable
 
-from benchmarks.job_record import AttemptEnd, JobEvent, OutcomeKind, SchedulerEnd
+from benchmarks.queue.job_record import AttemptEnd, JobEvent, OutcomeKind, SchedulerEnd
 from benchmarks.values import Value
 
 

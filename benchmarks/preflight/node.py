@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from benchmarks.preflight import Answer, Command, Finding, Status, Wanted, not_checked
+from benchmarks.preflight.values import Answer, Command, Finding, Status, Wanted, not_checked
 
 GIB = 2**30
 # NCCL's own advice for containers is --shm-size=1g --ulimit memlock=-1 (its user guide, "Shared memory"); data

@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from benchmarks import preflight_gpus, preflight_node, preflight_together
-from benchmarks.nccl_tests import NcclTest
-from benchmarks.preflight import Answer, Finding, Status, Wanted
+from benchmarks.preflight import gpus, node, together
+from benchmarks.preflight.nccl_tests import NcclTest
+from benchmarks.preflight.values import Answer, Finding, Status, Wanted
 from benchmarks.values import Value
 
 PASSING, FAILING, REPORT = "nodes-pass.txt", "nodes-fail.txt", "report.json"
@@ -56,11 +56,11 @@ class Report(Value, frozen=True):
 
 def judge(answers: Sequence[Answer], missing: Mapping[str, str], wanted: Wanted) -> list[Finding]:
     """Every finding about every node. `missing` says why a node has not answered."""
-    findings = [Finding(check="answers", status="failed", node=node, text=why) for node, why in missing.items()]
+    findings = [Finding(check="answers", status="failed", node=name, text=why) for name, why in missing.items()]
     findings += [Finding(check="answers", status="ok", node=answer.node) for answer in answers]
-    findings += preflight_together.findings(answers, wanted)
-    findings += [check(answer, wanted) for check in preflight_node.CHECKS for answer in answers]
-    return findings + preflight_gpus.findings(answers, wanted)
+    findings += together.findings(answers, wanted)
+    findings += [check(answer, wanted) for check in node.CHECKS for answer in answers]
+    return findings + gpus.findings(answers, wanted)
 
 
 def failing(findings: Sequence[Finding]) -> list[str]:
@@ -81,7 +81,7 @@ def counts(findings: Sequence[Finding]) -> list[CheckCount]:
 
 def nccl_result(program: str, output: str, ranks: int, wanted_gb_s: float | None, source: str | None) -> NcclResult:
     """What a program of nccl-tests proved; only the all-reduce is held against the site's expectation."""
-    from benchmarks.nccl_tests import parse
+    from benchmarks.preflight.nccl_tests import parse
 
     measured = parse(output)
 

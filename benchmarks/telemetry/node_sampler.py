@@ -2,7 +2,7 @@
 
 It is run by its path beside the training, once a node, by whatever Python the node has: the standard library, and
 NVIDIA's pynvml where that is installed. `DIR/node-NAME.jsonl` gets a line of facts, a line a sample and a line at the
-end; benchmarks/telemetry.py reads it. Nothing that goes wrong here may cost the training anything.
+end; benchmarks/telemetry/summary.py reads it. Nothing that goes wrong here may cost the training anything.
 """
 
 import argparse

@@ -3,8 +3,8 @@
 import statistics
 from collections.abc import Sequence
 
-from benchmarks.preflight import Answer, Finding, Wanted, not_checked, outliers
-from benchmarks.preflight_gpus import gpu_versions
+from benchmarks.preflight.gpus import gpu_versions
+from benchmarks.preflight.values import Answer, Finding, Wanted, not_checked, outliers
 
 GIB = 2**30
 # Ours: telemetry and steps of several nodes are laid side by side by their clocks.

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from benchmarks.node_samples import GpuFacts, GpuSample, NodeRecord
 from benchmarks.statistics import mean, median
+from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeRecord
 from benchmarks.values import Value
 
 # NVML's clocks event reasons that mean slower than asked for (NVIDIA, nvml.h of nvidia-ml-py 13).

@@ -1,15 +1,15 @@
 """What the machine did while it trained: energy, clocks, throttling, memory, load. Pure.
 
-attempt-N/telemetry/node-NAME.jsonl is written beside the training by node_sampler.py and read by node_samples.py. The
-GPUs' figures are in gpu_telemetry.py, how the ranks differ in rank_spread.py, what people read in telemetry_rows.py.
+attempt-N/telemetry/node-NAME.jsonl is written beside the training by node_sampler.py and read by samples.py. The
+GPUs' figures are in gpu.py, how the ranks differ in ranks.py, what people read in rows.py.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-from benchmarks.gpu_telemetry import GpuTelemetry, gpu_figures
-from benchmarks.node_samples import NodeRecord, NodeSample, Recorded
 from benchmarks.statistics import mean, median
+from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures
+from benchmarks.telemetry.samples import NodeRecord, NodeSample, Recorded
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Value, Window
 
 FEWEST_SAMPLES = 2

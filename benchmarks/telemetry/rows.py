@@ -1,8 +1,8 @@
 """Telemetry and the ranks' differences as labelled lines of text, for the table at the end of a run. Pure."""
 
-from benchmarks.gpu_telemetry import GpuTelemetry
-from benchmarks.rank_spread import CAVEAT, RankSpread, RankTime
-from benchmarks.telemetry import Telemetry
+from benchmarks.telemetry.gpu import GpuTelemetry
+from benchmarks.telemetry.ranks import CAVEAT, RankSpread, RankTime
+from benchmarks.telemetry.summary import Telemetry
 
 Rows = list[tuple[str, str]]
 

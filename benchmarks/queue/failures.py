@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from benchmarks.job_record import AttemptEnd, Ended
-from benchmarks.outcomes import signal_words
+from benchmarks.queue.job_record import AttemptEnd, Ended
+from benchmarks.queue.outcomes import signal_words
 from benchmarks.values import RunRecord, Step, Value, WorkerEnd
 
 # Of thousands of ranks the first few say what happened; the others follow from it.

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from benchmarks.preflight import Answer, Command, Finding, Status, Wanted, not_checked, outliers
+from benchmarks.preflight.values import Answer, Command, Finding, Status, Wanted, not_checked, outliers
 from benchmarks.values import Hardware
 
 IDLE_MIB = 1024  # ours: the driver itself holds up to some hundreds

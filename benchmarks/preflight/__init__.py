@@ -1,0 +1,1 @@
+"""What the nodes of a cluster answer before it is measured, judged."""

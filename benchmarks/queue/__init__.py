@@ -1,0 +1,1 @@
+"""What a queued run leaves behind, and what became of each of its attempts."""
