@@ -31,6 +31,10 @@ SINGULAR: dict[Kind, str] = {
     "assets": "list of assets",
 }
 
+WHERE_TO_LOOK: dict[Kind, str] = {
+    "sites": "python launch/cluster.py up --nodes=4 makes the site 'dev' on this machine; docs/slurm.md says how to add one",
+}
+
 AnyValue = TypeVar("AnyValue", bound=Value)
 
 
@@ -135,8 +139,9 @@ class Configs:
         if name not in names:
             raise RequestError(
                 f"unknown {SINGULAR[kind]} '{name}': {nearest(name, names)}",
-                where=str(self.root / kind),
-                next_command="python launch/run.py --list",
+                where=str(self.root / kind)
+                + (f" and {self._own_sites}" if kind == "sites" and self._own_sites else ""),
+                next_command=WHERE_TO_LOOK.get(kind, "python launch/run.py --list"),
             )
         path = self._path(kind, name)
         if path not in self._read:

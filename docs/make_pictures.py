@@ -4,6 +4,7 @@
 """
 
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,10 @@ from rich.console import Console
 from rich.text import Text
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+from launch.environments import environments_root  # noqa: E402
+
 PICTURES = REPOSITORY / "docs" / "pictures"
 LOGS = REPOSITORY / "tests" / "nemo_backend" / "logs"  # what the report is made of
 COLUMNS = 118
@@ -30,7 +35,18 @@ COMMANDS = {
 }
 
 
-def printed(command: str, folder: str) -> list[str]:
+# On a private cluster that is brought up and down around them, in this order.
+ON_A_CLUSTER = {
+    "cluster": "launch/cluster.py up --nodes=4",
+    "slurm_run": "launch/run.py --backend=jax --model=llama2_tiny --site=dev --nodes=4",
+    "doctor": "launch/doctor.py --site=dev",
+    "sweep": "launch/run.py --backend=jax --model=llama2_tiny --site=dev --nodes=1,2 --dtype=bf16,fp32 --repeats=2",
+    "status": "launch/status.py",
+    "down": "launch/cluster.py down",
+}
+
+
+def printed(command: str, folder: str, **variables: str) -> list[str]:
     """Standard error first: that is where the progress goes, and it comes first."""
     words = command.split()
     done = subprocess.run(
@@ -39,8 +55,11 @@ def printed(command: str, folder: str) -> list[str]:
         text=True,
         check=False,
         cwd=folder,
+        env={**os.environ, **variables},
     )
-    text = (done.stderr + done.stdout).replace(str(REPOSITORY), ".").replace(str(Path.home()), "~")
+    text = (
+        (done.stderr + done.stdout).replace(str(REPOSITORY), ".").replace(folder, "~").replace(str(Path.home()), "~")
+    )
     return text.splitlines()
 
 
@@ -62,6 +81,15 @@ def main() -> None:
             shutil.copytree(LOGS, f"{folder}/logs")
             (PICTURES / f"{name}.svg").write_text(picture(command, printed(command, folder)))
         print(f"docs/pictures/{name}.svg")
+    with tempfile.TemporaryDirectory() as folder:
+        made = environments_root()
+        (Path(folder) / "home" / "environments").mkdir(parents=True)
+        for place in made.glob("*-py3*"):
+            (Path(folder) / "home" / "environments" / place.name).symlink_to(place)
+        for name, command in ON_A_CLUSTER.items():
+            lines = printed(command, folder, STEPMARK_HOME=f"{folder}/home")
+            (PICTURES / f"{name}.svg").write_text(picture(command, lines))
+            print(f"docs/pictures/{name}.svg")
 
 
 if __name__ == "__main__":
