@@ -32,7 +32,8 @@ SINGULAR: dict[Kind, str] = {
 }
 
 WHERE_TO_LOOK: dict[Kind, str] = {
-    "sites": "python launch/cluster.py up --nodes=4 makes the site 'dev' on this machine; docs/slurm.md says how to add one",
+    "sites": "python launch/cluster.py up --nodes=4 makes the site 'dev' on this machine; "
+    "docs/slurm.md says how to add another",
 }
 
 AnyValue = TypeVar("AnyValue", bound=Value)
@@ -127,6 +128,10 @@ class Configs:
                 why=f"configs are read from {ROOT_VARIABLE} where it is set, else from beside the package",
             )
         return sorted({path.stem for path in [*folder.glob("*.yml"), *self._own(kind, "*")]})
+
+    def _places(self, kind: Kind) -> list[Path]:
+        own = [self._own_sites] if kind == "sites" and self._own_sites else []
+        return [self.root / kind, *own]
 
     def _path(self, kind: Kind, name: str) -> Path:
         return next(iter(self._own(kind, name)), self.root / kind / f"{name}.yml")
