@@ -400,7 +400,9 @@ echo "# Avg bus bandwidth    : 334.536" """
 def test_nodes_with_gpus_and_nccl(cluster: RunningCluster, tmp_path: Path, expected: int, status: str) -> None:
     """With stand-ins for nvidia-smi and nccl-tests: a node with ECC errors is named, the bandwidth is judged."""
     bad = cluster.cluster.node_names[1]
-    row = cluster.site_file.read_text().replace("- cpu", f"- h100\n  bus_bandwidth_gb_s: {expected}.0", 1)
+    row = cluster.site_file.read_text().replace(
+        "- cpu", f"- h100\n  bus_bandwidth_gb_s: {expected}.0\n  bus_bandwidth_source: a test", 1
+    )
     assert "h100" in row
     (cluster.home / "sites/gpus.yml").write_text(row.replace("name: fit", "name: gpus", 1))
     path = path_with(tmp_path, nvidia_smi=NVIDIA_SMI.replace("BAD", bad), all_reduce_perf=ALL_REDUCE)

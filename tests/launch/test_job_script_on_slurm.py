@@ -52,7 +52,7 @@ class ClusterForJobs:
         self.checkout = folder / "check out"
         self.tiny_disk = folder / "tiny disk"
         self.tiny_disk.mkdir()
-        (self.checkout / "benchmarks").mkdir(parents=True)
+        (self.checkout / "benchmarks/telemetry").mkdir(parents=True)
         (self.checkout / "launch").symlink_to(REPOSITORY / "launch")
         (self.checkout / "benchmarks/worker_kit.py").symlink_to(REPOSITORY / "benchmarks/worker_kit.py")
         self.sampler(SAMPLER)
