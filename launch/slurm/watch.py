@@ -52,6 +52,11 @@ def wait_for(folder: RunFolder, backend: Backend) -> int:
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED
+    except RunError:
+        print(
+            f"no longer followed; the job may go on: python launch/status.py --follow {folder.path}", file=sys.stderr
+        )
+        raise
     show_result(folder, result)
     return EXIT_CODES[result.status]
 

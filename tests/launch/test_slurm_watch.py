@@ -1,0 +1,173 @@
+"""Following a run: what is said of a job that waits, can never start, falls silent or cannot be asked for."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RunError
+from benchmarks.queue.job_record import SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.resolve import Request, resolve
+from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
+from jax_backend import BACKEND
+from launch.slurm import watch
+from launch.slurm.client import QueueState
+
+RUNNING = QueueState(job_id="7", state="RUNNING", nodes="node1")
+
+
+class FakeSlurm:
+    """Answers about job 7 what it was told to, one answer a question; then it is gone from the queue."""
+
+    def __init__(self, answers: Sequence[QueueState | Exception]) -> None:
+        self.answers = list(answers)
+        self.cancelled: list[str] = []
+
+    def queue(self, job_ids: Sequence[str]) -> dict[str, QueueState]:
+        if not self.answers:
+            return {}
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return dict.fromkeys(job_ids, answer)
+
+    def ends(self, job_ids: Sequence[str]) -> dict[str, list[SchedulerEnd]]:
+        state = "CANCELLED" if self.cancelled else "COMPLETED"
+        return {job: [SchedulerEnd(job_id=job, state=state, source="sacct")] for job in job_ids}
+
+    def cancel(self, job_id: str) -> None:
+        self.cancelled.append(job_id)
+
+    def find(self, _run_id: str) -> str | None:
+        return None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run that was submitted to a cluster."""
+    configs = tmp_path / "sites"
+    configs.mkdir()
+    source = Configs().root / "sites" / "example_venv.yml"
+    text = source.read_text().replace("example_venv", "here").replace("h100", "cpu")
+    (configs / "here.yml").write_text(text)
+    request = Request(backend="jax", model="llama2_tiny", hardware="cpu", site="here")
+    benchmark = resolve(request, Configs(own_sites=configs), BACKEND)
+    run = RunFolder.create(tmp_path / "runs", "a_run")
+    run.write(BENCHMARK, benchmark)
+    run.write(PLAN, BACKEND.plan(benchmark))
+    run.write(PROVENANCE, {"run_id": "a_run", "notes": []})
+    run.write(SUBMITTED, Submitted(site="here", job_id="7", submitted=1.0, command=[], configuration=None))
+    return run
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(watch, "FIRST_ASK_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "GROWTH", 1.0)
+    monkeypatch.setattr(watch, "ACCOUNTING_SECONDS", 1.0)
+    yield
+
+
+def follow(folder: RunFolder, slurm: Any) -> Any:
+    return watch.watch(folder, BACKEND, slurm)
+
+
+def train(folder: RunFolder, steps: int) -> None:
+    place = folder.phase_dir("perf")
+    place.mkdir(parents=True)
+    lines = [
+        {
+            "event": "step",
+            "step": step,
+            "seconds": 0.01,
+            "elapsed_seconds": 0.01 * (step + 1),
+            "loss": 6.0 - step / 10,
+        }
+        for step in range(steps)
+    ]
+    (place / "events-rank0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_silence_is_told_once(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.2)
+    train(folder, 5)
+    follow(folder, FakeSlurm([RUNNING] * 12))
+    said = capsys.readouterr().err
+    assert said.count("it may hang") == 1
+    assert "though one takes 0.01 s" in said
+    assert f"status.py --cancel {folder.path}" in said
+
+
+def test_a_run_that_goes_on_is_not_called_silent(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    train(folder, 5)
+    result = follow(folder, FakeSlurm([RUNNING] * 4))
+    assert "hang" not in capsys.readouterr().err
+    assert [attempt.steps for attempt in result.attempts] == [5]
+    assert len(folder.stored_steps()) == 5
+
+
+def test_why_it_waits_is_said_once_a_reason(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    waits = msgspec.structs.replace(RUNNING, state="PENDING", reason="Resources", expected_start=2e9, nodes=None)
+    held = msgspec.structs.replace(waits, reason="Priority", expected_start=None)
+    follow(folder, FakeSlurm([waits, waits, held]))
+    said = capsys.readouterr().err
+    assert said.count("may start at 2033-05-18") == 1
+    assert said.count("job 7:") == 3
+
+
+def test_what_can_never_start_is_taken_out_of_the_queue(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    never = msgspec.structs.replace(RUNNING, state="PENDING", reason="PartitionNodeLimit", nodes=None)
+    slurm = FakeSlurm([never, never])
+    result = follow(folder, slurm)
+    assert slurm.cancelled == ["7"]
+    assert "can never start" in capsys.readouterr().err
+    assert result.status == "failed"
+    assert [attempt.outcome for attempt in result.attempts] == ["never_started"]
+
+
+def test_a_controller_that_is_gone_ends_the_following_and_not_the_run(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watch, "slurm_of", lambda _folder: FakeSlurm([RUNNING, RunError("it does not answer")]))
+    with pytest.raises(RunError, match="it does not answer"):
+        watch.wait_for(folder, BACKEND)
+    assert f"--follow {folder.path}" in capsys.readouterr().err
+    assert not (folder.path / "result.json").exists()
+
+
+def test_a_full_disk_here_does_not_end_the_following(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise RunError("steps could not be written: No space left on device")
+
+    monkeypatch.setattr(watch.StepSink, "take", full)
+    train(folder, 5)
+    result = follow(folder, FakeSlurm([RUNNING] * 3))
+    assert capsys.readouterr().err.count("No space left on device") == 1
+    assert [attempt.steps for attempt in result.attempts] == [5]
+
+
+def test_a_run_whose_job_nobody_knows(folder: RunFolder) -> None:
+    submitted = folder.submitted()
+    folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=None))
+    with pytest.raises(RunError, match="the run has no job"):
+        follow(folder, FakeSlurm([]))
+
+
+def test_a_second_follower_writes_no_step_twice(folder: RunFolder) -> None:
+    train(folder, 5)
+    follow(folder, FakeSlurm([RUNNING] * 2))
+    shutil.copy(folder.path / "steps.jsonl", folder.path / "before")
+    follow(folder, FakeSlurm([RUNNING] * 2))
+    assert (folder.path / "steps.jsonl").read_text() == (folder.path / "before").read_text()
