@@ -228,7 +228,7 @@ def _gpus_wanted(request: Request, recipe: Recipe, hardware: Hardware) -> int:
     if request.gpus is not None:
         return request.gpus
     if request.nodes is not None:
-        return request.nodes * (1 if hardware.kind == "cpu" else hardware.devices_per_node)
+        return positive("--nodes", request.nodes) * (1 if hardware.kind == "cpu" else hardware.devices_per_node)
     return recipe.defaults.gpus
 
 

@@ -136,6 +136,16 @@ class RunFolder:
     def submitted(self) -> Submitted:
         return self._read(SUBMITTED, Submitted)
 
+    def is_collected(self) -> bool:
+        """Whether what became of the last attempt is written down; until then a queued run may still go on."""
+        last = max(self.attempts(), default=0)
+        return not self.is_queued() or (self.attempt_dir(last) / SCHEDULER).exists()
+
+    def job_ids(self) -> list[str]:
+        """The job that was submitted, and those that a person submitted by hand once more."""
+        starts = [event.job_id for attempt in self.attempts() for event in self.job_events(attempt)]
+        return list(dict.fromkeys(number for number in (self.submitted().job_id, *starts) if number))
+
     def attempt_dir(self, attempt: int) -> Path:
         """Attempt 0 stands for a job that never started: its files are the run's own."""
         return self.path / f"attempt-{attempt}" if attempt else self.path
@@ -159,7 +169,7 @@ class RunFolder:
 
     def attempts(self) -> list[int]:
         numbers = [path.name.removeprefix("attempt-") for path in self.path.glob("attempt-*")]
-        return sorted(int(number) for number in numbers if number.isdigit())
+        return sorted(int(number) for number in numbers if number.isascii() and number.isdecimal())
 
     def job_output(self) -> list[Path]:
         """What the job script itself has printed."""
@@ -213,7 +223,12 @@ class RunFolder:
         except FileNotFoundError:
             raise _missing(path) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise RequestError(f"{name} cannot be read: {error}", where=str(path)) from None
+            raise RequestError(
+                f"{name} cannot be read: {error}",
+                where=str(path),
+                why="it was cut off, or changed by hand",
+                next_command=f"python launch/status.py --collect {self.path}" if name.endswith(SCHEDULER) else "",
+            ) from None
 
 
 def _sha256(path: Path) -> str:
@@ -301,18 +316,47 @@ def write_atomically(path: Path, data: bytes) -> None:
             f"{path.name} could not be written: {error.strerror}",
             where=str(path.parent),
             why="what was there before is kept, and so are the raw files under attempt-*",
-            next_command=f"make space, then: python launch/verify.py --repair {path.parent}",
+            next_command=f"make space, then: {remake_command(_run_of(path))}",
         ) from None
+
+
+def remake_command(run: Path) -> str:
+    """What makes the result of a run anew from its raw files; of a queue's job, Slurm is asked too."""
+    script = "status.py --collect" if (run / SUBMITTED).exists() else "verify.py --repair"
+    return f"python launch/{script} {run}"
+
+
+def _run_of(path: Path) -> Path:
+    """The run folder that a file belongs to."""
+    return next((folder for folder in path.parents if (folder / BENCHMARK).exists()), path.parent)
+
+
+def not_collected(run: Path) -> RequestError:
+    return RequestError(
+        "the run has not been collected: its job may still wait or train",
+        where=str(run),
+        why="what became of a job, Slurm knows; a result made without asking would be a guess",
+        next_command=f"python launch/status.py --follow {run}     (or --collect)",
+    )
 
 
 def _missing(path: Path) -> RequestError:
     folder = path.parent
+    if path.name in (RESULT, STEPS) and (folder / SUBMITTED).exists():
+        return not_collected(folder)
     if path.name in (RESULT, STEPS) and (folder / BENCHMARK).exists():
         return RequestError(
             f"{path.name} is missing",
             where=str(folder),
             why="the run was cut off before its result was written; its raw files are there",
-            next_command=f"python launch/verify.py --repair {folder}",
+            next_command=remake_command(folder),
+        )
+    if path.name == SUBMITTED and (folder / BENCHMARK).exists():
+        return RequestError(
+            "the run was never submitted to a queue",
+            where=str(folder),
+            why="it ran on this machine, or its launcher ended before it had written its job down",
+            next_command=f"python launch/verify.py --repair {folder}, or start it anew",
         )
     return RequestError(f"{path.name} is missing", where=str(folder), why="this is not a run folder")
 

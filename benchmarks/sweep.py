@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
 from benchmarks.report import aligned
 from benchmarks.resolve import Request
 from benchmarks.scaling import Measured, Scale, Series, scale_of, scaling
@@ -119,12 +119,14 @@ def _refusal(requests: Sequence[Request], checked: Checked, errors: Sequence[Req
     names = dict(zip(map(_identity, requests), labels(requests), strict=True))
     lines = [f"{names[_identity(refused.request)]}: {refused.reason}" for refused in checked.refused]
     working = [names[_identity(cell.request)] for cell in checked.cells]
+    skip = [f"--skip_refused runs the other {len(working)}: {_shown(working)}"] if working else []
+    cures: dict[str, str] = {}  # what to do next -> the first cell that needs it: a reason of another kind has its own
+    for refused, error in zip(checked.refused, errors, strict=True):
+        cures.setdefault(error.next_command or LIST_COMMAND, names[_identity(refused.request)])
     return RequestError(
         f"{len(lines)} of the {len(requests)} cells of the sweep cannot work; nothing was started",
         where=_shown(lines),
-        next_command=f"--skip_refused runs the other {len(working)}: {_shown(working)}"
-        if working
-        else errors[0].next_command,
+        next_command=_shown([*skip, *(f"{cure}     (for {name})" for cure, name in cures.items())]),
     )
 
 

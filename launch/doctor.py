@@ -73,10 +73,13 @@ def _preflight(site: Site, options: JobOptions) -> int:
     from launch.slurm.client import Slurm
 
     output_dir = Path(OUTPUT_DIR.value)
-    preflight = asking.prepare(site, options, NODES.value, output_dir, LIMIT.value, places.configs())
     if DRY_RUN.value:
-        print(job.render_preflight(preflight.job), end="")
+        planned = asking.sketch(site, options, NODES.value, output_dir, LIMIT.value, places.configs())
+        if NODES.value is None and not options.nodelist:
+            say("1 node stands for all that are up: a dry run does not ask Slurm (--nodes=N shows another number)")
+        print(job.render_preflight(planned), end="")
         return EXIT_VALID
+    preflight = asking.prepare(site, options, NODES.value, output_dir, LIMIT.value, places.configs())
     limits = Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value)
     report = running.run(preflight, Slurm(site, on_wait=say), limits)
     print(json_text(report).rstrip() if JSON.value else f"{report_text(report)}\n{_lists(report, preflight.folder)}")

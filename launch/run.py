@@ -35,7 +35,7 @@ from benchmarks import report, sweep
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, LIST_COMMAND, RequestError, nearest
-from benchmarks.resolve import Request, resolve
+from benchmarks.resolve import Request
 from benchmarks.runfolder import RESULT, RunFolder, new_run_id
 from benchmarks.values import Site
 from launch import places, provenance
@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
     if len(requests) > 1 or FLAGS.repeats > 1:
         return _sweep(requests, runner, site)
     if FLAGS.dry_run:
-        return _show_plan(requests[0], configs, runner)
+        return _show_plan(requests[0], runner)
     return _run_one(requests[0], runner)
 
 
@@ -130,8 +130,8 @@ def _requests(site: str) -> list[Request]:
 def _refuse_flags(site: Site) -> None:
     if FLAGS.repeats < 1:
         raise RequestError(f"--repeats={FLAGS.repeats}: it must be 1 or more", where="--repeats")
-    if FLAGS.hang_timeout is not None and FLAGS.hang_timeout <= 0:
-        raise RequestError(f"--hang_timeout={FLAGS.hang_timeout:g}: it must be over 0", where="--hang_timeout")
+    if FLAGS.hang_timeout is not None and not 1 <= FLAGS.hang_timeout < float("inf"):
+        raise RequestError(f"--hang_timeout={FLAGS.hang_timeout:g}: it must be 1 or more", where="--hang_timeout")
     if not FLAGS.wait and site.slurm is None:
         raise RequestError("--nowait needs a site with a queue", where=f"--site={site.name}", next_command="--wait")
 
@@ -162,9 +162,9 @@ def _listing(configs: Configs) -> str:
     )
 
 
-def _show_plan(request: Request, configs: Configs, runner: Runner) -> int:
+def _show_plan(request: Request, runner: Runner) -> int:
     backend = find_backend(request.backend)
-    benchmark = resolve(request, configs, backend)
+    benchmark = runner.understand(request)
     print(report.plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark)))
     script = runner.preview(benchmark, backend)
     if script:

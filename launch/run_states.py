@@ -7,19 +7,28 @@ import contextlib
 import fcntl
 import os
 import statistics
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.queue.job_record import SUBMITTED, SchedulerEnd
+from benchmarks.report import duration_text
 from benchmarks.runfolder import BENCHMARK, RESULT, STEPS, RunFolder
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Step
 from launch.slurm.asking import slurm_of
-from launch.slurm.client import QueueState, explain
+from launch.slurm.client import QueueState, Slurm, explain
 from launch.slurm.collect import collect
+
+# A run without a step for so long, and for so many times what a step takes, may hang.
+QUIET_SECONDS = 60.0
+QUIET_STEPS = 20
+FIRST_STEP_SECONDS = 600.0  # for joining, loading and compiling
 
 
 @dataclass
@@ -29,12 +38,18 @@ class RunState:
     folder: RunFolder
     state: str
     detail: str = ""
-    job_id: str | None = None
+    job_ids: list[str] = field(default_factory=list)
     site: str = ""
     step: int | None = None
     steps: int | None = None
     seconds_per_step: float | None = None
+    quiet_seconds: float | None = None  # since a run that goes on has shown its last step
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def job_id(self) -> str | None:
+        """The newest: a person may have submitted the job by hand once more."""
+        return self.job_ids[-1] if self.job_ids else None
 
     @property
     def ended(self) -> bool:
@@ -94,13 +109,16 @@ def _from_files(folder: RunFolder) -> RunState:
             row.state = "cut off"
             row.detail = f"its launcher was killed: python launch/verify.py --repair {folder.path}"
         if (folder.path / SUBMITTED).exists():
-            row.state, row.job_id, row.detail = "queued", folder.submitted().job_id, ""
-        if (folder.path / RESULT).exists():
+            row.state, row.job_ids, row.detail = "queued", folder.job_ids(), ""
+        if (folder.path / RESULT).exists() and folder.is_collected():
             _take_result(row, folder.stored_result())
         else:
             _take_last_step(row, benchmark)
     except StepmarkError as error:
         return RunState(folder, state="unreadable", detail=error.what, problems=[str(error)])
+    except OSError as error:
+        problem = f"{error.filename or folder.path}: {error.strerror}"
+        return RunState(folder, state="unreadable", detail=problem, problems=[problem])
     return row
 
 
@@ -127,9 +145,16 @@ def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
     backend = find_backend(benchmark.backend)
     with contextlib.suppress(OSError):
         phase_dir = row.folder.phase_dir(row.folder.measured_phase(), attempts[-1])
+        row.quiet_seconds = _quiet_seconds(phase_dir)
         steps = [step for step in backend.follow(benchmark, phase_dir, attempts[-1])() if step.rank == 0]
         if steps:
             row.step, row.seconds_per_step = steps[-1].step, _typical(steps)
+
+
+def _quiet_seconds(phase_dir: Path) -> float | None:
+    """Since the newest word of any rank, or since the phase began; by the clock of the shared folder's files."""
+    words = [path.stat().st_mtime for path in phase_dir.glob("events-rank*.jsonl")] or [phase_dir.stat().st_mtime]
+    return time.time() - max(words)
 
 
 def _typical(steps: list[Step]) -> float | None:
@@ -139,27 +164,63 @@ def _typical(steps: list[Step]) -> float | None:
 
 def _ask(rows: list[RunState]) -> None:
     slurm = slurm_of(rows[0].folder)
-    for row in rows:
-        row.job_id = row.job_id or slurm.find(row.folder.run_id)
-    numbers = [row.job_id for row in rows if row.job_id]
+    _find_lost_jobs(slurm, [row for row in rows if not row.job_ids])
+    numbers = [number for row in rows for number in row.job_ids]
     queue = slurm.queue(numbers) if numbers else {}
-    left = [number for number in numbers if number not in queue]
+    gone = [row for row in rows if row.job_ids and not any(number in queue for number in row.job_ids)]
+    left = [number for row in gone for number in row.job_ids]
     ends = slurm.ends(left) if left else {}
     for row in rows:
-        _judge(row, queue.get(row.job_id or ""), ends.get(row.job_id or "", []))
+        in_queue = next((queue[number] for number in reversed(row.job_ids) if number in queue), None)
+        _judge(row, in_queue, [end for number in row.job_ids for end in ends.get(number, [])])
+
+
+def _find_lost_jobs(slurm: Slurm, rows: list[RunState]) -> None:
+    """Runs whose launcher died before it had written their job's number down."""
+    found = slurm.find_all([row.folder.run_id for row in rows]) if rows else {}
+    for row in rows:
+        if row.folder.run_id in found:
+            row.job_ids = [found[row.folder.run_id]]
+            with contextlib.suppress(StepmarkError):  # a folder that is not ours to write in is asked for again
+                remember_job(row.folder, row.job_ids[0])
+
+
+def remember_job(folder: RunFolder, job_id: str) -> None:
+    folder.write(SUBMITTED, msgspec.structs.replace(folder.submitted(), job_id=job_id))
 
 
 def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd]) -> None:
-    if row.job_id is None:
+    if not row.job_ids:
         row.state = "not submitted"
         row.detail = f"the launcher ended before Slurm had its job: sbatch {row.folder.path}/job.sbatch"
     elif in_queue is not None:
         row.state = in_queue.state.lower()
-        row.detail = "" if in_queue.state == "RUNNING" else explain(in_queue.state, in_queue.reason)
+        row.detail = _quiet_text(row) if in_queue.state == "RUNNING" else explain(in_queue.state, in_queue.reason)
     else:
-        try:
-            backend = find_backend(row.folder.benchmark().backend)
-            _take_result(row, collect(row.folder, backend, ends))
-        except StepmarkError as error:
-            row.state, row.detail = "not collected", error.what
-            row.problems.append(str(error))
+        _collect(row, ends)
+
+
+def _collect(row: RunState, ends: list[SchedulerEnd]) -> None:
+    try:
+        backend = find_backend(row.folder.benchmark().backend)
+        _take_result(row, collect(row.folder, backend, ends))
+    except StepmarkError as error:
+        row.state, row.detail = "not collected", error.what
+        row.problems.append(str(error))
+    except OSError as error:
+        row.state, row.detail = "not collected", f"{error.filename or row.folder.path}: {error.strerror}"
+        row.problems.append(row.detail)
+
+
+def _quiet_text(row: RunState) -> str:
+    """What there is to say of a run that shows no step for long."""
+    if row.quiet_seconds is None:
+        return ""
+    if row.quiet_seconds > quiet_limit(row.seconds_per_step):
+        return f"no step for {duration_text(row.quiet_seconds)}: it may hang"
+    return ""
+
+
+def quiet_limit(seconds_per_step: float | None) -> float:
+    """How long no step may come before that is worth a word; before the first step a model is compiled."""
+    return FIRST_STEP_SECONDS if seconds_per_step is None else max(QUIET_SECONDS, QUIET_STEPS * seconds_per_step)

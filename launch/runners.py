@@ -33,13 +33,17 @@ class LocalRunner:
     def __init__(self, configs: Configs, output_dir: Path, job: Job) -> None:
         self._configs, self._output_dir, self._job = configs, output_dir, job
 
+    def understand(self, request: Request) -> Benchmark:
+        """What a request means; nobody is asked whether it can be run."""
+        benchmark = resolve(request, self._configs, find_backend(request.backend))
+        self._refuse_job_flags(benchmark.site)
+        return benchmark
+
     def resolve(self, request: Request) -> Benchmark:
         from launch import local
 
-        backend = find_backend(request.backend)
-        benchmark = resolve(request, self._configs, backend)
-        self._refuse_job_flags(benchmark.site)
-        local.refuse(benchmark, backend.storage(benchmark))
+        benchmark = self.understand(request)
+        local.refuse(benchmark, find_backend(request.backend).storage(benchmark))
         return benchmark
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
@@ -88,12 +92,15 @@ class SlurmRunner:
         self._site, self._configs, self._output_dir, self._job = site, configs, output_dir, job
         self.options: JobOptions = options.choose(site, job.typed, os.environ)
 
+    def understand(self, request: Request) -> Benchmark:
+        """What a request means; no Slurm is asked whether it can be run."""
+        return resolve(request, self._configs, find_backend(request.backend))
+
     def resolve(self, request: Request) -> Benchmark:
         from launch.slurm import submit
 
-        backend = find_backend(request.backend)
-        benchmark = resolve(request, self._configs, backend)
-        submit.refuse(benchmark, backend, self._output_dir, self.options, self._slurm())
+        benchmark = self.understand(request)
+        submit.refuse(benchmark, find_backend(request.backend), self._output_dir, self.options, self._slurm())
         return benchmark
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:

@@ -25,7 +25,7 @@ from absl import flags
 
 from benchmarks import report
 from benchmarks.backend import find_backend
-from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.runfolder import RunFolder
 from benchmarks.summary import Result
 from benchmarks.values import json_text
@@ -33,6 +33,7 @@ from launch.cli import EXIT_INTERRUPTED, run_main
 from launch.run_states import RunState, find_run, find_runs, states
 from launch.showing import EXIT_CODES, show_result
 from launch.slurm.asking import slurm_of
+from launch.slurm.watch import ends_of, find_job, wait_for
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
@@ -118,8 +119,6 @@ def _as_data(row: RunState) -> dict[str, object]:
 
 
 def follow(folder: RunFolder) -> int:
-    from launch.slurm.watch import wait_for
-
     (row,) = states([folder])
     if row.ended:
         return _shown(folder, folder.stored_result())
@@ -128,29 +127,38 @@ def follow(folder: RunFolder) -> int:
 
 def cancel(folder: RunFolder) -> int:
     slurm = slurm_of(folder)
-    (row,) = states([folder])
-    if row.job_id is None or row.ended:
+    find_job(folder, slurm)
+    queued = slurm.queue(folder.job_ids())
+    if not queued:
+        (row,) = states([folder])
         print(f"{folder.run_id}: there is nothing to cancel, it is {row.state}")
-        return EXIT_VALID
-    slurm.cancel(row.job_id)
-    print(f"{folder.run_id}: job {row.job_id} cancelled; what it trained is kept")
+        return EXIT_FAILED if row.problems else EXIT_VALID
+    for job_id in queued:
+        slurm.cancel(job_id)
+        print(f"{folder.run_id}: job {job_id} cancelled; what it trained is kept")
     print(f"  next  python launch/status.py --follow {folder.path}")
     return EXIT_VALID
 
 
 def collect_again(folder: RunFolder) -> int:
+    """Also where Slurm is gone for good: then from the run's own files, and that is said."""
     from launch.slurm.collect import collect
-    from launch.slurm.watch import ends_of, find_job
 
-    slurm = slurm_of(folder)
-    job_id = find_job(folder, folder.submitted(), slurm)
-    if job_id in slurm.queue([job_id]):
+    try:
+        slurm = slurm_of(folder, patience_seconds=10.0)
+        find_job(folder, slurm)
+        going_on = slurm.queue(folder.job_ids())
+    except StepmarkError:
+        if not folder.is_queued() or not folder.job_ids():
+            raise
+        going_on = {}
+    if going_on:
         raise RequestError(
-            f"job {job_id} has not ended",
+            f"job {next(iter(going_on))} has not ended",
             where=str(folder.path),
             next_command=f"python launch/status.py --follow {folder.path}",
         )
-    return _shown(folder, collect(folder, find_backend(folder.benchmark().backend), ends_of(slurm, job_id)))
+    return _shown(folder, collect(folder, find_backend(folder.benchmark().backend), ends_of(slurm, folder)))
 
 
 def _shown(folder: RunFolder, result: Result) -> int:

@@ -6,7 +6,7 @@ import os
 import msgspec
 
 from benchmarks.errors import RunError
-from benchmarks.runfolder import STEPS, RunFolder
+from benchmarks.runfolder import STEPS, RunFolder, remake_command
 from benchmarks.values import Benchmark, Step
 from launch.tensorboard_events import ScalarWriter
 
@@ -55,7 +55,7 @@ class StepSink:
                 f"steps could not be written: {error.strerror}",
                 where=str(self._path),
                 why="the steps written until then are kept, and so are the raw files",
-                next_command=f"make space, then: python launch/verify.py --repair {self._path.parent}",
+                next_command=f"make space, then: {remake_command(self._path.parent)}",
             ) from None
         self._events.write(counted)
         return counted

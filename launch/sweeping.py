@@ -42,6 +42,10 @@ class Runner(Protocol):
         """What a request means; RequestError for all that can be known to fail at this site."""
         ...
 
+    def understand(self, request: Request) -> Benchmark:
+        """What a request means, by the configs alone: no site is asked."""
+        ...
+
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         """Make the run's folder and submit it (a queue), or run it to its end (this machine).
 
@@ -302,8 +306,8 @@ def sweep_text(report: record.SweepReport, path: Path) -> str:
 
 
 def plan_text(requests: Sequence[Request], repeats: int, runner: Runner, skip_refused: bool) -> str:
-    """What a dry run of a sweep shows."""
-    return record.plan_text(record.check(requests, runner.resolve, skip_refused), repeats)
+    """What a dry run of a sweep shows: it needs no Slurm, no image and no shared folder."""
+    return record.plan_text(record.check(requests, runner.understand, skip_refused), repeats)
 
 
 def _found(output_dir: Path, new: Sweep) -> Sweep | None:

@@ -20,7 +20,7 @@ from absl import flags
 
 from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.runfolder import RunFolder, recompute
+from benchmarks.runfolder import RunFolder, not_collected, recompute
 from benchmarks.verification import differences
 from launch.cli import run_main
 
@@ -50,6 +50,8 @@ def verify(folder: RunFolder) -> int:
     if not folder.path.is_dir():
         raise RequestError("there is no such run folder", where=str(folder.path))
     backend = find_backend(folder.benchmark().backend)
+    if not folder.is_collected():
+        raise not_collected(folder.path)
     if FLAGS.repair:
         return repair(folder, backend)
     stored, stored_steps = folder.stored_result(), folder.stored_steps()

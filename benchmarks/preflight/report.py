@@ -111,7 +111,8 @@ def nccl_result(program: str, output: str, ranks: int, wanted_gb_s: float | None
 
 def report_text(report: Report) -> str:
     """The counts of every check, then only what is not ok, by node."""
-    title = f"preflight of {report.site}: {len(report.nodes)} nodes of partition {report.partition}"
+    nodes = plural(len(report.nodes), "node", "nodes")
+    title = f"preflight of {report.site}: {nodes} of partition {report.partition}"
     lines = [f"{title}, job {report.job_id}, {report.seconds:.0f} s", *_table(report)]
     lines += [f"  {_nccl_line(result)}" for result in report.nccl]
     for heading, status in (("failed", "failed"), ("warnings", "warning")):
@@ -120,8 +121,12 @@ def report_text(report: Report) -> str:
             lines += ["", heading, *_grouped(found)]
     if any(result.status == "failed" for result in report.nccl):
         lines += ["", "NCCL failed over all nodes together, which names none of them: halve the nodes to find it"]
-    lines += ["", f"{len(report.passing)} nodes pass, {len(report.failing)} fail"]
+    lines += ["", f"{plural(len(report.passing), 'node passes', 'nodes pass')}, {len(report.failing)} fail"]
     return "\n".join(lines)
+
+
+def plural(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
 
 
 def _nccl_line(result: NcclResult) -> str:
@@ -155,7 +160,7 @@ def _grouped(findings: Sequence[Finding]) -> list[str]:
         lines += [f"  {check}: {node_list(nodes)}: {text}" for nodes, text in groups[:SHOWN_TEXTS]]
         more = [node for nodes, _ in groups[SHOWN_TEXTS:] for node in nodes]
         if more:
-            lines.append(f"  {check}: and {len(more)} more nodes, each its own: {node_list(more)} (see {REPORT})")
+            lines.append(f"  {check}: and {plural(len(more), 'more node', 'more nodes, each its own')}: {node_list(more)} (see {REPORT})")
     return lines
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.preflight.report import node_list
+from benchmarks.preflight.report import node_list, plural
 from benchmarks.preflight.values import Asked, Wanted
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import Hardware, JobOptions, Site, json_text
@@ -56,16 +56,16 @@ def prepare(
 ) -> Preflight:
     """Everything but the submission. Writes nothing."""
     slurm = Slurm(site)
-    folder = output_dir.absolute() / f"preflight-{site.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    folder = _folder(site, output_dir)
     refuse_unseen(site, folder)
     partition = slurm.partition(options.partition)
     choice = choose(slurm.nodes(partition.name), options, nodes)
-    hardware = [configs.hardware(name) for name in site.slurm.hardware] if site.slurm else []
+    hardware = _hardware(site, configs)
     image = present_image(site)
     measured = job.gpus_to_measure(hardware)
     if site.runtime == "container" and image is None:
         measured = None
-    minutes = 2 + int(2 * limit_seconds / 60) + (NCCL_MINUTES if measured else 0)
+    minutes = _minutes(limit_seconds, measured)
     if partition.max_seconds:
         minutes = max(1, min(minutes, partition.max_seconds // 60))
     return Preflight(
@@ -84,6 +84,38 @@ def prepare(
         wanted=_wanted(site, hardware, slurm, partition.name),
         down=choice.down,
     )
+
+
+def sketch(
+    site: Site, options: JobOptions, nodes: int | None, output_dir: Path, limit_seconds: float, configs: Configs
+) -> job.PreflightJob:
+    """The job as the site's file and the flags say it: Slurm, the images and the shared folders are not asked.
+
+    Without a number or names of nodes it has one node, because only Slurm knows how many are up.
+    """
+    measured = job.gpus_to_measure(_hardware(site, configs))
+    named_nodes = set(named(options.nodelist)) - set(named(options.exclude))
+    return job.PreflightJob(
+        site=site,
+        options=options,
+        folder=_folder(site, output_dir),
+        nodes=nodes or len(named_nodes) or 1,
+        minutes=_minutes(limit_seconds, measured),
+        hardware=measured,
+        image=next((str(path) for path in _image_files(site)), None),
+    )
+
+
+def _folder(site: Site, output_dir: Path) -> Path:
+    return output_dir.absolute() / f"preflight-{site.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+
+
+def _hardware(site: Site, configs: Configs) -> list[Hardware]:
+    return [configs.hardware(name) for name in site.slurm.hardware] if site.slurm else []
+
+
+def _minutes(limit_seconds: float, measured: Hardware | None) -> int:
+    return 2 + int(2 * limit_seconds / 60) + (NCCL_MINUTES if measured else 0)
 
 
 def write(preflight: Preflight) -> Path:
@@ -130,7 +162,7 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> Cho
     down = {node.name: f"Slurm says it is {node.state}, so it was not asked" for node in wanted if not node.up}
     if not up or (count is not None and count > len(up)):
         raise RequestError(
-            f"{len(up)} nodes are up, {count or 'some'} wanted",
+            f"{plural(len(up), 'node is', 'nodes are')} up, {count or 'at least 1'} wanted",
             where="--nodes" if count else "the partition",
             why=f"down: {node_list(down)}" if down else f"it has {len(names)} nodes, {len(excluded)} excluded",
             next_command="sinfo -R says why nodes are down",
@@ -174,11 +206,16 @@ def made_environments() -> list[Path]:
 
 def present_image(site: Site) -> Path | None:
     """An image that nccl-tests can be looked for in."""
+    return next((path for path in _image_files(site) if path.is_file()), None)
+
+
+def _image_files(site: Site) -> list[Path]:
+    """Where the images of the engines are, or will be."""
     if site.container is None:
-        return None
+        return []
     from launch.site_setup import wanted_images
 
-    return next((image.path for image in wanted_images(site) if image.path.is_file()), None)
+    return [image.path for image in wanted_images(site)]
 
 
 def slurm_versions(site: Site, partition: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import RequestError
+from benchmarks.preflight.report import plural
 from benchmarks.values import Container, Hardware, JobOptions, Site, Value
 from launch.slurm.options import kept_from_job
 
@@ -40,7 +41,7 @@ def render_preflight(job: PreflightJob) -> str:
     return render(
         "preflight.sbatch.j2",
         site=job.site.name,
-        nodes=job.nodes,
+        nodes=plural(job.nodes, "node", "nodes"),
         directives=[*lines, "--no-kill"],
         folder=shell_word(str(job.folder)),
         repository=shell_word(str(REPOSITORY)),

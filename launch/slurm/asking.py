@@ -12,7 +12,7 @@ def slurm_at(site: Site) -> Slurm:
     return Slurm(site, on_wait=_say)
 
 
-def slurm_of(folder: RunFolder) -> Slurm:
+def slurm_of(folder: RunFolder, patience_seconds: float | None = None) -> Slurm:
     """The cluster of a run, as it was configured when the run was submitted."""
     site = folder.benchmark().site
     if site.slurm is None:
@@ -21,7 +21,9 @@ def slurm_of(folder: RunFolder) -> Slurm:
             where=str(folder.path),
             next_command=f"python launch/verify.py {folder.path}",
         )
-    return slurm_at(site)
+    if patience_seconds is None:
+        return slurm_at(site)
+    return Slurm(site, patience_seconds)  # who asks again and again says so itself
 
 
 def _say(text: str) -> None:

@@ -55,7 +55,7 @@ class Slurm:
                 lambda error: self.find(script.parent.name) if PERHAPS_TAKEN.search(error.words) else None,
             )
         except Failed as error:
-            raise self._refused(script, error.words) from None
+            raise self._refused(error.words) from None
 
     def queue(self, job_ids: Sequence[str]) -> dict[str, QueueState]:
         """The jobs that are in the queue still; those that have left it are absent."""
@@ -83,7 +83,17 @@ class Slurm:
                 ]
         for job in open_jobs:
             found[job] = _joined(job, found.get(job, []), controlled.get(job), note)
-        return {job: [_with_name(end) for end in found[job]] for job in job_ids}
+        return {job: [self._with_lost_nodes(_with_name(end)) for end in found[job]] for job in job_ids}
+
+    def _with_lost_nodes(self, end: SchedulerEnd) -> SchedulerEnd:
+        """Which of its nodes are down: where the node died that the job's script ran on, nothing else says so."""
+        if end.state != "NODE_FAIL" or not end.nodes or end.reason:
+            return end
+        mine = set(parsing.node_names(end.nodes))
+        with contextlib.suppress(RunError):
+            down = {node.name for nodes in self.all_nodes().values() for node in nodes if not node.up} & mine
+            return msgspec.structs.replace(end, reason=f"down: {', '.join(sorted(down))}") if down else end
+        return end
 
     def cancel(self, job_id: str) -> None:
         """End a job or take it out of the queue; one that has ended already is none to cancel."""
@@ -95,11 +105,16 @@ class Slurm:
 
     def find(self, run_id: str) -> str | None:
         """The job of a run, by its comment stepmark:<run_id> or by the run's folder, in which it works."""
+        return self.find_all([run_id]).get(run_id)
+
+    def find_all(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """The jobs of several runs: one look into the queue, and one into the accounting for those not in it."""
         user = pwd.getpwuid(os.getuid()).pw_name if _has_name() else str(os.getuid())
         queued = self._commands.ask(["squeue", "-h", "-t", "all", "-u", user, "-o", parsing.COMMENT_FORMAT])
-        job = parsing.job_of_run(parsing.job_folders(queued), run_id)
-        if job is not None:
-            return job
+        found = parsing.jobs_of_runs(parsing.job_folders(queued), run_ids)
+        left = [run_id for run_id in run_ids if run_id not in found]
+        if not left:
+            return found
         try:
             fields = ["-n", "-X", "-P", f"--delimiter={SEPARATOR}", "-o", parsing.COMMENT_FIELDS]
             accounted = self._commands.ask(
@@ -107,9 +122,9 @@ class Slurm:
             )
         except RunError as error:
             if NO_ACCOUNTING.search(error.why):
-                return None
+                return found
             raise
-        return parsing.job_of_run(parsing.job_folders(accounted), run_id)
+        return found | parsing.jobs_of_runs(parsing.job_folders(accounted), left)
 
     # --- the cluster ---
 
@@ -156,14 +171,14 @@ class Slurm:
             raise Failed(command, f"it printed no job number but: {text.strip()[:WORDS_SHOWN]}")
         return str(numbers[-1])
 
-    def _refused(self, script: Path, words: str) -> RequestError:
+    def _refused(self, words: str) -> RequestError:
         meaning, further = why_refused(words)
         what = f"Slurm refused the job: {meaning}" if meaning else "Slurm refused the job"
         return RequestError(
             what,
-            where=str(script),
+            where=f"site '{self._site.name}'; the run's folder was removed",
             why=words,
-            next_command=further or f"sbatch --test-only {script}",
+            next_command=further or "the same command with --dry_run shows the job",
         )
 
     # --- ends ---

@@ -2,14 +2,17 @@
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator, Sequence
 
 from benchmarks.backend import Backend
+from benchmarks.errors import RequestError
 from benchmarks.queue.job_record import SCHEDULER, JobEvent, SchedulerEnd
 from benchmarks.runfolder import BENCHMARK, RunFolder, write_atomically
 from benchmarks.summary import Result
 from benchmarks.values import json_text
 from launch.execute import finish
+from launch.tensorboard_events import ScalarWriter
 
 # A clock of a node may be so far from the launcher's.
 SKEW_SECONDS = 300.0
@@ -20,7 +23,20 @@ def collect(folder: RunFolder, backend: Backend, ends: Sequence[SchedulerEnd]) -
     with _alone(folder):
         for attempt, end in matched(folder, ends).items():
             _write_down(folder, attempt, end)
-        return finish(folder, backend)
+        result = finish(folder, backend)
+        _write_events(folder)
+        return result
+
+
+def _write_events(folder: RunFolder) -> None:
+    """TensorBoard's events, where nobody followed the run and wrote them as the steps came."""
+    place = folder.path / "tensorboard"
+    if any(place.glob("events.out.tfevents.*")):
+        return
+    last = max(folder.attempts(), default=0)
+    events = ScalarWriter(place)
+    events.write([step for step in folder.stored_steps() if step.attempt == last])
+    events.close()
 
 
 def matched(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, SchedulerEnd]:
@@ -33,10 +49,14 @@ def matched(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, Schedu
     own = [end for end in ends if _is_of_this_run(end, folder.submitted().submitted)]
     if not attempts:
         return {0: own[-1]} if own else {}
+    starts = [
+        next((event for event in folder.job_events(attempt) if event.event == "start"), None) for attempt in attempts
+    ]
     found = {}
-    for place, attempt in enumerate(attempts):
-        start = next((event for event in folder.job_events(attempt) if event.event == "start"), None)
-        end = _of_attempt(own, start, place, is_last=attempt == attempts[-1])
+    for place, (attempt, start) in enumerate(zip(attempts, starts, strict=True)):
+        job_id = start.job_id if start else None
+        is_last = not any(later is None or later.job_id == job_id for later in starts[place + 1 :])
+        end = _of_attempt(own, start, place, is_last=is_last)
         if end is not None:
             found[attempt] = end
     return found
@@ -45,7 +65,7 @@ def matched(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, Schedu
 def _of_attempt(
     ends: Sequence[SchedulerEnd], start: JobEvent | None, place: int, *, is_last: bool
 ) -> SchedulerEnd | None:
-    """The row of an attempt that wrote `start` first, and is the `place`-th of its run."""
+    """The row of an attempt that wrote `start` first and is the `place`-th of its run; maybe the last of its job."""
     job_id = start.job_id if start else None
     rows = [end for end in ends if job_id in (None, end.job_id)]
     ran = [end for end in rows if end.started is not None]
@@ -54,7 +74,7 @@ def _of_attempt(
     restarts = start.restarts if start and start.restarts is not None else place
     if restarts < len(ran):
         return ran[restarts]
-    return rows[-1] if rows and is_last and not ran else None
+    return rows[-1] if rows and is_last else None
 
 
 def _is_of_this_run(end: SchedulerEnd, submitted: float) -> bool:
@@ -64,7 +84,9 @@ def _is_of_this_run(end: SchedulerEnd, submitted: float) -> bool:
 
 def _write_down(folder: RunFolder, attempt: int, end: SchedulerEnd) -> None:
     """What is known stays known: a scheduler that has forgotten the job takes nothing back."""
-    before = folder.scheduler_end(attempt)
+    before = None
+    with contextlib.suppress(RequestError):  # one that cannot be read is replaced
+        before = folder.scheduler_end(attempt)
     if before is not None and (before == end or end.state == "UNKNOWN"):
         return
     write_atomically(folder.attempt_dir(attempt) / SCHEDULER, json_text(end).encode())
@@ -73,7 +95,8 @@ def _write_down(folder: RunFolder, attempt: int, end: SchedulerEnd) -> None:
 @contextlib.contextmanager
 def _alone(folder: RunFolder) -> Iterator[None]:
     """One shell at a time; where the file system knows no locks, whole files are all there is to rely on."""
-    with (folder.path / BENCHMARK).open("rb+") as stream:
+    path = folder.path / BENCHMARK
+    with path.open("rb+" if os.access(path, os.W_OK) else "rb") as stream:  # NFS locks only what it may write
         with contextlib.suppress(OSError):
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield

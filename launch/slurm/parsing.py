@@ -216,9 +216,18 @@ def job_folders(text: str) -> list[tuple[str, str, str]]:
 
 def job_of_run(jobs: Sequence[tuple[str, str, str]], run_id: str) -> str | None:
     """The job that says in its comment that it is a run's, or that works in the run's folder; the latest of them."""
-    tag = re.compile(rf"(?:^|[\s;,])stepmark:{re.escape(run_id)}(?:$|[\s;,])")
-    mine = [job for job, folder, comment in jobs if tag.search(comment) or folder.rpartition("/")[2] == run_id]
-    return max(mine, key=job_number, default=None)
+    return jobs_of_runs(jobs, [run_id]).get(run_id)
+
+
+def jobs_of_runs(jobs: Sequence[tuple[str, str, str]], run_ids: Sequence[str]) -> dict[str, str]:
+    """The same for several runs at once."""
+    wanted = set(run_ids)
+    found: dict[str, str] = {}
+    for job, folder, comment in sorted(jobs, key=lambda row: job_number(row[0])):
+        tagged = re.findall(r"(?:^|(?<=[\s;,]))stepmark:([^\s;,]+)", comment)
+        for run_id in {*tagged, folder.rpartition("/")[2]} & wanted:
+            found[run_id] = job
+    return found
 
 
 def partitions(text: str) -> list[Partition]:

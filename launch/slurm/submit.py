@@ -54,9 +54,13 @@ def submit(
         place = _place(folder, python, image)
         script = job_script.render(benchmark, folder.plan(), place, options, job.hang_timeout, job.telemetry)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())
-        _submit(folder, benchmark, slurm, job.hang_timeout)
-    except RequestError:
+    except BaseException:
         _remove(folder.path)  # nothing was started, so nothing is left
+        raise
+    try:
+        _submit(folder, benchmark, slurm, job.hang_timeout)
+    except RequestError:  # Slurm has refused it; after anything else it may have the job all the same
+        _remove(folder.path)
         raise
     return folder
 

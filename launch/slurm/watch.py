@@ -6,21 +6,21 @@ job's own record says that it has ended.
 
 import contextlib
 import shlex
+import signal
 import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
-
-import msgspec
+from collections.abc import Callable, Iterator
 
 from benchmarks.backend import Backend
-from benchmarks.errors import RunError
-from benchmarks.queue.job_record import SUBMITTED, JobEvent, SchedulerEnd, Submitted
+from benchmarks.errors import RunError, StepmarkError
+from benchmarks.queue.job_record import JobEvent, SchedulerEnd
 from benchmarks.runfolder import RunFolder
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Step
 from launch.cli import EXIT_INTERRUPTED
+from launch.run_states import quiet_limit, remember_job
 from launch.screen import Screen
 from launch.showing import EXIT_CODES, show_result
 from launch.slurm.asking import slurm_of
@@ -28,13 +28,12 @@ from launch.slurm.client import QueueState, Slurm, explain, never
 from launch.slurm.collect import collect
 from launch.step_sink import StepSink
 
+WATCHING_PATIENCE = 2.0  # a question is asked again soon, and meanwhile the steps must be read
 LOOK_SECONDS = 0.5  # between two looks at the shared folder
 FIRST_ASK_SECONDS = 1.0  # between the first two questions to Slurm; then ever longer
 LONGEST_ASK_SECONDS = 20.0
 GROWTH = 1.4
-# A run without a step for so long, and for so many times what a step takes, may hang.
-QUIET_SECONDS = 60.0
-QUIET_STEPS = 20
+UNANSWERED_SECONDS = 60.0  # after the job says that it has ended, Slurm gets this long to say how
 ACCOUNTING_SECONDS = 30.0  # what the accounting may lag behind the controller
 NOT_OVER = {"PENDING", "RUNNING", "COMPLETING", "REQUEUED", "SUSPENDED", "CONFIGURING", "RESIZING"}
 
@@ -42,7 +41,8 @@ NOT_OVER = {"PENDING", "RUNNING", "COMPLETING", "REQUEUED", "SUSPENDED", "CONFIG
 def wait_for(folder: RunFolder, backend: Backend) -> int:
     """Follow a run and show its result; the exit code. Ctrl-C leaves the job where it is."""
     try:
-        result = watch(folder, backend, slurm_of(folder))
+        with signals_as_interrupt():
+            result = watch(folder, backend, slurm_of(folder, patience_seconds=WATCHING_PATIENCE))
     except KeyboardInterrupt:
         place = shlex.quote(str(folder.path))
         print(
@@ -61,40 +61,65 @@ def wait_for(folder: RunFolder, backend: Backend) -> int:
     return EXIT_CODES[result.status]
 
 
+@contextlib.contextmanager
+def signals_as_interrupt() -> Iterator[None]:
+    """A closed terminal and a polite kill leave the job as Ctrl-C does, and say so."""
+
+    def leave(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, leave) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
     """Until the job has left the queue; then its result."""
-    benchmark, submitted = folder.benchmark(), folder.submitted()
-    job_id = find_job(folder, submitted, slurm)
+    benchmark = folder.benchmark()
+    find_job(folder, slurm)
     with (
         StepSink(folder, benchmark) as sink,
-        Screen(benchmark.steps, f"job {job_id}: submitted to {benchmark.site.name}") as screen,
+        Screen(benchmark.steps, f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}") as screen,
     ):
-        _Watch(folder, benchmark, backend, slurm, job_id, sink, screen).run()
-    return collect(folder, backend, ends_of(slurm, job_id))
+        _Watch(folder, benchmark, backend, slurm, sink, screen).run()
+    return collect(folder, backend, ends_of(slurm, folder))
 
 
-def find_job(folder: RunFolder, submitted: Submitted, slurm: Slurm) -> str:
-    """The job's number; looked for in the queue where the launcher died before it could write it down."""
-    job_id = submitted.job_id or slurm.find(folder.run_id)
+def find_job(folder: RunFolder, slurm: Slurm) -> None:
+    """The job's number is looked for in the queue where the launcher died before it could write it down."""
+    if folder.job_ids():
+        return
+    job_id = slurm.find(folder.run_id)
     if job_id is None:
         raise RunError(
             "the run has no job: the launcher ended before Slurm had taken it",
             where=str(folder.path),
             next_command=f"sbatch {folder.path}/job.sbatch, or start it anew",
         )
-    if submitted.job_id is None:
-        folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=job_id))
-    return job_id
+    remember_job(folder, job_id)
 
 
-def ends_of(slurm: Slurm, job_id: str) -> list[SchedulerEnd]:
-    """How its attempts ended; the accounting is given a moment to hear of it."""
+def ends_of(slurm: Slurm, folder: RunFolder) -> list[SchedulerEnd]:
+    """How its attempts ended; the accounting is given a moment to hear of it.
+
+    Where Slurm is gone for good, its word is missing and the run's own files must do.
+    """
     deadline = time.monotonic() + ACCOUNTING_SECONDS
     pause = 0.2
+    numbers = folder.job_ids()
     while True:
-        ends = slurm.ends([job_id])[job_id]
-        if (ends and ends[-1].state not in NOT_OVER) or time.monotonic() > deadline:
-            return ends
+        try:
+            ends = slurm.ends(numbers)
+        except StepmarkError as error:
+            note = f"Slurm cannot be asked: {error.what}"
+            return [SchedulerEnd(job_id=job, state="UNKNOWN", source="nobody", note=note) for job in numbers]
+        all_ended = all(ends[job] and ends[job][-1].state not in NOT_OVER for job in numbers)
+        if all_ended or time.monotonic() > deadline:
+            return [end for job in numbers for end in ends[job]]
         time.sleep(pause)
         pause = min(2.0, pause * GROWTH)
 
@@ -108,12 +133,10 @@ class _Watch:
         benchmark: Benchmark,
         backend: Backend,
         slurm: Slurm,
-        job_id: str,
         sink: StepSink,
         screen: Screen,
     ) -> None:
-        self._folder, self._benchmark, self._backend = folder, benchmark, backend
-        self._slurm, self._job_id = slurm, job_id
+        self._folder, self._benchmark, self._backend, self._slurm = folder, benchmark, backend, slurm
         self._sink, self._screen = sink, screen
         self._phase = folder.measured_phase()
         self._attempt = 0
@@ -122,26 +145,53 @@ class _Watch:
         self._last_sign = time.monotonic()
         self._said_quiet = False
         self._can_write = True
+        self._unanswered_since: float | None = None
+        self._cancelled = False
 
     def run(self) -> None:
-        pause, asked, cancelled = FIRST_ASK_SECONDS, 0.0, False
+        pause, asked = FIRST_ASK_SECONDS, 0.0
         while True:
             self._look()
             if self._has_ended():
                 pause = FIRST_ASK_SECONDS
             if time.monotonic() - asked >= pause:
-                state = self._slurm.queue([self._job_id]).get(self._job_id)
-                asked, pause = time.monotonic(), min(LONGEST_ASK_SECONDS, pause * GROWTH)
-                if state is None:
+                if self._has_left():
                     self._look()
                     return
-                self._say(state)
-                reason = never(state.reason) if state.state == "PENDING" else None
-                if reason and not cancelled:
-                    self._screen.note(f"job {self._job_id} can never start: {reason}; it is taken out of the queue")
-                    self._slurm.cancel(self._job_id)
-                    cancelled, pause = True, FIRST_ASK_SECONDS
+                asked, pause = time.monotonic(), min(LONGEST_ASK_SECONDS, pause * GROWTH)
             time.sleep(LOOK_SECONDS if pause > FIRST_ASK_SECONDS else LOOK_SECONDS / 2)
+
+    def _has_left(self) -> bool:
+        """Whether no job of the run is in the queue any more. A Slurm that does not answer ends no run."""
+        numbers = self._folder.job_ids()
+        try:
+            queue = self._slurm.queue(numbers)
+        except StepmarkError as error:
+            return self._is_unanswered(error)
+        if self._unanswered_since is not None:
+            self._screen.note("Slurm answers again")
+            self._unanswered_since = None
+        state = next((queue[number] for number in reversed(numbers) if number in queue), None)
+        if state is None:
+            return True
+        self._say(state)
+        self._refuse_for_ever(state)
+        return False
+
+    def _is_unanswered(self, error: StepmarkError) -> bool:
+        """Said once. The job's own word is enough where it says that it has ended and nobody answers for long."""
+        now = time.monotonic()
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+            self._screen.note(f"{error.what}; the run goes on, and its steps are read from its folder")
+        return self._has_ended() and now - self._unanswered_since > UNANSWERED_SECONDS
+
+    def _refuse_for_ever(self, state: QueueState) -> None:
+        reason = never(state.reason) if state.state == "PENDING" else None
+        if reason and not self._cancelled:
+            self._screen.note(f"job {state.job_id} can never start: {reason}; it is taken out of the queue")
+            self._slurm.cancel(state.job_id)
+            self._cancelled = True
 
     def _look(self) -> None:
         """What the job has written since the last look."""
@@ -176,17 +226,18 @@ class _Watch:
         self._last_sign = time.monotonic()
         self._seconds.clear()
         again = f", attempt {self._attempt}" if self._attempt > 1 else ""
-        self._screen.waiting(f"job {self._job_id}: starting {self._backend.title}{again}")
+        self._screen.waiting(f"job {self._folder.job_ids()[-1]}: starting {self._backend.title}{again}")
 
     def _look_for_silence(self) -> None:
         quiet = time.monotonic() - self._last_sign
-        if self._said_quiet or not self._seconds or self._has_ended():
+        if self._said_quiet or not self._attempt or self._has_ended():
             return
-        typical = statistics.median(self._seconds)
-        if quiet > max(QUIET_SECONDS, QUIET_STEPS * typical):
+        typical = statistics.median(self._seconds) if self._seconds else None
+        if quiet > quiet_limit(typical):
             self._said_quiet = True
+            usual = f"though one takes {typical:.3g} s" if typical is not None else "not even the first"
             self._screen.note(
-                f"no step for {quiet:.0f} s, though one takes {typical:.3g} s: it may hang. To end it: "
+                f"no step for {quiet:.0f} s, {usual}: it may hang. To end it: "
                 f"python launch/status.py --cancel {self._folder.path} (--hang_timeout=SECONDS ends such runs itself)"
             )
 
@@ -200,7 +251,7 @@ class _Watch:
 
     def _say(self, state: QueueState) -> None:
         if state.state != "RUNNING" and (not self._attempt or state.state == "PENDING"):
-            self._screen.waiting(f"job {self._job_id}: {explain(state.state, state.reason)}{_when(state)}")
+            self._screen.waiting(f"job {state.job_id}: {explain(state.state, state.reason)}{_when(state)}")
 
 
 def _when(state: QueueState) -> str:

@@ -10,13 +10,15 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.errors import RunError
+from benchmarks.errors import RequestError, RunError
 from benchmarks.queue.job_record import SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
 from jax_backend import BACKEND
+from launch import run_states
 from launch.slurm import watch
 from launch.slurm.client import QueueState
+from launch.slurm.collect import collect
 
 RUNNING = QueueState(job_id="7", state="RUNNING", nodes="node1")
 
@@ -97,7 +99,7 @@ def train(folder: RunFolder, steps: int) -> None:
 def test_a_silence_is_told_once(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(run_states, "QUIET_SECONDS", 0.2)
     train(folder, 5)
     follow(folder, FakeSlurm([RUNNING] * 12))
     said = capsys.readouterr().err
@@ -135,14 +137,67 @@ def test_what_can_never_start_is_taken_out_of_the_queue(
     assert [attempt.outcome for attempt in result.attempts] == ["never_started"]
 
 
-def test_a_controller_that_is_gone_ends_the_following_and_not_the_run(
+def test_a_silence_before_the_first_step_is_told_too(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watch, "slurm_of", lambda _folder: FakeSlurm([RUNNING, RunError("it does not answer")]))
-    with pytest.raises(RunError, match="it does not answer"):
-        watch.wait_for(folder, BACKEND)
-    assert f"--follow {folder.path}" in capsys.readouterr().err
-    assert not (folder.path / "result.json").exists()
+    monkeypatch.setattr(run_states, "FIRST_STEP_SECONDS", 0.2)
+    folder.phase_dir("perf").mkdir(parents=True)
+    follow(folder, FakeSlurm([RUNNING] * 12))
+    assert capsys.readouterr().err.count("not even the first: it may hang") == 1
+
+
+def test_a_controller_that_is_gone_ends_no_following(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = RunError("Slurm does not answer")
+    train(folder, 5)
+    result = follow(folder, FakeSlurm([RUNNING, gone, gone, gone, RUNNING]))
+    said = capsys.readouterr().err
+    assert said.count("Slurm does not answer; the run goes on") == 1
+    assert said.count("Slurm answers again") == 1
+    assert [attempt.outcome for attempt in result.attempts] == ["completed"]
+
+
+def test_a_job_that_has_ended_is_collected_though_slurm_is_gone_for_good(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "UNANSWERED_SECONDS", 0.1)
+    train(folder, 5)
+    lines = [{"event": "start", "time": 1.0, "job_id": "7", "restarts": 0, "nodes": "node1"}]
+    lines.append({"event": "end", "time": 9.0, "exit_code": 3})
+    (folder.attempt_dir(1) / "job.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    gone = RequestError("the slurm.conf is not there")
+    slurm = FakeSlurm([gone] * 50)
+    monkeypatch.setattr(slurm, "ends", slurm.queue)
+    (attempt,) = follow(folder, slurm).attempts
+    assert (attempt.outcome, attempt.steps) == ("failed", 5)
+    assert "Slurm cannot be asked" in attempt.text
+
+
+def test_a_run_that_is_not_collected_is_not_judged(folder: RunFolder) -> None:
+    train(folder, 5)
+    assert not folder.is_collected()
+    with pytest.raises(RequestError, match="has not been collected") as refusal:
+        folder.stored_result()
+    assert "status.py --follow" in refusal.value.next_command
+    follow(folder, FakeSlurm([RUNNING]))
+    assert folder.is_collected()
+
+
+def test_a_job_submitted_by_hand_once_more_is_asked_for_too(folder: RunFolder) -> None:
+    train(folder, 5)
+    for attempt, job_id in ((1, "7"), (2, "9")):
+        folder.attempt_dir(attempt).mkdir(exist_ok=True)
+        line = {"event": "start", "time": 1.0, "job_id": job_id, "restarts": 0, "nodes": "node1"}
+        (folder.attempt_dir(attempt) / "job.jsonl").write_text(json.dumps(line) + "\n")
+    assert folder.job_ids() == ["7", "9"]
+    result = follow(folder, FakeSlurm([RUNNING]))
+    assert [attempt.outcome for attempt in result.attempts] == ["completed", "completed"]
+
+
+def test_nobody_followed_it_and_it_has_tensorboards_events_all_the_same(folder: RunFolder) -> None:
+    train(folder, 5)
+    end = SchedulerEnd(job_id="7", state="COMPLETED", source="sacct", started=1.0)
+    collect(folder, BACKEND, [end])
+    assert list((folder.path / "tensorboard").glob("events.out.tfevents.*"))
 
 
 def test_a_full_disk_here_does_not_end_the_following(

@@ -1,0 +1,61 @@
+"""Every run that the documentation shows is one that Stepmark would start: each is dry-run, without any Slurm."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGES = ("README.md", "docs/*.md", "launch/run.py")
+# Sites that a reader makes first; an example with the same kind of nodes stands for each.
+SITES = {"--site=dev": "--site=example_venv", "--site=NAME": "--site=example_pyxis", "--site=dgx": "--site=example_pyxis"}
+# What only a reader can fill in: such a command is an outline, not one to type.
+PLACEHOLDERS = ("...", "DIR", "FILE", "data/books")
+# A command that is shown for its refusal -> what it says.
+REFUSED: dict[str, str] = {}
+
+
+def commands() -> list[str]:
+    found: dict[str, None] = {}
+    for path in (path for page in PAGES for path in sorted(REPOSITORY.glob(page))):
+        text = re.sub(r"\\+\n\s*", " ", path.read_text())  # run.py's help writes \\ for a line that goes on
+        for command in re.findall(r"python (launch/run\.py --[^`\n)\"&]*)", text):
+            found.setdefault(re.sub(r"\s+(#.*)?$", "", command))
+    return list(found)
+
+
+def is_outline(command: str) -> bool:
+    return any(word in command for word in PLACEHOLDERS)
+
+
+@pytest.mark.parametrize("command", [command for command in commands() if not is_outline(command)])
+def test_a_documented_run_can_be_planned(command: str, tmp_path: Path) -> None:
+    words = [SITES.get(word, word) for word in shlex.split(command)]
+    dry = [] if {"--dry_run", "--list", "--help"} & set(words) else ["--dry_run"]
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / words[0]), *words[1:], *dry],
+        # The environment of a machine without Slurm, and of a user who has made nothing yet.
+        env={"PATH": os.path.dirname(sys.executable), "STEPMARK_HOME": str(tmp_path / "home")},  # noqa: PTH120
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert "Traceback" not in done.stderr
+    if command in REFUSED:
+        assert (done.returncode, REFUSED[command] in done.stderr) == (2, True), done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []  # a dry run writes nothing
+
+
+def test_commands_are_found() -> None:
+    found = commands()
+    assert "launch/run.py --backend=jax --model=llama2_tiny" in found
+    assert any("--repeats=3" in command for command in found)
+    assert any("ici_data_parallelism" in command and command.startswith("launch/run.py --backend") for command in found)
