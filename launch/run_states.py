@@ -73,6 +73,12 @@ def find_run(name: str, output_dir: Path) -> RunFolder:
     """A run by its folder, or by a part of its name that no other run has."""
     if (Path(name) / BENCHMARK).is_file():
         return RunFolder(Path(name))
+    if not output_dir.is_dir():
+        raise RequestError(
+            f"'{name}' is no run folder, and there are no runs to look among",
+            where=str(output_dir),
+            next_command="name the folder itself, or --output_dir=DIR as it was given to run.py",
+        )
     fitting = [folder for folder in find_runs(output_dir) if name in folder.run_id]
     if len(fitting) != 1:
         shown = ", ".join(folder.run_id for folder in fitting[:3])

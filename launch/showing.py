@@ -25,17 +25,20 @@ def worse(one: int, other: int) -> int:
 def _next_command(folder: RunFolder, result: Result) -> str:
     path = folder.path
     if result.status == "failed":
-        return _log_command(folder)
+        return _log_command(folder, result)
     place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
     return f"python launch/verify.py {place}\npython -m tensorboard.main --logdir {parent}"
 
 
-def _log_command(folder: RunFolder) -> str:
+def _log_command(folder: RunFolder, result: Result) -> str:
     """The log in which the reason stands: a rank's, or where none has written any, the job's own."""
     place = shlex.quote(str(folder.path))
-    attempts = folder.attempts()
-    if attempts and any(folder.path.glob(f"attempt-{attempts[-1]}/*/rank-0.log")):
-        return f"tail -n 40 {place}/attempt-{attempts[-1]}/*/rank-0.log"
+    last = result.attempts[-1] if result.attempts else None
+    attempt = last.attempt if last else max(folder.attempts(), default=0)
+    for rank in (last.rank or 0 if last else 0, 0):
+        logs = f"attempt-{attempt}/*/rank-{rank}.log"
+        if any(folder.path.glob(logs)):
+            return f"tail -n 40 {place}/{logs}"
     if any(folder.path.glob("slurm-*.out")):
         return f"tail -n 40 {place}/slurm-*.out"
     return f"python launch/verify.py {place}"

@@ -12,7 +12,11 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/*.md", "launch/run.py")
 # Sites that a reader makes first; an example with the same kind of nodes stands for each.
-SITES = {"--site=dev": "--site=example_venv", "--site=NAME": "--site=example_pyxis", "--site=dgx": "--site=example_pyxis"}
+SITES = {
+    "--site=dev": "--site=example_venv",
+    "--site=NAME": "--site=example_pyxis",
+    "--site=dgx": "--site=example_pyxis",
+}
 # What only a reader can fill in: such a command is an outline, not one to type.
 PLACEHOLDERS = ("...", "DIR", "FILE", "data/books")
 # A command that is shown for its refusal -> what it says.
@@ -58,4 +62,6 @@ def test_commands_are_found() -> None:
     found = commands()
     assert "launch/run.py --backend=jax --model=llama2_tiny" in found
     assert any("--repeats=3" in command for command in found)
-    assert any("ici_data_parallelism" in command and command.startswith("launch/run.py --backend") for command in found)
+    assert any(
+        "ici_data_parallelism" in command and command.startswith("launch/run.py --backend") for command in found
+    )

@@ -1,13 +1,23 @@
 """The attempts of a run folder, each with how it ended: reads what it left, and lets outcomes.py judge."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from benchmarks.queue.failures import first_to_fail, own_steps, rank_named
 from benchmarks.queue.job_record import AttemptEnd
-from benchmarks.queue.outcomes import Seen, lost_nodes, never_started, outcome, says_full_disk, says_out_of_memory
+from benchmarks.queue.outcomes import (
+    Seen,
+    lost_nodes,
+    never_started,
+    outcome,
+    says_device_memory,
+    says_full_disk,
+    says_out_of_memory,
+)
 from benchmarks.values import RunRecord, Step
 
 if TYPE_CHECKING:  # runfolder.py makes the result, and asks here on its way
@@ -17,15 +27,25 @@ if TYPE_CHECKING:  # runfolder.py makes the result, and asks here on its way
 # Of the logs of a failed attempt: the ends of so many, and of each so much.
 LOGS_READ = 16
 LOG_TAIL_BYTES = 65_536
+# Of a job that hung: so many logs are searched for a stack, and so many ranks named.
+STACKS_SOUGHT = 256
+BEHIND_NAMED = 3
+STACK_WORDS = "(most recent call first)"  # faulthandler's, above the stack of each thread
 
 
 def queued_attempts(folder: "RunFolder", records: Sequence[RunRecord]) -> list[AttemptEnd]:
     """How each attempt of a queue's job ended; of a job that never started, one that says why."""
     numbers = folder.attempts()
     if not numbers:
-        disk = _first_log(folder.job_output(), says_full_disk)
+        disk = _name(_first_log(folder.job_output(), says_full_disk))
         return [never_started(folder.submitted().job_id, folder.scheduler_end(0), disk)]
-    return [_queued_attempt(folder, record, followed=record.attempt != numbers[-1]) for record in records]
+    jobs = [_job_of(folder, record.attempt) for record in records]
+    # A person may have submitted the script once more: then another job follows, and this one was not put back.
+    followed = [job is not None and job == later for job, later in pairwise([*jobs, None])]
+    return [
+        _queued_attempt(folder, record, job, followed=again)
+        for record, job, again in zip(records, jobs, followed, strict=True)
+    ]
 
 
 def local_attempts(records: Sequence[RunRecord], result: "Result") -> list[AttemptEnd]:
@@ -40,11 +60,18 @@ def local_attempts(records: Sequence[RunRecord], result: "Result") -> list[Attem
     if result.status == "failed":
         why = result.reasons[0]
         kind = "cancelled" if why.startswith("interrupted") else "failed"
-        end = msgspec.structs.replace(end, outcome=kind, text=why)
+        end = msgspec.structs.replace(end, outcome=kind, text=why, rank=rank_named(why))
     return [*ends, end]
 
 
-def _queued_attempt(folder: "RunFolder", record: RunRecord, *, followed: bool) -> AttemptEnd:
+def _job_of(folder: "RunFolder", attempt: int) -> str | None:
+    """The number of an attempt's job, by its own word or by the scheduler's."""
+    start = next((event.job_id for event in folder.job_events(attempt) if event.event == "start"), None)
+    scheduler = folder.scheduler_end(attempt)
+    return start or (scheduler.job_id if scheduler else None)
+
+
+def _queued_attempt(folder: "RunFolder", record: RunRecord, job: str | None, *, followed: bool) -> AttemptEnd:
     first = _first_rank(record)
     scheduler = folder.scheduler_end(record.attempt)
     seen = Seen(
@@ -55,33 +82,105 @@ def _queued_attempt(folder: "RunFolder", record: RunRecord, *, followed: bool) -
         scheduler=scheduler,
         followed=followed,
     )
-    if scheduler is None or scheduler.state != "COMPLETED":  # the logs of a good attempt have nothing to explain
-        logs = _logs_to_read(folder, record.attempt)
-        seen = msgspec.structs.replace(
-            seen,
-            out_of_memory=_first_log(logs, says_out_of_memory),
-            full_disk=_could_not_write(folder, record.attempt) or _first_log(logs, says_full_disk),
-            lost_nodes=lost_nodes("\n".join(_tail(path) for path in folder.job_output())),
-        )
-    return outcome(seen)
+    if scheduler is not None and scheduler.state == "COMPLETED":  # its logs have nothing to explain
+        return outcome(seen)
+    output = _output_of(folder, job)
+    logs = [*_logs_of_the_failed(folder, record.attempt), *output]
+    by_kernel, by_framework = _first_log(logs, says_out_of_memory), _first_log(logs, says_device_memory)
+    behind = _behind(folder, record) if any(event.event == "hung" for event in seen.events) else []
+    seen = msgspec.structs.replace(
+        seen,
+        out_of_memory=_name(by_kernel),
+        device_memory=_name(by_framework),
+        on_gpus=folder.benchmark().hardware.kind == "gpu",
+        full_disk=_could_not_write(folder, record.attempt) or _name(_first_log(logs, says_full_disk)),
+        lost_nodes=lost_nodes("\n".join(_tail(path) for path in output)),
+        behind=_named(behind, record),
+    )
+    end = outcome(seen)
+    first_log = {"out_of_memory": _rank(by_kernel or by_framework), "hung": behind[0] if behind else None}
+    rank = first_log.get(end.outcome)
+    return msgspec.structs.replace(end, rank=_failed_first(folder, record, end.outcome) if rank is None else rank)
 
 
-def _logs_to_read(folder: "RunFolder", attempt: int) -> list[Path]:
-    """Of the ranks that failed, the first before the others; then what the job itself has printed."""
+def _failed_first(folder: "RunFolder", record: RunRecord, kind: str) -> int | None:
+    """The rank that failed first, in the first phase in which one did."""
+    ends = {end.rank: end for end in record.ends}
+    for phase in folder.plan().phases:
+        ended = folder.ended(phase.name, record.attempt)
+        first = first_to_fail(ended, ends if phase.writes_steps else None, kind)
+        if first is not None:
+            return first.rank
+    return None
+
+
+# --- a hang -------------------------------------------------------------------------------------
+
+
+def _behind(folder: "RunFolder", record: RunRecord) -> list[int]:
+    """The ranks of a job that hung which had come less far than others, the one whose log to read first before them.
+
+    Where all had come as far, those are it that did not write their stack when they were told to: they could not.
+    """
+    phase = next(phase for phase in folder.plan().phases if phase.writes_steps)
+    ranks = range(phase.nodes * phase.tasks_per_node)
+    steps = {rank: len(of_rank) for rank, of_rank in (own_steps(record) or {}).items()}
+    fewest = min(steps.get(rank, 0) for rank in ranks)
+    slow = [rank for rank in ranks if steps.get(rank, 0) == fewest]
+    logs = folder.phase_dir(phase.name, record.attempt)
+    silent = [rank for rank in slow[:STACKS_SOUGHT] if STACK_WORDS not in _tail(logs / f"rank-{rank}.log")]
+    if len(slow) == len(ranks):
+        return silent if len(silent) < len(slow[:STACKS_SOUGHT]) else []
+    return sorted(slow, key=lambda rank: rank not in silent)
+
+
+def _named(behind: Sequence[int], record: RunRecord) -> str | None:
+    """How far they had come, where that is what tells them from the others."""
+    each = own_steps(record) or {}
+    if not behind or len(each.get(behind[0], [])) == max(map(len, each.values()), default=0):
+        return None
+    ranks = sorted(behind[:BEHIND_NAMED])
+    words = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    more = f" and {len(behind) - len(ranks)} more" if len(behind) > len(ranks) else ""
+    steps = each.get(behind[0])
+    return f"{words}{more} had come to {f'step {steps[-1].step} only' if steps else 'no step'}"
+
+
+# --- logs ---------------------------------------------------------------------------------------
+
+
+def _logs_of_the_failed(folder: "RunFolder", attempt: int) -> list[Path]:
+    """Of the ranks that failed, the first before the others."""
     found = []
     for phase in folder.plan().phases:
         failed = [one for one in folder.ended(phase.name, attempt) if one.exit_code != 0]
         failed.sort(key=lambda one: (one.time is None, one.time or 0.0, one.rank))
         found += [folder.phase_dir(phase.name, attempt) / f"rank-{one.rank}.log" for one in failed]
-    return [*found[:LOGS_READ], *folder.job_output()]
+    return found[:LOGS_READ]
 
 
-def _first_log(paths: Iterable[Path], says: Callable[[str], bool]) -> str | None:
-    """The first log whose end says so: "rank 3", or a file's name."""
-    for path in paths:
-        if says(_tail(path)):
-            return path.stem.replace("rank-", "rank ") if path.suffix == ".log" else path.name
-    return None
+def _output_of(folder: "RunFolder", job: str | None) -> list[Path]:
+    """What the attempt's job itself has printed, not another job of the same run."""
+    every = folder.job_output()
+    return [path for path in every if path.name == f"slurm-{job}.out"] or every
+
+
+def _first_log(paths: Iterable[Path], says: Callable[[str], bool]) -> Path | None:
+    """The first log whose end says so."""
+    return next((path for path in paths if says(_tail(path))), None)
+
+
+def _name(log: Path | None) -> str | None:
+    """Whose log it is: "rank 3", or a file's name."""
+    if log is None:
+        return None
+    return log.stem.replace("rank-", "rank ") if log.suffix == ".log" else log.name
+
+
+def _rank(log: Path | None) -> int | None:
+    """None: the log is no rank's, but the job's own."""
+    number = log.stem.removeprefix("rank-") if log is not None else ""
+    return int(number) if number.isascii() and number.isdecimal() else None
 
 
 def _could_not_write(folder: "RunFolder", attempt: int) -> str | None:

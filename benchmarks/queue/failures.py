@@ -1,6 +1,7 @@
 """Why a run did not go through, in words: who failed first, how, where, and how far the run had come. Pure."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 from benchmarks.queue.job_record import AttemptEnd, Ended
 from benchmarks.queue.outcomes import signal_words
@@ -14,6 +15,9 @@ KILLED = {-9, 137}
 SIGKILL = 9
 # Ends that come from outside: processes that were told to stop explain nothing more.
 FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_failure"}
+
+
+Reached = Callable[[int], str]  # rank -> how far it had come, in words
 
 
 class QueuedEnd(Value, frozen=True):
@@ -32,15 +36,17 @@ def why_failed(
     queued: QueuedEnd | None,
 ) -> list[str]:
     """The reasons, the first cause first; none where every process trained to its end."""
-    reached = f"after step {steps[-1].step}" if steps else "before its first step"
+    reached = _after(steps)
+    each = own_steps(record)
+    of_rank = (lambda rank: _after(each.get(rank, []))) if each is not None else (lambda _rank: reached)
     ends = {end.rank: end for end in record.ends}
     if queued is not None and queued.end.outcome != "completed":
-        return [queued.end.text, *(failed_before or who_failed_first(ended, ends, reached, queued.end.outcome))]
+        return [queued.end.text, *(failed_before or who_failed_first(ended, ends, of_rank, queued.end.outcome))]
     if failed_before:
         return list(failed_before)
     if any(process.interrupted for process in ended):
         return [f"interrupted by the user {reached}"]
-    found = _who_failed(ended, ends, reached) if queued is None else who_failed_first(ended, ends, reached)
+    found = _who_failed(ended, ends, of_rank) if queued is None else who_failed_first(ended, ends, of_rank)
     if queued is not None and len(ended) < queued.processes:
         found.append(f"{queued.processes - len(ended)} of {queued.processes} ranks left no record of their end")
     elif not ended:
@@ -56,36 +62,53 @@ def failed_phase(name: str, ended: Sequence[Ended], *, queued: bool) -> list[str
         return [f"interrupted by the user in phase {name}"]
     before = f"phase {name}: "
     if queued:
-        return [before + text if at == 0 else text for at, text in enumerate(who_failed_first(ended, None, ""))]
-    return [before + text for text in _who_failed(ended, None, "")]
+        return [before + text if at == 0 else text for at, text in enumerate(who_failed_first(ended, None, _nowhere))]
+    return [before + text for text in _who_failed(ended, None, _nowhere)]
 
 
 # --- ranks --------------------------------------------------------------------------------------
 
 
-def who_failed_first(
-    ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reached: str, outcome: str = ""
-) -> list[str]:
-    """The rank that failed first, with its host, and how many were ended after it.
+def own_steps(record: RunRecord) -> dict[int, list[Step]] | None:
+    """The steps of each rank; None where rank 0 alone reports anything, for all of them."""
+    if not any([*(facts.rank for facts in record.facts), *(step.rank for step in record.steps)]):
+        return None
+    found: dict[int, list[Step]] = {}
+    for step in record.steps:
+        found.setdefault(step.rank, []).append(step)
+    return found
 
-    A process that was told to stop is no cause: it is named where nobody else failed, and the outcome of the job does
-    not explain it either.
+
+def first_to_fail(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, outcome: str = "") -> Ended | None:
+    """The process that failed first.
+
+    One that was told to stop is no cause: it is named where nobody else failed, and the outcome of the job does not
+    explain it either.
     """
     failed = sorted((one for one in ended if not _went_well(one, ends)), key=_when)
     from_outside = outcome in FROM_OUTSIDE
     told = TOLD_TO_STOP | KILLED if from_outside else TOLD_TO_STOP
     own = [one for one in failed if not _was_told(one, ends, told)]
     if from_outside and not own:
+        return None
+    return next(iter(own or failed), None)
+
+
+def who_failed_first(
+    ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reached: Reached, outcome: str = ""
+) -> list[str]:
+    """The rank that failed first, with its host, and how many were ended after it."""
+    first = first_to_fail(ended, ends, outcome)
+    if first is None:
         return []
-    named = (own or failed)[:1]
-    others = len(failed) - len(named)
-    found = [_sentence(one, ends, reached) for one in named]
+    others = sum(not _went_well(one, ends) for one in ended) - 1
+    found = [_sentence(first, ends, reached)]
     if others > 0:
         found.append(f"{others} other rank{'s were' if others > 1 else ' was'} ended after it")
     return found
 
 
-def _who_failed(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reached: str) -> list[str]:
+def _who_failed(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reached: Reached) -> list[str]:
     failed = [one for one in ended if not _went_well(one, ends)]
     found = [_sentence(one, ends, reached) for one in failed[:MOST_NAMED]]
     if len(failed) > MOST_NAMED:
@@ -93,10 +116,25 @@ def _who_failed(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reach
     return found
 
 
-def _sentence(process: Ended, ends: dict[int, WorkerEnd] | None, reached: str) -> str:
+def _after(steps: Sequence[Step]) -> str:
+    return f"after step {steps[-1].step}" if steps else "before its first step"
+
+
+def _nowhere(_rank: int) -> str:
+    """Of a phase without steps."""
+    return ""
+
+
+def rank_named(reason: str) -> int | None:
+    """The rank whose failure a reason tells of first."""
+    found = re.match(r"(?:phase \S+: )?rank (\d+)\b", reason)
+    return int(found[1]) if found else None
+
+
+def _sentence(process: Ended, ends: dict[int, WorkerEnd] | None, reached: Reached) -> str:
     where = f" on {process.host}" if process.host else ""
     end = ends.get(process.rank) if ends else None
-    return f"rank {process.rank}{where} {how_it_ended(process, end)} {reached}".rstrip()
+    return f"rank {process.rank}{where} {how_it_ended(process, end)} {reached(process.rank)}".rstrip()
 
 
 def _when(process: Ended) -> tuple[bool, float, int]:

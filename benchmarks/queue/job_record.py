@@ -78,3 +78,4 @@ class AttemptEnd(Value, frozen=True):
     text: str  # for people: what happened, where, and how that is known
     steps: int  # that rank 0 reported
     nodes: str | None = None
+    rank: int | None = None  # whose log to read first, where one says more than the others

@@ -19,10 +19,13 @@ class Seen(Value, frozen=True):
     last_step: int | None
     events: list[JobEvent]
     scheduler: SchedulerEnd | None
-    followed: bool = False  # another attempt came after it
-    out_of_memory: str | None = None  # whose log has the kernel's words, such as "rank 3 on node2"
+    followed: bool = False  # another attempt of the same job came after it
+    out_of_memory: str | None = None  # whose log has the kernel's words, such as "rank 3"
+    device_memory: str | None = None  # whose log has the framework's words for a device's memory
+    on_gpus: bool = True  # what the devices are
     full_disk: str | None = None  # whose log says that no space was left
     lost_nodes: str | None = None  # which nodes srun or slurmstepd says have failed
+    behind: str | None = None  # which ranks had come less far than the others
 
 
 # --- what a log says ------------------------------------------------------------------------------
@@ -37,6 +40,18 @@ FULL_DISK_WORDS = ("No space left on device", "Disk quota exceeded")
 def says_out_of_memory(text: str) -> bool:
     """Whether a log holds the kernel's or slurmstepd's words for a process killed for its memory."""
     return any(words in text for words in OUT_OF_MEMORY_WORDS)
+
+
+# As configs/log_endings.yml has them: a framework ends by itself where a device has no memory left.
+DEVICE_MEMORY_WORDS = re.compile(
+    r"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|RESOURCE_EXHAUSTED: .*(?:Out of memory|Failed to allocate)"
+)
+
+
+def says_device_memory(text: str) -> bool:
+    """Whether a log holds PyTorch's or XLA's words for a device without memory left."""
+    return DEVICE_MEMORY_WORDS.search(text) is not None
 
 
 NODE_FAILURE_WORDS = re.compile(r"Node failure on (\S+)")
@@ -63,6 +78,9 @@ WHY_AGAIN = {
     "BOOT_FAIL": "a node of it did not boot",
     "PREEMPTED": "a job of higher priority took its nodes",
 }
+# The exit codes of a job that was told to stop, by INT and TERM.
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+DOWN = "down: "  # so the launcher's client names the nodes that are down, in the scheduler's reason
 
 
 def outcome(seen: Seen) -> AttemptEnd:
@@ -72,6 +90,7 @@ def outcome(seen: Seen) -> AttemptEnd:
     hung), the scheduler's before the exit codes.
     """
     kind, text = next(said for rule in RULES if (said := rule(seen)) is not None)
+    text = _noted(text, seen.scheduler)
     return AttemptEnd(attempt=seen.attempt, outcome=kind, text=text, steps=seen.steps, nodes=nodes_of(seen))
 
 
@@ -91,7 +110,7 @@ def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk:
         text = f"{job} has not started: Slurm says {scheduler.state}{_because(scheduler.reason)}"
     else:
         text = f"{scheduler.state}: {job} never started{_because(scheduler.reason)}{_by(scheduler)}"
-    return AttemptEnd(attempt=0, outcome=kind, text=text, steps=0, nodes=nodes)
+    return AttemptEnd(attempt=0, outcome=kind, text=_noted(text, scheduler), steps=0, nodes=nodes)
 
 
 def _kind_of(state: str) -> OutcomeKind:
@@ -114,7 +133,8 @@ def _hung(seen: Seen) -> Said:
     if hung is None or _state(seen) not in HUNG_ENDS or seen.followed or _exit_code(seen) == 0:
         return None
     quiet = f" for {hung.seconds:.0f} s" if hung.seconds is not None else ""
-    return "hung", f"hung: {_job(seen)} trained no step{quiet} {_reached(seen)}{_where(seen)}; {_slurm_says(seen)}"
+    behind = f"; {seen.behind}" if seen.behind else ""
+    return "hung", f"hung: {_job(seen)} trained no step{quiet} {_tail(seen)}{behind}; {_slurm_says(seen)}"
 
 
 def _requeued(seen: Seen) -> Said:
@@ -122,18 +142,13 @@ def _requeued(seen: Seen) -> Said:
     if not seen.followed and state not in ("REQUEUED", "REQUEUE_HOLD"):
         return None
     known = f"Slurm ended it as {state}" if state != "UNKNOWN" else "why is not known"
-    return (
-        "requeued",
-        f"requeued: {_job(seen)} was put back {_reached(seen)}{_where(seen)}: {WHY_AGAIN.get(state, known)}",
-    )
+    return "requeued", f"requeued: {_job(seen)} was put back {_tail(seen)}: {_why_again(seen) or known}"
 
 
 def _lost_node(seen: Seen) -> Said:
     if _state(seen) not in LOST_NODE:
         return None
-    why = WHY_AGAIN[_state(seen)]
-    why = why.replace("a node of it", seen.lost_nodes) if seen.lost_nodes else why
-    return "node_failure", f"{_state(seen)}: {why}; Slurm ended {_job(seen)} {_reached(seen)}{_where(seen)}"
+    return "node_failure", f"{_state(seen)}: {_why_again(seen)}; Slurm ended {_job(seen)} {_tail(seen)}"
 
 
 def _preempted(seen: Seen) -> Said:
@@ -146,12 +161,16 @@ def _out_of_memory(seen: Seen) -> Said:
     if _state(seen) == "OUT_OF_MEMORY":
         whose = f" ({seen.out_of_memory})" if seen.out_of_memory else ""
         return "out_of_memory", f"OUT_OF_MEMORY: {_job(seen)} needed more memory than it had{whose} {_tail(seen)}"
-    if seen.out_of_memory is None or not _failed_itself(seen):
+    if not _failed_itself(seen):
         return None
-    return (
-        "out_of_memory",
-        f"out of memory: {seen.out_of_memory} of {_job(seen)} was killed for its memory {_tail(seen)}",
-    )
+    if seen.out_of_memory is not None:
+        how = f"{seen.out_of_memory} of {_job(seen)} was killed for its memory"
+    elif seen.device_memory is not None:
+        memory = "GPU memory" if seen.on_gpus else "memory"
+        how = f"{seen.device_memory} of {_job(seen)} needed more {memory} than there was"
+    else:
+        return None
+    return "out_of_memory", f"out of memory: {how} {_tail(seen)}"
 
 
 def _timeout(seen: Seen) -> Said:
@@ -166,9 +185,12 @@ def _timeout(seen: Seen) -> Said:
 
 def _cancelled(seen: Seen) -> Said:
     scheduler = seen.scheduler
-    if scheduler is None or scheduler.state != "CANCELLED":
-        return None
-    return "cancelled", f"CANCELLED: {_job(seen)} was cancelled{_by(scheduler)} {_tail(seen)}"
+    if scheduler is not None and scheduler.state == "CANCELLED":
+        return "cancelled", f"CANCELLED: {_job(seen)} was cancelled{_by(scheduler)} {_tail(seen)}"
+    if _state(seen) == "UNKNOWN" and _exit_code(seen) in STOPPED and _event(seen, "hung") is None:
+        # Not before its time limit: that was judged before (_timeout).
+        return "cancelled", f"cancelled: {_job(seen)} was told to stop {_tail(seen)}; by whom is not known"
+    return None
 
 
 def _failed(seen: Seen) -> Said:
@@ -224,14 +246,16 @@ def _failed_itself(seen: Seen) -> bool:
 
 
 def _how(seen: Seen) -> str:
+    own = _exit_code(seen)
+    if own:  # first: sacct takes 128 off a code above it, and 139 would read as 11
+        return f"ended with exit code {own}"
     said = seen.scheduler.exit_code if seen.scheduler else None
     code, _, number = (said or "").partition(":")
     if number.isdecimal() and int(number):
         return f"was ended by signal {signal_words(int(number))}"
     if code.isdecimal() and int(code):
         return f"ended with exit code {code}"
-    own = _exit_code(seen)
-    return f"ended with exit code {own}" if own else "failed"
+    return "failed"
 
 
 def signal_words(number: int) -> str:
@@ -240,6 +264,20 @@ def signal_words(number: int) -> str:
         return f"{number} ({signal.Signals(number).name})"
     except ValueError:
         return str(number)
+
+
+def _why_again(seen: Seen) -> str | None:
+    """Why Slurm ended it or put it back, with the nodes by name where anybody has named them."""
+    why = WHY_AGAIN.get(_state(seen))
+    reason = (seen.scheduler.reason if seen.scheduler else None) or ""
+    nodes = seen.lost_nodes or (reason.removeprefix(DOWN).strip() if reason.startswith(DOWN) else "")
+    return why.replace("a node of it", nodes) if why and nodes else why
+
+
+def _noted(text: str, scheduler: SchedulerEnd | None) -> str:
+    """With why the scheduler does not know it better."""
+    note = scheduler.note if scheduler else None
+    return f"{text}; {note}" if note and note not in text else text
 
 
 def _job(seen: Seen) -> str:

@@ -1,22 +1,25 @@
-"""Renders job.sbatch from a plan, a site and a job's options. Text alone: nothing is read but the template.
+"""Renders job.sbatch from a plan, a site and a job's options. Nothing is read but the template and a list of nodes.
 
 Every word is quoted for who reads it: the shell, or sbatch, which reads `#SBATCH` lines with quotes of its own
 and expands nothing in them.
 """
 
+import contextlib
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
 from benchmarks.errors import RequestError
 from benchmarks.queue.job_record import JOB_SCRIPT
+from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION
 from launch.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
+from launch.slurm.node_lists import named
 from launch.slurm.options import key_of, seconds_of
 
 JOB_NAME = "stepmark"  # of every job: --dependency=singleton goes by it
@@ -26,6 +29,9 @@ STEERING = (
     "SLURM_OVERLAP", "SLURM_STDERRMODE", "SLURM_STDOUTMODE", "SLURM_TIMELIMIT", "SLURM_WAIT", "SLURM_WORKING_DIR",
 )  # fmt: skip
 PLACEHOLDERS = {"{python}": "$python", "{repository}": "$repository", "{phase_dir}": "$phase_dir"}
+
+SHORTEST_SECRET = 8  # a shorter value is found in any text
+NO_SECRETS = ("PWD", "OLDPWD")  # folders, for all that their names look like
 
 _SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_KEY)$", re.IGNORECASE)
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]+", re.ASCII)  # what sbatch takes as it is
@@ -49,12 +55,13 @@ def render(
     options: JobOptions,
     hang_timeout: float | None = None,
     telemetry: bool = True,
+    secrets: Collection[str] = (),
 ) -> str:
-    """The job script of a run."""
+    """The job script of a run; RequestError where it would hold one of the `secrets` of the submitting shell."""
     _refuse_unsayable(plan, place)
     phases = [_phase(phase, benchmark, place, options) for phase in plan.phases]
     hang = max(1, math.ceil(hang_timeout)) if hang_timeout is not None else None
-    return _fill(
+    text = _fill(
         title=one_line(report.title(benchmark)),
         run_id=one_line(place.run_id),
         version=VERSION,
@@ -76,6 +83,8 @@ def render(
         nodes=benchmark.nodes,
         phases=phases,
     )
+    _refuse_secrets(text, place, secrets)
+    return text
 
 
 def _fill(**values: Any) -> str:
@@ -117,7 +126,7 @@ def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOp
         ("reservation", options.reservation),
         ("constraint", options.constraint),
         ("nodelist", options.nodelist),
-        ("exclude", options.exclude),
+        ("exclude", _excluded(options.exclude)),
         ("segment", options.segment),
         ("nice", options.nice),
         ("comment", comment),
@@ -144,7 +153,12 @@ def directive_word(text: str) -> str:
     text = one_line(text)
     if _PLAIN.fullmatch(text):
         return text
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f'"{directive_text(text)}"'
+
+
+def directive_text(text: str) -> str:
+    """What stands between sbatch's quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _dependency(options: JobOptions, argument: str) -> str | None:
@@ -167,6 +181,14 @@ def _gpus(benchmark: Benchmark, options: JobOptions) -> list[tuple[str, object]]
         return []
     count = benchmark.gpus // benchmark.nodes
     return [("gres", f"gpu:{count}")] if options.gpus == "gres" else [("gpus-per-node", count)]
+
+
+def _excluded(listed: str | None) -> str | None:
+    """Without a file that names no node: sbatch fails at it."""
+    if listed is not None and "/" in listed:
+        with contextlib.suppress(RequestError):  # a file that cannot be read here, a node may have
+            return listed if named(listed) else None
+    return listed
 
 
 def _warn_seconds(options: JobOptions) -> int:
@@ -277,14 +299,21 @@ def one_line(text: str) -> str:
 # --- what cannot be said ------------------------------------------------------------------------
 
 
-def _refuse_unsayable(plan: Plan, place: JobPlace) -> None:
-    _refuse_characters("the run's folder", str(place.run), "%\\")  # Slurm reads patterns in the names of its outputs
-    for title, path in (("the run's folder", place.run), ("the checkout", place.repository)):
-        if place.image is not None:
+def refuse_paths(repository: Path, run: Path, image: str | Path | None) -> None:
+    """RequestError where no job can name one of them: to be asked before the run's folder is made."""
+    _refuse_characters("the run's folder", str(run), "%\\")  # Slurm reads patterns in the names of its outputs
+    for title, path in (("the run's folder", run), ("the checkout", repository)):
+        if image is not None:
             _refuse_characters(title, str(path), ":,")  # which separate a container's mounts
         if not path.is_absolute():
             raise RequestError(f"{title} must be an absolute path in a job", where=str(path))
-    for text in (str(place.run), str(place.repository), place.python, place.image or "", place.sampler_python or ""):
+    for text in (str(run), str(repository), str(image or "")):
+        one_line(text)
+
+
+def _refuse_unsayable(plan: Plan, place: JobPlace) -> None:
+    refuse_paths(place.repository, place.run, place.image)
+    for text in (place.python, place.sampler_python or ""):
         one_line(text)
     for phase in plan.phases:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", phase.name):
@@ -313,3 +342,45 @@ def _refuse_characters(title: str, path: str, characters: str) -> None:
             where=path,
             next_command="--output_dir=DIR with a plainer name" if "run" in title else "",
         )
+
+
+# --- secrets ------------------------------------------------------------------------------------
+
+
+def secret_values(environment: Mapping[str, str]) -> set[str]:
+    """The values of a shell's variables that are secrets, by their names: what no job script may hold."""
+    return {value for name, value in environment.items() if is_secret_name(name) and name.upper() not in NO_SECRETS}
+
+
+def _refuse_secrets(text: str, place: JobPlace, secrets: Collection[str]) -> None:
+    """A file outlives its run, and others may read it. The refusal says where the secret is, and never what."""
+    paths = (str(place.run), str(place.repository), place.python)
+    # A value that is a part of a path all the same, such as a user's name, cannot be kept out.
+    sought = [one for one in secrets if len(one) >= SHORTEST_SECRET and not any(one in path for path in paths)]
+    written = {form for one in sought for form in _as_written(one)}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if any(form in line for form in written):
+            why = "it is the value of a variable of this shell whose name says that it is secret"
+        elif TOKEN_SHAPE.search(line):
+            why = "it has the shape of a token"
+        elif LOGIN_IN_URL.search(line):
+            why = "it is a login in an address"
+        else:
+            continue
+        raise RequestError(
+            "a secret must not be written into a job script",
+            where=_whose_line(number, line),
+            why=f"{why}; in a file it would outlive its run",
+            next_command="take it out there: the job has the variables of the shell that submits it",
+        )
+
+
+def _as_written(secret: str) -> set[str]:
+    """As it is, and as the shell and sbatch need it quoted."""
+    return {secret, shlex.quote(secret).strip("'"), directive_text(secret)}
+
+
+def _whose_line(number: int, line: str) -> str:
+    """The option or variable that a line of the script is about; not its value."""
+    found = re.match(r"(?:#SBATCH )?\s*(?:export )?(--[a-z-]+|[A-Za-z_][A-Za-z0-9_]*)(?:=|$)", line)
+    return f"{found[1]} (line {number} of {JOB_SCRIPT})" if found else f"line {number} of {JOB_SCRIPT}"

@@ -115,6 +115,7 @@ def check(benchmark: Benchmark, options: JobOptions, partition: Partition, nodes
     if partition.state != "UP":
         raise RequestError(f"the partition is {partition.state}", where=where, next_command="sinfo -s")
     _check_time(options, partition, where)
+    _check_lists(options)
     usable = _usable(options, nodes)
     _check_count(benchmark, options, partition, len(usable), where)
     fitting = _with_gpus(benchmark, options, usable, where)
@@ -148,6 +149,19 @@ def _check_time(options: JobOptions, partition: Partition, where: str) -> None:
         )
 
 
+def _check_lists(options: JobOptions) -> None:
+    excluded = set(named(options.exclude))
+    both = [name for name in named(options.nodelist) if name in excluded]
+    if both:
+        more = f" and {len(both) - SHOWN} more" if len(both) > SHOWN else ""
+        raise RequestError(
+            f"{', '.join(both[:SHOWN])}{more} {'is' if len(both) == 1 else 'are'} asked for and excluded",
+            where="--nodelist and --exclude",
+            why="a job gets every node of --nodelist, and none of --exclude: Slurm would refuse it",
+            next_command="take the nodes out of one of the two",
+        )
+
+
 def _usable(options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
     """The partition's nodes, less those excluded and those without the feature that is asked for."""
     excluded = set(named(options.exclude))
@@ -169,7 +183,7 @@ def _check_count(benchmark: Benchmark, options: JobOptions, partition: Partition
             return
         has = f"--nodelist names {listed}, all of which a job would get"
     raise RequestError(
-        f"{_nodes(wanted)} are asked for, {has}",
+        f"{_asked(wanted)}, {has}",
         where=where,
         why="Slurm would take the job and never start it",
         next_command=f"sinfo -p {partition.name}",
@@ -186,15 +200,23 @@ def _with_gpus(benchmark: Benchmark, options: JobOptions, nodes: list[Node], whe
         return enough
     most = max((node.gpus for node in nodes), default=0)
     raise RequestError(
-        f"{_nodes(benchmark.nodes)} with {needed} GPUs each are asked for, {len(enough)} of them are there",
+        f"{_asked(benchmark.nodes, f' with {_gpus(needed)} each')}, {len(enough)} of them are there",
         where=where,
-        why=f"of {len(nodes)} nodes the largest has {most} GPUs",
+        why=f"of {len(nodes)} nodes the largest has {_gpus(most)}",
         next_command='sinfo -o "%P %D %G", or --nodes=N with fewer GPUs a node',
     )
 
 
 def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _asked(count: int, what: str = "") -> str:
+    return f"{_nodes(count)}{what} {'is' if count == 1 else 'are'} asked for"
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def _duration(seconds: int) -> str:

@@ -114,6 +114,44 @@ def test_a_run_is_cancelled_from_another_shell(cluster: ClusterOfTests, tmp_path
     assert_failed_with_every_step(cluster, Run(1, followed.stdout, followed.stderr, tmp_path), "cancelled")
 
 
+def test_a_run_that_still_trains_is_not_judged(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    left = cluster.toy(tmp_path, *LONG, "--nowait")
+    until((left.folder / "attempt-1/perf/events-rank0.jsonl").exists, "the job has begun")
+    for flags in ((), ("--repair",)):
+        judged = cluster.call("verify.py", *flags, str(left.folder))
+        assert judged.returncode == 2, judged.stdout
+        assert "status.py --follow" in judged.stderr
+    assert not (left.folder / "result.json").exists()
+    again = cluster.status(tmp_path, "--collect", left.folder.name)
+    assert again.returncode == 2
+    assert "has not ended" in again.stderr
+    assert cluster.status(tmp_path, "--cancel", left.folder.name).returncode == 0
+    assert cluster.status(tmp_path, "--follow", left.folder.name).returncode == 1
+
+
+def test_a_job_submitted_by_hand_once_more_is_another_attempt(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    first = cluster.toy(tmp_path, *SHORT)
+    assert first.code == 0, first.err
+    again = cluster.slurm("sbatch", "--parsable", str(first.folder / "job.sbatch")).strip()
+    until((first.folder / "attempt-2").exists, "the second attempt has begun")
+    followed = cluster.status(tmp_path, "--follow", first.folder.name)
+    assert followed.returncode == 0, followed.stderr
+    run = Run(0, followed.stdout, followed.stderr, tmp_path)
+    assert [attempt["outcome"] for attempt in run.result["attempts"]] == ["completed", "completed"]
+    assert again in run.result["attempts"][1]["text"]
+    assert kept_steps(run, 1) == kept_steps(run, 2) == list(range(12))
+    assert_agrees(cluster, run)
+
+
+def test_a_run_that_nobody_followed_has_all_its_files(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    left = cluster.toy(tmp_path, *SHORT, "--nowait")
+    until(lambda: "valid" in cluster.status(tmp_path).stdout, "it is collected by being listed")
+    for name in ("result.json", "steps.jsonl", "job.sbatch", "job.json", "attempt-1/scheduler.json"):
+        assert (left.folder / name).stat().st_size > 0
+    assert list((left.folder / "tensorboard").glob("events.out.tfevents.*"))
+    assert_agrees(cluster, left)
+
+
 def test_a_requeue_makes_a_second_attempt_and_mixes_no_figures(cluster: ClusterOfTests, tmp_path: Path) -> None:
     flags = ("--steps=60", "--set=nap_seconds=0.05", "--nosingleton", "--requeue", "--set=fault=hang@20")
     process = cluster.begin(tmp_path, *TOY, *flags)
@@ -136,7 +174,7 @@ def test_a_dependency_that_can_never_be_met(cluster: ClusterOfTests, tmp_path: P
     run = cluster.toy(tmp_path / "after", *SHORT, f"--slurm_arg=dependency=afterok:{number}")
     assert run.code == 1
     assert run.result["status"] == "failed"
-    assert run.result["attempts"] == [] or outcome_of(run) == "never_started"
+    assert outcome_of(run) == "never_started"
     assert "depend" in reasons_of(run).lower()
     assert run.steps == []
     assert cluster.job_of(run.folder) not in cluster.slurm("squeue", "-h", "-o", "%i").split()
@@ -217,6 +255,15 @@ def test_a_job_that_hangs_is_ended_and_its_stacks_are_kept(cluster: ClusterOfTes
     assert "most recent call first" in log
     assert "in fail" in log
     assert "no step" in reasons_of(run)
+
+
+def test_a_job_that_hangs_before_its_first_step(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    run = cluster.toy(tmp_path, *SHORT, "--set=fault=hang@0", "--hang_timeout=5")
+    assert run.code == 1
+    assert outcome_of(run) == "hung"
+    assert "before its first step" in reasons_of(run)
+    assert run.steps == []
+    assert "in fail" in (run.folder / "attempt-1/perf/rank-0.log").read_text()
 
 
 def test_a_dead_node_ends_the_run(cluster: ClusterOfTests, tmp_path: Path) -> None:

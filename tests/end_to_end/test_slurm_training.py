@@ -68,7 +68,10 @@ def test_maxtexts_loss_is_that_of_one_process(cluster: ClusterOfTests, maxtext: 
     assert len(set(maxtext.losses)) > 8
 
 
-def test_no_token_is_in_any_file(maxtext: Run) -> None:
+def test_no_token_is_in_any_file_on_the_screen_or_in_the_queue(cluster: ClusterOfTests, maxtext: Run) -> None:
+    shown = cluster.slurm("scontrol", "show", "job", cluster.job_of(maxtext.folder))
+    assert "stepmark:" in shown
+    assert TOKEN not in maxtext.out + maxtext.err + shown
     for path in maxtext.folder.rglob("*"):
         if path.is_file():
             assert TOKEN.encode() not in path.read_bytes(), path
