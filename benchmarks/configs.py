@@ -5,6 +5,7 @@ What the rows mean together (is there a recipe for this model?) is for benchmark
 """
 
 import os
+import re
 import types
 import typing
 from collections.abc import Hashable, Iterable
@@ -16,7 +17,7 @@ import yaml
 
 from benchmarks.assets import Needs
 from benchmarks.errors import RequestError, nearest
-from benchmarks.settings import is_secret_name
+from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
 from benchmarks.values import Hardware, Model, Recipe, Site, Value
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
@@ -35,6 +36,8 @@ WHERE_TO_LOOK: dict[Kind, str] = {
     "sites": "python launch/cluster.py up --nodes=4 makes the site 'dev' on this machine; "
     "docs/slurm.md says how to add another",
 }
+
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 AnyValue = TypeVar("AnyValue", bound=Value)
 
@@ -85,7 +88,7 @@ class Configs:
         return rows
 
     def _refuse_half_a_site(self, site: Site) -> None:
-        where = f"{self._path('sites', site.name)}"
+        where = f"{self.path('sites', site.name)}"
         for needed, part, why in (
             (site.kind == "slurm", "slurm", "kind: slurm"),
             (site.runtime == "container", "container", "runtime: container"),
@@ -133,7 +136,8 @@ class Configs:
         own = [self._own_sites] if kind == "sites" and self._own_sites else []
         return [self.root / kind, *own]
 
-    def _path(self, kind: Kind, name: str) -> Path:
+    def path(self, kind: Kind, name: str) -> Path:
+        """The file that a row is read from."""
         return next(iter(self._own(kind, name)), self.root / kind / f"{name}.yml")
 
     def _own(self, kind: Kind, pattern: str) -> list[Path]:
@@ -148,7 +152,7 @@ class Configs:
                 + (f" and {self._own_sites}" if kind == "sites" and self._own_sites else ""),
                 next_command=WHERE_TO_LOOK.get(kind, "python launch/run.py --list"),
             )
-        path = self._path(kind, name)
+        path = self.path(kind, name)
         if path not in self._read:
             self._read[path] = _read_row(path, row_type)
         return typing.cast(AnyValue, self._read[path])
@@ -170,12 +174,22 @@ def _problems_of(site: Site) -> list[str]:
         source, colon, inside = mount.partition(":")
         if not (source.startswith("/") and colon and inside.startswith("/")):
             found.append(f"container: mounts: {mount}: /HOST:/CONTAINER is expected")
-    found += [
-        f"environment: {name}: a secret must not be written into a file"
-        for name in site.environment
-        if is_secret_name(name)
-    ]
+    for name, value in site.environment.items():
+        problem = _problem_of_variable(name, value)
+        if problem:
+            found.append(f"environment: {name}: {problem}")
     return found
+
+
+def _problem_of_variable(name: str, value: str) -> str:
+    """The value is never in the words: it may be the secret that is refused."""
+    if not VARIABLE_NAME.fullmatch(name):
+        return "no name of a variable: letters, digits and _ are expected, and no digit in front"
+    if is_secret_name(name) or TOKEN_SHAPE.search(value):
+        return "a secret must not be written into a file: export it before the command"
+    if LOGIN_IN_URL.search(value):
+        return "an address with a login in it, and a secret must not be written into a file"
+    return ""
 
 
 def _read_row(path: Path, row_type: type[AnyValue]) -> AnyValue:

@@ -120,7 +120,9 @@ def _refusal(requests: Sequence[Request], checked: Checked, errors: Sequence[Req
     lines = [f"{names[_identity(refused.request)]}: {refused.reason}" for refused in checked.refused]
     working = [names[_identity(cell.request)] for cell in checked.cells]
     skip = [f"--skip_refused runs the other {len(working)}: {_shown(working)}"] if working else []
-    cures: dict[str, str] = {}  # what to do next -> the first cell that needs it: a reason of another kind has its own
+    cures: dict[
+        str, str
+    ] = {}  # what to do next -> the first cell that needs it: a reason of another kind has its own
     for refused, error in zip(checked.refused, errors, strict=True):
         cures.setdefault(error.next_command or LIST_COMMAND, names[_identity(refused.request)])
     return RequestError(

@@ -18,12 +18,15 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
     import _script  # noqa: F401
 
 import contextlib
+import os
 import sys
 import time
+from pathlib import Path
 
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, nearest
+from launch import places
 from launch.cli import run_main
 from launch.private_cluster import faults, lifecycle
 from launch.private_cluster.cluster import Cluster
@@ -56,7 +59,23 @@ def main(argv: list[str]) -> int:
             why=f"one of: {', '.join(commands)}",
             next_command="python launch/cluster.py up --nodes=4",
         )
-    return commands[words[0]]()
+    try:
+        return commands[words[0]]()
+    except OSError as error:
+        raise _unusable_home(error) from None
+
+
+def _unusable_home(error: OSError) -> Exception:
+    """An error of a file in STEPMARK_HOME says that another is needed; any other one is passed on."""
+    home = places.stepmark_home()
+    if error.filename is None or not Path(os.fsdecode(error.filename)).is_relative_to(home):
+        return error
+    return RequestError(
+        f"the cluster's files cannot be kept in STEPMARK_HOME: {error.strerror}",
+        where=os.fsdecode(error.filename),
+        why="a private cluster has its configuration, logs and state there, and the site it becomes",
+        next_command="export STEPMARK_HOME=<a folder that this user can write>",
+    )
 
 
 def up() -> int:
@@ -100,17 +119,10 @@ def status() -> int:
     print(f"the private cluster '{FLAGS.name}': {lifecycle.described(found.cluster)}")
     print(f"  daemons:  {found.memory_bytes / 1e6:,.0f} MB of memory; {found.tasks} processes of jobs")
     if found.missing:
-        print(f"  missing:  {_named(found.missing)}\n  next:     {_cure(found)}")
+        print(f"  missing:  {_named(found.missing)}\n  next:     {lifecycle.cure(found)}")
         return EXIT_FAILED
     print(usage(found.cluster))
     return EXIT_VALID
-
-
-def _cure(found: lifecycle.Status) -> str:
-    name = found.cluster.name
-    if set(found.missing) <= set(found.cluster.node_names):
-        return f"python launch/cluster.py revive --name={name} --node={found.missing[0]}"
-    return f"python launch/cluster.py down --name={name}     (then up again)"
 
 
 def kill() -> int:

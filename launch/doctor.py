@@ -18,13 +18,12 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
     import _script  # noqa: F401
 
 import os
-import shlex
 from pathlib import Path
 
 from absl import flags
 
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
-from benchmarks.preflight.report import FAILING, Report, report_text
+from benchmarks.preflight.report import report_text
 from benchmarks.values import JobOptions, Site, json_text
 from launch import places
 from launch.cli import run_main
@@ -68,7 +67,7 @@ def _this_machine(site: Site) -> int:
 
 
 def _preflight(site: Site, options: JobOptions) -> int:
-    from launch.preflight import asking, job, running
+    from launch.preflight import advice, asking, job, running
     from launch.preflight.waiting import Limits, say
     from launch.slurm.client import Slurm
 
@@ -82,20 +81,12 @@ def _preflight(site: Site, options: JobOptions) -> int:
     preflight = asking.prepare(site, options, NODES.value, output_dir, LIMIT.value, places.configs())
     limits = Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value)
     report = running.run(preflight, Slurm(site, on_wait=say), limits)
-    print(json_text(report).rstrip() if JSON.value else f"{report_text(report)}\n{_lists(report, preflight.folder)}")
+    print(
+        json_text(report).rstrip()
+        if JSON.value
+        else f"{report_text(report)}\n{advice.lists(report, preflight.folder)}"
+    )
     return EXIT_VALID if report.passed else EXIT_INVALID
-
-
-def _lists(report: Report, folder: Path) -> str:
-    """Where the lists are, and how to use them."""
-    lines = [f"  files  {folder}"]
-    if report.failing:
-        # Slurm takes a value with a slash for a file of names.
-        lines.append(
-            f"  next   python launch/run.py --site={report.site} ... --exclude={shlex.quote(str(folder / FAILING))}"
-        )
-        lines.append("         (sbatch and srun take the same flag)")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

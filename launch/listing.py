@@ -5,6 +5,7 @@ from collections.abc import Callable
 from benchmarks import flops
 from benchmarks.backend import Backend, backends, find_backend
 from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
 from benchmarks.report import Rows, listing_text, recipe_rows
 from benchmarks.resolve import ANY
 from benchmarks.values import Hardware, Model, Recipe
@@ -40,10 +41,18 @@ def listing(
             "hardware": _hardware_rows([h for h in rows if hardware in (None, h.name)]),
             "recipes": recipe_rows(recipes),
             "backends": [(name, found.title) for name, found in shown.items()],
-            "sites": [(name, configs.site(name).title) for name in configs.names("sites")],
+            "sites": [(name, _site_text(configs, name)) for name in configs.names("sites")],
             "environments": _environment_rows(shown),
         }
     )
+
+
+def _site_text(configs: Configs, name: str) -> str:
+    """One broken file of a user's must not hide what else there is."""
+    try:
+        return configs.site(name).title
+    except RequestError as error:
+        return f"cannot be read: {error.what}"
 
 
 def _refuse_unknown_names(configs: Configs, backend: str | None, model: str | None, hardware: str | None) -> None:

@@ -9,6 +9,7 @@ Every file gets a row:
   and is no run of its own.
 - In a run folder of Stepmark's own, the logs of the ranks get rows and the rest is one row. Where some ranks print
   steps and others none (Megatron prints on one), those that print none belong to the rest.
+  The record of a sweep beside its runs is named as that.
 - A link to a file that is found anyway, and a second name of the same file, are named and not read again. Links to
   folders are named and not followed. Pipes, sockets and devices are named and never opened.
 """
@@ -49,6 +50,10 @@ RUN_NAME = re.compile(r"(?!.*\.err(?:\.gz)?$)(?:.*\.(?:out|log)|log-.*)(?:\.gz)?
 INSTALLER_NAME = re.compile(r"(?:pip|uv|conda|venv|environment|install)(?:[-_.].*)?\.(?:out|log)(?:\.gz)?", re.DOTALL)
 RANK_LOG = re.compile(r"rank-\d+\.log")
 RUN_FILES = ("benchmark.json", "plan.json")  # a folder that has both is a run of Stepmark
+# Links of a phase that hold a word and lead nowhere: what the rank that failed first exited with, why a worker could
+# write no more.
+WORD_LINKS = ("first-failure", "could-not-write")
+SWEEP_RECORD = re.compile(r"sweep-\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{12}\.json|\.sweep-[0-9a-f]{12}\.lock")
 GZIP_MAGIC = b"\x1f\x8b"
 BINARY_HEAD_BYTES = 8192
 
@@ -179,6 +184,8 @@ class LogReader:
 
     def _row(self, found: Found) -> Row:
         path = printable(str(found.path))
+        if SWEEP_RECORD.fullmatch(found.path.name):
+            return row_without_log(path, NOT_A_LOG, "of a sweep of Stepmark's")
         if found.status is not None:
             return row_without_log(path, found.status, found.reason)
         try:
@@ -251,7 +258,7 @@ def _kind(head: bytes) -> str:
 
 def _run_folders(files: Sequence[Found]) -> dict[Path, Path]:
     """Run folders of Stepmark and what can be read in them, files and folders -> the run folder."""
-    known = {found.path for found in files if found.status != UNREADABLE}
+    known = {found.path for found in files if found.status != UNREADABLE or _is_word(found.path)}
     runs = {path.parent for path in known if all(path.with_name(name) in known for name in RUN_FILES)}
     inside: dict[Path, Path] = {}
     for path in known:
@@ -260,6 +267,10 @@ def _run_folders(files: Sequence[Found]) -> dict[Path, Path]:
         if run is not None:
             inside |= dict.fromkeys(between[: between.index(run) + 1], run)
     return inside
+
+
+def _is_word(path: Path) -> bool:
+    return path.name in WORD_LINKS and path.is_symlink()
 
 
 def _is_rest(found: Found) -> bool:

@@ -118,14 +118,21 @@ def _places(wanted: list[Version]) -> Iterator[Path]:
 
 
 def _pyenv_pythons() -> list[Path]:
-    root = _folder("PYENV_ROOT", "~/.pyenv")
-    return _newest_first(root.glob("versions/*/bin/python"))
+    return _newest_first(_found_in(_folder("PYENV_ROOT", "~/.pyenv"), "versions/*/bin/python"))
 
 
 def _uv_pythons() -> list[Path]:
     data = _folder("XDG_DATA_HOME", "~/.local/share")
     root = _folder("UV_PYTHON_INSTALL_DIR", str(data / "uv" / "python"))
-    return _newest_first(root.glob("*/bin/python3"))
+    return _newest_first(_found_in(root, "*/bin/python3"))
+
+
+def _found_in(root: Path, pattern: str) -> list[Path]:
+    """A folder that cannot be read has no Pythons for us."""
+    try:
+        return list(root.glob(pattern))
+    except OSError:
+        return []
 
 
 def _folder(variable: str, default: str) -> Path:

@@ -4,6 +4,7 @@
     python launch/report.py --window=35-44 --format=csv DIR     the same for a spreadsheet, or json
     python launch/report.py                                     of ./experiments, steps 35 to 44
     python launch/report.py --sweep=results/sweep-*.json        how a sweep scales, from the results there are now
+                                                                (the newest where several are called so)
 
 The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
 TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
@@ -15,6 +16,7 @@ own is one line. Several folders and files may be given. The exit code is
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import glob
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -33,6 +35,9 @@ from launch.cli import run_main
 from launch.log_folder import LogReader, find_files
 
 DEFAULT_FOLDER = "experiments"
+WHICH_SWEEPS = (
+    "ls results/sweep-*.json     (--sweep=FILE with one of them; they lie in the --output_dir of the sweep)"
+)
 
 WINDOW = flags.DEFINE_string(
     "window", timing_table.DEFAULT_WINDOW, "Which steps count: A-B (as printed in the log), last, or steady."
@@ -45,7 +50,7 @@ flags.DEFINE_alias("full-names", "full_names")
 
 def main(argv: list[str]) -> int:
     if SWEEP.value:
-        return scaling(Path(SWEEP.value), argv[1:])
+        return scaling(_newest(SWEEP.value), argv[1:])
     return timing(argv[1:])
 
 
@@ -59,9 +64,26 @@ def scaling(path: Path, places: list[str]) -> int:
             where="--sweep",
             next_command=f"python launch/report.py --sweep={path} --format=json",
         )
-    found = sweeping.report_of_file(path)
+    try:
+        found = sweeping.report_of_file(path)
+    except RequestError as error:
+        # What the sweep's own launcher would do next is no help to one who only looks.
+        raise RequestError(error.what, where=error.where, why=error.why, next_command=WHICH_SWEEPS) from None
     print(json_text(found) if FORMAT.value == "json" else sweeping.sweep_text(found, path))
     return EXIT_VALID
+
+
+def _newest(pattern: str) -> Path:
+    """The record that is named. A shell expands no pattern inside --sweep=..., so that is done here."""
+    path = Path(pattern)
+    if path.exists() or not glob.has_magic(pattern):
+        return path
+    found = sorted(glob.glob(pattern), key=lambda name: Path(name).name)  # noqa: PTH207 - it takes absolute patterns
+    if not found:
+        raise RequestError("no record of a sweep is called so", where=f"--sweep={pattern}", next_command=WHICH_SWEEPS)
+    if len(found) > 1:
+        print(f"the newest of {len(found)} sweeps: {found[-1]}", file=sys.stderr)
+    return Path(found[-1])  # their names begin with the time
 
 
 def timing(places: list[str]) -> int:

@@ -3,6 +3,7 @@
 Images are imported by enroot in one job of the cluster, because login nodes seldom have the room for it.
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def set_up(work: Work) -> int:
     """Folders, then images or environments; says what is there and what is missing."""
     site = work.site
     if site.runtime == "venv":
-        return _say(site, prepare_folders(site, [("results", work.out)]) + _environments(work))
+        return _say(site, _environments(work))
     rows = prepare_folders(site, [("images", _images_folder(site)), ("results", work.out)])
     missing = _missing(work)
     failures = import_images(work, missing) if missing and not _bad(rows) else {}
@@ -134,17 +135,38 @@ def _images_folder(site: Site) -> Path:
 # --- folders ----------------------------------------------------------------------------------------
 
 
-def prepare_folders(site: Site, folders: Sequence[tuple[str, Path]]) -> Rows:
-    return [(name, _prepare_folder(site, path.absolute())) for name, path in folders]
-
-
 BAD = "missing: "  # how the text of a row begins that keeps the site from being ready
 
 
-def _prepare_folder(site: Site, path: Path) -> str:
+def prepare_folders(site: Site, folders: Sequence[tuple[str, Path]]) -> Rows:
+    """Makes all of them, or none where one cannot be."""
+    wanted = [(name, path.absolute()) for name, path in folders]
+    problems = [_problem(site, path) for _, path in wanted]
+    if any(problems):
+        return [
+            (name, f"{BAD}{path}: {problem}" if problem else f"{'there' if path.is_dir() else 'not made'}: {path}")
+            for (name, path), problem in zip(wanted, problems, strict=True)
+        ]
+    return [(name, _prepare_folder(path)) for name, path in wanted]
+
+
+def _problem(site: Site, path: Path) -> str:
+    """Why a folder cannot be one of the site's; nothing where it can."""
     shared = [Path(folder).resolve() for folder in site.slurm.shared_folders] if site.slurm else [Path("/")]
-    if not any(path.resolve().is_relative_to(folder) for folder in shared):
-        return f"{BAD}{path}: the nodes do not see it (they share {', '.join(map(str, shared)) or 'nothing'})"
+    around = [folder for folder in shared if path.resolve().is_relative_to(folder)]
+    if not around:
+        return f"the nodes do not see it (they share {', '.join(map(str, shared)) or 'nothing'})"
+    if not any(folder.is_dir() for folder in around):
+        # Made here, it would be a folder of this machine's own under the same name.
+        return f"{around[0]} is not there: on a machine of the site, which shares it, the same command works"
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not existing.is_dir():
+        return f"{existing} is no folder"
+    return "" if os.access(existing, os.W_OK | os.X_OK) else f"{existing} cannot be written"
+
+
+def _prepare_folder(path: Path) -> str:
+    how = "there" if path.is_dir() else "made"
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".stepmark-{time.time_ns()}"
@@ -152,7 +174,7 @@ def _prepare_folder(site: Site, path: Path) -> str:
         probe.unlink()
     except OSError as error:
         return f"{BAD}{path}: cannot be written: {error.strerror}"
-    return f"there: {path}"
+    return f"{how}: {path}"
 
 
 def _bad(rows: Rows) -> bool:
@@ -165,7 +187,8 @@ def _bad(rows: Rows) -> bool:
 def _environments(work: Work) -> Rows:
     from launch import environments
 
-    rows = prepare_folders(work.site, [("environments", environments.environments_root())])
+    folders = [("results", work.out), ("environments", environments.environments_root())]
+    rows = prepare_folders(work.site, folders)
     if _bad(rows):
         return rows
     for name, spec in work.engines.items():

@@ -71,7 +71,7 @@ def _of_node(answer: Answer, hardware: Sequence[Hardware]) -> list[Finding]:
     rows = _rows(answer)
     present = _judged("GPUs", answer, _present(answer, rows, hardware))
     if not rows:
-        return [present, *(not_checked(name, answer, "no GPU was seen") for name in NAMES if name != "GPUs")]
+        return [present, *(not_checked(name, answer, "no GPU was seen") for name in CHECKS)]
     return [present, *(_judged(name, answer, check(answer, rows)) for name, check in CHECKS.items())]
 
 

@@ -50,6 +50,11 @@ class Report(Value, frozen=True):
     schema_version: str = "1"
 
     @property
+    def failed_everywhere(self) -> str | None:
+        """A check that every node fails: what all have in common is seldom the nodes' own fault."""
+        return next((count.check for count in self.checks if self.nodes and count.failed == len(self.nodes)), None)
+
+    @property
     def passed(self) -> bool:
         return not self.failing and all(result.status != "failed" for result in self.nccl)
 
@@ -160,7 +165,8 @@ def _grouped(findings: Sequence[Finding]) -> list[str]:
         lines += [f"  {check}: {node_list(nodes)}: {text}" for nodes, text in groups[:SHOWN_TEXTS]]
         more = [node for nodes, _ in groups[SHOWN_TEXTS:] for node in nodes]
         if more:
-            lines.append(f"  {check}: and {plural(len(more), 'more node', 'more nodes, each its own')}: {node_list(more)} (see {REPORT})")
+            count = plural(len(more), "more node", "more nodes, each its own")
+            lines.append(f"  {check}: and {count}: {node_list(more)} (see {REPORT})")
     return lines
 
 

@@ -50,8 +50,15 @@ def ports(answers: Sequence[Answer]) -> list[Finding]:
     cut_off = [answer for answer in callers if answer.clock.offered and answer.clock.error is not None]
     if len(cut_off) > 1 and len(cut_off) == len(callers):
         server = callers[0].clock.server
-        return [_first_cut_off(answer, len(callers)) for answer in answers if answer.node == server] + [
-            not_checked("ports", answer, f"nobody could reach {server}") for answer in callers
+        why = f"nobody could reach {server}"
+        return [
+            _first_cut_off(answer, len(callers))
+            if answer.node == server
+            # One that had nobody to call has its own reason.
+            else _port(answer)
+            if answer.clock.server is None
+            else not_checked("ports", answer, why)
+            for answer in answers
         ]
     return [_port(answer) for answer in answers]
 

@@ -53,7 +53,7 @@ class Answer(Value, frozen=True):
     limits: Limits
     shm_bytes: int | None
     free_bytes: int
-    folders: dict[str, Literal["writable", "readable", "missing"]]
+    folders: dict[str, Literal["writable", "readable", "visible", "missing"]]
     program: str
     environments: dict[str, bool]
     infiniband: dict[str, str]
@@ -65,11 +65,12 @@ class Asked(Value, frozen=True):
     """asked.json: what the nodes are to look at."""
 
     token: str  # proves that a node reads this folder, and not one of the same name
-    shared_folders: list[str]
+    shared_folders: list[str]  # to be seen: nobody need be allowed to write in their roots
     environments: list[str]
     gpus: bool
     container: bool
     clock_seconds: int
+    written_folders: list[str] = []  # in which a job writes
 
 
 class Wanted(Value, frozen=True):

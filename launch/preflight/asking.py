@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +19,7 @@ from benchmarks.preflight.report import node_list, plural
 from benchmarks.preflight.values import Asked, Wanted
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import Hardware, JobOptions, Site, json_text
-from launch import environments
+from launch import environments, places
 from launch.preflight import job
 from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
@@ -60,6 +61,7 @@ def prepare(
     refuse_unseen(site, folder)
     partition = slurm.partition(options.partition)
     choice = choose(slurm.nodes(partition.name), options, nodes)
+    facts = node_facts(site, partition.name)
     hardware = _hardware(site, configs)
     image = present_image(site)
     measured = job.gpus_to_measure(hardware)
@@ -81,8 +83,8 @@ def prepare(
             hardware=measured,
             image=str(image) if image else None,
         ),
-        wanted=_wanted(site, hardware, slurm, partition.name),
-        down=choice.down,
+        wanted=_wanted(site, hardware, slurm, {name: fact.version for name, fact in facts.items()}, folder.parent),
+        down={name: _with_reason(why, facts.get(name)) for name, why in choice.down.items()},
     )
 
 
@@ -122,7 +124,15 @@ def write(preflight: Preflight) -> Path:
     """The folder with all that the job reads; the script's path."""
     text = job.render_preflight(preflight.job)
     script = preflight.folder / SCRIPT
-    (preflight.folder / ANSWERS).mkdir(parents=True)
+    try:
+        (preflight.folder / ANSWERS).mkdir(parents=True)
+    except OSError as error:
+        raise RequestError(
+            f"the output folder cannot be written: {error.strerror}",
+            where=str(preflight.folder.parent),
+            why="the nodes' answers and the report are kept there",
+            next_command="--output_dir=DIR with a folder that this user and the nodes can write",
+        ) from None
     write_atomically(preflight.folder / ASKED, json_text(preflight.wanted.asked).encode())
     write_atomically(script, text.encode())
     return script
@@ -175,7 +185,13 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> Cho
 # --- what they are held against ---------------------------------------------------------------------
 
 
-def _wanted(site: Site, hardware: list[Hardware], slurm: Slurm, partition: str) -> Wanted:
+def _with_reason(why: str, fact: "NodeFact | None") -> str:
+    return f"{why}: {fact.reason}" if fact and fact.reason else why
+
+
+def _wanted(
+    site: Site, hardware: list[Hardware], slurm: Slurm, slurm_versions: dict[str, str], output_dir: Path
+) -> Wanted:
     container = site.runtime == "container"
     asked = Asked(
         token=secrets.token_hex(8),
@@ -184,13 +200,14 @@ def _wanted(site: Site, hardware: list[Hardware], slurm: Slurm, partition: str) 
         gpus=any(device.kind == "gpu" and device.platform == "cuda" for device in hardware),
         container=container,
         clock_seconds=CLOCK_SECONDS,
+        written_folders=written_folders(site, output_dir),
     )
     program = (job.HERE / "node_check.py").read_bytes()
     return Wanted(
         asked=asked,
         hardware=hardware,
         program=f"{zlib.crc32(program):08x}",
-        slurm_versions=slurm_versions(site, partition),
+        slurm_versions=slurm_versions,
         pyxis=slurm.has_pyxis() if container else None,
     )
 
@@ -218,11 +235,27 @@ def _image_files(site: Site) -> list[Path]:
     return [image.path for image in wanted_images(site)]
 
 
-def slurm_versions(site: Site, partition: str) -> dict[str, str]:
-    """Node -> the version of its slurmd; of a node that is down it may be unknown."""
-    words = ["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%v"]
-    rows = (line.strip().partition("|") for line in commands_of(site).ask(words).splitlines())
-    return {name: version for name, _, version in rows}
+def written_folders(site: Site, output_dir: Path) -> list[str]:
+    """Where jobs write: the results, and beside them the images or the environments once setup.py has made those."""
+    more = Path(site.container.images) if site.container else places.stepmark_home()
+    return [str(path) for path in (output_dir, more) if path == output_dir or path.is_dir()]
+
+
+class NodeFact(NamedTuple):
+    """What sinfo says of a node."""
+
+    version: str  # of its slurmd; of a node that is down it may be unknown
+    reason: str  # why it is drained or down, in the administrator's words
+
+
+def node_facts(site: Site, partition: str) -> dict[str, NodeFact]:
+    words = ["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%v|%E"]
+    return read_node_facts(commands_of(site).ask(words))
+
+
+def read_node_facts(text: str) -> dict[str, NodeFact]:
+    rows = (line.strip().split("|", 2) for line in text.splitlines())
+    return {row[0]: NodeFact(row[1], "" if row[2] == "none" else row[2]) for row in rows if len(row) == 3}
 
 
 def commands_of(site: Site) -> Commands:

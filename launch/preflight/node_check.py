@@ -6,7 +6,7 @@ says what to look at; FOLDER/answers/NODE.json is the answer, which benchmarks/p
 """
 
 # pathlib takes longer to import than all the rest:
-# ruff: noqa: PTH105, PTH112, PTH118, PTH119, PTH100, PTH123, PTH207
+# ruff: noqa: PTH105, PTH108, PTH112, PTH118, PTH119, PTH100, PTH123, PTH207
 
 import contextlib
 import glob
@@ -62,7 +62,7 @@ def main(folder):
         },
         "shm_bytes": size_of("/dev/shm"),
         "free_bytes": free_in(folder),
-        "folders": {path: access_to(path) for path in asked["shared_folders"]},
+        "folders": folders(asked, node),
         "program": checksum(os.path.abspath(__file__)),
         "environments": {path: os.access(path, os.X_OK) for path in asked["environments"]},
         "infiniband": infiniband(),
@@ -143,10 +143,23 @@ def free_in(path):
     return about.f_bavail * about.f_frsize
 
 
-def access_to(path):
+def folders(asked, node):
+    """In the folders of the site itself nobody need be allowed to write: the results lie deeper."""
+    found = {path: "visible" if os.path.isdir(path) else "missing" for path in asked["shared_folders"]}
+    found.update({path: access_to(path, node) for path in asked["written_folders"]})
+    return found
+
+
+def access_to(path, node):
     if not os.path.isdir(path):
         return "missing"
-    return "writable" if os.access(path, os.W_OK) else "readable"
+    probe = os.path.join(path, f".stepmark-{node}-{os.getpid()}-{time.time_ns()}")
+    try:  # what permissions promise, a file system may refuse
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.unlink(probe)
+    except OSError:
+        return "readable"
+    return "writable"
 
 
 def checksum(path):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
+from benchmarks.preflight.report import plural
 from launch import local
 from launch.private_cluster import configuration, daemons, memory_limit, naming, packages, ports, processes
 from launch.private_cluster.cluster import (
@@ -100,20 +101,45 @@ def _refuse(wanted: Wanted) -> None:
 
 
 def _refuse_name(name: str) -> None:
+    """What `up` cannot make a cluster of."""
+    _refuse_no_name(name)
+    if _is_another_site(name):
+        taken = name in Configs().names("sites")
+        raise RequestError(
+            f"there is another site called '{name}'",
+            where="configs/sites" if taken else str(site_file(name)),
+            why="a private cluster becomes a site of its own name",
+            next_command="python launch/cluster.py up --name=<another name>",
+        )
+
+
+def _refuse_no_cluster(name: str) -> None:
+    """What is none to stop or to look at."""
+    _refuse_no_name(name)
+    if _is_another_site(name):
+        folder = folder_of(name).parent
+        mine = sorted(path.parent.name for path in folder.glob("*/cluster.json"))
+        raise RequestError(
+            f"'{name}' is a site, and no private cluster of this machine: it is left as it is",
+            where=f"--name={name}",
+            why=f"private clusters that are up: {', '.join(mine) or 'none'}",
+            next_command=f"python launch/cluster.py status --name={mine[0] if mine else 'dev'}",
+        )
+
+
+def _is_another_site(name: str) -> bool:
+    own = site_file(name)
+    if name in Configs().names("sites"):
+        return True
+    return own.exists() and str(folder_of(name)) not in own.read_text(encoding="utf-8", errors="replace")
+
+
+def _refuse_no_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise RequestError(
             f"'{name}' cannot be the name of a cluster",
             where=f"--name={name}",
             why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
-        )
-    own = site_file(name)
-    taken = name in Configs().names("sites")
-    if taken or (own.exists() and str(folder_of(name)) not in own.read_text(encoding="utf-8")):
-        raise RequestError(
-            f"there is another site called '{name}'",
-            where=str(own) if not taken else "configs/sites",
-            why="a private cluster becomes a site of its own name",
-            next_command="python launch/cluster.py up --name=<another name>",
         )
 
 
@@ -134,7 +160,8 @@ def _still_up(wanted: Wanted) -> Cluster | None:
 
 def described(cluster: Wanted | Cluster) -> str:
     accounting = "accounting" if cluster.accounting else "no accounting"
-    return f"{cluster.nodes} nodes of {cluster.gpus_per_node} make-believe GPUs, {accounting}"
+    gpus = plural(cluster.gpus_per_node, "make-believe GPU", "make-believe GPUs")
+    return f"{plural(cluster.nodes, 'node', 'nodes')} of {gpus}, {accounting}"
 
 
 def _choose(wanted: Wanted) -> Cluster:
@@ -207,7 +234,7 @@ def _start(cluster: Cluster, say: Say) -> None:
     daemons.start_controller(cluster)
     say("controller is up")
     daemons.start_nodes(cluster, cluster.node_names, say)
-    say(f"all {cluster.nodes} nodes are up")
+    say("the node is up" if cluster.nodes == 1 else f"all {cluster.nodes} nodes are up")
     _write_site(cluster)
 
 
@@ -249,7 +276,7 @@ def _write_site(cluster: Cluster) -> None:
 
 def down(name: str, say: Say) -> int:
     """Stop everything of a cluster, whatever state it is in; returns how many processes there were."""
-    _refuse_name(name)
+    _refuse_no_cluster(name)
     if not folder_of(name).exists():
         return 0
     with _alone(name), local.interrupted_once():
@@ -292,7 +319,7 @@ def _remove_files(name: str, files: Files) -> None:
 
 def status(name: str) -> Status | None:
     """What runs of a cluster; None where it was not started, or was stopped."""
-    _refuse_name(name)
+    _refuse_no_cluster(name)
     cluster = recall(name)
     if cluster is None:
         return None
@@ -303,6 +330,18 @@ def status(name: str) -> Status | None:
         missing=[daemon for daemon in daemons.expected(cluster) if daemon not in alive],
         tasks=sum(process.kind == "task" for process in found),
         memory_bytes=sum(processes.memory_bytes(process) for process in found if process.kind != "task"),
+    )
+
+
+def cure(found: Status) -> str:
+    """The command that brings back what is missing: one node, or all of the cluster."""
+    cluster = found.cluster
+    if len(found.missing) == 1 and found.missing[0] in cluster.node_names:
+        return f"python launch/cluster.py revive --name={cluster.name} --node={found.missing[0]}"
+    up = f"up --name={cluster.name} --nodes={cluster.nodes} --gpus_per_node={cluster.gpus_per_node}"
+    accounting = "" if cluster.accounting else " --noaccounting"
+    return (
+        f"python launch/cluster.py down --name={cluster.name}\n            python launch/cluster.py {up}{accounting}"
     )
 
 

@@ -4,7 +4,6 @@ Every word is quoted for who reads it: the shell, or sbatch, which reads `#SBATC
 and expands nothing in them.
 """
 
-import contextlib
 import math
 import re
 import shlex
@@ -19,7 +18,7 @@ from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION
 from launch.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
-from launch.slurm.node_lists import named
+from launch.slurm.node_lists import names_nobody
 from launch.slurm.options import key_of, seconds_of
 
 JOB_NAME = "stepmark"  # of every job: --dependency=singleton goes by it
@@ -185,10 +184,7 @@ def _gpus(benchmark: Benchmark, options: JobOptions) -> list[tuple[str, object]]
 
 def _excluded(listed: str | None) -> str | None:
     """Without a file that names no node: sbatch fails at it."""
-    if listed is not None and "/" in listed:
-        with contextlib.suppress(RequestError):  # a file that cannot be read here, a node may have
-            return listed if named(listed) else None
-    return listed
+    return None if listed is None or names_nobody(listed) else listed
 
 
 def _warn_seconds(options: JobOptions) -> int:
@@ -354,7 +350,7 @@ def secret_values(environment: Mapping[str, str]) -> set[str]:
 
 def _refuse_secrets(text: str, place: JobPlace, secrets: Collection[str]) -> None:
     """A file outlives its run, and others may read it. The refusal says where the secret is, and never what."""
-    paths = (str(place.run), str(place.repository), place.python)
+    paths = (str(place.run), str(place.repository), place.python, place.image or "")
     # A value that is a part of a path all the same, such as a user's name, cannot be kept out.
     sought = [one for one in secrets if len(one) >= SHORTEST_SECRET and not any(one in path for path in paths)]
     written = {form for one in sought for form in _as_written(one)}
@@ -369,7 +365,7 @@ def _refuse_secrets(text: str, place: JobPlace, secrets: Collection[str]) -> Non
             continue
         raise RequestError(
             "a secret must not be written into a job script",
-            where=_whose_line(number, line),
+            where=_whose_line(number, line, written),
             why=f"{why}; in a file it would outlive its run",
             next_command="take it out there: the job has the variables of the shell that submits it",
         )
@@ -380,7 +376,10 @@ def _as_written(secret: str) -> set[str]:
     return {secret, shlex.quote(secret).strip("'"), directive_text(secret)}
 
 
-def _whose_line(number: int, line: str) -> str:
-    """The option or variable that a line of the script is about; not its value."""
-    found = re.match(r"(?:#SBATCH )?\s*(?:export )?(--[a-z-]+|[A-Za-z_][A-Za-z0-9_]*)(?:=|$)", line)
-    return f"{found[1]} (line {number} of {JOB_SCRIPT})" if found else f"line {number} of {JOB_SCRIPT}"
+def _whose_line(number: int, line: str, written: Collection[str]) -> str:
+    """The option or variable that a line of the script sets; a word without a value may be the secret itself."""
+    found = re.match(r"(?:#SBATCH )?\s*(?:export )?(--[a-z-]+|[A-Za-z_][A-Za-z0-9_.]*)=", line)
+    place = f"line {number} of {JOB_SCRIPT}"
+    if found is None or TOKEN_SHAPE.search(found[1]) or any(form in found[1] for form in written):
+        return place
+    return f"{found[1]} ({place})"

@@ -12,6 +12,7 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.values import JobOptions, Site
+from launch.slurm.node_lists import names_nobody
 
 ADDITIONAL = "ADDITIONAL_SLURM_PARAMS"
 # Variables of sbatch that people are used to set in their shell -> the option they mean.
@@ -101,7 +102,10 @@ def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> Jo
     flags = {name: value for name, value in typed.items() if name != "slurm_arg"}
     arguments: list[str] = list(typed.get("slurm_arg", []))
     _refuse_twice(flags, arguments)
-    return _replaced(_with_arguments(options, arguments, "--slurm_arg"), flags, "the flags")
+    options = _replaced(_with_arguments(options, arguments, "--slurm_arg"), flags, "the flags")
+    if options.exclude is not None and names_nobody(options.exclude):  # a preflight without a failing node
+        return msgspec.structs.replace(options, exclude=None)
+    return options
 
 
 def not_on(site: Site, typed: Mapping[str, Any]) -> RequestError:

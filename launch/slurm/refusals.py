@@ -198,9 +198,11 @@ def _with_gpus(benchmark: Benchmark, options: JobOptions, nodes: list[Node], whe
     enough = [node for node in nodes if node.gpus >= needed]
     if len(enough) >= benchmark.nodes:
         return enough
+    with_gpus = f" with {_gpus(needed)}{' each' if benchmark.nodes > 1 else ''}"
+    there = f"{len(enough)} of them are there" if benchmark.nodes > 1 else "none is there"
     most = max((node.gpus for node in nodes), default=0)
     raise RequestError(
-        f"{_asked(benchmark.nodes, f' with {_gpus(needed)} each')}, {len(enough)} of them are there",
+        f"{_asked(benchmark.nodes, with_gpus)}, {there}",
         where=where,
         why=f"of {len(nodes)} nodes the largest has {_gpus(most)}",
         next_command='sinfo -o "%P %D %G", or --nodes=N with fewer GPUs a node',

@@ -12,7 +12,7 @@ from benchmarks.backend import Backend, EnvironmentSpec
 from benchmarks.errors import RequestError
 from benchmarks.queue.job_record import JOB_SCRIPT, SUBMITTED, Submitted
 from benchmarks.runfolder import RunFolder, new_run_id, write_atomically
-from benchmarks.values import Benchmark, JobOptions
+from benchmarks.values import Benchmark, JobOptions, Plan
 from launch import environments, provenance
 from launch.execute import begin
 from launch.local import REPOSITORY, inherited_environment
@@ -47,12 +47,13 @@ def submit(
     """Put a run into the queue; its folder, which then holds all that is needed to follow and collect it."""
     spec = backend.environment(benchmark.engine)
     image = images.image_of(spec, benchmark.site)
+    job_script.refuse_paths(REPOSITORY, output_dir.absolute() / run_id, str(image) if image else None)
     python, environment = _runtime(spec, image)
     folder = RunFolder.create(output_dir.absolute(), run_id)
     try:
         begin(folder, benchmark, backend, python, environment, _kept_off())
         place = _place(folder, python, image)
-        script = job_script.render(benchmark, folder.plan(), place, options, job.hang_timeout, job.telemetry)
+        script = _script(benchmark, folder.plan(), place, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())
     except BaseException:
         _remove(folder.path)  # nothing was started, so nothing is left
@@ -72,7 +73,12 @@ def preview(benchmark: Benchmark, backend: Backend, output_dir: Path, options: J
     folder = RunFolder(output_dir.absolute() / new_run_id(benchmark))
     python = spec.image_python if image else str(environments.python_of(spec) or environments.python_to_be(spec))
     place = _place(folder, python, image)
-    return job_script.render(benchmark, backend.plan(benchmark), place, options, job.hang_timeout, job.telemetry)
+    return _script(benchmark, backend.plan(benchmark), place, options, job)
+
+
+def _script(benchmark: Benchmark, plan: Plan, place: job_script.JobPlace, options: JobOptions, job: Job) -> str:
+    secrets = job_script.secret_values(os.environ)
+    return job_script.render(benchmark, plan, place, options, job.hang_timeout, job.telemetry, secrets)
 
 
 def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout: float | None) -> None:

@@ -251,3 +251,28 @@ def test_a_recipe_for_something_unknown_is_refused(root: Path, name: str, old: s
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(RequestError, match="did you mean"):
         Configs(root).recipes()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("MY_SETTING", "hf_" + "a1B2" * 8, "a secret must not be written"),
+        ("HTTPS_PROXY", "http://someone:password@proxy:3128", "an address with a login in it"),
+        ("HF_TOKEN", "x", "a secret must not be written"),
+        ("NCCL-DEBUG", "INFO", "no name of a variable"),
+        ("1X", "1", "no name of a variable"),
+    ],
+)
+def test_a_site_has_no_secret_and_no_odd_name_in_its_environment(root: Path, name: str, value: str, why: str) -> None:
+    path = root / "sites/example_venv.yml"
+    path.write_text(f'{path.read_text()}environment:\n  "{name}": "{value}"\n')
+    with pytest.raises(RequestError, match=why) as refused:
+        Configs(root).site("example_venv")
+    assert name in refused.value.what
+    assert len(value) < 5 or value not in str(refused.value)
+
+
+def test_a_proxy_without_a_login_is_fine(root: Path) -> None:
+    path = root / "sites/example_venv.yml"
+    path.write_text(path.read_text() + 'environment:\n  HTTPS_PROXY: "http://proxy:3128"\n')
+    assert Configs(root).site("example_venv").environment == {"HTTPS_PROXY": "http://proxy:3128"}

@@ -5,8 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.configs import Configs, read_yaml
+from benchmarks.log_endings import FILE_NAME, EndingRules
 from benchmarks.queue.job_record import AttemptEnd, JobEvent, SchedulerEnd
-from benchmarks.queue.outcomes import Seen, never_started, outcome, says_full_disk, says_out_of_memory
+from benchmarks.queue.outcomes import (
+    Seen,
+    never_started,
+    outcome,
+    says_device_memory,
+    says_full_disk,
+    says_out_of_memory,
+)
 
 START = JobEvent(event="start", time=100.0, job_id="7", restarts=0, nodes="node[1-4]")
 WARNED = JobEvent(event="warned", time=150.0)
@@ -160,13 +169,112 @@ CASES = [
         "completed",
         "completed: job 7 says itself that it ended well (node[1-4]); Slurm does not know it: accounting is off",
     ),
-    (UNKNOWN, [end(3)], {}, "failed", "failed: job 7 ended with exit code 3 after step 17 (node[1-4])"),
+    (
+        UNKNOWN,
+        [end(3)],
+        {},
+        "failed",
+        "failed: job 7 ended with exit code 3 after step 17 (node[1-4]); accounting is off",
+    ),
+    # sacct takes 128 off the codes above it: the job's own word comes first
+    (
+        said("FAILED", exit_code="11:0"),
+        [end(139)],
+        {},
+        "failed",
+        "FAILED: job 7 ended with exit code 139 after step 17 (node[1-4])",
+    ),
+    (
+        said("FAILED", exit_code="2:0"),
+        [end(130)],
+        {},
+        "failed",
+        "FAILED: job 7 ended with exit code 130 after step 17 (node[1-4])",
+    ),
+    (
+        UNKNOWN,
+        [end(130)],
+        {},
+        "cancelled",
+        "cancelled: job 7 was told to stop after step 17 (node[1-4]); by whom is not known; accounting is off",
+    ),
+    (
+        None,
+        [end(143)],
+        {},
+        "cancelled",
+        "cancelled: job 7 was told to stop after step 17 (node[1-4]); by whom is not known",
+    ),
+    (
+        UNKNOWN,
+        [HUNG, end(143)],
+        {"behind": "rank 1 had come to step 4 only"},
+        "hung",
+        "hung: job 7 trained no step for 300 s after step 17 (node[1-4]); rank 1 had come to step 4 only; "
+        "Slurm does not know it: accounting is off",
+    ),
+    (
+        said("FAILED", exit_code="1:0", source="scontrol", note="from the controller: accounting is off"),
+        [end(1)],
+        {},
+        "failed",
+        "FAILED: job 7 ended with exit code 1 after step 17 (node[1-4]); from the controller: accounting is off",
+    ),
+    (
+        said("COMPLETED", note="accounting is off"),
+        [],
+        {},
+        "completed",
+        "COMPLETED: job 7 ended well (node[1-4]); accounting is off",
+    ),
+    (
+        said("NODE_FAIL", reason="down: node1,node3"),
+        [],
+        {},
+        "node_failure",
+        "NODE_FAIL: node1,node3 failed; Slurm ended job 7 after step 17 (node[1-4])",
+    ),
+    (
+        said("NODE_FAIL", reason="down: node1"),
+        [],
+        {"lost_nodes": "node2"},
+        "node_failure",
+        "NODE_FAIL: node2 failed; Slurm ended job 7 after step 17 (node[1-4])",
+    ),
+    (
+        said("NODE_FAIL", reason="NodeDown"),
+        [],
+        {},
+        "node_failure",
+        "NODE_FAIL: a node of it failed; Slurm ended job 7 after step 17 (node[1-4])",
+    ),
+    (
+        said("NODE_FAIL", reason="down: node1"),
+        [],
+        {"followed": True},
+        "requeued",
+        "requeued: job 7 was put back after step 17 (node[1-4]): node1 failed",
+    ),
+    (
+        said("FAILED", exit_code="1:0"),
+        [end(1)],
+        {"device_memory": "rank 3"},
+        "out_of_memory",
+        "out of memory: rank 3 of job 7 needed more GPU memory than there was after step 17 (node[1-4])",
+    ),
+    (
+        said("FAILED", exit_code="1:0"),
+        [end(1)],
+        {"device_memory": "rank 3", "on_gpus": False},
+        "out_of_memory",
+        "out of memory: rank 3 of job 7 needed more memory than there was after step 17 (node[1-4])",
+    ),
     (
         UNKNOWN,
         [WARNED, end(143)],
         {},
         "timeout",
-        "timeout: job 7 was told to stop before its time limit, and did after step 17 (node[1-4])",
+        "timeout: job 7 was told to stop before its time limit, and did after step 17 (node[1-4]); accounting is off",
     ),
     (
         UNKNOWN,
@@ -188,7 +296,7 @@ CASES = [
         [HUNG],
         {"followed": True},
         "requeued",
-        "requeued: job 7 was put back after step 17 (node[1-4]): why is not known",
+        "requeued: job 7 was put back after step 17 (node[1-4]): why is not known; accounting is off",
     ),
     (
         UNKNOWN,
@@ -249,6 +357,7 @@ def test_the_words_of_a_log_do_not_turn_a_job_that_was_ended_from_outside_into_o
     assert judged(said("CANCELLED"), out_of_memory="rank 1").outcome == "cancelled"
     assert judged(said("TIMEOUT"), out_of_memory="rank 1").outcome == "timeout"
     assert judged(said("COMPLETED"), out_of_memory="rank 1").outcome == "completed"
+    assert judged(said("TIMEOUT"), device_memory="rank 1").outcome == "timeout"
 
 
 NEVER = [
@@ -269,6 +378,11 @@ NEVER = [
         "job 7 has left no attempt, and Slurm does not know it: accounting is off",
     ),
     (
+        said("PENDING", started=None, nodes=None, note="Slurm cannot be asked: timed out"),
+        "never_started",
+        "job 7 has not started: Slurm says PENDING; Slurm cannot be asked: timed out",
+    ),
+    (
         said("FAILED"),
         "failed",
         "FAILED: job 7 was started, but left no file (node[1-4]); a disk was full: slurm-7.out",
@@ -284,6 +398,7 @@ NEVER = [
 @pytest.mark.parametrize(("scheduler", "kind", "text"), NEVER)
 def test_a_job_without_an_attempt(scheduler: SchedulerEnd | None, kind: str, text: str) -> None:
     found = never_started("7", scheduler, "slurm-7.out")
+    assert found.rank is None
     assert (found.attempt, found.steps, found.outcome, found.text) == (0, 0, kind, text)
 
 
@@ -311,6 +426,16 @@ def test_a_job_that_ended_well_and_left_nothing_did_not_end_well() -> None:
 )
 def test_what_a_log_says(text: str, memory: bool, disk: bool) -> None:
     assert (says_out_of_memory(text), says_full_disk(text)) == (memory, disk)
+
+
+def test_a_frameworks_words_for_a_device_without_memory_are_those_of_the_logs_endings() -> None:
+    rules = read_yaml(Configs().root / FILE_NAME, EndingRules)
+    samples = {rule.name: rule.samples for rule in [*rules.causes, *rules.symptoms]}
+    memory = ("gpu_memory", "xla_memory")
+    assert all(says_device_memory(text) for name in memory for text in samples[name])
+    assert not [
+        text for name, texts in samples.items() if name not in memory for text in texts if says_device_memory(text)
+    ]
 
 
 def test_the_files_of_a_queued_run_are_read_strictly_and_grow_by_optional_fields_alone() -> None:

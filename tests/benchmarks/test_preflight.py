@@ -404,3 +404,34 @@ def test_many_texts_of_one_check_are_cut_and_said_so() -> None:
     answers = [answer(f"node{n}", free_bytes=n * 2**28) for n in range(1, 31)]
     text = report_text(report(judge(answers, {}, wanted()), [a.node for a in answers]))
     assert "free space: and 24 more nodes, each its own: node[7-30] (see report.json)" in text
+
+
+@pytest.mark.parametrize("hardware", [CPU, H100, MI300X])
+@pytest.mark.parametrize("callers", ["all", "none", "cut off"])
+@pytest.mark.parametrize("rows", [GPUS, "", "no devices were found"])
+def test_every_check_says_one_thing_of_every_node(hardware: Hardware, callers: str, rows: str) -> None:
+    clocks = {
+        "all": Clock(server="node1", offered=True, offset_seconds=0.0, round_trip_seconds=0.001),
+        "none": Clock(server=None),
+        "cut off": Clock(server="node1", offered=True, error="timed out"),
+    }
+    # One node with its GPUs and one that was asked alone, whatever the others say.
+    answers = [answer("node1"), answer("node2", clock=Clock(server=None))]
+    answers += [answer(f"node{n}", clock=clocks[callers], commands=with_output("gpus", rows)) for n in (3, 4, 5)]
+    findings = judge(answers, {}, wanted(hardware))
+    for count in counts(findings):
+        assert count.ok + count.failed + count.warning + count.not_checked == len(answers), count.check
+    assert len({(finding.check, finding.node) for finding in findings}) == len(findings)
+
+
+def test_one_node_is_no_plural() -> None:
+    text = report_text(report(judge([answer("node1")], {}, wanted()), ["node1"]))
+    assert text.endswith("1 node passes, 0 fail")
+    assert ": 1 node of partition" in text
+
+
+def test_a_root_that_all_see_need_not_be_writable_but_the_results_must() -> None:
+    assert found("shared folder", answer(folders={"/": "visible", "/lustre/results": "writable"})) == [("ok", "")]
+    assert found("shared folder", answer(folders={"/": "visible", "/lustre/images": "readable"})) == [
+        ("warning", "cannot write in /lustre/images")
+    ]

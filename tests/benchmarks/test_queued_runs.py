@@ -10,11 +10,25 @@ import pytest
 
 from benchmarks import report
 from benchmarks.queue.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
-from benchmarks.runfolder import EXITS, PLAN, RunFolder, recompute
+from benchmarks.runfolder import BENCHMARK, EXITS, PLAN, RunFolder, recompute
 from benchmarks.summary import Result
 from jax_backend import BACKEND
 
 AddAttempt = Callable[..., Path]
+
+FACTS = {
+    "event": "facts",
+    "process_count": 4,
+    "device_count": 4,
+    "local_device_count": 1,
+    "device_kind": "cpu",
+    "platform": "cpu",
+    "parameters": 106_816,
+    "trainable_parameters": 106_816,
+    "mesh": {},
+    "versions": {},
+    "argv": [],
+}
 
 Exit = tuple[int, int, float | None]  # rank, exit code, time
 
@@ -49,6 +63,7 @@ def leave(queued: RunFolder, add_attempt: AddAttempt) -> Callable[..., Path]:
         ends: Sequence[str | None] = ("done",) * 4,
         job: Sequence[dict[str, Any]] = ({"event": "end", "time": 199.0, "exit_code": 0},),
         slower: float = 0.0,
+        job_id: str = "7",
     ) -> Path:
         phase_dir = queued.phase_dir("perf", number)
         add_attempt(queued, number, exit_code=None, steps=steps, end=ends[0], slower=slower)
@@ -59,7 +74,7 @@ def leave(queued: RunFolder, add_attempt: AddAttempt) -> Callable[..., Path]:
         for rank, code, time in exits:
             line = {"rank": rank, "exit_code": code, "time": time, "host": f"node{rank + 1}"}
             (phase_dir / f"exits-rank{rank}.jsonl").write_text(json.dumps(line) + "\n")
-        start = {"event": "start", "time": 100.0, "job_id": "7", "restarts": number - 1, "nodes": "node[1-4]"}
+        start = {"event": "start", "time": 100.0, "job_id": job_id, "restarts": number - 1, "nodes": "node[1-4]"}
         lines = [json.dumps(event) + "\n" for event in (start, *job)]
         (queued.attempt_dir(number) / EVENTS).write_text("".join(lines))
         if scheduler is not None:
@@ -185,6 +200,102 @@ def test_a_requeued_job_gives_the_figures_of_its_last_attempt_alone(
     assert rows[0] == ("1: 5 steps; requeued: job 7 was put back after step 4 (node[1-4]): a node of it failed")
 
 
+def test_a_job_that_a_person_submitted_once_more_was_not_requeued(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    leave(said("NODE_FAIL"), [], steps=5, ends=(None,) * 4, job=[])
+    leave(said("FAILED", job_id="8", exit_code="1:0"), [], number=2, job_id="8", job=[])
+    leave(said("COMPLETED", job_id="9"), number=3, job_id="9")
+    (queued.path / "slurm-7.out").write_text("srun: error: Node failure on node2\n")
+    (queued.path / "slurm-9.out").write_text("srun: error: Node failure on node4\n")
+    ends = result_of(queued).attempts
+    assert [one.outcome for one in ends] == ["node_failure", "failed", "completed"]
+    assert (
+        ends[0].text == "NODE_FAIL: node2 failed; Slurm ended job 7 after step 4 (node[1-4])"
+    )  # of its own job alone
+
+
+def test_the_scheduler_knows_whose_attempt_it_was_that_wrote_no_word(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    for number in (1, 2):
+        leave(said("PREEMPTED"), [], number=number, ends=(None,) * 4)
+        (queued.attempt_dir(number) / EVENTS).write_text("")
+    assert [one.outcome for one in result_of(queued).attempts] == ["requeued", "preempted"]
+
+
+def steps_of(phase_dir: Path, rank: int, steps: int) -> None:
+    """What a rank's worker reports, without an end."""
+    events: list[dict[str, Any]] = [{**FACTS, "rank": rank}]
+    events += [{"event": "step", "step": step, "seconds": 0.25, "loss": 6.0} for step in range(steps)]
+    (phase_dir / f"events-rank{rank}.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+@pytest.fixture
+def hung(leave: Callable[..., Path]) -> Path:
+    job = [{"event": "hung", "time": 190.0, "seconds": 300.0}, {"event": "end", "time": 199.0, "exit_code": 124}]
+    exits = [(rank, -15, 195.0) for rank in range(4)]
+    return leave(said("FAILED", exit_code="124:0"), exits, steps=6, ends=(None,) * 4, job=job)
+
+
+def test_a_hang_names_the_ranks_that_are_behind(queued: RunFolder, hung: Path) -> None:
+    for rank, steps in ((1, 5), (2, 6), (3, 6)):
+        steps_of(hung, rank, steps)
+    result = result_of(queued)
+    assert result.reasons == [
+        "hung: job 7 trained no step for 300 s after step 5 (node[1-4]); rank 1 had come to step 4 only; "
+        "Slurm says FAILED"
+    ]
+    assert (result.attempts[0].outcome, result.attempts[0].rank) == ("hung", 1)
+    for rank in (1, 2, 3):
+        steps_of(hung, rank, 0)
+    assert "; ranks 1, 2, 3 had come to no step; " in result_of(queued).reasons[0]
+
+
+def test_of_many_ranks_that_are_behind_three_are_named(queued: RunFolder, hung: Path) -> None:
+    plan = queued.plan()
+    queued.write(PLAN, msgspec.structs.replace(plan, phases=[msgspec.structs.replace(plan.phases[0], nodes=64)]))
+    for rank in range(1, 64):
+        steps_of(hung, rank, 6 if rank < 32 else 2)
+        (hung / f"rank-{rank}.log").write_text("" if rank == 40 else "Thread 0x1 (most recent call first):\n")
+    result = result_of(queued)
+    assert "; ranks 32, 33, 40 and 29 more had come to step 1 only; " in result.reasons[0]
+    assert result.attempts[0].rank == 40  # which could not even write its stack
+
+
+def test_of_ranks_that_came_as_far_the_one_without_a_stack_is_read_first(queued: RunFolder, hung: Path) -> None:
+    assert result_of(queued).attempts[0].rank is None  # nobody wrote one: that tells nothing
+    for rank in (0, 1, 3):
+        (hung / f"rank-{rank}.log").write_text('Thread 0x1 (most recent call first):\n  File "a.py", line 1\n')
+    result = result_of(queued)
+    assert result.attempts[0].rank == 2
+    assert "come to" not in result.reasons[0]
+
+
+def test_how_far_a_rank_had_come_is_its_own_word(queued: RunFolder, leave: Callable[..., Path]) -> None:
+    exits = [(0, 143, 152.0), (1, -11, 150.0), (2, 143, 152.0), (3, 143, 152.0)]
+    phase_dir = leave(said("FAILED", exit_code="11:0"), exits, steps=8, ends=(None,) * 4, job=[])
+    steps_of(phase_dir, 1, 4)
+    result = result_of(queued)
+    assert result.reasons[1] == "rank 1 on node2 was killed by signal 11 (SIGSEGV) after step 3"
+    assert result.attempts[0].rank == 1
+    steps_of(phase_dir, 1, 0)
+    assert result_of(queued).reasons[1].endswith("(SIGSEGV) before its first step")
+
+
+def test_a_framework_without_gpu_memory_is_out_of_memory(queued: RunFolder, leave: Callable[..., Path]) -> None:
+    exits = [(0, 143, 152.0), (1, 1, 151.0), (2, 1, 150.0), (3, 143, 152.0)]
+    phase_dir = leave(said("FAILED", exit_code="1:0"), exits, ends=(None,) * 4, job=[])
+    (phase_dir / "rank-1.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
+    benchmark = queued.benchmark()
+    for kind, memory in (("cpu", "memory"), ("gpu", "GPU memory")):
+        hardware = msgspec.structs.replace(benchmark.hardware, kind=kind)
+        queued.write(BENCHMARK, msgspec.structs.replace(benchmark, hardware=hardware))
+        (attempt,) = result_of(queued).attempts
+        assert (attempt.outcome, attempt.rank) == ("out_of_memory", 1)
+        assert attempt.text.startswith(f"out of memory: rank 1 of job 7 needed more {memory} than there was ")
+
+
 def test_an_attempt_that_came_to_no_step_after_one_that_did_is_still_the_last(
     queued: RunFolder, leave: Callable[..., Path]
 ) -> None:
@@ -250,6 +361,7 @@ def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder)
         "phase warm: rank 1 on node2 ended with exit code 7",
         "3 other ranks were ended after it",
     ]
+    assert result_of(queued).attempts[0].rank == 1
 
 
 def test_a_line_of_the_job_that_was_cut_takes_nothing_else_with_it(
@@ -298,6 +410,7 @@ def test_the_attempt_of_a_failed_run_of_this_machine(empty_run: RunFolder, add_a
     add_attempt(empty_run, exit_code=-11, end=None, steps=4)
     (attempt,) = result_of(empty_run).attempts
     assert (attempt.outcome, attempt.text) == ("failed", "rank 0 was killed by signal 11 (SIGSEGV) after step 3")
+    assert attempt.rank == 0
 
 
 def test_many_ranks_of_this_machine_are_counted_after_the_first_few(

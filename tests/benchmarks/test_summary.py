@@ -135,7 +135,7 @@ def test_one_lost_rank_of_two_fails_the_run() -> None:
     record = record_of(steps_of() + steps_of(GOOD[:3], rank=1))
     result = result_of(record, DONE, Ended(rank=1, exit_code=-9))
     assert result.status == "failed"
-    assert result.reasons == ["rank 1 was killed by signal 9 after step 9"]
+    assert result.reasons == ["rank 1 was killed by signal 9 after step 2"]
 
 
 # --- invalid --------------------------------------------------------------------------------------

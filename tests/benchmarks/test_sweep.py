@@ -99,6 +99,26 @@ def test_one_cell_that_cannot_work_refuses_all_and_names_both_kinds() -> None:
     assert "--skip_refused runs the other 2: --dtype=fp32 --gpus=1" in text
 
 
+def test_a_mixed_refusal_says_what_to_do_for_each_kind_of_reason() -> None:
+    def refuse(request: Request) -> Benchmark:
+        if request.gpus == 1:
+            raise RequestError("no image", next_command="python launch/setup.py --site=big")
+        if request.gpus == 2:
+            raise RequestError("too many", next_command="--nodes=1")
+        return resolved(msgspec.structs.replace(request, gpus=1))
+
+    with pytest.raises(RequestError) as some:
+        sweep.check(cells(gpus="1,2,4"), refuse, False)
+    assert [line.strip() for line in some.value.next_command.splitlines()] == [
+        "--skip_refused runs the other 1: --gpus=4",
+        "python launch/setup.py --site=big     (for --gpus=1)",
+        "--nodes=1     (for --gpus=2)",
+    ]
+    with pytest.raises(RequestError) as all_of_them:
+        sweep.check(cells(gpus="1,2"), refuse, False)
+    assert "--nodes=1     (for --gpus=2)" in all_of_them.value.next_command
+
+
 def test_skipping_runs_the_others_and_keeps_the_reason() -> None:
     found = sweep.check(cells(gpus="1,3,2"), resolved, True)
     assert [cell.request.gpus for cell in found.cells] == [1, 2]

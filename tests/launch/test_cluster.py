@@ -347,8 +347,42 @@ def test_a_site_of_the_users_own_is_not_overwritten() -> None:
     site_file("mine").parent.mkdir(parents=True)
     site_file("mine").write_text("name: mine\n")
     with pytest.raises(RequestError, match="another site called 'mine'"):
-        lifecycle.down("mine", silent)
+        lifecycle.up(lifecycle.Wanted("mine"), silent)
+    for command in (lambda: lifecycle.down("mine", silent), lambda: lifecycle.status("mine")):
+        with pytest.raises(RequestError, match="'mine' is a site, and no private cluster") as refused:
+            command()
+        assert "cluster.py up" not in str(refused.value)
     assert site_file("mine").exists()
+
+
+@pytest.mark.parametrize("words", [["up", "--nodes=1"], ["down"], ["status"], ["kill", "--node=node1"]])
+def test_a_home_that_is_no_folder_is_refused(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+    done = script(*words, STEPMARK_HOME=str(tmp_path / "file" / "home"))
+    if words[0] == "up":
+        assert done.returncode == 2
+        for part in ("where: ", "why: ", "export STEPMARK_HOME="):
+            assert part in done.stderr
+    assert done.returncode in (0, 1, 2)
+    assert "Traceback" not in done.stderr
+    if "next:" not in done.stderr:
+        assert "was not up" in done.stdout or "is not up" in done.stdout
+
+
+def test_the_cure_of_what_is_missing() -> None:
+    def cure(*missing: str) -> str:
+        return lifecycle.cure(lifecycle.Status(cluster_value(), list(missing), 0, 0))
+
+    node1, node2 = cluster_value().node_names[:2]
+    assert cure(node1) == f"python launch/cluster.py revive --name={cluster_value().name} --node={node1}"
+    for several in ((node1, node2), (daemons.CONTROLLER,)):
+        assert "cluster.py down --name=" in cure(*several)
+        assert f"cluster.py up --name={cluster_value().name} --nodes={cluster_value().nodes}" in cure(*several)
+
+
+def test_one_of_anything_is_no_plural() -> None:
+    assert lifecycle.described(lifecycle.Wanted("a", 1, 1)) == "1 node of 1 make-believe GPU, accounting"
+    assert lifecycle.described(lifecycle.Wanted("a", 2, 8, False)) == "2 nodes of 8 make-believe GPUs, no accounting"
 
 
 def test_down_and_status_of_nothing(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
+from benchmarks.preflight.report import CheckCount, Report
 from benchmarks.queue.job_record import SchedulerEnd
 from benchmarks.values import Container, JobOptions, Site
 from benchmarks.values import Slurm as SlurmSite
-from launch.preflight import asking, job, waiting
+from launch.preflight import advice, asking, job, waiting
 from launch.preflight.running import why_silent
 from launch.preflight.waiting import Limits
 from launch.slurm.client import Slurm
@@ -116,6 +117,9 @@ def test_too_few_nodes_that_are_up(count: int | None) -> None:
     with pytest.raises(RequestError) as refused:
         asking.choose(found, JobOptions(), count)
     assert "sinfo -R" in str(refused.value)
+    assert ("0 nodes are up, at least 1 wanted" if count is None else "2 nodes are up, 3 wanted") in str(
+        refused.value
+    )
 
 
 def test_a_folder_that_the_nodes_do_not_see_is_refused(tmp_path: Path) -> None:
@@ -125,6 +129,83 @@ def test_a_folder_that_the_nodes_do_not_see_is_refused(tmp_path: Path) -> None:
     site = msgspec.structs.replace(SITE, slurm=SlurmSite(shared_folders=[str(tmp_path)], hardware=["cpu"]))
     with pytest.raises(RequestError, match="do not see the checkout"):
         asking.refuse_unseen(site, tmp_path)
+
+
+# --- without Slurm -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "said", "words"),
+    [
+        (("--site=example_venv",), "#SBATCH --nodes=1", "1 node stands for all"),
+        (("--site=example_venv", "--nodes=3"), "#SBATCH --nodes=3", ""),
+        (("--site=example_venv", "--nodelist=n[1-4]", "--exclude=n2"), "#SBATCH --nodes=3", ""),
+        (("--site=example_pyxis", "--nodes=2"), "--container-image=/lustre/stepmark/images/", ""),
+    ],
+)
+def test_a_dry_run_needs_no_slurm_no_image_and_no_shared_folder(
+    flags: tuple[str, ...], said: str, words: str, tmp_path: Path
+) -> None:
+    bare = {"PATH": str(tmp_path), "STEPMARK_HOME": str(tmp_path / "home")}
+    done = doctor("--dry_run", *flags, cwd=tmp_path, **bare)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+    assert words in done.stderr if words else done.stderr == ""
+    checked_by_bash(done.stdout)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_why_a_node_is_drained_is_in_the_administrators_words() -> None:
+    facts = asking.read_node_facts("node1|23.11.4|none\nnode2|23.11.4|bad fan | call Bob\n\n")
+    assert facts["node1"] == ("23.11.4", "")
+    assert facts["node2"].reason == "bad fan | call Bob"
+
+
+def test_an_output_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    made = asking.sketch(SITE, JobOptions(), 2, tmp_path / "file" / "results", 120, Configs())
+    preflight = asking.Preflight(SITE, "batch", made.folder, made, cast(Any, None), {})
+    with pytest.raises(RequestError, match="output folder cannot be written") as refused:
+        asking.write(preflight)
+    assert "--output_dir" in refused.value.next_command
+
+
+def test_jobs_write_in_the_results_and_where_environments_or_images_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path))
+    assert asking.written_folders(SITE, Path("/results")) == ["/results", str(tmp_path)]
+    container = msgspec.structs.replace(SITE, container=Container(images="/not/made/yet"))
+    assert asking.written_folders(container, Path("/results")) == ["/results"]
+
+
+def failed_report(*nodes: str, passing: tuple[str, ...] = (), **checks: int) -> Report:
+    return Report(
+        site="example_venv",
+        partition="batch",
+        job_id="7",
+        started=0.0,
+        seconds=1.0,
+        nodes=[*nodes, *passing],
+        passing=list(passing),
+        failing=list(nodes),
+        checks=[
+            CheckCount(check=name.replace("_", " "), ok=0, failed=failed, warning=0, not_checked=0)
+            for name, failed in checks.items()
+        ],
+        findings=[],
+        nccl=[],
+    )
+
+
+def test_to_exclude_every_node_is_no_advice() -> None:
+    everywhere = advice.lists(failed_report("n1", "n2", shared_folder=2), Path("/r"))
+    assert "--exclude" not in everywhere
+    assert "example_venv.yml: slurm: shared_folders" in everywhere
+    assert "'memlock': one cause" in advice.lists(failed_report("n1", "n2", memlock=2), Path("/r"))
+    assert "of its own" in advice.lists(failed_report("n1", "n2", GPUs=1, clock=1), Path("/r"))
+    some = advice.lists(failed_report("n1", passing=("n2",), GPUs=1), Path("/r"))
+    assert "--exclude=/r/nodes-fail.txt" in some
 
 
 # --- the job ----------------------------------------------------------------------------------------
@@ -338,7 +419,7 @@ def test_a_dry_run_shows_the_job_and_writes_nothing(cluster: RunningCluster, tmp
 @pytest.mark.slow
 def test_a_node_that_is_down_fails_and_its_list_works_with_exclude(cluster: RunningCluster, tmp_path: Path) -> None:
     down = cluster.cluster.node_names[2]
-    cluster.slurm("scontrol", "update", f"NodeName={down}", "State=DRAIN", "Reason=test")
+    cluster.slurm("scontrol", "update", f"NodeName={down}", "State=DRAIN", "Reason=bad fan")
     try:
         done = on(cluster, tmp_path)
     finally:
@@ -346,6 +427,7 @@ def test_a_node_that_is_down_fails_and_its_list_works_with_exclude(cluster: Runn
         until(lambda: cluster.slurm("sinfo", "-h", "-n", down, "-o", "%T").stdout.strip() == "idle")
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"answers: {down}: Slurm says it is" in done.stdout
+    assert "so it was not asked: bad fan" in done.stdout
     assert listed(tmp_path, "nodes-fail.txt") == [down]
     exclude = f"--exclude={only(tmp_path) / 'nodes-fail.txt'}"
     assert exclude in done.stdout

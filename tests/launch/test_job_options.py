@@ -278,3 +278,13 @@ def test_where_an_engine_runs_at_a_site() -> None:
     ):
         with pytest.raises(RequestError, match=words):
             images.image_of(spec, site)
+
+
+def test_an_empty_file_excludes_nobody(tmp_path: Path) -> None:
+    listed = tmp_path / "nodes-fail.txt"
+    listed.write_text("\n")
+    assert choose(VENV, {"exclude": str(listed)}, {}).exclude is None
+    listed.write_text("node1\n")
+    assert choose(VENV, {"exclude": str(listed)}, {}).exclude == str(listed)
+    assert choose(VENV, {"exclude": "node[1-2]"}, {}).exclude == "node[1-2]"
+    assert choose(VENV, {"exclude": "/not/there"}, {}).exclude == "/not/there"  # refused where it is read

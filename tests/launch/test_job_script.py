@@ -27,7 +27,15 @@ from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan
 from launch.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm import images
-from launch.slurm.job_script import JobPlace, directive_word, directives, render, shell_word
+from launch.slurm.job_script import (
+    JobPlace,
+    directive_word,
+    directives,
+    refuse_paths,
+    render,
+    secret_values,
+    shell_word,
+)
 
 CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden_jobs"
@@ -64,11 +72,11 @@ def options_of(benchmark: Benchmark) -> JobOptions:
 def script(backend: Backend = JAX, plan: Plan | None = None, hang: float | None = None, **wanted: Any) -> str:
     """The script of a benchmark with the site's own options; `options` and `place` change theirs."""
     changes, moved = wanted.pop("options", {}), wanted.pop("place", {})
-    telemetry = wanted.pop("telemetry", True)
+    telemetry, secrets = wanted.pop("telemetry", True), wanted.pop("secrets", ())
     benchmark = resolved(backend, **wanted)
     options = msgspec.structs.replace(options_of(benchmark), **changes)
     place = msgspec.structs.replace(place_of(benchmark, backend), **moved)
-    return render(benchmark, plan or backend.plan(benchmark), place, options, hang, telemetry)
+    return render(benchmark, plan or backend.plan(benchmark), place, options, hang, telemetry, secrets)
 
 
 def said(text: str) -> list[str]:
@@ -308,6 +316,74 @@ def test_a_site_without_a_container_section_cannot_start_one() -> None:
 def test_a_token_of_the_shell_is_in_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
     assert "hf_abcdefgh" not in script(dtype="bf16")
+
+
+TOKEN = "hf_" + "a1B2" * 6
+
+
+@pytest.mark.parametrize(
+    ("wanted", "secrets", "where"),
+    [
+        ({"options": {"comment": f"tok {TOKEN}"}}, (), "--comment (line "),
+        ({"options": {"comment": "https://me:pass@example.com"}}, (), "--comment (line "),
+        ({"options": {"arguments": [f"--mail-user={TOKEN}"]}}, (), "--mail-user (line "),
+        ({"options": {"account": "correct horse"}}, ("correct horse",), "--account (line "),
+        # as sbatch and the shell need it quoted
+        ({"options": {"comment": 'say "hi" \\o/'}}, ('say "hi" \\o/',), "--comment (line "),
+        ({"plan": [phase("perf", ["true"], 1, 1, environment={"A": "it's secret"})]}, ("it's secret",), "A (line "),
+        ({"plan": [phase("perf", ["true"], 1, 1, environment={"A": f"x {TOKEN}"})]}, (), "A (line "),
+        ({"plan": [phase("perf", ["true", "swordfish"], 1, 1)]}, ("swordfish",), "line "),
+        ({"plan": [phase("perf", ["true", "swordfish=1"], 1, 1)]}, ("swordfish",), "line "),
+    ],
+)
+def test_a_secret_is_refused_wherever_it_comes_from(
+    wanted: dict[str, Any], secrets: tuple[str, ...], where: str
+) -> None:
+    if "plan" in wanted:
+        wanted = {"plan": Plan(backend="jax", environment_name="toy", phases=wanted["plan"])}
+    with pytest.raises(RequestError, match="a secret must not be written into a job script") as caught:
+        script(dtype="bf16", secrets=secrets, **wanted)
+    error = caught.value
+    assert error.where.startswith(where)
+    assert error.next_command
+    told = str([error.what, error.where, error.why, error.next_command])
+    assert not [secret for secret in (TOKEN, "pass@", *secrets) if secret in told]
+
+
+def test_what_only_looks_like_a_secret_is_let_through() -> None:
+    plain = script(dtype="bf16", gpus=64)
+    same = script(dtype="bf16", gpus=64, secrets=("gpu", "", "/lustre/results", "not in the script"))
+    assert same == plain  # too short, or a part of the run's own folder
+
+
+def test_which_variables_of_a_shell_are_secret() -> None:
+    shell = {"HF_TOKEN": "one", "WANDB_API_KEY": "two", "PWD": "/here", "OLDPWD": "/there", "HOME": "/home/me"}
+    assert secret_values(shell) == {"one", "two"}
+
+
+def test_a_file_that_excludes_no_node_is_left_out(tmp_path: Path) -> None:
+    """sbatch itself fails at it."""
+    listed = tmp_path / "failing.txt"
+    asked: dict[str, Any] = {"options": {"exclude": str(listed)}}
+    assert f"--exclude={listed}" in said(script(dtype="bf16", **asked))  # not on this machine
+    listed.write_text("\n")
+    assert "--exclude" not in script(dtype="bf16", **asked)
+    listed.write_text("node3\n")
+    assert f"--exclude={listed}" in said(script(dtype="bf16", **asked))
+
+
+def test_paths_are_refused_before_there_is_a_plan() -> None:
+    refuse_paths(Path("/a"), Path("/b:c"), None)
+    for run, image in (
+        (Path("/b%j"), None),
+        (Path("/b:c"), Path("/i.sqsh")),
+        (Path("b"), None),
+        (Path("/b\n"), None),
+    ):
+        with pytest.raises(RequestError):
+            refuse_paths(Path("/a"), run, image)
+    with pytest.raises(RequestError):
+        refuse_paths(Path("/a"), Path("/b"), "/i\n.sqsh")
 
 
 # --- quoting ------------------------------------------------------------------------------------

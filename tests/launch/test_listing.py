@@ -1,5 +1,7 @@
 """What --list shows, and that each of the other flags filters it."""
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.configs import Configs
@@ -46,3 +48,13 @@ def test_filters() -> None:
 def test_a_typing_error_is_no_empty_list(name: str) -> None:
     with pytest.raises(RequestError, match="unknown"):
         listing(Configs(), **{name: "nonsense"})
+
+
+def test_one_broken_site_of_a_users_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "mine.yml").write_text("name: mine\nkind: slurm\n")
+    (tmp_path / "worse.yml").write_text("broken: [")
+    text = listing(Configs(own_sites=tmp_path))
+    assert {"example_venv", "local", "mine", "worse"} <= set(section(text, "sites"))
+    line = next(line for line in text.splitlines() if line.strip().startswith("mine"))
+    assert "cannot be read: " in line
+    assert "mine.yml" in line

@@ -34,6 +34,7 @@ def ask(folder: Path, **changes: Any) -> None:
         gpus=False,
         container=False,
         clock_seconds=2,
+        written_folders=[str(folder)],
     )
     (folder / "asked.json").write_text(json_text(msgspec.structs.replace(asked, **changes)))
 
@@ -186,3 +187,21 @@ def test_it_starts_quickly(folder: Path) -> None:
     one(folder)
     used = os.times()
     assert (used.children_user + used.children_system) - (started.children_user + started.children_system) < 0.5
+
+
+def test_it_writes_only_where_jobs_write(folder: Path) -> None:
+    seen = folder / "seen"
+    seen.mkdir(mode=0o755)
+    ask(folder, shared_folders=["/", str(seen), "/not/there"], written_folders=[str(folder), "/proc/self", "/gone"])
+    before = seen.stat().st_mtime_ns
+    found = one(folder).folders
+    assert found == {
+        "/": "visible",
+        str(seen): "visible",
+        "/not/there": "missing",
+        str(folder): "writable",
+        "/proc/self": "readable",
+        "/gone": "missing",
+    }
+    assert seen.stat().st_mtime_ns == before
+    assert not list(folder.glob(".stepmark-*"))

@@ -96,3 +96,12 @@ def test_every_program_looked_at_is_named_with_its_fault(tiny: Tiny, no_python_b
     assert "python3 is Python 2.7" in error.where
     assert "python is PyPy, not CPython" in error.where
     assert f"apt-get install python{version} python{version}-venv" in error.next_command
+
+
+def test_a_folder_that_cannot_be_read_has_no_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: Path, _pattern: str) -> list[Path]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "glob", refuse)
+    assert pythons._found_in(tmp_path, "versions/*/bin/python") == []
+    assert pythons._pyenv_pythons() == pythons._uv_pythons() == []

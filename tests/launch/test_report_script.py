@@ -22,6 +22,7 @@ from benchmarks.backend import LogEvent, all_log_formats
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.errors import RequestError
 from benchmarks.log_endings import read_endings
+from benchmarks.sweep import SCHEMA_VERSION
 from jax_backend.logs import MaxTextLog
 from launch.log_folder import LogReader, find_files
 
@@ -294,6 +295,42 @@ def test_what_can_not_be_read_in_a_run_folder_is_named(tmp_path: Path) -> None:
     (folder / "attempt-1/perf/rank-1.log").symlink_to("nowhere")
     write(folder, "attempt-1/perf/rank-2.log", b"\x1f\x8b\x08\x00 no gzip")
     assert as_json(tmp_path)["by_status"]["Unreadable"] == 2
+
+
+def test_all_that_stepmark_writes_is_known(tmp_path: Path) -> None:
+    folder = stepmark_run(tmp_path, START + steps(50))
+    (folder / "attempt-1/perf/first-failure").symlink_to("139")
+    (folder / "attempt-1/perf/could-not-write").symlink_to("No space left on device")
+    write(folder, "attempt-1/job.jsonl", "{}\n")
+    write(folder, "attempt-1/telemetry/node-n1.jsonl", "{}\n")
+    write(tmp_path, "sweep-20261121T211434.123Z-0123456789ab.json", "{}\n")
+    write(tmp_path, ".sweep-0123456789ab.lock", "")
+    report = as_json(tmp_path)
+    assert report["by_status"].get("Unreadable", 0) == 0
+    reasons = {Path(row["path"]).name: row["reason"] for row in report["rows"]}
+    assert reasons[folder.name] == f"11 files of Stepmark's run {folder.name}"
+    assert reasons[".sweep-0123456789ab.lock"] == "of a sweep of Stepmark's"
+    assert reasons["sweep-20261121T211434.123Z-0123456789ab.json"] == "of a sweep of Stepmark's"
+
+
+def test_a_pattern_means_the_newest_sweep(tmp_path: Path) -> None:
+    empty = {"schema_version": SCHEMA_VERSION, "key": "k", "command": [], "repeats": 1}
+    for day in ("20261120", "20261121"):
+        name = f"sweep-{day}T000000.000Z-0123456789ab"
+        record = {**empty, "sweep_id": name, "cells": [], "refused": [], "runs": []}
+        write(tmp_path, f"results/{name}.json", json.dumps(record))
+    done = run("--sweep=results/sweep-*.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert b"files: results/sweep-20261121T" in done.stdout
+    assert b"the newest of 2 sweeps" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["gone/sweep-*.json", "gone/sweep-1.json"])
+def test_a_sweep_that_is_not_there(tmp_path: Path, name: str) -> None:
+    done = run(f"--sweep={name}", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"--noresume" not in done.stderr
+    assert b"next:  ls results/sweep-*.json" in done.stderr
 
 
 def test_only_what_follows_the_last_step_is_the_end(tmp_path: Path) -> None:

@@ -126,6 +126,35 @@ def test_a_folder_the_nodes_do_not_see_is_missing(tmp_path: Path, capsys: pytest
     assert not (tmp_path / "results").exists()  # and no job was submitted: there is no Slurm in this test
 
 
+@pytest.mark.parametrize("trouble", ["root", "file"])
+def test_where_one_folder_cannot_be_none_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], trouble: str
+) -> None:
+    absent = tmp_path / "lustre"  # the site shares it, and this machine is none of the site
+    if trouble == "file":
+        absent.write_text("")
+    given = work(tmp_path)
+    elsewhere = msgspec.structs.replace(
+        given.site,
+        slurm=Slurm(shared_folders=[str(tmp_path / "here"), str(absent)], hardware=["h100"]),
+        container=Container(images=str(absent / "images")),
+    )
+    (tmp_path / "here").mkdir()
+    given = dataclasses.replace(given, site=elsewhere, out=tmp_path / "here" / "results")
+    assert site_setup.set_up(given) == 1
+    out = capsys.readouterr().out
+    assert f"missing: {absent / 'images'}: {absent} is not there" in out
+    assert f"not made: {tmp_path / 'here' / 'results'}" in out
+    assert not absent.is_dir()
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_what_was_made_is_told_from_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    rows = site_setup.prepare_folders(site(tmp_path), [("a", tmp_path / "old"), ("b", tmp_path / "new")])
+    assert rows == [("a", f"there: {tmp_path / 'old'}"), ("b", f"made: {tmp_path / 'new'}")]
+
+
 def test_a_site_of_environments_makes_those_that_have_lock_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

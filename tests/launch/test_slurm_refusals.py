@@ -98,6 +98,25 @@ def test_a_longer_list_of_nodes_than_the_job_takes() -> None:
     assert checked(benchmark_of(4), nodelist="node[1-3]") == []  # Slurm adds the fourth
 
 
+def test_one_node_is_said_of_one() -> None:
+    assert refusal(benchmark_of(1), exclude="node[1-4]").what.startswith("1 node is asked for, 0 of ")
+    with_gpus = benchmark_of(1, gpus=1, hardware="h100")
+    none = refusal(with_gpus, nodes=nodes_of("idle", gpus=0))
+    assert none.what == "1 node with 1 GPU is asked for, none is there"
+
+
+def test_nodes_that_are_asked_for_and_excluded(tmp_path: Path) -> None:
+    listed = tmp_path / "failing.txt"
+    listed.write_text("node2\nnode3\n")
+    for exclude, what in (("node[3-4]", "node3 is asked for and excluded"), (str(listed), "node2, node3 are asked")):
+        with pytest.raises(RequestError, match=what) as caught:
+            checked(benchmark_of(3), nodelist="node[1-3]", exclude=exclude)
+        assert (caught.value.where, caught.value.exit_code) == ("--nodelist and --exclude", EXIT_REFUSED)
+        assert caught.value.next_command
+    listed.write_text("")
+    assert checked(benchmark_of(4), nodelist="node[1-3]", exclude=str(listed)) == []
+
+
 @pytest.mark.parametrize(("time", "fits"), [("60", True), ("1:00:00", True), ("61", False), ("1-0", False)])
 def test_more_time_than_a_job_may_have(time: str, fits: bool) -> None:
     if fits:

@@ -55,6 +55,9 @@ class Queue:
     def resolve(self, request: Request) -> Benchmark:
         return resolve(request, CONFIGS, BACKEND)
 
+    def understand(self, request: Request) -> Benchmark:
+        return resolve(request, CONFIGS, BACKEND)
+
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         self.point()
         (self.output_dir / run_id).mkdir()
@@ -208,8 +211,15 @@ def test_a_folder_that_cannot_be_made_is_refused(queue: Queue, tmp_path: Path) -
         run(queue)
 
 
-def test_a_dry_run_writes_nothing(queue: Queue) -> None:
-    text = sweeping.plan_text(requests(), 2, queue, False)
+def test_a_dry_run_writes_nothing_and_asks_no_site(queue: Queue) -> None:
+    class WithoutASite(Queue):
+        def resolve(self, request: Request) -> Benchmark:
+            raise AssertionError(f"the site was asked about {request}")
+
+        def understand(self, request: Request) -> Benchmark:
+            return resolve(request, CONFIGS, BACKEND)
+
+    text = sweeping.plan_text(requests(), 2, WithoutASite(queue.output_dir), False)
     assert "2 cells x 2 repeats = 4 runs" in text
     assert not queue.output_dir.exists()
 
