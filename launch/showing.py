@@ -17,11 +17,6 @@ def show_result(folder: RunFolder, result: Result) -> None:
     print("\n".join([report.title(folder.benchmark()), *report.aligned(rows)]), flush=True)
 
 
-def worse(one: int, other: int) -> int:
-    """A failed run outranks an invalid one, which outranks a valid one."""
-    return max(one, other, key=[EXIT_VALID, EXIT_INVALID, EXIT_FAILED].index)
-
-
 def _next_command(folder: RunFolder, result: Result) -> str:
     path = folder.path
     if result.status == "failed":

@@ -214,13 +214,8 @@ def job_folders(text: str) -> list[tuple[str, str, str]]:
     return [(job_id, folder, comment) for job_id, folder, comment in rows(text, 3)]
 
 
-def job_of_run(jobs: Sequence[tuple[str, str, str]], run_id: str) -> str | None:
-    """The job that says in its comment that it is a run's, or that works in the run's folder; the latest of them."""
-    return jobs_of_runs(jobs, [run_id]).get(run_id)
-
-
 def jobs_of_runs(jobs: Sequence[tuple[str, str, str]], run_ids: Sequence[str]) -> dict[str, str]:
-    """The same for several runs at once."""
+    """The jobs that say in their comment that they are a run's, or work in its folder; the latest of each."""
     wanted = set(run_ids)
     found: dict[str, str] = {}
     for job, folder, comment in sorted(jobs, key=lambda row: job_number(row[0])):

@@ -123,7 +123,7 @@ line
 
 @pytest.mark.parametrize(("run_id", "job"), [("r1", "30"), ("r2", "2"), ("r10", "4"), ("r", None), ("r3", None)])
 def test_the_job_of_a_run_is_found_by_its_comment_or_its_folder(run_id: str, job: str | None) -> None:
-    assert parsing.job_of_run(parsing.job_folders(COMMENTS), run_id) == job
+    assert parsing.jobs_of_runs(parsing.job_folders(COMMENTS), [run_id]).get(run_id) == job
 
 
 # --- scontrol -----------------------------------------------------------------------------------------
