@@ -17,7 +17,8 @@ Examples:
   python launch/run.py --list --hardware=h100
       what can be run there
 
-What a flag leaves open comes from the recipe. Exit codes: 0 done and valid; 1 the run failed;
+What a flag leaves open comes from the recipe. A flag marked * takes several values with commas: all combinations are
+run, as a sweep. Exit codes: 0 done and valid; 1 the run failed;
 2 the request was wrong and nothing was started; 3 it ran, but the result is invalid.
 """
 

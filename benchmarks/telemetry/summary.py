@@ -136,7 +136,8 @@ def _too_short(span: tuple[float, float] | None, samples: int, interval: float |
 def _notes(recorded: Recorded, span: tuple[float, float] | None, no_gpu: str | None) -> list[str]:
     found = [f"no GPU figures: {no_gpu}"] if no_gpu else []
     if recorded.unreadable:
-        found.append(f"{len(recorded.unreadable)} lines could not be read (first: {recorded.unreadable[0]})")
+        lines = "1 line" if len(recorded.unreadable) == 1 else f"{len(recorded.unreadable)} lines"
+        found.append(f"{lines} could not be read (first: {recorded.unreadable[0]})")
     if without := [node.name for node in recorded.nodes if node.facts is None]:
         found.append(f"no first line, so nothing is known of the GPUs there: {named(without)}")
     if cut := [node.name for node in recorded.nodes if span and _last_time(node) < span[1]]:
