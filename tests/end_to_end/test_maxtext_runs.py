@@ -178,7 +178,8 @@ def test_a_setting_maxtext_refuses_fails_with_its_words(start: Start, tmp_path: 
 def test_the_worker_refuses_to_train_on_other_devices_than_asked(jax_python: Path, tmp_path: Path) -> None:
     """MaxText would log success with every rank alone; the worker asserts processes, devices and their kind."""
     worker = Path(__file__).resolve().parents[2] / "jax_backend/worker.py"
-    command = [str(jax_python), "-P", str(worker), f"--events_dir={tmp_path}", "--processes=2", "--devices=8"]
+    size = ["--processes=2", "--devices=8", "--tasks_per_node=1"]
+    command = [str(jax_python), "-P", str(worker), f"--events_dir={tmp_path}", *size]
     alone = "import jax; jax.distributed.initialize = lambda *a, **k: None"  # as if the rendezvous was ignored
     wrapper = f"{alone}; import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     done = subprocess.run(
