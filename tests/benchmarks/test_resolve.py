@@ -34,6 +34,26 @@ def refusal(model: str = "llama2_tiny", **wanted: object) -> RequestError:
 # --- what a request means -----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("model", "hardware", "nodes", "gpus"), [("llama2_tiny", "cpu", 4, 4), ("llama2_70b", "h100", 16, 128)]
+)
+def test_nodes_alone_mean_whole_nodes(model: str, hardware: str, nodes: int, gpus: int) -> None:
+    """A virtual device of a CPU each, or all the GPUs of a node."""
+    benchmark = resolved(model, hardware=hardware, nodes=nodes)
+    assert (benchmark.nodes, benchmark.gpus) == (nodes, gpus)
+
+
+@pytest.mark.parametrize(("site", "hardware"), [("local", "h100"), ("example_venv", None)])
+def test_a_site_whose_nodes_are_alike_says_the_device(site: str, hardware: str | None) -> None:
+    assert resolved("llama2_70b", site=site, hardware=hardware).hardware.name == "h100"
+
+
+def test_a_device_that_a_site_has_not_is_refused() -> None:
+    error = refusal("llama2_70b", site="example_venv", hardware="a100")
+    assert "are not" in error.what
+    assert error.next_command == "--hardware=h100"
+
+
 def test_a_model_alone_is_enough() -> None:
     benchmark = resolved()
     assert (benchmark.hardware.name, benchmark.dtype, benchmark.gpus, benchmark.nodes) == ("cpu", "bf16", 1, 1)
