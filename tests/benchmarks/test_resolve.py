@@ -43,13 +43,13 @@ def test_nodes_alone_mean_whole_nodes(model: str, hardware: str, nodes: int, gpu
     assert (benchmark.nodes, benchmark.gpus) == (nodes, gpus)
 
 
-@pytest.mark.parametrize(("site", "hardware"), [("local", "h100"), ("example_venv", None)])
+@pytest.mark.parametrize(("site", "hardware"), [("local", "h100"), ("example_pyxis", None)])
 def test_a_site_whose_nodes_are_alike_says_the_device(site: str, hardware: str | None) -> None:
     assert resolved("llama2_70b", site=site, hardware=hardware).hardware.name == "h100"
 
 
 def test_a_device_that_a_site_has_not_is_refused() -> None:
-    error = refusal("llama2_70b", site="example_venv", hardware="a100")
+    error = refusal("llama2_70b", site="example_pyxis", hardware="a100")
     assert "are not" in error.what
     assert error.next_command == "--hardware=h100"
 

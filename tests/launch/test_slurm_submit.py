@@ -1,4 +1,4 @@
-"""From a benchmark to the queue: what a job inherits, what is left where Slurm refuses it, what is written down when."""
+"""From a benchmark to the queue: what a job inherits, what a refusal leaves, what is written down when."""
 
 import json
 from collections.abc import Mapping
