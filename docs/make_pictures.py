@@ -45,6 +45,8 @@ ON_A_CLUSTER = {
     "down": "launch/cluster.py down",
 }
 
+SHOWN = ("slurm_run", "doctor", "status")
+
 
 def printed(command: str, folder: str, **variables: str) -> list[str]:
     """Standard error first: that is where the progress goes, and it comes first."""
@@ -88,6 +90,8 @@ def main() -> None:
             (Path(folder) / "home" / "environments" / place.name).symlink_to(place)
         for name, command in ON_A_CLUSTER.items():
             lines = printed(command, folder, STEPMARK_HOME=f"{folder}/home")
+            if name not in SHOWN:
+                continue
             (PICTURES / f"{name}.svg").write_text(picture(command, lines))
             print(f"docs/pictures/{name}.svg")
 
