@@ -373,7 +373,7 @@ def test_a_requeued_job_starts_another_attempt(cluster: ClusterForJobs, job: Job
     assert job.end() == "COMPLETED 0:0"
     assert (job.events(2)[0].restarts, job.events(2)[0].job_id) == (1, job.number)
     assert job.steps(2) == [(rank, step) for rank in range(3) for step in range(5)]
-    assert job.steps(1)[: len(first)] == first
+    assert set(first) <= set(job.steps(1))  # a rank may have come further between the look and the requeue
 
 
 def test_submitted_by_hand_once_more_it_keeps_the_attempts_apart(cluster: ClusterForJobs, job: Job) -> None:
