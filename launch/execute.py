@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,14 +13,6 @@ from benchmarks.values import Benchmark, Plan, Step
 from launch import environments, local, provenance, sampling
 from launch.screen import Screen
 from launch.step_sink import StepSink
-
-
-class Begun(NamedTuple):
-    """A run whose folder says what is to be run, and with what."""
-
-    folder: RunFolder
-    plan: Plan
-    about: dict[str, Any]  # provenance.json as it stands
 
 
 def execute(
@@ -35,12 +26,12 @@ def execute(
     except BaseException:
         folder.path.rmdir()  # nothing was started, so nothing is left
         raise
-    begun = begin(folder, benchmark, backend, str(python), environments.origin(spec, python))
+    plan = begin(folder, benchmark, backend, str(python), environments.origin(spec, python))
     with local.interrupted_once():
         on_gpus = benchmark.hardware.kind != "cpu"
         beside = sampling.beside(folder.telemetry_dir(1), gpus=on_gpus) if telemetry else contextlib.nullcontext()
         with beside:
-            _run_phases(begun, benchmark, backend, python)
+            _run_phases(plan, folder, benchmark, backend, python)
         return folder, finish(folder, backend)
 
 
@@ -51,7 +42,7 @@ def begin(
     python: str,
     environment: dict[str, str | None],
     notes: Sequence[str] = (),
-) -> Begun:
+) -> Plan:
     """Write down what is to be run before anything starts."""
     plan = backend.plan(benchmark)
     places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
@@ -61,24 +52,22 @@ def begin(
     folder.write(BENCHMARK, benchmark)
     folder.write(PLAN, plan)
     folder.write(PROVENANCE, about)
-    return Begun(folder, plan, about)
+    return plan
 
 
-def _run_phases(begun: Begun, benchmark: Benchmark, backend: Backend, python: Path) -> None:
-    for phase in begun.plan.phases:
-        phase_dir = begun.folder.phase_dir(phase.name)
-        with (
-            StepSink(begun.folder, benchmark) as sink,
-            Screen(benchmark.steps, f"starting {backend.title} for {benchmark.model.name}") as screen,
-        ):
+def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Backend, python: Path) -> None:
+    with StepSink(folder, benchmark) as sink:
+        for phase in plan.phases:
+            phase_dir = folder.phase_dir(phase.name)
+            with Screen(benchmark.steps, f"starting {backend.title} for {benchmark.model.name}") as screen:
 
-            def on_steps(steps: list[Step], sink: StepSink = sink, screen: Screen = screen) -> None:
-                screen.show(sink.take(steps))
+                def on_steps(steps: list[Step], screen: Screen = screen) -> None:
+                    screen.show(sink.take(steps))
 
-            new_steps = backend.follow(benchmark, phase_dir, 1) if phase.writes_steps else list
-            ended = local.run_phase(phase, phase_dir, python, new_steps, on_steps)
-        if any(process.exit_code != 0 for process in ended):
-            break  # what comes after rests on this phase
+                new_steps = backend.follow(benchmark, phase_dir, 1) if phase.writes_steps else list
+                ended = local.run_phase(phase, phase_dir, python, new_steps, on_steps)
+            if any(process.exit_code != 0 for process in ended):
+                break  # what comes after rests on this phase
 
 
 def finish(folder: RunFolder, backend: Backend) -> Result:

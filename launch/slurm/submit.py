@@ -51,9 +51,9 @@ def submit(
     python, environment = _runtime(spec, image)
     folder = RunFolder.create(output_dir.absolute(), run_id)
     try:
-        begin(folder, benchmark, backend, python, environment, _kept_off())
+        plan = begin(folder, benchmark, backend, python, environment, _kept_off())
         place = _place(folder, python, image)
-        script = _script(benchmark, folder.plan(), place, options, job)
+        script = _script(benchmark, plan, place, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())
     except BaseException:
         _remove(folder.path)  # nothing was started, so nothing is left

@@ -33,6 +33,7 @@ LOOK_SECONDS = 0.5  # between two looks at the shared folder
 FIRST_ASK_SECONDS = 1.0  # between the first two questions to Slurm; then ever longer
 LONGEST_ASK_SECONDS = 20.0
 GROWTH = 1.4
+GIVE_UP_SECONDS = 600.0  # without an answer of Slurm and without a step, a cluster is taken to be gone
 UNANSWERED_SECONDS = 60.0  # after the job says that it has ended, Slurm gets this long to say how
 ACCOUNTING_SECONDS = 30.0  # what the accounting may lag behind the controller
 NOT_OVER = {"PENDING", "RUNNING", "COMPLETING", "REQUEUED", "SUSPENDED", "CONFIGURING", "RESIZING"}
@@ -184,6 +185,14 @@ class _Watch:
         if self._unanswered_since is None:
             self._unanswered_since = now
             self._screen.note(f"{error.what}; the run goes on, and its steps are read from its folder")
+        silent = now - max(self._unanswered_since, self._last_sign)
+        if not self._has_ended() and silent > GIVE_UP_SECONDS:
+            raise RunError(
+                f"neither Slurm nor the run has given a sign for {silent:.0f} s: {error.what}",
+                where=str(self._folder.path),
+                why="the cluster may be gone; what the run wrote is kept",
+                next_command=f"python launch/status.py --collect {self._folder.path}",
+            )
         return self._has_ended() and now - self._unanswered_since > UNANSWERED_SECONDS
 
     def _refuse_for_ever(self, state: QueueState) -> None:

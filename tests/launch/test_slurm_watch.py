@@ -172,6 +172,14 @@ def test_a_job_that_has_ended_is_collected_though_slurm_is_gone_for_good(
     assert "Slurm cannot be asked" in attempt.text
 
 
+def test_a_cluster_that_is_gone_with_the_run_is_given_up(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "GIVE_UP_SECONDS", 0.2)
+    train(folder, 5)
+    with pytest.raises(RunError, match="neither Slurm nor the run") as given_up:
+        follow(folder, FakeSlurm([RequestError("the slurm.conf is not there")] * 200))
+    assert "status.py --collect" in given_up.value.next_command
+
+
 def test_a_run_that_is_not_collected_is_not_judged(folder: RunFolder) -> None:
     train(folder, 5)
     assert not folder.is_collected()
