@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
@@ -50,6 +50,27 @@ class EnvironmentSpec(Value, frozen=True):
     import_variables: dict[str, str] = {}  # without which it cannot be imported on some machines
     image: str = ""  # the container image, as a registry names it; empty: none is known
     image_python: str = "python3"  # the Python inside it
+
+
+class FlagFact(Value, frozen=True):
+    """What is known of one compiler flag before any compiler is asked."""
+
+    flag: str  # as given, name=value
+    status: Literal["known", "unknown", "not listed"]
+    text: str  # what it is for and on what hardware; of an unknown one, which versions knew it
+    successor: str = ""  # what to use instead of an unknown one
+
+
+class FlagsCheck(Value, frozen=True):
+    """Some flags of a framework's compiler: what the tables say of them, and the program that asks the compiler.
+
+    The program runs in the engine's environment, on one machine without a GPU: exit code 0, or 2 with a line for
+    each flag that the installed compiler does not know.
+    """
+
+    facts: list[FlagFact]
+    command: list[str]  # with the placeholders of a Phase
+    environment: dict[str, str]
 
 
 class SkippedLine(Value, frozen=True):
@@ -94,6 +115,8 @@ class Backend(Protocol):
     layout_settings: frozenset[str]  # the settings that share the work among devices
     reserved_variables: tuple[str, ...]  # beginnings of variables that would steer the framework past the plan
     reserved_settings: Mapping[str, str]  # settings Stepmark fills itself -> what to use instead
+    profiles: frozenset[str]  # the profilers of --profile that its programs can run under
+    pgle_ways: frozenset[str]  # the ways of --pgle, beside off
 
     def settings(self) -> SettingTypes:
         """Every setting of the framework that --set may name, with its type."""
@@ -129,6 +152,10 @@ class Backend(Protocol):
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         """A function that gives the steps written since it was last called, while the phase runs."""
+        ...
+
+    def flags_check(self, flags: list[str]) -> FlagsCheck | None:
+        """How to find out whether flags (each --name=value) are right; None where it has no such compiler."""
         ...
 
     def dataset_command(self, job: DatasetJob) -> list[str]:

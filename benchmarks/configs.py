@@ -17,6 +17,7 @@ import yaml
 
 from benchmarks.assets import Needs
 from benchmarks.errors import RequestError, nearest
+from benchmarks.profiling import ProfileDefaults, ProfileTable
 from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
 from benchmarks.values import Hardware, Model, Recipe, Site, Value
 
@@ -86,6 +87,15 @@ class Configs:
                         where=f"{self.root / 'assets' / row.name}.yml: models",
                     )
         return rows
+
+    def profile_defaults(self, task: str) -> ProfileDefaults:
+        """What a profiler records of a task where nobody says what."""
+        tasks = read_yaml(self.root / "profiles.yml", ProfileTable).tasks
+        if task not in tasks:
+            raise RequestError(
+                f"no task '{task}': {nearest(task, tasks)}", where=f"{self.root / 'profiles.yml'}: tasks"
+            )
+        return tasks[task]
 
     def _refuse_half_a_site(self, site: Site) -> None:
         where = f"{self.path('sites', site.name)}"

@@ -1,14 +1,14 @@
 """What is refused of a resolved benchmark, before anything starts: parts not to be had, short runs, layouts."""
 
 from benchmarks.backend import Backend
-from benchmarks.errors import RequestError
+from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark
 from benchmarks.window import check_rule, last_step_wanted
 
 
 def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
     """All that can be known before anything starts; the first refusal is raised."""
-    _refuse_missing_parts(benchmark)
+    _refuse_missing_parts(benchmark, backend)
     check_rule(benchmark.window)
     _refuse_short_run(benchmark)
     _refuse_layout(benchmark, backend)
@@ -16,20 +16,23 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
         raise refusal
 
 
-def _refuse_missing_parts(benchmark: Benchmark) -> None:
-    if benchmark.pgle != "off":
+def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
+    for flag, value, off, known in (
+        ("pgle", benchmark.pgle, "off", backend.pgle_ways),
+        ("profile", benchmark.profile, "none", backend.profiles),
+    ):
+        if value not in (off, *known):
+            raise RequestError(
+                f"--{flag}={value} is not to be had with backend {backend.name}: {nearest(value, [off, *known])}",
+                where=f"--{flag}",
+                why=f"it has: {', '.join([off, *sorted(known)])}",
+                next_command=f"--{flag}={off}",
+            )
+    if benchmark.profile == "nccl" and benchmark.hardware.kind != "gpu":
         raise RequestError(
-            f"--pgle={benchmark.pgle} is not to be had on site '{benchmark.site.name}'",
-            where="--pgle",
-            why="this version measures without profile-guided latency estimation",
-            next_command="--pgle=off",
-        )
-    if benchmark.profile != "none":
-        raise RequestError(
-            f"--profile={benchmark.profile} is not to be had on site '{benchmark.site.name}'",
-            where="--profile",
-            why="this version takes no profiles",
-            next_command="--profile=none",
+            f"{benchmark.hardware.title} has no NCCL whose calls could be traced",
+            where="--profile=nccl",
+            next_command="--profile=none, or a GPU by --hardware",
         )
 
 

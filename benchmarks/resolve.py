@@ -5,6 +5,7 @@ from typing import Protocol
 
 from benchmarks.backend import Backend
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
 from benchmarks.refusals import refuse_what_cannot_work
 from benchmarks.settings import check_knobs, positive, sort_settings
 from benchmarks.values import (
@@ -41,6 +42,11 @@ class Request(Value, frozen=True):
     window: str | None = None
     profile: str = "none"
     pgle: str = "off"
+    profile_ranks: str | None = None  # such as 0,1,8-15
+    profile_start_step: int | None = None
+    profile_stop_step: int | None = None
+    profile_gpu_metrics: bool = False
+    profile_cpu: bool = False
     data: str | None = None  # a folder that holds a dataset
     settings: dict[str, str] = {}
 
@@ -52,6 +58,7 @@ class ConfigSource(Protocol):
     def hardware(self, name: str) -> Hardware: ...
     def site(self, name: str) -> Site: ...
     def recipes(self) -> list[Recipe]: ...
+    def profile_defaults(self, task: str) -> ProfileDefaults: ...
 
 
 def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchmark:
@@ -79,6 +86,15 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     parallelism = backend.parallelism(knobs, gpus)
     micro_batch, accumulation, global_batch = _choose_batch(own, recipe, parallelism)
     sequence_length = own.get("sequence_length", recipe.sequence_length)
+    steps = positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps)
+    wanted = ProfilingWanted(
+        kind=request.profile,
+        ranks=request.profile_ranks,
+        start_step=request.profile_start_step,
+        stop_step=request.profile_stop_step,
+        gpu_metrics=request.profile_gpu_metrics,
+        cpu=request.profile_cpu,
+    )
     benchmark = Benchmark(
         backend=backend.name,
         engine=recipe.engine,
@@ -95,7 +111,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         micro_batch_size=micro_batch,
         gradient_accumulation=accumulation,
         global_batch_size=global_batch,
-        steps=positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps),
+        steps=steps,
         window=request.window or recipe.window,
         profile=request.profile,
         pgle=request.pgle,
@@ -105,6 +121,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         xla_flags={**_merged(overlays, "xla_flags"), **xla_set},
         recipe=_reference(recipe, sequence_length, gpus, backend),
         overrides=request.settings,
+        profiling=choose_profiling(wanted, configs.profile_defaults(request.task), gpus, steps),
     )
     refuse_what_cannot_work(benchmark, backend)
     return benchmark

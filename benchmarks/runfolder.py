@@ -33,7 +33,7 @@ from benchmarks.queue.job_record import (
 )
 from benchmarks.summary import Result, summarise
 from benchmarks.telemetry import samples
-from benchmarks.values import Benchmark, Plan, RunRecord, Step, json_text
+from benchmarks.values import Benchmark, Phase, Plan, RunRecord, Step, json_text
 
 BENCHMARK = "benchmark.json"
 PLAN = "plan.json"
@@ -100,11 +100,11 @@ class RunFolder:
     def plan(self) -> Plan:
         return self._read(PLAN, Plan)
 
-    def measured_phase(self) -> str:
-        """The name of the phase whose steps are the result."""
-        for phase in self.plan().phases:
+    def measured_phase(self) -> Phase:
+        """The phase whose steps are the result: the last that writes any."""
+        for phase in reversed(self.plan().phases):
             if phase.writes_steps:
-                return phase.name
+                return phase
         raise RequestError(f"{PLAN} has no phase that writes steps", where=str(self.path / PLAN))
 
     def stored_result(self) -> Result:
@@ -252,14 +252,15 @@ def _prove_writable(path: Path) -> None:
 def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     """The result of a run and all its steps, from its raw files alone. The last attempt gives the figures."""
     benchmark = folder.benchmark()
-    phase = folder.measured_phase()
+    measured = folder.measured_phase()
+    phase = measured.name
     records = [backend.read_phase(benchmark, folder.phase_dir(phase, n), n) for n in folder.attempts()] or [
         RunRecord(attempt=1, facts=[], steps=[], ends=[], unreadable=[])
     ]
     last = records[-1]
     ended = folder.ended(phase, last.attempt)
     attempts = queued_attempts(folder, records) if folder.is_queued() else []
-    queued = QueuedEnd(end=attempts[-1], processes=_processes(folder)) if attempts else None
+    queued = QueuedEnd(end=attempts[-1], processes=measured.tasks) if attempts else None
     result, marked = summarise(
         benchmark,
         folder.recorded_run_id(),
@@ -267,7 +268,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         ended,
         folder.provenance_digest(),
         [*folder.provenance_notes(), *folder.changed_since_sealed(), *_unreadable_earlier(records[:-1])],
-        _failed_before(folder, phase, last.attempt, queued=queued is not None),
+        _failed_before(folder, backend, phase, last.attempt, queued=queued is not None),
         attempts,
         queued,
         samples.read(folder.telemetry_dir(last.attempt)),
@@ -282,18 +283,15 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     return result, earlier + marked
 
 
-def _processes(folder: RunFolder) -> int:
-    """How many tasks the measured phase was to have."""
-    return next(phase.nodes * phase.tasks_per_node for phase in folder.plan().phases if phase.writes_steps)
-
-
-def _failed_before(folder: RunFolder, measured: str, attempt: int, *, queued: bool) -> list[str]:
+def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: int, *, queued: bool) -> list[str]:
     """Why the measured phase was never started: an earlier phase of the plan failed."""
     found = []
+    benchmark = folder.benchmark()
     for phase in folder.plan().phases:
         if phase.name == measured:
             break
-        found += failed_phase(phase.name, folder.ended(phase.name, attempt), queued=queued)
+        said = backend.read_phase(benchmark, folder.phase_dir(phase.name, attempt), attempt).ends
+        found += failed_phase(phase.name, folder.ended(phase.name, attempt), said, queued=queued)
     return found
 
 

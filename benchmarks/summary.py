@@ -16,6 +16,7 @@ from benchmarks.telemetry.summary import Telemetry, of_run
 from benchmarks.values import (
     Benchmark,
     Parallelism,
+    PgleSeen,
     RunRecord,
     Scalar,
     Step,
@@ -57,6 +58,13 @@ class Loss(Value, frozen=True):
     last: float | None
 
 
+class Pgle(Value, frozen=True):
+    """Profile-guided latency estimation: how it was asked for, and whether the measured steps really had it."""
+
+    way: str
+    seen: PgleSeen
+
+
 class Result(Value, frozen=True):
     """result.json. A figure that can't be known is null, and `null_because` says why."""
 
@@ -83,6 +91,8 @@ class Result(Value, frozen=True):
     attempts: list[AttemptEnd] = []  # how each ended, in order; the last one gives the figures
     telemetry: Telemetry | None = None
     ranks: RankSpread | None = None
+    pgle: Pgle | None = None  # None: it was off
+    not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
 
 
 # --- a run's result -----------------------------------------------------------------------------
@@ -112,12 +122,19 @@ def summarise(
     figures, marked = measure(workload, first_rank, benchmark.window)
     failures = why_failed(benchmark.steps, record, ended, first_rank, failed_before, queued)
     complaints = figures.complaints if first_rank or not failures else []  # without a step there is no window
-    doubts = [*_broken_assertions(record), *_other_work(benchmark, record), *complaints]
+    pgle = _pgle(benchmark, record)
+    doubts = [
+        *_broken_assertions(record),
+        *_other_work(benchmark, record),
+        *_unproven_pgle(benchmark, pgle),
+        *complaints,
+    ]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
     figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
     facts = _first_facts(record)
     loss, reported = loss_of(first_rank), reported_of(marked)
     unknown = _why_unknown(figures.window, loss, facts, provenance_digest, reported)
+    unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
     result = Result(
         schema_version=SCHEMA_VERSION,
         run_id=run_id,
@@ -142,10 +159,13 @@ def summarise(
             *notes,
             *_what_it_was(benchmark, record),
             *speed_notes,
+            *_pgle_notes(pgle),
             *window_notes(figures.window),
             *record.unreadable,
         ],
         attempts=list(attempts),
+        pgle=pgle,
+        not_comparable=not_comparable(benchmark),
     )
     result = _with_machines(result, benchmark, record, sampled, marked)
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
@@ -164,6 +184,38 @@ def _with_machines(
     ranks = rank_spread(record.steps, counted, record.started)
     nulls = {**result.null_because, **({} if found else {"telemetry": why}), **({} if ranks else {"ranks": ALONE})}
     return msgspec.structs.replace(result, telemetry=found, ranks=ranks, null_because=nulls)
+
+
+# --- what was done to the run beside training -----------------------------------------------------
+
+
+def not_comparable(benchmark: Benchmark) -> list[str]:
+    """A profiler takes time from the steps, also from those it does not record."""
+    if benchmark.profile == "none":
+        return []
+    return [f"profiled (--profile={benchmark.profile}): recording changes what it measures"]
+
+
+def _pgle(benchmark: Benchmark, record: RunRecord) -> Pgle | None:
+    if benchmark.pgle == "off":
+        return None
+    unseen = PgleSeen(applied=False, reason="the run left nothing that would show it")
+    return Pgle(way=benchmark.pgle, seen=record.pgle or unseen)
+
+
+def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None) -> list[str]:
+    """Asked for and not proven is no result. On a CPU jax goes through the same motions, without any gain."""
+    if pgle is None or pgle.seen.applied:
+        return []
+    if benchmark.hardware.kind == "cpu" and pgle.seen.recompile_step is not None:
+        return []
+    return [f"pgle: not applied: {pgle.seen.reason}"]
+
+
+def _pgle_notes(pgle: Pgle | None) -> list[str]:
+    if pgle is None:
+        return []
+    return [f"pgle: {'applied' if pgle.seen.applied else 'not applied'}: {pgle.seen.reason}"]
 
 
 def _with_reason(step: Step, reason: str | None) -> Step:

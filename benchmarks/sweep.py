@@ -20,7 +20,17 @@ from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Value, to_builtins
 
 SCHEMA_VERSION = 1
-LISTED = ("backend", "model", "task", "engine", "dtype", "hardware", "gpus", "nodes")  # the first varies slowest
+LISTED = (
+    "backend",
+    "model",
+    "task",
+    "engine",
+    "dtype",
+    "hardware",
+    "gpus",
+    "nodes",
+    "pgle",
+)  # the first varies slowest
 NUMBERS = ("gpus", "nodes")
 SHOWN_CELLS = 20  # of a refusal
 

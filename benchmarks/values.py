@@ -223,6 +223,16 @@ class Parallelism(Value, frozen=True):
         return f"{always}{virtual}{sharded} DP{self.data}"
 
 
+class Profiling(Value, frozen=True):
+    """What a profiler records of a run: of which ranks, from which step to which."""
+
+    ranks: list[int]
+    start_step: int
+    stop_step: int  # the last one that is recorded
+    gpu_metrics: bool = False
+    cpu: bool = False
+
+
 class RecipeReference(Value, frozen=True):
     name: str
     source: str
@@ -259,6 +269,8 @@ class Benchmark(Value, frozen=True):
     xla_flags: dict[str, str]
     recipe: RecipeReference
     overrides: dict[str, str]  # what --set changed, as typed
+    profiling: Profiling | None = None  # None: no profiler runs (a trace of NCCL's calls is none)
+    pgle_profile: str = ""  # the key of a profile that was made before and lies in the run's folder; empty: none
 
     @property
     def tokens_per_step(self) -> int:
@@ -282,7 +294,12 @@ class Phase(Value, frozen=True):
     nodes: int
     tasks_per_node: int
     devices_per_task: int
-    writes_steps: bool
+    writes_steps: bool  # of several that do, the steps of the last are the result
+    programs: list[str] = []  # that its nodes, or its container, must have on their PATH
+
+    @property
+    def tasks(self) -> int:
+        return self.nodes * self.tasks_per_node
 
 
 class Plan(Value, frozen=True):
@@ -348,6 +365,28 @@ class Started(Value, frozen=True):
     host: str
 
 
+class PgleProfile(Value, frozen=True):
+    """profile.json beside a profile.pbtxt: what the profile is, and of what program."""
+
+    key: str  # of the request that it was made for
+    sha256: str  # of profile.pbtxt
+    instructions: int  # that have a cost
+    collectives: int  # of the program that was profiled
+    covered: int  # of these, that have a cost
+    made_by: dict[str, Any]  # settings, versions, mesh, device and XLA flags of the program that was profiled
+
+
+class PgleSeen(Value, frozen=True):
+    """What a phase shows of profile-guided latency estimation: whether it was applied, and how that is known."""
+
+    applied: bool
+    reason: str
+    profiled_steps: int | None = None  # that the framework profiled by itself
+    empty_traces: int | None = None  # of these
+    recompile_step: int | None = None
+    profile: PgleProfile | None = None  # made by a profiler of its own
+
+
 class RunRecord(Value, frozen=True):
     """All that the raw files of one phase of one attempt say; nothing counted yet."""
 
@@ -357,6 +396,7 @@ class RunRecord(Value, frozen=True):
     ends: list[WorkerEnd]
     unreadable: list[str]  # "file:line reason"
     started: list[Started] = []
+    pgle: PgleSeen | None = None  # None: the phase had nothing to do with it
 
 
 # --- summarised -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.values import RunRecord, Started, Step, WorkerEnd, WorkerFacts
+from benchmarks.values import PgleSeen, RunRecord, Started, Step, WorkerEnd, WorkerFacts
 
 EVENT_FILES = "events-rank*.jsonl"
 
@@ -33,6 +33,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     ends: list[WorkerEnd] = []
     started: list[Started] = []
     unreadable: list[str] = []
+    pgle: PgleSeen | None = None
     for path in event_files(phase_dir):
         for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
             if not line:
@@ -48,9 +49,13 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
                 facts.append(found)
             elif isinstance(found, Started):
                 started.append(found)
+            elif isinstance(found, PgleSeen):
+                pgle = pgle or found  # the first rank's: it is the one that is profiled
             else:
                 ends.append(found)
-    return RunRecord(attempt=attempt, facts=facts, steps=steps, ends=ends, unreadable=unreadable, started=started)
+    return RunRecord(
+        attempt=attempt, facts=facts, steps=steps, ends=ends, unreadable=unreadable, started=started, pgle=pgle
+    )
 
 
 def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
@@ -83,13 +88,15 @@ def _steps_among(text: bytes, rank: int, attempt: int) -> list[Step]:
     return steps
 
 
-def _value_of(line: bytes, rank: int, attempt: int) -> Step | WorkerFacts | WorkerEnd | Started:
+def _value_of(line: bytes, rank: int, attempt: int) -> Step | WorkerFacts | WorkerEnd | Started | PgleSeen:
     fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
     kind = fields.pop("event")
     if kind == "facts":
         return msgspec.convert(fields, WorkerFacts)
     if kind == "end":
         return msgspec.convert(fields, WorkerEnd)
+    if kind == "pgle":
+        return msgspec.convert(fields, PgleSeen)
     if kind == "started":
         return msgspec.convert({**fields, "rank": rank}, Started)
     if kind == "step":

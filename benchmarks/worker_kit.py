@@ -71,10 +71,10 @@ class StepRecorder:
         host = os.environ.get("SLURMD_NODENAME") or platform.node()  # as Slurm and its users call the node
         self._events.write("started", unix_seconds=time.time(), host=host)
 
-    def record(self, step, end, loss, gradient_norm, **framework):
+    def record(self, step, end, loss, gradient_norm, excluded_because=None, **framework):
         """A step that ended at `end` of time.perf_counter(); `framework` is what the framework says of it.
 
-        A loss of None is one that another rank holds.
+        A loss of None is one that another rank holds. `excluded_because` is what else was done in the step's time.
         """
         seconds, self._last_end = end - self._last_end, end
         self.steps += 1
@@ -90,6 +90,7 @@ class StepRecorder:
             elapsed_seconds=end - self._start,
             loss=finite_or_none(loss),
             gradient_norm=finite_or_none(gradient_norm),
+            **({"excluded_because": excluded_because} if excluded_because else {}),
             **{name: finite_or_none(value) for name, value in framework.items()},
         )
 

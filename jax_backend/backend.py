@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks import worker_events
-from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat
+from benchmarks.backend import EnvironmentSpec, FlagsCheck, LockFile, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
@@ -38,6 +38,8 @@ class MaxTextBackend:
     layout_settings = frozenset(layout.AXES)
     reserved_variables = ("JAX_", "M_", "LIBTPU_INIT_ARGS")  # MaxText reads M_<SETTING> as a setting
     reserved_settings: Mapping[str, str] = planning.RESERVED
+    profiles = frozenset({"nsys", "xplane", "nccl"})
+    pgle_ways = frozenset({"nsys", "auto"})
 
     def settings(self) -> SettingTypes:
         return maxtext_settings()
@@ -77,6 +79,9 @@ class MaxTextBackend:
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG002
         return worker_events.follow(phase_dir, attempt)
+
+    def flags_check(self, flags: list[str]) -> FlagsCheck | None:  # noqa: ARG002
+        return None
 
     def dataset_command(self, job: DatasetJob) -> list[str]:
         raise RequestError(

@@ -9,7 +9,7 @@ import msgspec
 from benchmarks.backend import Backend
 from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder, recompute
 from benchmarks.summary import Result
-from benchmarks.values import Benchmark, Plan, Step
+from benchmarks.values import Benchmark, Phase, Plan, Step
 from launch import environments, local, provenance, sampling
 from launch.screen import Screen
 from launch.step_sink import StepSink
@@ -56,13 +56,14 @@ def begin(
 
 
 def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Backend, python: Path) -> None:
+    measured = folder.measured_phase()
     with StepSink(folder, benchmark) as sink:
         for phase in plan.phases:
             phase_dir = folder.phase_dir(phase.name)
             with Screen(benchmark.steps, f"starting {backend.title} for {benchmark.model.name}") as screen:
 
-                def on_steps(steps: list[Step], screen: Screen = screen) -> None:
-                    screen.show(sink.take(steps))
+                def on_steps(steps: list[Step], phase: Phase = phase, screen: Screen = screen) -> None:
+                    screen.show(sink.take(steps) if phase == measured else steps)
 
                 new_steps = backend.follow(benchmark, phase_dir, 1) if phase.writes_steps else list
                 ended = local.run_phase(phase, phase_dir, python, new_steps, on_steps)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from benchmarks import capacity
 from benchmarks.errors import RequestError, RunError
 from benchmarks.runfolder import EXITS
 from benchmarks.summary import Ended
-from benchmarks.values import Benchmark, Phase, Step
+from benchmarks.values import Benchmark, Phase, Plan, Step
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 Places = dict[str, str]  # placeholder of a plan -> its value here
@@ -33,8 +34,8 @@ NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as 
 # --- what this machine cannot do -----------------------------------------------------------------
 
 
-def refuse(benchmark: Benchmark, storage: capacity.Storage) -> None:
-    """Before anything starts: does this machine have the devices and the memory?"""
+def refuse(benchmark: Benchmark, storage: capacity.Storage, plan: Plan) -> None:
+    """Before anything starts: does this machine have the devices, the memory and the programs?"""
     needed = memory_needed_bytes(benchmark, storage)
     have = host_memory_bytes()
     if benchmark.hardware.kind != "cpu":
@@ -54,6 +55,15 @@ def refuse(benchmark: Benchmark, storage: capacity.Storage) -> None:
             why=largest,
             next_command="the same command with --dry_run shows the plan; or a smaller model, or a cluster by --site",
         )
+
+    for program in sorted({name for phase in plan.phases for name in phase.programs}):
+        if shutil.which(program) is None:
+            raise RequestError(
+                f"this machine has no program '{program}'",
+                where="PATH",
+                why="; ".join(f"phase {phase.name} runs it" for phase in plan.phases if program in phase.programs),
+                next_command=f"install {program}, or a run without it",
+            )
 
 
 def memory_needed_bytes(benchmark: Benchmark, storage: capacity.Storage) -> float:

@@ -60,8 +60,15 @@ flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your
 flags.DEFINE_integer("steps", None, "Training steps.")
 flags.DEFINE_integer("repeats", 1, "Run every benchmark this often.")
 flags.DEFINE_string("window", None, "Which steps count: steady, last, or A-B such as 35-44.")
-flags.DEFINE_enum("profile", "none", ["none", "nsys", "xplane", "nccl"], "Profile the run.")
-flags.DEFINE_enum("pgle", "off", ["off", "nsys", "auto"], "Profile-guided latency estimation.")
+flags.DEFINE_string("pgle", "off", "Profile-guided latency estimation (jax): off, nsys or auto. *")
+flags.DEFINE_string(
+    "profile", "none", "Record a profile: none, nsys, xplane or nccl. The figures of such a run are never compared."
+)
+flags.DEFINE_string("profile_ranks", None, "Ranks that nsys records, such as 0,1,8-15; the recipe's else.")
+flags.DEFINE_integer("profile_start_step", None, "The first step that is recorded, from 0; the recipe's else.")
+flags.DEFINE_integer("profile_stop_step", None, "The last step that is recorded; the recipe's else.")
+flags.DEFINE_boolean("profile_gpu_metrics", False, "nsys: sample the GPUs' own counters too.")
+flags.DEFINE_boolean("profile_cpu", False, "nsys: sample the CPUs too.")
 flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --dataset) instead of the recipe's data.")
 flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")
 flags.DEFINE_string("output_dir", "results", "The folder that gets one folder a run.")
@@ -77,6 +84,9 @@ flags.DEFINE_boolean("resume", True, "Go on with a sweep of the same flags that 
 flags.DEFINE_boolean("skip_refused", False, "Run what can work of a sweep, and name the rest.")
 flags.adopt_module_key_flags(job_flags)
 
+PROFILE_FLAGS = (
+    "profile_ranks", "profile_start_step", "profile_stop_step", "profile_gpu_metrics", "profile_cpu",
+)  # fmt: skip
 TASKS = ("pretrain", "lora", "mlperf")
 
 
@@ -117,7 +127,7 @@ def _requests(site: str) -> list[Request]:
         "steps": FLAGS.steps,
         "window": FLAGS.window,
         "profile": FLAGS.profile,
-        "pgle": FLAGS.pgle,
+        **{name: getattr(FLAGS, name) for name in PROFILE_FLAGS},
         "data": str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
         "settings": _settings(FLAGS.set),
     }

@@ -150,7 +150,7 @@ def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
         return
     backend = find_backend(benchmark.backend)
     with contextlib.suppress(OSError):
-        phase_dir = row.folder.phase_dir(row.folder.measured_phase(), attempts[-1])
+        phase_dir = row.folder.phase_dir(row.folder.measured_phase().name, attempts[-1])
         row.quiet_seconds = _quiet_seconds(phase_dir)
         steps = [step for step in backend.follow(benchmark, phase_dir, attempts[-1])() if step.rank == 0]
         if steps:

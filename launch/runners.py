@@ -43,7 +43,8 @@ class LocalRunner:
         from launch import local
 
         benchmark = self.understand(request)
-        local.refuse(benchmark, find_backend(request.backend).storage(benchmark))
+        backend = find_backend(request.backend)
+        local.refuse(benchmark, backend.storage(benchmark), backend.plan(benchmark))
         return benchmark
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:

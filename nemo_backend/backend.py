@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import worker_events
-from benchmarks.backend import EnvironmentSpec, LogFormat
+from benchmarks.backend import EnvironmentSpec, FlagsCheck, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
@@ -28,6 +28,8 @@ class NemoBackend:
     layout_settings = layout.SETTINGS
     reserved_variables = ("MASTER_", "NEMO_", "PL_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK")
     reserved_settings: Mapping[str, str] = {**planning.RESERVED, **bridge.RESERVED}
+    profiles = frozenset({"nsys", "nccl"})
+    pgle_ways = frozenset[str]()
 
     def settings(self) -> SettingTypes:
         return {**planning.settings(), **bridge.settings()}
@@ -60,6 +62,9 @@ class NemoBackend:
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         follower = bridge.follow if benchmark.engine == BRIDGE else worker_events.follow
         return follower(phase_dir, attempt)
+
+    def flags_check(self, flags: list[str]) -> FlagsCheck | None:  # noqa: ARG002
+        return None
 
     def dataset_command(self, job: DatasetJob) -> list[str]:
         return dataset.command(job)

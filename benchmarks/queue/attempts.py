@@ -87,7 +87,8 @@ def _queued_attempt(folder: "RunFolder", record: RunRecord, job: str | None, *, 
     output = _output_of(folder, job)
     logs = [*_logs_of_the_failed(folder, record.attempt), *output]
     by_kernel, by_framework = _first_log(logs, says_out_of_memory), _first_log(logs, says_device_memory)
-    behind = _behind(folder, record) if any(event.event == "hung" for event in seen.events) else []
+    hung = [event.phase for event in seen.events if event.event == "hung"]
+    behind = _behind(folder, record) if folder.measured_phase().name in hung else []
     seen = msgspec.structs.replace(
         seen,
         out_of_memory=_name(by_kernel),
@@ -106,9 +107,10 @@ def _queued_attempt(folder: "RunFolder", record: RunRecord, job: str | None, *, 
 def _failed_first(folder: "RunFolder", record: RunRecord, kind: str) -> int | None:
     """The rank that failed first, in the first phase in which one did."""
     ends = {end.rank: end for end in record.ends}
+    measured = folder.measured_phase().name
     for phase in folder.plan().phases:
         ended = folder.ended(phase.name, record.attempt)
-        first = first_to_fail(ended, ends if phase.writes_steps else None, kind)
+        first = first_to_fail(ended, ends if phase.name == measured else None, kind)
         if first is not None:
             return first.rank
     return None
@@ -122,8 +124,8 @@ def _behind(folder: "RunFolder", record: RunRecord) -> list[int]:
 
     Where all had come as far, those are it that did not write their stack when they were told to: they could not.
     """
-    phase = next(phase for phase in folder.plan().phases if phase.writes_steps)
-    ranks = range(phase.nodes * phase.tasks_per_node)
+    phase = folder.measured_phase()
+    ranks = range(phase.tasks)
     steps = {rank: len(of_rank) for rank, of_rank in (own_steps(record) or {}).items()}
     fewest = min(steps.get(rank, 0) for rank in ranks)
     slow = [rank for rank in ranks if steps.get(rank, 0) == fewest]

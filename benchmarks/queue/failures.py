@@ -56,14 +56,15 @@ def why_failed(
     return found
 
 
-def failed_phase(name: str, ended: Sequence[Ended], *, queued: bool) -> list[str]:
-    """Why a phase without steps failed, where it did."""
+def failed_phase(name: str, ended: Sequence[Ended], said: Sequence[WorkerEnd], *, queued: bool) -> list[str]:
+    """Why a phase before the measured one failed, where it did; `said` is what its programs wrote of their end."""
     if any(process.interrupted for process in ended):
         return [f"interrupted by the user in phase {name}"]
     before = f"phase {name}: "
+    ends = {end.rank: end for end in said} or None  # not every program writes any
     if queued:
-        return [before + text if at == 0 else text for at, text in enumerate(who_failed_first(ended, None, _nowhere))]
-    return [before + text for text in _who_failed(ended, None, _nowhere)]
+        return [before + text if at == 0 else text for at, text in enumerate(who_failed_first(ended, ends, _nowhere))]
+    return [before + text for text in _who_failed(ended, ends, _nowhere)]
 
 
 # --- ranks --------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ def _after(steps: Sequence[Step]) -> str:
 
 
 def _nowhere(_rank: int) -> str:
-    """Of a phase without steps."""
+    """Of a phase before the measured one: how far it had come says nothing."""
     return ""
 
 

@@ -139,7 +139,7 @@ class _Watch:
     ) -> None:
         self._folder, self._benchmark, self._backend, self._slurm = folder, benchmark, backend, slurm
         self._sink, self._screen = sink, screen
-        self._phase = folder.measured_phase()
+        self._phase = folder.measured_phase().name
         self._attempt = 0
         self._new_steps: Callable[[], list[Step]] = list
         self._seconds: deque[float] = deque(maxlen=50)

@@ -233,7 +233,10 @@ def steps_of(phase_dir: Path, rank: int, steps: int) -> None:
 
 @pytest.fixture
 def hung(leave: Callable[..., Path]) -> Path:
-    job = [{"event": "hung", "time": 190.0, "seconds": 300.0}, {"event": "end", "time": 199.0, "exit_code": 124}]
+    job = [
+        {"event": "hung", "time": 190.0, "seconds": 300.0, "phase": "perf"},
+        {"event": "end", "time": 199.0, "exit_code": 124},
+    ]
     exits = [(rank, -15, 195.0) for rank in range(4)]
     return leave(said("FAILED", exit_code="124:0"), exits, steps=6, ends=(None,) * 4, job=job)
 

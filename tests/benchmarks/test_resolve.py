@@ -184,7 +184,8 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
         benchmark.steps = 3  # type: ignore[misc]
     assert msgspec.json.decode(json_text(benchmark), type=Benchmark) == benchmark
     assert benchmark.lora is None  # which is an answer: everything is trained
-    for name in set(Benchmark.__struct_fields__) - {"lora"}:
+    assert benchmark.profiling is None  # and this too: no profiler runs
+    for name in set(Benchmark.__struct_fields__) - {"lora", "profiling"}:
         assert getattr(benchmark, name) is not None, f"{name} is left open"
     assert -1 not in benchmark.knobs.values()
 
@@ -299,8 +300,10 @@ def test_a_precision_the_recipe_lacks() -> None:
         ({"window": "35-44", "steps": 40}, "needs step 44"),
         ({"window": "44-35"}, "holds no step"),
         ({"window": "best"}, "unknown window rule 'best'"),
-        ({"pgle": "nsys"}, "--pgle=nsys"),
-        ({"profile": "xplane"}, "--profile=xplane"),
+        ({"pgle": "ncu"}, "--pgle=ncu"),
+        ({"profile": "xplan"}, "did you mean 'xplane'?"),
+        ({"profile": "nccl"}, "has no NCCL"),
+        ({"profile_start_step": 3}, "no effect on --profile=none"),
         ({"task": "lora"}, "no recipe for task 'lora'"),
         ({"task": "pretrian"}, "no recipe for task 'pretrian'"),
     ],

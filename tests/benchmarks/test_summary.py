@@ -333,6 +333,8 @@ CONTRACT: dict[str, Any] = {
     "attempts": None,
     "telemetry": None,
     "ranks": None,
+    "pgle": None,
+    "not_comparable": None,
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import worker_events
-from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat
+from benchmarks.backend import EnvironmentSpec, FlagsCheck, LockFile, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
@@ -40,6 +40,8 @@ class Toy:
     layout_settings = frozenset({"replicas"})
     reserved_variables = ("TOY_",)
     reserved_settings: Mapping[str, str] = {"naps": "--steps"}
+    profiles = frozenset[str]()
+    pgle_ways = frozenset[str]()
 
     def settings(self) -> SettingTypes:
         return SETTINGS
@@ -116,6 +118,9 @@ class Toy:
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG002
         return worker_events.follow(phase_dir, attempt)
+
+    def flags_check(self, flags: list[str]) -> FlagsCheck | None:  # noqa: ARG002
+        return None
 
     def dataset_command(self, job: DatasetJob) -> list[str]:  # noqa: ARG002
         raise RequestError("a toy reads nothing", next_command="--backend=nemo")

@@ -1,0 +1,98 @@
+"""What --profile records where nothing else is said: of which ranks, from which step to which. Pure."""
+
+import re
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Profiling, Value
+
+WITH_STEPS = ("nsys", "xplane")  # the kinds that record some steps; a trace of NCCL's calls is of the whole run
+LARGEST_RANK = 10**6
+
+
+class ProfileDefaults(Value, frozen=True):
+    """What a recipe's authors record of a task, as they write it."""
+
+    ranks: str  # such as 0-8
+    start_step: int
+    stop_step: int
+    source: str
+    date: str
+
+
+class ProfileTable(Value, frozen=True):
+    """configs/profiles.yml."""
+
+    tasks: dict[str, ProfileDefaults]
+
+
+class ProfilingWanted(Value, frozen=True):
+    """What a person typed; None where they left it to the defaults."""
+
+    kind: str
+    ranks: str | None
+    start_step: int | None
+    stop_step: int | None
+    gpu_metrics: bool
+    cpu: bool
+
+
+def choose_profiling(wanted: ProfilingWanted, defaults: ProfileDefaults, gpus: int, steps: int) -> Profiling | None:
+    """What is recorded of a run of so many devices and steps; None where no profiler runs."""
+    _refuse_without_effect(wanted)
+    if wanted.kind not in WITH_STEPS:
+        return None
+    start = wanted.start_step if wanted.start_step is not None else min(defaults.start_step, max(1, steps - 2))
+    stop = wanted.stop_step if wanted.stop_step is not None else max(start, min(defaults.stop_step, steps - 1))
+    if start < 1 or stop < start or start >= steps:
+        raise RequestError(
+            f"steps {start} to {stop} of a run of {steps} cannot be profiled",
+            where=f"--profile_start_step={start} --profile_stop_step={stop} --steps={steps}",
+            why="the first step compiles; the steps of a run are counted from 0",
+            next_command=f"--profile_start_step and --profile_stop_step between 1 and {steps - 1}, in this order",
+        )
+    ranks = parse_ranks(wanted.ranks) if wanted.ranks is not None else parse_ranks(defaults.ranks)
+    there = [rank for rank in ranks if rank < gpus]
+    if wanted.ranks is not None and there != ranks:
+        raise RequestError(
+            f"rank {ranks[-1]} is not one of {gpus}",
+            where=f"--profile_ranks={wanted.ranks}",
+            next_command=f"--profile_ranks=0-{gpus - 1}",
+        )
+    return Profiling(
+        ranks=there, start_step=start, stop_step=min(stop, steps - 1), gpu_metrics=wanted.gpu_metrics, cpu=wanted.cpu
+    )
+
+
+def parse_ranks(text: str) -> list[int]:
+    """0,1,8-10 -> [0, 1, 8, 9, 10]"""
+    found: set[int] = set()
+    for word in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", word)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise RequestError(
+                f"'{text}' names no ranks",
+                where="--profile_ranks",
+                why="numbers and ranges with commas between them are expected, such as 0,1,8-15",
+                next_command="--profile_ranks=0",
+            )
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return sorted(found)
+
+
+def _refuse_without_effect(wanted: ProfilingWanted) -> None:
+    """A flag that records nothing is a misunderstanding."""
+    flags = {
+        "profile_ranks": wanted.ranks is not None,
+        "profile_start_step": wanted.start_step is not None,
+        "profile_stop_step": wanted.stop_step is not None,
+        "profile_gpu_metrics": wanted.gpu_metrics,
+        "profile_cpu": wanted.cpu,
+    }
+    only_nsys = ("profile_gpu_metrics", "profile_cpu")
+    for name, typed in flags.items():
+        if typed and wanted.kind not in (("nsys",) if name in only_nsys else WITH_STEPS):
+            raise RequestError(
+                f"--{name} has no effect on --profile={wanted.kind}",
+                where=f"--{name}",
+                next_command="--profile=nsys" if name in only_nsys else "--profile=nsys or --profile=xplane",
+            )
