@@ -61,6 +61,13 @@ class FlagFact(Value, frozen=True):
     successor: str = ""  # what to use instead of an unknown one
 
 
+class FlagGroup(Value, frozen=True):
+    """Flags of a compiler, and variables, that belong together."""
+
+    flags: dict[str, str]
+    environment: dict[str, str]
+
+
 class FlagsCheck(Value, frozen=True):
     """Some flags of a framework's compiler: what the tables say of them, and the program that asks the compiler.
 
@@ -146,12 +153,20 @@ class Backend(Protocol):
 
     def plan(self, benchmark: Benchmark) -> Plan: ...
 
+    def profile_key(self, benchmark: Benchmark) -> str | None:
+        """What a profile that this benchmark reads is of: equal keys, equal programs. None where it reads none."""
+        ...
+
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         """What the workers of one phase wrote, whole or half way."""
         ...
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         """A function that gives the steps written since it was last called, while the phase runs."""
+        ...
+
+    def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
+        """What --set=xla_group=NAME means on a kind of device; RequestError where there is no such group for it."""
         ...
 
     def flags_check(self, flags: list[str]) -> FlagsCheck | None:

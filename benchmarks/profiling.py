@@ -1,10 +1,12 @@
-"""What --profile records where nothing else is said: of which ranks, from which step to which. Pure."""
+"""What --profile records where nothing else is said, and how a phase's program is started under a profiler. Pure."""
 
 import re
+from itertools import groupby
 
 from benchmarks.errors import RequestError
-from benchmarks.values import Profiling, Value
+from benchmarks.values import Benchmark, Profiling, Value
 
+PROFILER = "profiler"  # why a step is left out that was recorded, or is next to one that was
 WITH_STEPS = ("nsys", "xplane")  # the kinds that record some steps; a trace of NCCL's calls is of the whole run
 LARGEST_RANK = 10**6
 
@@ -96,3 +98,65 @@ def _refuse_without_effect(wanted: ProfilingWanted) -> None:
                 where=f"--{name}",
                 next_command="--profile=nsys" if name in only_nsys else "--profile=nsys or --profile=xplane",
             )
+
+
+# --- running under a profiler -------------------------------------------------------------------
+
+
+def under_nsys(profiling: Profiling, output: str, command: list[str], *, on_gpu: bool) -> list[str]:
+    """A phase's command with the ranks that are recorded under nsys; all others run it as it is.
+
+    `output` is where the report goes, without its ending: best `{phase_dir}/` and a report_name. nsys records from
+    the program's cudaProfilerStart to its cudaProfilerStop; where there is no CUDA, the whole run.
+    """
+    return [
+        "{python}",
+        "-I",  # the files beside it are no modules of its standard library
+        "{repository}/benchmarks/under_nsys.py",
+        f"--ranks={ranks_text(profiling.ranks)}",
+        f"--output={output}",
+        *(["--gpu_metrics"] if profiling.gpu_metrics else []),
+        *(["--cpu"] if profiling.cpu else []),
+        *([] if on_gpu else ["--whole_run"]),
+        "--",
+        *command,
+    ]
+
+
+def report_name(benchmark: Benchmark, suffix: str = "") -> str:
+    """The name of a rank's report as NVIDIA's recipes have it, without its ending; under_nsys.py fills in %q{...}.
+
+    No dots: what reads a report (jax's converter) takes all after the first one for the ending.
+    """
+    if benchmark.task != "pretrain":
+        return f"profile_%q{{SLURM_JOB_ID}}_node%q{{SLURM_NODEID}}_rank%q{{SLURM_PROCID}}{suffix}"
+    model, _, size = re.sub(r"[^A-Za-z0-9_-]", "-", benchmark.model.name).rpartition("_")
+    name = f"{model}-{size}" if model else size
+    return (
+        f"{name}-{benchmark.dtype}_{benchmark.gpus}g"
+        f"_%q{{SLURM_JOB_ID}}_%q{{SLURM_NODEID}}_%q{{SLURM_LOCALID}}{suffix}"
+    )
+
+
+def ranks_text(ranks: list[int]) -> str:
+    """[0, 1, 8, 9, 10] -> 0-1,8-10"""
+    rows = [[rank for _, rank in row] for _, row in groupby(enumerate(sorted(ranks)), lambda pair: pair[1] - pair[0])]
+    return ",".join(str(row[0]) if len(row) == 1 else f"{row[0]}-{row[-1]}" for row in rows)
+
+
+def disturbed_steps(profiling: Profiling) -> range:
+    """The recorded steps and one on either side: a profiler takes its time to begin and to end."""
+    return range(profiling.start_step - 1, profiling.stop_step + 2)
+
+
+def nccl_trace_environment() -> dict[str, str]:
+    """NCCL writes down every call, with its kind, size and communicator, a file a process.
+
+    COLL is one line a call, of Send and Recv too; INIT says which rank of which communicator a process is. NVIDIA's
+    recipes have P2P and NET in place of INIT: the transports, which are no calls. NCCL fills in %h and %p.
+    """
+    return {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,COLL",
+        "NCCL_DEBUG_FILE": "{phase_dir}/nccl-%h-%p.log",
+    }

@@ -17,6 +17,13 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
 
 
 def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
+    if "," in benchmark.profile:
+        raise RequestError(
+            f"--profile={benchmark.profile}: profilers exclude each other",
+            where="--profile",
+            why="each takes time from what the other records",
+            next_command=f"--profile={benchmark.profile.partition(',')[0]}, and a second run for the other",
+        )
     for flag, value, off, known in (
         ("pgle", benchmark.pgle, "off", backend.pgle_ways),
         ("profile", benchmark.profile, "none", backend.profiles),

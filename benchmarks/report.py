@@ -65,6 +65,11 @@ def result_rows(result: Result) -> Rows:
     rows.append(("steps", _window_text(result)))
     rows += _attempt_rows(result)
     rows += telemetry_rows(result.telemetry, result.ranks)
+    if result.pgle is not None:
+        seen = result.pgle.seen
+        rows.append(("PGLE", f"{result.pgle.way}, {'applied' if seen.applied else 'not applied'}: {seen.reason}"))
+    if result.not_comparable:
+        rows.append(("compare", "\n".join(f"never: {reason}" for reason in result.not_comparable)))
     if result.notes:
         rows.append(("notes", "\n".join(result.notes)))
     return rows

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from benchmarks.backend import Backend
+from benchmarks.backend import Backend, FlagGroup
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
 from benchmarks.refusals import refuse_what_cannot_work
-from benchmarks.settings import check_knobs, positive, sort_settings
+from benchmarks.settings import FLAG_GROUP, check_knobs, positive, sort_settings
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -74,6 +74,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     gpus = positive("--gpus", _gpus_wanted(request, recipe, hardware))
 
     own, environment_set, xla_set, knobs_set = sort_settings(request.settings, backend)
+    group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
     layout = _choose_layout(recipe, gpus, knobs_set, backend.layout_settings)
     nodes = _choose_nodes(request.nodes, gpus, hardware)
     overlays = [overlay for overlay in recipe.overlays if matches(overlay.when, dtype, hardware.name, gpus)]
@@ -117,8 +118,13 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         pgle=request.pgle,
         data=request.data or recipe.data,
         knobs=knobs,
-        environment={**_merged(overlays, "environment"), **site.environment, **environment_set},
-        xla_flags={**_merged(overlays, "xla_flags"), **xla_set},
+        environment={
+            **_merged(overlays, "environment"),
+            **group.environment,
+            **site.environment,
+            **environment_set,
+        },
+        xla_flags={**_merged(overlays, "xla_flags"), **group.flags, **xla_set},
         recipe=_reference(recipe, sequence_length, gpus, backend),
         overrides=request.settings,
         profiling=choose_profiling(wanted, configs.profile_defaults(request.task), gpus, steps),
@@ -223,6 +229,10 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str
 
 def _dtypes(recipe: Recipe, hardware: str) -> list[str]:
     return recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, []))
+
+
+def _choose_group(name: str | None, backend: Backend, hardware: Hardware) -> FlagGroup:
+    return backend.flag_group(name, hardware) if name is not None else FlagGroup(flags={}, environment={})
 
 
 def _only_hardware(site: Site) -> str | None:

@@ -43,6 +43,7 @@ RESULT = "result.json"
 EXITS = "exits.jsonl"
 RANK_EXITS = "exits-rank*.jsonl"  # one rank each: the tasks of many nodes write no common file
 JOB_OUTPUT = "slurm-*.out"
+KEPT_PROFILE = "pgle"  # a folder: the profile that was made by an earlier run of the same program
 
 ReadValue = TypeVar("ReadValue")
 
@@ -180,7 +181,7 @@ class RunFolder:
     def raw_files(self) -> list[Path]:
         """What a result is made from, and the logs beside it; not what the framework itself left there."""
         named = (BENCHMARK, PLAN, SUBMITTED, JOB_SCRIPT, SCHEDULER)
-        raw = [*(self.path / name for name in named), *self.job_output()]
+        raw = [*(self.path / name for name in named), *self.job_output(), *self.path.glob(f"{KEPT_PROFILE}/*")]
         # A name with a dot before it is a file that is being written.
         raw += [path for path in self.path.glob("attempt-*/*") if not path.name.startswith(".")]
         return sorted(path for path in [*raw, *self.path.glob("attempt-*/*/*")] if path.is_file())

@@ -25,6 +25,7 @@ HEADINGS = (
     "gpus", "nodes", "batch", "runs", "seconds/step", "tokens/s", "tokens/s/GPU", "MFU %", "efficiency",
 )  # fmt: skip
 UNKNOWN = "-"
+NO_PGLE = "off"
 FIGURES = {"seconds_per_step": "seconds/step", "mfu_percent": "MFU", "efficiency": "efficiency"}
 
 
@@ -43,10 +44,11 @@ class Scale(Value, frozen=True):
     global_batch_size: int
     layout: str
     virtual_devices: bool  # of a CPU: they share its cores
+    pgle: str = NO_PGLE
 
     @property
     def series(self) -> tuple[str, ...]:
-        words = (self.backend, self.engine, self.model, self.task, self.dtype, self.hardware)
+        words = (self.backend, self.engine, self.model, self.task, self.dtype, self.hardware, self.pgle)
         return (*words, str(self.sequence_length))
 
     @property
@@ -68,6 +70,7 @@ def scale_of(benchmark: Benchmark) -> Scale:
         global_batch_size=benchmark.global_batch_size,
         layout=benchmark.parallelism.short(),
         virtual_devices=benchmark.hardware.kind == "cpu",
+        pgle=benchmark.pgle,
     )
 
 
@@ -78,6 +81,7 @@ class Measured(Value, frozen=True):
     wanted: int
     results: list[Result]
     left_out: list[str]
+    not_comparable: int = 0  # valid runs that do not count, because they were profiled
 
 
 class Spread(Value, frozen=True):
@@ -110,7 +114,7 @@ class Point(Value, frozen=True):
 
 
 class Series(Value, frozen=True):
-    """The scales of one backend, model, task, precision and device."""
+    """The scales of one backend, model, task, precision, device and way of PGLE."""
 
     backend: str
     engine: str
@@ -122,6 +126,7 @@ class Series(Value, frozen=True):
     scaling: ScalingKind
     points: list[Point]
     notes: list[str]
+    pgle: str = NO_PGLE
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -148,6 +153,7 @@ def _series(cells: list[Measured]) -> Series:
         scaling=scaling_kind([cell.scale for cell in cells]),
         points=[_point(cell, cells[0]) for cell in cells],
         notes=_notes(cells),
+        pgle=first.pgle,
     )
 
 
@@ -166,7 +172,7 @@ def _point(cell: Measured, base: Measured) -> Point:
     nulls: dict[str, str] = {}
     seconds = _spread([r.seconds_per_step.median for r in results])
     if seconds is None:
-        nulls["seconds_per_step"] = _why_no_speed(results)
+        nulls["seconds_per_step"] = _why_no_speed(cell)
     mfu, convention = _mfu(results)
     if mfu is None:
         nulls["mfu_percent"] = _first_reason(results, "mfu") or nulls.get("seconds_per_step", "unknown")
@@ -226,14 +232,14 @@ def _efficiency(cell: Measured, base: Measured) -> Spread | None:
     return Spread(n=len(ratios), median=here.median / there.median, lowest=min(ratios), highest=max(ratios))
 
 
-def _why_no_speed(results: Sequence[Result]) -> str:
-    return (_first_reason(results, "seconds_per_step") or "unknown") if results else "it has no valid run"
+def _why_no_speed(cell: Measured) -> str:
+    if cell.results:
+        return _first_reason(cell.results, "seconds_per_step") or "unknown"
+    return "none of its valid runs may be compared" if cell.not_comparable else "it has no valid run"
 
 
 def _why_no_base(base: Measured) -> str:
-    return (
-        f"the smallest scale ({_size_text(base.scale)}) has no speed to compare with: {_why_no_speed(base.results)}"
-    )
+    return f"the smallest scale ({_size_text(base.scale)}) has no speed to compare with: {_why_no_speed(base)}"
 
 
 def _first_reason(results: Sequence[Result], figure: str) -> str | None:
@@ -269,7 +275,9 @@ def _notes(cells: Sequence[Measured]) -> list[str]:
 
 def table_text(series: Sequence[Series]) -> str:
     """Every series with its figures, what was left out, and how to read them."""
-    return "\n\n".join([*map(_series_text, series), "\n".join(_HOW_TO_READ)])
+    several = len({one.pgle for one in series}) > 1
+    texts = [_series_text(one, say_pgle=several or one.pgle != NO_PGLE) for one in series]
+    return "\n\n".join([*texts, "\n".join(_HOW_TO_READ)])
 
 
 _HOW_TO_READ = (
@@ -279,10 +287,11 @@ _HOW_TO_READ = (
 )
 
 
-def _series_text(series: Series) -> str:
+def _series_text(series: Series, *, say_pgle: bool) -> str:
+    pgle = f"PGLE {series.pgle} · " if say_pgle else ""
     title = (
         f"{series.model} {series.task} {series.dtype} · {series.backend} ({series.engine}) · {series.hardware} · "
-        f"{series.sequence_length} tokens a sequence · {KINDS[series.scaling]}"
+        f"{pgle}{series.sequence_length} tokens a sequence · {KINDS[series.scaling]}"
     )
     lines = [title, *_columns([HEADINGS, *map(_row, series.points)])]
     conventions = dict.fromkeys(p.mfu_convention for p in series.points if p.mfu_convention)

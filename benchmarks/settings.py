@@ -23,7 +23,11 @@ LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 # What Stepmark writes itself, and would otherwise overwrite in silence.
 FILLED_VARIABLES = {"XLA_FLAGS": "--set=xla_FLAG=VALUE for each flag"}
-FILLED_XLA_FLAGS = {"xla_force_host_platform_device_count": "--gpus"}
+FLAG_GROUP = "xla_group"  # names several flags of configs/xla_flags.yml
+FILLED_XLA_FLAGS = {
+    "xla_force_host_platform_device_count": "--gpus",
+    "xla_gpu_pgle_profile_file_or_directory_path": "--pgle=nsys, which proves that the profile is read",
+}
 
 # Larger than any size of a training run, and exact as a float.
 LARGEST_NUMBER = 10**12

@@ -122,11 +122,11 @@ def summarise(
     figures, marked = measure(workload, first_rank, benchmark.window)
     failures = why_failed(benchmark.steps, record, ended, first_rank, failed_before, queued)
     complaints = figures.complaints if first_rank or not failures else []  # without a step there is no window
-    pgle = _pgle(benchmark, record)
+    pgle = _pgle(benchmark, record, failures)
     doubts = [
         *_broken_assertions(record),
         *_other_work(benchmark, record),
-        *_unproven_pgle(benchmark, pgle),
+        *_unproven_pgle(benchmark, pgle, failed=bool(failures)),
         *complaints,
     ]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
@@ -159,7 +159,6 @@ def summarise(
             *notes,
             *_what_it_was(benchmark, record),
             *speed_notes,
-            *_pgle_notes(pgle),
             *window_notes(figures.window),
             *record.unreadable,
         ],
@@ -196,26 +195,21 @@ def not_comparable(benchmark: Benchmark) -> list[str]:
     return [f"profiled (--profile={benchmark.profile}): recording changes what it measures"]
 
 
-def _pgle(benchmark: Benchmark, record: RunRecord) -> Pgle | None:
+def _pgle(benchmark: Benchmark, record: RunRecord, failures: Sequence[str]) -> Pgle | None:
     if benchmark.pgle == "off":
         return None
-    unseen = PgleSeen(applied=False, reason="the run left nothing that would show it")
+    why = "the run failed" if failures else "the run left nothing that would show it"
+    unseen = PgleSeen(applied=False, reason=why)
     return Pgle(way=benchmark.pgle, seen=record.pgle or unseen)
 
 
-def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None) -> list[str]:
+def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> list[str]:
     """Asked for and not proven is no result. On a CPU jax goes through the same motions, without any gain."""
-    if pgle is None or pgle.seen.applied:
+    if pgle is None or pgle.seen.applied or failed:
         return []
     if benchmark.hardware.kind == "cpu" and pgle.seen.recompile_step is not None:
         return []
     return [f"pgle: not applied: {pgle.seen.reason}"]
-
-
-def _pgle_notes(pgle: Pgle | None) -> list[str]:
-    if pgle is None:
-        return []
-    return [f"pgle: {'applied' if pgle.seen.applied else 'not applied'}: {pgle.seen.reason}"]
 
 
 def _with_reason(step: Step, reason: str | None) -> Step:

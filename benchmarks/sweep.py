@@ -1,7 +1,7 @@
 """Lists in flags -> the cells of a sweep, in order; the record of a sweep; what of it is still to do. Pure.
 
 The record is one file beside the run folders, sweep-<time>-<key>.json: which cells, and which runs were started for
-each. How a run ended is not in it: its result.json says so.
+each. How a run ended is not in it: its result.json says so. What a sweep measured is in sweep_report.py.
 """
 
 import hashlib
@@ -13,24 +13,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
+from benchmarks.pairs import DEFAULT_PAIRS, FEWEST_PAIRS
 from benchmarks.report import aligned
 from benchmarks.resolve import Request
-from benchmarks.scaling import Measured, Scale, Series, scale_of, scaling
+from benchmarks.scaling import Scale, scale_of
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Value, to_builtins
 
 SCHEMA_VERSION = 1
-LISTED = (
-    "backend",
-    "model",
-    "task",
-    "engine",
-    "dtype",
-    "hardware",
-    "gpus",
-    "nodes",
-    "pgle",
-)  # the first varies slowest
+# The first varies slowest; pgle fastest, so that the runs of a pair are neighbours.
+LISTED = ("backend", "model", "task", "engine", "dtype", "hardware", "gpus", "nodes", "pgle")
 NUMBERS = ("gpus", "nodes")
 SHOWN_CELLS = 20  # of a refusal
 
@@ -89,6 +81,36 @@ def labels(requests: Sequence[Request]) -> list[str]:
     ]
     whole = (f"{request.backend} {request.model}" for request in requests)
     return [" ".join(found) or name for found, name in zip(words, whole, strict=True)]
+
+
+def compares(requests: Sequence[Request]) -> bool:
+    """Whether it is an A/B: some cells differ in nothing but how PGLE is done."""
+    return len({request.pgle for request in requests}) > 1
+
+
+def repeats_wanted(requests: Sequence[Request], typed: int | None) -> tuple[int, str | None]:
+    """How often every cell runs, and what a person should know of that."""
+    profiled = any(request.profile != "none" for request in requests)
+    if not compares(requests) or profiled:
+        said = "profiled runs are never compared: they show no gain (--profile=none)"
+        return typed or 1, said if compares(requests) else None
+    if typed is None:
+        said = f"{DEFAULT_PAIRS} repeats: an A/B needs pairs (--repeats=N for another number)"
+        return DEFAULT_PAIRS, said
+    if typed < FEWEST_PAIRS:
+        less = f"{_plural(typed, 'repeat')}: an A/B of fewer than {FEWEST_PAIRS} pairs has no interval and no verdict"
+        return typed, f"{less} (without --repeats: {DEFAULT_PAIRS})"
+    return typed, None
+
+
+def jobs_at_once(requests: Sequence[Request], typed: int | None, allowed: int) -> tuple[int, str | None]:
+    """How many runs may be in the queue at once. Those of a pair would run on other nodes and share the network."""
+    if not compares(requests):
+        return (allowed if typed is None else typed), None
+    if typed is None:
+        several = f"one job at a time, not {allowed}: an A/B compares run after run (--max_jobs=N for more)"
+        return 1, several if allowed > 1 else None
+    return typed, f"{typed} jobs at a time: the two runs of a pair may disturb each other" if typed > 1 else None
 
 
 # --- what can work ------------------------------------------------------------------------------
@@ -312,70 +334,3 @@ def exit_code(sweep: Sweep, results: Results) -> int:
         status = result.status if result else "failed"
         codes[slot] = {"valid": EXIT_VALID, "invalid": EXIT_INVALID, "failed": EXIT_FAILED}[status]
     return max(codes.values(), key=[EXIT_VALID, EXIT_INVALID, EXIT_FAILED].index, default=EXIT_VALID)
-
-
-# --- what it gave -------------------------------------------------------------------------------
-
-
-class SweepReport(Value, frozen=True):
-    """What a sweep measured, as data."""
-
-    schema_version: int
-    sweep_id: str
-    command: list[str]
-    repeats: int
-    series: list[Series]
-    refused: list[str]
-
-
-def report_of(sweep: Sweep, results: Results, going: Collection[str] = ()) -> SweepReport:
-    """Only valid runs make figures, one a slot; every other run is named."""
-    requests = [cell.request for cell in sweep.cells] + [refused.request for refused in sweep.refused]
-    names = labels(requests)
-    return SweepReport(
-        schema_version=SCHEMA_VERSION,
-        sweep_id=sweep.sweep_id,
-        command=sweep.command,
-        repeats=sweep.repeats,
-        series=scaling(
-            [_measured(sweep, number, names[number], results, going) for number in range(len(sweep.cells))]
-        ),
-        refused=[
-            f"{name}: {refused.reason}"
-            for name, refused in zip(names[len(sweep.cells) :], sweep.refused, strict=True)
-        ],
-    )
-
-
-def _measured(sweep: Sweep, number: int, name: str, results: Results, going: Collection[str]) -> Measured:
-    counted: dict[int, Result] = {}
-    left_out: list[str] = []
-    for run in (run for run in sweep.runs if run.cell == number):
-        result = results.get(run.run_id)
-        where = f"{name}, repeat {run.repeat}: {run.run_id}"
-        if result is not None and result.status == "valid" and run.repeat not in counted:
-            counted[run.repeat] = result
-        else:
-            left_out.append(f"{where} {_why_left_out(run, result, run.run_id in going)}")
-    started = {run.repeat for run in sweep.runs if run.cell == number}
-    missing = sweep.repeats - len(started)
-    if missing:
-        left_out.append(f"{name}: {missing} of {sweep.repeats} runs not started")
-    return Measured(
-        scale=sweep.cells[number].scale,
-        wanted=sweep.repeats,
-        results=[counted[repeat] for repeat in sorted(counted)],
-        left_out=left_out,
-    )
-
-
-def _why_left_out(run: SweepRun, result: Result | None, goes_on: bool) -> str:
-    if goes_on:
-        return "goes on"
-    if result is None and run.trouble is not None:
-        return f"could not be started: {run.trouble}"
-    if result is None:
-        return "left no result that can be read: it was cut off, or its folder is gone"
-    if result.status == "valid":
-        return "is a second valid run of the same repeat"
-    return f"{result.status}: {'; '.join(result.reasons)}"

@@ -345,6 +345,7 @@ class WorkerFacts(Value, frozen=True):
     versions: dict[str, str]
     argv: list[str]
     notes: list[str] = []
+    xla_flags: str = ""
 
 
 class WorkerEnd(Value, frozen=True):

@@ -4,20 +4,19 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from benchmarks import worker_events
-from benchmarks.backend import EnvironmentSpec, FlagsCheck, LockFile, LogFormat
+from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
-from jax_backend import layout, memory, planning
+from jax_backend import layout, memory, pgle_evidence, phases, planning, xla_flags
 from jax_backend.logs import MaxTextLog
 
 HERE = Path(__file__).parent
-# The newest that NVIDIA had published when this was written; not tried here, for want of its registry and of a GPU.
-IMAGE = "nvcr.io/nvidia/jax:25.10-maxtext-py3"
 
 
 @cache
@@ -54,7 +53,7 @@ class MaxTextBackend:
         raise RequestError("MaxText trains no adapters in this version", where="--task=lora")
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
-        return planning.refusals(benchmark)
+        return [*planning.refusals(benchmark), *phases.refusals(benchmark)]
 
     def storage(self, benchmark: Benchmark) -> Storage:
         return memory.storage(benchmark)
@@ -62,26 +61,33 @@ class MaxTextBackend:
     def environment(self, engine: str) -> EnvironmentSpec:  # noqa: ARG002 - there is one
         return EnvironmentSpec(
             name="jax-maxtext",
-            locks=(
-                LockFile(
-                    path=HERE / "requirements.lock", python_minimum=(3, 12), python_maximum=(3, 13), size_gb=1.6
-                ),
-            ),
+            locks=(LockFile(path=phases.LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=1.6),),
             import_check="maxtext.trainers.pre_train.train",
-            image=IMAGE,
+            image=phases.IMAGE,
         )
 
     def plan(self, benchmark: Benchmark) -> Plan:
-        return planning.plan(benchmark)
+        return phases.plan(benchmark)
 
-    def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:  # noqa: ARG002
-        return worker_events.read_phase(phase_dir, attempt)
+    def profile_key(self, benchmark: Benchmark) -> str | None:
+        return phases.profile_key(benchmark)
+
+    def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
+        record = worker_events.read_phase(phase_dir, attempt)
+        return msgspec.structs.replace(record, pgle=pgle_evidence.seen(benchmark, phase_dir, record))
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG002
         return worker_events.follow(phase_dir, attempt)
 
-    def flags_check(self, flags: list[str]) -> FlagsCheck | None:  # noqa: ARG002
-        return None
+    def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
+        refusal = xla_flags.group_refusal(name, hardware) or phases.refuse_group(name)
+        if refusal is not None:
+            raise refusal
+        found = xla_flags.group(name)
+        return FlagGroup(flags=found.flags, environment=found.environment)
+
+    def flags_check(self, flags: list[str]) -> FlagsCheck | None:
+        return xla_flags.check(flags)
 
     def dataset_command(self, job: DatasetJob) -> list[str]:
         raise RequestError(

@@ -1,9 +1,9 @@
-"""A Benchmark -> the phases of a MaxText run: program, settings, environment variables, XLA flags."""
+"""A Benchmark -> what a MaxText program is told: settings, environment variables, XLA flags; and what it refuses."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarks.errors import RequestError
-from benchmarks.values import Benchmark, Model, Phase, Plan, Scalar
+from benchmarks.values import Benchmark, Model, Scalar
 from jax_backend import layout
 
 ENVIRONMENT_NAME = "jax-maxtext"
@@ -77,8 +77,11 @@ RESERVED: Mapping[str, str] = {
 MAXTEXT_HARDWARE = {"cpu": "cpu", "gpu": "gpu", "tpu": "tpu"}
 
 
-def maxtext_argv(benchmark: Benchmark) -> list[str]:
-    """MaxText's own key=value arguments, each key once; the same ones that a bare run takes."""
+def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = None) -> list[str]:
+    """MaxText's own key=value arguments, each key once; the same ones that a bare run takes.
+
+    `changed` is what a phase has otherwise than the benchmark.
+    """
     share = benchmark.parallelism
     batch = benchmark.micro_batch_size * share.data * share.fsdp / benchmark.gpus
     settings: dict[str, Scalar] = {
@@ -91,6 +94,7 @@ def maxtext_argv(benchmark: Benchmark) -> list[str]:
         "gradient_accumulation_steps": benchmark.gradient_accumulation,
         **benchmark.knobs,
         **layout.explicit(benchmark.knobs),
+        **(changed or {}),
     }
     return [f"{key}={_text(value)}" for key, value in settings.items()]
 
@@ -117,7 +121,10 @@ def tasks_per_node(benchmark: Benchmark) -> int:
     return 1 if benchmark.hardware.kind == "cpu" else benchmark.gpus // benchmark.nodes
 
 
-def worker_command(benchmark: Benchmark) -> list[str]:
+def worker_command(
+    benchmark: Benchmark, options: Sequence[str] = (), changed: Mapping[str, Scalar] | None = None
+) -> list[str]:
+    """The worker with its own options, and MaxText's settings."""
     names = [f"--device_name={name}" for name in benchmark.hardware.device_names]
     return [
         "{python}",
@@ -128,36 +135,33 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         f"--devices={benchmark.gpus}",
         f"--tasks_per_node={tasks_per_node(benchmark)}",
         *names,
+        *options,
         "--",
-        *maxtext_argv(benchmark),
+        *maxtext_argv(benchmark, changed),
     ]
 
 
-def environment(benchmark: Benchmark) -> dict[str, str]:
-    flags = {**benchmark.xla_flags}
+def xla_flags_text(flags: Mapping[str, str]) -> str:
+    """XLA_FLAGS, as XLA reads it."""
+    return " ".join(f"--{name}={value}" for name, value in flags.items())
+
+
+def environment(
+    benchmark: Benchmark, flags: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The variables of a phase that trains; `flags` and `variables` are its own, beside the benchmark's."""
+    all_flags = {**benchmark.xla_flags, **(flags or {})}
     if benchmark.hardware.kind == "cpu":
-        flags["xla_force_host_platform_device_count"] = str(benchmark.gpus // benchmark.nodes)
+        all_flags["xla_force_host_platform_device_count"] = str(benchmark.gpus // benchmark.nodes)
     return {
         "DECOUPLE_GCLOUD": "TRUE",
         "JAX_PLATFORMS": benchmark.hardware.platform,  # so that a GPU run never falls back to the CPU in silence
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",
+        **(variables or {}),
         **benchmark.environment,
-        "XLA_FLAGS": " ".join(f"--{name}={value}" for name, value in flags.items()),
+        "XLA_FLAGS": xla_flags_text(all_flags),
     }
-
-
-def plan(benchmark: Benchmark) -> Plan:
-    perf = Phase(
-        name="perf",
-        command=worker_command(benchmark),
-        environment=environment(benchmark),
-        nodes=benchmark.nodes,
-        tasks_per_node=tasks_per_node(benchmark),
-        devices_per_task=benchmark.gpus // benchmark.nodes // tasks_per_node(benchmark),
-        writes_steps=True,
-    )
-    return Plan(backend="jax", environment_name=ENVIRONMENT_NAME, phases=[perf])
 
 
 # --- what MaxText cannot do ---------------------------------------------------------------------

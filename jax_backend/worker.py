@@ -13,6 +13,7 @@ worker asserts each of them.
 
 import argparse
 import importlib.util
+import os
 import sys
 import time
 from pathlib import Path
@@ -28,10 +29,18 @@ def load_kit():
 
 
 kit = load_kit()
+PACKAGES = [
+    "maxtext", "jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt", "flax", "optax", "orbax-checkpoint", "qwix",
+    "aqtp", "numpy", "transformer-engine-jax",
+]  # fmt: skip
 
 
 class StepClock(kit.StepRecorder):
     """Stamps the end of every step where MaxText's loop waits for it, and writes it down."""
+
+    def __init__(self, events, reasons_against=()):
+        super().__init__(events)
+        self._reasons_against = reasons_against  # functions of a step's number: why it cannot count, or None
 
     def around(self, write_metrics):
         """MaxText's metric writer, with the clock read when the step it writes is done on the device.
@@ -59,6 +68,7 @@ class StepClock(kit.StepRecorder):
             end,
             float(scalars["learning/loss"]),
             float(scalars["learning/raw_grad_norm"]),
+            next(filter(None, (reason(step) for reason in self._reasons_against)), None),
             framework_seconds=scalars.get("perf/step_time_seconds"),
             framework_tflops_per_device=scalars.get("perf/per_device_tflops_per_sec"),
             framework_tokens_per_second_per_device=scalars.get("perf/per_device_tokens_per_sec"),
@@ -96,7 +106,6 @@ def facts(rank, device_state, argv):
     total, trainable = parameter_counts(device_state["state"])
     mesh = device_state["mesh"].shape
     device = jax.devices()[0]
-    packages = ["maxtext", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "qwix", "aqtp", "numpy"]
     return {
         "rank": rank,
         "process_count": jax.process_count(),
@@ -107,8 +116,9 @@ def facts(rank, device_state, argv):
         "parameters": int(total),
         "trainable_parameters": int(trainable),
         "mesh": {axis: int(size) for axis, size in mesh.items() if size > 1},
-        "versions": kit.installed_versions(packages),
+        "versions": kit.installed_versions(PACKAGES),
         "argv": argv,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
 
 
@@ -157,7 +167,28 @@ def base_config():
     return str(Path(maxtext.__file__).parent / "configs" / "base.yml")
 
 
-def train_under_clock(options, clock, events):
+def reason_against_disturbed(options):
+    """The steps that a profiler records, and those in which it begins and ends."""
+    first, last = (int(word) for word in options.disturbed_steps.split("-"))
+    return lambda step: "profiler" if first <= step <= last else None
+
+
+def dump_program(options):
+    """XLA writes down the training step that rank 0 compiles, as it is executed; asked for before jax is imported."""
+    if options.rank == 0:
+        asked = f"--xla_dump_to={options.hlo_dir} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {asked}".strip()
+
+
+def refuse_foreign_profile(profile, what_runs):
+    """A profile of another program would be read all the same, and its costs would be wrong."""
+    identity = kit.load(Path(__file__).with_name("profile_identity.py"))
+    problem = identity.check(profile, identity.of_facts(what_runs))
+    if problem:
+        raise SystemExit(f"stepmark worker: {problem}")
+
+
+def train_under_clock(options, clock, events, watch):
     show_framework_log()
     join_processes(options)
     assert_devices(options)
@@ -165,21 +196,46 @@ def train_under_clock(options, clock, events):
 
     argv = ["stepmark", base_config(), *options.settings]
     config, recorder = train.initialize(argv)
-    hook_training_loop(
-        train, clock, lambda state: events.write("facts", **facts(options.rank, state, options.settings))
-    )
-    train.run(config, recorder)
+
+    def on_first_step(device_state):
+        what_runs = facts(options.rank, device_state, options.settings)
+        events.write("facts", **what_runs)
+        if options.pgle_profile:
+            refuse_foreign_profile(options.pgle_profile, what_runs)
+        if watch:
+            device_state["p_train_step"] = watch.around(device_state["p_train_step"])
+
+    hook_training_loop(train, clock, on_first_step)
+    try:
+        train.run(config, recorder)
+    finally:
+        if watch:
+            events.write("pgle", **watch.seen())
 
 
 def main(options):
     events = kit.events_of(options)
-    clock = StepClock(events)
-    return kit.run(options, lambda: train_under_clock(options, clock, events), clock.failures, events)
+    watch, reasons = None, []
+    if options.pgle_runs:
+        pgle_watch = kit.load(Path(__file__).with_name("pgle_watch.py"))
+        watch = pgle_watch.PgleWatch(options.pgle_runs, options.pgle_settling)
+        reasons.append(watch.reason_against)
+    if options.disturbed_steps:
+        reasons.append(reason_against_disturbed(options))
+    if options.hlo_dir:
+        dump_program(options)
+    clock = StepClock(events, reasons)
+    return kit.run(options, lambda: train_under_clock(options, clock, events, watch), clock.failures, events)
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
+    parser.add_argument("--disturbed_steps", help="FIRST-LAST: what a profiler takes time from")
+    parser.add_argument("--pgle_runs", type=int, default=0, help="watch jax's own PGLE, which profiles so many steps")
+    parser.add_argument("--pgle_settling", type=int, default=0, help="steps after its compilation that cannot count")
+    parser.add_argument("--pgle_profile", help="the profile.json of the profile that XLA is told to read")
+    parser.add_argument("--hlo_dir", help="where rank 0 writes down the program it runs")
     return parser.parse_args(argv)
 
 

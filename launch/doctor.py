@@ -9,9 +9,11 @@ Examples:
       show the job; submit nothing
   python launch/doctor.py
       this machine: the launcher, the environments, Slurm's commands
+  python launch/doctor.py --xla_flags="--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer="
+      these flags alone: what each is for, whether the installed jaxlib knows it, what to use instead
 
 What needs hardware is `not checked` without it, never `ok`. Exit codes: 0 all nodes pass (warnings are allowed);
-1 the preflight itself failed; 2 the request was wrong, nothing was started; 3 some node fails.
+1 the preflight itself failed; 2 the request was wrong, nothing was started, or a flag is refused; 3 some node fails.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -40,11 +42,16 @@ LIMIT = flags.DEFINE_float(
 QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds the job may wait for its nodes.", lower_bound=1)
 JSON = flags.DEFINE_boolean("json", False, "Print the report as JSON.")
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job; submit nothing, write nothing.")
+XLA_FLAGS = flags.DEFINE_string(
+    "xla_flags", None, "Check these flags of XLA, as XLA_FLAGS holds them, and nothing else."
+)
 
 
 def main(argv: list[str]) -> int:
     if argv[1:]:
         raise RequestError(f"unexpected argument '{argv[1]}'", next_command="python launch/doctor.py --help")
+    if XLA_FLAGS.value is not None:
+        return _xla_flags(XLA_FLAGS.value)
     site = places.configs().site(SITE.value)
     if site.slurm is None:
         return _this_machine(site)
@@ -52,6 +59,21 @@ def main(argv: list[str]) -> int:
         raise RequestError(f"--nodes={NODES.value}: it must be 1 or more", where="--nodes")
     options = choose(site, job_flags.typed(), os.environ)
     return _preflight(site, options)
+
+
+def _xla_flags(text: str) -> int:
+    from launch.flags_check import report
+
+    given = [flag.name for flag in (SITE, NODES, DRY_RUN) if flag.present] + list(job_flags.typed())
+    if given:
+        raise RequestError(
+            f"--{given[0]} has no effect beside --xla_flags",
+            where="--xla_flags",
+            why="the flags are checked on this machine; a job checks its own in its first phase",
+        )
+    table, code = report(text, as_json=bool(JSON.value))
+    print(table)
+    return code
 
 
 def _this_machine(site: Site) -> int:

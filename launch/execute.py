@@ -10,7 +10,7 @@ from benchmarks.backend import Backend
 from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder, recompute
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Phase, Plan, Step
-from launch import environments, local, provenance, sampling
+from launch import environments, kept_profiles, local, provenance, sampling
 from launch.screen import Screen
 from launch.step_sink import StepSink
 
@@ -26,6 +26,7 @@ def execute(
     except BaseException:
         folder.path.rmdir()  # nothing was started, so nothing is left
         raise
+    benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir)
     plan = begin(folder, benchmark, backend, str(python), environments.origin(spec, python))
     with local.interrupted_once():
         on_gpus = benchmark.hardware.kind != "cpu"
@@ -44,6 +45,7 @@ def begin(
     notes: Sequence[str] = (),
 ) -> Plan:
     """Write down what is to be run before anything starts."""
+    kept_profiles.take(folder, benchmark, folder.path.parent)
     plan = backend.plan(benchmark)
     places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
     said = [*provenance.ignored_variables(), *notes]
@@ -60,15 +62,22 @@ def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Ba
     with StepSink(folder, benchmark) as sink:
         for phase in plan.phases:
             phase_dir = folder.phase_dir(phase.name)
-            with Screen(benchmark.steps, f"starting {backend.title} for {benchmark.model.name}") as screen:
+            with Screen(benchmark.steps, _starting(plan, phase, benchmark, backend)) as screen:
 
-                def on_steps(steps: list[Step], phase: Phase = phase, screen: Screen = screen) -> None:
-                    screen.show(sink.take(steps) if phase == measured else steps)
+                def on_steps(steps: list[Step], screen: Screen = screen) -> None:
+                    screen.show(sink.take(steps))
 
-                new_steps = backend.follow(benchmark, phase_dir, 1) if phase.writes_steps else list
+                new_steps = backend.follow(benchmark, phase_dir, 1) if phase == measured else list
                 ended = local.run_phase(phase, phase_dir, python, new_steps, on_steps)
             if any(process.exit_code != 0 for process in ended):
                 break  # what comes after rests on this phase
+
+
+def _starting(plan: Plan, phase: Phase, benchmark: Benchmark, backend: Backend) -> str:
+    if len(plan.phases) == 1:
+        return f"starting {backend.title} for {benchmark.model.name}"
+    place = [one.name for one in plan.phases].index(phase.name) + 1
+    return f"phase {place} of {len(plan.phases)}, {phase.name}: {backend.title}, {benchmark.model.name}"
 
 
 def finish(folder: RunFolder, backend: Backend) -> Result:
@@ -83,7 +92,9 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
     about["worker"] = [msgspec.to_builtins(fact) for record in records for fact in record.facts]
     about["files"] = folder.raw_digests()
     folder.write(PROVENANCE, about)
-    return store_result(folder, backend)
+    result = store_result(folder, backend)
+    kept_profiles.keep(folder, result)
+    return result
 
 
 def store_result(folder: RunFolder, backend: Backend) -> Result:

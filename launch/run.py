@@ -14,6 +14,8 @@ Examples:
       the same over 4 nodes of a Slurm cluster (python launch/cluster.py up --nodes=4 makes one on this machine)
   python launch/run.py --backend=jax --model=llama2_70b --dtype=bf16,fp8 --gpus=64,128,256 --repeats=3 --site=NAME
       a sweep: every combination, three times, with a table of how it scales; typed again, it goes on
+  python launch/run.py --backend=jax --model=llama2_70b --gpus=64 --pgle=off,auto --site=NAME
+      an A/B: both in turn, 6 times, with the gain, its 95% interval and a verdict
   python launch/run.py --list --hardware=h100
       what can be run there
 
@@ -58,7 +60,9 @@ flags.DEFINE_string("gpus", None, "Devices in all. On a CPU: virtual devices. *"
 flags.DEFINE_string("nodes", None, "Nodes that share the devices. On site local: processes. *")
 flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your own; $STEPMARK_SITE, else local.")
 flags.DEFINE_integer("steps", None, "Training steps.")
-flags.DEFINE_integer("repeats", 1, "Run every benchmark this often.")
+flags.DEFINE_integer(
+    "repeats", None, "Run every benchmark this often: once, or 6 times where --pgle names several ways."
+)
 flags.DEFINE_string("window", None, "Which steps count: steady, last, or A-B such as 35-44.")
 flags.DEFINE_string("pgle", "off", "Profile-guided latency estimation (jax): off, nsys or auto. *")
 flags.DEFINE_string(
@@ -106,8 +110,10 @@ def main(argv: list[str]) -> int:
     _refuse_flags(site)
     job = Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry)
     runner = runner_of(site, configs, Path(FLAGS.output_dir), job)
-    if len(requests) > 1 or FLAGS.repeats > 1:
-        return _sweep(requests, runner, site)
+    repeats, said = sweep.repeats_wanted(requests, FLAGS.repeats)
+    _say(said)
+    if len(requests) > 1 or repeats > 1:
+        return _sweep(requests, repeats, runner, site)
     if FLAGS.dry_run:
         return _show_plan(requests[0], runner)
     return _run_one(requests[0], runner)
@@ -139,7 +145,7 @@ def _requests(site: str) -> list[Request]:
 
 
 def _refuse_flags(site: Site) -> None:
-    if FLAGS.repeats < 1:
+    if FLAGS.repeats is not None and FLAGS.repeats < 1:
         raise RequestError(f"--repeats={FLAGS.repeats}: it must be 1 or more", where="--repeats")
     if FLAGS.hang_timeout is not None and not 1 <= FLAGS.hang_timeout < float("inf"):
         raise RequestError(f"--hang_timeout={FLAGS.hang_timeout:g}: it must be 1 or more", where="--hang_timeout")
@@ -183,23 +189,30 @@ def _show_plan(request: Request, runner: Runner) -> int:
     return EXIT_VALID
 
 
-def _sweep(requests: list[Request], runner: Runner, site: Site) -> int:
+def _sweep(requests: list[Request], repeats: int, runner: Runner, site: Site) -> int:
     from launch import sweeping
 
     if FLAGS.dry_run:
-        print(sweeping.plan_text(requests, FLAGS.repeats, runner, FLAGS.skip_refused))
+        print(sweeping.plan_text(requests, repeats, runner, FLAGS.skip_refused))
         return EXIT_VALID
+    max_jobs, said = sweep.jobs_at_once(requests, FLAGS.max_jobs, site.slurm.max_jobs if site.slurm else 1)
+    _say(said)
     return sweeping.run_sweep(
         requests,
-        FLAGS.repeats,
+        repeats,
         runner,
         Path(FLAGS.output_dir),
         command=["python", *(provenance.scrub(word) for word in sys.argv)],
-        max_jobs=FLAGS.max_jobs if FLAGS.max_jobs is not None else site.slurm.max_jobs if site.slurm else 1,
+        max_jobs=max_jobs,
         resume=FLAGS.resume,
         skip_refused=FLAGS.skip_refused,
         wait=FLAGS.wait,
     )
+
+
+def _say(text: str | None) -> None:
+    if text:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _run_one(request: Request, runner: Runner) -> int:

@@ -41,10 +41,12 @@ class LocalRunner:
 
     def resolve(self, request: Request) -> Benchmark:
         from launch import local
+        from launch.flags_check import refuse_unknown_flags
 
         benchmark = self.understand(request)
         backend = find_backend(request.backend)
         local.refuse(benchmark, backend.storage(benchmark), backend.plan(benchmark))
+        refuse_unknown_flags(benchmark, backend)
         return benchmark
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
@@ -98,10 +100,12 @@ class SlurmRunner:
         return resolve(request, self._configs, find_backend(request.backend))
 
     def resolve(self, request: Request) -> Benchmark:
+        from launch.flags_check import refuse_unknown_flags
         from launch.slurm import submit
 
-        benchmark = self.understand(request)
-        submit.refuse(benchmark, find_backend(request.backend), self._output_dir, self.options, self._slurm())
+        benchmark, backend = self.understand(request), find_backend(request.backend)
+        submit.refuse(benchmark, backend, self._output_dir, self.options, self._slurm())
+        refuse_unknown_flags(benchmark, backend)
         return benchmark
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:

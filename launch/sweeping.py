@@ -16,8 +16,8 @@ from typing import Protocol
 
 import msgspec
 
-from benchmarks import scaling
 from benchmarks import sweep as record
+from benchmarks import sweep_report
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, RunError, StepmarkError
 from benchmarks.report import duration_text, seconds_text
 from benchmarks.resolve import Request
@@ -139,7 +139,7 @@ class _Launcher:
             self._say_how_to_go_on()
             raise
         print(
-            "\n" + sweep_text(record.report_of(self.sweep, self.results), _path(self._output_dir, self.sweep)),
+            "\n" + sweep_text(sweep_report.report_of(self.sweep, self.results), _path(self._output_dir, self.sweep)),
             flush=True,
         )
         code = record.exit_code(self.sweep, self.results)
@@ -292,17 +292,15 @@ def _result(path: Path) -> Result | None:
         return None
 
 
-def report_of_file(path: Path) -> record.SweepReport:
+def report_of_file(path: Path) -> sweep_report.SweepReport:
     """What a sweep has measured until now, from its record and the run folders beside it."""
     sweep = read_sweep(path)
     going = [run.run_id for run in sweep.runs if _may_go_on(run, path.parent)]
-    return record.report_of(sweep, results_of(sweep, path.parent), going)
+    return sweep_report.report_of(sweep, results_of(sweep, path.parent), going)
 
 
-def sweep_text(report: record.SweepReport, path: Path) -> str:
-    lines = [scaling.table_text(report.series)]
-    lines += [f"refused and left out: {text}" for text in report.refused]
-    return "\n".join([*lines, f"files: {path}"])
+def sweep_text(report: sweep_report.SweepReport, path: Path) -> str:
+    return f"{sweep_report.table_text(report)}\nfiles: {path}"
 
 
 def plan_text(requests: Sequence[Request], repeats: int, runner: Runner, skip_refused: bool) -> str:

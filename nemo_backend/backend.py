@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import worker_events
-from benchmarks.backend import EnvironmentSpec, FlagsCheck, LogFormat
+from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
-from nemo_backend import bridge, dataset, environment, layout, megatron, memory, planning
+from nemo_backend import bridge, dataset, environment, layout, megatron, memory, planning, profiles
 from nemo_backend.logs import LOG_FORMATS
 
 BRIDGE = "bridge"
@@ -28,7 +28,7 @@ class NemoBackend:
     layout_settings = layout.SETTINGS
     reserved_variables = ("MASTER_", "NEMO_", "PL_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK")
     reserved_settings: Mapping[str, str] = {**planning.RESERVED, **bridge.RESERVED}
-    profiles = frozenset({"nsys", "nccl"})
+    profiles = frozenset({profiles.NSYS, profiles.NCCL})
     pgle_ways = frozenset[str]()
 
     def settings(self) -> SettingTypes:
@@ -56,12 +56,21 @@ class NemoBackend:
         return bridge.plan(benchmark) if benchmark.engine == BRIDGE else planning.plan(benchmark)
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
-        reader = bridge.read_phase if benchmark.engine == BRIDGE else worker_events.read_phase
-        return reader(phase_dir, attempt)
+        if benchmark.engine == BRIDGE:
+            return profiles.marked_record(bridge.read_phase(phase_dir, attempt), benchmark.profiling)
+        return worker_events.read_phase(phase_dir, attempt)
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-        follower = bridge.follow if benchmark.engine == BRIDGE else worker_events.follow
-        return follower(phase_dir, attempt)
+        if benchmark.engine == BRIDGE:
+            news = bridge.follow(phase_dir, attempt)
+            return lambda: profiles.marked(news(), benchmark.profiling)
+        return worker_events.follow(phase_dir, attempt)
+
+    def profile_key(self, benchmark: Benchmark) -> str | None:  # noqa: ARG002
+        return None
+
+    def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:  # noqa: ARG002
+        raise RequestError("no XLA compiles for this backend", where=f"--set=xla_group={name}")
 
     def flags_check(self, flags: list[str]) -> FlagsCheck | None:  # noqa: ARG002
         return None

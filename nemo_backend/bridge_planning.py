@@ -19,6 +19,7 @@ import yaml
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.datasets import read_dataset
 from benchmarks.values import Benchmark, Phase, Plan, Scalar
+from nemo_backend import profiles
 from nemo_backend.megatron import DIMENSIONS, dimensions, text_of
 
 VERSION = "0.6.2"  # of the sources that bridge_settings.yml lists
@@ -81,7 +82,20 @@ RESERVED: Mapping[str, str] = {
         ("dataset.blend", "dataset.blend_per_split", "dataset.data_path", "dataset.dataset_root"), "--data"
     ),
     "dataset.path_to_cache": "nothing: a run's index is made in its own folder",
-    **dict.fromkeys(("profiling.use_nsys_profiler", "profiling.use_pytorch_profiler"), "--profile"),
+    "profiling.use_nsys_profiler": "--profile=nsys",
+    "profiling.profile_step_start": "--profile_start_step=N",
+    "profiling.profile_step_end": "--profile_stop_step=N",
+    "profiling.profile_ranks": "--profile_ranks=LIST",
+    **{
+        f"profiling.{name}": "--profile=nsys: two profilers cannot run at once"
+        for name in (
+            "use_pytorch_profiler",
+            "pytorch_profiler_collect_callstack",
+            "pytorch_profiler_collect_chakra",
+            "pytorch_profiler_collect_shapes",
+        )
+    },
+    **dict.fromkeys(("profiling.record_memory_history", "profiling.memory_snapshot_path"), _IN_A_STEP),
     **dict.fromkeys(
         ("train.rampup_batch_size", "train.step_batch_size_schedule", "train.decrease_batch_size_if_needed"),
         _OTHER_WORK,
@@ -138,12 +152,13 @@ def environment() -> EnvironmentSpec:
 def plan(benchmark: Benchmark) -> Plan:
     perf = Phase(
         name="perf",
-        command=command(benchmark),
-        environment={"PYTHONUNBUFFERED": "1", **benchmark.environment},
+        command=profiles.profiled(benchmark, command(benchmark)),
+        environment={"PYTHONUNBUFFERED": "1", **benchmark.environment, **profiles.traced(benchmark)},
         nodes=benchmark.nodes,
         tasks_per_node=benchmark.gpus // benchmark.nodes,
         devices_per_task=1,
         writes_steps=True,
+        programs=profiles.programs(benchmark),
     )
     return Plan(backend=benchmark.backend, environment_name=CONTAINER, phases=[perf])
 
@@ -176,6 +191,7 @@ def overrides(benchmark: Benchmark) -> dict[str, str]:
         **_precision(benchmark),
         **{key: hydra_text(key, value) for key, value in _passed_on(benchmark).items()},
         **_layout(benchmark),
+        **profiles.bridge_settings(benchmark.profiling),
     }
 
 

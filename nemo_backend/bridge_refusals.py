@@ -13,13 +13,14 @@ from benchmarks.values import Benchmark, Hardware
 from nemo_backend import bridge_planning as bridge
 from nemo_backend.bridge_planning import FP8, FP8_RECIPE, FP8_SCALINGS, MADE_UP_DATA, PRETRAINED, TASKS
 from nemo_backend.megatron import FP8_SCALING_HARDWARE, dataset_refusals, schedule_refusals
+from nemo_backend.profiles import NSYS
 
 PRECISION_IN_NAME = re.compile(r"_(bf16|fp8[a-z]{2}|nvfp4)_")
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     """Why Megatron-Bridge cannot run the benchmark; what follows from an earlier refusal is not said again."""
-    for rules in (_platform, _settings, _recipe, _dtype, _layout, _adapters, _data):
+    for rules in (_platform, _settings, _profile, _recipe, _dtype, _layout, _adapters, _data):
         found = list(rules(benchmark))
         if found:
             return found
@@ -59,6 +60,18 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
                 why="its settings are fields of Megatron-Bridge's configuration, such as model.recompute_num_layers;"
                 " trainer., data. and the like are of the engine nemo",
                 next_command="--engine=nemo, or the setting's name in Megatron-Bridge",
+            )
+
+
+def _profile(benchmark: Benchmark) -> Iterator[RequestError]:
+    """What a report can hold besides; in a run that nothing records it would only take time."""
+    for key in ("profiling.nvtx_ranges", "profiling.record_shapes"):
+        if key in benchmark.overrides and benchmark.profile != NSYS:
+            yield RequestError(
+                f"{key} has no effect on --profile={benchmark.profile} but the time it takes",
+                where=f"--set={key}",
+                why="it writes into a report of nsys",
+                next_command=f"--profile={NSYS}, or no {key}",
             )
 
 

@@ -9,7 +9,7 @@ import yaml
 from benchmarks.datasets import tokenizer_size
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
-from nemo_backend import layout
+from nemo_backend import layout, profiles
 from nemo_backend.environment import ENVIRONMENT_NAME
 from nemo_backend.megatron import (
     DIMENSIONS,
@@ -266,6 +266,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         f"--vocabulary_size={benchmark.model.vocabulary_size}",
         f"--tasks_per_node={tasks_per_node(benchmark)}",
         f"--tokens_per_step={benchmark.tokens_per_step}",
+        *profiles.worker_options(benchmark.profiling),
         "--",
         *(f"{name}={text_of(value)}" for name, value in nemo_settings(benchmark).items()),
     ]
@@ -278,18 +279,20 @@ def environment(benchmark: Benchmark) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
         **benchmark.environment,
+        **profiles.traced(benchmark),
     }
 
 
 def plan(benchmark: Benchmark) -> Plan:
     perf = Phase(
         name="perf",
-        command=worker_command(benchmark),
+        command=profiles.profiled(benchmark, worker_command(benchmark)),
         environment=environment(benchmark),
         nodes=benchmark.nodes,
         tasks_per_node=tasks_per_node(benchmark),
         devices_per_task=1,
         writes_steps=True,
+        programs=profiles.programs(benchmark),
     )
     return Plan(backend="nemo", environment_name=ENVIRONMENT_NAME, phases=[perf])
 

@@ -2,7 +2,8 @@
 
 Run by path inside NeMo's environment (`python -P worker.py ... -- group.name=value ...`) on the standard
 library and NeMo alone. build.py makes NeMo's objects from the settings; cpu_redirect.py answers requests for
-a GPU where there is none; this file joins the processes, keeps the clock, and asserts that the work was done.
+a GPU where there is none; profiled_steps.py begins and ends what nsys records; this file joins the processes,
+keeps the clock, and asserts that the work was done.
 """
 
 import argparse
@@ -258,11 +259,13 @@ def step_clock(work):
         def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):  # noqa: ARG002
             if not work.recorder.started:
                 work.begin(trainer.strategy.megatron_parallel)
+            work.profile.before(trainer.global_step, torch)
 
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):  # noqa: ARG002
             if torch.cuda.is_available():
                 torch.cuda.synchronize()  # NeMo's own timer, which runs before this, waits here as well
             work.end_of_step(trainer.global_step - 1, time.perf_counter(), trainer.callback_metrics)
+            work.profile.after(trainer.global_step - 1, torch)
 
         def on_train_end(self, trainer, pl_module):  # noqa: ARG002
             work.finish(trainer.strategy.megatron_parallel)
@@ -278,6 +281,9 @@ class Work:
 
     def __init__(self, options, events):
         self.recorder = kit.StepRecorder(events)
+        self.profile = kit.load(HERE / "profiled_steps.py").ProfiledSteps(
+            options.recorded_steps, options.disturbed_steps, options.recorded_ranks, options.rank
+        )
         self._options = options
         self._events = events
         self._proof = AdapterProof(options.rank) if options.task == "lora" else None
@@ -320,6 +326,7 @@ class Work:
             end,
             loss,
             float(measured["grad_norm"]),
+            excluded_because=self.profile.reason(step),
             framework_seconds=measured.get("train_step_timing in s"),
             framework_tflops_per_device=measured.get("TFLOPS_per_GPU"),
         )
@@ -336,7 +343,7 @@ class Work:
 
     def notes(self):
         redirected = [self._redirect.note()] if self._redirect and self._redirect.mapped else []
-        return (self._proof.notes if self._proof else []) + redirected
+        return (self._proof.notes if self._proof else []) + redirected + self.profile.notes()
 
 
 def fit(options, build, callbacks, redirect):
@@ -377,6 +384,9 @@ def parse(argv):
     parser.add_argument("--data", required=True, help="mock, or a folder that holds a dataset")
     parser.add_argument("--vocabulary_size", type=int, required=True)
     parser.add_argument("--tokens_per_step", type=int, required=True)
+    parser.add_argument("--recorded_steps", default="", help="by nsys, such as 45-49")
+    parser.add_argument("--disturbed_steps", default="", help="these and those next to them")
+    parser.add_argument("--recorded_ranks", default="", help="such as 0-5,7-15")
     return parser.parse_args(argv)
 
 

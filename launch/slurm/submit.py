@@ -1,6 +1,7 @@
 """A benchmark -> a job in a cluster's queue: refused where it cannot run, else written down and submitted."""
 
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from benchmarks.errors import RequestError
 from benchmarks.queue.job_record import JOB_SCRIPT, SUBMITTED, Submitted
 from benchmarks.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.values import Benchmark, JobOptions, Plan
-from launch import environments, provenance
+from launch import environments, kept_profiles, provenance
 from launch.execute import begin
 from launch.local import REPOSITORY, inherited_environment
 from launch.slurm import images, job_script, refusals
@@ -49,6 +50,7 @@ def submit(
     image = images.image_of(spec, benchmark.site)
     job_script.refuse_paths(REPOSITORY, output_dir.absolute() / run_id, str(image) if image else None)
     python, environment = _runtime(spec, image)
+    benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir.absolute())
     folder = RunFolder.create(output_dir.absolute(), run_id)
     try:
         plan = begin(folder, benchmark, backend, python, environment, _kept_off())
@@ -56,12 +58,12 @@ def submit(
         script = _script(benchmark, plan, place, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())
     except BaseException:
-        _remove(folder.path)  # nothing was started, so nothing is left
+        shutil.rmtree(folder.path)  # nothing was started, so nothing is left
         raise
     try:
         _submit(folder, benchmark, slurm, job.hang_timeout)
     except RequestError:  # Slurm has refused it; after anything else it may have the job all the same
-        _remove(folder.path)
+        shutil.rmtree(folder.path)
         raise
     return folder
 
@@ -133,9 +135,3 @@ def _runtime(spec: EnvironmentSpec, image: Path | None) -> tuple[str, dict[str, 
         }
     python = environments.ensure(spec)
     return str(python), environments.origin(spec, python)
-
-
-def _remove(path: Path) -> None:
-    for file in path.iterdir():
-        file.unlink()
-    path.rmdir()

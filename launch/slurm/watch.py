@@ -140,6 +140,8 @@ class _Watch:
         self._folder, self._benchmark, self._backend, self._slurm = folder, benchmark, backend, slurm
         self._sink, self._screen = sink, screen
         self._phase = folder.measured_phase().name
+        self._phases = folder.plan().phases
+        self._begun: str | None = None  # the phase that goes on
         self._attempt = 0
         self._new_steps: Callable[[], list[Step]] = list
         self._seconds: deque[float] = deque(maxlen=50)
@@ -205,6 +207,7 @@ class _Watch:
     def _look(self) -> None:
         """What the job has written since the last look."""
         self._look_for_attempt()
+        self._look_for_phase()
         steps = self._new_steps()
         if not steps:
             self._look_for_silence()
@@ -236,6 +239,17 @@ class _Watch:
         self._seconds.clear()
         again = f", attempt {self._attempt}" if self._attempt > 1 else ""
         self._screen.waiting(f"job {self._folder.job_ids()[-1]}: starting {self._backend.title}{again}")
+
+    def _look_for_phase(self) -> None:
+        """A phase that begins is a sign of life, also one whose steps nobody waits for."""
+        begun = [event.phase for event in self._events() if event.event == "phase_start"]
+        if not begun or len(self._phases) < 2 or begun[-1] == self._begun:
+            return
+        self._begun = begun[-1]
+        self._last_sign = time.monotonic()
+        self._screen.waiting(
+            f"job {self._folder.job_ids()[-1]}: phase {len(begun)} of {len(self._phases)}, {self._begun}"
+        )
 
     def _look_for_silence(self) -> None:
         quiet = time.monotonic() - self._last_sign

@@ -120,7 +120,9 @@ def test_other_nodes_for_as_many_devices_are_one_scale() -> None:
     assert scaling_kind([scale(8, nodes=1), scale(8, nodes=2)]) == "one scale"
 
 
-@pytest.mark.parametrize("change", ["backend", "engine", "model", "task", "dtype", "hardware", "sequence_length"])
+@pytest.mark.parametrize(
+    "change", ["backend", "engine", "model", "task", "dtype", "hardware", "sequence_length", "pgle"]
+)
 def test_what_cannot_be_compared_is_another_series(change: str) -> None:
     other = scale(2, **{change: 7 if change == "sequence_length" else "other"})
     found = scaling([measured(scale(1), 0.1), measured(other, 0.1), measured(scale(2), 0.1)])
@@ -179,6 +181,14 @@ def test_the_table_names_what_is_left_out_and_unknown() -> None:
 def test_a_figure_that_no_scale_has_is_named_once() -> None:
     text = table_text([only(measured(scale(1), 0.1, 0.1), measured(scale(2), 0.1, 0.1))])
     assert "unknown  MFU: no peak is known\n" in text + "\n"
+
+
+def test_a_series_is_named_by_its_way_of_pgle_where_one_has_any() -> None:
+    plain, auto = measured(scale(1), 0.1), measured(scale(1, pgle="auto"), 0.1)
+    assert "PGLE" not in table_text(scaling([plain]))
+    assert "· PGLE auto ·" in table_text(scaling([auto]))
+    both = table_text(scaling([plain, auto]))
+    assert both.index("· PGLE off ·") < both.index("· PGLE auto ·")
 
 
 def test_virtual_devices_prove_nothing_of_a_cluster() -> None:

@@ -11,7 +11,17 @@ from benchmarks.flops import parameter_count
 from benchmarks.foreign import summarise_foreign
 from benchmarks.resolve import Request, resolve
 from benchmarks.summary import Ended, Result, summarise
-from benchmarks.values import Benchmark, Lora, RunRecord, Step, WorkerEnd, WorkerFacts, json_text, to_builtins
+from benchmarks.values import (
+    Benchmark,
+    Lora,
+    PgleSeen,
+    RunRecord,
+    Step,
+    WorkerEnd,
+    WorkerFacts,
+    json_text,
+    to_builtins,
+)
 from jax_backend import BACKEND
 
 CONFIGS = Configs()
@@ -406,3 +416,62 @@ def test_a_foreign_log_of_one_loss_has_trained_nothing(losses: list[float], trai
 def test_a_foreign_logs_batch_is_judged_where_no_step_counts() -> None:
     excluded = [msgspec.structs.replace(step, excluded_because="profiler") for step in with_batches(*[8] * 10)]
     assert any("global batch is 8 in 10 of 10 steps" in reason for reason in foreign(excluded)["reasons"])
+
+
+# --- what was done to the run beside training -------------------------------------------------------
+
+
+def with_pgle(way: str, seen: PgleSeen | None, hardware: str = "h100") -> Result:
+    benchmark = msgspec.structs.replace(benchmark_of(hardware=hardware), pgle=way)
+    return result_of(msgspec.structs.replace(record_of(steps_of()), pgle=seen), DONE, benchmark=benchmark)
+
+
+APPLIED = PgleSeen(applied=True, reason="every rank has read it", recompile_step=3)
+EMPTY = PgleSeen(applied=False, reason="every trace was empty", recompile_step=3, empty_traces=3)
+
+
+def test_a_profile_that_is_proven_is_no_reason_against_a_run() -> None:
+    result = with_pgle("nsys", APPLIED)
+    assert (result.status, result.reasons, result.not_comparable) == ("valid", [], [])
+    assert result.pgle is not None
+    assert (result.pgle.way, result.pgle.seen) == ("nsys", APPLIED)
+
+
+@pytest.mark.parametrize(
+    ("way", "seen", "hardware", "reason"),
+    [
+        ("nsys", None, "h100", "pgle: not applied: the run left nothing that would show it"),
+        ("auto", None, "cpu", "pgle: not applied: the run left nothing that would show it"),
+        ("auto", EMPTY, "h100", "pgle: not applied: every trace was empty"),
+        (
+            "auto", msgspec.structs.replace(EMPTY, recompile_step=None), "cpu",
+            "pgle: not applied: every trace was empty",
+        ),
+    ],
+)  # fmt: skip
+def test_pgle_that_is_not_proven_makes_a_run_invalid(
+    way: str, seen: PgleSeen | None, hardware: str, reason: str
+) -> None:
+    result = with_pgle(way, seen, hardware)
+    assert (result.status, result.reasons) == ("invalid", [reason])
+
+
+def test_on_a_cpu_jax_goes_through_the_motions_and_the_run_is_valid() -> None:
+    result = with_pgle("auto", EMPTY, "cpu")
+    assert result.status == "valid"
+    assert result.pgle is not None
+    assert not result.pgle.seen.applied
+
+
+def test_without_pgle_there_is_none_and_the_result_says_why() -> None:
+    result = with_pgle("off", None)
+    assert result.pgle is None
+    assert result.null_because["pgle"] == "it was off (--pgle=off)"
+
+
+@pytest.mark.parametrize("kind", ["nsys", "xplane", "nccl"])
+def test_a_profiled_run_may_never_be_compared(kind: str) -> None:
+    benchmark = msgspec.structs.replace(benchmark_of(hardware="h100"), profile=kind)
+    result = result_of(record_of(steps_of()), DONE, benchmark=benchmark)
+    assert result.status == "valid"
+    assert result.not_comparable == [f"profiled (--profile={kind}): recording changes what it measures"]

@@ -10,7 +10,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.resolve import Request, resolve
 from benchmarks.summary import Result
-from benchmarks.sweep import Checked, Slot, Sweep, SweepRun
+from benchmarks.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark, json_text
 from jax_backend import BACKEND
 from tests.benchmarks.test_scaling import result, scale
@@ -189,6 +189,61 @@ def test_other_configs_make_another_sweep_but_another_time_limit_does_not() -> N
     assert sweep.means_the_same(of, with_runs(of, ("run-1", 0, 1)))
 
 
+# --- an A/B -------------------------------------------------------------------------------------
+
+
+def test_the_runs_of_every_pair_are_neighbours_in_time() -> None:
+    requests = cells(gpus="1,2", dtype="fp32,bf16", pgle="off,auto")
+    order = [requests[slot.cell] for slot in sweep.slots(len(requests), 4)]
+    for first, second in zip(order[::2], order[1::2], strict=True):
+        assert msgspec.structs.replace(first, pgle="any") == msgspec.structs.replace(second, pgle="any")
+    assert [request.pgle for request in order[:4]] == ["off", "auto", "off", "auto"]
+    assert [request.pgle for request in order[8:12]] == ["auto", "off", "auto", "off"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "typed", "repeats", "said"),
+    [
+        ({"pgle": "off,auto"}, None, 6, "6 repeats: an A/B needs pairs (--repeats=N for another number)"),
+        ({"pgle": "off,auto"}, 4, 4, None),
+        ({"pgle": "off,auto"}, 2, 2, "2 repeats: an A/B of fewer than 3 pairs has no interval and no verdict"),
+        ({"pgle": "off,auto"}, 1, 1, "1 repeat: an A/B of fewer than 3 pairs has no interval and no verdict"),
+        ({"pgle": "auto"}, None, 1, None),
+        ({"gpus": "1,2"}, None, 1, None),
+        ({"gpus": "1,2"}, 5, 5, None),
+        ({"pgle": "off,auto", "profile": "xplane"}, None, 1, "profiled runs are never compared"),
+        ({"pgle": "off,auto", "profile": "xplane"}, 4, 4, "profiled runs are never compared"),
+    ],
+)
+def test_how_often_every_cell_runs(flags: dict[str, str], typed: int | None, repeats: int, said: str | None) -> None:
+    lists = {name: text for name, text in flags.items() if name != "profile"}
+    requests = sweep.cells({**TINY, **lists}, {"profile": flags.get("profile", "none")})
+    number, words = sweep.repeats_wanted(requests, typed)
+    assert number == repeats
+    assert (words is None) == (said is None)
+    assert (words or "").startswith(said or "")
+
+
+@pytest.mark.parametrize(
+    ("pgle", "typed", "allowed", "jobs", "said"),
+    [
+        ("off,auto", None, 4, 1, "one job at a time, not 4"),
+        ("off,auto", None, 1, 1, None),
+        ("off,auto", 3, 4, 3, "3 jobs at a time: the two runs of a pair may disturb each other"),
+        ("off,auto", 1, 4, 1, None),
+        ("auto", None, 4, 4, None),
+        ("auto", 0, 4, 0, None),  # refused later
+    ],
+)
+def test_the_runs_of_a_pair_come_one_after_the_other(
+    pgle: str, typed: int | None, allowed: int, jobs: int, said: str | None
+) -> None:
+    number, words = sweep.jobs_at_once(cells(pgle=pgle), typed, allowed)
+    assert number == jobs
+    assert (words is None) == (said is None)
+    assert (words or "").startswith(said or "")
+
+
 # --- what is still to do ------------------------------------------------------------------------
 
 
@@ -228,38 +283,3 @@ def test_a_run_that_was_made_good_counts_no_more() -> None:
     assert sweep.exit_code(of, results) == 0
     assert sweep.exit_code(of, results | {"good": None}) == 1
     assert sweep.exit_code(of, results | {"bad": outcome("valid"), "good": outcome("failed")}) == 0
-
-
-# --- what it gave -------------------------------------------------------------------------------
-
-
-def test_only_valid_runs_make_figures_and_each_other_one_is_named() -> None:
-    of = with_runs(a_sweep(), ("one", 0, 1), ("two", 0, 2), ("three", 0, 2), ("four", 0, 2), ("five", 1, 1))
-    results = {
-        "one": outcome("valid"), "two": outcome("failed"), "three": outcome("valid"), "four": outcome("valid"),
-    }  # fmt: skip
-    (series,) = sweep.report_of(of, results, ["five"]).series
-    first, second = series.points
-    assert first.valid == 2
-    assert first.left_out == [
-        "--gpus=1, repeat 2: two failed: why",
-        "--gpus=1, repeat 2: four is a second valid run of the same repeat",
-    ]
-    assert second.left_out == ["--gpus=2, repeat 1: five goes on", "--gpus=2: 1 of 2 runs not started"]
-    assert second.valid == 0
-
-
-def test_a_run_that_could_not_be_started_says_why() -> None:
-    of = with_runs(a_sweep(repeats=1), ("one", 0, 1), ("two", 1, 1))
-    refused = msgspec.structs.replace(of.runs[0], trouble="no such partition")
-    points = sweep.report_of(msgspec.structs.replace(of, runs=[refused, of.runs[1]]), {}).series[0].points
-    assert points[0].left_out == ["--gpus=1, repeat 1: one could not be started: no such partition"]
-    assert "left no result" in points[1].left_out[0]
-
-
-def test_refused_cells_are_in_the_report() -> None:
-    requests = cells(gpus="1,3")
-    checked: Checked = sweep.check(requests, resolved, True)
-    found = sweep.report_of(sweep.new_sweep(requests, checked, 1, []), {})
-    assert len(found.refused) == 1
-    assert found.refused[0].startswith("--gpus=3: recipe")

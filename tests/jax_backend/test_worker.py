@@ -6,6 +6,7 @@ The worker is loaded by path, as it runs: it is no module of the package.
 import errno
 import importlib.util
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -384,7 +385,7 @@ def test_a_number_that_is_none_is_refused(worker: Any) -> None:
 
 
 def main_with(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> int:
-    def train_under_clock(_options: Any, clock: Any, _events: Any) -> None:
+    def train_under_clock(_options: Any, clock: Any, _events: Any, _watch: Any) -> None:
         clock.start()
         clock.around(silent)(metrics_of(), 0)
         if error is not None:
@@ -421,3 +422,46 @@ def test_however_a_worker_ends_it_says_so_and_keeps_its_steps(
     (end,) = record.ends
     assert (end.status, end.message, end.failures) == (status, message, [])
     assert len(record.steps) == 1
+
+
+def steps_marked(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[int, str | None]:
+    """What a worker with these options leaves out of six steps."""
+
+    def train_under_clock(_options: Any, clock: Any, _events: Any, _watch: Any) -> None:
+        clock.start()
+        for step in range(6):
+            clock.around(silent)(metrics_of(), step)
+
+    monkeypatch.setattr(worker, "train_under_clock", train_under_clock)
+    monkeypatch.setattr(worker.kit.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker.kit.faulthandler, "register", lambda *_args, **_named: None)
+    monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
+    worker.main(worker.parse([*options, *NEEDED, f"--events_dir={folder}"]))
+    return {step.step: step.excluded_because for step in read_phase(folder, 1).steps}
+
+
+def test_steps_that_a_profiler_disturbs_are_marked(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked = steps_marked(worker, tmp_path, monkeypatch, "--disturbed_steps=2-4")
+    assert marked == {0: None, 1: None, 2: "profiler", 3: "profiler", 4: "profiler", 5: None}
+
+
+def test_before_jax_has_compiled_again_no_step_counts(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of two reasons the first is told."""
+    marked = steps_marked(worker, tmp_path, monkeypatch, "--pgle_runs=3", "--disturbed_steps=0-1")
+    assert marked == {0: "profiler", **dict.fromkeys(range(1, 6), "pgle")}
+
+
+@pytest.mark.parametrize(("rank", "dumps"), [("0", True), ("3", False)])
+def test_the_first_rank_alone_writes_its_program_down(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, dumps: bool
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false")
+    steps_marked(worker, tmp_path, monkeypatch, f"--hlo_dir={tmp_path}/hlo", f"--rank={rank}")
+    flags = os.environ["XLA_FLAGS"].split()
+    assert flags[0] == "--xla_gpu_enable_triton_gemm=false"
+    assert (f"--xla_dump_to={tmp_path}/hlo" in flags) == dumps
+    assert ("--xla_dump_hlo_as_text" in flags) == dumps

@@ -114,6 +114,39 @@ GOLDENS: dict[str, tuple[Backend, dict[str, Any]]] = {
             "settings": CHECKPOINT,
         },
     ),
+    **{
+        f"pgle_llama2_70b_{dtype}_{nodes}_nodes": (JAX, {"dtype": dtype, "gpus": 8 * nodes, "pgle": "nsys"})
+        for dtype in ("bf16", "fp8")
+        for nodes in (8, 16, 64, 256)
+    },
+    "pgle_auto_under_nsys_llama2_70b_fp8_64": (
+        JAX,
+        {"dtype": "fp8", "gpus": 64, "pgle": "auto", "profile": "nsys"},
+    ),
+    "nccl_llama2_70b_bf16_64": (JAX, {"dtype": "bf16", "gpus": 64, "profile": "nccl"}),
+    "nemo_llama3_70b_lora_h100_8_nsys": (
+        NEMO,
+        {
+            "model": "llama3_70b",
+            "task": "lora",
+            "dtype": "fp8",
+            "gpus": 8,
+            "profile": "nsys",
+            "profile_gpu_metrics": True,
+        },
+    ),
+    "nemo_llama31_70b_pretrain_64_nsys": (
+        NEMO,
+        {"model": "llama31_70b", "gpus": 64, "dtype": "bf16", "profile": "nsys"},
+    ),
+    "nemo_llama31_70b_pretrain_64_nccl": (
+        NEMO,
+        {"model": "llama31_70b", "gpus": 64, "dtype": "bf16", "profile": "nccl"},
+    ),
+    "bridge_llama3_70b_pretrain_64_nsys": (
+        NEMO,
+        {"engine": "bridge", "model": "llama3_70b", "dtype": "bf16", "gpus": 64, "profile": "nsys"},
+    ),
     "every_option": (
         JAX,
         {
@@ -259,8 +292,8 @@ def test_a_container_has_what_it_needs_and_the_plans_variables_win_over_the_imag
     text = script(dtype="bf16", gpus=64)
     assert "image=/lustre/stepmark/images/nvidia+jax+25.10-maxtext-py3.sqsh" in text
     for option in ("writable", "workdir", "mounts", "image"):
-        assert text.count(f"--container-{option}") == 2  # the phase's and the samplers'
-    (names,) = re.findall(r"--container-env=(\S+)", text)
+        assert text.count(f"--container-{option}") == 3  # those of check and perf, and the samplers'
+    *_, names = re.findall(r"--container-env=(\S+)", text)
     assert "XLA_FLAGS" in names.split(",")
     assert "container" not in script(model="llama2_tiny", site="example_venv")
 

@@ -21,8 +21,9 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RESULT
+from benchmarks.summary import Pgle
 from benchmarks.sweep import Sweep
-from benchmarks.values import Benchmark, json_text
+from benchmarks.values import Benchmark, PgleSeen, json_text
 from jax_backend import BACKEND
 from launch import sweeping
 from tests.benchmarks.test_scaling import result
@@ -34,8 +35,8 @@ CONFIGS = Configs()
 COMMAND = ["python", "launch/run.py", "--gpus=1,2"]
 
 
-def requests(gpus: str = "1,2") -> list[Request]:
-    return record.cells({"backend": "jax", "model": "llama2_tiny", "gpus": gpus}, {"steps": 12})
+def requests(gpus: str = "1,2", pgle: str = "off") -> list[Request]:
+    return record.cells({"backend": "jax", "model": "llama2_tiny", "gpus": gpus, "pgle": pgle}, {"steps": 12})
 
 
 class Queue:
@@ -49,6 +50,8 @@ class Queue:
         self.point = point  # called between any two things that last
         self.endings: dict[int, str] = {}  # the number of a start -> how that run ends, where it is not valid
         self.started: list[int] = []  # the devices of each
+        self.ways: list[str] = []  # of PGLE
+        self.doubts: list[str] = []  # why no run may be compared
         self.most_at_once = 0
         self.questions: list[list[str]] = []
 
@@ -64,14 +67,15 @@ class Queue:
         self.point()
         ending = self.endings.get(len(self.started), "valid")
         self.started.append(benchmark.gpus)
+        self.ways.append(benchmark.pgle)
         if ending == "refused":
             (self.output_dir / run_id).rmdir()
             raise RequestError("sbatch said no")
         if ending == "unsubmitted":
             raise RunError("sbatch was not answered")
-        self._write(run_id, {"ending": ending, "asked": 0, "gpus": benchmark.gpus})
+        self._write(run_id, {"ending": ending, "asked": 0, "gpus": benchmark.gpus, "pgle": benchmark.pgle})
         if ending == "unanswered":
-            self._write(run_id, {"ending": "valid", "asked": 0, "gpus": benchmark.gpus})
+            self._write(run_id, {"ending": "valid", "asked": 0, "gpus": benchmark.gpus, "pgle": benchmark.pgle})
             raise RunError("sbatch was not answered")
         self.most_at_once = max(self.most_at_once, len(self.open_jobs()))
         self.point()
@@ -102,7 +106,11 @@ class Queue:
         scale = record.scale_of(self.resolve(requests(str(job["gpus"]))[0]))
         status = job["ending"]
         why = [] if status == "valid" else ["told to"]
-        made = msgspec.structs.replace(result(scale, 0.1), run_id=run_id, status=status, reasons=why)
+        pgle = None if job["pgle"] == "off" else Pgle(way=job["pgle"], seen=PgleSeen(applied=True, reason="seen"))
+        seconds = 0.1 if pgle is None else 0.09
+        made = msgspec.structs.replace(
+            result(scale, seconds), run_id=run_id, status=status, reasons=why, pgle=pgle, not_comparable=self.doubts
+        )
         (self.output_dir / run_id / ".new").write_text(json_text(made))
         (self.output_dir / run_id / ".new").replace(self.output_dir / run_id / RESULT)
 
@@ -115,9 +123,11 @@ def queue(tmp_path: Path) -> Queue:
     return Queue(tmp_path / "results")
 
 
-def run(queue: Queue, repeats: int = 2, max_jobs: int = 2, gpus: str = "1,2", **options: Any) -> int:
+def run(
+    queue: Queue, repeats: int = 2, max_jobs: int = 2, gpus: str = "1,2", pgle: str = "off", **options: Any
+) -> int:
     options = {"command": COMMAND, "sleep": lambda _: None, **options}
-    return sweeping.run_sweep(requests(gpus), repeats, queue, queue.output_dir, max_jobs=max_jobs, **options)
+    return sweeping.run_sweep(requests(gpus, pgle), repeats, queue, queue.output_dir, max_jobs=max_jobs, **options)
 
 
 def sweeps(queue: Queue) -> list[Sweep]:
@@ -142,6 +152,38 @@ def test_every_cell_runs_so_often_in_order_and_a_table_ends_it(
     assert shown.out.count("3 of 3") == 3
     assert "run 4 of 9: --gpus=4, repeat 2: 2" in shown.err
     assert str(queue.output_dir / f"{only_sweep(queue).sweep_id}.json") in shown.out
+
+
+def test_an_ab_runs_in_turn_and_ends_with_the_gain_and_its_verdict(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(queue, repeats=3, max_jobs=1, gpus="1", pgle="off,auto") == 0
+    assert queue.ways == ["off", "auto", "auto", "off", "off", "auto"]
+    shown = capsys.readouterr()
+    assert "run 3 of 6: --pgle=auto, repeat 2: 2" in shown.err
+    row = next(line for line in shown.out.splitlines() if line.startswith("  jax llama2_tiny --pgle=auto"))
+    assert "3 of 3" in row
+    assert "+11.11%" in row
+    assert row.endswith("improvement")
+    path = next(queue.output_dir.glob("sweep-*.json"))
+    assert sweeping.sweep_text(sweeping.report_of_file(path), path) in shown.out
+
+
+def test_an_ab_with_a_run_that_is_invalid_has_the_code_of_a_sweep(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.endings = {2: "invalid"}
+    assert run(queue, repeats=3, max_jobs=1, gpus="1", pgle="off,auto") == 3
+    assert "left out  repeat 2: auto: 2" in capsys.readouterr().out
+
+
+def test_an_ab_of_profiled_runs_shows_no_gain_and_why(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    queue.doubts = ["profiled (--profile=xplane)"]
+    assert run(queue, repeats=3, max_jobs=1, gpus="1", pgle="off,auto") == 0
+    out = capsys.readouterr().out
+    assert "0 of 3" in out
+    assert "no verdict" in out
+    assert "may not be compared: profiled (--profile=xplane)" in out
 
 
 @pytest.mark.parametrize("max_jobs", [1, 3])
@@ -541,6 +583,23 @@ def test_two_launchers_are_not_let_at_one_sweep(queue: Queue, tmp_path: Path) ->
 def only_of(queue: Queue, cells: int) -> Sweep:
     (found,) = [found for found in sweeps(queue) if len(found.cells) == cells]
     return found
+
+
+@pytest.mark.parametrize(
+    ("flags", "runs", "said"),
+    [
+        ((), "2 cells x 6 repeats = 12 runs", "6 repeats: an A/B needs pairs (--repeats=N for another number)"),
+        (("--repeats=4",), "2 cells x 4 repeats = 8 runs", ""),
+        (("--repeats=1",), "2 cells x 1 repeat = 2 runs", "1 repeat: an A/B of fewer than 3 pairs has no interval"),
+    ],
+)
+def test_an_ab_says_how_many_pairs_it_makes(flags: tuple[str, ...], runs: str, said: str) -> None:
+    what = ("--backend=jax", "--model=llama2_tiny", "--pgle=off,auto", "--dry_run")
+    command = [sys.executable, str(REPOSITORY / "launch/run.py"), *what, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith(runs)
+    assert done.stderr.startswith(said)
+    assert bool(done.stderr) == bool(said)
 
 
 # --- with real runs on this machine -----------------------------------------------------------

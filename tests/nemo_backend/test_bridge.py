@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.profiling import ProfileDefaults
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark, Hardware, Lora, Model, Parallelism, Recipe, Scalar, Site
 from nemo_backend import BACKEND, bridge, bridge_memory, bridge_planning
@@ -53,6 +54,9 @@ class OneRecipe:
 
     def recipes(self) -> list[Recipe]:
         return [self._recipe]
+
+    def profile_defaults(self, task: str) -> ProfileDefaults:
+        return CONFIGS.profile_defaults(task)
 
 
 def resolved(

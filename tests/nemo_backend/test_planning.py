@@ -75,6 +75,21 @@ def test_the_plan_is_as_recorded(
     assert text == path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("model", "task", "hardware", "dtype", "gpus"),
+    [("llama3_70b", "lora", "gb200", "bf16", 8), ("llama31_70b", "pretrain", "h100", "bf16", 64)],
+)
+def test_the_plan_of_a_recorded_run_is_as_recorded(
+    resolved: Resolve, model: str, task: str, hardware: str, dtype: str, gpus: int
+) -> None:
+    benchmark = resolved(model, task=task, hardware=hardware, dtype=dtype, gpus=gpus, profile="nsys")
+    text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark)) + "\n"
+    path = GOLDEN / f"nemo_{model}_{task}_{hardware}_{dtype}_{gpus}_nsys.txt"
+    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
 # --- the worker's command -------------------------------------------------------------------------------
 
 

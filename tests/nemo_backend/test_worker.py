@@ -23,6 +23,7 @@ from nemo_backend.planning import worker_command
 
 WORKER = Path(__file__).resolve().parents[2] / "nemo_backend" / "worker.py"
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
+RECORDED = {"recorded_steps": "3-4", "disturbed_steps": "2-5", "recorded_ranks": "0"}
 
 
 def options(**changes: Any) -> SimpleNamespace:
@@ -36,6 +37,9 @@ def options(**changes: Any) -> SimpleNamespace:
         "data": "mock",
         "vocabulary_size": 512,
         "tokens_per_step": 512,
+        "recorded_steps": "",
+        "disturbed_steps": "",
+        "recorded_ranks": "",
         "settings": ["trainer.default_root_dir=/run"],
     }
     return SimpleNamespace(**{**fields, **changes})
@@ -499,6 +503,11 @@ class SpyWork:
     def __init__(self) -> None:
         self.recorder = SimpleNamespace(started=False)
         self.asked: list[tuple[Any, ...]] = []
+        self.profiled: list[tuple[str, int, int]] = []  # and how much was asked before
+        self.profile = SimpleNamespace(
+            before=lambda step, _torch: self.profiled.append(("before", step, len(self.asked))),
+            after=lambda step, _torch: self.profiled.append(("after", step, len(self.asked))),
+        )
 
     def begin(self, model: str) -> None:
         self.recorder.started = True
@@ -539,6 +548,8 @@ def test_a_step_ends_when_the_device_has_done_it(worker: Any, put_modules: PutMo
     assert ends[0] - start >= (0.02 if on_gpu else 0)
     assert ends[1] <= time.perf_counter()
     assert work.asked[1][3] == {"grad_norm": 1.0}
+    # A recording begins once the model is there, and ends once the step's time is taken.
+    assert work.profiled == [("before", 0, 1), ("after", 0, 2), ("before", 1, 2), ("after", 1, 3)]
 
 
 # --- a whole training ---------------------------------------------------------------------------------
@@ -576,6 +587,28 @@ def test_a_sound_training_has_no_failures(
     assert steps[1]["loss"] == 5.0
     assert (steps[1]["framework_seconds"], steps[1]["framework_tflops_per_device"]) == (0.1, None)
     assert (work.failures(), work.notes()) == ([], [])
+
+
+def test_the_steps_that_a_profiler_disturbs_are_marked_on_every_rank(
+    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in (0, 1):
+        work, _ = begun(worker, put_modules, monkeypatch, rank=rank, **RECORDED)
+        for step in range(7):
+            work.end_of_step(step, time.perf_counter(), measured(6.0 - step))
+        marks = {event["step"]: event.get("excluded_because") for event in work._events.written[2:]}
+        assert marks == {step: "profiler" if 2 <= step <= 5 else None for step in range(7)}
+
+
+def test_what_a_profile_of_a_cpu_lacks_is_told_at_the_end(
+    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, _ = begun(worker, put_modules, monkeypatch, **RECORDED)
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
+    for step in range(7):
+        work.profile.before(step, torch)
+        work.profile.after(step, torch)
+    assert work.notes() == ["profile: a CPU makes no CUDA calls; nsys recorded the whole run"]
 
 
 def test_only_the_first_rank_has_the_loss(
@@ -645,6 +678,7 @@ def test_pretraining_needs_no_proof_of_adapters(worker: Any) -> None:
 def test_the_parts_of_a_training_in_their_order(
     worker: Any, monkeypatch: pytest.MonkeyPatch, on_cpu: bool, task: str
 ) -> None:
+    work = worker.Work(options(task=task), Events())
     order: list[str] = []
     redirect = SimpleNamespace(install=lambda: order.append("redirect") or on_cpu, mapped={})
     files = {"cpu_redirect.py": redirect, "build.py": "build"}
@@ -654,7 +688,6 @@ def test_the_parts_of_a_training_in_their_order(
     monkeypatch.setattr(worker, "step_clock", lambda _work: "the clock")
     fitted: list[tuple[Any, ...]] = []
     monkeypatch.setattr(worker, "fit", lambda *given: fitted.append(given))
-    work = worker.Work(options(task=task), Events())
     work.train()
     shared = ["share_the_cpu"] if on_cpu else []
     assert order == ["join_processes", "redirect", *shared, "assert_devices"]

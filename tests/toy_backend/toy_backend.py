@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import worker_events
-from benchmarks.backend import EnvironmentSpec, FlagsCheck, LockFile, LogFormat
+from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
@@ -118,6 +118,12 @@ class Toy:
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG002
         return worker_events.follow(phase_dir, attempt)
+
+    def profile_key(self, benchmark: Benchmark) -> str | None:  # noqa: ARG002
+        return None
+
+    def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:  # noqa: ARG002
+        raise RequestError("no XLA compiles for this backend", where=f"--set=xla_group={name}")
 
     def flags_check(self, flags: list[str]) -> FlagsCheck | None:  # noqa: ARG002
         return None

@@ -1,0 +1,122 @@
+"""What kind of work an operation of a trace is: the rules of configs/trace_kinds.yml, ready to be asked. Pure."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from benchmarks.configs import read_yaml
+from benchmarks.errors import RequestError
+from benchmarks.values import Value
+
+FILE_NAME = "trace_kinds.yml"
+
+Kind = Literal["matmul", "attention", "other", "collective", "copy", "none"]
+# In the order in which they win an instant that several of them share: compute, then collectives, then copies.
+KINDS: tuple[Kind, ...] = ("matmul", "attention", "other", "collective", "copy")
+COMPUTE: tuple[Kind, ...] = ("matmul", "attention", "other")
+COLLECTIVE: Kind = "collective"
+NONE: Kind = "none"
+IDLE = "idle"
+
+# Inside a fusion these are no work: they name its inputs and its outputs.
+UNCOUNTED = {"parameter", "constant", "tuple", "get-tuple-element"}
+NUMBER = re.compile(r"\.\d+(\.clone|\.remat\d*)*$")
+
+
+class KindRule(Value, frozen=True):
+    """One way to tell a kind."""
+
+    kind: Kind
+    of: Literal["opcode", "instruction", "kernel", "target", "holds", "holds_only", "scope"]
+    pattern: str
+    samples: list[str]
+    why: str
+    source: str
+
+
+class KindRules(Value, frozen=True):
+    """configs/trace_kinds.yml"""
+
+    date: str
+    rules: list[KindRule]
+
+
+class Instruction(NamedTuple):
+    """What the HLO of a program says of one of its instructions."""
+
+    opcode: str
+    holds: frozenset[str] = frozenset()  # opcodes of what it calls, without those that are no work
+    target: str = ""
+    scope: str = ""
+
+
+class Operation(NamedTuple):
+    """Operations that are alike: what the profiler calls them, and what is known of them."""
+
+    kernel: str
+    hlo_op: str = ""
+    module: str = ""
+
+    @property
+    def title(self) -> str:
+        """What a person looks for: the instruction, and where a kernel has a name of its own, that too."""
+        if not self.hlo_op or _same_name(self.hlo_op, self.kernel):
+            return self.hlo_op or self.kernel
+        return f"{self.hlo_op}: {self.kernel}"
+
+
+def _same_name(hlo_op: str, kernel: str) -> bool:
+    """XLA names a kernel after its instruction, with other marks between the words."""
+    return re.sub(r"[^0-9a-z]", "_", hlo_op.lower()) == re.sub(r"[^0-9a-z]", "_", kernel.lower())
+
+
+class Kinds:
+    """The rules, ready to be asked."""
+
+    def __init__(self, rules: KindRules, where: str = FILE_NAME) -> None:
+        self._rules = [(rule, _compiled(rule, where)) for rule in rules.rules]
+
+    def of(self, operation: Operation, instruction: Instruction | None) -> Kind:
+        """The kind of one operation; `instruction` is None where the trace holds no HLO of it."""
+        known = instruction or Instruction(opcode=_opcode_from_name(operation.hlo_op or operation.kernel))
+        return next((rule.kind for rule, pattern in self._rules if _fits(rule, pattern, operation, known)), "other")
+
+
+def read_kinds(configs_root: Path) -> Kinds:
+    path = configs_root / FILE_NAME
+    return Kinds(read_yaml(path, KindRules), str(path))
+
+
+def _compiled(rule: KindRule, where: str) -> re.Pattern[str]:
+    try:
+        return re.compile(rule.pattern)
+    except re.error as error:
+        raise RequestError(f"'{rule.pattern}' is no pattern: {error}", where=f"{where}: rules: pattern") from error
+
+
+def _fits(rule: KindRule, pattern: re.Pattern[str], operation: Operation, instruction: Instruction) -> bool:
+    match rule.of:
+        case "opcode":
+            return pattern.fullmatch(instruction.opcode) is not None
+        case "instruction":
+            return operation.kernel == operation.hlo_op and pattern.fullmatch(instruction.opcode) is not None
+        case "kernel":
+            return pattern.search(operation.kernel) is not None
+        case "target":
+            return bool(instruction.target) and pattern.search(instruction.target) is not None
+        case "scope":
+            return bool(instruction.scope) and pattern.search(instruction.scope) is not None
+        case "holds":
+            return any(map(pattern.fullmatch, instruction.holds))
+        case "holds_only":
+            return _all_fit(pattern, instruction.holds)
+
+
+def _all_fit(pattern: re.Pattern[str], opcodes: Sequence[str] | frozenset[str]) -> bool:
+    return bool(opcodes) and all(map(pattern.fullmatch, opcodes))
+
+
+def _opcode_from_name(name: str) -> str:
+    """XLA names an instruction after its opcode where nothing else names it: all-gather.86, all-gather-start.1."""
+    return NUMBER.sub("", name)

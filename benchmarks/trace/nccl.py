@@ -1,0 +1,96 @@
+"""What NCCL wrote of its calls (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=COLL) -> a table of collectives. Pure.
+
+A line is written for each call of each rank:
+
+    node1:2073494:2073958 [2] NCCL INFO AllReduce: opCount 1e7 sendbuff 0x145d recvbuff 0x145d count 18816 datatype 7
+    op 0 root 0 comm 0x55956223bb90 [nranks=16] stream 0x55956223a9a0
+
+(one line in a log; NCCL 2.x src/enqueue.cc, RCCL adds `acc`, `task` and `globalrank`). `count` is what one rank gives
+to an all-gather and gets from a reduce-scatter; a size here is that of the whole, as nccl-tests counts: times nranks
+for these two and for an all-to-all. Of send and recv, it is the message.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from benchmarks.values import Value
+
+LINE = re.compile(
+    r"(?:(?P<host>[^\s:]+):(?P<pid>\d+):\d+ )?\[(?P<device>\d+)\] (?:\S+ )?NCCL INFO (?P<collective>\w+): opCount [0-9a-fA-F]+ "
+    r".*?\bcount (?P<count>\d+) datatype (?P<datatype>\d+) .*?\[nranks=(?P<ranks>\d+)[,\]]"
+)
+CALL = "opCount "
+BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by ncclDataType_t: int8, uint8, int32, ... bfloat16, float8e4m3, e5m2
+DATATYPES = (
+    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16", "fp8_e4m3",
+    "fp8_e5m2",
+)  # fmt: skip
+OF_THE_WHOLE = {"AllGather", "ReduceScatter", "AlltoAll", "AllToAll", "Gather", "Scatter"}
+
+
+class CallRow(Value, frozen=True):
+    """Calls that are alike."""
+
+    collective: str
+    datatype: str
+    ranks: int  # of the communicator
+    bytes_per_call: int
+    calls: int  # of all ranks together
+    calls_per_rank: float
+    total_bytes: int  # of one rank's calls
+
+
+class NcclCalls(Value, frozen=True):
+    """All that was read."""
+
+    rows: list[CallRow]
+    writers: int  # processes and devices that wrote
+    calls: int
+    unreadable_lines: int  # that look like a call, but are cut or of an unknown type
+
+
+class _Key(NamedTuple):
+    collective: str
+    datatype: int
+    ranks: int
+    count: int
+
+
+def read_calls(files: Iterable[tuple[str, Iterable[str]]]) -> NcclCalls:
+    """The calls of several logs, each with a name and its lines."""
+    calls: Counter[_Key] = Counter()
+    by_writer: dict[_Key, set[tuple[str, ...]]] = {}
+    writers: set[tuple[str, ...]] = set()
+    unreadable = 0
+    for name, lines in files:
+        for line in lines:
+            if CALL not in line:
+                continue
+            match = LINE.search(line)
+            if match is None or int(match["datatype"]) >= len(BYTES):
+                unreadable += 1
+                continue
+            key = _Key(match["collective"], int(match["datatype"]), int(match["ranks"]), int(match["count"]))
+            writer = (match["host"] or name, match["pid"] or "", match["device"])
+            calls[key] += 1
+            by_writer.setdefault(key, set()).add(writer)
+            writers.add(writer)
+    rows = [_row(key, count, len(by_writer[key])) for key, count in calls.items()]
+    rows.sort(key=lambda row: (-row.total_bytes, row.collective, row.ranks, row.bytes_per_call))
+    return NcclCalls(rows=rows, writers=len(writers), calls=calls.total(), unreadable_lines=unreadable)
+
+
+def _row(key: _Key, calls: int, writers: int) -> CallRow:
+    size = key.count * BYTES[key.datatype] * (key.ranks if key.collective in OF_THE_WHOLE else 1)
+    per_rank = calls / writers
+    return CallRow(
+        collective=key.collective,
+        datatype=DATATYPES[key.datatype],
+        ranks=key.ranks,
+        bytes_per_call=size,
+        calls=calls,
+        calls_per_rank=per_rank,
+        total_bytes=round(size * per_rank),
+    )

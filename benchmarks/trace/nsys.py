@@ -1,0 +1,149 @@
+"""Nsight Systems' export to SQLite -> a Trace. Only reads.
+
+Tables and columns after NVIDIA's "SQLite Schema Reference" (Nsight Systems user guide, 2022 to 2025): tables exist only
+where something was recorded, so none is taken for granted. Times are nanoseconds since the session's start. A kernel's
+name and an NVTX range's text are numbers in StringIds. XLA wraps each launch of a program in an NVTX range
+`TSL:XlaModule:#hlo_module=jit_train_step,program_id=N#`: as many steps as there are of the commonest. PyTorch marks
+none by itself, and then the whole capture is taken.
+"""
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from benchmarks.errors import RequestError
+from benchmarks.trace.kinds import Operation
+from benchmarks.trace.trace import Collected, Trace
+
+KERNELS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")
+MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"  # a whole CUDA graph, where its kernels were not recorded one by one
+RANGES = "NVTX_EVENTS"
+STRINGS = "StringIds"
+SESSION = "TARGET_INFO_SESSION_START_TIME"
+HOST = "TARGET_INFO_SYSTEM_ENV"
+COPY_KINDS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer"}
+MODULE = re.compile(r"(?:TSL:)?XlaModule:#(?:[^#]*,)?hlo_module=([^,#]+)")
+PICOSECONDS = 1000  # in a nanosecond
+
+
+def read_nsys(path: Path) -> Trace:
+    """The trace of one process, as Nsight Systems wrapped it."""
+    try:
+        uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"  # no lock, no journal beside it
+        with closing(sqlite3.connect(uri, uri=True)) as database:
+            return _Reading(database, path).trace()
+    except sqlite3.DatabaseError as error:
+        raise RequestError(
+            f"{path.name} cannot be read as an export of Nsight Systems: {error}",
+            where=str(path),
+            why="it was cut off while it was written, or is another kind of file",
+            next_command=f"nsys export --type=sqlite --force-overwrite=true {path.with_suffix('.nsys-rep').name}",
+        ) from None
+
+
+class _Reading:
+    """One database while it is read."""
+
+    def __init__(self, database: sqlite3.Connection, path: Path) -> None:
+        self._database = database
+        self._path = path
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        self._tables = {str(name) for (name,) in tables}
+        self._strings: dict[int, str] = {}
+        self._operations: dict[Operation, int] = {}
+        self._devices: dict[str, Collected] = {}
+        self.notes: list[str] = []
+
+    def trace(self) -> Trace:
+        if not self._tables & {STRINGS, RANGES, MEMCPY, *KERNELS}:
+            raise RequestError(
+                f"{self._path.name} is a database, but no export of Nsight Systems",
+                where=str(self._path),
+                why="it has none of its tables",
+                next_command="nsys export --type=sqlite FILE.nsys-rep",
+            )
+        self._strings = {number: str(value) for number, value in self._rows(STRINGS, ("id", "value"))}
+        module, launches = self._training_module()
+        self._read_kernels(module)
+        self._read_copies()
+        self._read_graphs(module)
+        start = next((int(value) for (value,) in self._rows(SESSION, ("utcEpochNs",)) if value), None)
+        if not self._devices:
+            self.notes.append("nothing was recorded on a GPU")
+        return Trace(
+            host=self._host(),
+            operations=list(self._operations),
+            instructions=[None] * len(self._operations),
+            executions=[],
+            devices=[self._devices[name].device(name) for name in sorted(self._devices)],
+            marks=[],
+            starts_unix_seconds=start / 1e9 if start else None,
+            notes=self.notes,
+            launches=launches,
+        )
+
+    def _rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[object, ...] | sqlite3.Row]:
+        """The rows of a table; None for a column it does not have, nothing where there is no such table."""
+        if table not in self._tables:
+            return iter(())
+        there = {str(row[1]) for row in self._database.execute(f'PRAGMA table_info("{table}")')}
+        chosen = ", ".join(f'"{column}"' if column in there else "NULL" for column in columns)
+        return self._database.execute(f'SELECT {chosen} FROM "{table}"')
+
+    def _host(self) -> str:
+        named = {str(name): str(value) for name, value in self._rows(HOST, ("name", "value"))}
+        return named.get("Hostname", self._path.stem)
+
+    def _training_module(self) -> tuple[str, int]:
+        """The program whose launches take longest, and how often one thread launched it; without XLA, none."""
+        seconds: Counter[str] = Counter()
+        launches: Counter[tuple[str, object]] = Counter()
+        for start, end, text, number, thread in self._rows(RANGES, ("start", "end", "text", "textId", "globalTid")):
+            match = MODULE.search(str(text) if text is not None else self._strings.get(_whole(number), ""))
+            if match and end is not None:
+                seconds[match[1]] += _whole(end) - _whole(start)
+                launches[match[1], thread] += 1
+        if not seconds:
+            return "", 0
+        module = seconds.most_common(1)[0][0]
+        return module, max(count for (name, _), count in launches.items() if name == module)
+
+    def _read_kernels(self, module: str) -> None:
+        columns = ("start", "end", "deviceId", "demangledName", "shortName")
+        for table in KERNELS:
+            for start, end, device, long_name, short_name in self._rows(table, columns):
+                name = self._strings.get(_whole(long_name)) or self._strings.get(_whole(short_name), "unnamed kernel")
+                self._add(start, end, device, Operation(kernel=name, module=module))
+
+    def _read_copies(self) -> None:
+        for start, end, device, kind in self._rows(MEMCPY, ("start", "end", "deviceId", "copyKind")):
+            self._add(start, end, device, Operation(f"[CUDA memcpy {COPY_KINDS.get(_whole(kind), 'other')}]"))
+        for start, end, device in self._rows(MEMSET, ("start", "end", "deviceId")):
+            self._add(start, end, device, Operation("[CUDA memset]"))
+
+    def _read_graphs(self, module: str) -> None:
+        graphs = 0
+        for start, end, device in self._rows(GRAPHS, ("start", "end", "deviceId")):
+            self._add(start, end, device, Operation(kernel="CUDA graph", module=module))
+            graphs += 1
+        if graphs:
+            self.notes.append(
+                f"{graphs} CUDA graphs are known as a whole only, and count as other compute "
+                "(nsys --cuda-graph-trace=node records their kernels)"
+            )
+
+    def _add(self, start: object, end: object, device: object, operation: Operation) -> None:
+        number = self._operations.setdefault(operation, len(self._operations))
+        row = self._devices.setdefault(f"GPU {_whole(device)}", Collected())
+        row.add(_whole(start) * PICOSECONDS, _whole(end) * PICOSECONDS, number)
+
+
+def _whole(value: object) -> int:
+    """A number of a database, which keeps none apart from text."""
+    return int(value) if isinstance(value, int | float | str) and str(value).lstrip("-").isdecimal() else 0

@@ -1,0 +1,139 @@
+"""Where the steps of a trace end on each device, and which of them are whole. Pure.
+
+A step ends on a device when the training program's last operation of that execution has ended, which is what our own
+clock sees too (it waits for the step's loss). So step k is the time from the end of the execution before to the end of
+its own. Three ways to know the ends, the best that a trace allows:
+
+1. the operations name their execution (run_id, on a CPU);
+2. they name their program alone (a GPU): its operations that occur once a step tell the executions apart, and the one
+   of them that comes last ends a step;
+3. there are the host's marks only: from mark to mark, on every device.
+
+The numbers come from the host's marks in order. An execution that was under way when the profiler began has no mark:
+where there are more executions than marks, the first ones are such.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.trace.trace import Device, Mark, Trace
+
+WHOLE = 0.9  # of the operations that an execution has otherwise: with fewer the trace was cut within it
+
+
+class StepEnds(NamedTuple):
+    """When steps ended on one device, in order. The first has no beginning in the trace, so it is not whole."""
+
+    steps: list[int | None]  # None: the trace does not number them
+    ends: list[int]
+
+    def between(self, first: int, last: int) -> tuple[int, int]:
+        """From where to where the steps reach that end with number `first` to `last` of the list."""
+        return self.ends[first - 1], self.ends[last]
+
+
+class Steps(NamedTuple):
+    """The steps of a trace, by device."""
+
+    how: str
+    by_device: list[StepEnds]
+
+
+def find_steps(trace: Trace, asked_first: int | None = None, asked: int | None = None) -> Steps | None:
+    """None: nothing in the trace tells one step from another.
+
+    `asked_first` and `asked` are the step that the profiler was asked to begin with, and how many it should record:
+    they number the executions of a trace without marks, where the count agrees.
+    """
+    module = _training_module(trace)
+    if module is not None:
+        found = [_by_execution(trace, device, module) for device in trace.devices]
+        if all(len(ends) >= 2 for ends in found):
+            return _numbered(trace, f"the ends of {module} on the device", found, asked_first, asked)
+        found = [_by_occurrence(trace, device, module, len(trace.marks) or trace.launches or asked or 0) for device in trace.devices]
+        if all(len(ends) >= 2 for ends in found):
+            return _numbered(trace, f"the last operation of {module} that occurs once a step", found, asked_first, asked)
+    if len(trace.marks) >= 2:
+        ends = StepEnds([mark.step - 1 for mark in trace.marks], [mark.begin for mark in trace.marks])
+        return Steps(f"the host's marks '{trace.marked_by}'", [ends for _ in trace.devices])
+    return None
+
+
+def _training_module(trace: Trace) -> str | None:
+    """The program that takes most of the devices' time."""
+    seconds: Counter[str] = Counter()
+    modules = [operation.module for operation in trace.operations]
+    for device in trace.devices:
+        spent = np.bincount(device.operation, device.ends - device.begins, minlength=len(modules))
+        for module, picoseconds in zip(modules, spent, strict=True):
+            seconds[module] += int(picoseconds)
+    del seconds[""]
+    return seconds.most_common(1)[0][0] if seconds else None
+
+
+def _by_execution(trace: Trace, device: Device, module: str) -> list[int]:
+    """The ends of the executions that the operations name; one that the trace was cut within has no end."""
+    ends = []
+    for number, execution in enumerate(trace.executions):
+        rows = device.execution == number if execution.module == module else None
+        if rows is not None and rows.any():
+            ends.append((int(device.ends[rows].max()), int(rows.sum())))
+    ends.sort()
+    sizes = sorted(size for _, size in ends)
+    if len(ends) > 1 and ends[-1][1] < WHOLE * sizes[len(sizes) // 2]:
+        ends.pop()
+    return [end for end, _ in ends]
+
+
+def _by_occurrence(trace: Trace, device: Device, module: str, expected: int) -> list[int]:
+    """The ends of one operation that occurs as often as there are steps, give or take one that was cut."""
+    within = np.array([operation.module == module for operation in trace.operations])
+    rows = within[device.operation]
+    numbers, ends = device.operation[rows], device.ends[rows]
+    counts = np.bincount(numbers, minlength=len(trace.operations))
+    for wanted in (expected, expected - 1, expected + 1):
+        if wanted >= 2 and (counts == wanted).any():
+            once = counts[numbers] == wanted
+            last = numbers[once][np.argmax(ends[once])]
+            return sorted(int(end) for end in ends[numbers == last])
+    return []
+
+
+def _numbered(
+    trace: Trace, how: str, found: Sequence[list[int]], asked_first: int | None, asked: int | None
+) -> Steps:
+    return Steps(how, [StepEnds(_numbers(trace.marks, ends, asked_first, asked), ends) for ends in found])
+
+
+def _numbers(
+    marks: Sequence[Mark], ends: Sequence[int], asked_first: int | None, asked: int | None
+) -> list[int | None]:
+    """The step that each end belongs to."""
+    if not marks:
+        known = asked_first is not None and asked == len(ends)
+        return [asked_first + place if known and asked_first is not None else None for place in range(len(ends))]
+    unmarked = max(0, len(ends) - len(marks))
+    while any(end < mark.begin for end, mark in zip(ends[unmarked:], marks, strict=False)):
+        unmarked += 1  # nothing ends before it was begun
+    first = marks[0].step
+    numbers = [first - unmarked + place for place in range(min(unmarked, len(ends)))]
+    return [*numbers, *(mark.step for mark in marks[: len(ends) - unmarked])]
+
+
+def common_steps(steps: Steps) -> list[int]:
+    """The numbers of the steps that are whole on every device."""
+    whole = [{step for step in ends.steps[1:] if step is not None} for ends in steps.by_device]
+    return sorted(set.intersection(*whole)) if whole else []
+
+
+def longest_stretch(numbers: Iterable[int]) -> list[int]:
+    """The longest part of some numbers that leaves none out; of several, the first."""
+    best: list[int] = []
+    current: list[int] = []
+    for number in sorted(set(numbers)):
+        current = [*current, number] if current and number == current[-1] + 1 else [number]
+        best = current if len(current) > len(best) else best
+    return best

@@ -1,0 +1,265 @@
+"""XLA's profiler files (*.xplane.pb) -> a Trace. Pure: bytes in, values out.
+
+What lies where, as seen in traces of jaxlib 0.12.0.1 and read in openxla/xla (xla/backends/profiler):
+a GPU is a plane `/device:GPU:N` with a line a stream, each event a kernel or a copy with hlo_op and hlo_module beside
+it; a TPU is a plane `/device:TPU:N` with a line `XLA Ops`; a CPU has no plane: its operations lie in `/host:CPU` on the
+threads that ran them, with hlo_op, hlo_module, run_id and device_ordinal (left out where it is 0). There an operation
+that goes on by itself ends at the event `end: NAME` whose _c is its _p. The step marks are host events with step_num.
+The programs are in `/host:metadata`. Times are relative to profile_start_time of `Task Environment`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from benchmarks.errors import RequestError
+from benchmarks.trace.hlo import Program, read_program
+from benchmarks.trace.kinds import Operation
+from benchmarks.trace.schema import messages
+from benchmarks.trace.trace import Collected, Execution, Mark, Trace
+
+DEVICE_PLANE = re.compile(r"/device:([A-Z]+):(\d+)")
+HOST_PLANE = "/host:CPU"
+PROGRAMS_PLANE = "/host:metadata"
+TIMES_PLANE = "Task Environment"
+STREAM = "Stream #"
+# Of a TPU, and of a GPU trace that was worked on afterwards; what else such planes have repeats it by other groups.
+OPERATION_LINES = ("XLA Ops", "Async XLA Ops")
+ABSOLUTE_NS = 10**17  # a time of the year 1973 or later, counted from 1970; else it counts from the profile's start
+END = b"end: "
+PYTHON = b"$"  # how a call of a Python function is marked
+
+
+def read_xplane(data: bytes, path: PurePath) -> Trace:
+    """The trace of one host; `path` says where it is from, in messages."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        reading = _Reading(messages()["XSpace"].FromString(data), path)
+    except DecodeError:
+        raise _not_a_trace(path, "it was cut off while it was written, or is another kind of file") from None
+    if not reading.planes:
+        raise _not_a_trace(path, "it is empty" if not data else "it holds none of a profiler's planes")
+    return reading.trace()
+
+
+def _not_a_trace(path: PurePath, why: str) -> RequestError:
+    return RequestError(
+        f"{path.name} cannot be read as an xplane trace",
+        where=str(path),
+        why=why,
+        next_command="a run with --profile=xplane makes another",
+    )
+
+
+class _Plane:
+    """A plane with its tables of names; its lines are read one at a time."""
+
+    def __init__(self, message: Any) -> None:
+        self.name: str = message.name
+        self._lines = message.lines
+        self._stats = message.stats
+        self.stat_names: dict[int, bytes] = {entry.key: entry.value.name for entry in message.stat_metadata}
+        self.stat_ids = {name: key for key, name in self.stat_names.items()}
+        self.event_names: dict[int, bytes] = {entry.key: entry.value.name for entry in message.event_metadata}
+        self.event_metadata = message.event_metadata
+
+    def lines(self) -> Iterator[Any]:
+        return map(messages()["XLine"].FromString, self._lines)
+
+    def text(self, stat: Any) -> str:
+        """A stat's text stands in it, or is the name of another stat."""
+        return (stat.str_value or self.stat_names.get(stat.ref_value, b"")).decode(errors="replace")
+
+    def own(self, name: bytes) -> Any | None:
+        wanted = self.stat_ids.get(name)
+        return next((stat for stat in self._stats if stat.metadata_id == wanted), None)
+
+
+def _number(stat: Any) -> int:
+    return int(stat.uint64_value or stat.int64_value)
+
+
+class _Reading:
+    """One file while it is read."""
+
+    def __init__(self, space: Any, path: PurePath) -> None:
+        self._hosts = list(space.hostnames) or [path.name.removesuffix(".xplane.pb")]
+        self.notes = [f"the profiler says: {text}" for text in (*space.errors, *space.warnings)]
+        self.planes: list[_Plane] = []
+        while space.planes:  # each is let go of as soon as it is parsed
+            plane = _Plane(messages()["XPlane"].FromString(space.planes.pop(0)))
+            if plane.name in (HOST_PLANE, PROGRAMS_PLANE, TIMES_PLANE) or DEVICE_PLANE.fullmatch(plane.name):
+                self.planes.append(plane)
+        self._operations: dict[Operation, int] = {}
+        self._executions: dict[Execution, int] = {}
+        self._devices: dict[str, Collected] = {}
+        self._marks: dict[str, list[Mark]] = {}
+        self._start_ns = self._stop_ns = 0
+
+    def trace(self) -> Trace:
+        self._read_times()
+        for plane in self.planes:
+            if DEVICE_PLANE.fullmatch(plane.name):
+                self._read_device(plane)
+        on_host = not any(collected.begins for collected in self._devices.values())
+        for plane in self.planes:
+            if plane.name == HOST_PLANE:
+                self._read_host(plane, on_host)
+        programs = self._programs()
+        name, marks = max(self._marks.items(), key=lambda item: len(item[1]), default=("", []))
+        return Trace(
+            host=self._hosts[0],
+            operations=list(self._operations),
+            instructions=[programs.get(one.module, {}).get(one.hlo_op) for one in self._operations],
+            executions=list(self._executions),
+            devices=[
+                self._devices[device].device(device)
+                for device in sorted(self._devices, key=_natural)
+                if self._devices[device].begins
+            ],
+            marks=sorted(marks, key=lambda mark: mark.begin),
+            marked_by=name,
+            starts_unix_seconds=self._start_ns / 1e9 or None,
+            stops_unix_seconds=self._stop_ns / 1e9 or None,
+            notes=self.notes,
+        )
+
+    def _read_times(self) -> None:
+        for plane in self.planes:
+            if plane.name == TIMES_PLANE:
+                start, stop = plane.own(b"profile_start_time"), plane.own(b"profile_stop_time")
+                self._start_ns = _number(start) if start is not None else 0
+                self._stop_ns = _number(stop) if stop is not None else 0
+
+    def _line_begin(self, line: Any) -> int:
+        """In picoseconds of the trace."""
+        begin = int(line.timestamp_ns)
+        return (begin - self._start_ns if begin >= ABSOLUTE_NS else begin) * 1000
+
+    def _programs(self) -> dict[str, Program]:
+        """By the module's name; of programs of one name, the one with the most instructions (the others are tiny)."""
+        from google.protobuf.message import DecodeError
+
+        found: dict[str, Program] = {}
+        for plane in self.planes:
+            wanted = plane.stat_ids.get(b"Hlo Proto")
+            entries = plane.event_metadata if plane.name == PROGRAMS_PLANE and wanted is not None else []
+            for data in (s.bytes_value for e in entries for s in e.value.stats if s.metadata_id == wanted):
+                try:
+                    module, program = read_program(data)
+                except DecodeError:
+                    self.notes.append("a program in the trace cannot be read: its fusions are told by their names")
+                    continue
+                if len(program) > len(found.get(module, {})):
+                    found[module] = program
+        return found
+
+    # --- devices with planes of their own ---
+
+    def _read_device(self, plane: _Plane) -> None:
+        kind, number = DEVICE_PLANE.fullmatch(plane.name).groups()  # type: ignore[union-attr] - it was matched
+        device = self._devices.setdefault(f"{kind} {number}", Collected())
+        lines = list(plane.lines())
+        streams = [line for line in lines if line.name.startswith(STREAM)]
+        for line in streams or [line for line in lines if line.name in OPERATION_LINES]:
+            self._read_stream(plane, line, device)
+
+    def _read_stream(self, plane: _Plane, line: Any, device: Collected) -> None:
+        op_id, module_id = plane.stat_ids.get(b"hlo_op", -1), plane.stat_ids.get(b"hlo_module", -1)
+        on_stream = line.name.startswith(STREAM)
+        start = self._line_begin(line)
+        for event in line.events:
+            kernel = plane.event_names.get(event.metadata_id, b"").decode(errors="replace")
+            hlo_op = module = ""
+            for stat in event.stats:
+                if stat.metadata_id == op_id:
+                    hlo_op = plane.text(stat)
+                elif stat.metadata_id == module_id:
+                    module = plane.text(stat)
+            if not on_stream:
+                hlo_op = kernel = hlo_op or kernel
+            begin = start + event.offset_ps
+            device.add(begin, begin + event.duration_ps, self._operation(Operation(kernel, hlo_op, module)))
+
+    def _operation(self, operation: Operation) -> int:
+        return self._operations.setdefault(operation, len(self._operations))
+
+    # --- the host: the marks of the steps, and the operations of a CPU ---
+
+    def _read_host(self, plane: _Plane, with_operations: bool) -> None:
+        step_id = plane.stat_ids.get(b"step_num")
+        ordinary = {key for key, name in plane.event_names.items() if name.startswith(PYTHON)}
+        operations = _HostOperations(plane) if with_operations else None
+        for line in plane.lines():
+            start = self._line_begin(line)
+            for event in line.events:
+                if event.metadata_id in ordinary:
+                    continue
+                if operations is not None and operations.take(event, start):
+                    continue
+                for stat in event.stats:
+                    if step_id is not None and stat.metadata_id == step_id:
+                        name = plane.event_names[event.metadata_id].decode(errors="replace")
+                        self._marks.setdefault(name, []).append(Mark(_number(stat), start + event.offset_ps))
+        if operations is not None:
+            self._take_over(operations)
+
+    def _take_over(self, operations: "_HostOperations") -> None:
+        for begin, end, name, module, run_id, ordinal in operations.whole():
+            execution = self._executions.setdefault(Execution(module, run_id), len(self._executions))
+            device = self._devices.setdefault(f"CPU {ordinal}", Collected())
+            device.add(begin, end, self._operation(Operation(name, name, module)), execution)
+
+
+class _HostOperations:
+    """The operations that the threads of a CPU ran."""
+
+    def __init__(self, plane: _Plane) -> None:
+        self._plane = plane
+        ids = plane.stat_ids
+        self._op, self._module = ids.get(b"hlo_op"), ids.get(b"hlo_module")
+        self._run, self._ordinal = ids.get(b"run_id"), ids.get(b"device_ordinal")
+        self._producer, self._consumer = ids.get(b"_p"), ids.get(b"_c")
+        self._ending = {key for key, name in plane.event_names.items() if name.startswith(END)}
+        self._rows: list[tuple[int, int, Any, Any, int, int, int]] = []
+        self._ends: dict[int, int] = {}
+
+    def take(self, event: Any, start: int) -> bool:
+        """Whether the event was one of theirs."""
+        if event.metadata_id in self._ending:
+            for stat in event.stats:
+                if stat.metadata_id == self._consumer:
+                    self._ends[_number(stat)] = start + event.offset_ps
+            return True
+        stats = {stat.metadata_id: stat for stat in event.stats}
+        if self._op not in stats:
+            return False
+        begin = start + event.offset_ps
+        run, ordinal, producer = (stats.get(key) for key in (self._run, self._ordinal, self._producer))
+        self._rows.append(
+            (
+                begin,
+                begin + event.duration_ps,
+                stats[self._op],
+                stats.get(self._module),
+                _number(run) if run is not None else 0,
+                _number(ordinal) if ordinal is not None else 0,
+                _number(producer) if producer is not None else -1,
+            )
+        )
+        return True
+
+    def whole(self) -> Iterator[tuple[int, int, str, str, int, int]]:
+        """Each with the end it came to, also where its thread had let go of it long before."""
+        for begin, end, name, module, run, ordinal, producer in self._rows:
+            later = self._ends.get(producer, end)
+            named = self._plane.text(module) if module is not None else ""
+            yield begin, max(end, later), self._plane.text(name), named, run, ordinal
+
+
+def _natural(name: str) -> tuple[str, int]:
+    kind, _, number = name.rpartition(" ")
+    return kind, int(number)

@@ -1,0 +1,157 @@
+"""Becomes the program that follows `--`; under NVIDIA's profiler where this task's rank is one of those named.
+
+    python under_nsys.py --ranks=0,8-15 --output=FOLDER/NAME -- PROGRAM ARGUMENT...
+
+Every task of a phase is started by this, by path, with any Python from 3.8 and its standard library. It replaces
+itself, so signals and exit codes are the program's own, and under nsys they are nsys's. A rank that is to be recorded
+and cannot be ends at once with 2, and its site ends the others: they would wait for it for ever.
+
+The options of nsys are those of NVIDIA's own launcher (NeMo-Run 0.11.1) and recipes. One has two names: from 2025 on
+--gpu-metrics-devices, where --gpu-metrics-device is out of date, and 2024 knows only that one: nsys is asked which.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import sys
+from typing import NoReturn
+
+EXIT_REFUSED = 2
+EXIT_NOT_EXECUTABLE = 126
+EXIT_NOT_FOUND = 127
+OUTSIDE_SLURM = "local"
+DIE_WITH_PARENT = "STEPMARK_DIE_WITH_PARENT"
+
+
+def main(argv: list[str]) -> NoReturn:
+    options = parse(argv)
+    rank = int(os.environ.get("STEPMARK_RANK", "0"))
+    if rank not in options.ranks:
+        become(options.program)
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        refuse(
+            f"rank {rank} is to be recorded by nsys, and there is none on {platform.node()}",
+            where=f"PATH={os.environ.get('PATH', '')}",
+            why="Nsight Systems is no part of the environment or container that this phase runs in",
+            next_command="install it (nsight-systems-cli) or put its folder in PATH; or --profile=none",
+        )
+    live_as_long_as_parent()
+    place = Place(rank)
+    become([nsys, "profile", *nsys_options(options, place, nsys), *options.program])
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    cut = argv.index("--") if "--" in argv else len(argv)  # the program has one of its own
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", required=True, type=ranks_of, help="such as 0,1,8-15")
+    parser.add_argument("--output", required=True, help="the report, without its ending; %%q{VARIABLE} is filled in")
+    parser.add_argument("--gpu_metrics", action="store_true", help="sample the GPUs' counters, once a node")
+    parser.add_argument("--cpu", action="store_true", help="sample the CPUs too")
+    parser.add_argument("--whole_run", action="store_true", help="where no program can say when to begin: no CUDA")
+    options = parser.parse_args(argv[:cut])
+    options.program = argv[cut + 1 :]
+    if not options.program:
+        parser.error("no program is named after --")
+    return options
+
+
+def ranks_of(text: str) -> set[int]:
+    """0,1,8-10 -> {0, 1, 8, 9, 10}"""
+    found: set[int] = set()
+    for word in text.split(","):
+        match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", word)
+        if match is None:
+            raise argparse.ArgumentTypeError(f"'{text}' names no ranks; such as 0,1,8-15")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return found
+
+
+# --- where this task is -------------------------------------------------------------------------
+
+
+class Place:
+    """This task's node and its number there. Slurm's numbers count where they are of this very task: a shell inside
+    an allocation has some too, and hands them to every task that it starts."""
+
+    def __init__(self, rank: int) -> None:
+        ours = os.environ.get("SLURM_PROCID") == str(rank)
+        self.rank = rank
+        self.local = int(os.environ.get("SLURM_LOCALID", rank)) if ours else rank
+        self._known = {
+            "SLURM_JOB_ID": os.environ.get("SLURM_JOB_ID") or OUTSIDE_SLURM,
+            "SLURM_NODEID": os.environ.get("SLURM_NODEID", "0") if ours else "0",
+            "SLURM_LOCALID": str(self.local),
+            "SLURM_PROCID": str(rank),
+        }
+
+    def fill(self, template: str) -> str:
+        """%q{VARIABLE} as nsys has it; what nsys calls so it would not find outside Slurm."""
+        return re.sub(
+            r"%q\{(\w+)\}", lambda found: self._known.get(found[1]) or os.environ.get(found[1], ""), template
+        )
+
+    def is_first_of_node(self, ranks: set[int]) -> bool:
+        """Tasks are numbered node by node."""
+        return self.rank == min(rank for rank in ranks if rank >= self.rank - self.local)
+
+
+# --- what nsys is told --------------------------------------------------------------------------
+
+
+def nsys_options(options: argparse.Namespace, place: Place, nsys: str) -> list[str]:
+    """As NVIDIA's own recipes have it; kernels inside a CUDA graph are recorded one by one."""
+    found = ["--sample=process-tree", "--cpuctxsw=process-tree"] if options.cpu else ["-s", "none", "--cpuctxsw=none"]
+    found += ["-o", place.fill(options.output), "--force-overwrite", "true"]
+    if options.whole_run:
+        found += ["-t", "cuda,nvtx,osrt"]
+    else:
+        found += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
+        found += ["-t", "cuda,nvtx", "--cuda-graph-trace=node"]
+    # A GPU's counters have one reader: the first recorded task of a node reads those of all.
+    if options.gpu_metrics and place.is_first_of_node(options.ranks):
+        found.append(f"{gpu_metrics_option(nsys)}=all")
+    return found
+
+
+def gpu_metrics_option(nsys: str) -> str:
+    with os.popen(f"{shlex.quote(nsys)} profile --help 2>&1") as stream:
+        known = stream.read()
+    old = "--gpu-metrics-device" in known and "--gpu-metrics-devices" not in known
+    return "--gpu-metrics-device" if old else "--gpu-metrics-devices"
+
+
+# --- becoming it --------------------------------------------------------------------------------
+
+
+def live_as_long_as_parent() -> None:
+    """A worker asks the kernel to end with its parent, which under nsys is a thread of nsys: nsys asks instead."""
+    if os.environ.pop(DIE_WITH_PARENT, None):
+        set_parent_death_signal = 1
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+
+
+def become(words: list[str]) -> NoReturn:
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        print(f"under_nsys: {words[0]} cannot be started: {error.strerror}", file=sys.stderr)
+        sys.exit(EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE)
+
+
+def refuse(what: str, where: str, why: str, next_command: str) -> NoReturn:
+    print(f"under_nsys: {what}\n  where: {where}\n  why:   {why}\n  next:  {next_command}", file=sys.stderr)
+    sys.exit(EXIT_REFUSED)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,237 @@
+"""Asks the installed jaxlib whether it knows the XLA flags of a run, and PATH whether the programs are there.
+
+Runs by path inside the framework's environment, on the standard library and jaxlib alone, in a second or two and
+without a GPU: `python -P check_request.py --flags="--xla_a=b --xla_c=d" --program=nsys`. XLA reads its flags once,
+when a client is made, and aborts on what it does not know; so a process of its own makes a CPU client for each set
+of flags. The flags of GPUs are known to that client too.
+
+Prints a line for each problem, which begins with the flag or program. Exit code 0: all is well; 2: something is
+unknown; 1: jaxlib could not be asked. As a phase of a run (--events_dir) it writes its end as a worker does, and
+a jaxlib that cannot be asked is a note: the phase that trains will say more of it.
+"""
+
+import argparse
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+EXIT_BROKEN = 1
+EXIT_REFUSED = 2
+SECONDS = 120  # for one client; it takes about one, and its first import from a shared disk longer
+
+MAKE_A_CLIENT = "from jaxlib import xla_client; xla_client.make_cpu_client()"
+# The CPU client refuses these, the CUDA plugin of the same version takes them.
+FALSE_ALARMS = frozenset({"xla_gpu_enable_libnvptxcompiler"})
+
+UNKNOWN = re.compile(r"Unknown flags? in XLA_FLAGS: (.*)")
+BAD_VALUE = re.compile(r"Couldn't interpret value .* for flag (\w+)\.|Illegal value for --(\w+)")
+USAGE = "Flag parsing failed"  # said too where the bad value is not named
+
+IS_UNKNOWN = "unknown to"
+HAS_A_BAD_VALUE = "its value cannot be read by"
+IS_REFUSED = "its value is refused by"
+
+
+class CannotAskError(Exception):
+    """jaxlib gave no answer, whatever the flags."""
+
+
+class Answer(NamedTuple):
+    accepted: bool
+    text: str  # of stdout and stderr
+
+
+# --- one question -------------------------------------------------------------------------------
+
+
+def ask(words: list[str], python: str = sys.executable) -> Answer:
+    """What a process that makes a CPU client with these flags says."""
+    environment = {**os.environ, "XLA_FLAGS": " ".join(words), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", MAKE_A_CLIENT],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise CannotAskError(f"no answer within {SECONDS} s") from None
+    except OSError as error:
+        raise CannotAskError(f"{python}: {error.strerror or error}") from None
+    return Answer(accepted=done.returncode == 0, text=done.stdout.decode(errors="replace"))
+
+
+def unknown_among(text: str, words: list[str]) -> list[str]:
+    """The flags that are called unknown. 0.4.35 goes on after a double blank with whatever is left in its memory."""
+    found = UNKNOWN.search(text)
+    named = found[1].partition("  ")[0].split() if found else []
+    return [word for word in words if word in named]
+
+
+def with_a_bad_value(text: str, words: list[str]) -> list[str]:
+    named = {name for names in BAD_VALUE.findall(text) for name in names if name}
+    return [word for word in words if name_of(word) in named]
+
+
+def name_of(word: str) -> str:
+    return word.removeprefix("--").partition("=")[0]
+
+
+# --- all that is wrong with some flags ------------------------------------------------------------
+
+
+def problems(words: list[str], python: str = sys.executable) -> dict[str, str]:
+    """flag -> what is wrong with it. A bad value hides all that is unknown, so what is found is left out, and the
+    rest asked again until it is accepted.
+    """
+    found: dict[str, str] = {}
+    left = list(dict.fromkeys(words))
+    while left and not (answer := ask(left, python)).accepted:
+        wrong = _named(answer.text, left) or _one_by_one(left, answer.text, python)
+        found |= {word: why for word, why in wrong.items() if not is_false_alarm(word, why)}
+        left = [word for word in left if word not in wrong]
+    return {word: _wants_a_value(word, why, python) for word, why in found.items()}
+
+
+def is_false_alarm(word: str, why: str) -> bool:
+    return name_of(word) in FALSE_ALARMS and why != HAS_A_BAD_VALUE
+
+
+def _named(text: str, words: list[str]) -> dict[str, str]:
+    return {
+        **dict.fromkeys(unknown_among(text, words), IS_UNKNOWN),
+        **dict.fromkeys(with_a_bad_value(text, words), HAS_A_BAD_VALUE),
+    }
+
+
+def _one_by_one(words: list[str], text: str, python: str) -> dict[str, str]:
+    """Each flag alone: a list with a wrong word in it is refused without saying whose."""
+    alone = ask([], python)
+    if not alone.accepted:
+        raise CannotAskError(_last_line(alone.text))
+    wrong: dict[str, str] = {}
+    for word in words:
+        answer = ask([word], python)
+        if not answer.accepted:
+            why = IS_REFUSED if USAGE in answer.text else f"{_last_line(answer.text)}: said by"
+            wrong |= _named(answer.text, [word]) or {word: why}
+    if not wrong:
+        raise CannotAskError(f"each flag is accepted alone, all together are not: {_last_line(text)}")
+    return wrong
+
+
+def _wants_a_value(word: str, why: str, python: str) -> str:
+    """A flag that is no switch is called unknown where it has no value."""
+    if why != IS_UNKNOWN or "=" in word:
+        return why
+    with_one = f"{word}="
+    return (
+        why
+        if unknown_among(ask([with_one], python).text, [with_one])
+        else f"write {with_one}VALUE, which is known to"
+    )
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it ended without a word")[
+        :300
+    ]
+
+
+# --- a whole request --------------------------------------------------------------------------
+
+
+def look(options: argparse.Namespace) -> list[str]:
+    """A line for each thing that is wrong."""
+    missing = [f"{name}: no such program on PATH" for name in options.program if shutil.which(name) is None]
+    wrong: dict[str, str] = {}
+    for text in dict.fromkeys(options.flags):
+        wrong |= problems(text.split())
+    successors = dict(option.partition(":")[::2] for option in options.successor)
+    return [*missing, *(_line(word, why, successors) for word, why in wrong.items())]
+
+
+def _line(word: str, why: str, successors: dict[str, str]) -> str:
+    successor = successors.get(name_of(word), "") if why == IS_UNKNOWN else ""
+    return f"{word}: {why} {jaxlib()}" + (f"; use {successor}" if successor else "")
+
+
+def jaxlib() -> str:
+    try:
+        return f"jaxlib {version('jaxlib')}"
+    except PackageNotFoundError:
+        return "this jaxlib"
+
+
+def verdict(options: argparse.Namespace, wrong: list[str]) -> str:
+    count = len({word for text in options.flags for word in text.split()})
+    flags = "1 flag" if count == 1 else f"{count} flags"
+    return f"{jaxlib()} was asked about {flags}" + ("" if wrong or not count else " and knows all")
+
+
+def main(options: argparse.Namespace) -> int:
+    if options.events_dir:
+        return as_a_phase(options)
+    try:
+        wrong = look(options)
+    except CannotAskError as error:
+        print(f"{jaxlib()} could not be asked: {error}")
+        return EXIT_BROKEN
+    for line in [*wrong, verdict(options, wrong)]:
+        print(line)
+    return EXIT_REFUSED if wrong else 0
+
+
+def as_a_phase(options: argparse.Namespace) -> int:
+    """The same, and its end written down where the result is made from it."""
+    kit = load_kit()
+    notes: list[str] = []
+    wrong: list[str] = []
+
+    def check() -> None:
+        try:
+            wrong.extend(look(options))
+        except CannotAskError as error:
+            notes.append(f"the XLA flags were not checked: {jaxlib()} could not be asked: {error}")
+        for line in notes or [verdict(options, wrong)]:
+            print(line, flush=True)
+        if wrong:
+            raise SystemExit("; ".join(wrong))
+
+    code: int = kit.run(options, check, list, kit.events_of(options), notes=lambda: notes)
+    return EXIT_REFUSED if wrong else code
+
+
+def load_kit() -> ModuleType:
+    """benchmarks/worker_kit.py, by its path: no package of Stepmark is importable here."""
+    path = Path(__file__).resolve().parents[1] / "benchmarks" / "worker_kit.py"
+    spec = importlib.util.spec_from_file_location("stepmark_worker_kit", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--flags", action="append", default=[], help="the whole of one XLA_FLAGS")
+    parser.add_argument("--program", action="append", default=[], help="a program that must be on PATH")
+    parser.add_argument("--successor", action="append", default=[], help="NAME:what to use instead of that flag")
+    parser.add_argument("--events_dir", default="", help="the folder of a phase")
+    parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(parse(sys.argv[1:])))

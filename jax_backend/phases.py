@@ -1,0 +1,273 @@
+"""A Benchmark -> the phases of a MaxText run: one that is measured, and before it what --pgle and --profile ask for.
+
+`--pgle=nsys` is NVIDIA's recipe: a phase under Nsight Systems with the latency hiding scheduler off, a phase that
+turns its report into costs of instructions, and the measured one, whose scheduler reads them. A profile that was made
+before for the same program lies in the run's folder, and saves the first two.
+
+`--pgle=auto` is jax's own: it profiles the first steps itself, and compiles once more. Nsight Systems cannot run beside
+that (both take the GPU's profiling interface), so with --profile=nsys a phase before fills a compilation cache, from
+which the measured one takes what was compiled with the profile.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.profiling import disturbed_steps, nccl_trace_environment, report_name, under_nsys
+from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar
+from jax_backend import planning, xla_flags
+from jax_backend.profile_identity import identity
+
+LOCK = Path(__file__).with_name("requirements.lock")
+# The newest that NVIDIA had published when this was written; not tried here, for want of its registry and of a GPU.
+IMAGE = "nvcr.io/nvidia/jax:25.10-maxtext-py3"
+
+CHECK = "check"
+MEASURED = "perf"
+PROFILE = "profile"
+CONVERT = "convert"
+FILL = "fill"
+
+# The recipe's profile phase: so many steps, of which the last but three are recorded.
+PROFILED_STEPS = 15
+RECORDED = Profiling(
+    ranks=[0], start_step=9, stop_step=11
+)  # MaxText starts and stops CUDA's profiler on rank 0 alone
+
+PROFILE_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
+PROFILE_FILE = "profile.pbtxt"
+MADE_HERE = "{phase_dir}/../" + CONVERT
+MADE_BEFORE = "{phase_dir}/../../pgle"  # in the run's folder
+
+# jax's own way: steps 0 to 2 are profiled, step 3 compiles, and the next ones may still carry some of it.
+PROFILING_RUNS = 3
+SETTLING_STEPS = 4
+FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # two that can be measured
+
+
+def plan(benchmark: Benchmark) -> Plan:
+    phases = [*_before(benchmark), _measured(benchmark)]
+    return Plan(
+        backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=[*_check(benchmark, phases), *phases]
+    )
+
+
+def profile_folder(benchmark: Benchmark) -> str:
+    return MADE_BEFORE if benchmark.pgle_profile else MADE_HERE
+
+
+# --- what comes before ----------------------------------------------------------------------------
+
+
+def _check(benchmark: Benchmark, phases: Sequence[Phase]) -> list[Phase]:
+    """Are the flags known, and the programs there? Asked once, where the phases run, before they take the nodes."""
+    texts = dict.fromkeys(phase.environment["XLA_FLAGS"] for phase in phases if "XLA_FLAGS" in phase.environment)
+    flags = [f"--flags={text}" for text in texts if benchmark.xla_flags or benchmark.pgle == "nsys"]
+    programs = sorted({program for phase in phases for program in phase.programs})
+    if not flags and not programs:
+        return []
+    command = ["{python}", "-P", "{repository}/jax_backend/check_request.py", "--events_dir={phase_dir}"]
+    return [
+        Phase(
+            name=CHECK,
+            command=[*command, *(f"--program={program}" for program in programs), *flags],
+            environment={"PYTHONUNBUFFERED": "1"},
+            nodes=1,
+            tasks_per_node=1,
+            devices_per_task=0,
+            writes_steps=False,
+        )
+    ]
+
+
+def _before(benchmark: Benchmark) -> list[Phase]:
+    if benchmark.pgle == "nsys" and not benchmark.pgle_profile:
+        return [_profile(benchmark), _convert(benchmark)]
+    if benchmark.pgle == "auto" and benchmark.profile == "nsys":
+        return [_fill(benchmark)]
+    return []
+
+
+def _profile(benchmark: Benchmark) -> Phase:
+    group = xla_flags.group("pgle_profile")
+    return _training(
+        benchmark,
+        PROFILE,
+        options=["--hlo_dir={phase_dir}/hlo"],
+        changed=_recording(RECORDED, "nsys") | {"steps": PROFILED_STEPS},
+        flags=group.flags,
+        variables=group.environment,
+        nsys=(RECORDED, "-prof"),
+    )
+
+
+def _convert(benchmark: Benchmark) -> Phase:
+    return Phase(
+        name=CONVERT,
+        command=[
+            "{python}",
+            "-P",
+            "{repository}/jax_backend/convert_profile.py",
+            "--profile_dir={phase_dir}/../" + PROFILE,
+            "--events_dir={phase_dir}",
+            f"--key={profile_key(benchmark)}",
+        ],
+        environment={"PYTHONUNBUFFERED": "1"},
+        nodes=1,
+        tasks_per_node=1,
+        devices_per_task=0,
+        writes_steps=False,
+        programs=["nsys"],
+    )
+
+
+def _fill(benchmark: Benchmark) -> Phase:
+    """Trains until jax has compiled with its profile, so that the compilation cache holds that."""
+    group = xla_flags.group("pgle_auto")
+    return _training(
+        benchmark,
+        FILL,
+        options=_watching(),
+        changed={"steps": FEWEST_STEPS, "jax_cache_dir": "{phase_dir}/jax_cache"},
+        flags=group.flags,
+        variables=_auto_variables(group.environment),
+    )
+
+
+# --- the measured phase ---------------------------------------------------------------------------
+
+
+def _measured(benchmark: Benchmark) -> Phase:
+    options, changed, flags, variables = _with_pgle(benchmark)
+    profiling, nsys = benchmark.profiling, None
+    if profiling is not None:
+        disturbed = disturbed_steps(profiling)
+        options = [*options, f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}"]
+        changed = changed | _recording(profiling, benchmark.profile)
+        nsys = (profiling, "-perf" if benchmark.pgle != "off" else "") if benchmark.profile == "nsys" else None
+    if benchmark.profile == "nccl":
+        variables = variables | nccl_trace_environment()
+    return _training(
+        benchmark, MEASURED, options=options, changed=changed, flags=flags, variables=variables, nsys=nsys
+    )
+
+
+Told = tuple[list[str], dict[str, Scalar], dict[str, str], dict[str, str]]
+
+
+def _with_pgle(benchmark: Benchmark) -> Told:
+    """What --pgle changes in the measured phase: the worker's options, MaxText's settings, XLA flags, variables."""
+    if benchmark.pgle == "nsys":
+        group, folder = xla_flags.group("pgle_perf"), profile_folder(benchmark)
+        options = [f"--pgle_profile={folder}/profile.json", "--hlo_dir={phase_dir}/hlo"]
+        return options, {}, group.flags | {PROFILE_FLAG: f"{folder}/{PROFILE_FILE}"}, dict(group.environment)
+    if benchmark.pgle == "auto":
+        group = xla_flags.group("pgle_auto")
+        if benchmark.profile != "nsys":
+            return _watching(), {}, dict(group.flags), _auto_variables(group.environment)
+        expecting = {"JAX_COMPILATION_CACHE_EXPECT_PGLE": "true", "JAX_LOGGING_LEVEL": "INFO"}
+        cache = "{phase_dir}/../" + FILL + "/jax_cache"
+        return [], {"jax_cache_dir": cache}, dict(group.flags), expecting
+    return [], {}, {}, {}
+
+
+def _watching() -> list[str]:
+    return [f"--pgle_runs={PROFILING_RUNS}", f"--pgle_settling={SETTLING_STEPS}"]
+
+
+def _auto_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    return {**environment, "JAX_PGLE_PROFILING_RUNS": str(PROFILING_RUNS)}
+
+
+def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
+    """MaxText's own settings of its profiler."""
+    return {
+        "profiler": kind,
+        "skip_first_n_steps_for_profiler": profiling.start_step,
+        "profiler_steps": profiling.stop_step - profiling.start_step + 1,
+        "upload_all_profiler_results": len(profiling.ranks) > 1,  # else it starts the profiler on rank 0 alone
+    }
+
+
+def _training(
+    benchmark: Benchmark,
+    name: str,
+    *,
+    options: Sequence[str],
+    changed: Mapping[str, Scalar],
+    flags: Mapping[str, str],
+    variables: Mapping[str, str],
+    nsys: tuple[Profiling, str] | None = None,
+) -> Phase:
+    """A phase that trains; `nsys` says what Nsight Systems records of it, and how its report's name ends."""
+    tasks = planning.tasks_per_node(benchmark)
+    command = planning.worker_command(benchmark, options, changed)
+    if nsys is not None:
+        profiling, suffix = nsys
+        output = "{phase_dir}/" + report_name(benchmark, suffix)
+        command = under_nsys(profiling, output, command, on_gpu=benchmark.hardware.kind == "gpu")
+    return Phase(
+        name=name,
+        command=command,
+        environment=planning.environment(benchmark, flags, variables),
+        nodes=benchmark.nodes,
+        tasks_per_node=tasks,
+        devices_per_task=benchmark.gpus // benchmark.nodes // tasks,
+        writes_steps=True,
+        programs=["nsys"] if nsys is not None else [],
+    )
+
+
+# --- what cannot work -----------------------------------------------------------------------------
+
+
+def refuse_group(name: str) -> RequestError | None:
+    """The groups of --pgle make phases, too: their flags alone would prove nothing."""
+    if not name.startswith("pgle_"):
+        return None
+    return RequestError(
+        f"{name} is not set directly", where=f"--set=xla_group={name}", next_command="--pgle=nsys|auto"
+    )
+
+
+def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
+    if benchmark.pgle != "auto":
+        return
+    if benchmark.steps < FEWEST_STEPS:
+        yield RequestError(
+            f"--pgle=auto needs {FEWEST_STEPS} steps, {benchmark.steps} are asked for",
+            where=f"--steps={benchmark.steps}",
+            why=f"jax profiles {PROFILING_RUNS} steps and compiles again; {SETTLING_STEPS} more cannot count",
+            next_command=f"--steps={FEWEST_STEPS}",
+        )
+    profiling = benchmark.profiling
+    if benchmark.profile == "xplane" and profiling and profiling.start_step < FEWEST_STEPS:
+        yield RequestError(
+            f"step {profiling.start_step} is too early to be recorded beside --pgle=auto",
+            where="--profile_start_step",
+            why="jax's own profiler takes the first steps, and two cannot run at once",
+            next_command=f"--profile_start_step={FEWEST_STEPS}",
+        )
+
+
+# --- profiles that are kept -----------------------------------------------------------------------
+
+
+def profile_key(benchmark: Benchmark) -> str | None:
+    """Equal keys, equal programs: what a profile is of, as far as it is known before any of it runs."""
+    if benchmark.pgle != "nsys":
+        return None
+    runs_in = IMAGE if benchmark.site.runtime == "container" else hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    program = identity(
+        planning.maxtext_argv(benchmark),
+        {"runs in": runs_in},
+        dict(benchmark.parallelism.words()),
+        benchmark.hardware.name,
+        benchmark.gpus,
+        planning.xla_flags_text(benchmark.xla_flags),
+    )
+    said = msgspec.json.encode([program, benchmark.nodes, benchmark.environment], order="sorted")
+    return hashlib.sha256(said).hexdigest()[:32]

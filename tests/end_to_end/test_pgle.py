@@ -1,0 +1,166 @@
+"""Profile-guided latency estimation on the real MaxText: jax's own way, and the three phases on a real Slurm.
+
+No Nsight Systems is here, and no GPU whose compiler would read a profile: tests/stand_ins/nsys is run in its place,
+and no run of these can be a valid PGLE result. What is shown is that none of them is taken for one.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jax_backend
+from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
+from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish, verify
+
+pytestmark = pytest.mark.slow
+
+STAND_INS = REPOSITORY / "tests/stand_ins"
+TWO_NODES = ("--nodes=2", "--gpus=2", "--pgle=nsys", "--steps=12")
+PERSISTENT_MISS = "holds no program that was compiled with a profile"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with cluster_of_tests(folder, 2, jax_backend.BACKEND) as found:
+        found.variables["PATH"] = f"{STAND_INS}:{os.environ['PATH']}"
+        yield found
+
+
+def on_cluster(cluster: ClusterOfTests, output_dir: Path, stand_in: str = "") -> Run:
+    process = cluster.start(
+        "run.py", "--site=dev", f"--output_dir={output_dir}", JAX, TINY, *TWO_NODES, STAND_IN_NSYS=stand_in
+    )
+    return finish(process, output_dir)
+
+
+def phases_of(run: Run) -> dict[str, int | None]:
+    """The phases that were started, with their exit codes."""
+    events = [json.loads(line) for line in (run.folder / "attempt-1/job.jsonl").read_text().splitlines()]
+    return {event["phase"]: event.get("exit_code") for event in events if event["event"] == "phase_end"}
+
+
+def starts_phases(run: Run) -> list[str]:
+    return [phase["name"] for phase in json.loads((run.folder / "plan.json").read_text())["phases"]]
+
+
+# --- jax's own way --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def automatic(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    output_dir = tmp_path_factory.mktemp("auto")
+    return finish(start(output_dir, JAX, TINY, "--pgle=auto"), output_dir)
+
+
+def test_auto_on_a_cpu_is_valid_and_finds_the_recompile(automatic: Run) -> None:
+    assert automatic.code == 0, automatic.out + automatic.err
+    result = automatic.result
+    assert (result["status"], result["window"]["first_step"], result["window"]["counted"]) == ("valid", 8, 42)
+    assert result["window"]["excluded"] == {"compile": 1, "pgle": 7}
+    assert result["pgle"]["way"] == "auto"
+    seen = result["pgle"]["seen"]
+    assert (seen["profiled_steps"], seen["recompile_step"], seen["empty_traces"]) == (3, 3, 3)
+    assert not seen["applied"]
+    assert "every trace was empty" in seen["reason"]
+    assert result["not_comparable"] == []
+    slow = [step["step"] for step in automatic.steps if step["seconds"] > 20 * result["seconds_per_step"]["median"]]
+    assert {0, 2} <= set(slow)  # the loop waits for step 2 when step 3, which compiles again, is on its way
+    assert verify(str(automatic.folder)).returncode == 0
+
+
+def test_auto_over_two_nodes_marks_the_same_steps_on_every_rank(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    run = cluster.run(tmp_path, JAX, TINY, "--nodes=2", "--gpus=2", "--pgle=auto", "--steps=14")
+    assert run.code == 0, run.out + run.err
+    marked = {rank: [s["step"] for s in run.steps if s["rank"] == rank and s["excluded_because"]] for rank in (0, 1)}
+    assert marked == {0: list(range(8)), 1: list(range(8))}
+    for rank in (0, 1):
+        events = (run.folder / f"attempt-1/perf/events-rank{rank}.jsonl").read_text()
+        assert (
+            json.loads(next(line for line in events.splitlines() if '"pgle", "applied"' in line))["recompile_step"]
+            == 3
+        )
+
+
+def test_beside_nsys_the_cache_that_holds_no_profile_is_caught(start: Start, tmp_path: Path) -> None:
+    """Two phases; on a CPU jax keeps what it compiled with an empty profile as if it had none, and warns of it."""
+    path = f"{STAND_INS}:{os.environ['PATH']}"
+    run = finish(start(tmp_path, JAX, TINY, "--pgle=auto", "--profile=nsys", PATH=path), tmp_path)
+    assert run.code == 3, run.out + run.err
+    assert starts_phases(run) == ["check", "fill", "perf"]
+    (reason,) = run.result["reasons"]
+    assert reason.startswith("pgle: not applied: rank-0.log")
+    assert PERSISTENT_MISS in reason
+    assert run.result["not_comparable"] != []
+    assert list((run.folder / "attempt-1/perf").glob("*.nsys-rep"))
+
+
+# --- three phases ---------------------------------------------------------------------------------
+
+
+def test_three_phases_run_and_a_profile_that_nothing_has_read_is_no_result(
+    cluster: ClusterOfTests, tmp_path: Path
+) -> None:
+    run = on_cluster(cluster, tmp_path)
+    assert run.code == 3, run.out + run.err
+    assert phases_of(run) == {"check": 0, "profile": 0, "convert": 0, "perf": 0}
+    (reason,) = run.result["reasons"]
+    assert reason.startswith(
+        "pgle: not applied: no word of XLA that it has read the profile in rank-0.log, rank-1.log"
+    )
+    profile = run.result["pgle"]["seen"]["profile"]
+    assert profile["collectives"] == profile["covered"] > 0
+    assert (run.folder / "attempt-1/convert/profile.pbtxt").read_text().count("costs {") == profile["instructions"]
+    assert profile["made_by"]["devices"] == 2
+    assert {step["rank"] for step in run.steps} == {0, 1}
+    assert len([step for step in run.steps if step["rank"] == 0]) == 12  # the profiled phase's are not among them
+    assert not (tmp_path / "pgle-profiles").exists()  # it proved nothing, so it is not kept
+    assert verify(str(run.folder)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "words"),
+    [
+        ("fail", "nsys"),
+        ("empty", "no"),
+        ("other_model", "collectives"),
+        ("partial", "collective"),
+        ("no_report", "nsys-rep"),
+    ],
+)
+def test_a_conversion_that_fails_ends_the_job_and_says_why(
+    cluster: ClusterOfTests, tmp_path: Path, stand_in: str, words: str
+) -> None:
+    run = on_cluster(cluster, tmp_path, stand_in)
+    assert run.code == 1, run.out + run.err
+    assert run.result["status"] == "failed"
+    assert phases_of(run)["convert"] == 1
+    assert "perf" not in phases_of(run)
+    (reason,) = [reason for reason in run.result["reasons"] if "convert" in reason]
+    assert words in reason
+    assert not run.result["pgle"]["seen"]["applied"]
+    assert run.result["seconds_per_step"]["median"] is None
+    assert not (run.folder / "attempt-1/convert/profile.pbtxt").exists()
+
+
+def test_a_kept_profile_of_another_model_is_refused_before_the_first_step(
+    cluster: ClusterOfTests, tmp_path: Path
+) -> None:
+    """Its key was right and its words are whole: only what it is of is not."""
+    made = on_cluster(cluster, tmp_path / "made").folder / "attempt-1/convert"
+    about = json.loads((made / "profile.json").read_text())
+    about["made_by"] = json.loads(json.dumps(about["made_by"]).replace("base_emb_dim=64", "base_emb_dim=128"))
+    text = json.dumps(about)
+    text = text if "128" in text else text.replace('"base_emb_dim": "64"', '"base_emb_dim": "128"')
+    place = tmp_path / "runs/pgle-profiles" / about["key"]
+    place.mkdir(parents=True)
+    (place / "profile.json").write_text(text)
+    (place / "profile.pbtxt").write_bytes((made / "profile.pbtxt").read_bytes())
+    run = on_cluster(cluster, tmp_path / "runs")
+    assert starts_phases(run) == ["check", "perf"]  # it was taken: two phases are saved
+    assert run.code == 1, run.out + run.err
+    assert any("base_emb_dim" in reason for reason in run.result["reasons"]), run.result["reasons"]
+    assert run.steps == []

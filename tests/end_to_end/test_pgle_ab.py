@@ -1,0 +1,81 @@
+"""An A/B of jax's own PGLE with real MaxText: both ways in turn, in pairs; on a CPU nothing is claimed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish, verify
+
+pytestmark = pytest.mark.slow
+
+PAIRS = 3
+
+
+@pytest.fixture(scope="module")
+def compared(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    output_dir = tmp_path_factory.mktemp("ab")
+    flags = (JAX, TINY, "--pgle=off,auto", f"--repeats={PAIRS}", "--steps=16")
+    return finish(start(output_dir, *flags), output_dir)
+
+
+def record_of(run: Run) -> Path:
+    (found,) = run.output_dir.glob("sweep-*.json")
+    return found
+
+
+def report(run: Run, *flags: str) -> str:
+    command = [sys.executable, str(REPOSITORY / "launch/report.py"), f"--sweep={record_of(run)}", *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def gain_of(run: Run) -> dict[str, Any]:
+    (found,) = json.loads(report(run, "--format=json"))["gains"]
+    return dict(found)
+
+
+def test_the_ways_run_in_turn_and_every_other_pair_backwards(compared: Run) -> None:
+    assert compared.code == 0, compared.err
+    said = [line.split(": ")[1].split(",")[0] for line in compared.err.splitlines() if line.startswith("run ")]
+    assert said == [f"--pgle={way}" for way in ("off", "auto", "auto", "off", "off", "auto")]
+
+
+def test_every_run_keeps_its_own_result(compared: Run) -> None:
+    folders = sorted(path.parent for path in compared.output_dir.glob("*/result.json"))
+    assert len(folders) == 2 * PAIRS
+    results = [json.loads((folder / "result.json").read_text()) for folder in folders]
+    assert {result["status"] for result in results} == {"valid"}
+    ways = [result["pgle"]["way"] if result["pgle"] else "off" for result in results]
+    assert ways == ["off", "auto", "auto", "off", "off", "auto"]
+    assert [("pgle" in result["window"]["excluded"]) for result in results] == [way == "auto" for way in ways]
+    agreed = verify(str(folders[1]))
+    assert agreed.returncode == 0, agreed.stdout + agreed.stderr
+
+
+def test_each_ratio_is_that_of_the_medians_of_its_two_runs(compared: Run) -> None:
+    found = gain_of(compared)
+    assert [pair["repeat"] for pair in found["pairs"]] == list(range(1, PAIRS + 1))
+    for pair in found["pairs"]:
+        base, way = (
+            json.loads((compared.output_dir / pair[name] / "result.json").read_text())["seconds_per_step"]["median"]
+            for name in ("base_run", "way_run")
+        )
+        assert (pair["base_seconds"], pair["way_seconds"]) == (base, way)
+        assert pair["speedup_percent"] == pytest.approx(100 * (base / way - 1), abs=1e-4)
+    assert found["speedup_percent"]["low"] < found["speedup_percent"]["value"] < found["speedup_percent"]["high"]
+    assert found["left_out"] == []
+
+
+def test_a_cpu_has_nothing_to_gain_and_that_is_the_verdict(compared: Run) -> None:
+    found = gain_of(compared)
+    assert found["verdict"] == "no verdict"
+    assert found["why"].startswith("nothing to gain here: the profile was not applied: ")
+    assert not [note for note in found["notes"] if "began between" in note]
+    for text in (compared.out, report(compared)):
+        assert "jax llama2_tiny --pgle=auto" in text
+        assert "nothing to gain here: the profile was not applied" in text
+        assert "· PGLE off ·" in text
+        assert "· PGLE auto ·" in text

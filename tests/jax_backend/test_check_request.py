@@ -1,0 +1,295 @@
+"""The program that asks jaxlib whether it knows flags: on words that jaxlib said, a played one, and the real one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from jax_backend import BACKEND, check_request
+from jax_backend.check_request import Answer, CannotAskError
+from launch import environments
+
+PROGRAM = Path(check_request.__file__)
+
+# Said by jaxlib 0.4.35 and 0.12.0.1 of the flags below.
+SAID_0_4_35 = (
+    "2026-11-21 23:15:20.218397: F external/xla/xla/parse_flags_from_env.cc:226] Unknown flags in XLA_FLAGS: "
+    "--xla_foo=1  --xla_foo=1 --xla_gpu_enable_command_buffer= \n"
+)
+SAID_0_12 = (
+    "F1121 23:15:20.710119    9623 parse_flags_from_env.cc:234] Unknown flags in XLA_FLAGS: "
+    "--xla_gpu_graph_level=0 --xla_foo=1\n"
+)
+SAID_OF_ONE = "F1121 23:15:22.380368    9747 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_bar\n"
+SAID_OF_A_VALUE = (
+    "E1121 23:16:04.321160   10344 command_line_flags.cc:93] Couldn't interpret value maybe for flag "
+    "xla_gpu_enable_triton_gemm.\n"
+    "F1121 23:16:04.321230   10344 parse_flags_from_env.cc:220] Check failed: tsl::Flags::Parse(&env_argv->argc, "
+    "env_argv->argv.data(), flag_list) Flag parsing failed.\nusage: --xla_gpu_enable_triton_gemm=maybe\nFlags:\n"
+)
+SAID_OF_A_LIST = "E1121 23:16:04.172324   10337 debug_options_flags.cc:195] Illegal value for --xla_gpu_enable_command_buffer 'BOO'\n"
+SAID_OF_NOBODY = (
+    "F1121 23:16:03.328876   10278 parse_flags_from_env.cc:220] Check failed: tsl::Flags::Parse(&env_argv->argc, "
+    "env_argv->argv.data(), flag_list) Flag parsing failed.\n"
+    "usage: --xla_gpu_disable_async_collectives=ALLREDUCE,FOO\nFlags:\n"
+)
+GIVEN = ["--xla_gpu_graph_level=0", "--xla_foo=1", "--xla_gpu_enable_command_buffer="]
+
+
+# --- what jaxlib says ---------------------------------------------------------------------------------
+
+
+def test_unknown_flags_are_read_from_what_jaxlib_says() -> None:
+    assert check_request.unknown_among(SAID_0_12, GIVEN) == ["--xla_gpu_graph_level=0", "--xla_foo=1"]
+    assert check_request.unknown_among(SAID_OF_ONE, ["--xla_bar", "--xla_b"]) == ["--xla_bar"]
+    assert check_request.unknown_among("some other words", GIVEN) == []
+
+
+def test_what_an_old_jaxlib_finds_in_its_memory_is_no_unknown_flag() -> None:
+    assert check_request.unknown_among(SAID_0_4_35, GIVEN) == ["--xla_foo=1"]
+
+
+def test_a_bad_value_is_read_from_what_jaxlib_says() -> None:
+    words = ["--xla_gpu_enable_triton_gemm=maybe", "--xla_gpu_enable_command_buffer=BOO", "--xla_a=1"]
+    assert check_request.with_a_bad_value(SAID_OF_A_VALUE, words) == words[:1]
+    assert check_request.with_a_bad_value(SAID_OF_A_LIST, words) == words[1:2]
+    assert check_request.with_a_bad_value(SAID_OF_NOBODY, words) == []
+
+
+# --- a played jaxlib ------------------------------------------------------------------------------------
+
+# A package jaxlib that knows three flags, reads them as XLA does, and says of them what XLA says.
+PLAYED = """
+import os, sys, signal
+def die(text):
+    print(text, file=sys.stderr, flush=True)
+    os.kill(os.getpid(), getattr(signal, os.environ.get("PLAYED_SIGNAL", "SIGABRT")))
+def make_cpu_client():
+    with open(os.environ["PLAYED_TRACE"], "a") as trace:
+        trace.write(os.environ["XLA_FLAGS"] + "\\n")
+    if os.environ["JAX_PLATFORMS"] != "cpu" or os.environ.get("PLAYED_BROKEN"):
+        raise RuntimeError("no client today")
+    unknown = []
+    for word in os.environ["XLA_FLAGS"].split():
+        name, _, value = word.removeprefix("--").partition("=")
+        if name == "xla_switch" and value not in ("true", "false"):
+            print(f"Couldn't interpret value {value} for flag {name}.", file=sys.stderr)
+            die("Flag parsing failed.")
+        elif name in ("xla_list", "xla_gpu_enable_libnvptxcompiler") and value not in ("", "A", "B", "A,B"):
+            die("Check failed: Flag parsing failed.")
+        elif name == "xla_crash":
+            die("")
+        elif name not in ("xla_switch", "xla_list", "xla_gpu_enable_libnvptxcompiler", "xla_crash") or "=" not in word:
+            unknown.append(word)
+    if unknown:
+        die("Unknown flag" + "s" * (len(unknown) > 1) + " in XLA_FLAGS: " + " ".join(unknown))
+"""
+
+
+class Played:
+    """check_request.py as it is run in a job, beside a played jaxlib."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.trace = place, place / "trace"
+        for name, text in {
+            "jaxlib/__init__.py": "",
+            "jaxlib/xla_client.py": PLAYED,
+            "jaxlib-9.9.dist-info/METADATA": "Metadata-Version: 2.1\nName: jaxlib\nVersion: 9.9\n",
+        }.items():
+            path = place / "packages" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def run(self, *options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        environment = {
+            "PYTHONPATH": str(self.place / "packages"),
+            "PLAYED_TRACE": str(self.trace),
+            "PATH": "/usr/bin:/bin",
+        }
+        return subprocess.run(
+            [sys.executable, "-P", str(PROGRAM), *options],
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def clients(self) -> list[str]:
+        """The flags of every client that was made."""
+        return self.trace.read_text().splitlines() if self.trace.exists() else []
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Played:
+    return Played(tmp_path)
+
+
+def lines(done: "subprocess.CompletedProcess[str]") -> list[str]:
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_flags_that_are_known_cost_one_client(played: Played) -> None:
+    done = played.run("--flags=--xla_switch=true --xla_list= --xla_list=A,B")
+    assert (done.returncode, lines(done)) == (0, ["jaxlib 9.9 was asked about 3 flags and knows all"])
+    assert played.clients() == ["--xla_switch=true --xla_list= --xla_list=A,B"]
+
+
+def test_each_unknown_flag_has_a_line_with_its_successor(played: Played) -> None:
+    done = played.run("--flags=--xla_a=1 --xla_switch=true --xla_b=", "--successor=xla_a:--xla_c= --xla_d=1:2")
+    assert done.returncode == 2
+    assert lines(done) == [
+        "--xla_a=1: unknown to jaxlib 9.9; use --xla_c= --xla_d=1:2",
+        "--xla_b=: unknown to jaxlib 9.9",
+        "jaxlib 9.9 was asked about 3 flags",
+    ]
+
+
+def test_a_bad_value_hides_no_unknown_flag(played: Played) -> None:
+    done = played.run("--flags=--xla_a=1 --xla_switch=maybe --xla_list=FOO --xla_switch=true")
+    assert done.returncode == 2
+    assert lines(done)[:-1] == [
+        "--xla_switch=maybe: its value cannot be read by jaxlib 9.9",
+        "--xla_switch=true: its value cannot be read by jaxlib 9.9",
+        "--xla_a=1: unknown to jaxlib 9.9",
+        "--xla_list=FOO: its value is refused by jaxlib 9.9",
+    ]
+
+
+def test_a_flag_without_the_value_it_needs_is_told_so(played: Played) -> None:
+    done = played.run("--flags=--xla_list --xla_b")
+    assert lines(done)[:-1] == [
+        "--xla_list: write --xla_list=VALUE, which is known to jaxlib 9.9",
+        "--xla_b: unknown to jaxlib 9.9",
+    ]
+
+
+def test_the_false_alarm_is_let_through_and_a_nonsense_value_of_it_too_is_not(played: Played) -> None:
+    done = played.run("--flags=--xla_gpu_enable_libnvptxcompiler=true --xla_a=1")
+    assert lines(done)[:-1] == ["--xla_a=1: unknown to jaxlib 9.9"]
+    assert played.run("--flags=--xla_gpu_enable_libnvptxcompiler=true").returncode == 0
+
+
+def test_each_text_is_asked_once(played: Played) -> None:
+    done = played.run(
+        "--flags=--xla_switch=true", "--flags=--xla_switch=false", "--flags=--xla_switch=true", "--flags="
+    )
+    assert done.returncode == 0
+    assert played.clients() == ["--xla_switch=true", "--xla_switch=false"]
+
+
+def test_an_end_by_a_signal_is_a_problem_of_its_flag(played: Played) -> None:
+    done = played.run("--flags=--xla_switch=true --xla_crash=1", PLAYED_SIGNAL="SIGSEGV")
+    assert done.returncode == 2
+    assert lines(done)[0] == "--xla_crash=1: it ended without a word: said by jaxlib 9.9"
+
+
+def test_a_program_that_is_not_on_path_is_named(played: Played) -> None:
+    done = played.run("--program=sh", "--program=no-such-profiler")
+    assert done.returncode == 2
+    assert lines(done)[0] == "no-such-profiler: no such program on PATH"
+    assert played.clients() == []
+
+
+def test_a_jaxlib_that_gives_no_answer_is_no_verdict(played: Played) -> None:
+    done = played.run("--flags=--xla_switch=true", PLAYED_BROKEN="1")
+    assert done.returncode == 1
+    assert lines(done) == ["jaxlib 9.9 could not be asked: RuntimeError: no client today"]
+    done = played.run("--flags=--xla_switch=true", PYTHONPATH="")
+    assert done.returncode == 1
+    assert "No module named 'jaxlib'" in done.stdout
+
+
+def only_event(folder: Path, rank: int = 0) -> dict[str, object]:
+    (line,) = (folder / f"events-rank{rank}.jsonl").read_text().splitlines()
+    event: dict[str, object] = json.loads(line)
+    return event
+
+
+def test_as_a_phase_it_writes_its_end_where_the_result_is_made_from_it(played: Played, tmp_path: Path) -> None:
+    done = played.run("--flags=--xla_a=1", "--program=nsys", f"--events_dir={tmp_path}", PATH="/nowhere")
+    message = "nsys: no such program on PATH; --xla_a=1: unknown to jaxlib 9.9"
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert only_event(tmp_path) == {
+        "event": "end", "rank": 0, "status": "error", "message": message, "failures": [], "notes": [],
+    }  # fmt: skip
+
+
+def test_as_a_phase_that_goes_well(played: Played, tmp_path: Path) -> None:
+    done = played.run("--flags=--xla_switch=true", f"--events_dir={tmp_path}", STEPMARK_RANK="3")
+    assert done.returncode == 0
+    assert only_event(tmp_path, 3)["status"] == "done"
+
+
+def test_as_a_phase_a_jaxlib_that_gives_no_answer_is_a_note(played: Played, tmp_path: Path) -> None:
+    done = played.run("--flags=--xla_a=1", f"--events_dir={tmp_path}", PLAYED_BROKEN="1")
+    assert done.returncode == 0
+    event = only_event(tmp_path)
+    assert event["status"] == "done"
+    assert "not checked: jaxlib 9.9 could not be asked: RuntimeError: no client today" in str(event["notes"])
+
+
+def test_flags_that_only_fail_together_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(words: list[str], _python: str) -> Answer:
+        return Answer(accepted=len(words) < 2, text="two are too many")
+
+    monkeypatch.setattr(check_request, "ask", ask)
+    with pytest.raises(CannotAskError, match="all together are not: two are too many"):
+        check_request.problems(["--a=1", "--b=1"])
+
+
+def test_a_jaxlib_that_hangs_is_no_verdict(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    (played.place / "packages/jaxlib/xla_client.py").write_text(
+        "import time\nmake_cpu_client = lambda: time.sleep(60)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(played.place / "packages"))
+    monkeypatch.setattr(check_request, "SECONDS", 0.5)
+    with pytest.raises(CannotAskError, match="no answer within"):
+        check_request.problems(["--a=1"])
+
+
+def test_it_is_written_on_the_standard_library_and_jaxlib() -> None:
+    assert isinstance(check_request.load_kit(), ModuleType)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(PROGRAM), "--program=sh"], capture_output=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# --- the real one ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_real_jaxlib() -> None:
+    python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
+    text = (
+        "--xla_gpu_graph_level=0 --xla_gpu_enable_triton_gemm=maybe --xla_gpu_disable_async_collectives=ALLREDUCE,FOO "
+        "--xla_gpu_enable_libnvptxcompiler=true --xla_gpu_enable_command_buffer --xla_gpu_enable_pipelined_all_gather=true"
+    )
+    command = [str(python), "-P", str(PROGRAM), f"--flags={text}", "--successor=xla_gpu_graph_level:--xla_b="]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert set(lines(done)) == {
+        "--xla_gpu_graph_level=0: unknown to jaxlib 0.12.0.1; use --xla_b=",
+        "--xla_gpu_enable_triton_gemm=maybe: its value cannot be read by jaxlib 0.12.0.1",
+        "--xla_gpu_disable_async_collectives=ALLREDUCE,FOO: its value is refused by jaxlib 0.12.0.1",
+        "--xla_gpu_enable_command_buffer: write --xla_gpu_enable_command_buffer=VALUE, which is known to jaxlib 0.12.0.1",
+        "jaxlib 0.12.0.1 was asked about 6 flags",
+    }
+
+
+@pytest.mark.slow
+def test_the_real_jaxlib_knows_the_flags_of_every_group() -> None:
+    from jax_backend import xla_flags
+
+    python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
+    texts = [" ".join(f"--{n}={v}" for n, v in group.flags.items()) for group in xla_flags.table().groups.values()]
+    command = [str(python), "-P", str(PROGRAM), *xla_flags.request_words(texts)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout
+    assert lines(done)[-1].endswith("and knows all")

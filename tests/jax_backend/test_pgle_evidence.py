@@ -1,0 +1,154 @@
+"""What proves that a profile was applied. The lines are XLA's and jax's own (gpu_hlo_schedule.cc, compiler.py)."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.resolve import Request, resolve
+from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord, Step, json_text
+from jax_backend import BACKEND
+from jax_backend.pgle_evidence import seen
+
+CONFIGS = Configs()
+READ = "I0000 00:00:01.5 7 gpu_hlo_schedule.cc:567] Using PGLE profile from /runs/attempt-1/convert/profile.pbtxt\n"
+HIT = "INFO:jax._src.compiler: PGLE-optimized jit_train_step loaded from compilation cache\n"
+MISS = "UserWarning: PERSISTENT CACHE MISS for PGLE-optimized jit_train_step despite non-PGLE hit\n"
+PROGRAM = """HloModule jit_train_step, is_scheduled=true, num_partitions=8
+
+ENTRY %main (p: f32[8]) -> f32[64] {
+  %p = f32[8]{0} parameter(0)
+  %all-gather-start.1 = (f32[8]{0}, f32[64]{0}) all-gather-start(%p), replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}
+  ROOT %all-gather-done.1 = f32[64]{0} all-gather-done(%all-gather-start.1)
+}
+"""
+COSTS = 'costs { name: "all-gather-start.1" cost_us: 7040.5 }\ncosts { name: "fusion.1" cost_us: 3.5 }\n'
+
+
+def benchmark_of(**wanted: str) -> Benchmark:
+    return resolve(Request(backend="jax", model="llama2_70b", gpus=64, dtype="bf16", **wanted), CONFIGS, BACKEND)
+
+
+@pytest.fixture
+def phase_dir(tmp_path: Path) -> Path:
+    """A run whose two ranks have read a whole profile of the program that they measured."""
+    perf, convert = tmp_path / "attempt-1/perf", tmp_path / "attempt-1/convert"
+    (perf / "hlo").mkdir(parents=True)
+    convert.mkdir()
+    (perf / "hlo/module_0001.jit_train_step.sm_9.0_gpu_after_optimizations.txt").write_text(PROGRAM)
+    for rank in (0, 1):
+        (perf / f"rank-{rank}.log").write_text(f"hello\n{READ}bye\n")
+    write_profile(convert, COSTS)
+    return perf
+
+
+def write_profile(place: Path, costs: str) -> None:
+    digest = hashlib.sha256(costs.encode()).hexdigest()
+    profile = PgleProfile(key="k" * 32, sha256=digest, instructions=2, collectives=1, covered=1, made_by={})
+    (place / "profile.pbtxt").write_text(costs)
+    (place / "profile.json").write_text(json_text(profile))
+
+
+def record(pgle: PgleSeen | None = None) -> RunRecord:
+    steps = [Step(step=0, seconds=1.0, loss=1.0, tokens=None)]
+    return RunRecord(attempt=1, facts=[], steps=steps, ends=[], unreadable=[], pgle=pgle)
+
+
+def looked(phase_dir: Path, **wanted: str) -> PgleSeen:
+    found = seen(benchmark_of(**wanted), phase_dir, record())
+    assert found is not None
+    return found
+
+
+def test_a_profile_that_every_rank_has_read_is_applied(phase_dir: Path) -> None:
+    found = looked(phase_dir, pgle="nsys")
+    assert found.applied
+    assert found.reason == (
+        "XLA has read the profile of 2 instructions (key kkkkkkkkkkkk); "
+        "1 of 1 collectives of the measured program have a cost"
+    )
+    assert found.profile is not None
+    assert found.profile.key == "k" * 32
+
+
+def spoil_log(phase_dir: Path) -> None:
+    (phase_dir / "rank-1.log").write_text("hello\nbye\n")
+
+
+def spoil_other_file(phase_dir: Path) -> None:
+    (phase_dir / "rank-1.log").write_text("I gpu_hlo_schedule.cc:567] Using PGLE profile from /tmp/other.pb\n")
+
+
+def spoil_profile(phase_dir: Path) -> None:
+    (phase_dir / "../convert/profile.json").unlink()
+
+
+def spoil_names(phase_dir: Path) -> None:
+    write_profile(phase_dir / "../convert", COSTS.replace("all-gather-start.1", "all-gather-start.7"))
+
+
+def spoil_program(phase_dir: Path) -> None:
+    next((phase_dir / "hlo").iterdir()).unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (spoil_log, "no word of XLA that it has read the profile in rank-1.log (XLA goes on without one in silence)"),
+        (spoil_other_file, "no word of XLA that it has read the profile in rank-1.log"),
+        (spoil_profile, "the profile cannot be read"),
+        (spoil_names, "none of the 1 collectives of the measured program has a cost"),
+        (spoil_program, "the program that was measured was not written down"),
+    ],
+)
+def test_what_leaves_it_unproven(phase_dir: Path, spoil: Callable[[Path], None], words: str) -> None:
+    spoil(phase_dir)
+    found = looked(phase_dir, pgle="nsys")
+    assert not found.applied
+    assert words in found.reason
+
+
+def test_many_silent_ranks_are_counted(phase_dir: Path) -> None:
+    for rank in range(9):
+        (phase_dir / f"rank-{rank}.log").write_text("")
+    assert "rank-4.log and 4 more" in looked(phase_dir, pgle="nsys").reason
+
+
+def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
+    place = phase_dir.parents[1] / "pgle"
+    (phase_dir / "../convert/profile.json").resolve().parent.rename(place)
+    benchmark = msgspec.structs.replace(benchmark_of(pgle="nsys"), pgle_profile="k" * 32)
+    found = seen(benchmark, phase_dir, record())
+    assert found is not None
+    assert found.applied
+
+
+@pytest.mark.parametrize(
+    ("logs", "applied", "words"),
+    [
+        ((HIT, HIT), True, "every rank took the program from the cache"),
+        ((HIT, ""), False, "rank-1.log does not say"),
+        ((HIT, MISS), False, "rank-1.log: the cache of phase fill holds no program"),
+        ((MISS + HIT, HIT), False, "rank-0.log: the cache"),
+    ],
+)
+def test_beside_nsys_jax_must_take_the_program_from_the_cache(
+    phase_dir: Path, logs: tuple[str, str], applied: bool, words: str
+) -> None:
+    for rank, text in enumerate(logs):
+        (phase_dir / f"rank-{rank}.log").write_text(text)
+    found = looked(phase_dir, pgle="auto", profile="nsys")
+    assert (found.applied, words in found.reason) == (applied, True), found.reason
+
+
+def test_alone_jaxs_own_way_is_what_the_worker_saw(phase_dir: Path) -> None:
+    own = PgleSeen(applied=True, reason="jax profiled 3 steps", recompile_step=3)
+    assert seen(benchmark_of(pgle="auto"), phase_dir, record(own)) == own
+
+
+def test_phases_before_the_measured_one_and_runs_without_it_show_nothing(phase_dir: Path) -> None:
+    assert seen(benchmark_of(), phase_dir, record()) is None
+    assert seen(benchmark_of(pgle="nsys"), phase_dir.with_name("profile"), record()) is None

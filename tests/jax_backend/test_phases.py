@@ -1,0 +1,243 @@
+"""The phases that --pgle and --profile make of a MaxText run, and the keys by which profiles are told apart.
+
+Whole jobs are in tests/launch/golden_jobs (pgle_*); here stands what the recipe says, number by number.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.resolve import Request, resolve
+from benchmarks.values import Benchmark, Phase
+from jax_backend import BACKEND
+from jax_backend.phases import FEWEST_STEPS, PROFILE_FLAG
+
+CONFIGS = Configs()
+NODES = (8, 16, 64, 256)
+DTYPES = ("bf16", "fp8")
+GOLDEN_JOBS = Path(__file__).resolve().parents[1] / "launch" / "golden_jobs"
+
+
+def resolved(model: str = "llama2_tiny", **wanted: Any) -> Benchmark:
+    return resolve(Request(backend="jax", model=model, **wanted), CONFIGS, BACKEND)
+
+
+def phases(model: str = "llama2_tiny", **wanted: Any) -> dict[str, Phase]:
+    return {phase.name: phase for phase in BACKEND.plan(resolved(model, **wanted)).phases}
+
+
+def big(**wanted: Any) -> dict[str, Phase]:
+    return phases("llama2_70b", **{"dtype": "bf16", "gpus": 64, **wanted})
+
+
+def flags_of(phase: Phase) -> dict[str, str]:
+    words = [word.removeprefix("--").partition("=") for word in phase.environment["XLA_FLAGS"].split()]
+    assert len({name for name, _, _ in words}) == len(words), "a flag stands twice"
+    return {name: value for name, _, value in words}
+
+
+def settings_of(phase: Phase) -> dict[str, str]:
+    last = len(phase.command) - phase.command[::-1].index("--")
+    return dict(word.split("=", 1) for word in phase.command[last:])
+
+
+# --- the recipe -------------------------------------------------------------------------------------
+
+# In bytes; the reduce-scatter's is halved from 64 nodes on.
+THRESHOLDS = {
+    "bf16": {"all_reduce": 2147483648, "all_gather": 2147483648, "reduce_scatter": 33554432},
+    "fp8": {"all_reduce": 1073741824, "all_gather": 536870912, "reduce_scatter": 8388608},
+}
+
+
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_both_phases_that_train_have_the_recipes_thresholds_and_sharding(dtype: str, nodes: int) -> None:
+    found = big(dtype=dtype, gpus=8 * nodes, pgle="nsys")
+    assert list(found) == ["check", "profile", "convert", "perf"]
+    thresholds = dict(THRESHOLDS[dtype])
+    if nodes >= 64:
+        thresholds["reduce_scatter"] //= 2
+    for name in ("profile", "perf"):
+        flags, settings = flags_of(found[name]), settings_of(found[name])
+        for operation, size in thresholds.items():
+            assert flags[f"xla_gpu_{operation}_combine_threshold_bytes"] == str(size), (name, operation)
+        assert settings["ici_fsdp_parallelism"] == "8"
+        assert settings["dcn_fsdp_parallelism"] == str(nodes if nodes < 64 else 16)
+        assert settings["dcn_data_parallelism"] == str(1 if nodes < 64 else nodes // 16)
+        assert settings["per_device_batch_size"] == "2"
+        assert settings.get("quantization") == ("fp8" if dtype == "fp8" else None)
+        assert settings.get("mlpwo") == ("device" if dtype == "bf16" else None)
+        assert (found[name].nodes, found[name].tasks_per_node) == (nodes, 8)
+
+
+def test_the_profile_phase_differs_by_what_the_recipe_says_and_by_nothing_else() -> None:
+    found = big(pgle="nsys")
+    profile, perf = flags_of(found["profile"]), flags_of(found["perf"])
+    differing = {name for name in profile | perf if profile.get(name) != perf.get(name)}
+    scheduler = "xla_gpu_enable_latency_hiding_scheduler"
+    assert differing == {scheduler, "xla_gpu_disable_async_collectives", PROFILE_FLAG}
+    assert (profile[scheduler], perf[scheduler]) == ("false", "true")
+    assert perf[PROFILE_FLAG] == "{phase_dir}/../convert/profile.pbtxt"
+    own, other = settings_of(found["profile"]), settings_of(found["perf"])
+    differing = {name for name in own | other if own.get(name) != other.get(name)}
+    assert {name: own[name] for name in sorted(differing)} == {
+        "profiler": "nsys",
+        "profiler_steps": "3",
+        "skip_first_n_steps_for_profiler": "9",
+        "steps": "15",
+        "upload_all_profiler_results": "false",
+    }
+    assert other["steps"] == "50"
+    assert found["perf"].environment["TF_CPP_VMODULE"] == "profile_guided_latency_estimator=10"
+    assert found["perf"].environment["TF_CPP_MIN_LOG_LEVEL"] == "0"
+    for phase in (found["profile"], found["perf"]):
+        assert phase.environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.94"
+
+
+def test_conversion_is_one_task_and_nsys_records_one_rank() -> None:
+    found = big(pgle="nsys")
+    for name in ("check", "convert"):
+        assert (found[name].nodes, found[name].tasks_per_node, found[name].writes_steps) == (1, 1, False)
+    assert "--ranks=0" in found["profile"].command
+    assert not [word for word in found["perf"].command if "under_nsys" in word]
+    assert found["profile"].programs == found["convert"].programs == ["nsys"]
+    assert found["perf"].programs == []
+    assert "--program=nsys" in found["check"].command
+
+
+def test_nothing_has_a_dot_in_a_name_that_the_converter_reads() -> None:
+    found = big(pgle="nsys")
+    (output,) = [word for word in found["profile"].command if word.startswith("--output=")]
+    assert output.endswith("-prof")
+    assert "." not in output.rpartition("/")[2]
+    assert all(re.fullmatch("[a-z]+", name) for name in found)
+
+
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_recorded_job_has_an_srun_for_each_phase(dtype: str, nodes: int) -> None:
+    text = (GOLDEN_JOBS / f"pgle_llama2_70b_{dtype}_{nodes}_nodes.sbatch").read_text()
+    bodies = dict(re.findall(r"^phase_(\w+)\(\) \{\n(.*?)^\}", text, re.DOTALL | re.MULTILINE))
+    assert list(bodies) == ["check", "profile", "convert", "perf"]
+    assert all(body.count("exec srun") == 1 for body in bodies.values())
+    assert "run_phase check && run_phase profile && run_phase convert && run_phase perf" in text
+    wide = f"--nodes={nodes} --ntasks={8 * nodes} --ntasks-per-node=8"
+    assert wide in bodies["profile"]
+    assert wide in bodies["perf"]
+    assert "--nodes=1 --ntasks=1 --ntasks-per-node=1" in bodies["convert"]
+
+
+# --- jax's own way, and profiles ----------------------------------------------------------------------
+
+
+def test_auto_is_one_phase_that_is_watched() -> None:
+    found = phases(pgle="auto")
+    assert list(found) == ["perf"]
+    assert {"--pgle_runs=3", "--pgle_settling=4"} <= set(found["perf"].command)
+    assert found["perf"].environment["JAX_ENABLE_PGLE"] == "true"
+    assert found["perf"].environment["JAX_PGLE_PROFILING_RUNS"] == "3"
+    assert not [name for name in phases()["perf"].environment if "PGLE" in name]
+
+
+def test_auto_beside_nsys_is_two_phases_that_share_a_cache() -> None:
+    found = phases(pgle="auto", profile="nsys")
+    assert list(found) == ["check", "fill", "perf"]
+    fill, perf = found["fill"], found["perf"]
+    assert settings_of(fill)["jax_cache_dir"] == "{phase_dir}/jax_cache"
+    assert settings_of(perf)["jax_cache_dir"] == "{phase_dir}/../fill/jax_cache"
+    assert settings_of(fill)["steps"] == str(FEWEST_STEPS)
+    assert fill.environment["JAX_ENABLE_PGLE"] == "true"
+    assert "JAX_ENABLE_PGLE" not in perf.environment
+    assert perf.environment["JAX_COMPILATION_CACHE_EXPECT_PGLE"] == "true"
+    assert flags_of(fill) == flags_of(perf)  # they are a part of the cache's key
+    assert (fill.programs, perf.programs) == ([], ["nsys"])
+
+
+@pytest.mark.parametrize("kind", ["xplane", "nsys"])
+def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(kind: str) -> None:
+    perf = phases(profile=kind, profile_start_step=30, profile_stop_step=34)["perf"]
+    settings = settings_of(perf)
+    assert (settings["profiler"], settings["skip_first_n_steps_for_profiler"], settings["profiler_steps"]) == (
+        kind, "30", "5",
+    )  # fmt: skip
+    assert "--disturbed_steps=29-35" in perf.command
+    assert ("benchmarks/under_nsys.py" in " ".join(perf.command)) == (kind == "nsys")
+
+
+def test_nccls_calls_are_traced_in_the_measured_phase_alone() -> None:
+    found = big(profile="nccl", pgle="nsys")
+    assert found["perf"].environment["NCCL_DEBUG"] == "INFO"
+    assert "NCCL_DEBUG" not in found["profile"].environment
+    assert resolved("llama2_70b", profile="nccl").profiling is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words", "cure"),
+    [
+        ({"pgle": "auto", "steps": 9}, "--pgle=auto needs 10 steps, 9 are asked for", "--steps=10"),
+        (
+            {"pgle": "auto", "profile": "xplane", "profile_start_step": 5},
+            "step 5 is too early to be recorded beside --pgle=auto",
+            "--profile_start_step=10",
+        ),
+        ({"settings": {"xla_group": "pgle_perf"}}, "pgle_perf is not set directly", "--pgle=nsys|auto"),
+        ({"settings": {PROFILE_FLAG: "x.pbtxt"}}, f"{PROFILE_FLAG} is not set directly", ""),
+    ],
+)
+def test_what_cannot_work_is_refused(wanted: dict[str, Any], words: str, cure: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolved("llama2_70b" if "settings" in wanted else "llama2_tiny", **wanted)
+    assert words in caught.value.what
+    assert caught.value.next_command == cure
+
+
+def test_a_group_of_flags_goes_between_the_recipe_and_single_flags() -> None:
+    settings = {"xla_group": "hopper_baseline", "xla_gpu_enable_pipelined_all_reduce": "false"}
+    found = resolved("llama2_70b", dtype="bf16", gpus=64, settings=settings)
+    assert found.xla_flags["xla_gpu_reduce_scatter_combine_threshold_bytes"] == "134217728"
+    assert found.xla_flags["xla_gpu_enable_pipelined_all_reduce"] == "false"
+    assert found.environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.90"
+    assert "xla_group" not in found.xla_flags
+
+
+# --- keys -------------------------------------------------------------------------------------------
+
+
+def key(model: str = "llama2_70b", **wanted: Any) -> str | None:
+    return BACKEND.profile_key(resolved(model, **{"dtype": "bf16", "gpus": 64, "pgle": "nsys", **wanted}))
+
+
+def test_a_key_is_of_the_program_and_not_of_how_long_it_runs() -> None:
+    assert key() == key(steps=200) == key(profile="nsys") == key(window="35-44")
+    assert re.fullmatch("[0-9a-f]{32}", key() or "")
+    assert key(pgle="auto") is None
+    assert key(pgle="off") is None
+
+
+def test_whatever_changes_the_program_changes_the_key() -> None:
+    others = [
+        key(dtype="fp8"),
+        key(gpus=128),
+        key(settings={"sequence_length": "2048"}),
+        key(settings={"remat_policy": "full"}),
+        key(settings={"xla_gpu_enable_triton_gemm": "true"}),
+        key(settings={"env.NVTE_FUSED_ATTN": "0"}),
+        key(settings={"micro_batch_size": "1"}),
+        key(site="example_pyxis"),
+        key("llama2_tiny", gpus=8),
+    ]
+    assert len({key(), *others}) == len(others) + 1
+
+
+def test_a_kept_profile_saves_two_phases() -> None:
+    benchmark = msgspec.structs.replace(resolved("llama2_70b", gpus=64, pgle="nsys"), pgle_profile="0" * 32)
+    found = {phase.name: phase for phase in BACKEND.plan(benchmark).phases}
+    assert list(found) == ["check", "perf"]
+    assert flags_of(found["perf"])[PROFILE_FLAG] == "{phase_dir}/../../pgle/profile.pbtxt"
+    assert "--pgle_profile={phase_dir}/../../pgle/profile.json" in found["perf"].command

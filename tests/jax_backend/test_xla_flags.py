@@ -1,0 +1,271 @@
+"""XLA's flags as data: the table is whole, a flag that is gone is refused with what to use instead, groups fit."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from jax_backend import BACKEND, check_request, list_xla_flags, xla_flags
+from launch import environments
+
+CONFIGS = Configs()
+H100, B200, CPU = (CONFIGS.hardware(name) for name in ("h100", "b200", "cpu"))
+PINNED = "0.12.0.1"
+TABLE = xla_flags.table()
+GONE = (
+    "xla_gpu_graph_level", "xla_gpu_enable_triton_softmax_fusion", "xla_gpu_lhs_enable_gpu_async_tracker",
+    "xla_gpu_enable_custom_fusions", "xla_gpu_enable_nccl_per_stream_comms", "xla_gpu_enable_pipelined_collectives",
+    "xla_gpu_enable_pgle_accuracy_checker", "xla_gpu_enable_async_all_gather", "xla_gpu_enable_async_reduce_scatter",
+    "xla_gpu_enable_async_all_reduce", "xla_gpu_enable_async_collectives", "xla_gpu_enable_address_computation_fusion",
+    "xla_gpu_cudnn_gemm_fusion", "xla_gpu_simplify_all_fp_conversions",
+)  # fmt: skip
+
+
+# --- the table ----------------------------------------------------------------------------------------
+
+
+def flags_in_use() -> Iterator[tuple[str, str, str]]:
+    """where, flag and value: of every recipe and every group."""
+    for recipe in CONFIGS.recipes():
+        for overlay in recipe.overlays:
+            yield from ((recipe.name, name, value) for name, value in overlay.xla_flags.items())
+    for name, group in TABLE.groups.items():
+        yield from ((name, flag, value) for flag, value in group.flags.items())
+
+
+def test_every_flag_of_every_recipe_and_group_is_known_to_the_pinned_jaxlib() -> None:
+    used = list(flags_in_use())
+    assert len({name for _, name, _ in used}) > 15
+    assert [(where, name) for where, name, _ in used if PINNED not in TABLE.flags[name].versions] == []
+
+
+def test_every_row_says_what_for_and_whence() -> None:
+    for name, row in TABLE.flags.items():
+        assert row.reason, name
+        assert row.source, name
+        assert row.hardware, name
+        assert row.versions == [asked for asked in TABLE.versions if asked in row.versions], f"{name}: in order"
+    for name, group in TABLE.groups.items():
+        assert group.reason, name
+        assert group.source, name
+        assert group.flags or group.environment, name
+
+
+def test_the_families_are_gpus_of_the_configs() -> None:
+    for family, names in TABLE.families.items():
+        assert {CONFIGS.hardware(name).kind for name in names} == {"gpu"}, family
+
+
+def test_what_is_to_be_used_instead_is_known_itself() -> None:
+    for name, row in TABLE.flags.items():
+        for value in row.successors:
+            successors = xla_flags.successors_of(name, value)
+            assert successors
+            assert xla_flags.refusals(successors, H100) == [], name
+            assert all(PINNED in TABLE.flags[other].versions for other in successors), name
+
+
+def test_what_is_gone_without_a_successor_says_why_it_may_go() -> None:
+    bare = [name for name, row in TABLE.flags.items() if not xla_flags.is_known(row) and not row.successors]
+    assert bare
+    assert [name for name in bare if not TABLE.flags[name].note] == []
+
+
+def test_the_false_alarms_are_those_of_the_program_that_asks() -> None:
+    assert {name for name, row in TABLE.flags.items() if row.false_alarm} == check_request.FALSE_ALARMS
+
+
+@pytest.fixture
+def another_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = tmp_path / "xla_flags.yml"
+    path.write_text(xla_flags.TABLE.read_text())
+    monkeypatch.setattr(xla_flags, "TABLE", path)
+    xla_flags.table.cache_clear()
+    yield path
+    xla_flags.table.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('    versions: ["0.4.35"]', '    versions: ["0.4.53"]', "no version '0.4.53': did you mean '0.4.35'?"),
+        ('current: &current ["0.7.2"', 'current: &current ["0.7.1"', "no version '0.7.1'"),
+        ("    reason: Triton's", "    raeson: Triton's", "unknown key 'raeson': did you mean 'reason'?"),
+        (
+            "    hardware: [blackwell]",
+            "    hardware: [blakwell]",
+            "'blakwell' is not valid: did you mean 'blackwell'?",
+        ),
+        ("  pgle_auto:", "  pgle_perf:", "the key 'pgle_perf' is there twice"),
+    ],
+)
+def test_a_mistake_in_the_table_is_refused(another_table: Path, old: str, new: str, words: str) -> None:
+    text = another_table.read_text()
+    assert old in text
+    another_table.write_text(text.replace(old, new, 1))
+    with pytest.raises(RequestError) as refused:
+        xla_flags.table()
+    assert words in str(refused.value)
+    assert str(another_table) in str(refused.value)
+
+
+# --- refusals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_a_flag_that_is_gone_is_refused_by_name(name: str) -> None:
+    (refusal,) = xla_flags.refusals({name: "false", "xla_gpu_enable_triton_gemm": "false"}, H100)
+    assert name in refusal.what
+    assert "0.7.2 to 0.12.0.1 abort" in refusal.why
+    assert refusal.next_command
+    assert "triton_gemm" not in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        ("xla_gpu_graph_level", "0", "--set=xla_gpu_enable_command_buffer="),
+        ("xla_gpu_graph_level", "2", "--set=xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUSTOM_CALL"),
+        ("xla_gpu_enable_async_all_gather", "false", "--set=xla_gpu_disable_async_collectives=ALLGATHER"),
+        ("xla_gpu_enable_async_all_gather", "False", "--set=xla_gpu_disable_async_collectives=ALLGATHER"),
+        ("xla_gpu_enable_async_all_gather", "true", "leave out xla_gpu_enable_async_all_gather"),
+        ("xla_gpu_enable_pgle_accuracy_checker", "true", "--set=xla_gpu_pgle_accuracy_checker=ERROR"),
+        ("xla_gpu_enable_triton_softmax_fusion", "false", "leave out xla_gpu_enable_triton_softmax_fusion"),
+    ],
+)
+def test_what_to_use_instead_is_the_next_command(name: str, value: str, instead: str) -> None:
+    (refusal,) = xla_flags.refusals({name: value}, H100)
+    assert refusal.next_command == instead
+
+
+def test_all_that_is_gone_is_in_one_refusal_and_one_next_command() -> None:
+    typed = {
+        "xla_gpu_enable_async_all_gather": "false",
+        "xla_gpu_enable_async_all_reduce": "false",
+        "xla_gpu_graph_level": "0",
+        "xla_gpu_enable_triton_softmax_fusion": "false",
+    }
+    (refusal,) = xla_flags.refusals(typed, H100)
+    assert all(name in refusal.what for name in typed)
+    assert "--set=xla_gpu_disable_async_collectives=ALLGATHER,ALLREDUCE" in refusal.next_command
+    assert "--set=xla_gpu_enable_command_buffer= and leave out" in refusal.next_command
+    assert "xla_gpu_graph_level: known to 0.4.35 alone" in refusal.why
+
+
+def test_an_empty_value_is_a_value() -> None:
+    assert xla_flags.refusals({"xla_gpu_enable_command_buffer": ""}, H100) == []
+    assert xla_flags.split("--xla_gpu_enable_command_buffer=") == ("xla_gpu_enable_command_buffer", "")
+    (refusal,) = xla_flags.refusals({"xla_gpu_graph_level": ""}, H100)
+    assert refusal.where == "--set=xla_gpu_graph_level="
+
+
+def test_a_flag_that_is_not_listed_is_left_to_the_compiler() -> None:
+    assert xla_flags.refusals({"xla_gpu_not_in_the_table": "1"}, H100) == []
+    known, unlisted, close = xla_flags.facts(
+        ["--xla_gpu_enable_command_buffer=", "--xla_gpu_no_such=1", "--xla_gpu_enable_triton_gem=false"]
+    )
+    assert (known.status, known.successor) == ("known", "")
+    assert (unlisted.status, unlisted.text) == ("not listed", "not in the table")
+    assert close.text.endswith("did you mean xla_gpu_enable_triton_gemm?")
+
+
+def test_facts_say_what_for_who_knows_it_and_what_to_use_instead() -> None:
+    gone, new = xla_flags.facts(["--xla_gpu_graph_level=0", "--xla_gpu_pipeline_all_gather=on"])
+    assert (gone.flag, gone.status, gone.successor) == (
+        "--xla_gpu_graph_level=0",
+        "unknown",
+        "--xla_gpu_enable_command_buffer=",
+    )
+    assert "CUDA graphs" in gone.text
+    assert "known to jaxlib 0.4.35" in gone.text
+    assert new.status == "known"
+    assert "known to jaxlib 0.12.0.1" in new.text
+
+
+# --- groups -------------------------------------------------------------------------------------------
+
+
+def test_the_groups_hold_what_the_recipe_and_jax_say() -> None:
+    collectives = "ALLREDUCE,ALLGATHER,REDUCESCATTER,COLLECTIVEBROADCAST,ALLTOALL,COLLECTIVEPERMUTE"
+    assert xla_flags.group("pgle_profile").flags == {
+        "xla_gpu_enable_latency_hiding_scheduler": "false",
+        "xla_gpu_disable_async_collectives": collectives,
+    }
+    perf, auto = xla_flags.group("pgle_perf"), xla_flags.group("pgle_auto")
+    assert perf.flags == {"xla_gpu_enable_latency_hiding_scheduler": "true"}
+    assert perf.environment["TF_CPP_VMODULE"] == "profile_guided_latency_estimator=10"
+    assert auto.environment == {
+        "JAX_ENABLE_PGLE": "true",
+        "JAX_PGLE_PROFILING_RUNS": "3",
+        "JAX_PGLE_AGGREGATION_PERCENTILE": "90",
+        "TF_CPP_MIN_LOG_LEVEL": "0",
+    }
+    hopper, blackwell = xla_flags.group("hopper_baseline"), xla_flags.group("blackwell_baseline")
+    assert hopper.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in blackwell.environment
+    differing = {name for name in hopper.flags if hopper.flags[name] != blackwell.flags[name]}
+    assert differing == {"xla_gpu_enable_command_buffer"}
+    assert xla_flags.group("crash_on_hang").flags == {"xla_gpu_nccl_termination_timeout_seconds": "600"}
+
+
+def test_an_unknown_group_is_refused_with_the_nearest() -> None:
+    with pytest.raises(RequestError, match="did you mean 'hopper_baseline'") as refused:
+        xla_flags.group("hoper_baseline")
+    assert "crash_on_hang" in refused.value.why
+
+
+def test_a_group_for_another_device_is_refused() -> None:
+    assert xla_flags.group_refusal("hopper_baseline", H100) is None
+    assert xla_flags.group_refusal("pgle_auto", CPU) is None
+    assert xla_flags.group_refusal("crash_on_hang", B200) is None
+    refusal = xla_flags.group_refusal("hopper_baseline", B200)
+    assert refusal is not None
+    assert "blackwell_baseline" in refusal.next_command
+    assert xla_flags.group_refusal("pgle_profile", CPU) is not None
+
+
+# --- the program that asks ------------------------------------------------------------------------------
+
+
+def test_the_backend_says_which_program_asks() -> None:
+    check = BACKEND.flags_check(["--xla_gpu_graph_level=0", "--xla_gpu_enable_command_buffer="])
+    assert check is not None
+    assert [fact.status for fact in check.facts] == ["unknown", "known"]
+    assert check.command == [
+        "{python}",
+        "-P",
+        "{repository}/jax_backend/check_request.py",
+        "--flags=--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer=",
+    ]
+    assert check.environment == {"JAX_PLATFORMS": "cpu"}
+
+
+def test_a_job_is_told_what_an_older_jaxlib_knows_instead() -> None:
+    words = xla_flags.request_words(["--xla_gpu_pipeline_all_gather=on --xla_a=1", "", "--xla_gpu_graph_level=0"])
+    assert words == [
+        "--flags=--xla_gpu_pipeline_all_gather=on --xla_a=1",
+        "--flags=--xla_gpu_graph_level=0",
+        "--successor=xla_gpu_pipeline_all_gather:--xla_gpu_enable_pipelined_all_gather=true",
+        "--successor=xla_gpu_graph_level:--xla_gpu_enable_command_buffer=",
+    ]
+
+
+@pytest.mark.slow
+def test_the_table_is_what_the_installed_jaxlib_says() -> None:
+    python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
+    names = sorted(TABLE.flags)
+    with ThreadPoolExecutor(2) as pool:
+        measured = list(pool.map(lambda name: list_xla_flags.known_to(name, {PINNED: str(python)}), names))
+    differing = [
+        n for n, found in zip(names, measured, strict=True) if (PINNED in TABLE.flags[n].versions) != bool(found)
+    ]
+    assert differing == []
+
+
+def test_the_pinned_jaxlib_was_asked() -> None:
+    lock = (Path(xla_flags.__file__).parent / "requirements.lock").read_text()
+    assert f"jaxlib=={PINNED} " in lock
+    assert TABLE.current[-1] == TABLE.versions[-1] == PINNED

@@ -1,0 +1,230 @@
+"""--profile with the engines nemo and bridge: the plan, the settings, and the steps that are marked."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.errors import RequestError
+from benchmarks.profiling import nccl_trace_environment
+from benchmarks.values import Benchmark, Phase, Step
+from nemo_backend import BACKEND, bridge
+from nemo_backend.profiles import bridge_settings, marked
+from tests.nemo_backend.conftest import by_path
+
+Resolve = Callable[..., Benchmark]
+LORA = {"model": "llama3_70b", "task": "lora", "hardware": "gb200", "gpus": 8}
+PRETRAIN = {"model": "llama31_70b", "gpus": 64}
+BRIDGE = {"model": "llama3_70b", "engine": "bridge", "dtype": "bf16", "gpus": 64}
+BRIDGE_LORA = {
+    **BRIDGE,
+    "task": "lora",
+    "gpus": 8,
+    "chosen": {"checkpoint.pretrained_checkpoint": "/checkpoints/llama3_70b"},
+}
+
+
+def phase_of(benchmark: Benchmark) -> Phase:
+    (phase,) = BACKEND.plan(benchmark).phases
+    return phase
+
+
+def profiler_words(phase: Phase) -> list[str]:
+    return phase.command[: phase.command.index("--")]
+
+
+def program_words(phase: Phase) -> list[str]:
+    return phase.command[phase.command.index("--") + 1 :]
+
+
+# --- the plan -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "ranks", "report"),
+    [
+        (LORA, "0-7", "profile_%q{SLURM_JOB_ID}_node%q{SLURM_NODEID}_rank%q{SLURM_PROCID}"),
+        (PRETRAIN, "0-5,7-15", "llama31-70b-bf16_64g_%q{SLURM_JOB_ID}_%q{SLURM_NODEID}_%q{SLURM_LOCALID}"),
+        (BRIDGE, "0-5,7-15", "llama3-70b-bf16_64g_%q{SLURM_JOB_ID}_%q{SLURM_NODEID}_%q{SLURM_LOCALID}"),
+        (BRIDGE_LORA, "0-7", "profile_%q{SLURM_JOB_ID}_node%q{SLURM_NODEID}_rank%q{SLURM_PROCID}"),
+    ],
+    ids=["lora", "pretrain", "bridge", "bridge_lora"],
+)
+def test_a_recorded_run_is_the_same_program_under_nsys_with_the_recipes_name(
+    resolved: Resolve, request_: dict[str, Any], ranks: str, report: str
+) -> None:
+    request = {**request_, "dtype": "bf16"}
+    phase, bare = (phase_of(resolved(**request, profile=profile)) for profile in ("nsys", "none"))
+    assert profiler_words(phase) == [
+        "{python}", "-I", "{repository}/benchmarks/under_nsys.py", f"--ranks={ranks}",
+        f"--output={{phase_dir}}/{report}",
+    ]  # fmt: skip
+    own = [word for word in program_words(phase) if not word.startswith(("--recorded", "--disturbed", "profiling."))]
+    assert own == bare.command
+    assert (phase.programs, bare.programs) == (["nsys"], [])
+    assert phase.environment == bare.environment
+
+
+@pytest.mark.parametrize(("request_", "steps", "disturbed"), [(LORA, "45-49", "44-50"), (PRETRAIN, "20-30", "19-31")])
+def test_the_worker_is_told_the_steps_and_reads_them(
+    resolved: Resolve, request_: dict[str, Any], steps: str, disturbed: str
+) -> None:
+    words = program_words(phase_of(resolved(**request_, profile="nsys")))
+    arguments = words[words.index("{repository}/nemo_backend/worker.py") + 1 :]
+    options = by_path("worker").parse(arguments)
+    assert (options.recorded_steps, options.disturbed_steps) == (steps, disturbed)
+    assert options.recorded_ranks in ("0-7", "0-5,7-15")
+
+
+def test_a_cpu_is_recorded_as_a_whole_run(resolved: Resolve) -> None:
+    phase = phase_of(resolved("llama3_tiny", profile="nsys"))
+    assert profiler_words(phase)[-1] == "--whole_run"
+    assert "--ranks=0" in profiler_words(phase)
+    assert phase.programs == ["nsys"]
+
+
+def test_what_is_sampled_besides_reaches_nsys(resolved: Resolve) -> None:
+    flags = {"profile_gpu_metrics": True, "profile_cpu": True, "profile_ranks": "3"}
+    words = profiler_words(phase_of(resolved(**PRETRAIN, profile="nsys", **flags)))
+    assert words[-2:] == ["--gpu_metrics", "--cpu"]
+    assert "--ranks=3" in words
+
+
+@pytest.mark.parametrize("request_", [LORA, PRETRAIN, BRIDGE, BRIDGE_LORA])
+def test_a_trace_of_nccl_is_variables_alone(resolved: Resolve, request_: dict[str, Any]) -> None:
+    phase, bare = (phase_of(resolved(**request_, profile=profile)) for profile in ("nccl", "none"))
+    assert phase.command == bare.command
+    assert phase.environment == {**bare.environment, **nccl_trace_environment()}
+    assert phase.programs == []
+    assert not nccl_trace_environment().keys() & bare.environment.keys()
+
+
+def test_no_site_and_no_recipe_undoes_a_trace(resolved: Resolve) -> None:
+    for request in (PRETRAIN, BRIDGE):
+        benchmark = resolved(**request, profile="nccl")
+        quiet = msgspec.structs.replace(benchmark, environment={"NCCL_DEBUG": "WARN"})
+        assert phase_of(quiet).environment["NCCL_DEBUG"] == "INFO"
+
+
+@pytest.mark.parametrize("profile", ["xplane", "nsys,nccl"])
+def test_a_profiler_of_another_framework_or_two_at_once_are_refused(resolved: Resolve, profile: str) -> None:
+    for request in (PRETRAIN, BRIDGE):
+        with pytest.raises(RequestError):
+            resolved(**request, profile=profile)
+
+
+def test_a_cpu_has_no_nccl_to_trace(resolved: Resolve) -> None:
+    with pytest.raises(RequestError, match="no NCCL"):
+        resolved("llama3_tiny", profile="nccl")
+
+
+# --- Megatron-Bridge's own settings ---------------------------------------------------------------
+
+
+def test_megatron_bridge_is_told_in_its_own_settings(resolved: Resolve) -> None:
+    words = program_words(phase_of(resolved(**BRIDGE_LORA, profile="nsys")))
+    assert [word for word in words if word.startswith("profiling.")] == [
+        "profiling.use_nsys_profiler=true",
+        "profiling.profile_step_start=45",
+        "profiling.profile_step_end=50",
+        "profiling.profile_ranks=[0,1,2,3,4,5,6,7]",
+    ]
+    assert {word.partition("=")[0] for word in words if word.startswith("profiling.")} <= bridge.settings().keys()
+
+
+def test_it_records_the_very_steps_that_were_asked_for(resolved: Resolve) -> None:
+    """Its loop, as of 0.6.2: it starts at the top of an iteration, and stops below, once the step is counted."""
+    benchmark = resolved(**BRIDGE, profile="nsys", profile_start_step=5, profile_stop_step=7)
+    told = bridge_settings(benchmark.profiling)
+    recorded, recording, step = [], False, 0
+    while step < benchmark.steps:
+        if step == int(told["profiling.profile_step_start"]):
+            recording = True
+        if recording:
+            recorded.append(step)
+        step += 1
+        if step == int(told["profiling.profile_step_end"]):
+            recording = False
+    assert recorded == [5, 6, 7]
+
+
+def test_every_setting_of_a_profile_is_given_by_the_flags(resolved: Resolve) -> None:
+    own = [name for name in bridge.settings() if name.startswith("profiling.")]
+    free = {"profiling.nvtx_ranges", "profiling.record_shapes"}
+    assert {name for name in own if name not in bridge.RESERVED} == free
+    for name, flag in (
+        ("profiling.use_nsys_profiler", "--profile=nsys"),
+        ("profiling.profile_step_start", "--profile_start_step"),
+        ("profiling.profile_step_end", "--profile_stop_step"),
+        ("profiling.profile_ranks", "--profile_ranks"),
+        ("profiling.use_pytorch_profiler", "--profile=nsys"),
+    ):
+        with pytest.raises(RequestError) as refused:
+            resolved(**{**BRIDGE, "chosen": {name: "1"}})
+        assert flag in refused.value.why
+
+
+@pytest.mark.parametrize("name", ["profiling.nvtx_ranges", "profiling.record_shapes"])
+def test_what_only_a_report_can_hold_needs_one(resolved: Resolve, name: str) -> None:
+    benchmark = resolved(**{**BRIDGE, "chosen": {name: "true"}}, profile="nsys")
+    assert f"{name}=true" in program_words(phase_of(benchmark))
+    for profile in ("none", "nccl"):
+        with pytest.raises(RequestError, match="but the time it takes") as refused:
+            resolved(**{**BRIDGE, "chosen": {name: "true"}}, profile=profile)
+        assert refused.value.next_command == f"--profile=nsys, or no {name}"
+
+
+# --- the steps ----------------------------------------------------------------------------------
+
+LINE = (
+    " [2026-04-27 00:00:{second:02d}] iteration {number:8d}/{total:8d} | consumed samples: {number:12d} |"
+    " elapsed time per iteration (ms): 4000.0 | learning rate: 1.000000E-04 | global batch size:    32 |"
+    " lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: 1.0 | number of skipped iterations: {skipped:3d} |"
+    " number of nan iterations:   0 |\n"
+)
+
+
+def write_log(folder: Path, skipped: int | None = None) -> None:
+    lines = [
+        LINE.format(second=number, number=number, total=12, loss=6 - number / 10, skipped=int(number == skipped))
+        for number in range(1, 13)
+    ]
+    (folder / "rank-0.log").write_text("".join(lines))
+
+
+def test_the_steps_of_megatron_bridges_log_that_were_disturbed_are_marked(resolved: Resolve, tmp_path: Path) -> None:
+    write_log(tmp_path)
+    flags = {"profile": "nsys", "profile_start_step": 5, "profile_stop_step": 7, "steps": 12}
+    benchmark = resolved(**BRIDGE, **flags)
+    read = BACKEND.read_phase(benchmark, tmp_path, 1).steps
+    followed = BACKEND.follow(benchmark, tmp_path, 1)()
+    for steps in (read, followed):
+        assert [step.step for step in steps] == list(range(12))
+        assert [step.step for step in steps if step.excluded_because == "profiler"] == [4, 5, 6, 7, 8]
+        assert {step.excluded_because for step in steps} == {None, "profiler"}
+
+
+def test_without_a_profile_megatron_bridges_steps_are_as_its_log_has_them(resolved: Resolve, tmp_path: Path) -> None:
+    write_log(tmp_path)
+    for profile in ("none", "nccl"):
+        benchmark = resolved(**BRIDGE, profile=profile, steps=12)
+        steps = BACKEND.read_phase(benchmark, tmp_path, 1).steps + BACKEND.follow(benchmark, tmp_path, 1)()
+        assert {step.excluded_because for step in steps} == {None}
+
+
+def test_a_reason_of_megatrons_own_stands(resolved: Resolve, tmp_path: Path) -> None:
+    write_log(tmp_path, skipped=7)
+    flags = {"profile": "nsys", "profile_start_step": 5, "profile_stop_step": 7, "steps": 12}
+    steps = BACKEND.read_phase(resolved(**BRIDGE, **flags), tmp_path, 1).steps
+    reasons = {step.step: step.excluded_because for step in steps}
+    assert reasons[6] not in (None, "profiler")
+    assert [reasons[step] for step in (4, 5, 7, 8)] == ["profiler"] * 4
+
+
+def test_nothing_else_of_a_step_is_changed(resolved: Resolve) -> None:
+    profiling = resolved(**BRIDGE, profile="nsys").profiling
+    step = Step(step=25, seconds=1.5, loss=2.0, tokens=7, rank=3, attempt=2)
+    assert marked([step], profiling) == [msgspec.structs.replace(step, excluded_because="profiler")]
+    assert marked([step], None) == [step]
