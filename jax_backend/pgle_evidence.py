@@ -63,8 +63,8 @@ def _program(phase_dir: Path, costs: set[str]) -> tuple[str, str]:
     dumps = hlo_text.dumps(phase_dir / "hlo")
     if not dumps:
         return "the program that was measured was not written down, so its collectives cannot be compared", ""
-    collectives = [one.name for path in dumps for one in hlo_text.read_module(path).collectives()]
-    with_cost = [name for name in collectives if name in costs]
+    collectives = [one for path in dumps for one in hlo_text.read_module(path).collectives()]
+    with_cost = [one for one in collectives if one.known_in(costs)]
     if collectives and not with_cost:
         return f"none of the {len(collectives)} collectives of the measured program has a cost in the profile", ""
     return "", f"{len(with_cost)} of {len(collectives)} collectives of the measured program have a cost"

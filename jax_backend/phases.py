@@ -37,6 +37,7 @@ RECORDED = Profiling(
     ranks=[0], start_step=9, stop_step=11
 )  # MaxText starts and stops CUDA's profiler on rank 0 alone
 
+SCHEDULE = "learning_rate_schedule_steps"  # -1: as many as are trained
 PROFILE_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
 PROFILE_FILE = "profile.pbtxt"
 MADE_HERE = "{phase_dir}/../" + CONVERT
@@ -65,7 +66,7 @@ def profile_folder(benchmark: Benchmark) -> str:
 def _check(benchmark: Benchmark, phases: Sequence[Phase]) -> list[Phase]:
     """Are the flags known, and the programs there? Asked once, where the phases run, before they take the nodes."""
     texts = dict.fromkeys(phase.environment["XLA_FLAGS"] for phase in phases if "XLA_FLAGS" in phase.environment)
-    flags = [f"--flags={text}" for text in texts if benchmark.xla_flags or benchmark.pgle == "nsys"]
+    flags = xla_flags.request_words(texts) if benchmark.xla_flags or benchmark.pgle == "nsys" else []
     programs = sorted({program for phase in phases for program in phase.programs})
     if not flags and not programs:
         return []
@@ -131,10 +132,16 @@ def _fill(benchmark: Benchmark) -> Phase:
         benchmark,
         FILL,
         options=_watching(),
-        changed={"steps": FEWEST_STEPS, "jax_cache_dir": "{phase_dir}/jax_cache"},
+        changed={"steps": FEWEST_STEPS, SCHEDULE: _schedule(benchmark), "jax_cache_dir": "{phase_dir}/jax_cache"},
         flags=group.flags,
         variables=_auto_variables(group.environment),
     )
+
+
+def _schedule(benchmark: Benchmark) -> Scalar:
+    """The learning rate's schedule is compiled into the step: by another one, the program is not that of the cache."""
+    asked = benchmark.knobs.get(SCHEDULE, -1)
+    return benchmark.steps if asked == -1 else asked
 
 
 # --- the measured phase ---------------------------------------------------------------------------
@@ -142,7 +149,7 @@ def _fill(benchmark: Benchmark) -> Phase:
 
 def _measured(benchmark: Benchmark) -> Phase:
     options, changed, flags, variables = _with_pgle(benchmark)
-    profiling, nsys = benchmark.profiling, None
+    profiling, nsys = _of_processes(benchmark), None
     if profiling is not None:
         disturbed = disturbed_steps(profiling)
         options = [*options, f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}"]
@@ -153,6 +160,15 @@ def _measured(benchmark: Benchmark) -> Phase:
     return _training(
         benchmark, MEASURED, options=options, changed=changed, flags=flags, variables=variables, nsys=nsys
     )
+
+
+def _of_processes(benchmark: Benchmark) -> Profiling | None:
+    """What is recorded, of the processes that exist: on a CPU one holds many devices."""
+    if benchmark.profiling is None:
+        return None
+    processes = benchmark.nodes * planning.tasks_per_node(benchmark)
+    ranks = [rank for rank in benchmark.profiling.ranks if rank < processes]
+    return msgspec.structs.replace(benchmark.profiling, ranks=ranks)
 
 
 Told = tuple[list[str], dict[str, Scalar], dict[str, str], dict[str, str]]
@@ -168,7 +184,13 @@ def _with_pgle(benchmark: Benchmark) -> Told:
         group = xla_flags.group("pgle_auto")
         if benchmark.profile != "nsys":
             return _watching(), {}, dict(group.flags), _auto_variables(group.environment)
-        expecting = {"JAX_COMPILATION_CACHE_EXPECT_PGLE": "true", "JAX_LOGGING_LEVEL": "INFO"}
+        # PGLE of 0 steps profiles nothing; it keeps MaxText from compiling ahead of time, by another key of the cache.
+        expecting = {
+            "JAX_ENABLE_PGLE": "true",
+            "JAX_PGLE_PROFILING_RUNS": "0",
+            "JAX_COMPILATION_CACHE_EXPECT_PGLE": "true",
+            "JAX_LOGGING_LEVEL": "INFO",
+        }
         cache = "{phase_dir}/../" + FILL + "/jax_cache"
         return [], {"jax_cache_dir": cache}, dict(group.flags), expecting
     return [], {}, {}, {}
@@ -234,6 +256,15 @@ def refuse_group(name: str) -> RequestError | None:
 
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
+    yield from xla_flags.refusals(benchmark.xla_flags, benchmark.hardware)
+    recorded = _of_processes(benchmark)
+    if recorded is not None and not recorded.ranks:
+        yield RequestError(
+            "none of the ranks that are to be recorded is a process of this run",
+            where="--profile_ranks",
+            why="on a CPU one process holds all devices of a node",
+            next_command="--profile_ranks=0",
+        )
     if benchmark.pgle != "auto":
         return
     if benchmark.steps < FEWEST_STEPS:

@@ -93,7 +93,8 @@ def group_refusal(name: str, hardware: Hardware) -> RequestError | None:
     devices = devices_of(hardware)
     if devices & set(found.hardware):
         return None
-    others = sorted(other for other, row in table().groups.items() if devices & set(row.hardware))
+    fitting = sorted(other for other, row in table().groups.items() if devices & set(row.hardware))
+    others = [other for other in fitting if not other.startswith("pgle_")]  # those are --pgle's
     return RequestError(
         f"the flags '{name}' are for {' and '.join(found.hardware)}, not for {hardware.title}",
         where=f"--set=xla_group={name} --hardware={hardware.name}",

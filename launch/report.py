@@ -5,6 +5,8 @@
     python launch/report.py                                     of ./experiments, steps 35 to 44
     python launch/report.py --sweep=results/sweep-*.json        how a sweep scales, from the results there are now
                                                                 (the newest where several are called so)
+    python launch/report.py --trace results/RUN                 where a step's time goes, from a profiler's trace
+                                                                (docs/profiling.md; a trace itself may be named too)
 
 The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
 TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
@@ -44,14 +46,34 @@ WINDOW = flags.DEFINE_string(
 )
 FORMAT = flags.DEFINE_enum("format", "table", list(timing_table.FORMATS), "The shape of the report.")
 SWEEP = flags.DEFINE_string("sweep", None, "The record of a sweep (sweep-*.json): its scaling table as it stands.")
+TRACE = flags.DEFINE_string("trace", None, "A profiled run, or a profiler's file: where the time of a step goes.")
 FULL_NAMES = flags.DEFINE_boolean("full_names", False, "Name each log by its path instead of its experiment.")
 flags.DEFINE_alias("full-names", "full_names")
 
 
 def main(argv: list[str]) -> int:
+    if TRACE.value is not None:
+        return trace(Path(TRACE.value), argv[1:])
     if SWEEP.value:
         return scaling(_newest(SWEEP.value), argv[1:])
     return timing(argv[1:])
+
+
+def trace(place: Path, others: list[str]) -> int:
+    """Where the time of a step goes, from a profiler's trace of a run."""
+    from benchmarks.trace.tables import report_text
+    from launch import tracing
+
+    if others or SWEEP.value or FORMAT.value == "csv":
+        wrong = "other places beside it" if others else "--sweep" if SWEEP.value else "--format=csv"
+        raise RequestError(
+            f"--trace takes no {wrong}",
+            where="--trace",
+            next_command=f"python launch/report.py --trace {place} --format=json",
+        )
+    found = tracing.trace_report(place)
+    print(json_text(found) if FORMAT.value == "json" else report_text(found, shutil.get_terminal_size().columns))
+    return EXIT_VALID
 
 
 def scaling(path: Path, places: list[str]) -> int:

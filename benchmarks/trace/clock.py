@@ -42,7 +42,7 @@ def undisturbed_steps(
     return frozenset(range(profiling.start_step + 1, profiling.stop_step - 1))
 
 
-def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison:
+def compare(summary: HostSummary, steps: Sequence[Step], undisturbed: frozenset[int]) -> Comparison:
     """`steps` as steps.jsonl has them, of the rank that was profiled."""
     window, nulls = summary.window, {}
     first, last = window.first_step, window.last_step
@@ -50,6 +50,8 @@ def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison:
     ours: float | None = None
     if first is None or last is None:
         nulls["clock_seconds_per_step"] = "the trace does not number its steps"
+    elif not undisturbed.issuperset(range(first, last + 1)):
+        nulls["clock_seconds_per_step"] = f"the profiler's start or stop lies in steps {first} to {last}"
     elif any(number not in timed for number in range(first, last + 1)):
         nulls["clock_seconds_per_step"] = f"steps.jsonl has no time for all of steps {first} to {last}"
     else:

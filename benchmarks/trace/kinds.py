@@ -1,7 +1,6 @@
 """What kind of work an operation of a trace is: the rules of configs/trace_kinds.yml, ready to be asked. Pure."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -96,25 +95,16 @@ def _compiled(rule: KindRule, where: str) -> re.Pattern[str]:
 
 
 def _fits(rule: KindRule, pattern: re.Pattern[str], operation: Operation, instruction: Instruction) -> bool:
-    match rule.of:
-        case "opcode":
-            return pattern.fullmatch(instruction.opcode) is not None
-        case "instruction":
-            return operation.kernel == operation.hlo_op and pattern.fullmatch(instruction.opcode) is not None
-        case "kernel":
-            return pattern.search(operation.kernel) is not None
-        case "target":
-            return bool(instruction.target) and pattern.search(instruction.target) is not None
-        case "scope":
-            return bool(instruction.scope) and pattern.search(instruction.scope) is not None
-        case "holds":
-            return any(map(pattern.fullmatch, instruction.holds))
-        case "holds_only":
-            return _all_fit(pattern, instruction.holds)
-
-
-def _all_fit(pattern: re.Pattern[str], opcodes: Sequence[str] | frozenset[str]) -> bool:
-    return bool(opcodes) and all(map(pattern.fullmatch, opcodes))
+    if rule.of == "holds":
+        return any(map(pattern.fullmatch, instruction.holds))
+    if rule.of == "holds_only":
+        return bool(instruction.holds) and all(map(pattern.fullmatch, instruction.holds))
+    if rule.of == "instruction" and operation.kernel != operation.hlo_op:
+        return False
+    if rule.of in ("opcode", "instruction"):
+        return pattern.fullmatch(instruction.opcode) is not None
+    text = {"kernel": operation.kernel, "target": instruction.target, "scope": instruction.scope}[rule.of]
+    return bool(text) and pattern.search(text) is not None
 
 
 def _opcode_from_name(name: str) -> str:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from benchmarks.values import Value
 
 LINE = re.compile(
-    r"(?:(?P<host>[^\s:]+):(?P<pid>\d+):\d+ )?\[(?P<device>\d+)\] (?:\S+ )?NCCL INFO (?P<collective>\w+): opCount [0-9a-fA-F]+ "
-    r".*?\bcount (?P<count>\d+) datatype (?P<datatype>\d+) .*?\[nranks=(?P<ranks>\d+)[,\]]"
+    r"(?:(?P<host>[^\s:]+):(?P<pid>\d+):\d+ )?\[(?P<device>\d+)\] (?:\S+ )?NCCL INFO (?P<collective>\w+): "
+    r"opCount [0-9a-fA-F]+ .*?\bcount (?P<count>\d+) datatype (?P<datatype>\d+) .*?\[nranks=(?P<ranks>\d+)[,\]]"
 )
 CALL = "opCount "
 BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by ncclDataType_t: int8, uint8, int32, ... bfloat16, float8e4m3, e5m2
@@ -55,7 +55,7 @@ class _Key(NamedTuple):
     collective: str
     datatype: int
     ranks: int
-    count: int
+    elements: int
 
 
 def read_calls(files: Iterable[tuple[str, Iterable[str]]]) -> NcclCalls:
@@ -83,7 +83,7 @@ def read_calls(files: Iterable[tuple[str, Iterable[str]]]) -> NcclCalls:
 
 
 def _row(key: _Key, calls: int, writers: int) -> CallRow:
-    size = key.count * BYTES[key.datatype] * (key.ranks if key.collective in OF_THE_WHOLE else 1)
+    size = key.elements * BYTES[key.datatype] * (key.ranks if key.collective in OF_THE_WHOLE else 1)
     per_rank = calls / writers
     return CallRow(
         collective=key.collective,

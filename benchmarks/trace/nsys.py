@@ -1,8 +1,8 @@
 """Nsight Systems' export to SQLite -> a Trace. Only reads.
 
-Tables and columns after NVIDIA's "SQLite Schema Reference" (Nsight Systems user guide, 2022 to 2025): tables exist only
-where something was recorded, so none is taken for granted. Times are nanoseconds since the session's start. A kernel's
-name and an NVTX range's text are numbers in StringIds. XLA wraps each launch of a program in an NVTX range
+Tables and columns after NVIDIA's "SQLite Schema Reference" (Nsight Systems user guide, 2022 to 2025): tables exist
+only where something was recorded, so none is taken for granted. Times are nanoseconds since the session's start. A
+kernel's name and an NVTX range's text are numbers in StringIds. XLA wraps each launch of a program in an NVTX range
 `TSL:XlaModule:#hlo_module=jit_train_step,program_id=N#`: as many steps as there are of the commonest. PyTorch marks
 none by itself, and then the whole capture is taken.
 """
@@ -68,12 +68,12 @@ class _Reading:
                 why="it has none of its tables",
                 next_command="nsys export --type=sqlite FILE.nsys-rep",
             )
-        self._strings = {number: str(value) for number, value in self._rows(STRINGS, ("id", "value"))}
+        self._strings = {_whole(number): str(value) for number, value in self._rows(STRINGS, ("id", "value"))}
         module, launches = self._training_module()
         self._read_kernels(module)
         self._read_copies()
         self._read_graphs(module)
-        start = next((int(value) for (value,) in self._rows(SESSION, ("utcEpochNs",)) if value), None)
+        start = next((_whole(value) for (value,) in self._rows(SESSION, ("utcEpochNs",))), 0)
         if not self._devices:
             self.notes.append("nothing was recorded on a GPU")
         return Trace(
@@ -88,7 +88,7 @@ class _Reading:
             launches=launches,
         )
 
-    def _rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[object, ...] | sqlite3.Row]:
+    def _rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[object, ...]]:
         """The rows of a table; None for a column it does not have, nothing where there is no such table."""
         if table not in self._tables:
             return iter(())

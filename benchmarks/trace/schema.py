@@ -1,7 +1,7 @@
 """The parts of XLA's trace format that are read, as message classes made here, so that no TensorFlow is needed.
 
-Field numbers after openxla/xla: third_party/tsl/tsl/profiler/protobuf/xplane.proto and xla/service/hlo.proto (both as
-of 2025; a field number is never given to another meaning). Fields that are not listed are skipped when a file is read.
+Field numbers after openxla/xla: third_party/tsl/tsl/profiler/protobuf/xplane.proto and xla/service/hlo.proto, read in
+November 2026; a field number is never given to another meaning. Fields that are not listed are skipped in a file.
 Planes, lines and programs are declared as bytes, which look the same in a file: each is parsed by itself, and only
 where it is needed, so that a trace of hundreds of MB is never in memory as objects all at once.
 """

@@ -1,8 +1,8 @@
 """Where the steps of a trace end on each device, and which of them are whole. Pure.
 
-A step ends on a device when the training program's last operation of that execution has ended, which is what our own
-clock sees too (it waits for the step's loss). So step k is the time from the end of the execution before to the end of
-its own. Three ways to know the ends, the best that a trace allows:
+A step ends on a device when the training program's last operation of that execution has ended, which is what our
+own clock sees too (it waits for the step's loss). So step k is the time from the end of the execution before to the
+end of its own. Three ways to know the ends, the best that a trace allows:
 
 1. the operations name their execution (run_id, on a CPU);
 2. they name their program alone (a GPU): its operations that occur once a step tell the executions apart, and the one
@@ -52,13 +52,22 @@ def find_steps(trace: Trace, asked_first: int | None = None, asked: int | None =
     if module is not None:
         found = [_by_execution(trace, device, module) for device in trace.devices]
         if all(len(ends) >= 2 for ends in found):
-            return _numbered(trace, f"the ends of {module} on the device", found, asked_first, asked)
-        found = [_by_occurrence(trace, device, module, len(trace.marks) or trace.launches or asked or 0) for device in trace.devices]
+            return _numbered(trace, f"between the ends of {module} on the device", found, asked_first, asked)
+        found = [
+            _by_occurrence(trace, device, module, len(trace.marks) or trace.launches or asked or 0)
+            for device in trace.devices
+        ]
         if all(len(ends) >= 2 for ends in found):
-            return _numbered(trace, f"the last operation of {module} that occurs once a step", found, asked_first, asked)
+            return _numbered(
+                trace,
+                f"from the last operation of {module} that occurs once a step to the next",
+                found,
+                asked_first,
+                asked,
+            )
     if len(trace.marks) >= 2:
         ends = StepEnds([mark.step - 1 for mark in trace.marks], [mark.begin for mark in trace.marks])
-        return Steps(f"the host's marks '{trace.marked_by}'", [ends for _ in trace.devices])
+        return Steps(f"between the host's marks '{trace.marked_by}'", [ends for _ in trace.devices])
     return None
 
 

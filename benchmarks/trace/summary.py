@@ -1,9 +1,9 @@
 """A trace -> where the time of a step goes, as values. Pure.
 
-Every moment of the window belongs to one kind of work alone: to compute where any operation computes (of several kinds
-of compute, in the order of kinds.KINDS), else to collectives, else to copies, else it is idle. So the parts add up to
-the step time. Collectives that have a moment for themselves are exposed communication. Beside it stands how long each
-kind was at work in all, whatever ran beside it. A collective's time holds the wait for the slowest of its devices.
+Every moment of the window belongs to one kind of work alone: to compute where any operation computes (of several
+kinds of compute, in the order of kinds.KINDS), else to collectives, else to copies, else it is idle. So the parts add
+up to the step time. Collectives that have a moment for themselves are exposed communication. Beside it stands how
+long each kind was at work in all, whatever ran beside it. A collective's time holds the wait for the slowest device.
 """
 
 from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ class Spans(NamedTuple):
     by_device: list[tuple[int, int]]
 
 
-def summarise(trace: Trace, kinds: Kinds, wanted: Wanted = Wanted(), most: int = 15) -> HostSummary | None:
+def summarise(trace: Trace, kinds: Kinds, wanted: Wanted, most: int = 15) -> HostSummary | None:
     """None where no device did anything in the trace."""
     if not trace.devices:
         return None
@@ -109,7 +109,7 @@ def choose_window(trace: Trace, wanted: Wanted) -> Spans:
     asked = profiling.stop_step - profiling.start_step + 1 if profiling else None
     found = find_steps(trace, profiling.start_step if profiling else None, asked)
     if found is None:
-        return _everything(trace, asked)
+        return _everything(trace, profiling)
     numbers = common_steps(found)
     if not numbers:
         return _unnumbered(found)
@@ -144,11 +144,23 @@ def _unnumbered(found: Steps) -> Spans:
     return Spans(window, [ends.between(1, steps) for ends in found.by_device])
 
 
-def _everything(trace: Trace, asked: int | None) -> Spans:
-    """From the first operation to the last, taken for as many steps as the profiler was asked to record."""
-    steps = asked or 1
-    how = f"the whole trace, taken for the {steps} steps that were asked for" if asked else "the whole trace as one"
-    window = StepWindow(how=f"{how}: it marks none", first_step=None, last_step=None, steps=steps, left_out={})
+def _everything(trace: Trace, profiling: Profiling | None) -> Spans:
+    """From the first operation to the last, taken for the steps that the profiler was asked to record."""
+    window = StepWindow(
+        how="the whole trace as one, which tells no step from another",
+        first_step=None,
+        last_step=None,
+        steps=1,
+        left_out={},
+    )
+    if profiling is not None:
+        window = StepWindow(
+            how="the whole trace as the steps that were asked for, which it does not tell apart",
+            first_step=profiling.start_step,
+            last_step=profiling.stop_step,
+            steps=profiling.stop_step - profiling.start_step + 1,
+            left_out={},
+        )
     return Spans(window, [(int(one.begins.min()), int(one.ends.max())) for one in trace.devices])
 
 

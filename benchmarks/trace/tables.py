@@ -1,24 +1,30 @@
 """A TraceReport as text for people, as wide as their terminal. Pure."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.log_endings import printable
 from benchmarks.report import Rows, aligned, bytes_text, count_text, seconds_text
 from benchmarks.trace.clock import Comparison
 from benchmarks.trace.kinds import IDLE, KINDS
 from benchmarks.trace.nccl import NcclCalls
-from benchmarks.trace.report import TraceFile, TraceReport, hidden_share
-from benchmarks.trace.summary import DeviceTimes, HostSummary, StepWindow, TopOperation
+from benchmarks.trace.report import ToOpen, TraceFile, TraceReport, hidden_share
+from benchmarks.trace.summary import DeviceTimes, StepWindow, TopOperation
 
 MOST_ROWS = 16
-NARROWEST_NAME = 24
+MOST_PATHS = 4
+MOST_CALLS = 32
+NARROWEST = 40
+NAME_WIDTH = 14  # of a host: the table fits 80 columns then
 COLUMNS = (*KINDS, IDLE)
-TITLES = {"other": "other compute", "collective": "collectives", "copy": "copies"}
+TITLES = {"copy": "copies"}
+ALL_OF_THEM = "(--format=json has all)"
 Table = list[tuple[str, ...]]
 
 HOW_TO_READ = (
-    "Every moment belongs to one kind: to compute where any operation computes, else to collectives, else to copies;",
-    "so the parts add up to the step. Collectives hold the wait for the slowest device.",
+    "Every moment belongs to one kind: to compute (matmul, attention, other) where any",
+    "operation computes, else to collectives, else to copies; so the parts add up to the",
+    "step. Collectives hold the wait for the slowest device.",
 )
 
 
@@ -26,26 +32,24 @@ def report_text(report: TraceReport, columns: int) -> str:
     """Everything: what was read, where a step goes, the top operations, NCCL's calls, and what opens the files."""
     parts = [[report.title, *aligned(_rows(report))]]
     if report.mean is not None:
-        parts.append(["where a step goes", *_cut(_times_table(report, report.mean), columns)])
+        parts.append(_times_part(report, report.mean))
         parts.append([f"  {line}" for line in (*_communication(report.mean), *HOW_TO_READ)])
     for summary in report.summaries[:1]:
-        whose = f" of {summary.host}" if len(report.summaries) > 1 else ""
-        parts.append([f"top operations{whose} (per step and device)", *_operations_table(summary.operations, columns)])
+        whose = f" of {printable(summary.host)}" if len(report.summaries) > 1 else ""
+        parts.append([f"top operations{whose}, a step and device", *_operations(summary.operations, columns)])
     if report.nccl is not None:
         parts.append(_nccl_part(report.nccl, columns))
     if report.to_open:
-        parts.append(["to open", *aligned([(one.what, "\n".join([one.how, *one.paths])) for one in report.to_open])])
+        parts.append(["to open", *aligned([(one.what, _to_open_text(one)) for one in report.to_open])])
     return "\n\n".join("\n".join(part) for part in parts)
 
 
 def _rows(report: TraceReport) -> Rows:
     rows: Rows = []
-    shown = report.files[:MOST_ROWS]
-    files = [_file_text(file) for file in shown]
-    if len(report.files) > len(shown):
-        files.append(f"and {len(report.files) - len(shown)} more (--format=json has all)")
-    if files:
-        rows.append(("traces" if len(files) > 1 else "trace", "\n".join(files)))
+    if report.files:
+        files = [_file_text(file, report.place) for file in report.files[:MOST_ROWS]]
+        files += _more(len(report.files) - MOST_ROWS, "files")
+        rows.append(("traces" if len(report.files) > 1 else "trace", "\n".join(files)))
     if report.summaries:
         rows.append(("steps", window_text(report.summaries[0].window)))
     if report.comparison is not None:
@@ -58,10 +62,16 @@ def _rows(report: TraceReport) -> Rows:
     return rows
 
 
-def _file_text(file: TraceFile) -> str:
-    text = f"{file.path} ({bytes_text(file.bytes)})"
+def _more(count: int, what: str) -> list[str]:
+    return [f"and {count} {what} more {ALL_OF_THEM}"] if count > 0 else []
+
+
+def _file_text(file: TraceFile, place: str) -> str:
+    path = Path(file.path)
+    shown = path.relative_to(place) if path.is_relative_to(place) and path != Path(place) else path
+    text = f"{printable(str(shown))} ({bytes_text(file.bytes)})"
     if file.summary is None:
-        return f"{text}: {file.why_not}"
+        return f"{text}: {printable(file.why_not)}"
     devices = file.summary.mean.devices
     return f"{text}: host {printable(file.summary.host)}, {devices} device{'s' if devices > 1 else ''}"
 
@@ -70,7 +80,7 @@ def window_text(window: StepWindow) -> str:
     """Which steps, how their ends are known, and what was left out."""
     numbers = f"{window.first_step} to {window.last_step} " if window.first_step is not None else ""
     out = ", ".join(f"{count}: {why}" for why, count in window.left_out.items())
-    return f"{numbers}({window.steps}); told apart by {window.how}" + (f"\nleft out {out}" if out else "")
+    return f"{numbers}({window.steps}), {window.how}" + (f"\nleft out {out}" if out else "")
 
 
 def _comparison_rows(found: Comparison) -> Rows:
@@ -79,71 +89,63 @@ def _comparison_rows(found: Comparison) -> Rows:
     if ours is not None and found.difference is not None:
         text += f", {seconds_text(ours)} by our own clock over the same steps ({found.difference:+.2%})"
     else:
-        text += f"; by our own clock unknown: {found.null_because.get('clock_seconds_per_step', 'no reason is known')}"
+        text += f"; by our own clock unknown: {found.null_because['clock_seconds_per_step']}"
     rows = [("step time", text)]
     if alone is None:
         return [*rows, ("unprofiled", f"unknown: {found.null_because['unprofiled_seconds_per_step']}")]
     unprofiled = f"{seconds_text(alone)} median of the {found.unprofiled_steps} steps that count"
     if found.profiling_cost is not None:
-        unprofiled += f": a profiled step takes {found.profiling_cost:+.1%}"
+        unprofiled += f"; a profiled step takes {found.profiling_cost:+.1%}"
     return [*rows, ("unprofiled", unprofiled)]
 
 
 # --- where a step goes --------------------------------------------------------------------------
 
 
-def _times_table(report: TraceReport, mean: DeviceTimes) -> list[str]:
-    headings = ("", *(TITLES.get(kind, kind) for kind in COLUMNS), "step")
-    rows: Table = [headings]
+def _times_part(report: TraceReport, mean: DeviceTimes) -> list[str]:
+    unit, scale = ("us", 1e6) if mean.seconds_per_step < 1e-3 else ("ms", 1e3)
     several = len(report.summaries) > 1
     single = [s.mean for s in report.summaries] if several else report.summaries[0].devices
-    rows += [_times_row(printable(row.host if several else row.device), row) for row in single[:MOST_ROWS]]
-    hidden = len(single) - MOST_ROWS
+    rows: Table = [("", *(TITLES.get(kind, kind) for kind in COLUMNS), "step")]
+    rows += [_times_row(row.host if several else row.device, row, scale) for row in single[:MOST_ROWS]]
     if len(single) > 1:
-        rows.append(_times_row(f"mean of {mean.devices} devices", mean))
+        rows.append(_times_row(f"mean of {mean.devices}", mean, scale))
     shares = [mean.wall_seconds[kind] / mean.seconds_per_step if mean.seconds_per_step else 0 for kind in COLUMNS]
     rows.append(("share", *(f"{share:.1%}" for share in shares), f"{sum(shares):.1%}"))
-    rows.append(("at work in all", *(seconds_text(mean.work_seconds[kind]) for kind in KINDS), "", ""))
-    lines = _columns(rows, left=1)
-    if hidden > 0:
-        lines.append(f"  and {hidden} {'hosts' if several else 'devices'} more (--format=json has all)")
-    return lines
+    rows.append(("at work in all", *(f"{mean.work_seconds[kind] * scale:.2f}" for kind in KINDS), "", ""))
+    more = _more(len(single) - MOST_ROWS, "hosts" if several else "devices")
+    return [f"where a step goes ({unit} a step)", *_columns(rows, left=1), *(f"  {line}" for line in more)]
 
 
-def _times_row(title: str, times: DeviceTimes) -> tuple[str, ...]:
-    return (
-        title,
-        *(seconds_text(times.wall_seconds[kind]) for kind in COLUMNS),
-        seconds_text(times.seconds_per_step),
-    )
+def _times_row(title: str, times: DeviceTimes, scale: float) -> tuple[str, ...]:
+    name = printable(title)
+    name = name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 2]}.."
+    values = (*(times.wall_seconds[kind] for kind in COLUMNS), times.seconds_per_step)
+    return (name, *(f"{value * scale:.2f}" for value in values))
 
 
 def _communication(mean: DeviceTimes) -> list[str]:
     exposed, hidden = mean.exposed_communication_seconds, hidden_share(mean)
     if hidden is None:
-        return ["exposed communication: none, the trace holds no collective"]
+        return ["Exposed communication: none, the trace holds no collective."]
     share = exposed / mean.seconds_per_step if mean.seconds_per_step else 0
     return [
-        f"exposed communication: {seconds_text(exposed)} of a step ({share:.1%}); "
-        f"{hidden:.1%} of the collectives' time has compute beside it"
+        f"Exposed communication: {seconds_text(exposed)} of a step ({share:.1%});",
+        f"{hidden:.1%} of the collectives' time has compute beside it.",
     ]
 
 
-# --- operations and calls -----------------------------------------------------------------------
+# --- operations, calls and files ----------------------------------------------------------------
 
 
-def _operations_table(operations: Sequence[TopOperation], columns: int) -> list[str]:
+def _operations(operations: Sequence[TopOperation], columns: int) -> list[str]:
+    """A module is named where it is not the one of the first."""
     rows: Table = [("share", "time", "calls", "kind", "operation")]
-    rows += [
-        (
-            f"{one.share:.1%}",
-            seconds_text(one.seconds_per_step),
-            count_text(one.calls_per_step),
-            TITLES.get(one.kind, one.kind),
-            printable(f"{one.name}  ({one.module})" if one.module else one.name),
-        )
-        for one in operations
-    ]
+    for one in operations:
+        foreign = one.module and one.module != operations[0].module
+        name = printable(f"{one.name}  ({one.module})" if foreign else one.name)
+        times = (f"{one.share:.1%}", seconds_text(one.seconds_per_step), count_text(one.calls_per_step))
+        rows.append((*times, TITLES.get(one.kind, one.kind), name))
     return _cut(_columns(rows, right=3), columns)
 
 
@@ -163,21 +165,25 @@ def _nccl_part(calls: NcclCalls, columns: int) -> list[str]:
             count_text(row.calls_per_rank),
             bytes_text(row.total_bytes),
         )
-        for row in calls.rows[: 2 * MOST_ROWS]
+        for row in calls.rows[:MOST_CALLS]
     ]
-    more = len(calls.rows) - 2 * MOST_ROWS
-    last = [f"  and {more} kinds more (--format=json has all)"] if more > 0 else []
-    return [title, *_cut(_columns(rows, left=2), columns), *last]
+    more = _more(len(calls.rows) - MOST_CALLS, "kinds of call")
+    return [title, *_cut(_columns(rows, left=2), columns), *(f"  {line}" for line in more)]
+
+
+def _to_open_text(one: ToOpen) -> str:
+    paths = [printable(path) for path in one.paths[:MOST_PATHS]]
+    return "\n".join([one.how, *paths, *_more(len(one.paths) - MOST_PATHS, "files")])
 
 
 def _columns(rows: Table, left: int = 0, right: int | None = None) -> list[str]:
-    """Aligned; the first `left` columns and those from `right` on to the left, numbers to the right."""
+    """Text to the left in the first `left` columns and from `right` on; numbers to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    to_right = range(left, len(widths) if right is None else right)
+    numbers = range(left, len(widths) if right is None else right)
     return [
         "  "
         + "  ".join(
-            text.rjust(width) if column in to_right else text.ljust(width)
+            text.rjust(width) if column in numbers else text.ljust(width)
             for column, (text, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
@@ -186,5 +192,5 @@ def _columns(rows: Table, left: int = 0, right: int | None = None) -> list[str]:
 
 def _cut(lines: list[str], columns: int) -> list[str]:
     """A long name loses its end, never a number: those stand before it."""
-    width = max(columns, NARROWEST_NAME)
+    width = max(columns, NARROWEST)
     return [line if len(line) <= width else f"{line[: width - 3]}..." for line in lines]

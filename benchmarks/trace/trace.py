@@ -1,5 +1,6 @@
 """A trace as values, whichever profiler wrote it: what each device did when, and the marks of the steps. Pure."""
 
+from array import array
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,10 +62,8 @@ class Collected:
     """The rows of one device while a trace is read."""
 
     def __init__(self) -> None:
-        self.begins: list[int] = []
-        self.ends: list[int] = []
-        self.operation: list[int] = []
-        self.execution: list[int] = []
+        self.begins, self.ends = array("q"), array("q")  # a list of numbers would take five times the room
+        self.operation, self.execution = array("i"), array("i")
 
     def add(self, begin: int, end: int, operation: int, execution: int = -1) -> None:
         self.begins.append(begin)

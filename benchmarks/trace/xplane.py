@@ -2,14 +2,13 @@
 
 What lies where, as seen in traces of jaxlib 0.12.0.1 and read in openxla/xla (xla/backends/profiler):
 a GPU is a plane `/device:GPU:N` with a line a stream, each event a kernel or a copy with hlo_op and hlo_module beside
-it; a TPU is a plane `/device:TPU:N` with a line `XLA Ops`; a CPU has no plane: its operations lie in `/host:CPU` on the
-threads that ran them, with hlo_op, hlo_module, run_id and device_ordinal (left out where it is 0). There an operation
-that goes on by itself ends at the event `end: NAME` whose _c is its _p. The step marks are host events with step_num.
-The programs are in `/host:metadata`. Times are relative to profile_start_time of `Task Environment`.
+it; a TPU is a plane `/device:TPU:N` with a line `XLA Ops`; a CPU has no plane: its operations lie in `/host:CPU` on
+the threads that ran them, with hlo_op, hlo_module, run_id and device_ordinal (left out where it is 0). There an
+operation that goes on by itself ends at the event `end: NAME` whose _c is its _p. The step marks are host events with
+step_num. The programs are in `/host:metadata`. Times are relative to profile_start_time of `Task Environment`.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
@@ -102,8 +101,9 @@ class _Reading:
     def trace(self) -> Trace:
         self._read_times()
         for plane in self.planes:
-            if DEVICE_PLANE.fullmatch(plane.name):
-                self._read_device(plane)
+            match = DEVICE_PLANE.fullmatch(plane.name)
+            if match:
+                self._read_device(plane, self._devices.setdefault(f"{match[1]} {match[2]}", Collected()))
         on_host = not any(collected.begins for collected in self._devices.values())
         for plane in self.planes:
             if plane.name == HOST_PLANE:
@@ -159,9 +159,7 @@ class _Reading:
 
     # --- devices with planes of their own ---
 
-    def _read_device(self, plane: _Plane) -> None:
-        kind, number = DEVICE_PLANE.fullmatch(plane.name).groups()  # type: ignore[union-attr] - it was matched
-        device = self._devices.setdefault(f"{kind} {number}", Collected())
+    def _read_device(self, plane: _Plane, device: Collected) -> None:
         lines = list(plane.lines())
         streams = [line for line in lines if line.name.startswith(STREAM)]
         for line in streams or [line for line in lines if line.name in OPERATION_LINES]:
@@ -205,13 +203,10 @@ class _Reading:
                         name = plane.event_names[event.metadata_id].decode(errors="replace")
                         self._marks.setdefault(name, []).append(Mark(_number(stat), start + event.offset_ps))
         if operations is not None:
-            self._take_over(operations)
-
-    def _take_over(self, operations: "_HostOperations") -> None:
-        for begin, end, name, module, run_id, ordinal in operations.whole():
-            execution = self._executions.setdefault(Execution(module, run_id), len(self._executions))
-            device = self._devices.setdefault(f"CPU {ordinal}", Collected())
-            device.add(begin, end, self._operation(Operation(name, name, module)), execution)
+            for begin, end, (name, module, run_id, ordinal) in operations.whole():
+                execution = self._executions.setdefault(Execution(module, run_id), len(self._executions))
+                device = self._devices.setdefault(f"CPU {ordinal}", Collected())
+                device.add(begin, end, self._operation(Operation(name, name, module)), execution)
 
 
 class _HostOperations:
@@ -224,7 +219,8 @@ class _HostOperations:
         self._run, self._ordinal = ids.get(b"run_id"), ids.get(b"device_ordinal")
         self._producer, self._consumer = ids.get(b"_p"), ids.get(b"_c")
         self._ending = {key for key, name in plane.event_names.items() if name.startswith(END)}
-        self._rows: list[tuple[int, int, Any, Any, int, int, int]] = []
+        self._rows: list[tuple[int, int, int, int]] = []  # begin, end, what (in the table below), producer
+        self._table: dict[tuple[str, str, int, int], int] = {}  # name, module, run_id, device's number
         self._ends: dict[int, int] = {}
 
     def take(self, event: Any, start: int) -> bool:
@@ -239,25 +235,23 @@ class _HostOperations:
             return False
         begin = start + event.offset_ps
         run, ordinal, producer = (stats.get(key) for key in (self._run, self._ordinal, self._producer))
+        what = (
+            self._plane.text(stats[self._op]),
+            self._plane.text(stats[self._module]) if self._module in stats else "",
+            _number(run) if run is not None else 0,
+            _number(ordinal) if ordinal is not None else 0,
+        )
+        place = self._table.setdefault(what, len(self._table))
         self._rows.append(
-            (
-                begin,
-                begin + event.duration_ps,
-                stats[self._op],
-                stats.get(self._module),
-                _number(run) if run is not None else 0,
-                _number(ordinal) if ordinal is not None else 0,
-                _number(producer) if producer is not None else -1,
-            )
+            (begin, begin + event.duration_ps, place, _number(producer) if producer is not None else -1)
         )
         return True
 
-    def whole(self) -> Iterator[tuple[int, int, str, str, int, int]]:
+    def whole(self) -> Iterator[tuple[int, int, tuple[str, str, int, int]]]:
         """Each with the end it came to, also where its thread had let go of it long before."""
-        for begin, end, name, module, run, ordinal, producer in self._rows:
-            later = self._ends.get(producer, end)
-            named = self._plane.text(module) if module is not None else ""
-            yield begin, max(end, later), self._plane.text(name), named, run, ordinal
+        table = list(self._table)
+        for begin, end, place, producer in self._rows:
+            yield begin, max(end, self._ends.get(producer, end)), table[place]
 
 
 def _natural(name: str) -> tuple[str, int]:

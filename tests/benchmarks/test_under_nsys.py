@@ -184,7 +184,7 @@ def test_outside_slurm_every_rank_has_a_name_of_its_own(start: Start) -> None:
 
 def test_numbers_that_a_shell_inside_an_allocation_hands_on_are_nobodys(start: Start) -> None:
     """They are the same for every rank: the reports would be written over each other."""
-    shell = {**SLURM, "SLURM_NODEID": "0", "SLURM_LOCALID": "0", "SLURM_PROCID": "0"}
+    shell = {**SLURM, "SLURM_NODEID": "1", "SLURM_LOCALID": "0", "SLURM_PROCID": "0"}
     assert start("--ranks=0-7", f"--output={NAME}", rank=5, **shell).output() == "/out/m-70b_64g_4711_0_5-5"
 
 

@@ -30,7 +30,10 @@ SAID_OF_A_VALUE = (
     "F1121 23:16:04.321230   10344 parse_flags_from_env.cc:220] Check failed: tsl::Flags::Parse(&env_argv->argc, "
     "env_argv->argv.data(), flag_list) Flag parsing failed.\nusage: --xla_gpu_enable_triton_gemm=maybe\nFlags:\n"
 )
-SAID_OF_A_LIST = "E1121 23:16:04.172324   10337 debug_options_flags.cc:195] Illegal value for --xla_gpu_enable_command_buffer 'BOO'\n"
+SAID_OF_A_LIST = (
+    "E1121 23:16:04.172324   10337 debug_options_flags.cc:195] "
+    "Illegal value for --xla_gpu_enable_command_buffer 'BOO'\n"
+)
 SAID_OF_NOBODY = (
     "F1121 23:16:03.328876   10278 parse_flags_from_env.cc:220] Check failed: tsl::Flags::Parse(&env_argv->argc, "
     "env_argv->argv.data(), flag_list) Flag parsing failed.\n"
@@ -64,6 +67,7 @@ def test_a_bad_value_is_read_from_what_jaxlib_says() -> None:
 # A package jaxlib that knows three flags, reads them as XLA does, and says of them what XLA says.
 PLAYED = """
 import os, sys, signal
+KNOWN = ("xla_switch", "xla_list", "xla_gpu_enable_libnvptxcompiler", "xla_crash")
 def die(text):
     print(text, file=sys.stderr, flush=True)
     os.kill(os.getpid(), getattr(signal, os.environ.get("PLAYED_SIGNAL", "SIGABRT")))
@@ -82,7 +86,7 @@ def make_cpu_client():
             die("Check failed: Flag parsing failed.")
         elif name == "xla_crash":
             die("")
-        elif name not in ("xla_switch", "xla_list", "xla_gpu_enable_libnvptxcompiler", "xla_crash") or "=" not in word:
+        elif name not in KNOWN or "=" not in word:
             unknown.append(word)
     if unknown:
         die("Unknown flag" + "s" * (len(unknown) > 1) + " in XLA_FLAGS: " + " ".join(unknown))
@@ -168,7 +172,7 @@ def test_a_flag_without_the_value_it_needs_is_told_so(played: Played) -> None:
     ]
 
 
-def test_the_false_alarm_is_let_through_and_a_nonsense_value_of_it_too_is_not(played: Played) -> None:
+def test_the_false_alarm_is_let_through(played: Played) -> None:
     done = played.run("--flags=--xla_gpu_enable_libnvptxcompiler=true --xla_a=1")
     assert lines(done)[:-1] == ["--xla_a=1: unknown to jaxlib 9.9"]
     assert played.run("--flags=--xla_gpu_enable_libnvptxcompiler=true").returncode == 0
@@ -268,8 +272,9 @@ def test_it_is_written_on_the_standard_library_and_jaxlib() -> None:
 def test_the_real_jaxlib() -> None:
     python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
     text = (
-        "--xla_gpu_graph_level=0 --xla_gpu_enable_triton_gemm=maybe --xla_gpu_disable_async_collectives=ALLREDUCE,FOO "
-        "--xla_gpu_enable_libnvptxcompiler=true --xla_gpu_enable_command_buffer --xla_gpu_enable_pipelined_all_gather=true"
+        "--xla_gpu_graph_level=0 --xla_gpu_enable_triton_gemm=maybe "
+        "--xla_gpu_disable_async_collectives=ALLREDUCE,FOO --xla_gpu_enable_libnvptxcompiler=true "
+        "--xla_gpu_enable_command_buffer --xla_gpu_enable_pipelined_all_gather=true"
     )
     command = [str(python), "-P", str(PROGRAM), f"--flags={text}", "--successor=xla_gpu_graph_level:--xla_b="]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -278,7 +283,8 @@ def test_the_real_jaxlib() -> None:
         "--xla_gpu_graph_level=0: unknown to jaxlib 0.12.0.1; use --xla_b=",
         "--xla_gpu_enable_triton_gemm=maybe: its value cannot be read by jaxlib 0.12.0.1",
         "--xla_gpu_disable_async_collectives=ALLREDUCE,FOO: its value is refused by jaxlib 0.12.0.1",
-        "--xla_gpu_enable_command_buffer: write --xla_gpu_enable_command_buffer=VALUE, which is known to jaxlib 0.12.0.1",
+        "--xla_gpu_enable_command_buffer: write --xla_gpu_enable_command_buffer=VALUE, "
+        "which is known to jaxlib 0.12.0.1",
         "jaxlib 0.12.0.1 was asked about 6 flags",
     }
 

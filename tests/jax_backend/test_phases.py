@@ -152,8 +152,10 @@ def test_auto_beside_nsys_is_two_phases_that_share_a_cache() -> None:
     assert settings_of(fill)["jax_cache_dir"] == "{phase_dir}/jax_cache"
     assert settings_of(perf)["jax_cache_dir"] == "{phase_dir}/../fill/jax_cache"
     assert settings_of(fill)["steps"] == str(FEWEST_STEPS)
+    assert settings_of(fill)["learning_rate_schedule_steps"] == "50"  # those of perf: they are in the program
     assert fill.environment["JAX_ENABLE_PGLE"] == "true"
-    assert "JAX_ENABLE_PGLE" not in perf.environment
+    # Nothing is profiled; but MaxText asks for it, and else compiles ahead of time by another key of the cache.
+    assert (perf.environment["JAX_ENABLE_PGLE"], perf.environment["JAX_PGLE_PROFILING_RUNS"]) == ("true", "0")
     assert perf.environment["JAX_COMPILATION_CACHE_EXPECT_PGLE"] == "true"
     assert flags_of(fill) == flags_of(perf)  # they are a part of the cache's key
     assert (fill.programs, perf.programs) == ([], ["nsys"])
@@ -185,6 +187,11 @@ def test_nccls_calls_are_traced_in_the_measured_phase_alone() -> None:
             {"pgle": "auto", "profile": "xplane", "profile_start_step": 5},
             "step 5 is too early to be recorded beside --pgle=auto",
             "--profile_start_step=10",
+        ),
+        (
+            {"profile": "nsys", "profile_ranks": "3", "gpus": 4},
+            "none of the ranks that are to be recorded is a process of this run",
+            "--profile_ranks=0",
         ),
         ({"settings": {"xla_group": "pgle_perf"}}, "pgle_perf is not set directly", "--pgle=nsys|auto"),
         ({"settings": {PROFILE_FLAG: "x.pbtxt"}}, f"{PROFILE_FLAG} is not set directly", ""),

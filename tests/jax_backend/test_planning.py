@@ -172,7 +172,8 @@ def test_processes_on_a_cpu_share_its_virtual_devices() -> None:
 
 def test_a_gpu_run_has_a_process_a_gpu_and_never_falls_back_to_the_cpu() -> None:
     benchmark = resolved("llama2_70b", gpus=64)
-    (phase,) = BACKEND.plan(benchmark).phases
+    check, phase = BACKEND.plan(benchmark).phases
+    assert (check.name, check.nodes, check.writes_steps) == ("check", 1, False)
     assert (phase.name, phase.writes_steps) == ("perf", True)
     assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task) == (8, 8, 1)
     assert phase.environment["JAX_PLATFORMS"] == "cuda"

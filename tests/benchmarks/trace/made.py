@@ -1,0 +1,133 @@
+"""Traces made by hand, and the real one that lies in samples/."""
+
+import gzip
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.configs import DEFAULT_ROOT
+from benchmarks.trace.kinds import Instruction, Kinds, Operation, read_kinds
+from benchmarks.trace.schema import messages
+from benchmarks.trace.trace import Collected, Execution, Mark, Trace
+
+SAMPLES = Path(__file__).with_name("samples")
+SAMPLE = SAMPLES / "maxtext_cpu_2_devices.xplane.pb.gz"  # cut by cut_sample.py from a run of steps 20 to 24
+SAMPLE_EVENTS = SAMPLES / "events-rank0.jsonl"  # of the same run
+MS = 10**9  # picoseconds
+TRAIN = "jit_train_step"
+
+Row = tuple[float, float, str] | tuple[float, float, str, int]
+
+
+def sample() -> bytes:
+    return gzip.decompress(SAMPLE.read_bytes())
+
+
+def kinds() -> Kinds:
+    return read_kinds(DEFAULT_ROOT)
+
+
+def trace_of(
+    *devices: Sequence[Row],
+    marks: Mapping[int, float] | None = None,
+    instructions: Mapping[str, Instruction] | None = None,
+    module: str = TRAIN,
+    **fields: Any,
+) -> Trace:
+    """Devices of (begin, end, name[, run]) in milliseconds; what has no run belongs to no execution."""
+    operations: dict[Operation, int] = {}
+    executions: dict[Execution, int] = {}
+    made = []
+    for number, rows in enumerate(devices):
+        collected = Collected()
+        for begin, end, name, *run in rows:
+            operation = operations.setdefault(Operation(name, name, module), len(operations))
+            execution = executions.setdefault(Execution(module, run[0]), len(executions)) if run else -1
+            collected.add(round(begin * MS), round(end * MS), operation, execution)
+        made.append(collected.device(f"GPU {number}"))
+    return Trace(
+        host="n1",
+        operations=list(operations),
+        instructions=[(instructions or {}).get(one.hlo_op) for one in operations],
+        executions=list(executions),
+        devices=made,
+        marks=[Mark(step, round(begin * MS)) for step, begin in (marks or {}).items()],
+        marked_by="train",
+        **fields,
+    )
+
+
+def steps_of(count: int, *parts: tuple[float, float, str], period: float = 10, runs: bool = True) -> list[Row]:
+    """The same operations in every step, each step with an execution of its own."""
+    return [
+        (number * period + begin, number * period + end, name, *((number,) if runs else ()))
+        for number in range(count)
+        for begin, end, name in parts
+    ]
+
+
+class SpaceMaker:
+    """An xplane file under the making, as XLA's profiler lays it out."""
+
+    def __init__(self, host: str = "n1") -> None:
+        self.space = messages()["XSpace"](hostnames=[host])
+
+    def plane(self, name: str, lines: Mapping[str, Sequence[tuple[Any, ...]]], timestamp_ns: int = 0) -> "SpaceMaker":
+        """Lines of (name, begin us, length us, {stat: value}); a text is written as a reference, as XLA does."""
+        plane = _PlaneMaker(name)
+        for line, events in lines.items():
+            plane.add_line(line, events, timestamp_ns)
+        self.space.planes.append(plane.message.SerializeToString())
+        return self
+
+    def times(self, start_ns: int, stop_ns: int) -> "SpaceMaker":
+        plane = _PlaneMaker("Task Environment")
+        for name, value in (("profile_start_time", start_ns), ("profile_stop_time", stop_ns)):
+            plane.message.stats.add(metadata_id=plane.stat(name), uint64_value=value)
+        self.space.planes.append(plane.message.SerializeToString())
+        return self
+
+    def program(self, data: bytes, title: str = "jit_train_step(1)") -> "SpaceMaker":
+        plane = _PlaneMaker("/host:metadata")
+        entry = plane.message.event_metadata.add(key=1)
+        entry.value.name = title.encode()
+        entry.value.stats.add(metadata_id=plane.stat("Hlo Proto"), bytes_value=data)
+        self.space.planes.append(plane.message.SerializeToString())
+        return self
+
+    def data(self) -> bytes:
+        return bytes(self.space.SerializeToString())
+
+
+class _PlaneMaker:
+    def __init__(self, name: str) -> None:
+        self.message = messages()["XPlane"](name=name)
+        self._stats: dict[str, int] = {}
+        self._events: dict[str, int] = {}
+
+    def stat(self, name: str) -> int:
+        if name not in self._stats:
+            self._stats[name] = len(self._stats) + 1
+            entry = self.message.stat_metadata.add(key=self._stats[name])
+            entry.value.name = name.encode()
+        return self._stats[name]
+
+    def event(self, name: str) -> int:
+        if name not in self._events:
+            self._events[name] = len(self._events) + 1
+            entry = self.message.event_metadata.add(key=self._events[name])
+            entry.value.name = name.encode()
+        return self._events[name]
+
+    def add_line(self, name: str, events: Sequence[tuple[Any, ...]], timestamp_ns: int) -> None:
+        line = messages()["XLine"](name=name, timestamp_ns=timestamp_ns)
+        for title, begin, length, *stats in events:
+            event = line.events.add(
+                metadata_id=self.event(title), offset_ps=round(begin * 1e6), duration_ps=round(length * 1e6)
+            )
+            for stat, value in (stats[0] if stats else {}).items():
+                if isinstance(value, str):
+                    event.stats.add(metadata_id=self.stat(stat), ref_value=self.stat(value))
+                else:
+                    event.stats.add(metadata_id=self.stat(stat), int64_value=value)
+        self.message.lines.append(line.SerializeToString())

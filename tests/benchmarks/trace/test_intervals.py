@@ -1,0 +1,48 @@
+"""Sets of moments, held against counting every moment."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.trace.intervals import NOTHING, Intervals, shares, total, union, within
+
+PIECES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda p: (p[0], p[0] + p[1])), max_size=12)
+
+
+def made(pieces: list[tuple[int, int]]) -> Intervals:
+    return Intervals(
+        np.array([begin for begin, _ in pieces], dtype=np.int64), np.array([end for _, end in pieces], dtype=np.int64)
+    )
+
+
+def moments(pieces: list[tuple[int, int]]) -> set[int]:
+    return {moment for begin, end in pieces for moment in range(begin, end)}
+
+
+@given(PIECES, PIECES)
+def test_a_union_holds_every_moment_once(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+    found = union([made(one), made(other)])
+    pairs = list(zip(found.begins.tolist(), found.ends.tolist(), strict=True))
+    assert moments(pairs) == moments(one) | moments(other)
+    assert total(found) == len(moments(one) | moments(other))
+    assert all(end < begin for (_, end), (begin, _) in zip(pairs, pairs[1:], strict=False))
+
+
+@given(PIECES, st.integers(0, 50), st.integers(0, 50))
+def test_within_keeps_what_lies_between(pieces: list[tuple[int, int]], begin: int, end: int) -> None:
+    assert total(union([within(made(pieces), begin, end)])) == len(moments(pieces) & set(range(begin, end)))
+
+
+@given(st.lists(PIECES, min_size=1, max_size=4))
+def test_shares_give_each_moment_to_the_first_that_holds_it(ranked: list[list[tuple[int, int]]]) -> None:
+    taken: set[int] = set()
+    expected = []
+    for pieces in ranked:
+        expected.append(len(moments(pieces) - taken))
+        taken |= moments(pieces)
+    assert shares([made(pieces) for pieces in ranked]) == expected
+
+
+def test_nothing_is_nothing() -> None:
+    assert union([]) == union([NOTHING]) == NOTHING
+    assert shares([NOTHING, NOTHING]) == [0, 0]

@@ -1,0 +1,132 @@
+"""What kind of work an operation is: every rule knows its samples, HLO goes before names, what encloses is no work."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.configs import DEFAULT_ROOT, read_yaml
+from benchmarks.errors import RequestError
+from benchmarks.trace.hlo import read_program
+from benchmarks.trace.kinds import FILE_NAME, Instruction, KindRules, Operation, read_kinds
+from benchmarks.trace.schema import messages
+
+KINDS = read_kinds(DEFAULT_ROOT)
+RULES = read_yaml(DEFAULT_ROOT / FILE_NAME, KindRules).rules
+SAMPLES = [(rule.kind, rule.of, sample) for rule in RULES for sample in rule.samples]
+
+
+def case(of: str, sample: str) -> tuple[Operation, Instruction | None]:
+    """An operation that shows a sample in the one place where its rule looks."""
+    fusion = Operation("fusion_1", "fusion.1")
+    match of:
+        case "instruction":
+            return Operation(f"{sample}.1", f"{sample}.1"), Instruction(sample)
+        case "opcode":
+            return Operation("kernel_1", "x.1"), Instruction(sample)
+        case "kernel":
+            return Operation(sample), None
+        case "target":
+            return Operation("kernel_1", "custom-call.1"), Instruction("custom-call", target=sample)
+        case "scope":
+            return fusion, Instruction("fusion", frozenset({"dot"}), scope=sample)
+    return fusion, Instruction("fusion", frozenset({sample}))
+
+
+@pytest.mark.parametrize(("kind", "of", "sample"), SAMPLES)
+def test_every_sample_is_of_its_rules_kind(kind: str, of: str, sample: str) -> None:
+    assert KINDS.of(*case(of, sample)) == kind
+
+
+def test_every_kind_has_a_rule_but_the_rest() -> None:
+    assert {rule.kind for rule in RULES} == {"none", "collective", "copy", "attention", "matmul"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "instruction", "kind"),
+    [
+        (Operation("ynn_fusion.7", "ynn_fusion.7"), Instruction("fusion", frozenset({"reduce", "maximum"})), "other"),
+        (Operation("ynn_fusion.8", "ynn_fusion.8"), Instruction("fusion", frozenset({"dot"})), "matmul"),
+        (Operation("f", "f"), Instruction("fusion", frozenset({"dynamic-update-slice", "bitcast"})), "copy"),
+        (Operation("f", "f"), Instruction("fusion", frozenset({"dynamic-slice", "convert"})), "other"),
+        (Operation("f", "f"), Instruction("fusion", frozenset()), "other"),
+        (Operation("MemcpyP2P", "collective-permute-start.1"), Instruction("collective-permute-start"), "collective"),
+        (Operation("MemcpyD2H", "while.5"), Instruction("while", frozenset({"dot", "all-gather"})), "collective"),
+        (Operation("while.5", "while.5"), Instruction("while", frozenset({"dot", "all-gather"})), "none"),
+        (Operation("loop_add_fusion", "loop_add_fusion.1"), None, "other"),
+        (Operation("all-gather.86", "all-gather.86"), None, "collective"),
+        (Operation("copy.12.clone", "copy.12.clone"), None, "copy"),
+        (Operation("while.12", "while.12"), None, "none"),
+        (
+            Operation("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"),
+            None,
+            "other",
+        ),
+        (Operation("ncclDevKernel_AllGather_RING_LL(x)", "all-gather-start.1"), None, "collective"),
+    ],
+)
+def test_kinds_in_particular(operation: Operation, instruction: Instruction | None, kind: str) -> None:
+    assert KINDS.of(operation, instruction) == kind
+
+
+def test_a_title_names_the_kernel_only_where_it_is_called_otherwise() -> None:
+    assert Operation("loop_add_fusion_3", "loop_add_fusion.3").title == "loop_add_fusion.3"
+    assert Operation("nvjet_tst", "cublas-gemm.1").title == "cublas-gemm.1: nvjet_tst"
+    assert Operation("nvjet_tst").title == "nvjet_tst"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: matmul\n    of: kernel\n    pattern: '('", "'(' is no pattern"),
+        ("kind: matmull\n    of: kernel\n    pattern: x", "did you mean 'matmul'"),
+        ("kind: matmul\n    of: kernal\n    pattern: x", "did you mean 'kernel'"),
+    ],
+)
+def test_a_mistake_in_the_table_is_named(tmp_path: Path, text: str, said: str) -> None:
+    rest = "samples: []\n    why: ''\n    source: ''\n"
+    (tmp_path / FILE_NAME).write_text(f"date: '2026-11-21'\nrules:\n  - {text}\n    {rest}")
+    with pytest.raises(RequestError) as caught:
+        read_kinds(tmp_path)
+    assert said in str(caught.value)
+
+
+# --- HLO ----------------------------------------------------------------------------------------
+
+
+def hlo(*computations: tuple[int, list[tuple[str, str, list[int], list[int]]]]) -> bytes:
+    """Computations of (name, opcode, dimensions, called)."""
+    program = messages()["HloProto"]()
+    program.hlo_module.name = "jit_f"
+    for number, instructions in computations:
+        computation = program.hlo_module.computations.add(id=number)
+        for name, opcode, dimensions, called in instructions:
+            made = computation.instructions.add(name=name, opcode=opcode, called_computation_ids=called)
+            made.shape.dimensions.extend(dimensions)
+    return bytes(program.SerializeToString())
+
+
+def test_a_fusion_holds_what_its_computations_hold_all_the_way_down() -> None:
+    name, program = read_program(
+        hlo(
+            (1, [("p", "parameter", [4], []), ("d", "dot", [4], [])]),
+            (2, [("inner", "call", [4], [1]), ("add", "add", [4], [])]),
+            (3, [("fusion.1", "fusion", [4], [2])]),
+        )
+    )
+    assert name == "jit_f"
+    assert program["fusion.1"].holds == {"call", "dot", "add"}
+
+
+def test_arithmetic_on_an_index_is_no_work_but_a_sum_is() -> None:
+    index = [("i", "add", [], []), ("c", "compare", [], []), ("u", "dynamic-update-slice", [8, 4], [])]
+    total = [("s", "reduce", [], []), ("c", "copy", [4], [])]
+    _, program = read_program(
+        hlo((1, index), (2, total), (3, [("a", "fusion", [8, 4], [1]), ("b", "fusion", [], [2])]))
+    )
+    assert program["a"].holds == {"dynamic-update-slice"}
+    assert program["b"].holds == {"reduce", "copy"}
+
+
+def test_a_program_that_calls_itself_ends() -> None:
+    _, program = read_program(hlo((1, [("f", "fusion", [1], [1])]), (2, [("g", "fusion", [1], [1, 99])])))
+    assert program["g"].holds == {"fusion"}

@@ -1,0 +1,191 @@
+"""XLA's trace files: a real one is read whole, each layout of devices is known, a damaged one gives one message."""
+
+from pathlib import PurePath
+
+import numpy as np
+import pytest
+
+from benchmarks.errors import RequestError
+from benchmarks.trace.trace import Trace
+from benchmarks.trace.xplane import read_xplane
+from tests.benchmarks.trace.made import TRAIN, SpaceMaker, sample
+
+PATH = PurePath("results/run/vm.xplane.pb")
+TRAINING = {"hlo_module": TRAIN, "run_id": 7}
+
+
+@pytest.fixture(scope="module")
+def real() -> Trace:
+    return read_xplane(sample(), PATH)
+
+
+def read(maker: SpaceMaker) -> Trace:
+    return read_xplane(maker.data(), PATH)
+
+
+def named(trace: Trace, device: int = 0) -> list[tuple[str, float, float]]:
+    """(title, begin, end) in microseconds."""
+    one = trace.devices[device]
+    rows = zip(one.operation, one.begins, one.ends, strict=True)
+    return [(trace.operations[number].title, begin / 1e6, end / 1e6) for number, begin, end in rows]
+
+
+# --- a real trace -------------------------------------------------------------------------------
+
+
+def test_a_real_trace_has_its_devices_marks_and_programs(real: Trace) -> None:
+    assert [device.name for device in real.devices] == ["CPU 0", "CPU 1"]
+    assert real.host == "vm"
+    assert (real.marked_by, [mark.step for mark in real.marks]) == ("train", [20, 21, 22, 23, 24])
+    assert real.starts_unix_seconds is not None
+    assert real.stops_unix_seconds is not None
+    assert 0 < real.stops_unix_seconds - real.starts_unix_seconds < 10
+    training = [known for one, known in zip(real.operations, real.instructions, strict=True) if one.module == TRAIN]
+    assert len(training) > 300
+    assert None not in training
+    assert real.notes == []
+
+
+def test_every_execution_of_the_real_training_step_has_as_many_operations(real: Trace) -> None:
+    runs = [number for number, execution in enumerate(real.executions) if execution.module == TRAIN]
+    assert len(runs) == 5
+    sizes = {int((device.execution == number).sum()) for device in real.devices for number in runs}
+    assert len(sizes) == 1
+
+
+def test_a_real_loop_reaches_over_what_it_executes(real: Trace) -> None:
+    """It is asynchronous: its own thread lets go of it long before, and only its end event says when it was done."""
+    device = real.devices[0]
+    loops = [number for number, one in enumerate(real.operations) if one.hlo_op.startswith("while")]
+    longest = int((device.ends - device.begins).argmax())
+    assert device.operation[longest] in loops
+    inside = (device.begins >= device.begins[longest]) & (device.ends <= device.ends[longest])
+    assert inside.sum() > 50
+
+
+# --- layouts ------------------------------------------------------------------------------------
+
+
+def test_a_gpu_is_its_streams_with_hlo_beside_each_kernel() -> None:
+    maker = SpaceMaker().plane(
+        "/device:GPU:1",
+        {
+            "Stream #13(Compute)": [("nvjet_tst", 5, 2, {"hlo_op": "cublas-gemm.1", "hlo_module": TRAIN})],
+            "Stream #14(MemcpyD2H)": [("MemcpyD2H", 6, 3)],
+            "XLA Ops": [("cublas-gemm.1", 5, 2)],
+            "Steps": [("20", 0, 10)],
+        },
+    )
+    trace = read(maker)
+    assert [device.name for device in trace.devices] == ["GPU 1"]
+    assert named(trace) == [("cublas-gemm.1: nvjet_tst", 5, 7), ("MemcpyD2H", 6, 9)]
+    assert [one.module for one in trace.operations] == [TRAIN, ""]
+
+
+def test_a_tpu_is_its_line_of_operations() -> None:
+    lines = {"XLA Ops": [("fusion.1", 1, 2, {"hlo_module": TRAIN})], "XLA Modules": [("jit_train_step", 0, 9)]}
+    assert named(read(SpaceMaker().plane("/device:TPU:0", lines))) == [("fusion.1", 1, 3)]
+
+
+def test_gpus_are_sorted_by_number_not_by_letter() -> None:
+    maker = SpaceMaker()
+    for number in (10, 2, 0):
+        maker.plane(f"/device:GPU:{number}", {"Stream #1(Compute)": [("k", 0, 1)]})
+    assert [device.name for device in read(maker).devices] == ["GPU 0", "GPU 2", "GPU 10"]
+
+
+def test_what_the_host_does_beside_a_gpu_is_not_the_devices() -> None:
+    maker = SpaceMaker().plane("/host:CPU", {"thread": [("fusion.1", 0, 9, {"hlo_op": "fusion.1", **TRAINING})]})
+    maker.plane("/device:GPU:0", {"Stream #1(Compute)": [("k", 0, 1)]})
+    assert named(read(maker)) == [("k", 0, 1)]
+
+
+def test_a_cpus_operation_ends_where_its_end_event_is() -> None:
+    events = [
+        ("while.1", 0, 2, {"hlo_op": "while.1", "_p": 5, **TRAINING}),
+        ("dot.1", 3, 2, {"hlo_op": "dot.1", "_p": 6, **TRAINING}),
+        ("end: dot.1", 4, 0, {"_c": 6}),  # earlier than what its own thread says: the later one holds
+        ("end: while.1", 50, 0, {"_c": 5}),
+        ("end: other", 70, 0, {"_c": 99}),
+    ]
+    assert named(read(SpaceMaker().plane("/host:CPU", {"thread": events}))) == [("while.1", 0, 50), ("dot.1", 3, 5)]
+
+
+def test_a_cpus_devices_are_told_apart_by_their_number() -> None:
+    events = [
+        ("dot.1", 0, 1, {"hlo_op": "dot.1", **TRAINING}),  # the first leaves its number out
+        ("dot.1", 2, 1, {"hlo_op": "dot.1", "device_ordinal": 3, **TRAINING}),
+        ("$train.py:1 f", 0, 9),
+    ]
+    trace = read(SpaceMaker().plane("/host:CPU", {"thread": events}))
+    assert [(device.name, len(device.begins)) for device in trace.devices] == [("CPU 0", 1), ("CPU 3", 1)]
+    assert trace.executions[trace.devices[1].execution[0]].run_id == 7
+
+
+def test_times_of_day_are_counted_from_the_profiles_start() -> None:
+    start = 1_795_302_180_000_000_000
+    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1(Compute)": [("k", 5, 1)]}, timestamp_ns=start + 1000)
+    trace = read(maker.times(start, start + 10**9))
+    assert named(trace) == [("k", 6, 7)]
+    assert trace.starts_unix_seconds == start / 1e9
+
+
+def test_the_marks_are_those_of_the_commonest_name() -> None:
+    events = [("train", n * 10, 1, {"step_num": n}) for n in (5, 6, 7)] + [("eval", 31, 1, {"step_num": 0})]
+    trace = read(SpaceMaker().plane("/host:CPU", {"python": events}))
+    assert [(mark.step, mark.begin) for mark in trace.marks] == [(5, 50 * 10**6), (6, 60 * 10**6), (7, 70 * 10**6)]
+
+
+def test_what_the_profiler_complains_of_is_a_note() -> None:
+    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1": [("k", 0, 1)]})
+    maker.space.errors.append("Dropped 12 events")
+    assert read(maker).notes == ["the profiler says: Dropped 12 events"]
+
+
+def test_a_program_that_cannot_be_read_is_said_and_the_rest_goes_on() -> None:
+    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1": [("k", 0, 1)]}).program(b"\x0a\xff\xff")
+    trace = read(maker)
+    assert "cannot be read" in trace.notes[0]
+    assert trace.instructions == [None]
+
+
+def test_a_name_that_is_no_unicode_is_read_all_the_same() -> None:
+    data = SpaceMaker().plane("/device:GPU:0", {"Stream #1": [("kernel_X", 0, 1)]}).data()
+    trace = read_xplane(data.replace(b"kernel_X", b"kernel_\xff"), PATH)
+    assert trace.operations[0].kernel == "kernel_�"
+
+
+# --- what is no trace ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "it is empty"),
+        (b"{}", "another kind of file"),
+        (b"\x1f\x8b\x08\x00" + bytes(range(256)), "another kind of file"),
+        (SpaceMaker().plane("/host:nothing", {}).data(), "none of a profiler's planes"),
+        (np.random.default_rng(3).bytes(5000), "another kind of file"),
+    ],
+)
+def test_a_foreign_file_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_xplane(data, PATH)
+    assert "vm.xplane.pb cannot be read" in caught.value.what
+    assert why in caught.value.why
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
+def test_a_file_that_was_cut_is_refused(part: float) -> None:
+    data = sample()
+    with pytest.raises(RequestError) as caught:
+        read_xplane(data[: int(len(data) * part)], PATH)
+    assert "cut off" in caught.value.why
+
+
+def test_damage_within_a_plane_is_refused() -> None:
+    data = bytearray(sample())
+    middle = len(data) // 2
+    data[middle : middle + 400] = b"\xff" * 400
+    with pytest.raises(RequestError, match="cannot be read"):
+        read_xplane(bytes(data), PATH)

@@ -1,0 +1,152 @@
+"""What must be the same between the program that was profiled and the one that uses the profile."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jax_backend import profile_identity
+from jax_backend.profile_identity import check, differences, identity, of_facts
+
+SETTINGS = ["base_emb_dim=64", "remat_policy=minimal", "steps=15", "run_name=stepmark", "profiler=nsys"]
+VERSIONS = {"python": "3.12.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1", "maxtext": "0.2.5", "numpy": "2.5.5"}
+FLAGS = "--xla_gpu_enable_triton_gemm=false --xla_gpu_enable_latency_hiding_scheduler=false --xla_dump_to=/a"
+
+
+def made(**changed: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "argv": SETTINGS,
+        "versions": VERSIONS,
+        "mesh": {"fsdp": 8},
+        "device_kind": "NVIDIA H100 80GB HBM3",
+        "devices": 64,
+        "xla_flags": FLAGS,
+    }
+    return identity(**(values | changed))
+
+
+def test_the_phases_of_one_run_are_the_same_program() -> None:
+    """What differs between them differs on purpose."""
+    settings = ["base_emb_dim=64", "remat_policy=minimal", "steps=50", "run_name=other", "log_period=1"]
+    settings += [
+        "profiler=",
+        "profiler_steps=3",
+        "skip_first_n_steps_for_profiler=9",
+        "upload_all_profiler_results=true",
+    ]
+    settings += ["base_output_directory=/b", "jax_cache_dir=/c"]
+    flags = (
+        "--xla_gpu_enable_triton_gemm=false --xla_gpu_enable_latency_hiding_scheduler=true --xla_dump_hlo_as_text "
+        "--xla_gpu_pgle_profile_file_or_directory_path=/x/profile.pbtxt --xla_gpu_disable_async_collectives=ALLREDUCE"
+    )
+    now = made(argv=settings, xla_flags=flags, versions={**VERSIONS, "python": "3.13.0", "numpy": "2.6"})
+    assert differences(made(), now) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"argv": ["base_emb_dim=128", "remat_policy=minimal"]}, "base_emb_dim is 128, the profile's is 64"),
+        ({"argv": ["base_emb_dim=64"]}, "remat_policy is not given, the profile's is minimal"),
+        ({"argv": [*SETTINGS, "quantization=fp8"]}, "quantization is fp8, the profile's is not given"),
+        ({"argv": [*SETTINGS, "remat_policy="]}, "remat_policy is empty, the profile's is minimal"),
+        ({"versions": {**VERSIONS, "jaxlib": "0.13"}}, "jaxlib is 0.13, the profile's is 0.12.0.1"),
+        ({"versions": {**VERSIONS, "jax-cuda13-pjrt": "1"}}, "jax-cuda13-pjrt is 1, the profile's is not given"),
+        ({"mesh": {"fsdp": 4, "data": 2}}, "the mesh's data is 2, the profile's is not given"),
+        ({"mesh": {"fsdp": 4}}, "the mesh's fsdp is 4, the profile's is 8"),
+        ({"device_kind": "NVIDIA A100-SXM4-80GB"}, "the device is NVIDIA A100-SXM4-80GB"),
+        ({"devices": 128}, "the number of devices is 128, the profile's is 64"),
+        (
+            {"xla_flags": FLAGS + " --xla_gpu_enable_triton_gemm=true"},
+            "XLA's flag xla_gpu_enable_triton_gemm is true",
+        ),
+        ({"xla_flags": FLAGS + " --xla_a"}, "XLA's flag xla_a is true, the profile's is not given"),
+    ],
+)
+def test_each_difference_is_told_in_words(changed: dict[str, Any], words: str) -> None:
+    assert any(line.startswith(words) for line in differences(made(), made(**changed)))
+    assert differences(made(**changed), made(**changed)) == []
+
+
+def test_both_ways_round_the_same_things_differ() -> None:
+    other = made(argv=["base_emb_dim=128"], devices=1)
+    assert len(differences(made(), other)) == len(differences(other, made())) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("", {}),
+        ("  --xla_a=b   --xla_c ", {"xla_a": "b", "xla_c": "true"}),
+        ("--xla_a= --xla_b=1=2", {"xla_a": "", "xla_b": "1=2"}),
+        ("--xla_a=1 --xla_a=2", {"xla_a": "2"}),
+        ("--xla_a='b c'", {"xla_a": "b c"}),
+        ("--xla_a='b", {"xla_a": "'b"}),
+    ],
+)
+def test_flags_are_read_as_xla_reads_them(text: str, flags: dict[str, str]) -> None:
+    assert profile_identity.flags_of(text) == flags
+
+
+def test_an_identity_survives_json() -> None:
+    assert differences(json.loads(json.dumps(made())), made()) == []
+
+
+def test_of_a_workers_facts() -> None:
+    facts = {"argv": SETTINGS, "versions": VERSIONS, "mesh": {"fsdp": 8}, "device_kind": "NVIDIA H100 80GB HBM3"}
+    facts |= {"device_count": 64, "rank": 0}
+    assert of_facts({**facts, "xla_flags": FLAGS}) == made()
+    assert of_facts(facts, FLAGS) == made()
+    with pytest.raises(KeyError):
+        of_facts(facts)
+
+
+# --- the profile that is to be used ---------------------------------------------------------------
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    text = 'costs { name: "fusion.1" cost_us: 1.0 }\n'
+    (tmp_path / "profile.pbtxt").write_text(text)
+    said = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "made_by": made()}
+    (tmp_path / "profile.json").write_text(json.dumps(said))
+    return tmp_path / "profile.json"
+
+
+def test_a_profile_of_this_program_is_taken(profile: Path) -> None:
+    assert check(profile, made()) is None
+    assert check(str(profile), made()) is None
+
+
+def test_one_of_another_model_is_refused_with_what_differs(profile: Path) -> None:
+    assert check(profile, made(argv=["base_emb_dim=128", "remat_policy=minimal"])) == (
+        f"{profile.with_name('profile.pbtxt')} is of another program: base_emb_dim is 128, the profile's is 64"
+    )
+
+
+def test_of_many_differences_three_are_shown_and_the_rest_counted(profile: Path) -> None:
+    settings = ["remat_policy=minimal", "base_emb_dim=64", *(f"setting_{number}={number}" for number in range(5))]
+    found = check(profile, made(argv=settings))
+    assert found is not None
+    assert found.count("the profile's is not given") == 3
+    assert found.endswith("; and 2 more differences")
+
+
+def test_no_profile_an_empty_one_and_an_exchanged_one_are_refused(profile: Path) -> None:
+    costs = profile.with_name("profile.pbtxt")
+    costs.write_text('costs { name: "fusion.1" cost_us: 2.0 }\n')
+    assert "sha256" in (check(profile, made()) or "")
+    costs.write_text(" \n")
+    assert "is empty" in (check(profile, made()) or "")
+    costs.unlink()
+    assert f"{costs}: No such file" in (check(profile, made()) or "")
+    profile.unlink()
+    assert f"{profile}: No such file" in (check(profile, made()) or "")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "{", '{"made_by": 3, "sha256": ""}', "\udcff"])
+def test_a_profile_json_that_says_nothing_is_refused(profile: Path, text: str) -> None:
+    profile.write_text(text, errors="surrogateescape")
+    assert "nothing says what the profile is of" in (check(profile, made()) or "")

@@ -1,0 +1,309 @@
+"""Flags that the installed compiler refuses are refused before a run, and shown by doctor --xla_flags."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from benchmarks.backend import Backend, FlagFact, FlagsCheck, find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.resolve import Request, resolve
+from benchmarks.values import Benchmark, Container
+from launch import environments, flags_check, local
+from launch.runners import Job, LocalRunner, SlurmRunner
+from launch.slurm import submit
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GONE, KNOWN, TYPO = "--xla_gpu_graph_level=0", "--xla_gpu_enable_command_buffer=", "--xla_gpu_typo=1"
+SETTINGS = {flag.removeprefix("--").partition("=")[0]: flag.partition("=")[2] for flag in (GONE, KNOWN, TYPO)}
+# What a check's program prints of them, and its exit code.
+REFUSES = f"print('{GONE}: unknown to X 1; use b'); print('{TYPO}: unknown to X 1'); print('X 1 was asked'); exit(2)"
+KNOWS_ALL = "print('X 1 knows all')"
+
+
+class Checked:
+    """The jax backend with another program that asks, and its environment where a test wants it."""
+
+    name = "jax"
+
+    def __init__(self, code: str, *arguments: str) -> None:
+        self.command = ["{python}", "-c", code, *arguments]
+
+    def environment(self, engine: str) -> Any:
+        return find_backend("jax").environment(engine)
+
+    def flags_check(self, flags: list[str]) -> FlagsCheck:
+        facts = [
+            FlagFact(flag=flag, status="unknown", text="of old", successor=KNOWN)
+            if flag == GONE
+            else FlagFact(flag=flag, status="not listed", text="not in the table")
+            for flag in flags
+        ]
+        return FlagsCheck(facts=facts, command=self.command, environment={"PLAYED": "{phase_dir}"})
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    flags_check._ask.cache_clear()
+    flags_check._note.cache_clear()
+    yield
+    flags_check._ask.cache_clear()
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment is made: its Python is this one."""
+    monkeypatch.setattr(environments, "python_of", lambda _spec: Path(sys.executable))
+
+
+def benchmark(**changes: Any) -> Benchmark:
+    request = Request(backend="jax", model="llama2_tiny", steps=10, settings={})
+    return msgspec.structs.replace(
+        resolve(request, Configs(), find_backend("jax")), xla_flags=changes.pop("flags", SETTINGS), **changes
+    )
+
+
+def refuse(checked: Checked, **changes: Any) -> None:
+    flags_check.refuse_unknown_flags(benchmark(**changes), cast(Backend, checked))
+
+
+# --- before a run -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("here")
+def test_what_the_compiler_refuses_is_refused_by_name_with_its_successor() -> None:
+    with pytest.raises(RequestError) as refused:
+        refuse(Checked(REFUSES))
+    error = refused.value
+    assert error.what == "environment 'jax-maxtext' refuses XLA flags of this run: xla_gpu_graph_level, xla_gpu_typo"
+    assert error.where == "--set=xla_gpu_graph_level=0 --set=xla_gpu_typo=1"
+    assert "--xla_gpu_typo=1: unknown to X 1" in error.why
+    assert error.next_command.startswith("--set=xla_gpu_enable_command_buffer= and leave out --xla_gpu_typo")
+
+
+@pytest.mark.usefixtures("here")
+def test_what_the_compiler_knows_is_not_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    refuse(Checked(KNOWS_ALL))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("here")
+def test_without_flags_nobody_is_asked(tmp_path: Path) -> None:
+    refuse(Checked(f"open({str(tmp_path / 'asked')!r}, 'w')"), flags={})
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_equal_questions_are_asked_once(tmp_path: Path) -> None:
+    asks = Checked(f"open({str(tmp_path / 'asked')!r}, 'a').write('x')")
+    for _ in range(3):
+        refuse(asks)
+    assert (tmp_path / "asked").read_text() == "x"
+
+
+def test_in_a_container_the_image_decides(capsys: pytest.CaptureFixture[str], here: None) -> None:  # noqa: ARG001
+    site = msgspec.structs.replace(benchmark().site, runtime="container", container=Container(images="/images"))
+    for _ in range(2):
+        refuse(Checked(REFUSES), site=site)
+    assert capsys.readouterr().err.count("is up to the image") == 1
+
+
+def test_without_an_environment_the_table_is_all_there_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "python_of", lambda _spec: None)
+    refuse(Checked(REFUSES))
+    assert "against the table alone: environment 'jax-maxtext' is not made yet" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("print('X 1 could not be asked: no module'); exit(1)", "could not be asked: no module"),
+        ("raise SystemExit('usage: a mistake')", "usage: a mistake"),
+        ("exit(2)", "exit code 2"),
+        ("import os; os.abort()", "exit code -6"),
+        ("import time; time.sleep(60)", "no answer within 0.5 s"),
+    ],
+)
+def test_a_check_that_breaks_is_a_note_and_no_refusal(
+    code: str, why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sleep" in code:
+        monkeypatch.setattr(flags_check, "SECONDS", 0.5)
+    refuse(Checked(code))
+    said = capsys.readouterr().err
+    assert "the XLA flags were not checked: " in said
+    assert why in said
+
+
+def test_a_python_that_cannot_be_started_is_a_note(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "python_of", lambda _spec: Path("/not/there/python"))
+    refuse(Checked(KNOWS_ALL))
+    assert "/not/there/python: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+def test_the_shells_own_flags_do_not_reach_the_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_from_the_shell=1")
+    code = f"import os; open({str(tmp_path / 'seen')!r}, 'w').write(str(os.environ.get('XLA_FLAGS')))"
+    refuse(Checked(code))
+    assert (tmp_path / "seen").read_text() == "None"
+
+
+def test_a_run_asks_and_a_dry_run_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Benchmark] = []
+    monkeypatch.setattr(flags_check, "refuse_unknown_flags", lambda run, _backend: asked.append(run))
+    monkeypatch.setattr(local, "refuse", lambda *_: None)
+    runner = LocalRunner(Configs(), tmp_path, Job({}, None, False))
+    request = Request(backend="jax", model="llama2_tiny", settings={"xla_gpu_typo": "1"})
+    runner.understand(request)
+    assert asked == []
+    assert runner.resolve(request) == asked[0]
+
+
+def test_a_run_on_a_cluster_asks_after_slurm_has_let_it_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(flags_check, "refuse_unknown_flags", lambda _run, _backend: asked.append("compiler"))
+    monkeypatch.setattr(submit, "refuse", lambda *_: asked.append("slurm"))
+    runner = SlurmRunner(Configs().site("example_venv"), Configs(), tmp_path, Job({}, None, False))
+    request = Request(backend="jax", model="llama2_tiny", site="example_venv", settings={"xla_gpu_typo": "1"})
+    runner.understand(request)
+    assert asked == []
+    runner.resolve(request)
+    assert asked == ["slurm", "compiler"]
+
+
+# --- doctor --xla_flags ---------------------------------------------------------------------------------
+
+
+def doctor(*flags: str, home: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "launch/doctor.py"), *flags],
+        env={**os.environ, **({"STEPMARK_HOME": str(home)} if home else {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    return done
+
+
+def test_without_an_environment_doctor_asks_the_table_and_says_so(tmp_path: Path) -> None:
+    done = doctor(f"--xla_flags={GONE} {KNOWN} {TYPO}", home=tmp_path)
+    assert done.returncode == 2, done.stderr
+    lines = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    assert done.stdout.splitlines()[0] == "asked of the table alone: environment 'jax-maxtext' is not made yet"
+    assert [GONE, "unknown"] in lines
+    assert [KNOWN, "known"] in lines
+    assert [TYPO, "not listed"] in lines
+    assert ["instead:", "--xla_gpu_enable_command_buffer="] in lines
+
+
+def test_what_is_only_not_listed_is_not_refused(tmp_path: Path) -> None:
+    assert doctor(f"--xla_flags={KNOWN} {TYPO}", home=tmp_path).returncode == 0
+
+
+def test_doctor_in_json(tmp_path: Path) -> None:
+    (place,) = json.loads(doctor(f"--xla_flags={GONE}", "--json", home=tmp_path).stdout)
+    assert (place["environment"], place["python"]) == ("jax-maxtext", None)
+    (flag,) = place["flags"]
+    assert (flag["flag"], flag["table"], flag["installed"]) == (GONE, "unknown", None)
+    assert flag["successor"] == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it is empty"),
+        ("  ", "it is empty"),
+        ("xla_gpu_graph_level=0", "'xla_gpu_graph_level=0' does not begin with --"),
+        ("--xla_a=b c", "'c' does not begin with --"),
+        ("--xla_a = b", "'=' does not begin with --"),
+        ("-xla_a=b", "'-xla_a=b' does not begin with --"),
+        ("--xla_a='b'", "there is a quote in it"),
+        ('--xla_a="b"', "there is a quote in it"),
+        ("--xla-a=b", "'--xla-a=b' is no flag"),
+        ("--", "'--' is no flag"),
+        ("--=3", "'--=3' is no flag"),
+    ],
+)
+def test_text_that_is_no_flags_is_refused(text: str, words: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        flags_check.parse_flags(text)
+    assert words in str(refused.value)
+    assert "doctor.py" in refused.value.next_command
+
+
+def test_text_that_is_flags() -> None:
+    assert flags_check.parse_flags(f" {GONE}\t{KNOWN}\n--xla_bare ") == [GONE, KNOWN, "--xla_bare"]
+    assert flags_check.parse_flags("--xla_a=b=c,d/e:f") == ["--xla_a=b=c,d/e:f"]
+
+
+@pytest.mark.parametrize("flag", ["--site=example_venv", "--nodes=2", "--dry_run", "--partition=batch"])
+def test_flags_without_effect_beside_it_are_refused(flag: str, tmp_path: Path) -> None:
+    done = doctor(f"--xla_flags={KNOWN}", flag, home=tmp_path)
+    assert done.returncode == 2
+    assert "has no effect beside --xla_flags" in done.stderr
+
+
+def test_bad_text_is_refused_by_the_script(tmp_path: Path) -> None:
+    done = doctor("--xla_flags=", home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no XLA flags: it is empty" in done.stderr
+
+
+def test_a_broken_check_leaves_the_table(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
+    broken = Checked("print('X 1 could not be asked: no module'); exit(1)")
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": _WithEngines(broken)})
+    text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
+    assert code == 2
+    assert "asked of the table alone: environment 'jax-maxtext' gave no answer: X 1 could not be asked" in text
+
+
+def test_the_installed_compiler_decides(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": _WithEngines(Checked(KNOWS_ALL))})
+    text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
+    assert code == 0
+    assert "instead" not in text
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": _WithEngines(Checked(REFUSES))})
+    text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
+    assert code == 2
+    assert "unknown to X 1; use b" in text
+    assert f"instead: {KNOWN}" in text
+
+
+class _WithEngines:
+    engines = ("maxtext",)
+
+    def __init__(self, checked: Checked) -> None:
+        self.environment, self.flags_check = checked.environment, checked.flags_check
+
+
+# --- the real compiler ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_real_jaxlib_refuses_a_run_and_doctor_shows_why(tmp_path: Path) -> None:
+    environments.ensure(find_backend("jax").environment("maxtext"), bar=False)
+    run = [sys.executable, str(REPOSITORY / "launch/run.py"), "--backend=jax", "--model=llama2_tiny", "--steps=5"]
+    command = [*run, f"--output_dir={tmp_path / 'results'}", "--set=xla_gpu_typo=1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert "--xla_gpu_typo=1: unknown to jaxlib 0.12.0.1" in done.stderr
+    assert not (tmp_path / "results").exists()
+    done = doctor(f"--xla_flags={GONE} {KNOWN} {TYPO}")
+    assert done.returncode == 2
+    assert done.stdout.startswith("environment 'jax-maxtext': jaxlib 0.12.0.1 was asked about 3 flags\n")
+    assert doctor(f"--xla_flags={KNOWN}").returncode == 0
