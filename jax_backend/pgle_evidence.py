@@ -84,7 +84,7 @@ def _of_cache(phase_dir: Path) -> PgleSeen:
         if any(miss for _, miss in lines):
             return PgleSeen(
                 applied=False,
-                reason=f"{log.name}: the cache of phase {phases.FILL} holds no program that was compiled with a profile",
+                reason=f"{log.name}: the cache of phase {phases.FILL} has no program that was compiled with a profile",
             )
         if not any(hit for hit, _ in lines):
             return PgleSeen(applied=False, reason=f"{log.name} does not say that jax took the program from the cache")

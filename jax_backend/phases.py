@@ -4,9 +4,9 @@
 turns its report into costs of instructions, and the measured one, whose scheduler reads them. A profile that was made
 before for the same program lies in the run's folder, and saves the first two.
 
-`--pgle=auto` is jax's own: it profiles the first steps itself, and compiles once more. Nsight Systems cannot run beside
-that (both take the GPU's profiling interface), so with --profile=nsys a phase before fills a compilation cache, from
-which the measured one takes what was compiled with the profile.
+`--pgle=auto` is jax's own: it profiles the first steps itself, and compiles once more. Nsight Systems cannot run
+beside that (both take the GPU's profiling interface), so with --profile=nsys a phase before fills a compilation cache,
+from which the measured one takes what was compiled with the profile.
 """
 
 import hashlib
@@ -139,7 +139,7 @@ def _fill(benchmark: Benchmark) -> Phase:
 
 
 def _schedule(benchmark: Benchmark) -> Scalar:
-    """The learning rate's schedule is compiled into the step: by another one, the program is not that of the cache."""
+    """The learning rate's schedule is compiled into the step: by another one, it is not the program of the cache."""
     asked = benchmark.knobs.get(SCHEDULE, -1)
     return benchmark.steps if asked == -1 else asked
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +20,9 @@ EXAMPLE = "python launch/report.py --trace results/RUN"
 
 
 class Found(NamedTuple):
-    """The files of profilers in a place, of one attempt and one profile where there are several."""
+    """The files of profilers in a place, of one run, one attempt and one profile where there are several."""
 
+    run: RunFolder | None
     attempt: int | None
     xplanes: list[Path]
     trace_jsons: list[Path]
@@ -47,6 +48,7 @@ def find_traces(place: Path) -> Found:
             next_command=EXAMPLE,
         )
     paths = [path for path in paths if _is_trace(path)]
+    run = run_inside(place, paths)
     attempts = {_attempt_of(path, place) for path in paths}
     attempt = max(attempts, key=lambda number: number or 0, default=None)
     chosen = [path for path in paths if _attempt_of(path, place) == attempt]
@@ -56,6 +58,7 @@ def find_traces(place: Path) -> Found:
         notes.append(f"the last of {len(sessions)} profiles; before it {', '.join(p.name for p in sessions[:-1])}")
     last = sessions[-1] if sessions else None
     return Found(
+        run=run or run_folder_of(place),
         attempt=attempt,
         xplanes=[path for path in chosen if path.name.endswith(XPLANE) and path.parent == last],
         trace_jsons=[path for path in chosen if path.name.endswith(TRACE_JSON) and last in (None, path.parent)],
@@ -87,9 +90,9 @@ def _numbers(attempts: set[int | None]) -> str:
     return ", ".join(str(number) for number in sorted(number or 0 for number in attempts))
 
 
-def run_inside(place: Path, found: Found) -> RunFolder | None:
-    """The one run below a folder that the traces are of."""
-    folders = {run.path: run for run in map(run_folder_of, found.everything) if run is not None}
+def run_inside(place: Path, paths: Iterable[Path]) -> RunFolder | None:
+    """The one run below a folder that the traces are of; None where they are of no run."""
+    folders = {run.path: run for run in map(run_folder_of, paths) if run is not None}
     if len(folders) > 1:
         raise RequestError(
             f"{len(folders)} runs below this folder have traces",

@@ -35,8 +35,6 @@ from launch.trace_files import (
     Found,
     find_traces,
     no_trace,
-    run_folder_of,
-    run_inside,
 )
 
 MOST_EXPORTED = 4  # an export takes minutes and as much room as the report itself
@@ -58,12 +56,10 @@ def trace_report(place: Path) -> TraceReport:
     """All that a place's traces say; RequestError where it holds none, or nothing of it can be read."""
     if not place.exists():
         raise RequestError("there is no such file or folder", where=f"--trace={place}", next_command=EXAMPLE)
-    folder = run_folder_of(place)
     found = find_traces(place)
     if not found.everything:
-        raise no_trace(place, folder)
-    folder = folder or run_inside(place, found)
-    run = _read_run(folder, found.attempt) if folder else None
+        raise no_trace(place, found.run)
+    run = _read_run(found.run, found.attempt) if found.run else None
     with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as room:
         files, comparison = _summarised(found, run, Path(room))
     nccl = _read_nccl(found.nccl_logs) if found.nccl_logs else None

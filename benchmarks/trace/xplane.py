@@ -37,11 +37,11 @@ def read_xplane(data: bytes, path: PurePath) -> Trace:
 
     try:
         reading = _Reading(messages()["XSpace"].FromString(data), path)
-    except DecodeError:
+        if not reading.planes:
+            raise _not_a_trace(path, "it is empty" if not data else "it holds none of a profiler's planes")
+        return reading.trace()
+    except (DecodeError, OverflowError):  # lines are parsed as they are read; a damaged number may be no time
         raise _not_a_trace(path, "it was cut off while it was written, or is another kind of file") from None
-    if not reading.planes:
-        raise _not_a_trace(path, "it is empty" if not data else "it holds none of a profiler's planes")
-    return reading.trace()
 
 
 def _not_a_trace(path: PurePath, why: str) -> RequestError:

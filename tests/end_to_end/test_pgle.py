@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 STAND_INS = REPOSITORY / "tests/stand_ins"
 TWO_NODES = ("--nodes=2", "--gpus=2", "--pgle=nsys", "--steps=12")
-PERSISTENT_MISS = "holds no program that was compiled with a profile"
+PERSISTENT_MISS = "has no program that was compiled with a profile"
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
     [
         ((HIT, HIT), True, "every rank took the program from the cache"),
         ((HIT, ""), False, "rank-1.log does not say"),
-        ((HIT, MISS), False, "rank-1.log: the cache of phase fill holds no program"),
+        ((HIT, MISS), False, "rank-1.log: the cache of phase fill has no program"),
         ((MISS + HIT, HIT), False, "rank-0.log: the cache"),
     ],
 )

@@ -22,6 +22,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[..., None]]]
     monkeypatch.setitem(sys.modules, "jax.monitoring", monitoring)
     jax.monitoring = monitoring  # type: ignore[attr-defined]
     with warnings.catch_warnings():
+        warnings.showwarning = lambda *_arguments, **_named: None
         yield listeners
 
 

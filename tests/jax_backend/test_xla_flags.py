@@ -193,6 +193,7 @@ def test_the_groups_hold_what_the_recipe_and_jax_say() -> None:
     assert xla_flags.group("pgle_profile").flags == {
         "xla_gpu_enable_latency_hiding_scheduler": "false",
         "xla_gpu_disable_async_collectives": collectives,
+        "xla_gpu_enable_command_buffer": "",
     }
     perf, auto = xla_flags.group("pgle_perf"), xla_flags.group("pgle_auto")
     assert perf.flags == {"xla_gpu_enable_latency_hiding_scheduler": "true"}

@@ -1,5 +1,7 @@
 """Sets of moments, held against counting every moment."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ def test_a_union_holds_every_moment_once(one: list[tuple[int, int]], other: list
     pairs = list(zip(found.begins.tolist(), found.ends.tolist(), strict=True))
     assert moments(pairs) == moments(one) | moments(other)
     assert total(found) == len(moments(one) | moments(other))
-    assert all(end < begin for (_, end), (begin, _) in zip(pairs, pairs[1:], strict=False))
+    assert all(end < begin for (_, end), (begin, _) in pairwise(pairs))
 
 
 @given(PIECES, st.integers(0, 50), st.integers(0, 50))

@@ -1,4 +1,4 @@
-"""What kind of work an operation is: every rule knows its samples, HLO goes before names, what encloses is no work."""
+"""What kind of work an operation is: every rule knows its samples, HLO goes before names, a loop is no work."""
 
 from pathlib import Path
 

@@ -1,0 +1,95 @@
+"""The trace against our own clock: the same steps, or a reason why not."""
+
+import json
+
+import pytest
+
+from benchmarks.trace.clock import compare, undisturbed_steps
+from benchmarks.trace.summary import Wanted, summarise
+from benchmarks.trace.xplane import read_xplane
+from benchmarks.values import Profiling, Step
+from tests.benchmarks.trace.made import SAMPLE_EVENTS, kinds, sample, steps_of, trace_of
+from tests.benchmarks.trace.test_xplane import PATH
+
+PROFILING = Profiling(ranks=[0], start_step=20, stop_step=29)
+MARKS = {20: 0, 21: 1, 22: 11, 23: 21}
+
+
+def step_at(number: int, seconds: float, elapsed: float | None = None, reason: str | None = None) -> Step:
+    return Step(
+        step=number, seconds=seconds, loss=None, tokens=None, elapsed_seconds=elapsed, excluded_because=reason
+    )
+
+
+def real_steps() -> tuple[list[Step], float]:
+    events = [json.loads(line) for line in SAMPLE_EVENTS.read_text().splitlines()]
+    started = next(event["unix_seconds"] for event in events if event["event"] == "started")
+    steps = [event for event in events if event["event"] == "step"]
+    return [step_at(one["step"], one["seconds"], one["elapsed_seconds"]) for one in steps], started
+
+
+def test_the_real_trace_and_our_clock_agree_within_5_percent() -> None:
+    steps, started = real_steps()
+    trace = read_xplane(sample(), PATH)
+    undisturbed = undisturbed_steps(steps, started, trace, None)
+    summary = summarise(trace, kinds(), Wanted(undisturbed))
+    assert summary is not None
+    found = compare(summary, steps, undisturbed)
+    assert (summary.window.first_step, summary.window.last_step) == (21, 22)
+    assert found.difference is not None
+    assert abs(found.difference) < 0.05
+    assert sum(summary.mean.wall_seconds.values()) == pytest.approx(found.clock_seconds_per_step, rel=0.05)
+
+
+def test_the_step_into_which_the_profiler_stopped_is_not_compared() -> None:
+    steps, started = real_steps()
+    slowest = max(steps[1:], key=lambda step: step.seconds or 0)
+    assert slowest.step not in undisturbed_steps(steps, started, read_xplane(sample(), PATH), None)
+    assert slowest.step in (22, 23, 24, 25), "the sample should hold the stop"
+
+
+def test_by_the_time_of_day_only_steps_within_the_trace_are_undisturbed() -> None:
+    trace = trace_of(steps_of(3, (0, 9, "dot.1")), starts_unix_seconds=100.0, stops_unix_seconds=103.5)
+    steps = [step_at(number, 1.0, number + 0.5) for number in range(10)]  # step n ends at 95.5 + n
+    assert undisturbed_steps(steps, 95.0, trace, PROFILING) == {6, 7, 8}
+
+
+@pytest.mark.parametrize("started", [None, 95.0])
+def test_without_the_time_of_day_the_ends_of_what_was_asked_for_are_left_out(started: float | None) -> None:
+    trace = trace_of(steps_of(3, (0, 9, "dot.1")))
+    assert undisturbed_steps([], started, trace, PROFILING) == set(range(21, 28))
+    assert undisturbed_steps([], started, trace, None) == set()
+
+
+def test_the_same_steps_are_compared_and_the_unprofiled_ones_beside_them() -> None:
+    summary = summarise(trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS), kinds(), Wanted())
+    assert summary is not None
+    profiled = [step_at(number, 0.0125, reason="profiler") for number in range(20, 24)]
+    free = [step_at(number, seconds) for number, seconds in ((3, 0.004), (4, 0.005), (5, 0.009))]
+    first = [step_at(0, 5.0, reason="compile")]
+    found = compare(summary, [*first, *free, *profiled], frozenset({21, 22, 23}))
+    assert found.trace_seconds_per_step == pytest.approx(0.010)
+    assert found.clock_seconds_per_step == pytest.approx(0.0125)
+    assert found.difference == pytest.approx(-0.2)
+    assert (found.unprofiled_seconds_per_step, found.unprofiled_steps) == (0.005, 3)
+    assert found.profiling_cost == pytest.approx(1.5)
+    assert found.null_because == {}
+
+
+def test_what_cannot_be_compared_says_why() -> None:
+    trace = trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS)
+    numbered = summarise(trace, kinds(), Wanted())
+    unnumbered = summarise(trace_of(steps_of(4, (0, 9, "dot.1"))), kinds(), Wanted())
+    assert numbered is not None
+    assert unnumbered is not None
+    every = frozenset(range(40))
+    for summary, steps, undisturbed, said in (
+        (unnumbered, [], every, "does not number"),
+        (numbered, [], every, "no time for all of steps 21 to 23"),
+        (numbered, [step_at(number, 1.0) for number in (21, 23)], every, "no time"),
+        (numbered, [step_at(number, 1.0) for number in (21, 22, 23)], frozenset({21, 22}), "start or stop lies in"),
+    ):
+        found = compare(summary, steps, undisturbed)
+        assert found.difference is found.clock_seconds_per_step is None
+        assert said in found.null_because["clock_seconds_per_step"]
+    assert "not profiled" in compare(numbered, [], every).null_because["unprofiled_seconds_per_step"]

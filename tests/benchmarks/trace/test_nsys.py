@@ -1,0 +1,178 @@
+"""Nsight Systems' SQLite: its tables as its schema reference has them, each of which may be missing."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.errors import RequestError
+from benchmarks.trace.nsys import read_nsys
+from benchmarks.trace.summary import Wanted, summarise
+from benchmarks.values import Profiling
+from tests.benchmarks.trace.made import kinds
+
+# The columns that are read, among those that stand beside them in exports of 2023 to 2025.
+SCHEMA = """
+CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT, localTime TEXT);
+CREATE TABLE TARGET_INFO_SYSTEM_ENV (globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL,
+    nameEnum INTEGER NOT NULL, value TEXT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+    contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,
+    demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, mangledName INTEGER, graphNodeId INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+    streamId INTEGER NOT NULL, bytes INTEGER NOT NULL, copyKind INTEGER NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+    bytes INTEGER NOT NULL);
+CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, text TEXT,
+    globalTid INTEGER, textId INTEGER, domainId INTEGER);
+"""
+MS = 10**6  # nanoseconds
+STRINGS = {
+    1: "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT",
+    2: "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    3: "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0",
+    4: "loop_add_fusion",
+    5: "XlaModule:#prefix=jit(train_step)/jit(main),hlo_module=jit_train_step,program_id=12#",
+    6: "XlaModule:#hlo_module=jit_clip,program_id=3#",
+    7: "optimizer_step",
+}
+
+
+class Database:
+    """An export under the making."""
+
+    def __init__(self, path: Path, without: tuple[str, ...] = ()) -> None:
+        self.path = path
+        with closing(sqlite3.connect(path)) as database, database:
+            database.executescript(SCHEMA)
+            for table in without:
+                database.execute(f"DROP TABLE {table}")
+            database.executemany("INSERT INTO StringIds VALUES (?, ?)", STRINGS.items())
+
+    def insert(self, table: str, **values: Any) -> "Database":
+        with closing(sqlite3.connect(self.path)) as database, database:
+            marks = ", ".join("?" * len(values))
+            database.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
+        return self
+
+    def kernel(self, start: float, end: float, name: int, device: int = 0, stream: int = 7) -> "Database":
+        common = {"contextId": 1, "shortName": name, "deviceId": device, "streamId": stream}
+        times = {"start": round(start * MS), "end": round(end * MS)}
+        return self.insert("CUPTI_ACTIVITY_KIND_KERNEL", demangledName=name, **times, **common)
+
+    def steps(self, count: int) -> "Database":
+        """10 ms each: matmul 4, a gather of 4 of which 1 lies under it, attention 1, a sum 1 which occurs once."""
+        for at in (10 * number for number in range(count)):
+            self.kernel(at, at + 2, 1).kernel(at + 2, at + 4, 1).kernel(at + 3, at + 7, 2, stream=13)
+            self.kernel(at + 7, at + 8, 3).kernel(at + 8, at + 9, 4)
+        return self
+
+    def ranges(self, count: int, text: int = 5) -> "Database":
+        for at in range(count):
+            self.insert("NVTX_EVENTS", start=at * 100, end=at * 100 + 90, eventType=59, textId=text, globalTid=11)
+        return self
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "report.sqlite")
+
+
+def test_kernels_and_copies_are_kinds_of_work_and_the_steps_are_told_apart(database: Database) -> None:
+    database.steps(4).ranges(4).ranges(1, text=6)
+    database.insert("CUPTI_ACTIVITY_KIND_MEMCPY", start=29 * MS, end=29.5 * MS, deviceId=0, streamId=7, bytes=8,
+                    copyKind=8)  # fmt: skip
+    trace = read_nsys(database.path)
+    assert trace.launches == 4
+    summary = summarise(trace, kinds(), Wanted(profiling=Profiling(ranks=[0], start_step=9, stop_step=12)))
+    assert summary is not None
+    assert (summary.window.first_step, summary.window.last_step) == (10, 12)
+    found = {kind: round(seconds * 3e3, 6) for kind, seconds in summary.mean.wall_seconds.items()}
+    assert found == {"matmul": 12, "attention": 3, "other": 3, "collective": 9, "copy": 0.5, "idle": 2.5}
+    assert summary.mean.exposed_communication_seconds == pytest.approx(0.003)
+
+
+def test_a_capture_without_xla_is_taken_for_the_steps_that_were_asked_for(database: Database) -> None:
+    database.steps(4).ranges(4, text=7)
+    summary = summarise(
+        read_nsys(database.path), kinds(), Wanted(profiling=Profiling(ranks=[0], start_step=45, stop_step=48))
+    )
+    assert summary is not None
+    assert (summary.window.steps, summary.window.first_step) == (4, 45)
+    assert summary.mean.seconds_per_step == pytest.approx(0.039 / 4)
+
+
+def test_devices_hosts_and_the_time_of_day_are_read(database: Database) -> None:
+    database.kernel(0, 1, 1, device=3).kernel(0, 1, 1, device=0)
+    database.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1_795_302_180_000_000_000)
+    database.insert("TARGET_INFO_SYSTEM_ENV", devStateName="x", name="Hostname", nameEnum=1, value="node7")
+    trace = read_nsys(database.path)
+    assert [device.name for device in trace.devices] == ["GPU 0", "GPU 3"]
+    assert trace.host == "node7"
+    assert trace.starts_unix_seconds == 1_795_302_180
+
+
+@pytest.mark.parametrize("table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_MEMCPY", "TARGET_INFO_SYSTEM_ENV"])
+def test_a_table_without_rows_is_left_out_of_an_export(tmp_path: Path, table: str) -> None:
+    database = Database(tmp_path / "report.sqlite", without=(table,)).kernel(0, 1, 1)
+    trace = read_nsys(database.path)
+    assert len(trace.devices[0].begins) == 1
+    assert trace.host == "report", "the file's name, where the host's is not said"
+
+
+def test_an_export_without_kernels_says_that_nothing_ran_on_a_gpu(database: Database) -> None:
+    trace = read_nsys(database.path)
+    assert trace.devices == []
+    assert "nothing was recorded on a GPU" in trace.notes
+
+
+def test_whole_cuda_graphs_are_said(database: Database) -> None:
+    with closing(sqlite3.connect(database.path)) as connection, connection:
+        connection.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER)"
+        )
+        connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (0, 1000, 0)")
+    trace = read_nsys(database.path)
+    assert "1 CUDA graphs" in trace.notes[0]
+    assert [one.kernel for one in trace.operations] == ["CUDA graph"]
+
+
+def test_reading_leaves_the_folder_as_it_was(database: Database) -> None:
+    database.kernel(0, 1, 1)
+    before = sorted(database.path.parent.iterdir()), database.path.stat().st_mtime_ns
+    database.path.chmod(0o444)
+    read_nsys(database.path)
+    assert (sorted(database.path.parent.iterdir()), database.path.stat().st_mtime_ns) == before
+
+
+def test_an_awkward_path_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder?with #marks%20"
+    folder.mkdir()
+    assert len(read_nsys(Database(folder / "r.sqlite").kernel(0, 1, 1).path).devices) == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b"not a database at all, and long enough to have a header of one hundred bytes" * 3]
+)
+def test_a_foreign_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "r.sqlite").write_bytes(data)
+    with pytest.raises(RequestError, match="cannot be read as an export of Nsight Systems"):
+        read_nsys(tmp_path / "r.sqlite")
+
+
+def test_a_cut_file_is_refused(database: Database) -> None:
+    database.steps(40)
+    data = database.path.read_bytes()
+    database.path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(RequestError, match="cannot be read as an export of Nsight Systems"):
+        read_nsys(database.path)
+
+
+def test_another_database_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "r.sqlite")) as connection, connection:
+        connection.execute("CREATE TABLE people (name TEXT)")
+    with pytest.raises(RequestError, match="no export of Nsight Systems"):
+        read_nsys(tmp_path / "r.sqlite")

@@ -1,0 +1,120 @@
+"""Where a step goes: the parts add up, compute wins over collectives over copies, only whole steps count."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.trace.kinds import IDLE, KINDS
+from benchmarks.trace.summary import HostSummary, Wanted, mean_times, summarise
+from benchmarks.trace.trace import Trace
+from benchmarks.trace.xplane import read_xplane
+from benchmarks.values import Profiling
+from tests.benchmarks.trace.made import kinds, sample, steps_of, trace_of
+from tests.benchmarks.trace.test_xplane import PATH
+
+MARKS = {20: 0, 21: 1, 22: 11, 23: 21}
+# A step of 10 ms: 3 of matmul, a gather of 4 of which 2 lie under it, a copy of 3 of which 1 lies under the gather.
+PARTS = ((0, 3, "dot.1"), (1, 5, "all-gather.1"), (4, 7, "copy.1"), (7, 8, "tanh.1"), (0, 9.5, "while.1"))
+
+
+def summary_of(trace: Trace, wanted: Wanted = Wanted()) -> HostSummary:  # noqa: B008 - it is empty and frozen
+    found = summarise(trace, kinds(), wanted)
+    assert found is not None
+    return found
+
+
+def milliseconds(times: dict[str, float]) -> dict[str, float]:
+    return {kind: round(seconds * 1e3, 6) for kind, seconds in times.items() if seconds}
+
+
+def test_every_moment_has_one_kind_and_the_parts_add_up() -> None:
+    found = summary_of(trace_of(steps_of(4, *PARTS), marks=MARKS)).mean
+    assert milliseconds(found.wall_seconds) == {"matmul": 3, "collective": 2, "copy": 2, "other": 1, IDLE: 2}
+    assert milliseconds(found.work_seconds) == {"matmul": 3, "collective": 4, "copy": 3, "other": 1}
+    assert found.seconds_per_step == pytest.approx(0.010)
+    assert found.exposed_communication_seconds == pytest.approx(0.002)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 9), st.floats(0.01, 3), st.sampled_from(["dot.1", "all-gather.1", "copy.1", "tanh.1"])
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_the_parts_add_up_to_the_step_whatever_ran_when(rows: list[tuple[float, float, str]]) -> None:
+    parts = [(begin, begin + length, name) for begin, length, name in rows]
+    found = summary_of(trace_of(steps_of(4, *parts), marks=MARKS)).mean
+    assert set(found.wall_seconds) == {*KINDS, IDLE}
+    assert sum(found.wall_seconds.values()) == pytest.approx(found.seconds_per_step, rel=1e-9)
+    assert all(found.wall_seconds[kind] <= found.work_seconds[kind] + 1e-12 for kind in KINDS)
+    assert min(found.wall_seconds.values()) >= 0
+
+
+def test_the_real_trace_adds_up_and_has_every_kind() -> None:
+    found = summary_of(read_xplane(sample(), PATH))
+    assert (found.window.first_step, found.window.last_step, found.window.steps) == (21, 24, 4)
+    for device in (found.mean, *found.devices):
+        assert sum(device.wall_seconds.values()) == pytest.approx(device.seconds_per_step, rel=1e-9)
+        assert all(seconds > 0 for seconds in device.wall_seconds.values())
+    named = {one.name.split(".")[0] for one in found.operations}
+    assert {"all-reduce", "all-gather"} <= named
+    assert not any(name.startswith("while") for name in named)
+
+
+def test_steps_that_are_not_wanted_are_left_out_and_counted() -> None:
+    trace = trace_of(steps_of(6, *PARTS), marks={step: 10 * step - 200 for step in range(20, 26)})
+    window = summary_of(trace, Wanted(frozenset({20, 21, 22, 23}))).window
+    assert (window.first_step, window.last_step, window.steps) == (21, 23, 3)
+    assert window.left_out == {"not whole in the trace": 1, Wanted().why_not: 2}
+
+
+def test_where_no_whole_step_is_wanted_all_whole_ones_are_taken() -> None:
+    window = summary_of(trace_of(steps_of(4, *PARTS), marks=MARKS), Wanted(frozenset({1, 2}))).window
+    assert (window.first_step, window.last_step) == (21, 23)
+
+
+def test_only_what_lies_in_the_window_counts() -> None:
+    """The step before the window is ten times as long; nothing of it may show."""
+    slow = [(-100, -1, "dot.1", 0), (-1, 0, "tanh.1", 0)]
+    later = [(begin, end, name, run + 1) for begin, end, name, run in steps_of(3, (0, 5, "dot.1"), (5, 10, "tanh.1"))]
+    found = summary_of(trace_of([*slow, *later], marks={20: -100, 21: 0, 22: 1, 23: 11}))
+    assert milliseconds(found.mean.wall_seconds) == {"matmul": 5, "other": 5}
+    assert [(one.name, one.calls_per_step) for one in found.operations] == [("dot.1", 1), ("tanh.1", 1)]
+
+
+def test_top_operations_are_by_time_per_step_and_device_without_what_encloses_them() -> None:
+    rows = steps_of(4, *PARTS)
+    found = summary_of(trace_of(rows, rows, marks=MARKS)).operations
+    assert [one.name for one in found] == ["all-gather.1", "dot.1", "copy.1", "tanh.1"]
+    assert [round(one.seconds_per_step * 1e3, 6) for one in found] == [4, 3, 3, 1]
+    assert sum(one.share for one in found) == pytest.approx(1)
+    assert {one.calls_per_step for one in found} == {1}
+
+
+def test_a_trace_without_steps_is_taken_as_a_whole() -> None:
+    trace = trace_of([(5, 9, "dot.1"), (9, 25, "tanh.1")], module="")
+    window = summary_of(trace).window
+    assert (window.steps, window.first_step) == (1, None)
+    asked = summary_of(trace, Wanted(profiling=Profiling(ranks=[0], start_step=45, stop_step=48)))
+    assert (asked.window.first_step, asked.window.last_step, asked.window.steps) == (45, 48, 4)
+    assert asked.mean.seconds_per_step == pytest.approx(0.005)
+
+
+def test_steps_without_numbers_are_counted() -> None:
+    window = summary_of(trace_of(steps_of(4, *PARTS))).window
+    assert (window.first_step, window.steps, window.left_out) == (None, 3, {"not whole in the trace": 1})
+
+
+def test_a_trace_without_devices_has_no_summary() -> None:
+    assert summarise(trace_of(marks=MARKS), kinds(), Wanted()) is None
+
+
+def test_the_mean_over_hosts_counts_devices() -> None:
+    one = summary_of(trace_of(steps_of(4, *PARTS), marks=MARKS)).mean
+    three = mean_times([summary_of(trace_of(*[steps_of(4, *PARTS, period=20)] * 3, marks=MARKS)).mean], "n2", "mean")
+    found = mean_times([one, three], "all", "mean")
+    assert found.devices == 4
+    assert found.seconds_per_step == pytest.approx((0.010 + 3 * 0.020) / 4)

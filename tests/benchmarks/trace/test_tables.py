@@ -1,0 +1,125 @@
+"""The report as text: every number is there at 80 columns, names give way, nothing moves the cursor."""
+
+import pytest
+from msgspec.structs import replace
+
+from benchmarks.trace.clock import Comparison
+from benchmarks.trace.nccl import CallRow, NcclCalls
+from benchmarks.trace.report import ToOpen, TraceFile, TraceReport, mean_of
+from benchmarks.trace.summary import HostSummary, Wanted, summarise
+from benchmarks.trace.tables import report_text
+from benchmarks.trace.xplane import read_xplane
+from tests.benchmarks.trace.made import kinds, sample, steps_of, trace_of
+from tests.benchmarks.trace.test_xplane import PATH
+
+
+@pytest.fixture(scope="module")
+def summary() -> HostSummary:
+    found = summarise(read_xplane(sample(), PATH), kinds(), Wanted())
+    assert found is not None
+    return found
+
+
+def report_of(*summaries: HostSummary, **fields: object) -> TraceReport:
+    files = [
+        TraceFile(path=f"/runs/r/{one.host}.xplane.pb", format="xplane", bytes=2_000_000, summary=one)
+        for one in summaries
+    ]
+    whole: dict[str, object] = {
+        "place": "/runs/r", "title": "llama", "attempt": 1, "files": files, "mean": mean_of(files),
+        "comparison": None, "nccl": None, "to_open": [], "notes": [],
+    }  # fmt: skip
+    return TraceReport(**{**whole, **fields})  # type: ignore[arg-type]
+
+
+def hosts(count: int, name: str = "node{}") -> list[HostSummary]:
+    found = []
+    for number in range(count):
+        one = summarise(trace_of(steps_of(3, (0, 4 + number % 3, "dot.1"))), kinds(), Wanted())
+        assert one is not None
+        host = name.format(number)
+        found.append(replace(one, host=host, mean=replace(one.mean, host=host)))
+    return found
+
+
+def test_the_table_of_times_fits_80_columns_with_every_number(summary: HostSummary) -> None:
+    text = report_text(report_of(summary), 80)
+    table = text[text.index("where a step goes") : text.index("top operations")]
+    assert max(map(len, table.splitlines())) <= 85, "the sentences below the table may be a little longer"
+    rows = [line for line in table.splitlines() if "CPU" in line or line.startswith(("  share", "  mean"))]
+    assert len(rows) == 4
+    assert max(map(len, rows)) <= 80
+    assert "..." not in table
+    step = f"{summary.mean.seconds_per_step * 1e3:.2f}"
+    assert rows[2].endswith(step)
+    assert rows[3].endswith("100.0%")
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 300])
+def test_a_long_name_gives_way_but_no_number_does(summary: HostSummary, columns: int) -> None:
+    text = report_text(report_of(summary), columns)
+    lines = text[text.index("top operations") :].splitlines()[2:]
+    assert len(lines) == len(summary.operations)
+    for line, one in zip(lines, summary.operations, strict=True):
+        assert f"{one.share:.1%}" in line
+        assert len(line) <= max(columns, 40)
+
+
+def test_of_several_hosts_each_has_a_row_and_then_all() -> None:
+    text = report_text(report_of(*hosts(3)), 80)
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("  node")] == ["node0", "node1", "node2"]
+    assert "mean of 3" in text
+
+
+def test_of_many_hosts_some_are_shown_and_the_rest_counted() -> None:
+    text = report_text(report_of(*hosts(40, "a-long-name-of-node-{}")), 80)
+    assert text.count("a-long-name-..") == 16
+    assert "and 24 hosts more (--format=json has all)" in text
+    assert "and 24 files more" in text
+    assert "mean of 40" in text
+
+
+def test_the_comparison_says_both_times_and_what_profiling_costs(summary: HostSummary) -> None:
+    found = Comparison(
+        trace_seconds_per_step=0.010, clock_seconds_per_step=0.0101, difference=-0.0099,
+        unprofiled_seconds_per_step=0.008, unprofiled_steps=36, profiling_cost=0.2625, null_because={},
+    )  # fmt: skip
+    text = report_text(report_of(summary, comparison=found), 80)
+    assert "10 ms in the trace, 10.1 ms by our own clock over the same steps (-0.99%)" in text
+    assert "8 ms median of the 36 steps that count; a profiled step takes +26.2%" in text
+
+
+def test_what_cannot_be_compared_stands_there_with_its_reason(summary: HostSummary) -> None:
+    found = Comparison(
+        trace_seconds_per_step=0.010, clock_seconds_per_step=None, difference=None, unprofiled_seconds_per_step=None,
+        unprofiled_steps=0, profiling_cost=None,
+        null_because={"clock_seconds_per_step": "no clock", "unprofiled_seconds_per_step": "none left"},
+    )  # fmt: skip
+    text = report_text(report_of(summary, comparison=found), 80)
+    assert "by our own clock unknown: no clock" in text
+    assert "unprofiled  unknown: none left" in text
+
+
+def test_nccl_calls_and_files_to_open_are_listed() -> None:
+    row = CallRow(
+        collective="AllReduce", datatype="bfloat16", ranks=16, bytes_per_call=2_000_000, calls=32, calls_per_rank=2,
+        total_bytes=4_000_000,
+    )  # fmt: skip
+    calls = NcclCalls(rows=[row], writers=16, calls=32, unreadable_lines=3)
+    paths = [f"/runs/r/{number}.nsys-rep" for number in range(6)]
+    text = report_text(report_of(nccl=calls, to_open=[ToOpen(what="Nsight", how="nsys-ui FILE", paths=paths)]), 80)
+    assert "NCCL calls: 32 by 16 ranks; 3 lines could not be read" in text
+    assert "AllReduce   bfloat16     16  2.00 MB             2       4.00 MB" in text
+    assert "where a step goes" not in text
+    assert "and 2 files more" in text
+
+
+def test_a_name_cannot_move_the_cursor(summary: HostSummary) -> None:
+    text = report_text(report_of(summary, notes=["bad \x1b[2J\r name"]), 80)
+    assert "\x1b" not in text
+    assert "\r" not in text
+
+
+def test_a_file_without_a_summary_says_why() -> None:
+    file = TraceFile(path="/runs/r/a.nsys-rep", format="nsys", bytes=10, summary=None, why_not="no nsys on PATH")
+    assert "a.nsys-rep (0.0 kB): no nsys on PATH" in report_text(report_of(files=[file]), 80)
