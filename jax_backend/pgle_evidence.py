@@ -82,10 +82,8 @@ def _of_cache(phase_dir: Path) -> PgleSeen:
     for log in _logs(phase_dir):
         lines = [(FROM_CACHE.search(line), MISSED.search(line)) for line in _lines(log)]
         if any(miss for _, miss in lines):
-            return PgleSeen(
-                applied=False,
-                reason=f"{log.name}: the cache of phase {phases.FILL} has no program that was compiled with a profile",
-            )
+            why = f"the cache of phase {phases.FILL} has no program that was compiled with a profile"
+            return PgleSeen(applied=False, reason=f"{log.name}: {why}")
         if not any(hit for hit, _ in lines):
             return PgleSeen(applied=False, reason=f"{log.name} does not say that jax took the program from the cache")
     return PgleSeen(

@@ -5,8 +5,8 @@ turns its report into costs of instructions, and the measured one, whose schedul
 before for the same program lies in the run's folder, and saves the first two.
 
 `--pgle=auto` is jax's own: it profiles the first steps itself, and compiles once more. Nsight Systems cannot run
-beside that (both take the GPU's profiling interface), so with --profile=nsys a phase before fills a compilation cache,
-from which the measured one takes what was compiled with the profile.
+beside that (both take the GPU's profiling interface), so with --profile=nsys a phase before fills a compilation
+cache, from which the measured one takes what was compiled with the profile.
 """
 
 import hashlib
@@ -184,7 +184,7 @@ def _with_pgle(benchmark: Benchmark) -> Told:
         group = xla_flags.group("pgle_auto")
         if benchmark.profile != "nsys":
             return _watching(), {}, dict(group.flags), _auto_variables(group.environment)
-        # PGLE of 0 steps profiles nothing; it keeps MaxText from compiling ahead of time, by another key of the cache.
+        # PGLE of 0 steps profiles nothing; it keeps MaxText from compiling ahead of time, under another key.
         expecting = {
             "JAX_ENABLE_PGLE": "true",
             "JAX_PGLE_PROFILING_RUNS": "0",

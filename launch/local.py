@@ -61,7 +61,9 @@ def refuse(benchmark: Benchmark, storage: capacity.Storage, plan: Plan) -> None:
             raise RequestError(
                 f"this machine has no program '{program}'",
                 where="PATH",
-                why="; ".join(sorted(f"phase {phase.name} runs it" for phase in plan.phases if program in phase.programs)),
+                why="; ".join(
+                    sorted(f"phase {phase.name} runs it" for phase in plan.phases if program in phase.programs)
+                ),
                 next_command=f"install {program}, or a run without it",
             )
 

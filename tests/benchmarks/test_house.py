@@ -19,8 +19,8 @@ STATISTICS = {
 # These run inside a framework's environment.
 INSIDE = {
     "worker.py", "list_settings.py", "build.py", "cpu_redirect.py", "make_dataset.py", "check_request.py",
-    "convert_profile.py", "kernel_table.py", "list_xla_flags.py", "pgle_watch.py", "hlo_text.py", "profile_identity.py",
-    "profiled_steps.py",
+    "convert_profile.py", "kernel_table.py", "list_xla_flags.py", "pgle_watch.py", "hlo_text.py",
+    "profile_identity.py", "profiled_steps.py",
 }  # fmt: skip
 KIT = ROOT / "benchmarks" / "worker_kit.py"
 

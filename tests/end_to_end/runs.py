@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launch import kept_profiles
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 300
 TOKEN = "hf_a-token-that-must-not-be-written"
@@ -37,7 +39,8 @@ class Run:
     path: Path | None = field(init=False)
 
     def __post_init__(self) -> None:
-        folders = sorted(p for p in self.output_dir.glob("*") if p.is_dir()) if self.output_dir.exists() else []
+        places = self.output_dir.glob("*") if self.output_dir.exists() else []
+        folders = sorted(place for place in places if place.is_dir() and place.name != kept_profiles.FOLDER)
         self.path = folders[-1] if folders else None
 
     @property

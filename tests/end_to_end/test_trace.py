@@ -1,4 +1,4 @@
-"""A run of real MaxText with --profile=xplane: its trace is summarised, agrees with its clock, and opens elsewhere."""
+"""A run of real MaxText with --profile=xplane: its trace is summarised, agrees with its clock, opens elsewhere."""
 
 import gzip
 import importlib.util
@@ -86,7 +86,7 @@ def test_the_summary_of_a_real_run_adds_up_to_its_step_time_within_5_percent(pro
 
 def test_jax_reads_the_same_operations_at_the_same_times(xplane: Path, jax_python: Path) -> None:
     done = subprocess.run(
-        [str(jax_python), "-c", JAX_READS, str(xplane)],
+        [str(jax_python), "-I", "-c", JAX_READS, str(xplane)],
         capture_output=True,
         text=True,
         check=True,
@@ -180,4 +180,5 @@ def test_the_trace_opens_in_tensorboards_profile_plugin(server: str, xplane: Pat
     stats = ask(f"{server}/data?run={quoted}&tag=framework_op_stats&host={host}")
     assert len(json.dumps(stats)) > 1000
     view = ask(f"{server}/data?run={quoted}&tag=trace_viewer%40&host={host}")
-    assert "train" in {event.get("name") for event in view["traceEvents"]}
+    assert len(view["traceEvents"]) > 1000, "of the part it shows first"
+    assert f"{host} /host:CPU" in {event.get("args", {}).get("name") for event in view["traceEvents"]}

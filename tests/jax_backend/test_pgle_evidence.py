@@ -21,7 +21,7 @@ PROGRAM = """HloModule jit_train_step, is_scheduled=true, num_partitions=8
 
 ENTRY %main (p: f32[8]) -> f32[64] {
   %p = f32[8]{0} parameter(0)
-  %all-gather-start.1 = (f32[8]{0}, f32[64]{0}) all-gather-start(%p), replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}
+  %all-gather-start.1 = (f32[8], f32[64]) all-gather-start(%p), replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}
   ROOT %all-gather-done.1 = f32[64]{0} all-gather-done(%all-gather-start.1)
 }
 """

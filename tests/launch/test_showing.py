@@ -26,8 +26,10 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "a run")
 
 
-def next_of(folder: RunFolder, *attempts: AttemptEnd, status: str = "failed") -> str:
-    said = _next_command(folder, cast("Result", SimpleNamespace(status=status, attempts=list(attempts))))
+def next_of(folder: RunFolder, *attempts: AttemptEnd, status: str = "failed", profiled: bool = False) -> str:
+    against = ["profiled"] if profiled else []
+    result = SimpleNamespace(status=status, attempts=list(attempts), not_comparable=against)
+    said = _next_command(folder, cast("Result", result))
     return said.replace(str(folder.path), "RUN")
 
 
@@ -54,3 +56,8 @@ def test_a_job_without_an_attempt_has_its_own_output_or_nothing(folder: RunFolde
 
 def test_a_run_that_went_through_is_verified(folder: RunFolder) -> None:
     assert next_of(folder, end(2, 2), status="valid").startswith("python launch/verify.py 'RUN'\n")
+
+
+def test_the_trace_of_a_profiled_run_is_looked_at_first(folder: RunFolder) -> None:
+    said = next_of(folder, end(2, 2), status="valid", profiled=True)
+    assert said.startswith("python launch/report.py --trace 'RUN'\npython launch/verify.py 'RUN'\n")

@@ -70,9 +70,9 @@ class Database:
             self.kernel(at + 7, at + 8, 3).kernel(at + 8, at + 9, 4)
         return self
 
-    def ranges(self, count: int, text: int = 5) -> "Database":
+    def ranges(self, count: int, text: int = 5, thread: int = 11) -> "Database":
         for at in range(count):
-            self.insert("NVTX_EVENTS", start=at * 100, end=at * 100 + 90, eventType=59, textId=text, globalTid=11)
+            self.insert("NVTX_EVENTS", start=at * 100, end=at * 100 + 90, eventType=59, textId=text, globalTid=thread)
         return self
 
 
@@ -103,6 +103,22 @@ def test_a_capture_without_xla_is_taken_for_the_steps_that_were_asked_for(databa
     assert summary is not None
     assert (summary.window.steps, summary.window.first_step) == (4, 45)
     assert summary.mean.seconds_per_step == pytest.approx(0.039 / 4)
+
+
+def test_launches_are_counted_by_thread_because_each_device_has_one(database: Database) -> None:
+    database.steps(2).ranges(2).ranges(2, thread=12)
+    assert read_nsys(database.path).launches == 2
+
+
+def test_a_column_that_an_export_does_not_have_is_done_without(database: Database) -> None:
+    """SQLite would take the name of a column that is not there for a text."""
+    database.steps(2).ranges(2)
+    with closing(sqlite3.connect(database.path)) as connection, connection:
+        connection.execute("ALTER TABLE NVTX_EVENTS DROP COLUMN text")
+        connection.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN demangledName")
+    trace = read_nsys(database.path)
+    assert trace.launches == 2
+    assert {one.kernel for one in trace.operations} == {STRINGS[number] for number in (1, 2, 3, 4)}
 
 
 def test_devices_hosts_and_the_time_of_day_are_read(database: Database) -> None:
