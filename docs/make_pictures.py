@@ -34,6 +34,12 @@ COMMANDS = {
     "refusal": "launch/run.py --backend=jax --model=llama2_70b --hardware=a100 --dtype=fp8",
 }
 
+# In one folder, in this order.
+PROFILED = {
+    "profiled_run": "launch/run.py --backend=jax --model=llama2_tiny --gpus=2 --profile=xplane",
+    "trace": "launch/report.py --trace results",
+    "xla_flags": "launch/doctor.py --xla_flags=--xla_gpu_graph_level=0",
+}
 
 # On a private cluster that is brought up and down around them, in this order.
 ON_A_CLUSTER = {
@@ -45,7 +51,7 @@ ON_A_CLUSTER = {
     "down": "launch/cluster.py down",
 }
 
-SHOWN = ("slurm_run", "doctor", "status")
+SHOWN = ("slurm_run", "doctor", "status", "trace", "xla_flags")
 
 
 def printed(command: str, folder: str, **variables: str) -> list[str]:
@@ -88,10 +94,15 @@ def main() -> None:
         (Path(folder) / "home" / "environments").mkdir(parents=True)
         for place in made.glob("*-py3*"):
             (Path(folder) / "home" / "environments" / place.name).symlink_to(place)
-        for name, command in ON_A_CLUSTER.items():
-            lines = printed(command, folder, STEPMARK_HOME=f"{folder}/home")
-            if name not in SHOWN:
-                continue
+        draw_series(ON_A_CLUSTER, folder, STEPMARK_HOME=f"{folder}/home")
+    with tempfile.TemporaryDirectory() as folder:
+        draw_series(PROFILED, folder)
+
+
+def draw_series(commands: dict[str, str], folder: str, **variables: str) -> None:
+    for name, command in commands.items():
+        lines = printed(command, folder, **variables)
+        if name in SHOWN:
             (PICTURES / f"{name}.svg").write_text(picture(command, lines))
             print(f"docs/pictures/{name}.svg")
 
