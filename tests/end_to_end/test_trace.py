@@ -12,6 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish
 
 pytestmark = pytest.mark.slow
 
+PLUGIN = ("xprof==2.24.2", f"tensorboard=={version('tensorboard')}")
 FLAGS = ("--gpus=2", "--steps=50", "--profile=xplane", "--profile_start_step=20", "--profile_stop_step=35")
 # What jax itself reads in the file, which is another reader than ours: (name, begin ns) of every operation.
 JAX_READS = """
@@ -138,14 +140,26 @@ def test_what_perfetto_opens_is_there(profiled: Run) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(profiled: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if importlib.util.find_spec("xprof") is None:
-        pytest.skip("xprof is not installed (pip install -e .[profile]; some 300 MB, so it is no part of dev)")
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with TensorBoard and its profile plugin: this one, or one made for it (the plugin is large)."""
+    if importlib.util.find_spec("xprof") is not None:
+        return Path(sys.executable)
+    python = tmp_path_factory.mktemp("viewer") / "venv/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True, timeout=120)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PLUGIN]
+    done = subprocess.run(install, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        pytest.skip(f"TensorBoard's profile plugin cannot be installed here: {done.stderr.strip()[-300:]}")
+    return python
+
+
+@pytest.fixture(scope="module")
+def server(viewer: Path, profiled: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     log = (tmp_path_factory.mktemp("tensorboard") / "log").open("wb")
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(profiled.folder), "--port", str(port)]
+    command = [str(viewer), "-m", "tensorboard.main", "--logdir", str(profiled.folder), "--port", str(port)]
     with subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             yield f"http://localhost:{port}/data/plugin/profile"
