@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from benchmarks import flops, statistics
+from benchmarks.profiling import PROFILER
 from benchmarks.values import Benchmark, Hardware, Model, Step, Value, Window
 from benchmarks.window import ARTEFACT, choose_window, consistency, missing_steps
 
@@ -17,6 +18,7 @@ SPEED_FIGURES = (
     "mfu",
 )
 MOST_ARTEFACTS = 0.2  # of the steps; beyond that a window of what is left proves nothing
+RECORDED = (PROFILER, "pgle")  # why a step is left out whose time is not training's alone: a profiler's, a compiler's
 LARGEST_TIME_DISAGREEMENT = 0.02  # between the window's steps and its wall time
 
 
@@ -152,9 +154,13 @@ def _seconds_per_step(seconds: list[float], resolution: float, nulls: dict[str, 
 
 
 def _effective(workload: Workload, marked: list[Step], counted: list[Step], nulls: dict[str, str]) -> float | None:
-    """Tokens over elapsed: every step from the window's first to its last, excluded ones between them too."""
+    """Tokens over elapsed: every step from the window's first to its last, excluded ones between them too.
+
+    Those of RECORDED are left out, their tokens and their time: neither counts what somebody else did meanwhile, nor
+    does the excess.
+    """
     first, last = marked.index(counted[0]), marked.index(counted[-1])
-    inside = marked[first : last + 1]
+    inside = [step for step in marked[first : last + 1] if step.excluded_because not in RECORDED]
     times = usable_seconds(inside)
     if len(times) < len(inside):
         nulls["tokens_per_second_effective"] = "a step inside the window has no time"

@@ -1,7 +1,8 @@
-"""Two ways to run one benchmark, in pairs of runs -> how much faster one is, its interval, a verdict, a table. Pure.
+"""Two ways to run one benchmark, in pairs of runs -> how much faster one is, its interval, a verdict. Pure.
 
 A pair is one run of either way, one started after the other, so that what slows the machine for longer than a run
-falls on both alike. The interval (pairs.py) speaks of these machines on this day.
+falls on both alike. The interval (pairs.py) speaks of these machines on this day. The table is in
+gain_table.py.
 """
 
 import math
@@ -10,12 +11,12 @@ from typing import Literal, NamedTuple
 
 from benchmarks import statistics
 from benchmarks.pairs import FEWEST_PAIRS, MOST_PAIRS, Paired, paired, pairs_for, smallest_detectable
-from benchmarks.report import aligned, seconds_text
 from benchmarks.summary import Result
 from benchmarks.values import Value
 
 OFF = "off"
 SHOWN_EFFECT_PERCENT = 1.0
+OF_THE_PROFILE = "pgle"  # in the names of XLA flags that hand a profile over
 EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
 
 Verdict = Literal["improvement", "regression", "inconclusive", "no verdict"]
@@ -62,10 +63,11 @@ class Gain(Value, frozen=True):
 
 
 class Taken(NamedTuple):
-    """The valid run of a repeat, and its place among all starts of the sweep."""
+    """The valid run of a repeat, its place among all starts of the sweep, and the XLA flags of its measured phase."""
 
     result: Result
     place: int
+    xla_flags: str = ""  # as XLA reads them; empty too where the run folder does not say
 
 
 class Arm(NamedTuple):
@@ -88,15 +90,16 @@ def gain(cell: str, base: Arm, arm: Arm, wanted: int, ways: int = 2) -> Gain:
         _pair(r, base.taken[r].result, arm.taken[r].result, log, found.counted[number] if found else log)
         for number, (r, log) in enumerate(zip(repeats, logs, strict=True))
     ]
-    verdict, why = _verdict(base, arm, repeats, found)
+    unapplied = _unapplied(base, arm, repeats)
+    verdict, why = _verdict(base, arm, repeats, found, unapplied)
     return Gain(
         cell=cell,
         way=arm.way,
         base=base.way,
         wanted=wanted,
         pairs=pairs,
-        ratio=_ratio(logs, found),
-        speedup_percent=_speedup(logs, found),
+        ratio=None if unapplied else _ratio(logs, found),
+        speedup_percent=None if unapplied else _speedup(logs, found),
         pair_deviation_percent=_percent(found.deviation) if found else None,
         smallest_detectable_percent=_percent(smallest_detectable(found.deviation, len(logs))) if found else None,
         pairs_for_one_percent=_pairs_for_one_percent(found.deviation) if found else None,
@@ -104,7 +107,7 @@ def gain(cell: str, base: Arm, arm: Arm, wanted: int, ways: int = 2) -> Gain:
         why=why,
         left_out=left_out,
         notes=_notes(base, arm, repeats, pairs, ways),
-        null_because=_nulls(len(logs), found),
+        null_because=_nulls(len(logs), found, unapplied),
     )
 
 
@@ -182,7 +185,15 @@ def _pairs_for_one_percent(deviation: float) -> int | None:
     return pairs_for(math.log1p(SHOWN_EFFECT_PERCENT / 100), deviation)
 
 
-def _nulls(pairs: int, found: Paired | None) -> dict[str, str]:
+def _nulls(pairs: int, found: Paired | None, unapplied: str | None) -> dict[str, str]:
+    nulls = _too_few(pairs, found)
+    if unapplied:
+        nulls = {name: text for name, text in nulls.items() if not name.endswith(".low")}
+        nulls |= dict.fromkeys(("ratio", "speedup_percent"), f"the profile was not applied: {unapplied}")
+    return nulls
+
+
+def _too_few(pairs: int, found: Paired | None) -> dict[str, str]:
     why = f"{_plural(pairs, 'pair')} of valid runs: an interval needs {FEWEST_PAIRS}"
     if found is None:
         figures = ("pair_deviation_percent", "smallest_detectable_percent", "pairs_for_one_percent")
@@ -196,10 +207,11 @@ def _nulls(pairs: int, found: Paired | None) -> dict[str, str]:
 # --- the verdict and what a reader must know ----------------------------------------------------
 
 
-def _verdict(base: Arm, arm: Arm, repeats: Sequence[int], found: Paired | None) -> tuple[Verdict, str]:
-    unapplied = [why for one in (base, arm) for r in repeats if (why := _not_applied(one, one.taken[r].result))]
+def _verdict(
+    base: Arm, arm: Arm, repeats: Sequence[int], found: Paired | None, unapplied: str | None
+) -> tuple[Verdict, str]:
     if unapplied:
-        return "no verdict", f"nothing to gain here: the profile was not applied: {unapplied[0]}"
+        return "no verdict", f"nothing to gain here: the profile was not applied: {unapplied}"
     if found is None:
         return "no verdict", f"{_plural(len(repeats), 'pair')} of valid runs: a verdict needs {FEWEST_PAIRS} or more"
     if found.centre - found.half_width > 0:
@@ -207,6 +219,12 @@ def _verdict(base: Arm, arm: Arm, repeats: Sequence[int], found: Paired | None) 
     if found.centre + found.half_width < 0:
         return "regression", f"all of the interval is below 0: {arm.way} is slower than {base.way}"
     return "inconclusive", f"the interval holds 0. {_what_would_show(found)}"
+
+
+def _unapplied(base: Arm, arm: Arm, repeats: Sequence[int]) -> str | None:
+    """Why the first run without its profile had none; None: all had it."""
+    reasons = (_not_applied(one, one.taken[repeat].result) for one in (base, arm) for repeat in repeats)
+    return next((why for why in reasons if why), None)
 
 
 def _not_applied(arm: Arm, result: Result) -> str | None:
@@ -241,7 +259,26 @@ def _notes(base: Arm, arm: Arm, repeats: Sequence[int], pairs: Sequence[Pair], w
                 f"repeat {repeat}: {_plural(between, 'other run')} began between its two (one was run again later): "
                 "what changed meanwhile is in its ratio"
             )
-    return found + _drifting(base, arm, repeats)
+    return found + _also_differing(base, arm, repeats) + _drifting(base, arm, repeats)
+
+
+def _also_differing(base: Arm, arm: Arm, repeats: Sequence[int]) -> list[str]:
+    """A way of PGLE may set other XLA flags too; what they do is in the gain."""
+    differing: dict[str, None] = {}
+    for repeat in repeats:
+        one, other = (_flags(way.taken[repeat].xla_flags) for way in (base, arm))
+        names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+        differing |= {
+            f"{name}={other.get(name, '(not set)')} ({base.way}: {one.get(name, 'not set')})": None
+            for name in names
+            if OF_THE_PROFILE not in name
+        }
+    return [f"the arms also differ in: {', '.join(differing)}: the gain is of both"] if differing else []
+
+
+def _flags(text: str) -> dict[str, str]:
+    words = (word.removeprefix("--").partition("=") for word in text.split())
+    return {name: value for name, _, value in words}
 
 
 def _drifting(base: Arm, arm: Arm, repeats: Sequence[int]) -> list[str]:
@@ -259,57 +296,3 @@ def _drifting(base: Arm, arm: Arm, repeats: Sequence[int]) -> list[str]:
 
 def _plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
-# --- the table ----------------------------------------------------------------------------------
-
-HEADINGS = ("", "seconds/step", "against", "pairs", "speedup", "95% interval", "verdict")
-_HOW_TO_READ = (
-    "Speedup: seconds of the base over those of the way, less 1, of the two runs of each repeat; the mean over pairs",
-    "of its logarithm, with its interval by Student's t. It speaks of these machines on this day.",
-)
-
-
-def table_text(gains: Sequence[Gain]) -> str:
-    """Every gain with its verdict, and what was left out."""
-    rows = [HEADINGS, *map(_row, gains)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    lines = ["what PGLE gains, run against run"]
-    lines += ["  " + "  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    notes: dict[tuple[str, str], list[str]] = {}
-    for found in gains:
-        said = [("why", f"{found.verdict}: {found.why}")]
-        said += [("note", text) for text in found.notes]
-        said += [("left out", text) for text in found.left_out]
-        for row in said:
-            notes.setdefault(row, []).append(_name(found))
-    # What all rows share is said once.
-    shared = [
-        (label, text if len(names) == len(gains) else f"{', '.join(names)}: {text}")
-        for (label, text), names in notes.items()
-    ]
-    return "\n".join([*lines, *aligned(shared), *_HOW_TO_READ])
-
-
-def _name(found: Gain) -> str:
-    return f"{found.cell} --pgle={found.way}"
-
-
-def _row(found: Gain) -> tuple[str, ...]:
-    pairs, speedup = found.pairs, found.speedup_percent
-    return (
-        _name(found),
-        _typical([pair.way_seconds for pair in pairs]),
-        f"{_typical([pair.base_seconds for pair in pairs])} {found.base}",
-        f"{len(pairs)} of {found.wanted}",
-        f"{speedup.value:+.2f}%" if speedup else "-",
-        f"{speedup.low:+.2f}% to {speedup.high:+.2f}%"
-        if speedup and speedup.low is not None and speedup.high is not None
-        else "-",
-        found.verdict,
-    )
-
-
-def _typical(seconds: Sequence[float]) -> str:
-    middle = statistics.median(seconds)
-    return seconds_text(middle) if middle is not None else "-"

@@ -2,9 +2,10 @@
 
 import re
 from itertools import groupby
+from pathlib import Path
 
 from benchmarks.errors import RequestError
-from benchmarks.values import Benchmark, Profiling, Value
+from benchmarks.values import Benchmark, Phase, Profiling, Value
 
 PROFILER = "profiler"  # why a step is left out that was recorded, or is next to one that was
 WITH_STEPS = ("nsys", "xplane")  # the kinds that record some steps; a trace of NCCL's calls is of the whole run
@@ -52,6 +53,13 @@ def choose_profiling(wanted: ProfilingWanted, defaults: ProfileDefaults, gpus: i
             why="the first step compiles; the steps of a run are counted from 0",
             next_command=f"--profile_start_step and --profile_stop_step between 1 and {steps - 1}, in this order",
         )
+    if start <= 2 and stop >= steps - 2:
+        raise RequestError(
+            f"of {steps} steps, none would be left that the profiler does not disturb",
+            where=f"--steps={steps} --profile_start_step={start} --profile_stop_step={stop}",
+            why="the recorded steps and one on either side cannot count, nor the first, which compiles",
+            next_command=f"--steps={stop + 5}",
+        )
     ranks = parse_ranks(wanted.ranks) if wanted.ranks is not None else parse_ranks(defaults.ranks)
     there = [rank for rank in ranks if rank < gpus]
     if wanted.ranks is not None and there != ranks:
@@ -98,6 +106,27 @@ def _refuse_without_effect(wanted: ProfilingWanted) -> None:
                 where=f"--{name}",
                 next_command="--profile=nsys" if name in only_nsys else "--profile=nsys or --profile=xplane",
             )
+
+
+# --- what must be there in the end ----------------------------------------------------------------
+
+LEFT_BY = {"nsys": "*.nsys-rep", "xplane": "*.xplane.pb", "nccl": "nccl-*.log"}
+
+
+def not_recorded(benchmark: Benchmark, measured: Phase, phase_dir: Path) -> list[str]:
+    """Why a run that was to be profiled is none: a profiler that never began says nothing, and the run goes on."""
+    if benchmark.profile not in LEFT_BY:
+        return []
+    pattern = LEFT_BY[benchmark.profile]
+    found = [path for path in phase_dir.rglob(pattern) if path.is_file() and path.stat().st_size]
+    ranks = benchmark.profiling.ranks if benchmark.profiling else []
+    wanted = sum(rank < measured.tasks for rank in ranks) if benchmark.profile == "nsys" else 1
+    if len(found) >= wanted:
+        return []
+    return [
+        f"--profile={benchmark.profile}: {len(found)} of {wanted} {pattern} in {phase_dir.name}: the profiler did "
+        "not record what it was to; the log of such a rank says why"
+    ]
 
 
 # --- running under a profiler -------------------------------------------------------------------

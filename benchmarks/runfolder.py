@@ -19,6 +19,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
+from benchmarks.profiling import not_recorded
 from benchmarks.queue.attempts import local_attempts, queued_attempts
 from benchmarks.queue.failures import QueuedEnd, failed_phase
 from benchmarks.queue.job_record import (
@@ -274,6 +275,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         queued,
         samples.read(folder.telemetry_dir(last.attempt)),
     )
+    result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
     if queued is None:
         result = msgspec.structs.replace(result, attempts=local_attempts(records, result))
     earlier = [
@@ -282,6 +284,13 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         for step in record.steps
     ]
     return result, earlier + marked
+
+
+def _with_reasons(result: Result, reasons: list[str]) -> Result:
+    """A run that went through, and whose files show that it proves less than it was to."""
+    if result.status == "failed" or not reasons:
+        return result
+    return msgspec.structs.replace(result, status="invalid", reasons=[*result.reasons, *reasons])
 
 
 def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: int, *, queued: bool) -> list[str]:

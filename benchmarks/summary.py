@@ -198,7 +198,7 @@ def not_comparable(benchmark: Benchmark) -> list[str]:
 def _pgle(benchmark: Benchmark, record: RunRecord, failures: Sequence[str]) -> Pgle | None:
     if benchmark.pgle == "off":
         return None
-    why = "the run failed" if failures else "the run left nothing that would show it"
+    why = f"the run failed: {failures[0]}" if failures else "the run left nothing that would show it"
     unseen = PgleSeen(applied=False, reason=why)
     return Pgle(way=benchmark.pgle, seen=record.pgle or unseen)
 

@@ -4,13 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from benchmarks import gain, scaling
+from benchmarks import gain, gain_table, scaling
 from benchmarks.gain import Arm, Gain, Taken
 from benchmarks.resolve import Request
 from benchmarks.scaling import Measured, Series
 from benchmarks.summary import Result
 from benchmarks.sweep import SCHEMA_VERSION, Results, Sweep, SweepRun, labels
 from benchmarks.values import Value
+
+NOT_KNOWN: Mapping[str, str] = {}
 
 
 class SweepReport(Value, frozen=True):
@@ -32,8 +34,13 @@ class Ran(Value, frozen=True):
     others: list[tuple[int, str]]  # the repeat of each other one, and what became of it
 
 
-def report_of(sweep: Sweep, results: Results, going: Collection[str] = ()) -> SweepReport:
-    """Only valid runs make figures, one a slot; every other run is named."""
+def report_of(
+    sweep: Sweep, results: Results, going: Collection[str] = (), xla_flags: Mapping[str, str] = NOT_KNOWN
+) -> SweepReport:
+    """Only valid runs make figures, one a slot; every other run is named.
+
+    `xla_flags` is what each run's measured phase had, by run id.
+    """
     requests = [cell.request for cell in sweep.cells] + [refused.request for refused in sweep.refused]
     names = labels(requests)
     ran = [_ran(sweep, number, results, going) for number in range(len(sweep.cells))]
@@ -49,7 +56,7 @@ def report_of(sweep: Sweep, results: Results, going: Collection[str] = ()) -> Sw
             f"{name}: {refused.reason}"
             for name, refused in zip(names[len(sweep.cells) :], sweep.refused, strict=True)
         ],
-        gains=_gains(sweep, ran, results),
+        gains=_gains(sweep, ran, results, xla_flags),
     )
 
 
@@ -57,7 +64,7 @@ def table_text(report: SweepReport) -> str:
     """How it scales, and what one way gains over another."""
     lines = [scaling.table_text(report.series)]
     lines += [f"refused and left out: {text}" for text in report.refused]
-    lines += ["", gain.table_text(report.gains), ""] if report.gains else []
+    lines += ["", gain_table.table_text(report.gains), ""] if report.gains else []
     return "\n".join(lines)
 
 
@@ -97,7 +104,7 @@ def _results(ran: Ran, results: Results) -> dict[int, Result]:
 
 
 def _measured(sweep: Sweep, number: int, name: str, ran: Ran, results: Results) -> Measured:
-    valid = _results(ran, results)
+    cell, valid = sweep.cells[number], _results(ran, results)
     left_out = [f"{name}, repeat {repeat}: {text}" for repeat, text in ran.others]
     left_out += [
         f"{name}, repeat {repeat}: {result.run_id} may not be compared: {'; '.join(result.not_comparable)}"
@@ -109,7 +116,8 @@ def _measured(sweep: Sweep, number: int, name: str, ran: Ran, results: Results) 
         left_out.append(f"{name}: {missing} of {sweep.repeats} runs not started")
     comparable = [result for result in valid.values() if not result.not_comparable]
     return Measured(
-        scale=sweep.cells[number].scale,
+        # The scale of an older record does not say which way of PGLE it is; the request does.
+        scale=msgspec.structs.replace(cell.scale, pgle=cell.request.pgle),
         wanted=sweep.repeats,
         results=comparable,
         left_out=left_out,
@@ -124,7 +132,7 @@ def _started(ran: Ran) -> set[int]:
 # --- what one way gains -------------------------------------------------------------------------
 
 
-def _gains(sweep: Sweep, ran: Sequence[Ran], results: Results) -> list[Gain]:
+def _gains(sweep: Sweep, ran: Sequence[Ran], results: Results, xla_flags: Mapping[str, str]) -> list[Gain]:
     """Of all cells that differ in pgle alone: each against the one without, or where there is none the first."""
     groups: dict[bytes, list[int]] = {}
     for number, cell in enumerate(sweep.cells):
@@ -134,7 +142,7 @@ def _gains(sweep: Sweep, ran: Sequence[Ran], results: Results) -> list[Gain]:
     found = []
     for name, numbers in zip(names, groups.values(), strict=True):
         ways = [sweep.cells[number].request.pgle for number in numbers]
-        arms = [_arm(way, ran[number], results, places) for way, number in zip(ways, numbers, strict=True)]
+        arms = [_arm(way, ran[number], results, places, xla_flags) for way, number in zip(ways, numbers, strict=True)]
         base = arms[ways.index(gain.OFF) if gain.OFF in ways else 0]
         found += [gain.gain(name, base, arm, sweep.repeats, len(ways)) for arm in arms if arm is not base]
     return found
@@ -148,6 +156,9 @@ def _names_but_pgle(requests: Sequence[Request]) -> list[str]:
     return labels([msgspec.structs.replace(request, pgle=gain.OFF) for request in requests])
 
 
-def _arm(way: str, ran: Ran, results: Results, places: Mapping[str, int]) -> Arm:
-    taken = {repeat: Taken(result, places[ran.valid[repeat]]) for repeat, result in _results(ran, results).items()}
+def _arm(way: str, ran: Ran, results: Results, places: Mapping[str, int], xla_flags: Mapping[str, str]) -> Arm:
+    taken = {}
+    for repeat, result in _results(ran, results).items():
+        run_id = ran.valid[repeat]
+        taken[repeat] = Taken(result, places[run_id], xla_flags.get(run_id, ""))
     return Arm(way, taken, dict(ran.others))

@@ -1,6 +1,6 @@
 """The table of `parse_train_timing`: one row for each log, whatever became of its run, and its three shapes.
 
-Pure: events of a log in, a row out; rows in, text out. Every file has one of five statuses and gets a row, or is
+Pure: events of a log in, a row out; rows in, text out. Every file has one of six statuses and gets a row, or is
 counted in that of its run, so the counts at the end sum up to the number of files. Which files there are is found
 in launch/log_folder.py; why a run ended early is read in log_endings.py.
 """
@@ -24,9 +24,10 @@ from benchmarks.values import Step, Value, json_text
 SUCCESS = "Success"
 INCOMPLETE = "Incomplete"
 FAILED = "Failed"
+NOT_COMPARED = "Not compared"  # of a run of ours: a profiler ran, or it is of a phase that is not the measured one
 NOT_A_LOG = "Not a training log"
 UNREADABLE = "Unreadable"
-STATUSES = (SUCCESS, INCOMPLETE, FAILED, NOT_A_LOG, UNREADABLE)
+STATUSES = (SUCCESS, INCOMPLETE, FAILED, NOT_COMPARED, NOT_A_LOG, UNREADABLE)
 
 DEFAULT_WINDOW = "35-44"  # of the recipes whose table this is
 DEVIATION = "sample standard deviation (n - 1)"
@@ -457,7 +458,7 @@ def _decimals(mean: float | None, fewest: int = 3) -> int:
 
 def _other_files(rows: Sequence[Row], columns: int | None) -> list[str]:
     lines = []
-    for status in (UNREADABLE, NOT_A_LOG):
+    for status in (NOT_COMPARED, UNREADABLE, NOT_A_LOG):
         others = [row for row in rows if row.status == status]
         others.sort(key=lambda row: (row.ending is None, row.files > 1))  # first those that say why something failed
         if others:

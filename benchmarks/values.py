@@ -375,6 +375,7 @@ class PgleProfile(Value, frozen=True):
     collectives: int  # of the program that was profiled
     covered: int  # of these, that have a cost
     made_by: dict[str, Any]  # settings, versions, mesh, device and XLA flags of the program that was profiled
+    made_in: str = ""  # the run that made it, where another one takes it
 
 
 class PgleSeen(Value, frozen=True):
@@ -385,6 +386,8 @@ class PgleSeen(Value, frozen=True):
     profiled_steps: int | None = None  # that the framework profiled by itself
     empty_traces: int | None = None  # of these
     recompile_step: int | None = None
+    collectives: int | None = None  # of the measured program, that need a cost
+    covered: int | None = None  # of these, that have one
     profile: PgleProfile | None = None  # made by a profiler of its own
 
 
@@ -397,7 +400,8 @@ class RunRecord(Value, frozen=True):
     ends: list[WorkerEnd]
     unreadable: list[str]  # "file:line reason"
     started: list[Started] = []
-    pgle: PgleSeen | None = None  # None: the phase had nothing to do with it
+    watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
+    pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
 
 
 # --- summarised -------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """How a stored result differs from the one its raw files give. Pure."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from benchmarks.summary import Result
@@ -12,17 +12,46 @@ RELATIVE_TOLERANCE = 1e-9
 
 ABSENT = "(absent)"
 
+# The keys of result.json that the first version did not have -> the version that brought them.
+SINCE = {"attempts": "0.3.0", "telemetry": "0.3.0", "ranks": "0.3.0", "pgle": "0.4.0", "not_comparable": "0.4.0"}
+
 
 def differences(
-    stored_result: Result, result: Result, stored_steps: Sequence[Step], steps: Sequence[Step]
+    stored_result: Result,
+    result: Result,
+    stored_steps: Sequence[Step],
+    steps: Sequence[Step],
+    younger: Collection[str] = (),
 ) -> list[str]:
-    """One line a difference: where, what is stored, what the raw files give."""
-    found = list(_between("result.json", to_builtins(stored_result), to_builtins(result)))
+    """One line a difference: where, what is stored, what the raw files give.
+
+    `younger` are keys of a result (see younger_keys) that are newer than the version that stored it.
+    """
+    stored_figures, figures = to_builtins(stored_result), to_builtins(result)
+    for key in younger:
+        stored_figures.pop(key)
+        figures.pop(key)
+        figures["null_because"].pop(key, None)  # the stored one has none: it would name a key that is not there
+    found = list(_between("result.json", stored_figures, figures))
     if len(stored_steps) != len(steps):
         found.append(f"steps.jsonl: {len(stored_steps)} steps are stored, the raw files hold {len(steps)}")
     for stored, step in zip(stored_steps, steps, strict=False):
         found += _between(f"steps.jsonl step {step.step} rank {step.rank}", to_builtins(stored), to_builtins(step))
     return found
+
+
+def younger_keys(stored_json: Any, stored_by: str) -> list[str]:
+    """The keys of a result that are not there because the version that stored it had none of them."""
+    if not isinstance(stored_json, dict):
+        return []
+    version = _numbers(stored_by)
+    return [key for key, since in SINCE.items() if key not in stored_json and version and version < _numbers(since)]
+
+
+def _numbers(version: str) -> list[int]:
+    """Empty for what is no version of ours."""
+    parts = version.split(".")
+    return [int(part) for part in parts] if all(part.isascii() and part.isdecimal() for part in parts) else []
 
 
 def _between(path: str, stored: Any, computed: Any) -> Iterator[str]:

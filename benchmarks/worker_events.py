@@ -33,7 +33,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     ends: list[WorkerEnd] = []
     started: list[Started] = []
     unreadable: list[str] = []
-    pgle: PgleSeen | None = None
+    watched: dict[int, PgleSeen] = {}
     for path in event_files(phase_dir):
         for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
             if not line:
@@ -50,11 +50,11 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
             elif isinstance(found, Started):
                 started.append(found)
             elif isinstance(found, PgleSeen):
-                pgle = pgle or found  # the first rank's: it is the one that is profiled
+                watched[rank_of(path)] = found
             else:
                 ends.append(found)
     return RunRecord(
-        attempt=attempt, facts=facts, steps=steps, ends=ends, unreadable=unreadable, started=started, pgle=pgle
+        attempt=attempt, facts=facts, steps=steps, ends=ends, unreadable=unreadable, started=started, watched=watched
     )
 
 

@@ -34,7 +34,11 @@ UNKNOWN = re.compile(r"Unknown flags? in XLA_FLAGS: (.*)")
 BAD_VALUE = re.compile(r"Couldn't interpret value .* for flag (\w+)\.|Illegal value for --(\w+)")
 USAGE = "Flag parsing failed"  # said too where the bad value is not named
 
+# XLA splits at blanks, but for those in the quotes of a value.
+WORD = re.compile(r"""--[\w-]+=(?:"(?:[^"\\]|\\.)*"|'[^']*')|\S+""")
+
 IS_UNKNOWN = "unknown to"
+IS_NO_FLAG = "it does not begin with --: XLA would leave it out in silence, or take it for a file of flags"
 HAS_A_BAD_VALUE = "its value cannot be read by"
 IS_REFUSED = "its value is refused by"
 
@@ -154,11 +158,17 @@ def _last_line(text: str) -> str:
 def look(options: argparse.Namespace) -> list[str]:
     """A line for each thing that is wrong."""
     missing = [f"{name}: no such program on PATH" for name in options.program if shutil.which(name) is None]
+    texts = [WORD.findall(text) for text in dict.fromkeys(options.flags)]
+    bare = dict.fromkeys(word for words in texts for word in words if not word.startswith("--"))
     wrong: dict[str, str] = {}
-    for text in dict.fromkeys(options.flags):
-        wrong |= problems(text.split())
+    for words in texts:
+        wrong |= problems([word for word in words if word not in bare])
     successors = dict(option.partition(":")[::2] for option in options.successor)
-    return [*missing, *(_line(word, why, successors) for word, why in wrong.items())]
+    return [
+        *missing,
+        *(f"{word}: {IS_NO_FLAG}" for word in bare),
+        *(_line(word, why, successors) for word, why in wrong.items()),
+    ]
 
 
 def _line(word: str, why: str, successors: dict[str, str]) -> str:
@@ -174,7 +184,7 @@ def jaxlib() -> str:
 
 
 def verdict(options: argparse.Namespace, wrong: list[str]) -> str:
-    count = len({word for text in options.flags for word in text.split()})
+    count = len({word for text in options.flags for word in WORD.findall(text) if word.startswith("--")})
     flags = "1 flag" if count == 1 else f"{count} flags"
     return f"{jaxlib()} was asked about {flags}" + ("" if wrong or not count else " and knows all")
 

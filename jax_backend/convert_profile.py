@@ -41,6 +41,7 @@ kernel_table = kit.load(HERE / "kernel_table.py")
 profile_identity = kit.load(HERE / "profile_identity.py")
 
 SHOWN = 5  # names in one message
+QUESTION_SECONDS = 60.0  # for what nsys knows without a report; it answers in one
 # Of the profile's instructions, so many may be in no dump. More where nsys saw programs run that were not dumped: a
 # worker dumps the training step alone, and others run beside it.
 UNKNOWN_SHARE = 0.05
@@ -95,7 +96,7 @@ def tables_of(reports: list[Path], nsys: str, log: Path, timeout: float) -> list
 
 
 def report_name(program: str, log: Path, timeout: float) -> str:
-    said = _run([program, "stats", "--help-reports"], log, timeout)
+    said = _run([program, "stats", "--help-reports"], log, min(timeout, QUESTION_SECONDS))
     for name in kernel_table.REPORTS:
         if name in said:
             return str(name)

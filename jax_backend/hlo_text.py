@@ -36,6 +36,7 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ONE_CALLED = re.compile(rf"\b(?:calls|to_apply|body|condition|true_computation|false_computation)={_NAME}")
 _MANY_CALLED = re.compile(r"\b(?:calls|branch_computations|called_computations)=\{([^}]*)\}")
 _DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
+_PAIRS = re.compile(r"\bsource_target_pairs=(\{\}|\{\{[\d,{}\s]*\}\})")
 _GROUPS = re.compile(r"\breplica_groups=(\{\{.*?\}\}|\{\}|\[[\d,]+\]<=|mesh\[[^\]]*\]\s*\{[^}]*\})")
 
 
@@ -46,6 +47,7 @@ class Instruction(NamedTuple):
     opcode: str
     called: tuple[str, ...] = ()  # computations that run as part of it
     alone: bool = False  # a collective of groups of one device: no data moves, and no kernel runs
+    without_first: bool = False  # a permute that takes nothing from the first device, and brings it nothing
 
 
 class Computation(NamedTuple):
@@ -60,12 +62,13 @@ class Collective(NamedTuple):
     opcode: str
     conditional: bool  # only some branch of a conditional reaches it, so it may never run
     alone: bool
+    without_first: bool
     others: tuple[str, ...]  # what it is wrapped in, or wraps
 
     @property
     def always(self) -> bool:
-        """It runs in every step and moves data, so a profile must know it."""
-        return not self.conditional and not self.alone
+        """It runs in every step and moves data, so a profile must know it: that of the first device alone, too."""
+        return not self.conditional and not self.alone and not self.without_first
 
     def known_in(self, names: Container[str]) -> bool:
         """XLA too looks for an async-start by the name of what it wraps."""
@@ -112,8 +115,8 @@ class Module(NamedTuple):
                 if opcode not in COLLECTIVES:
                     continue
                 others = (*((inner.name,) if inner else ()), *within.get(name, ()))
-                alone = inner.alone if inner else line.alone
-                found.append(Collective(line.name, opcode, conditional, alone, others))
+                moves = inner or line
+                found.append(Collective(line.name, opcode, conditional, moves.alone, moves.without_first, others))
         order = {name: number for number, name in enumerate(self.computations)}
         places = {line.name: order[c.name] for c in self.computations.values() for line in c.instructions}
         return sorted(found, key=lambda collective: places[collective.name])
@@ -195,7 +198,18 @@ def _instruction(line: str, devices: int) -> Instruction | None:
     plain = name.removesuffix("-start")
     if name in _CALLERS:
         return Instruction(match[1], name, tuple(_called(line[opcode.end() :])))
+    if plain == "collective-permute":
+        return _permute(match[1], name, line)
     return Instruction(match[1], name, alone=plain in COLLECTIVES and _of_one_device(line, devices))
+
+
+def _permute(name: str, opcode: str, line: str) -> Instruction:
+    """Pairs are of a device that sends and one that receives; one that sends to itself only copies."""
+    match = _PAIRS.search(_QUOTED.sub('""', line))
+    if match is None:  # written in a way that is not known here: demanded
+        return Instruction(name, opcode)
+    pairs = [pair for pair in re.findall(r"(\d+),(\d+)", match[1]) if pair[0] != pair[1]]
+    return Instruction(name, opcode, alone=not pairs, without_first=all("0" not in pair for pair in pairs))
 
 
 def _after_shape(line: str, start: int) -> int:

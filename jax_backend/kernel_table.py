@@ -35,6 +35,9 @@ _MICROSECONDS = {
     **dict.fromkeys(("s", "sec", "seconds"), 1e6),
 }
 
+# A range may hold a whole path of the framework; the csv module gives up at 131,072 characters of its own accord.
+FIELD_CHARACTERS = 16 << 20
+
 # The ranges of CUDA graphs: the instructions within are launched at once, and none of them is timed.
 GRAPH_RANGE = re.compile(r"command[_\-]buffer")
 
@@ -57,7 +60,15 @@ def read(path: str | Path) -> Table:
 
 
 def parse(lines: Iterable[str]) -> Table:
+    csv.field_size_limit(FIELD_CHARACTERS)
     reader = csv.DictReader(lines)
+    try:
+        return _parse(reader)
+    except csv.Error as error:
+        raise TableError(f"its line {reader.line_num} is no CSV: {error}") from error
+
+
+def _parse(reader: "csv.DictReader[str]") -> Table:
     columns = [name or "" for name in (reader.fieldnames or [])]
     in_range = next((name for name in columns if name.strip().lower() in _RANGES), None)
     average = next((name for name in columns if _AVERAGE.match(name.strip())), None)

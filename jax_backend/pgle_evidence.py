@@ -1,19 +1,29 @@
-"""What a MaxText phase shows of profile-guided latency estimation: in its logs, its events and its program."""
+"""What a MaxText phase shows of profile-guided latency estimation: in its logs, its events and its program.
 
+Every rank must show it: one that does not schedules another program than the others, in silence. A log that is not
+there shows nothing.
+"""
+
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from benchmarks import worker_events
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord
-from jax_backend import hlo_text, phases
+from jax_backend import hlo_text, phases, planning
 
-# XLA says so for every module that it schedules by a profile; jax says the others.
+# XLA says the first for every module that it schedules by a profile, and then the second; jax says the others.
 READ = re.compile(r"Using PGLE profile from (\S+)")
+SCHEDULED = re.compile(r"Using PGLE profile from|Found profile, using profile guided latency estimator")
 FROM_CACHE = re.compile(r"PGLE-optimized (\S*train_step\S*) loaded from compilation cache")
 MISSED = re.compile(r"PERSISTENT CACHE MISS for PGLE-optimized (\S*train_step\S*)")
 COST = re.compile(r'costs \{ name: "([^"]+)"')
+ENOUGH_COVERED = (
+    0.9  # of the measured program's collectives; the scheduler may make some that the profiled one had not
+)
 SHOWN = 5
 
 
@@ -21,71 +31,97 @@ def seen(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen |
     """None for a phase that has nothing to show: where it is off, and before the measured one."""
     if phase_dir.name != phases.MEASURED or benchmark.pgle == "off" or not record.steps:
         return None
+    ranks = benchmark.nodes * planning.tasks_per_node(benchmark)
     if benchmark.pgle == "nsys":
-        return _of_profile(benchmark, phase_dir)
+        return _of_profile(benchmark, phase_dir, ranks)
     if benchmark.profile == "nsys":
-        return _of_cache(phase_dir)
-    return record.pgle
+        return _of_cache(phase_dir, ranks)
+    return _watched(benchmark, phase_dir, record, ranks)
 
 
 # --- a profile of Nsight Systems ------------------------------------------------------------------
 
 
-def _of_profile(benchmark: Benchmark, phase_dir: Path) -> PgleSeen:
+def _of_profile(benchmark: Benchmark, phase_dir: Path, ranks: int) -> PgleSeen:
     """Every rank must say that it has read the profile, and its costs must be those of the program it schedules."""
-    place = _profile_folder(benchmark, phase_dir)
+    place = Path(phases.profile_folder(benchmark).replace("{phase_dir}", str(phase_dir)))
     try:
         profile = msgspec.json.decode((place / "profile.json").read_bytes(), type=PgleProfile)
-        costs = set(COST.findall((place / phases.PROFILE_FILE).read_text()))
+        text = (place / phases.PROFILE_FILE).read_bytes()
     except (OSError, ValueError) as error:
         return PgleSeen(applied=False, reason=f"the profile cannot be read: {error}")
-    silent = [path.name for path in _logs(phase_dir) if not _has_read(path)]
-    if silent:
-        names = ", ".join(silent[:SHOWN]) + (f" and {len(silent) - SHOWN} more" if len(silent) > SHOWN else "")
-        why = (
-            "a CPU's compiler uses none" if benchmark.hardware.kind == "cpu" else "XLA goes on without one in silence"
-        )
-        reason = f"no word of XLA that it has read the profile in {names} ({why})"
+    if hashlib.sha256(text).hexdigest() != profile.sha256:
+        why = f"{phases.PROFILE_FILE} is not what profile.json says of it"
+        return PgleSeen(applied=False, reason=why, profile=profile)
+    file = f"{place.name}/{phases.PROFILE_FILE}"
+    silent = _silent(
+        phase_dir, ranks, lambda line: (match := READ.search(line)) is not None and match[1].endswith(file)
+    )
+    if silent or benchmark.hardware.kind == "cpu":
+        on_a_cpu = benchmark.hardware.kind == "cpu"
+        why = "a CPU's compiler uses none" if on_a_cpu else "XLA goes on without one in silence"
+        reason = f"no word of XLA that it has read the profile in {silent or 'any log that could be true'} ({why})"
         return PgleSeen(applied=False, reason=reason, profile=profile)
-    problem, covered = _program(phase_dir, costs)
-    if problem:
-        return PgleSeen(applied=False, reason=problem, profile=profile)
-    words = f"XLA has read the profile of {profile.instructions} instructions (key {profile.key[:12]}); {covered}"
-    return PgleSeen(applied=True, reason=words, profile=profile)
+    return _of_program(phase_dir, set(COST.findall(text.decode(errors="replace"))), profile)
 
 
-def _profile_folder(benchmark: Benchmark, phase_dir: Path) -> Path:
-    return Path(phases.profile_folder(benchmark).replace("{phase_dir}", str(phase_dir)))
-
-
-def _program(phase_dir: Path, costs: set[str]) -> tuple[str, str]:
-    """(why the profile was of no use to the program that was measured, how much of it has a cost)."""
+def _of_program(phase_dir: Path, costs: set[str], profile: PgleProfile) -> PgleSeen:
+    """Whether the profile that was read has the costs of the program that was measured."""
     dumps = hlo_text.dumps(phase_dir / "hlo")
     if not dumps:
-        return "the program that was measured was not written down, so its collectives cannot be compared", ""
-    collectives = [one for path in dumps for one in hlo_text.read_module(path).collectives()]
-    with_cost = [one for one in collectives if one.known_in(costs)]
-    if collectives and not with_cost:
-        return f"none of the {len(collectives)} collectives of the measured program has a cost in the profile", ""
-    return "", f"{len(with_cost)} of {len(collectives)} collectives of the measured program have a cost"
+        why = "the program that was measured was not written down, so its collectives cannot be compared"
+        return PgleSeen(applied=False, reason=why, profile=profile)
+    demanded = [one for path in dumps for one in hlo_text.read_module(path).collectives() if one.always]
+    without = [one.name for one in demanded if not one.known_in(costs)]
+    covered = len(demanded) - len(without)
+    share = f"{covered} of {len(demanded)} collectives of the measured program have a cost"
+    share += f" (not {_some(without)})" if without else ""
+    applied = covered >= ENOUGH_COVERED * len(demanded)
+    made = f"made in {profile.made_in}" if profile.made_in else "made in this run"
+    words = f"every rank has read the profile of {len(costs)} instructions (key {profile.key[:12]}, {made}); {share}"
+    return PgleSeen(
+        applied=applied,
+        reason=words if applied else f"the profile is of little use to what was measured: {share}",
+        collectives=len(demanded),
+        covered=covered,
+        profile=profile,
+    )
 
 
-def _has_read(log: Path) -> bool:
-    return any((match := READ.search(line)) and match[1].endswith(phases.PROFILE_FILE) for line in _lines(log))
+# --- jax's own ------------------------------------------------------------------------------------
 
 
-# --- jax's own, from a compilation cache ----------------------------------------------------------
+def _watched(benchmark: Benchmark, phase_dir: Path, record: RunRecord, ranks: int) -> PgleSeen:
+    """jax decides in each process: every rank's worker must have seen it, and on a GPU XLA must say so too."""
+    missing = [rank for rank in range(ranks) if rank not in record.watched]
+    if missing:
+        words = _some([str(rank) for rank in missing])
+        return PgleSeen(applied=False, reason=f"the workers of these ranks say nothing of it: {words}")
+    without = [(rank, one) for rank, one in sorted(record.watched.items()) if not one.applied]
+    if without:
+        rank, one = without[0]
+        return one if rank == 0 else msgspec.structs.replace(one, reason=f"rank {rank}: {one.reason}")
+    first = record.watched[0]
+    if benchmark.hardware.kind == "cpu":
+        return first
+    silent = _silent(phase_dir, ranks, lambda line: SCHEDULED.search(line) is not None)
+    if silent:
+        why = f"{first.reason}; but XLA does not say in {silent} that it schedules by a profile"
+        return msgspec.structs.replace(first, applied=False, reason=why)
+    return first
 
 
-def _of_cache(phase_dir: Path) -> PgleSeen:
+def _of_cache(phase_dir: Path, ranks: int) -> PgleSeen:
     """Beside Nsight Systems jax cannot profile: what it compiled in the phase before must come from the cache."""
-    for log in _logs(phase_dir):
-        lines = [(FROM_CACHE.search(line), MISSED.search(line)) for line in _lines(log)]
-        if any(miss for _, miss in lines):
+    for log in _logs(phase_dir, ranks):
+        if log.is_file() and any(MISSED.search(line) for line in _lines(log)):
             why = f"the cache of phase {phases.FILL} has no program that was compiled with a profile"
-            return PgleSeen(applied=False, reason=f"{log.name}: {why}")
-        if not any(hit for hit, _ in lines):
-            return PgleSeen(applied=False, reason=f"{log.name} does not say that jax took the program from the cache")
+            before = worker_events.read_phase(phase_dir.with_name(phases.FILL), 1).watched.get(0)
+            own = f": there {before.reason}" if before and not before.applied else ""
+            return PgleSeen(applied=False, reason=f"{log.name}: {why}{own}")
+    silent = _silent(phase_dir, ranks, lambda line: FROM_CACHE.search(line) is not None)
+    if silent:
+        return PgleSeen(applied=False, reason=f"jax does not say in {silent} that it took the program from the cache")
     return PgleSeen(
         applied=True, reason=f"every rank took the program from the cache that phase {phases.FILL} filled"
     )
@@ -94,10 +130,21 @@ def _of_cache(phase_dir: Path) -> PgleSeen:
 # --- logs -----------------------------------------------------------------------------------------
 
 
-def _logs(phase_dir: Path) -> list[Path]:
-    return sorted(phase_dir.glob("rank-*.log"), key=lambda path: (len(path.name), path.name))
+def _logs(phase_dir: Path, ranks: int) -> list[Path]:
+    return [phase_dir / f"rank-{rank}.log" for rank in range(ranks)]
+
+
+def _silent(phase_dir: Path, ranks: int, says: Callable[[str], bool]) -> str:
+    """The logs in which no line says it, in words; empty where all do."""
+    logs = _logs(phase_dir, ranks)
+    return _some([log.name for log in logs if not (log.is_file() and any(says(line) for line in _lines(log)))])
 
 
 def _lines(log: Path) -> Iterator[str]:
     with log.open(errors="replace") as stream:
         yield from stream
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

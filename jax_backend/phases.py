@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.errors import RequestError
-from benchmarks.profiling import disturbed_steps, nccl_trace_environment, report_name, under_nsys
+from benchmarks.profiling import disturbed_steps, nccl_trace_environment, ranks_text, report_name, under_nsys
 from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar
 from jax_backend import planning, xla_flags
 from jax_backend.profile_identity import identity
@@ -38,6 +38,7 @@ RECORDED = Profiling(
 )  # MaxText starts and stops CUDA's profiler on rank 0 alone
 
 SCHEDULE = "learning_rate_schedule_steps"  # -1: as many as are trained
+GROUPS = {"nsys": ("pgle_profile", "pgle_perf"), "auto": ("pgle_auto",)}  # of configs/xla_flags.yml
 PROFILE_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
 PROFILE_FILE = "profile.pbtxt"
 MADE_HERE = "{phase_dir}/../" + CONVERT
@@ -153,6 +154,7 @@ def _measured(benchmark: Benchmark) -> Phase:
     if profiling is not None:
         disturbed = disturbed_steps(profiling)
         options = [*options, f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}"]
+        options.append(f"--recorded_ranks={ranks_text(profiling.ranks)}")
         changed = changed | _recording(profiling, benchmark.profile)
         nsys = (profiling, "-perf" if benchmark.pgle != "off" else "") if benchmark.profile == "nsys" else None
     if benchmark.profile == "nccl":
@@ -210,7 +212,7 @@ def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
         "profiler": kind,
         "skip_first_n_steps_for_profiler": profiling.start_step,
         "profiler_steps": profiling.stop_step - profiling.start_step + 1,
-        "upload_all_profiler_results": len(profiling.ranks) > 1,  # else it starts the profiler on rank 0 alone
+        "upload_all_profiler_results": profiling.ranks != [0],  # else it starts the profiler on rank 0 alone
     }
 
 
@@ -265,14 +267,58 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             why="on a CPU one process holds all devices of a node",
             next_command="--profile_ranks=0",
         )
-    if benchmark.pgle != "auto":
+    yield from _missing_machinery(benchmark)
+    yield from _set_past_pgle(benchmark)
+    if benchmark.pgle == "auto":
+        yield from _too_early(benchmark)
+
+
+def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
+    """Nsight Systems is NVIDIA's, and XLA's profile is one of GPUs; a CPU goes through the motions."""
+    there = benchmark.hardware.platform in ("cuda", "cpu")
+    for flag, value, needs in (("pgle", benchmark.pgle, ("nsys", "auto")), ("profile", benchmark.profile, ("nsys",))):
+        if value in needs and not there:
+            yield RequestError(
+                f"--{flag}={value} is not to be had on {benchmark.hardware.title}",
+                where=f"--{flag}={value} --hardware={benchmark.hardware.name}",
+                why=f"it takes NVIDIA's profiling interface, not {benchmark.hardware.platform}'s",
+                next_command=f"--{flag}=off" if flag == "pgle" else "--profile=xplane",
+            )
+
+
+def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
+    """What --set says of a flag or variable that the phases fill themselves would be lost in one of them."""
+    if benchmark.pgle == "off":
         return
+    groups = [xla_flags.group(name) for name in GROUPS[benchmark.pgle]]
+    filled = {name for group in groups for name in group.flags}
+    variables = {f"env.{name}" for group in groups for name in group.environment} | {"env.TF_CPP_MIN_LOG_LEVEL"}
+    for name, value in benchmark.overrides.items():
+        allowed = [group.flags.get(name) for group in groups if name in group.flags]
+        if name.startswith("xla_dump_") or name in variables or (name in filled and value not in allowed[-1:]):
+            yield RequestError(
+                f"{name} is filled by --pgle={benchmark.pgle}",
+                where=f"--set={name}={value}",
+                why="its phases have values of their own, and prove from XLA's own words that the profile is read",
+                next_command=f"leave --set={name} out, or --pgle=off",
+            )
+
+
+def _too_early(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.steps < FEWEST_STEPS:
         yield RequestError(
             f"--pgle=auto needs {FEWEST_STEPS} steps, {benchmark.steps} are asked for",
             where=f"--steps={benchmark.steps}",
             why=f"jax profiles {PROFILING_RUNS} steps and compiles again; {SETTLING_STEPS} more cannot count",
             next_command=f"--steps={FEWEST_STEPS}",
+        )
+    last, first = benchmark.window.rpartition("-")[2], PROFILING_RUNS + SETTLING_STEPS + 1
+    if last.isdecimal() and int(last) < first and benchmark.profile != "nsys":
+        yield RequestError(
+            f"window {benchmark.window} holds no step that --pgle=auto could count",
+            where=f"--window={benchmark.window}",
+            why=f"its first one is step {first}: jax compiles again in step {PROFILING_RUNS}",
+            next_command=f"--window={first}-{max(first, benchmark.steps - 1)}, or --window=steady",
         )
     profiling = benchmark.profiling
     if benchmark.profile == "xplane" and profiling and profiling.start_step < FEWEST_STEPS:

@@ -173,6 +173,43 @@ def reason_against_disturbed(options):
     return lambda step: "profiler" if first <= step <= last else None
 
 
+def record_of_this_rank(options):
+    """MaxText's profiler, on the ranks that are to be recorded, and for each in a folder of its own.
+
+    jax names a trace by its host alone, so the processes of a node would write over one another's.
+    """
+    recorded = kit.load(Path(__file__).resolve().parents[1] / "benchmarks" / "under_nsys.py").ranks_of
+    if options.rank not in recorded(options.recorded_ranks):
+        options.settings = ["profiler=" if word.startswith("profiler=") else word for word in options.settings]
+    elif options.rank:
+        place = "base_output_directory="
+        options.settings = [
+            f"{word}/rank-{options.rank}" if word.startswith(place) else word for word in options.settings
+        ]
+
+
+def find_cuda_runtime():
+    """MaxText starts nsys's recording through libcudart.so, and goes on without where pip has installed it: there it
+    has its version in its name, in a folder that no loader looks into.
+    """
+    from ctypes import CDLL, cdll
+
+    from maxtext.common import profiler
+
+    class Loader:
+        @staticmethod
+        def LoadLibrary(name):
+            try:
+                return cdll.LoadLibrary(name)
+            except OSError:
+                found = [path for place in sys.path for path in Path(place).glob("nvidia/cu*/lib/libcudart.so.*")]
+                if not found:
+                    raise
+                return CDLL(str(found[0]))
+
+    profiler.cdll = Loader
+
+
 def dump_program(options):
     """XLA writes down the training step that rank 0 compiles, as it is executed; asked for before jax is imported."""
     if options.rank == 0:
@@ -194,6 +231,8 @@ def train_under_clock(options, clock, events, watch):
     assert_devices(options)
     from maxtext.trainers.pre_train import train
 
+    if "profiler=nsys" in options.settings:
+        find_cuda_runtime()
     argv = ["stepmark", base_config(), *options.settings]
     config, recorder = train.initialize(argv)
 
@@ -224,6 +263,8 @@ def main(options):
         reasons.append(reason_against_disturbed(options))
     if options.hlo_dir:
         dump_program(options)
+    if options.recorded_ranks:
+        record_of_this_rank(options)
     clock = StepClock(events, reasons)
     return kit.run(options, lambda: train_under_clock(options, clock, events, watch), clock.failures, events)
 
@@ -232,6 +273,7 @@ def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
     parser.add_argument("--disturbed_steps", help="FIRST-LAST: what a profiler takes time from")
+    parser.add_argument("--recorded_ranks", help="such as 0,8-15: on which MaxText's profiler runs")
     parser.add_argument("--pgle_runs", type=int, default=0, help="watch jax's own PGLE, which profiles so many steps")
     parser.add_argument("--pgle_settling", type=int, default=0, help="steps after its compilation that cannot count")
     parser.add_argument("--pgle_profile", help="the profile.json of the profile that XLA is told to read")

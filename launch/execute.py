@@ -1,12 +1,15 @@
 """One run from its first file to its result: folder, provenance, the phases on this machine, result."""
 
 import contextlib
+import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from benchmarks.backend import Backend
+from benchmarks.errors import RequestError
 from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder, recompute
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Phase, Plan, Step
@@ -23,11 +26,12 @@ def execute(
     folder = RunFolder.create(output_dir, run_id)
     try:
         python = environments.ensure(spec)
+        origin = environments.origin(spec, python)
+        benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
+        plan = begin(folder, benchmark, backend, str(python), origin)
     except BaseException:
-        folder.path.rmdir()  # nothing was started, so nothing is left
+        shutil.rmtree(folder.path)  # nothing was started, so nothing is left
         raise
-    benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir)
-    plan = begin(folder, benchmark, backend, str(python), environments.origin(spec, python))
     with local.interrupted_once():
         on_gpus = benchmark.hardware.kind != "cpu"
         beside = sampling.beside(folder.telemetry_dir(1), gpus=on_gpus) if telemetry else contextlib.nullcontext()
@@ -45,8 +49,9 @@ def begin(
     notes: Sequence[str] = (),
 ) -> Plan:
     """Write down what is to be run before anything starts."""
-    kept_profiles.take(folder, benchmark, folder.path.parent)
     plan = backend.plan(benchmark)
+    _refuse_blanks(folder, plan)
+    kept_profiles.take(folder, benchmark, folder.path.parent, environment)
     places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
     said = [*provenance.ignored_variables(), *notes]
     about = provenance.collect(plan, environment, provenance.command_line(), said, places)
@@ -55,6 +60,19 @@ def begin(
     folder.write(PLAN, plan)
     folder.write(PROVENANCE, about)
     return plan
+
+
+def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
+    """XLA and profilers split what they are told at blanks: half a folder's name would be another folder."""
+    told = [phase.environment.get("XLA_FLAGS", "") for phase in plan.phases]
+    told += [word for phase in plan.phases for word in phase.command if word.startswith("--hlo_dir")]
+    if re.search(r"\s|['\"]", str(folder.path.absolute())) and any("{phase_dir}" in text for text in told):
+        raise RequestError(
+            "the run's folder has a blank or a quote in its name, which XLA cannot be told",
+            where=str(folder.path.parent),
+            why="its flags are split at blanks, and files of the run would land in another folder",
+            next_command="--output_dir=DIR with a plainer name",
+        )
 
 
 def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Backend, python: Path) -> None:

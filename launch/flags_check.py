@@ -2,20 +2,28 @@
 
 The backend says which program asks it (FlagsCheck); here it is run, and its answer is a refusal for a run, or a
 table for `launch/doctor.py --xla_flags`. A program that breaks says nothing of the flags: a note, and no refusal.
+What it answers for a run is kept, so that the next one, or a dry run, need not wait for it; doctor asks anew.
 """
 
+import contextlib
+import hashlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.backend import Backend, EnvironmentSpec, FlagFact, FlagsCheck, backends
-from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
 from benchmarks.report import aligned
+from benchmarks.runfolder import write_atomically
 from benchmarks.values import Benchmark, Value, json_text
 from launch import environments
 from launch.local import fill, inherited_environment, places
+from launch.places import stepmark_home
 
 SECONDS = 180  # a compiler answers within two; the first import from a shared disk takes longer
 KNOWN = "known"
@@ -59,9 +67,36 @@ class CheckedFlags(Value, frozen=True):
 def ask(check: FlagsCheck, python: Path) -> Answer:
     """Run the check's program with a Python that exists here; equal questions are asked once a process."""
     where = places(python, Path.cwd())
-    command = tuple(fill(word, where) for word in check.command)
+    command = _command(check, python)
     variables = tuple((name, fill(value, where)) for name, value in sorted(check.environment.items()))
     return _ask(command, variables, tuple(fact.flag for fact in check.facts))
+
+
+def _command(check: FlagsCheck, python: Path) -> tuple[str, ...]:
+    where = places(python, Path.cwd())
+    return tuple(fill(word, where) for word in check.command)
+
+
+def answer_kept(check: FlagsCheck, spec: EnvironmentSpec, python: Path) -> Answer:
+    """The answer that the same program of the same environment gave before, else a new one, which is kept."""
+    path = None
+    with contextlib.suppress(OSError, RequestError):
+        path = stepmark_home() / "flags-checked" / f"{_digest(_command(check, python), spec)}.json"
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            return msgspec.json.decode(path.read_bytes(), type=Answer)
+    answer = ask(check, python)
+    if path and not answer.broken:
+        with contextlib.suppress(OSError, RunError):  # a disk that is full or not ours: asked again the next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json_text(answer).encode())
+    return answer
+
+
+def _digest(command: Iterable[str], spec: EnvironmentSpec) -> str:
+    """Of all that the answer rests on: the lock files, the Python, the flags, and the program itself."""
+    programs = [Path(word) for word in command if word.endswith(".py")]
+    files = [path.read_bytes() for path in (*(lock.path for lock in spec.locks), *programs)]
+    return hashlib.sha256(b"\0".join([*files, *(word.encode() for word in command)])).hexdigest()[:32]
 
 
 @cache
@@ -95,37 +130,79 @@ def _ask(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], flags
 # --- before a run -------------------------------------------------------------------------------
 
 
-def refuse_unknown_flags(benchmark: Benchmark, backend: Backend) -> None:
-    """Refuse flags that the compiler which is to run does not know; where it is not here, say who decides."""
-    flags = [f"--{name}={value}" for name, value in benchmark.xla_flags.items()]
+def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: bool = False) -> None:
+    """Refuse flags that the compiler which is to run does not know; where it is not here, say who decides.
+
+    A dry run needs no environment, and says nothing where there is none.
+    """
+    own = _words(f"--{name}={value}" for name, value in benchmark.xla_flags.items())
+    flags = [*own, *(word for word in _of_the_phases(benchmark, backend) if word not in own)]
     check = backend.flags_check(flags) if flags else None
     if check is None:
         return
     spec = backend.environment(benchmark.engine)
-    if benchmark.site.runtime == "container":
-        _note("whether the XLA flags are known is up to the image: the first phase of the job asks it")
-        return
-    python = environments.python_of(spec)
-    if python is None:
-        _note(f"the XLA flags were held against the table alone: environment '{spec.name}' is not made yet")
-        return
-    answer = ask(check, python)
-    if answer.broken:
-        _note(f"the XLA flags were not checked: {answer.broken}")
-    if answer.refused:
-        raise _refusal(answer, check.facts, spec)
+    in_image = benchmark.site.runtime == "container"
+    python = _python_of(spec)
+    answer = answer_kept(check, spec, python) if python else None
+    if answer and answer.refused and not in_image:
+        raise _refusal(answer, check.facts, spec, own, f"--pgle={benchmark.pgle}")
+    for note in _notes(answer, spec, in_image=in_image, dry_run=dry_run):
+        _note(note)
 
 
-def _refusal(answer: Answer, facts: list[FlagFact], spec: EnvironmentSpec) -> RequestError:
+def _words(flags: Iterable[str]) -> list[str]:
+    """As XLA splits them: a value with a blank is more than one."""
+    return list(dict.fromkeys(word for flag in flags for word in flag.split()))
+
+
+def _of_the_phases(benchmark: Benchmark, backend: Backend) -> list[str]:
+    """What the phases have beside the benchmark's flags, which --pgle brings.
+
+    Stepmark's own alone need no question, and a placeholder cannot be asked about before the run has its folder.
+    """
+    if not benchmark.xla_flags and benchmark.pgle == "off":
+        return []
+    texts = [phase.environment.get("XLA_FLAGS", "") for phase in backend.plan(benchmark).phases]
+    return [word for word in _words(texts) if "{" not in word]
+
+
+def _python_of(spec: EnvironmentSpec) -> Path | None:
+    """None too where there is no place for environments: whoever needs one will say so."""
+    try:
+        return environments.python_of(spec) if spec.locks else None
+    except RequestError:
+        return None
+
+
+def _notes(answer: Answer | None, spec: EnvironmentSpec, *, in_image: bool, dry_run: bool) -> list[str]:
+    if in_image and answer and answer.refused:
+        here = f"in environment '{spec.name}' of this machine; the image decides"
+        return [f"{flag}: {why}, {here}" for flag, why in answer.refused.items()]
+    if in_image:
+        up_to_it = "whether the XLA flags are known is up to the image: the first phase of the job asks it"
+        return [] if dry_run else [up_to_it]
+    if answer is None:
+        alone = f"the XLA flags were held against the table alone: environment '{spec.name}' is not made yet"
+        return [] if dry_run else [alone]
+    return [f"the XLA flags were not checked: {answer.broken}"] if answer.broken else []
+
+
+def _refusal(
+    answer: Answer, facts: list[FlagFact], spec: EnvironmentSpec, own: list[str], others: str
+) -> RequestError:
+    """`own` are the benchmark's flags; `others` is the option that has brought the rest."""
     successors = {fact.flag: fact.successor for fact in facts}
-    instead = " ".join(successors[flag] for flag in answer.refused if successors[flag])
-    leave_out = [flag.partition("=")[0] for flag in answer.refused if not successors[flag]]
+    settable = [flag for flag in answer.refused if flag in own]
+    instead = " ".join(successors[flag] for flag in settable if successors[flag])
+    leave_out = [flag.partition("=")[0] for flag in settable if not successors[flag]]
     words = [instead.replace("--", "--set=")] if instead else []
     words += [f"leave out {', '.join(leave_out)}, or correct the value"] if leave_out else []
+    words += [f"leave out {others}"] if len(settable) < len(answer.refused) else []
     names = ", ".join(flag.removeprefix("--").partition("=")[0] for flag in answer.refused)
+    where = [flag.replace("--", "--set=", 1) if flag in own else others for flag in answer.refused]
     return RequestError(
         f"environment '{spec.name}' refuses XLA flags of this run: {names}",
-        where=" ".join(flag.replace("--", "--set=", 1) for flag in answer.refused),
+        where=" ".join(dict.fromkeys(where)),
         why="; ".join(f"{flag}: {why}" for flag, why in answer.refused.items()),
         next_command=" and ".join(words),
     )
@@ -231,5 +308,11 @@ def _table(checked: list[CheckedFlags]) -> list[str]:
 def _cell(flag: CheckedFlag) -> str:
     """Whether it is known, then what for, then what to use instead."""
     verdict = flag.installed or flag.table
-    instead = f"instead: {flag.successor}" if flag.refused and flag.successor else ""
+    instead = _instead(flag) if flag.refused else ""
     return "\n".join(line for line in (verdict, flag.text, instead) if line)
+
+
+def _instead(flag: CheckedFlag) -> str:
+    if flag.successor:
+        return f"instead: {flag.successor}"
+    return "instead: leave it out" if flag.table == "unknown" else "instead: leave it out, or correct it"

@@ -9,6 +9,8 @@ Every file gets a row:
   and is no run of its own.
 - In a run folder of Stepmark's own, the logs of the ranks get rows and the rest is one row. Where some ranks print
   steps and others none (Megatron prints on one), those that print none belong to the rest.
+  Where a profiler ran, and in phases beside the measured one, they are logs whose figures nobody may compare
+  (own_runs.py).
   The record of a sweep beside its runs is named as that.
 - A link to a file that is found anyway, and a second name of the same file, are named and not read again. Links to
   folders are named and not followed. Pipes, sockets and devices are named and never opened.
@@ -44,12 +46,12 @@ from benchmarks.timing_table import (
     row_without_log,
 )
 from benchmarks.values import Value
+from launch.own_runs import RUN_FILES, OwnRun, read_run, run_above
 
 LOG_NAME = re.compile(r"(?:.*\.(?:out|log|txt|err)|log-.*)(?:\.gz)?", re.DOTALL)
 RUN_NAME = re.compile(r"(?!.*\.err(?:\.gz)?$)(?:.*\.(?:out|log)|log-.*)(?:\.gz)?", re.DOTALL)
 INSTALLER_NAME = re.compile(r"(?:pip|uv|conda|venv|environment|install)(?:[-_.].*)?\.(?:out|log)(?:\.gz)?", re.DOTALL)
 RANK_LOG = re.compile(r"rank-\d+\.log")
-RUN_FILES = ("benchmark.json", "plan.json")  # a folder that has both is a run of Stepmark
 # Links of a phase that hold a word and lead nowhere: what the rank that failed first exited with, why a worker could
 # write no more.
 WORD_LINKS = ("first-failure", "could-not-write")
@@ -137,6 +139,7 @@ class LogReader:
         self._rule = rule
         self._endings = endings
         self._formats = formats
+        self._own: dict[Path, OwnRun] = {}  # what was read of runs until now
         self._batch_of = _batch_outputs([found.path for found in self._files if found.status is None])
 
     @property
@@ -189,8 +192,10 @@ class LogReader:
         if found.status is not None:
             return row_without_log(path, found.status, found.reason)
         try:
+            own = self._own_run(found.path)
             with _opened(found.path) as stream:
-                return self._row_of(found.path, path, stream)
+                row = self._row_of(found.path, path, stream)
+            return own.judged(row, found.path) if own else row
         except (OSError, EOFError, zlib.error) as error:
             return row_without_log(path, UNREADABLE, getattr(error, "strerror", None) or str(error))
         except Exception as error:  # the reader may be of a package of its own: one log costs no other its row
@@ -206,14 +211,22 @@ class LogReader:
         reading = Reading(self._rule)
         counted = CountedStream(stream)
         last_step_near: int | None = None
+        own = self._own_run(file)
         for event in log_format.read(counted.buffered()):
             if event.step is not None:
                 last_step_near = counted.position
-            reading.add(event)
+            reading.add(own.marked(event) if own else event)
         if last_step_near is None and not LOG_NAME.fullmatch(file.name):
             return row_without_log(path, NOT_A_LOG, f"looks like {log_format.name}, but holds no step")
         text = ending_text(stream, log_format, last_step_near)
         return row_of_log(path, log_format.name, reading, self._ending(file, text))
+
+    def _own_run(self, file: Path) -> OwnRun | None:
+        """The run of ours that a rank's log is of."""
+        run = self._run_of.get(file) or (run_above(file) if RANK_LOG.fullmatch(file.name) else None)
+        if run is not None and run not in self._own:
+            self._own[run] = read_run(run)
+        return self._own[run] if run is not None else None
 
     def _format_of(self, file: Path, head: bytes, stream: BinaryIO) -> LogFormat | None:
         called_a_log = LOG_NAME.fullmatch(file.name)

@@ -35,12 +35,12 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks import report, sweep
-from benchmarks.backend import find_backend
+from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, LIST_COMMAND, RequestError, nearest
 from benchmarks.resolve import Request
 from benchmarks.runfolder import RESULT, RunFolder, new_run_id
-from benchmarks.values import Site
+from benchmarks.values import Benchmark, Site
 from launch import places, provenance
 from launch.cli import run_main
 from launch.runners import Job, Runner, runner_of
@@ -181,12 +181,21 @@ def _listing(configs: Configs) -> str:
 
 def _show_plan(request: Request, runner: Runner) -> int:
     backend = find_backend(request.backend)
-    benchmark = runner.understand(request)
+    benchmark = _with_kept_profile(runner.understand(request), backend)
     print(report.plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark)))
     script = runner.preview(benchmark, backend)
     if script:
         print(f"\njob.sbatch\n\n{script}", end="")
     return EXIT_VALID
+
+
+def _with_kept_profile(benchmark: Benchmark, backend: Backend) -> Benchmark:
+    """As the run would find it: a profile that is kept saves two phases."""
+    from launch import kept_profiles
+    from launch.slurm.submit import runs_in
+
+    environment = runs_in(benchmark, backend) if benchmark.site.slurm else {}
+    return kept_profiles.with_kept_profile(benchmark, backend, Path(FLAGS.output_dir).absolute(), environment)
 
 
 def _sweep(requests: list[Request], repeats: int, runner: Runner, site: Site) -> int:

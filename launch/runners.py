@@ -34,7 +34,14 @@ class LocalRunner:
         self._configs, self._output_dir, self._job = configs, output_dir, job
 
     def understand(self, request: Request) -> Benchmark:
-        """What a request means; nobody is asked whether it can be run."""
+        """What a request means; of this machine, only a compiler that is here is asked, for its flags."""
+        from launch.flags_check import refuse_unknown_flags
+
+        benchmark, backend = self._meant(request), find_backend(request.backend)
+        refuse_unknown_flags(benchmark, backend, dry_run=True)
+        return benchmark
+
+    def _meant(self, request: Request) -> Benchmark:
         benchmark = resolve(request, self._configs, find_backend(request.backend))
         self._refuse_job_flags(benchmark.site)
         return benchmark
@@ -43,8 +50,7 @@ class LocalRunner:
         from launch import local
         from launch.flags_check import refuse_unknown_flags
 
-        benchmark = self.understand(request)
-        backend = find_backend(request.backend)
+        benchmark, backend = self._meant(request), find_backend(request.backend)
         local.refuse(benchmark, backend.storage(benchmark), backend.plan(benchmark))
         refuse_unknown_flags(benchmark, backend)
         return benchmark
@@ -96,14 +102,21 @@ class SlurmRunner:
         self.options: JobOptions = options.choose(site, job.typed, os.environ)
 
     def understand(self, request: Request) -> Benchmark:
-        """What a request means; no Slurm is asked whether it can be run."""
+        """What a request means; no Slurm is asked whether it can be run, a compiler that is here for its flags."""
+        from launch.flags_check import refuse_unknown_flags
+
+        benchmark, backend = self._meant(request), find_backend(request.backend)
+        refuse_unknown_flags(benchmark, backend, dry_run=True)
+        return benchmark
+
+    def _meant(self, request: Request) -> Benchmark:
         return resolve(request, self._configs, find_backend(request.backend))
 
     def resolve(self, request: Request) -> Benchmark:
         from launch.flags_check import refuse_unknown_flags
         from launch.slurm import submit
 
-        benchmark, backend = self.understand(request), find_backend(request.backend)
+        benchmark, backend = self._meant(request), find_backend(request.backend)
         submit.refuse(benchmark, backend, self._output_dir, self.options, self._slurm())
         refuse_unknown_flags(benchmark, backend)
         return benchmark

@@ -7,6 +7,7 @@ import msgspec
 
 from benchmarks.errors import RunError
 from benchmarks.runfolder import STEPS, RunFolder, remake_command
+from benchmarks.summary import not_comparable
 from benchmarks.values import Benchmark, Step
 from launch.tensorboard_events import ScalarWriter
 
@@ -17,6 +18,7 @@ class StepSink:
     def __init__(self, folder: RunFolder, benchmark: Benchmark) -> None:
         self._path = folder.path / STEPS
         self._tokens = benchmark.tokens_per_step
+        self._profiled = bool(not_comparable(benchmark))
         self._tensorboard = folder.path / "tensorboard"
         self._events: ScalarWriter | None = None
         self._descriptor = -1
@@ -33,7 +35,7 @@ class StepSink:
         os.ftruncate(self._descriptor, 0)
         for old in self._tensorboard.glob("events.out.tfevents.*"):
             old.unlink()
-        self._events = ScalarWriter(self._tensorboard)
+        self._events = ScalarWriter(self._tensorboard, profiled=self._profiled)
         return self
 
     def __exit__(self, *_: object) -> None:

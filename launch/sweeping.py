@@ -138,10 +138,9 @@ class _Launcher:
         except (StepmarkError, OSError):
             self._say_how_to_go_on()
             raise
-        print(
-            "\n" + sweep_text(sweep_report.report_of(self.sweep, self.results), _path(self._output_dir, self.sweep)),
-            flush=True,
-        )
+        flags = xla_flags_of(self.sweep, self._output_dir)
+        report = sweep_report.report_of(self.sweep, self.results, xla_flags=flags)
+        print("\n" + sweep_text(report, _path(self._output_dir, self.sweep)), flush=True)
         code = record.exit_code(self.sweep, self.results)
         if code != EXIT_VALID:
             self._say_how_to_go_on()
@@ -292,11 +291,22 @@ def _result(path: Path) -> Result | None:
         return None
 
 
+def xla_flags_of(sweep: Sweep, output_dir: Path) -> dict[str, str]:
+    """The XLA flags of each run's measured phase, by run id; without those whose plan can't be read."""
+    found = {}
+    for run in sweep.runs:
+        with contextlib.suppress(RequestError, OSError):
+            environment = RunFolder(output_dir / run.run_id).measured_phase().environment
+            found[run.run_id] = environment.get("XLA_FLAGS", "")
+    return found
+
+
 def report_of_file(path: Path) -> sweep_report.SweepReport:
     """What a sweep has measured until now, from its record and the run folders beside it."""
     sweep = read_sweep(path)
     going = [run.run_id for run in sweep.runs if _may_go_on(run, path.parent)]
-    return sweep_report.report_of(sweep, results_of(sweep, path.parent), going)
+    flags = xla_flags_of(sweep, path.parent)
+    return sweep_report.report_of(sweep, results_of(sweep, path.parent), going, flags)
 
 
 def sweep_text(report: sweep_report.SweepReport, path: Path) -> str:

@@ -2,6 +2,10 @@
 
 TensorBoard's own writer has a thread that dies with a traceback on a full disk and takes time from a CPU that
 trains; its records are written here in place.
+
+Times are `perf/...`. Those of a run under a profiler are `profiled/...`, so that no dashboard draws them beside runs
+that are comparable; so are the steps of other runs in which jax recorded or compiled (PGLE). The loss is `train/loss`
+of either: recording does not change it.
 """
 
 import contextlib
@@ -10,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from benchmarks.figures import RECORDED
 from benchmarks.values import Step
 
 
@@ -22,8 +27,9 @@ class ScalarWriter:
 
     LIVE_STEP_SECONDS = 0.1
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, profiled: bool) -> None:
         self._folder = folder
+        self._profiled = profiled
         self._started = time.time()
         self._file: BinaryIO | None = None
         self._records: Any = None  # TensorBoard ships no types
@@ -50,7 +56,7 @@ class ScalarWriter:
             if self._file is None:
                 self._open()
             for step in steps:
-                self._records.write(_event(step, self._started))
+                self._records.write(_event(step, self._started, self._profiled))
             if self._file is not None:
                 self._file.flush()
         except OSError as error:
@@ -66,22 +72,23 @@ class ScalarWriter:
         self._records.write(Event(wall_time=self._started, file_version="brain.Event:2").SerializeToString())
 
 
-def _event(step: Step, started: float) -> bytes:
+def _event(step: Step, started: float, profiled: bool) -> bytes:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
 
-    values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(step).items()]
+    values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(step, profiled).items()]
     when = started + (step.elapsed_seconds or 0.0)
     data: bytes = Event(wall_time=when, step=step.step, summary=Summary(value=values)).SerializeToString()
     return data
 
 
-def scalars(step: Step) -> dict[str, float]:
+def scalars(step: Step, profiled: bool) -> dict[str, float]:
+    times = "profiled" if profiled or step.excluded_because in RECORDED else "perf"
     found = {}
     if step.seconds is not None:
-        found["perf/step_seconds"] = step.seconds
+        found[f"{times}/step_seconds"] = step.seconds
         if step.tokens and step.seconds > 0:
-            found["perf/tokens_per_second"] = step.tokens / step.seconds
+            found[f"{times}/tokens_per_second"] = step.tokens / step.seconds
     if step.loss is not None:
         found["train/loss"] = step.loss
     return found

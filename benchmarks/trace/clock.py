@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 
 from benchmarks import statistics
+from benchmarks.profiling import PROFILER
 from benchmarks.trace.summary import HostSummary
 from benchmarks.trace.trace import Trace
 from benchmarks.values import Profiling, Step, Value
+
+
+FARTHEST_APART = (0.5, 2.0)  # the trace's step over our clock's; a profiler's own cost is far less
 
 
 class Comparison(Value, frozen=True):
@@ -18,6 +22,8 @@ class Comparison(Value, frozen=True):
     unprofiled_steps: int
     profiling_cost: float | None  # clock over unprofiled, less one
     null_because: dict[str, str]
+    whole_run: bool = False  # every step was recorded: none of them says what a run without a profiler takes
+    doubt: str = ""  # where the two times are too far apart to be of the same steps
 
 
 def undisturbed_steps(
@@ -42,7 +48,9 @@ def undisturbed_steps(
     return frozenset(range(profiling.start_step + 1, profiling.stop_step - 1))
 
 
-def compare(summary: HostSummary, steps: Sequence[Step], undisturbed: frozenset[int]) -> Comparison:
+def compare(
+    summary: HostSummary, steps: Sequence[Step], undisturbed: frozenset[int], *, whole_run: bool = False
+) -> Comparison:
     """`steps` as steps.jsonl has them, of the rank that was profiled."""
     window, nulls = summary.window, {}
     first, last = window.first_step, window.last_step
@@ -57,8 +65,11 @@ def compare(summary: HostSummary, steps: Sequence[Step], undisturbed: frozenset[
     else:
         ours = sum(timed[number] for number in range(first, last + 1)) / window.steps
     free = [step.seconds for step in steps if step.excluded_because is None and step.seconds is not None]
+    free = [] if whole_run else free
     unprofiled = statistics.median(free)
-    if unprofiled is None:
+    if whole_run:
+        nulls["unprofiled_seconds_per_step"] = "the profiler ran beside every step"
+    elif unprofiled is None:
         nulls["unprofiled_seconds_per_step"] = "no step of the run counts that was not profiled"
     theirs = summary.mean.seconds_per_step
     return Comparison(
@@ -69,4 +80,25 @@ def compare(summary: HostSummary, steps: Sequence[Step], undisturbed: frozenset[
         unprofiled_steps=len(free),
         profiling_cost=ours / unprofiled - 1 if ours and unprofiled else None,
         null_because=nulls,
+        whole_run=whole_run,
+        doubt=_doubt(theirs, ours or _clock_nearby(summary, steps)),
+    )
+
+
+def _clock_nearby(summary: HostSummary, steps: Sequence[Step]) -> float | None:
+    """What our clock says of steps like those of the trace, though the profiler's start may lie in some."""
+    first, last = summary.window.first_step, summary.window.last_step
+    timed = [step for step in steps if step.seconds is not None]
+    same = [step for step in timed if first is not None and last is not None and first <= step.step <= last]
+    recorded = [step for step in timed if step.excluded_because == PROFILER]
+    counted = [step for step in timed if step.excluded_because is None]
+    return statistics.median([step.seconds for step in same or recorded or counted if step.seconds is not None])
+
+
+def _doubt(theirs: float, ours: float | None) -> str:
+    if not ours or FARTHEST_APART[0] <= theirs / ours <= FARTHEST_APART[1]:
+        return ""
+    return (
+        f"the trace does not cover these steps: {theirs * 1e3:.4g} ms a step in it, {ours * 1e3:.4g} ms by our own "
+        "clock; its breakdown is not that of a step"
     )

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from shlex import quote as quote_word
 from urllib.parse import quote
 
 from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import Operation
-from benchmarks.trace.trace import Collected, Trace
+from benchmarks.trace.trace import Collected, Trace, dropped_notes
 
 KERNELS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -38,13 +39,21 @@ def read_nsys(path: Path) -> Trace:
         uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"  # no lock, no journal beside it
         with closing(sqlite3.connect(uri, uri=True)) as database:
             return _Reading(database, path).trace()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, OverflowError) as error:  # a damaged number may be no time
         raise RequestError(
             f"{path.name} cannot be read as an export of Nsight Systems: {error}",
             where=str(path),
             why="it was cut off while it was written, or is another kind of file",
-            next_command=f"nsys export --type=sqlite --force-overwrite=true {path.with_suffix('.nsys-rep').name}",
+            next_command=_what_makes_it_anew(path),
         ) from None
+
+
+def _what_makes_it_anew(path: Path) -> str:
+    report = path.with_suffix(".nsys-rep")
+    if not report.is_file():
+        return "a run with --profile=nsys makes another report"
+    words = f"nsys export --type=sqlite --force-overwrite=true --output={quote_word(str(path))}"
+    return f"{words} {quote_word(str(report))}"
 
 
 class _Reading:
@@ -66,7 +75,7 @@ class _Reading:
                 f"{self._path.name} is a database, but no export of Nsight Systems",
                 where=str(self._path),
                 why="it has none of its tables",
-                next_command="nsys export --type=sqlite FILE.nsys-rep",
+                next_command=_what_makes_it_anew(self._path),
             )
         self._strings = {_whole(number): str(value) for number, value in self._rows(STRINGS, ("id", "value"))}
         module, launches = self._training_module()
@@ -74,17 +83,19 @@ class _Reading:
         self._read_copies()
         self._read_graphs(module)
         start = next((_whole(value) for (value,) in self._rows(SESSION, ("utcEpochNs",))), 0)
-        if not self._devices:
+        if not any(device.begins for device in self._devices.values()):
             self.notes.append("nothing was recorded on a GPU")
         return Trace(
             host=self._host(),
             operations=list(self._operations),
             instructions=[None] * len(self._operations),
             executions=[],
-            devices=[self._devices[name].device(name) for name in sorted(self._devices)],
+            devices=[
+                self._devices[name].device(name) for name in sorted(self._devices) if self._devices[name].begins
+            ],
             marks=[],
             starts_unix_seconds=start / 1e9 if start else None,
-            notes=self.notes,
+            notes=[*self.notes, *dropped_notes(self._devices.values())],
             launches=launches,
         )
 

@@ -20,6 +20,8 @@ class TraceFile(Value, frozen=True):
     bytes: int
     summary: HostSummary | None
     why_not: str = ""
+    next_command: str = ""  # what makes one that can be summarised
+    phase: str = ""  # of the run; empty where that is not known
 
 
 class ToOpen(Value, frozen=True):
@@ -42,11 +44,22 @@ class TraceReport(Value, frozen=True):
     nccl: NcclCalls | None
     to_open: list[ToOpen]
     notes: list[str]
+    phase: str | None = None  # that is summarised
     schema_version: int = SCHEMA_VERSION
 
     @property
     def summaries(self) -> list[HostSummary]:
         return [file.summary for file in self.files if file.summary is not None]
+
+    @property
+    def is_whole_trace(self) -> bool:
+        """Whether the times are of all that was recorded, and not of a step."""
+        return any(summary.window.is_whole_trace for summary in self.summaries)
+
+    @property
+    def of_phase(self) -> list[TraceFile]:
+        """Those that the mean would be over if each could be summarised."""
+        return [file for file in self.files if file.phase == (self.phase or "")]
 
 
 def mean_of(files: Sequence[TraceFile]) -> DeviceTimes | None:

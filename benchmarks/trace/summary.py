@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.errors import RequestError
 from benchmarks.trace import intervals
 from benchmarks.trace.intervals import Intervals
 from benchmarks.trace.kinds import COLLECTIVE, IDLE, KINDS, NONE, Kind, Kinds
@@ -29,6 +30,7 @@ class StepWindow(Value, frozen=True):
     last_step: int | None
     steps: int
     left_out: dict[str, int]  # why -> how many
+    is_whole_trace: bool = False  # taken as one step, for want of anything that tells steps apart
 
 
 class DeviceTimes(Value, frozen=True):
@@ -81,10 +83,17 @@ class Spans(NamedTuple):
 
 
 def summarise(trace: Trace, kinds: Kinds, wanted: Wanted, most: int = 15) -> HostSummary | None:
-    """None where no device did anything in the trace."""
+    """None where no device did anything in the trace; RequestError where its times make no window."""
     if not trace.devices:
         return None
     spans = choose_window(trace, wanted)
+    if any(end <= begin for begin, end in spans.by_device):
+        raise RequestError(
+            f"the trace of {trace.host} has no step of any length",
+            where=trace.host,
+            why="its times do not go on from one operation to the next: the file is damaged",
+            next_command="a run with --profile=xplane or nsys makes another",
+        )
     kind_of = [kinds.of(*pair) for pair in zip(trace.operations, trace.instructions, strict=True)]
     rows = [
         _device_times(trace.host, device, span, spans.window.steps, kind_of)
@@ -152,6 +161,7 @@ def _everything(trace: Trace, profiling: Profiling | None) -> Spans:
         last_step=None,
         steps=1,
         left_out={},
+        is_whole_trace=True,
     )
     if profiling is not None:
         window = StepWindow(

@@ -45,7 +45,9 @@ def report_text(report: TraceReport, columns: int) -> str:
 
 
 def _rows(report: TraceReport) -> Rows:
-    rows: Rows = []
+    rows: Rows = (
+        [("BEWARE", printable(report.comparison.doubt))] if report.comparison and report.comparison.doubt else []
+    )
     if report.files:
         files = [_file_text(file, report.place) for file in report.files[:MOST_ROWS]]
         files += _more(len(report.files) - MOST_ROWS, "files")
@@ -54,6 +56,8 @@ def _rows(report: TraceReport) -> Rows:
         rows.append(("steps", window_text(report.summaries[0].window)))
     if report.comparison is not None:
         rows += _comparison_rows(report.comparison)
+    elif report.is_whole_trace and report.mean is not None:
+        rows.append(("in all", f"{seconds_text(report.mean.seconds_per_step)}, which is no step's time"))
     elif report.mean is not None:
         rows.append(("step time", f"{seconds_text(report.mean.seconds_per_step)} in the trace"))
     notes = [*report.notes, *(note for summary in report.summaries for note in summary.notes)]
@@ -71,7 +75,9 @@ def _file_text(file: TraceFile, place: str) -> str:
     shown = path.relative_to(place) if path.is_relative_to(place) and path != Path(place) else path
     text = f"{printable(str(shown))} ({bytes_text(file.bytes)})"
     if file.summary is None:
-        return f"{text}: {printable(file.why_not)}"
+        return f"{text}: {printable(file.why_not)}" + (
+            f"; {printable(file.next_command)}" if file.next_command else ""
+        )
     devices = file.summary.mean.devices
     return f"{text}: host {printable(file.summary.host)}, {devices} device{'s' if devices > 1 else ''}"
 
@@ -91,6 +97,8 @@ def _comparison_rows(found: Comparison) -> Rows:
     else:
         text += f"; by our own clock unknown: {found.null_because['clock_seconds_per_step']}"
     rows = [("step time", text)]
+    if found.whole_run or found.doubt:  # what a profiled step takes beside another is not known then
+        return rows
     if alone is None:
         return [*rows, ("unprofiled", f"unknown: {found.null_because['unprofiled_seconds_per_step']}")]
     unprofiled = f"{seconds_text(alone)} median of the {found.unprofiled_steps} steps that count"
@@ -114,12 +122,21 @@ def _times_part(report: TraceReport, mean: DeviceTimes) -> list[str]:
     rows.append(("share", *(f"{share:.1%}" for share in shares), f"{sum(shares):.1%}"))
     rows.append(("at work in all", *(f"{mean.work_seconds[kind] * scale:.2f}" for kind in KINDS), "", ""))
     more = _more(len(single) - MOST_ROWS, "hosts" if several else "devices")
-    return [f"where a step goes ({unit} a step)", *_columns(rows, left=1), *(f"  {line}" for line in more)]
+    return [_times_title(report, unit), *_columns(rows, left=1), *(f"  {line}" for line in more)]
+
+
+def _times_title(report: TraceReport, unit: str) -> str:
+    read, there = len(report.summaries), len(report.of_phase)
+    what = "reports" if all(file.format == "nsys" for file in report.of_phase) else "traces"
+    mean = f"; mean of {read} of {there} {what}" if read < there else ""
+    if report.is_whole_trace:
+        return f"where the time of the whole trace goes ({unit}{mean})"
+    return f"where a step goes ({unit} a step{mean})"
 
 
 def _times_row(title: str, times: DeviceTimes, scale: float) -> tuple[str, ...]:
     name = printable(title)
-    name = name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 2]}.."
+    name = name if len(name) <= NAME_WIDTH else f"..{name[2 - NAME_WIDTH :]}"  # the rank stands at its end
     values = (*(times.wall_seconds[kind] for kind in COLUMNS), times.seconds_per_step)
     return (name, *(f"{value * scale:.2f}" for value in values))
 
@@ -150,6 +167,8 @@ def _operations(operations: Sequence[TopOperation], columns: int) -> list[str]:
 
 
 def _nccl_part(calls: NcclCalls, columns: int) -> list[str]:
+    if not calls.rows and not calls.unreadable_lines:
+        return ["NCCL calls: none in its logs"]
     title = f"NCCL calls: {calls.calls:,} by {calls.writers} rank{'s' if calls.writers != 1 else ''}"
     if calls.unreadable_lines:
         title += f"; {calls.unreadable_lines} lines could not be read"

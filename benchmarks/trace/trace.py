@@ -1,6 +1,7 @@
 """A trace as values, whichever profiler wrote it: what each device did when, and the marks of the steps. Pure."""
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -64,8 +65,13 @@ class Collected:
     def __init__(self) -> None:
         self.begins, self.ends = array("q"), array("q")  # a list of numbers would take five times the room
         self.operation, self.execution = array("i"), array("i")
+        self.dropped = 0
 
     def add(self, begin: int, end: int, operation: int, execution: int = -1) -> None:
+        """What ends before it begins is counted, and no more: its times say nothing."""
+        if end < begin:
+            self.dropped += 1
+            return
         self.begins.append(begin)
         self.ends.append(end)
         self.operation.append(operation)
@@ -79,3 +85,8 @@ class Collected:
             np.array(self.operation, dtype=np.int32),
             np.array(self.execution, dtype=np.int32),
         )
+
+
+def dropped_notes(collected: Iterable[Collected]) -> list[str]:
+    dropped = sum(one.dropped for one in collected)
+    return [f"{dropped} operations that end before they begin are left out"] if dropped else []

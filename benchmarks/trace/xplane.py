@@ -17,7 +17,7 @@ from benchmarks.errors import RequestError
 from benchmarks.trace.hlo import Program, read_program
 from benchmarks.trace.kinds import Operation
 from benchmarks.trace.schema import messages
-from benchmarks.trace.trace import Collected, Execution, Mark, Trace
+from benchmarks.trace.trace import Collected, Execution, Mark, Trace, dropped_notes
 
 DEVICE_PLANE = re.compile(r"/device:([A-Z]+):(\d+)")
 HOST_PLANE = "/host:CPU"
@@ -124,7 +124,7 @@ class _Reading:
             marked_by=name,
             starts_unix_seconds=self._start_ns / 1e9 or None,
             stops_unix_seconds=self._stop_ns / 1e9 or None,
-            notes=self.notes,
+            notes=[*self.notes, *dropped_notes(self._devices.values())],
         )
 
     def _read_times(self) -> None:

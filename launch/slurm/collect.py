@@ -9,7 +9,7 @@ from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
 from benchmarks.queue.job_record import SCHEDULER, JobEvent, SchedulerEnd
 from benchmarks.runfolder import BENCHMARK, RunFolder, write_atomically
-from benchmarks.summary import Result
+from benchmarks.summary import Result, not_comparable
 from benchmarks.values import json_text
 from launch.execute import finish
 from launch.tensorboard_events import ScalarWriter
@@ -34,7 +34,7 @@ def _write_events(folder: RunFolder) -> None:
     if any(place.glob("events.out.tfevents.*")):
         return
     last = max(folder.attempts(), default=0)
-    events = ScalarWriter(place)
+    events = ScalarWriter(place, profiled=bool(not_comparable(folder.benchmark())))
     events.write([step for step in folder.stored_steps() if step.attempt == last])
     events.close()
 

@@ -75,7 +75,8 @@ def render(
         steering=STEERING,
         hang_timeout=hang,
         poll_seconds=max(1, min(10, hang // 4)) if hang else None,
-        watched=[phase.name for phase in plan.phases if phase.writes_steps],
+        # nsys makes its report after the last step: that is no hang.
+        watched=[phase.name for phase in plan.phases if phase.writes_steps and not phase.programs],
         telemetry=telemetry and place.sampler_python is not None,
         sampler_python=shlex.quote(place.sampler_python or ""),
         container=_container(benchmark, place, '"$run"', []),

@@ -50,7 +50,7 @@ def submit(
     image = images.image_of(spec, benchmark.site)
     job_script.refuse_paths(REPOSITORY, output_dir.absolute() / run_id, str(image) if image else None)
     python, environment = _runtime(spec, image)
-    benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir.absolute())
+    benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir.absolute(), environment)
     folder = RunFolder.create(output_dir.absolute(), run_id)
     try:
         plan = begin(folder, benchmark, backend, python, environment, _kept_off())
@@ -76,6 +76,26 @@ def preview(benchmark: Benchmark, backend: Backend, output_dir: Path, options: J
     python = spec.image_python if image else str(environments.python_of(spec) or environments.python_to_be(spec))
     place = _place(folder, python, image)
     return _script(benchmark, backend.plan(benchmark), place, options, job)
+
+
+def runs_in(benchmark: Benchmark, backend: Backend) -> dict[str, str | None]:
+    """What can be said beforehand of the container a job runs in; nothing where there is none, or not here."""
+    spec = backend.environment(benchmark.engine)
+    image = images.image_of(spec, benchmark.site)
+    return of_image(spec, image) if image is not None and image.is_file() else {}
+
+
+def of_image(spec: EnvironmentSpec, image: Path) -> dict[str, str | None]:
+    """What is written down of a container's image."""
+    about = image.stat()
+    written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(about.st_mtime))
+    return {
+        "name": spec.name,
+        "image": spec.image,
+        "file": str(image),
+        "file_bytes": str(about.st_size),
+        "file_written": written,
+    }
 
 
 def _script(benchmark: Benchmark, plan: Plan, place: job_script.JobPlace, options: JobOptions, job: Job) -> str:
@@ -124,14 +144,6 @@ def _place(folder: RunFolder, python: str, image: Path | None) -> job_script.Job
 def _runtime(spec: EnvironmentSpec, image: Path | None) -> tuple[str, dict[str, str | None]]:
     """The Python of the job, and what is written down of where it is from."""
     if image is not None:
-        about = image.stat()
-        written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(about.st_mtime))
-        return spec.image_python, {
-            "name": spec.name,
-            "image": spec.image,
-            "file": str(image),
-            "file_bytes": str(about.st_size),
-            "file_written": written,
-        }
+        return spec.image_python, of_image(spec, image)
     python = environments.ensure(spec)
     return str(python), environments.origin(spec, python)

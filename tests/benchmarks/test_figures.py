@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from benchmarks.configs import Configs
@@ -229,6 +230,18 @@ def test_effective_throughput_counts_excluded_steps_inside_the_window() -> None:
 def test_effective_throughput_takes_no_step_outside_the_window() -> None:
     figures = figures_of(tiny(), 30.0, 1.0, 1.0, 2.0, 1.0, 50.0, rule="2-4")
     assert figures.tokens_per_second_effective == pytest.approx(256 * 3 / 4.0)
+
+
+@pytest.mark.parametrize("reason", ["profiler", "pgle"])
+def test_effective_throughput_and_excess_agree_on_steps_that_were_recorded(reason: str) -> None:
+    """Steps 3 and 4 were slow under a profiler: neither their tokens nor their time is in any figure."""
+    steps = steps_of(9.0, 1.0, 1.0, 5.0, 7.0, 1.0, 1.2)
+    steps[3:5] = [msgspec.structs.replace(step, excluded_because=reason) for step in steps[3:5]]
+    figures, _ = measure(tiny(), steps, "1-6")
+    assert figures.tokens_per_second_effective == pytest.approx(256 * 4 / 4.2)
+    assert figures.tokens_per_second is not None
+    assert figures.seconds_per_step.excess == pytest.approx(0.05)
+    assert figures.tokens_per_second / figures.tokens_per_second_effective == pytest.approx(1.05)
 
 
 @pytest.mark.parametrize("lost", [None, float("nan"), -1.0, float("inf")])

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks import gain, pairs
+from benchmarks import gain, gain_table, pairs
 from benchmarks.gain import Arm, Gain, Taken
 from benchmarks.pairs import paired, pairs_for, smallest_detectable
 from benchmarks.summary import Pgle, Result
@@ -152,7 +152,12 @@ def test_where_the_profile_was_not_applied_there_is_nothing_to_gain() -> None:
     found = gained(off(1.0, 1.0, 1.0), auto(0.5, 0.5, 0.501, applied=False))
     assert found.verdict == "no verdict"
     assert found.why == "nothing to gain here: the profile was not applied: every trace was empty"
-    assert found.speedup_percent is not None  # as measured
+    assert found.ratio is found.speedup_percent is None
+    assert found.null_because["speedup_percent"] == "the profile was not applied: every trace was empty"
+    assert found.null_because["ratio"] == found.null_because["speedup_percent"]
+    assert [pair.speedup_percent for pair in found.pairs][:2] == [pytest.approx(100)] * 2  # as measured
+    row = gain_table.table_text([found]).splitlines()[2]
+    assert row.split()[-5:] == ["3", "-", "-", "no", "verdict"]
 
 
 def test_one_pair_without_the_profile_is_enough_for_no_verdict() -> None:
@@ -230,6 +235,37 @@ def test_an_outlier_among_six_pairs_counts_less_and_is_named() -> None:
     assert all(pair.counted_as_percent is None for pair in five.pairs)
 
 
+def test_where_most_pairs_are_equal_none_is_called_far_from_the_others() -> None:
+    """Nothing measures the noise then: clipping to it would leave an interval without any width."""
+    equal = gained(off(*[1.0] * 6), auto(*[0.99] * 4, 1.0, 1.01), 6)
+    assert equal.speedup_percent is not None
+    assert equal.speedup_percent.low is not None
+    assert equal.speedup_percent.low < 0 < equal.speedup_percent.value
+    assert (equal.verdict, equal.notes) == ("inconclusive", [])
+
+
+# --- what the runs differ in --------------------------------------------------------------------
+
+
+def with_flags(arm: Arm, text: str) -> Arm:
+    return Arm(arm.way, {r: t._replace(xla_flags=text) for r, t in arm.taken.items()}, arm.absent)
+
+
+def test_xla_flags_that_differ_beside_the_profile_are_named_once() -> None:
+    base = with_flags(off(1.0, 1.0, 1.0), "--a=1 --b=2 --only_here=3")
+    hand_over = "--xla_gpu_pgle_profile_file_or_directory_path=/made/here"
+    found = gained(base, with_flags(auto(0.9, 0.9, 0.91), f"--b=2 --a=4 --xla_new=true {hand_over}"))
+    assert found.notes == [
+        "the arms also differ in: a=4 (off: 1), only_here=(not set) (off: 3), xla_new=true (off: not set): "
+        "the gain is of both"
+    ]
+
+
+def test_arms_that_differ_in_the_profile_alone_have_no_note() -> None:
+    base = with_flags(off(1.0, 1.0, 1.0), "--a=1 --bare")
+    assert gained(base, with_flags(auto(0.9, 0.9, 0.91), "--bare --xla_gpu_pgle_x=y --a=1")).notes == []
+
+
 # --- how often it is right ----------------------------------------------------------------------
 
 Noise = Callable[[np.random.RandomState, tuple[int, int, int]], Array]
@@ -267,6 +303,11 @@ def second_is_slower(random: np.random.RandomState, shape: tuple[int, int, int])
     return noise
 
 
+def two_states(random: np.random.RandomState, shape: tuple[int, int, int]) -> Array:
+    """Every run is 2% slow by the toss of a coin."""
+    return 0.001 * random.standard_normal(shape) + 0.02 * (random.random_sample(shape) < 0.5)
+
+
 CASES: dict[str, Noise] = {
     "normal": normal,
     "heavy tails": heavy_tails,
@@ -292,6 +333,11 @@ def test_the_interval_holds_the_truth(case: str, count: int) -> None:
         assert found is not None
         held += abs(found.centre) <= found.half_width
     assert held / DRAWS >= 0.94
+
+
+def test_a_machine_of_two_states_is_held_less_often_as_the_docs_say() -> None:
+    held = [paired(logs.tolist()) for logs in differences("two states", 6, two_states)]
+    assert 0.90 <= np.mean([found is not None and abs(found.centre) <= found.half_width for found in held]) < 0.94
 
 
 def power(case: str, count: int, effect: float) -> float:
@@ -341,7 +387,7 @@ def test_the_smallest_detectable_effect_is_seen_in_four_of_five_cases(count: int
 def test_the_table_has_a_row_for_each_gain_and_says_shared_words_once() -> None:
     first = gained(off(1.0, 1.0, 1.0), auto(0.98, 0.981, 0.979))
     other = msgspec.structs.replace(gained(off(1.0, 1.0), auto(0.98, 0.9)), cell="--gpus=2", left_out=["repeat 3: x"])
-    text = gain.table_text([first, other])
+    text = gain_table.table_text([first, other])
     lines = text.splitlines()
     assert "the cell --pgle=auto" in lines[2]
     assert lines[2].split()[3:5] == ["980", "ms"]
@@ -353,11 +399,11 @@ def test_the_table_has_a_row_for_each_gain_and_says_shared_words_once() -> None:
     assert lines[3].endswith("no verdict")
     assert "left out  --gpus=2 --pgle=auto: repeat 3: x" in text
     same = msgspec.structs.replace(first, cell="--gpus=2")
-    assert gain.table_text([first, same]).count("all of the interval is above 0") == 1
+    assert gain_table.table_text([first, same]).count("all of the interval is above 0") == 1
 
 
 def test_a_gain_without_a_pair_has_a_row_too() -> None:
-    text = gain.table_text([gained(off(), auto())])
+    text = gain_table.table_text([gained(off(), auto())])
     assert "0 of 3" in text
     assert "no verdict" in text
 

@@ -1,6 +1,7 @@
 """What --profile records where nothing else is said, what is refused, and the words that start a profiler."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,12 +15,13 @@ from benchmarks.profiling import (
     choose_profiling,
     disturbed_steps,
     nccl_trace_environment,
+    not_recorded,
     parse_ranks,
     ranks_text,
     report_name,
     under_nsys,
 )
-from benchmarks.values import Benchmark, Profiling
+from benchmarks.values import Benchmark, Phase, Profiling
 
 DEFAULTS = ProfileDefaults(ranks="0-5,7-15", start_step=20, stop_step=30, source="s", date="d")
 
@@ -59,7 +61,7 @@ def test_ranks_that_are_not_there_are_left_out_of_the_defaults_and_refused_where
         chosen(gpus=8, ranks="0,8")
 
 
-@pytest.mark.parametrize("steps", [3, 4, 10, 21, 22, 23, 31, 50])
+@pytest.mark.parametrize("steps", [5, 6, 12])
 def test_a_short_run_is_recorded_near_its_end(steps: int) -> None:
     found = chosen(steps=steps)
     assert 1 <= found.start_step <= found.stop_step < steps
@@ -165,3 +167,54 @@ def test_nccl_writes_its_calls_into_the_phases_folder_a_file_a_process() -> None
     assert environment["NCCL_DEBUG"] == "INFO"
     assert set(environment["NCCL_DEBUG_SUBSYS"].split(",")) == {"INIT", "COLL"}
     assert re.fullmatch(r"\{phase_dir\}/[a-z-]+-%h-%p\.log", environment["NCCL_DEBUG_FILE"])
+
+
+# --- what must be there in the end ----------------------------------------------------------------
+
+
+def measured(tasks: int = 4) -> Phase:
+    return Phase(
+        name="perf", command=[], environment={}, nodes=1, tasks_per_node=tasks, devices_per_task=1, writes_steps=True
+    )
+
+
+def profiled(benchmark: Benchmark, kind: str, ranks: list[int]) -> Benchmark:
+    recorded = Profiling(ranks=ranks, start_step=20, stop_step=30) if kind != "nccl" else None
+    return msgspec.structs.replace(benchmark, profile=kind, profiling=recorded)
+
+
+@pytest.mark.parametrize(
+    ("kind", "files", "missing"),
+    [
+        ("nsys", ["a_0.nsys-rep", "a_1.nsys-rep"], ""),
+        ("nsys", ["a_0.nsys-rep"], "1 of 2 *.nsys-rep in perf"),
+        ("nsys", [], "0 of 2 *.nsys-rep in perf"),
+        ("xplane", ["maxtext/x/plugins/profile/now/host.xplane.pb"], ""),
+        ("xplane", ["host.trace.json.gz"], "0 of 1 *.xplane.pb in perf"),
+        ("nccl", ["nccl-node1-7.log"], ""),
+        ("nccl", ["rank-0.log"], "0 of 1 nccl-*.log in perf"),
+    ],
+)
+def test_a_profile_that_was_not_recorded_is_said(
+    benchmark_value: Benchmark, tmp_path: Path, kind: str, files: list[str], missing: str
+) -> None:
+    """Ranks that the run does not have are not waited for: 9 is none of four."""
+    for name in files:
+        path = tmp_path / "perf" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("recorded")
+    (tmp_path / "perf").mkdir(exist_ok=True)
+    (tmp_path / "perf/empty.nsys-rep").touch()  # a file without a byte holds nothing
+    found = not_recorded(profiled(benchmark_value, kind, [0, 1, 9]), measured(), tmp_path / "perf")
+    assert [missing in reason for reason in found] == ([True] if missing else [])
+
+
+def test_a_run_without_a_profiler_leaves_none(benchmark_value: Benchmark, tmp_path: Path) -> None:
+    assert not_recorded(benchmark_value, measured(), tmp_path) == []
+
+
+def test_a_run_of_which_no_step_would_be_left_is_refused() -> None:
+    with pytest.raises(RequestError) as caught:
+        chosen(steps=4)
+    assert "none would be left" in caught.value.what
+    assert caught.value.next_command == "--steps=8"

@@ -168,6 +168,23 @@ def test_a_record_from_before_there_was_pgle_is_read() -> None:
     assert [series.pgle for series in report_of(read, results).series] == ["off"]
 
 
+def test_of_an_old_record_the_request_says_which_series_a_cell_is_of() -> None:
+    of, results = ran(a_sweep(repeats=3, gpus="1,2", pgle="off,auto"))
+    old = json.loads(json_text(of))
+    for cell in old["cells"]:
+        del cell["scale"]["pgle"]
+    read = msgspec.json.decode(json.dumps(old).encode(), type=Sweep)
+    assert report_of(read, results) == report_of(of, results)
+    assert [series.pgle for series in report_of(read, results).series] == ["off", "auto"]
+
+
+def test_the_flags_of_each_run_reach_its_pair() -> None:
+    of, results = ran(a_sweep(repeats=3, pgle="off,auto"))
+    flags = {run.run_id: "--overlap=true" for run in of.runs if run.cell == 1}
+    (only,) = report_of(of, results, xla_flags=flags).gains
+    assert only.notes == ["the arms also differ in: overlap=true (off: not set): the gain is of both"]
+
+
 def test_a_report_is_data() -> None:
     of, results = ran(a_sweep(repeats=3, pgle="off,auto"))
     found = report_of(of, results)

@@ -1,6 +1,9 @@
 """Any edit of a stored figure is found; what the raw files give is never called a difference."""
 
 import json
+import pathlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,10 +17,11 @@ from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RESULT, STEPS, RunFolder, recompute
 from benchmarks.summary import Ended, Result, summarise
 from benchmarks.values import RunRecord, Step, WorkerEnd, WorkerFacts, to_builtins
-from benchmarks.verification import differences
+from benchmarks.verification import SINCE, differences, younger_keys
 from jax_backend import BACKEND
 
 Path = tuple[str | int, ...]
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "launch/verify.py"
 
 
 def example() -> tuple[Result, list[Step]]:
@@ -202,3 +206,77 @@ def test_an_edit_of_the_raw_files_is_found_too(whole_run: RunFolder) -> None:
     result, steps = recompute(whole_run, BACKEND)
     found = differences(whole_run.stored_result(), result, whole_run.stored_steps(), steps)
     assert found == ["steps.jsonl step 5 rank 0: loss: stored 5.5, raw files give 5.4"]
+
+
+# --- stored by an earlier version ---------------------------------------------------------------------
+
+
+def test_every_key_that_a_result_can_be_read_without_has_the_version_that_brought_it() -> None:
+    assert {field.name for field in msgspec.structs.fields(Result) if not field.required} == set(SINCE)
+
+
+@pytest.mark.parametrize(
+    ("stored_by", "missing", "younger"),
+    [
+        ("0.3.0", ["pgle", "not_comparable"], ["pgle", "not_comparable"]),
+        ("0.3.0", ["telemetry", "pgle"], ["pgle"]),  # 0.3.0 had telemetry: somebody took it out
+        ("0.3.0", [], []),
+        ("0.2.0", list(SINCE), list(SINCE)),
+        ("0.4.0", list(SINCE), []),
+        ("0.10.0", list(SINCE), []),
+        ("None", list(SINCE), []),
+        ("", list(SINCE), []),
+    ],
+)
+def test_a_key_is_younger_where_the_version_that_stored_the_result_had_none(
+    stored_by: str, missing: list[str], younger: list[str]
+) -> None:
+    stored = {key: value for key, value in to_builtins(RESULT_VALUE).items() if key not in missing}
+    assert younger_keys(stored, stored_by) == younger
+
+
+def test_a_younger_key_and_why_it_is_null_are_no_difference_and_anything_else_is() -> None:
+    nulls = {key: why for key, why in RESULT_VALUE.null_because.items() if key != "pgle"}
+    stored = msgspec.structs.replace(RESULT_VALUE, null_because=nulls)
+    assert differences(stored, RESULT_VALUE, STEPS_VALUE, STEPS_VALUE)
+    assert differences(stored, RESULT_VALUE, STEPS_VALUE, STEPS_VALUE, ["pgle", "not_comparable"]) == []
+    edited_too = msgspec.structs.replace(stored, tokens_per_second=9.0)
+    (found,) = differences(edited_too, RESULT_VALUE, STEPS_VALUE, STEPS_VALUE, ["pgle"])
+    assert found.startswith("result.json: tokens_per_second: stored 9.0")
+    made_up = msgspec.structs.replace(RESULT_VALUE, null_because={**nulls, "pgle": "made up"})
+    assert differences(made_up, RESULT_VALUE, STEPS_VALUE, STEPS_VALUE, ["pgle"])
+
+
+def verified(folder: RunFolder) -> tuple[int, str]:
+    command = [sys.executable, str(SCRIPT), str(folder.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+def test_verify_tells_what_an_earlier_version_did_not_have(whole_run: RunFolder) -> None:
+    path = whole_run.path / RESULT
+    stored = json.loads(path.read_text())
+
+    def store(by: str | None) -> None:
+        (whole_run.path / "provenance.json").write_text(json.dumps({"stepmark": by} if by else {}))
+        result = to_builtins(recompute(whole_run, BACKEND)[0])
+        del result["pgle"], result["not_comparable"], result["null_because"]["pgle"]
+        path.write_text(json.dumps(result))
+
+    assert stored["pgle"] is None
+    store("0.3.0")
+    code, said = verified(whole_run)
+    assert code == 0
+    assert "stored by Stepmark 0.3.0, which had no pgle, not_comparable: python launch/verify.py --repair" in said
+    for version in ("0.4.0", None):
+        store(version)
+        code, said = verified(whole_run)
+        assert code == 3
+        assert "null_because: pgle: stored '(absent)'" in said
+        assert "stored by" not in said
+
+
+def test_a_result_that_agrees_needs_no_word_of_versions(whole_run: RunFolder) -> None:
+    code, said = verified(whole_run)
+    assert (code, said.count("\n")) == (0, 1)

@@ -164,6 +164,22 @@ def test_a_bad_value_hides_no_unknown_flag(played: Played) -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ["xla_a=1 --xla_switch=true", "--xla_switch=true xla_a=1"])
+def test_a_word_that_is_no_flag_is_named_and_not_read_as_a_file(played: Played, text: str) -> None:
+    done = played.run(f"--flags={text}", "--flags=xla_a=1")
+    assert done.returncode == 2
+    assert lines(done) == [
+        "xla_a=1: it does not begin with --: XLA would leave it out in silence, or take it for a file of flags",
+        "jaxlib 9.9 was asked about 1 flag",
+    ]
+    assert played.clients() == ["--xla_switch=true"]
+
+
+def test_a_value_in_quotes_is_one_word() -> None:
+    found = check_request.WORD.findall("""--xla_a="b c" --xla_d='e f' --xla_g=h"i j -k""")
+    assert found == ['--xla_a="b c"', "--xla_d='e f'", '--xla_g=h"i', "j", "-k"]
+
+
 def test_a_flag_without_the_value_it_needs_is_told_so(played: Played) -> None:
     done = played.run("--flags=--xla_list --xla_b")
     assert lines(done)[:-1] == [

@@ -21,7 +21,7 @@ import pytest
 import jax_backend
 from benchmarks.values import PgleProfile
 from benchmarks.worker_events import read_phase
-from jax_backend import hlo_text, profile_identity
+from jax_backend import convert_profile, hlo_text, profile_identity
 from launch import environments
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -508,3 +508,19 @@ def test_maxtext_under_the_stand_in_becomes_a_profile_of_its_training_step(
 
     for mode in ("other_model", "partial"):
         refused(convert(folder, python=str(maxtext_python), STAND_IN_NSYS=mode))
+
+
+@pytest.mark.parametrize("timeout", [1800.0, 5.0])
+def test_nsys_has_a_minute_to_say_what_reports_it_offers(
+    timeout: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    waits: list[float] = []
+
+    def run(command: list[str], *, timeout: float, **_: object) -> "subprocess.CompletedProcess[str]":
+        waits.append(timeout)
+        return subprocess.CompletedProcess(command, 0, stdout="nvtx_kern_sum", stderr="")
+
+    monkeypatch.setattr(convert_profile.subprocess, "run", run)
+    convert_profile.report_name("nsys", tmp_path / "log", timeout)
+    convert_profile._run(["nsys", "stats"], tmp_path / "log", timeout)
+    assert waits == [min(timeout, 60.0), timeout]

@@ -134,6 +134,39 @@ def test_all_ways_of_writing_groups_are_read(groups: str, alone: bool) -> None:
     assert one_of(module, "all-reduce.1").alone is alone
 
 
+@pytest.mark.parametrize(
+    ("pairs", "alone", "always"),
+    [
+        ("{{0,1},{1,0}}", False, True),
+        ("{{1,2},{2,0}}", False, True),
+        ("{{0,0},{1,1}}", True, False),
+        ("{}", True, False),
+        ("{{1,2},{2,3}}", False, False),
+        ("{{10,20},{20,10}}", False, False),
+        ("{{0,0},{1,2},{2,1}}", False, False),  # on the first device, a copy
+        ("[2,2]<=[4]", False, True),  # in a way that is not known
+    ],
+)
+@pytest.mark.parametrize("opcode", ["collective-permute", "collective-permute-start"])
+def test_a_permute_must_be_known_where_it_moves_data_of_the_first_device(
+    opcode: str, pairs: str, alone: bool, always: bool
+) -> None:
+    module = parsed(f"ROOT %p.1 = f32[8]{{0}} {opcode}(%x), channel_id=1, source_target_pairs={pairs}")
+    assert (one_of(module, "p.1").alone, one_of(module, "p.1").always) == (alone, always)
+
+
+def test_a_permute_in_an_async_start_moves_what_it_wraps() -> None:
+    text = """HloModule jit_f, num_partitions=4
+%wrapped (x: f32[8]) -> f32[8] {
+  ROOT %p.5 = f32[8]{0} collective-permute(%x), source_target_pairs={{2,3}}
+}
+ENTRY %main {
+  ROOT %p-start.1 = ((f32[8]{0}), f32[8]{0}) async-start(%y), calls=%wrapped
+}
+"""
+    assert not one_of(hlo_text.parse(text.splitlines(keepends=True)), "p-start.1").always
+
+
 def test_no_groups_on_one_device_are_that_device() -> None:
     line = "ROOT %all-reduce.1 = f32[8]{0} all-reduce(%x), replica_groups={}, to_apply=%add"
     assert one_of(parsed(line, header="HloModule jit_f"), "all-reduce.1").alone

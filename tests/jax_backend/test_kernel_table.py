@@ -164,3 +164,18 @@ def test_the_profile_is_text_of_the_message_that_xla_reads() -> None:
     read = text_format.Parse(text, profiled_instructions()())
     assert {one.name: one.cost_us for one in read.costs} == costs
     assert [one.name for one in read.costs] == sorted(costs)
+
+
+def test_a_range_with_a_very_long_path_is_read() -> None:
+    table = table_of(row("TSL:Thunk:#name=" + "a/" * 100_000 + "b,hlo_op=fusion.3#"))
+    assert list(table.costs) == ["fusion.3"]
+
+
+@pytest.mark.parametrize("rows_before", [0, 1])
+def test_what_the_csv_module_gives_up_on_is_a_table_that_cannot_be_read(
+    rows_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_table, "FIELD_CHARACTERS", 1000)
+    lines = [*[HEADER] * rows_before, "x" * 2000]
+    with pytest.raises(TableError, match="is no CSV: field larger than field limit"):
+        kernel_table.parse([f"{line}\n" for line in lines])

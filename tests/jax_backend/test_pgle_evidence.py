@@ -28,8 +28,13 @@ ENTRY %main (p: f32[8]) -> f32[64] {
 COSTS = 'costs { name: "all-gather-start.1" cost_us: 7040.5 }\ncosts { name: "fusion.1" cost_us: 3.5 }\n'
 
 
+RANKS = 2
+
+
 def benchmark_of(**wanted: str) -> Benchmark:
-    return resolve(Request(backend="jax", model="llama2_70b", gpus=64, dtype="bf16", **wanted), CONFIGS, BACKEND)
+    """Over two processes of one GPU each."""
+    request = Request(backend="jax", model="llama2_tiny", hardware="h100", gpus=RANKS, dtype="bf16", **wanted)
+    return resolve(request, CONFIGS, BACKEND)
 
 
 @pytest.fixture
@@ -52,9 +57,10 @@ def write_profile(place: Path, costs: str) -> None:
     (place / "profile.json").write_text(json_text(profile))
 
 
-def record(pgle: PgleSeen | None = None) -> RunRecord:
+def record(*watched: PgleSeen) -> RunRecord:
     steps = [Step(step=0, seconds=1.0, loss=1.0, tokens=None)]
-    return RunRecord(attempt=1, facts=[], steps=steps, ends=[], unreadable=[], pgle=pgle)
+    by_rank = dict(enumerate(watched))
+    return RunRecord(attempt=1, facts=[], steps=steps, ends=[], unreadable=[], watched=by_rank)
 
 
 def looked(phase_dir: Path, **wanted: str) -> PgleSeen:
@@ -67,9 +73,10 @@ def test_a_profile_that_every_rank_has_read_is_applied(phase_dir: Path) -> None:
     found = looked(phase_dir, pgle="nsys")
     assert found.applied
     assert found.reason == (
-        "XLA has read the profile of 2 instructions (key kkkkkkkkkkkk); "
+        "every rank has read the profile of 2 instructions (key kkkkkkkkkkkk, made in this run); "
         "1 of 1 collectives of the measured program have a cost"
     )
+    assert (found.collectives, found.covered) == (1, 1)
     assert found.profile is not None
     assert found.profile.key == "k" * 32
 
@@ -80,6 +87,23 @@ def spoil_log(phase_dir: Path) -> None:
 
 def spoil_other_file(phase_dir: Path) -> None:
     (phase_dir / "rank-1.log").write_text("I gpu_hlo_schedule.cc:567] Using PGLE profile from /tmp/other.pb\n")
+
+
+def spoil_by_losing_a_log(phase_dir: Path) -> None:
+    (phase_dir / "rank-1.log").unlink()
+
+
+def spoil_by_losing_all_logs(phase_dir: Path) -> None:
+    for log in phase_dir.glob("rank-*.log"):
+        log.unlink()
+
+
+def spoil_costs(phase_dir: Path) -> None:
+    (phase_dir / "../convert/profile.pbtxt").write_text(COSTS[:60])
+
+
+def spoil_folder(phase_dir: Path) -> None:
+    (phase_dir / "rank-1.log").write_text("I gpu_hlo_schedule.cc:567] Using PGLE profile from /x/profile.pbtxt\n")
 
 
 def spoil_profile(phase_dir: Path) -> None:
@@ -99,8 +123,16 @@ def spoil_program(phase_dir: Path) -> None:
     [
         (spoil_log, "no word of XLA that it has read the profile in rank-1.log (XLA goes on without one in silence)"),
         (spoil_other_file, "no word of XLA that it has read the profile in rank-1.log"),
+        (spoil_by_losing_a_log, "in rank-1.log ("),
+        (spoil_by_losing_all_logs, "in rank-0.log, rank-1.log ("),
+        (spoil_folder, "in rank-1.log ("),
+        (spoil_costs, "profile.pbtxt is not what profile.json says of it"),
         (spoil_profile, "the profile cannot be read"),
-        (spoil_names, "none of the 1 collectives of the measured program has a cost"),
+        (
+            spoil_names,
+            "of little use to what was measured: 0 of 1 collectives of the measured program have a cost "
+            "(not all-gather-start.1)",
+        ),
         (spoil_program, "the program that was measured was not written down"),
     ],
 )
@@ -112,14 +144,25 @@ def test_what_leaves_it_unproven(phase_dir: Path, spoil: Callable[[Path], None],
 
 
 def test_many_silent_ranks_are_counted(phase_dir: Path) -> None:
-    for rank in range(9):
-        (phase_dir / f"rank-{rank}.log").write_text("")
-    assert "rank-4.log and 4 more" in looked(phase_dir, pgle="nsys").reason
+    request = Request(backend="jax", model="llama2_70b", gpus=64, dtype="bf16", pgle="nsys")
+    found = seen(resolve(request, CONFIGS, BACKEND), phase_dir, record())
+    assert found is not None
+    assert "rank-2.log, rank-3.log, rank-4.log, rank-5.log, rank-6.log and 57 more" in found.reason
+
+
+def test_on_a_cpu_no_log_makes_it_true(phase_dir: Path) -> None:
+    request = Request(backend="jax", model="llama2_tiny", gpus=2, nodes=2, pgle="nsys")
+    found = seen(resolve(request, CONFIGS, BACKEND), phase_dir, record())
+    assert found is not None
+    assert not found.applied
+    assert "a CPU's compiler uses none" in found.reason
 
 
 def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
     place = phase_dir.parents[1] / "pgle"
     (phase_dir / "../convert/profile.json").resolve().parent.rename(place)
+    for rank in range(RANKS):
+        (phase_dir / f"rank-{rank}.log").write_text(READ.replace("attempt-1/convert", "attempt-1/perf/../../pgle"))
     benchmark = msgspec.structs.replace(benchmark_of(pgle="nsys"), pgle_profile="k" * 32)
     found = seen(benchmark, phase_dir, record())
     assert found is not None
@@ -130,23 +173,54 @@ def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
     ("logs", "applied", "words"),
     [
         ((HIT, HIT), True, "every rank took the program from the cache"),
-        ((HIT, ""), False, "rank-1.log does not say"),
+        ((HIT, ""), False, "jax does not say in rank-1.log that"),
+        ((HIT, None), False, "jax does not say in rank-1.log that"),
+        ((None, None), False, "jax does not say in rank-0.log, rank-1.log that"),
         ((HIT, MISS), False, "rank-1.log: the cache of phase fill has no program"),
         ((MISS + HIT, HIT), False, "rank-0.log: the cache"),
     ],
 )
 def test_beside_nsys_jax_must_take_the_program_from_the_cache(
-    phase_dir: Path, logs: tuple[str, str], applied: bool, words: str
+    phase_dir: Path, logs: tuple[str | None, str | None], applied: bool, words: str
 ) -> None:
     for rank, text in enumerate(logs):
-        (phase_dir / f"rank-{rank}.log").write_text(text)
+        path = phase_dir / f"rank-{rank}.log"
+        path.write_text(text) if text is not None else path.unlink()
     found = looked(phase_dir, pgle="auto", profile="nsys")
     assert (found.applied, words in found.reason) == (applied, True), found.reason
 
 
-def test_alone_jaxs_own_way_is_what_the_worker_saw(phase_dir: Path) -> None:
-    own = PgleSeen(applied=True, reason="jax profiled 3 steps", recompile_step=3)
-    assert seen(benchmark_of(pgle="auto"), phase_dir, record(own)) == own
+OWN = PgleSeen(applied=True, reason="jax profiled 3 steps", recompile_step=3)
+EMPTY = PgleSeen(applied=False, reason="every trace was empty", recompile_step=3, empty_traces=3)
+
+
+def test_alone_jaxs_own_way_is_what_every_worker_saw_and_xla_says(phase_dir: Path) -> None:
+    assert seen(benchmark_of(pgle="auto"), phase_dir, record(OWN, OWN)) == OWN
+
+
+@pytest.mark.parametrize(
+    ("watched", "words"),
+    [
+        ((OWN,), "the workers of these ranks say nothing of it: 1"),
+        ((OWN, EMPTY), "rank 1: every trace was empty"),
+        ((EMPTY, EMPTY), "every trace was empty"),
+    ],
+)
+def test_one_rank_that_schedules_otherwise_is_enough_against_it(
+    phase_dir: Path, watched: tuple[PgleSeen, ...], words: str
+) -> None:
+    found = seen(benchmark_of(pgle="auto"), phase_dir, record(*watched))
+    assert found is not None
+    assert (found.applied, found.reason) == (False, words)
+
+
+def test_on_a_gpu_xla_must_say_that_it_schedules_by_the_profile(phase_dir: Path) -> None:
+    (phase_dir / "rank-0.log").write_text("Found profile, using profile guided latency estimator\n")
+    (phase_dir / "rank-1.log").write_text("nothing\n")
+    found = seen(benchmark_of(pgle="auto"), phase_dir, record(OWN, OWN))
+    assert found is not None
+    assert not found.applied
+    assert "XLA does not say in rank-1.log that it schedules by a profile" in found.reason
 
 
 def test_phases_before_the_measured_one_and_runs_without_it_show_nothing(phase_dir: Path) -> None:

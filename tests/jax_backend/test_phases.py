@@ -193,6 +193,26 @@ def test_nccls_calls_are_traced_in_the_measured_phase_alone() -> None:
             "none of the ranks that are to be recorded is a process of this run",
             "--profile_ranks=0",
         ),
+        (
+            {"pgle": "auto", "window": "1-4"},
+            "window 1-4 holds no step that --pgle=auto could count",
+            "--window=8-49, or --window=steady",
+        ),
+        (
+            {"pgle": "nsys", "settings": {"xla_gpu_enable_latency_hiding_scheduler": "false"}},
+            "xla_gpu_enable_latency_hiding_scheduler is filled by --pgle=nsys",
+            "leave --set=xla_gpu_enable_latency_hiding_scheduler out, or --pgle=off",
+        ),
+        (
+            {"pgle": "nsys", "settings": {"xla_dump_to": "/lustre/x"}},
+            "xla_dump_to is filled by --pgle=nsys",
+            "leave --set=xla_dump_to out, or --pgle=off",
+        ),
+        (
+            {"pgle": "auto", "settings": {"env.TF_CPP_MIN_LOG_LEVEL": "3"}},
+            "env.TF_CPP_MIN_LOG_LEVEL is filled by --pgle=auto",
+            "leave --set=env.TF_CPP_MIN_LOG_LEVEL out, or --pgle=off",
+        ),
         ({"settings": {"xla_group": "pgle_perf"}}, "pgle_perf is not set directly", "--pgle=nsys|auto"),
         ({"settings": {PROFILE_FLAG: "x.pbtxt"}}, f"{PROFILE_FLAG} is not set directly", ""),
     ],
@@ -248,3 +268,17 @@ def test_a_kept_profile_saves_two_phases() -> None:
     assert list(found) == ["check", "perf"]
     assert flags_of(found["perf"])[PROFILE_FLAG] == "{phase_dir}/../../pgle/profile.pbtxt"
     assert "--pgle_profile={phase_dir}/../../pgle/profile.json" in found["perf"].command
+
+
+@pytest.mark.parametrize("wanted", [{"pgle": "nsys"}, {"pgle": "auto"}, {"profile": "nsys"}])
+@pytest.mark.parametrize("hardware", ["mi300x", "tpu_v5p"])
+def test_what_is_nvidias_is_refused_on_other_devices(hardware: str, wanted: dict[str, str]) -> None:
+    with pytest.raises(RequestError, match="is not to be had on"):
+        resolved(hardware=hardware, gpus=4, **wanted)
+
+
+def test_a_rank_that_is_not_the_first_is_recorded_by_maxtext_too() -> None:
+    perf = big(profile="nsys", profile_ranks="8")["perf"]
+    assert settings_of(perf)["upload_all_profiler_results"] == "true"
+    assert "--recorded_ranks=8" in perf.command
+    assert settings_of(big(profile="nsys", profile_ranks="0")["perf"])["upload_all_profiler_results"] == "false"

@@ -11,6 +11,7 @@ import platform
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -465,3 +466,43 @@ def test_the_first_rank_alone_writes_its_program_down(
     assert flags[0] == "--xla_gpu_enable_triton_gemm=false"
     assert (f"--xla_dump_to={tmp_path}/hlo" in flags) == dumps
     assert ("--xla_dump_hlo_as_text" in flags) == dumps
+
+
+@pytest.mark.parametrize(
+    ("rank", "profiler", "folder"),
+    [
+        ("0", "profiler=xplane", "/run/maxtext"),
+        ("2", "profiler=xplane", "/run/maxtext/rank-2"),
+        ("1", "profiler=", "/run/maxtext"),
+    ],
+)
+def test_each_recorded_rank_has_a_folder_of_its_own_and_the_others_record_nothing(
+    worker: Any, rank: str, profiler: str, folder: str
+) -> None:
+    """jax names a trace by its host alone: two processes of a node would write over one another's."""
+    told = [*NEEDED, f"--rank={rank}", "--recorded_ranks=0,2-3"]
+    options = worker.parse([*told, "--", "profiler=xplane", "base_output_directory=/run/maxtext", "steps=4"])
+    worker.record_of_this_rank(options)
+    assert options.settings == [profiler, f"base_output_directory={folder}", "steps=4"]
+
+
+def test_a_cuda_runtime_that_pip_installed_is_found_for_the_profiler(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MaxText asks for libcudart.so and goes on without; pip's has its version in its name."""
+    place = tmp_path / "nvidia/cuda_runtime/lib/libcudart.so.12"
+    place.parent.mkdir(parents=True)
+    place.touch()
+    profiler: Any = types.ModuleType("maxtext.common.profiler")
+    common: Any = types.ModuleType("maxtext.common")
+    common.profiler = profiler
+    monkeypatch.setitem(sys.modules, "maxtext", types.ModuleType("maxtext"))
+    monkeypatch.setitem(sys.modules, "maxtext.common", common)
+    loaded: list[str] = []
+    monkeypatch.setattr("ctypes.CDLL", lambda name: loaded.append(name) or name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    worker.find_cuda_runtime()
+    assert profiler.cdll.LoadLibrary("libcudart-that-is-not-there.so") == str(place)
+    place.unlink()
+    with pytest.raises(OSError, match="libcudart-that-is-not-there"):
+        profiler.cdll.LoadLibrary("libcudart-that-is-not-there.so")

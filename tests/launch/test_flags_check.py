@@ -1,5 +1,6 @@
 """Flags that the installed compiler refuses are refused before a run, and shown by doctor --xla_flags."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from benchmarks.backend import Backend, FlagFact, FlagsCheck, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.resolve import Request, resolve
-from benchmarks.values import Benchmark, Container
+from benchmarks.values import Benchmark, Container, Plan, Site
 from launch import environments, flags_check, local
 from launch.runners import Job, LocalRunner, SlurmRunner
 from launch.slurm import submit
@@ -33,11 +34,17 @@ class Checked:
 
     name = "jax"
 
-    def __init__(self, code: str, *arguments: str) -> None:
+    def __init__(self, code: str, *arguments: str, phase_flags: str = "") -> None:
         self.command = ["{python}", "-c", code, *arguments]
+        self.phase_flags = phase_flags
 
     def environment(self, engine: str) -> Any:
         return find_backend("jax").environment(engine)
+
+    def plan(self, benchmark: Benchmark) -> Plan:
+        plan = find_backend("jax").plan(benchmark)
+        first = msgspec.structs.replace(plan.phases[0], environment={"XLA_FLAGS": self.phase_flags})
+        return msgspec.structs.replace(plan, phases=[first])
 
     def flags_check(self, flags: list[str]) -> FlagsCheck:
         facts = [
@@ -50,7 +57,8 @@ class Checked:
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(flags_check, "stepmark_home", lambda: tmp_path / "home")
     flags_check._ask.cache_clear()
     flags_check._note.cache_clear()
     yield
@@ -70,8 +78,18 @@ def benchmark(**changes: Any) -> Benchmark:
     )
 
 
-def refuse(checked: Checked, **changes: Any) -> None:
-    flags_check.refuse_unknown_flags(benchmark(**changes), cast(Backend, checked))
+def refuse(checked: Checked, *, dry_run: bool = False, **changes: Any) -> None:
+    flags_check.refuse_unknown_flags(benchmark(**changes), cast(Backend, checked), dry_run=dry_run)
+
+
+def counting(tmp_path: Path, then: str = "") -> str:
+    """A program that leaves a trace each time, and then does more."""
+    return f"open({str(tmp_path / 'asked')!r}, 'a').write('x'); {then}"
+
+
+def another_process() -> None:
+    flags_check._ask.cache_clear()
+    flags_check._note.cache_clear()
 
 
 # --- before a run -------------------------------------------------------------------------------------
@@ -108,11 +126,158 @@ def test_equal_questions_are_asked_once(tmp_path: Path) -> None:
     assert (tmp_path / "asked").read_text() == "x"
 
 
-def test_in_a_container_the_image_decides(capsys: pytest.CaptureFixture[str], here: None) -> None:  # noqa: ARG001
-    site = msgspec.structs.replace(benchmark().site, runtime="container", container=Container(images="/images"))
+@pytest.fixture
+def container() -> Site:
+    return msgspec.structs.replace(benchmark().site, runtime="container", container=Container(images="/images"))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_in_a_container_the_image_decides_and_what_the_compiler_here_does_not_know_is_noted(
+    capsys: pytest.CaptureFixture[str], container: Site, dry_run: bool
+) -> None:
     for _ in range(2):
-        refuse(Checked(REFUSES), site=site)
+        refuse(Checked(REFUSES), site=container, dry_run=dry_run)
+    said = capsys.readouterr().err.splitlines()
+    decides = "in environment 'jax-maxtext' of this machine; the image decides"
+    assert said == [
+        f"note: {GONE}: unknown to X 1; use b, {decides}",
+        f"note: {TYPO}: unknown to X 1, {decides}",
+    ]
+
+
+def test_in_a_container_a_run_says_who_decides_and_a_dry_run_is_silent(
+    capsys: pytest.CaptureFixture[str], container: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "python_of", lambda _spec: None)
+    refuse(Checked(REFUSES), site=container, dry_run=True)
+    assert capsys.readouterr().err == ""
+    for _ in range(2):
+        refuse(Checked(REFUSES), site=container)
     assert capsys.readouterr().err.count("is up to the image") == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_a_dry_run_refuses_what_a_run_refuses() -> None:
+    with pytest.raises(RequestError, match="refuses XLA flags of this run: xla_gpu_graph_level, xla_gpu_typo"):
+        refuse(Checked(REFUSES), dry_run=True)
+
+
+def test_a_dry_run_needs_no_environment_and_no_home(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_home(_spec: Any) -> None:
+        raise RequestError("this user has no home folder")
+
+    for python_of in (lambda _spec: None, no_home):
+        monkeypatch.setattr(environments, "python_of", python_of)
+        refuse(Checked(REFUSES), dry_run=True)
+    assert capsys.readouterr().err == ""
+
+
+# --- all flags of the plan ----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("here")
+def test_a_flag_that_pgle_brings_is_asked_too_and_refused_as_its() -> None:
+    checked = Checked(REFUSES, phase_flags=f"{KNOWN} {TYPO} --xla_a={{phase_dir}}/b")
+    with pytest.raises(RequestError) as refused:
+        refuse(checked, flags={"xla_gpu_graph_level": "0"}, pgle="nsys")
+    error = refused.value
+    assert error.where == "--set=xla_gpu_graph_level=0 --pgle=nsys"
+    assert error.next_command == f"--set={KNOWN.removeprefix('--')} and leave out --pgle=nsys"
+    with pytest.raises(RequestError):
+        refuse(checked, flags={}, pgle="nsys")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_path_that_is_not_there_yet_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    checked = Checked(KNOWS_ALL, phase_flags=f"{KNOWN} --xla_a={{phase_dir}}/b {TYPO}")
+    monkeypatch.setattr(checked, "flags_check", asked.append)
+    refuse(checked, flags={"xla_gpu_graph_level": "0"}, pgle="nsys")
+    assert asked == [[GONE, KNOWN, TYPO]]
+
+
+@pytest.mark.usefixtures("here")
+def test_what_stands_behind_a_blank_in_a_value_is_a_word_of_its_own() -> None:
+    says = "print('b: no flag'); print('X 1 was asked'); exit(2)"
+    with pytest.raises(RequestError, match="b: no flag"):
+        refuse(Checked(says), flags={"xla_a": "a b"})
+
+
+# --- what is kept ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("here")
+def test_an_answer_is_kept_for_the_next_process(tmp_path: Path) -> None:
+    for says, refused in ((KNOWS_ALL, False), (REFUSES, True)):
+        asks = Checked(counting(tmp_path, says))
+        for _ in range(3):
+            another_process()
+            with pytest.raises(RequestError) if refused else contextlib.nullcontext():
+                refuse(asks)
+        assert (tmp_path / "asked").read_text() == "x"
+        (tmp_path / "asked").unlink()
+
+
+@pytest.mark.usefixtures("here")
+def test_no_answer_is_not_kept(tmp_path: Path) -> None:
+    for _ in range(2):
+        another_process()
+        refuse(Checked(counting(tmp_path, "exit(1)")))
+    assert (tmp_path / "asked").read_text() == "xx"
+
+
+@pytest.mark.usefixtures("here")
+def test_other_flags_locks_or_another_program_are_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, lock = tmp_path / "program.py", tmp_path / "requirements.lock"
+    lock.write_text("a")
+    program.write_text(counting(tmp_path))
+    checked = Checked("")
+    checked.command = ["{python}", str(program), "--flags=a"]
+    spec = find_backend("jax").environment("maxtext")
+    locks = (msgspec.structs.replace(spec.locks[0], path=lock),)
+    monkeypatch.setattr(checked, "environment", lambda _engine: msgspec.structs.replace(spec, locks=locks))
+    for change in (
+        lambda: None,
+        lambda: lock.write_text("b"),
+        lambda: program.write_text(counting(tmp_path, "1")),
+        lambda: checked.command.append("--flags=b"),
+    ):
+        (tmp_path / "asked").unlink(missing_ok=True)
+        change()
+        for _ in range(2):
+            another_process()
+            refuse(checked)
+        assert (tmp_path / "asked").read_text() == "x"
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"refused": 3}', "\xff"])
+def test_a_kept_answer_that_cannot_be_read_is_asked_anew(tmp_path: Path, text: str) -> None:
+    asks = Checked(counting(tmp_path))
+    refuse(asks)
+    (kept,) = (tmp_path / "home" / "flags-checked").iterdir()
+    kept.write_bytes(text.encode("latin-1"))
+    for _ in range(2):
+        another_process()
+        refuse(asks)
+        assert (tmp_path / "asked").read_text() == "xx"
+
+
+@pytest.mark.usefixtures("here")
+def test_where_nothing_can_be_kept_it_is_asked_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").write_text("no folder")
+    with pytest.raises(RequestError):
+        refuse(Checked(REFUSES))
+
+    def no_home() -> Path:
+        raise RequestError("this user has no home folder")
+
+    monkeypatch.setattr(flags_check, "stepmark_home", no_home)
+    with pytest.raises(RequestError, match="refuses XLA flags"):
+        refuse(Checked(REFUSES))
 
 
 def test_without_an_environment_the_table_is_all_there_is(
@@ -161,27 +326,35 @@ def test_the_shells_own_flags_do_not_reach_the_check(monkeypatch: pytest.MonkeyP
     assert (tmp_path / "seen").read_text() == "None"
 
 
-def test_a_run_asks_and_a_dry_run_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Benchmark] = []
-    monkeypatch.setattr(flags_check, "refuse_unknown_flags", lambda run, _backend: asked.append(run))
-    monkeypatch.setattr(local, "refuse", lambda *_: None)
+def recorded(monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> None:
+    """Every question goes into `asked`, in its order."""
+    monkeypatch.setattr(
+        flags_check,
+        "refuse_unknown_flags",
+        lambda *_, dry_run=False: asked.append("compiler, dry" if dry_run else "compiler"),
+    )
+    monkeypatch.setattr(local, "refuse", lambda *_: asked.append("machine"))
+    monkeypatch.setattr(submit, "refuse", lambda *_: asked.append("slurm"))
+
+
+def test_a_dry_run_asks_the_compiler_and_a_run_the_machine_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    recorded(monkeypatch, asked)
     runner = LocalRunner(Configs(), tmp_path, Job({}, None, False))
     request = Request(backend="jax", model="llama2_tiny", settings={"xla_gpu_typo": "1"})
-    runner.understand(request)
-    assert asked == []
-    assert runner.resolve(request) == asked[0]
+    assert runner.understand(request) == runner.resolve(request)
+    assert asked == ["compiler, dry", "machine", "compiler"]
 
 
 def test_a_run_on_a_cluster_asks_after_slurm_has_let_it_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(flags_check, "refuse_unknown_flags", lambda _run, _backend: asked.append("compiler"))
-    monkeypatch.setattr(submit, "refuse", lambda *_: asked.append("slurm"))
+    recorded(monkeypatch, asked)
     runner = SlurmRunner(Configs().site("example_venv"), Configs(), tmp_path, Job({}, None, False))
     request = Request(backend="jax", model="llama2_tiny", site="example_venv", settings={"xla_gpu_typo": "1"})
-    runner.understand(request)
-    assert asked == []
-    runner.resolve(request)
-    assert asked == ["slurm", "compiler"]
+    assert runner.understand(request) == runner.resolve(request)
+    assert asked == ["compiler, dry", "slurm", "compiler"]
 
 
 # --- doctor --xla_flags ---------------------------------------------------------------------------------
@@ -282,6 +455,19 @@ def test_the_installed_compiler_decides(monkeypatch: pytest.MonkeyPatch, here: N
     assert code == 2
     assert "unknown to X 1; use b" in text
     assert f"instead: {KNOWN}" in text
+    assert "instead: leave it out, or correct it" in text
+
+
+def test_what_is_gone_without_a_successor_is_left_out(tmp_path: Path) -> None:
+    done = doctor("--xla_flags=--xla_gpu_enable_triton_softmax_fusion=false", home=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[-1].strip() == "instead: leave it out"
+
+
+def test_where_the_counterpart_is_not_exact_one_sentence_says_so(tmp_path: Path) -> None:
+    done = doctor("--xla_flags=--xla_gpu_graph_level=3", home=tmp_path)
+    assert "have no exact counterpart, so the nearest is named instead" in done.stdout
+    assert "instead: --xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUSTOM_CALL" in done.stdout
 
 
 class _WithEngines:

@@ -242,7 +242,7 @@ def test_the_files_of_a_run_of_stepmark_are_one_counted_line(tmp_path: Path) -> 
     write(tmp_path, "notes.md", "to do\n")
     report = as_json(tmp_path)
     assert report["by_status"] | {"Unreadable": 0} == {
-        "Success": 2, "Incomplete": 1, "Failed": 0, "Not a training log": 15, "Unreadable": 0
+        "Success": 2, "Incomplete": 1, "Failed": 0, "Not compared": 0, "Not a training log": 15, "Unreadable": 0
     }  # fmt: skip
     rows = {row["path"]: row for row in report["rows"]}
     assert len(rows) == 6

@@ -93,3 +93,23 @@ def test_what_cannot_be_compared_says_why() -> None:
         assert found.difference is found.clock_seconds_per_step is None
         assert said in found.null_because["clock_seconds_per_step"]
     assert "not profiled" in compare(numbered, [], every).null_because["unprofiled_seconds_per_step"]
+
+
+@pytest.mark.parametrize(("seconds", "doubted"), [(0.0049, True), (0.0051, False), (0.0199, False), (0.021, True)])
+def test_a_trace_whose_step_is_not_near_ours_does_not_cover_the_steps(seconds: float, doubted: bool) -> None:
+    """10 ms a step in the trace; also where the profiler's start lies in the steps, so that no difference is said."""
+    summary = summarise(trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS), kinds(), Wanted())
+    assert summary is not None
+    profiled = [step_at(number, seconds, reason="profiler") for number in range(20, 24)]
+    for undisturbed in (frozenset({21, 22, 23}), frozenset[int]()):
+        doubt = compare(summary, [step_at(2, 0.010), *profiled], undisturbed).doubt
+        assert doubt.startswith("the trace does not cover these steps: 10 ms") == doubted
+        assert bool(doubt) == doubted
+
+
+def test_where_every_step_was_recorded_none_is_called_unprofiled() -> None:
+    summary = summarise(trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS), kinds(), Wanted())
+    assert summary is not None
+    found = compare(summary, [step_at(2, 0.010)], frozenset({21, 22, 23}), whole_run=True)
+    assert (found.unprofiled_seconds_per_step, found.unprofiled_steps, found.profiling_cost) == (None, 0, None)
+    assert found.null_because["unprofiled_seconds_per_step"] == "the profiler ran beside every step"

@@ -192,3 +192,31 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE people (name TEXT)")
     with pytest.raises(RequestError, match="no export of Nsight Systems"):
         read_nsys(tmp_path / "r.sqlite")
+
+
+def test_what_ends_before_it_begins_is_left_out_and_counted(database: Database) -> None:
+    database.kernel(0, 2, 1).kernel(5, 3, 1).kernel(9, 8, 1, device=1)
+    trace = read_nsys(database.path)
+    assert [(device.name, len(device.begins)) for device in trace.devices] == [("GPU 0", 1)]
+    assert trace.notes == ["2 operations that end before they begin are left out"]
+
+
+def test_a_time_that_is_none_is_refused(database: Database) -> None:
+    database.kernel(0, 2**62 / MS, 1)
+    with pytest.raises(RequestError, match="cannot be read"):
+        read_nsys(database.path)
+
+
+def test_a_broken_export_is_made_anew_from_its_report_where_that_lies_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "a run" / "r.sqlite"
+    path.parent.mkdir()
+    path.write_bytes(b"no database " * 100)
+    with pytest.raises(RequestError) as refused:
+        read_nsys(path)
+    assert refused.value.next_command == "a run with --profile=nsys makes another report"
+    path.with_suffix(".nsys-rep").write_bytes(b"")
+    with pytest.raises(RequestError) as refused:
+        read_nsys(path)
+    report = path.with_suffix(".nsys-rep")
+    said = refused.value.next_command
+    assert said == f"nsys export --type=sqlite --force-overwrite=true --output='{path}' '{report}'"

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.errors import RequestError
 from benchmarks.trace.kinds import IDLE, KINDS
 from benchmarks.trace.summary import HostSummary, Wanted, mean_times, summarise
 from benchmarks.trace.trace import Trace
@@ -118,3 +119,9 @@ def test_the_mean_over_hosts_counts_devices() -> None:
     found = mean_times([one, three], "all", "mean")
     assert found.devices == 4
     assert found.seconds_per_step == pytest.approx((0.010 + 3 * 0.020) / 4)
+
+
+def test_a_window_without_length_is_refused() -> None:
+    at_once = [(5, 5, "dot.1")]
+    with pytest.raises(RequestError, match="no step of any length"):
+        summary_of(trace_of(at_once, module=""))

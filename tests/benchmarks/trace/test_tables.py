@@ -73,7 +73,9 @@ def test_of_several_hosts_each_has_a_row_and_then_all() -> None:
 
 def test_of_many_hosts_some_are_shown_and_the_rest_counted() -> None:
     text = report_text(report_of(*hosts(40, "a-long-name-of-node-{}")), 80)
-    assert text.count("a-long-name-..") == 16
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("  ..")][8:11] == [
+        "..e-of-node-8", "..e-of-node-9", "..-of-node-10",
+    ], "the end of a name tells hosts and ranks apart"  # fmt: skip
     assert "and 24 hosts more (--format=json has all)" in text
     assert "and 24 files more" in text
     assert "mean of 40" in text
@@ -123,3 +125,41 @@ def test_a_name_cannot_move_the_cursor(summary: HostSummary) -> None:
 def test_a_file_without_a_summary_says_why() -> None:
     file = TraceFile(path="/runs/r/a.nsys-rep", format="nsys", bytes=10, summary=None, why_not="no nsys on PATH")
     assert "a.nsys-rep (0.0 kB): no nsys on PATH" in report_text(report_of(files=[file]), 80)
+
+
+def test_the_mean_says_of_how_many_reports_it_is() -> None:
+    one = hosts(1)[0]
+    files = [TraceFile(path=f"/r/{n}.nsys-rep", format="nsys", bytes=1, summary=one) for n in range(4)]
+    files += [
+        TraceFile(path=f"/r/{n}.nsys-rep", format="nsys", bytes=1, summary=None, why_not="no") for n in range(4, 15)
+    ]
+    other = TraceFile(path="/r/x-prof.nsys-rep", format="nsys", bytes=1, summary=None, why_not="no", phase="profile")
+    text = report_text(report_of(files=[*files, other], mean=mean_of(files)), 80)
+    assert "where a step goes (ms a step; mean of 4 of 15 reports)" in text
+    assert "mean of 4 of" not in report_text(report_of(files=[*files[:4], other], mean=mean_of(files)), 80)
+
+
+def test_a_trace_of_other_steps_is_said_first_and_nothing_is_made_of_it(summary: HostSummary) -> None:
+    found = Comparison(
+        trace_seconds_per_step=0.010, clock_seconds_per_step=0.1, difference=-0.9, unprofiled_seconds_per_step=0.1,
+        unprofiled_steps=36, profiling_cost=0.0, null_because={}, doubt="the trace does not cover these steps",
+    )  # fmt: skip
+    text = report_text(report_of(summary, comparison=found), 80)
+    assert text.splitlines()[1].split(None, 1) == ["BEWARE", "the trace does not cover these steps"]
+    assert "unprofiled" not in text
+    of_all = report_text(report_of(summary, comparison=replace(found, doubt="", whole_run=True)), 80)
+    assert "unprofiled" not in of_all
+
+
+def test_a_trace_without_steps_is_not_called_a_step() -> None:
+    one = summarise(trace_of([(0, 5000, "dot.1")], module=""), kinds(), Wanted())
+    assert one is not None
+    text = report_text(report_of(one), 80)
+    assert "where the time of the whole trace goes (ms)" in text
+    assert "in all  5 s, which is no step's time" in text
+    assert "ms a step" not in text
+
+
+def test_what_makes_a_file_anew_stands_beside_it() -> None:
+    file = TraceFile(path="/r/a.sqlite", format="nsys", bytes=10, summary=None, why_not="cut", next_command="nsys it")
+    assert "a.sqlite (0.0 kB): cut; nsys it" in report_text(report_of(files=[file]), 80)
