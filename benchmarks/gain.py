@@ -67,7 +67,7 @@ class Taken(NamedTuple):
 
     result: Result
     place: int
-    xla_flags: str = ""  # as XLA reads them; empty too where the run folder does not say
+    xla_flags: str | None = None  # as XLA reads them; None: the run folder does not say
 
 
 class Arm(NamedTuple):
@@ -266,13 +266,14 @@ def _also_differing(base: Arm, arm: Arm, repeats: Sequence[int]) -> list[str]:
     """A way of PGLE may set other XLA flags too; what they do is in the gain."""
     differing: dict[str, None] = {}
     for repeat in repeats:
-        one, other = (_flags(way.taken[repeat].xla_flags) for way in (base, arm))
-        names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
-        differing |= {
-            f"{name}={other.get(name, '(not set)')} ({base.way}: {one.get(name, 'not set')})": None
-            for name in names
-            if OF_THE_PROFILE not in name
-        }
+        base_flags, arm_flags = base.taken[repeat].xla_flags, arm.taken[repeat].xla_flags
+        if base_flags is not None and arm_flags is not None:
+            one, other = _flags(base_flags), _flags(arm_flags)
+            differing |= {
+                f"{name}={other.get(name, '(not set)')} ({base.way}: {one.get(name, 'not set')})": None
+                for name in sorted(one.keys() | other.keys())
+                if one.get(name) != other.get(name) and OF_THE_PROFILE not in name
+            }
     return [f"the arms also differ in: {', '.join(differing)}: the gain is of both"] if differing else []
 
 

@@ -38,12 +38,12 @@ def paired(logs: Sequence[float]) -> Paired | None:
 
     The noise of the two runs of a pair has the same shape, so their difference is symmetric and t errs on the wide
     side where runs are outliers. Simulated: for normal noise it holds the truth in 94.9%, 94.6% and 95.2% of cases
-    with 3, 6 and 10 pairs (100,000 each); in 94.6% or more with 3 to 20 pairs (10,000 each) where noise has heavy tails
-    (t with 3 degrees of freedom), 3% or 10% of runs are 2-10% slow, the machine drifts, or the second run is slower
-    (tests/benchmarks/test_gain.py). Not covered: a machine of two states, on which every run is 2% slow by the toss of
-    a coin: with 6 pairs and 0.1% noise it holds the truth in 92.2% of cases, as differences between states are clipped. With 6
-    pairs of 0.3% noise and 3% slow runs, an effect of 2% is seen in 95% of cases (82% without clipping); clipping 3
-    pairs alike would hold the truth in 87% only.
+    with 3, 6 and 10 pairs (100,000 draws each); in 94.6% or more with 3 to 20 pairs (10,000 each) where noise has
+    heavy tails (t with 3 degrees of freedom), 3% or 10% of runs are 2-10% slow, the machine drifts, or the second run
+    is slower (tests/benchmarks/test_gain.py). Not covered: a machine of two states, on which every run is 2% slow by
+    the toss of a coin: with 6 pairs and 0.1% noise it holds the truth in 92.2% of cases (100,000), as differences
+    between states are clipped. With 6 pairs of 0.3% noise and 3% slow runs, an effect of 2% is seen in 95% of cases
+    (82% without clipping); clipping 3 pairs alike would hold the truth in 87% only.
     """
     if len(logs) < FEWEST_PAIRS:
         return None

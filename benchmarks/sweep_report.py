@@ -160,5 +160,5 @@ def _arm(way: str, ran: Ran, results: Results, places: Mapping[str, int], xla_fl
     taken = {}
     for repeat, result in _results(ran, results).items():
         run_id = ran.valid[repeat]
-        taken[repeat] = Taken(result, places[run_id], xla_flags.get(run_id, ""))
+        taken[repeat] = Taken(result, places[run_id], xla_flags.get(run_id))
     return Arm(way, taken, dict(ran.others))

@@ -3,7 +3,7 @@
     python launch/report.py --window=35-44 DIR                  a row for each training log below DIR
     python launch/report.py --window=35-44 --format=csv DIR     the same for a spreadsheet, or json
     python launch/report.py                                     of ./experiments, steps 35 to 44
-    python launch/report.py --sweep=results/sweep-*.json        how a sweep scales, from the results there are now
+    python launch/report.py --sweep=results/sweep-*.json        how a sweep scales, and what PGLE gains in it
                                                                 (the newest where several are called so)
     python launch/report.py --trace results/RUN                 where a step's time goes, from a profiler's trace
                                                                 (docs/profiling.md; a trace itself may be named too)
@@ -11,8 +11,9 @@
 The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
 TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
 failed ones with their reason, and what is no training log; what lies beside the logs in a run folder of Stepmark's
-own is one line. Several folders and files may be given. The exit code is
-0 when the report was made, also when runs in it have failed, and 2 for a wrong request.
+own is one line. A run of Stepmark's own under a profiler, and the phases beside the measured one, are named as not
+compared and have no figures; steps in which PGLE recorded or compiled are left out and listed. Several folders and
+files may be given. The exit code is 0 when the report was made, also when runs in it have failed, and 2 for a wrong request.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path

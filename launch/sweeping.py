@@ -43,7 +43,7 @@ class Runner(Protocol):
         ...
 
     def understand(self, request: Request) -> Benchmark:
-        """What a request means, by the configs alone: no site is asked."""
+        """What a request means; no Slurm is asked. A compiler that is here may be asked for its flags."""
         ...
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:

@@ -8,7 +8,6 @@ from benchmarks.trace.summary import HostSummary
 from benchmarks.trace.trace import Trace
 from benchmarks.values import Profiling, Step, Value
 
-
 FARTHEST_APART = (0.5, 2.0)  # the trace's step over our clock's; a profiler's own cost is far less
 
 

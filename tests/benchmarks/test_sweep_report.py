@@ -180,7 +180,7 @@ def test_of_an_old_record_the_request_says_which_series_a_cell_is_of() -> None:
 
 def test_the_flags_of_each_run_reach_its_pair() -> None:
     of, results = ran(a_sweep(repeats=3, pgle="off,auto"))
-    flags = {run.run_id: "--overlap=true" for run in of.runs if run.cell == 1}
+    flags = {run.run_id: "--overlap=true" if run.cell == 1 else "" for run in of.runs}
     (only,) = report_of(of, results, xla_flags=flags).gains
     assert only.notes == ["the arms also differ in: overlap=true (off: not set): the gain is of both"]
 

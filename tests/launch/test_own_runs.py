@@ -47,9 +47,7 @@ def test_a_profiled_run_is_not_compared(tmp_path: Path, kind: str) -> None:
     row = by_phase(report)["perf"]
     assert row["status"] == "Not compared"
     assert row["reason"].startswith(f"profiled (--profile={kind})")
-    assert [
-        name for name, value in row.items() if ("seconds" in name or "tflops" in name) and value is not None
-    ] == []
+    assert {value for name, value in row.items() if "seconds" in name or "tflops" in name} == {None}
     assert (row["steps_counted"], row["reached_step"]) == (0, 49)
     text = run("--window=11-44", tmp_path).stdout.decode()
     assert "Not compared (1):" in text
@@ -80,7 +78,7 @@ def test_a_profiled_run_that_failed_has_failed(tmp_path: Path) -> None:
     died = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 86.00 MiB\n"
     run_folder(tmp_path, log=START + steps(20) + died, profile="xplane")
     row = by_phase(as_json("--window=11-15", tmp_path))["perf"]
-    assert (row["status"], row["ending"]) == ("Success", "gpu_memory") or row["status"] == "Not compared"
+    assert (row["status"], row["ending"], row["seconds_mean"]) == ("Not compared", "gpu_memory", None)
     row = by_phase(as_json("--window=11-44", tmp_path))["perf"]
     assert (row["status"], row["ending"], row["seconds_mean"]) == ("Failed", "gpu_memory", None)
     assert "profiled (--profile=xplane)" in row["reason"]

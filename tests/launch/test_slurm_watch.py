@@ -208,6 +208,17 @@ def test_nobody_followed_it_and_it_has_tensorboards_events_all_the_same(folder: 
     assert list((folder.path / "tensorboard").glob("events.out.tfevents.*"))
 
 
+def test_the_times_of_a_profiled_run_are_collected_under_tags_of_their_own(folder: RunFolder) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder.write(BENCHMARK, msgspec.structs.replace(folder.benchmark(), profile="nccl"))
+    train(folder, 5)
+    collect(folder, BACKEND, [SchedulerEnd(job_id="7", state="COMPLETED", source="sacct", started=1.0)])
+    events = EventAccumulator(str(folder.path / "tensorboard"))
+    events.Reload()
+    assert {tag.split("/")[0] for tag in events.Tags()["scalars"]} == {"profiled", "train"}
+
+
 def test_a_full_disk_here_does_not_end_the_following(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -259,6 +259,206 @@ def test_nccls_calls_are_a_table(make_run: Callable[..., RunFolder]) -> None:
     assert "NCCL calls: 3 by 2 ranks" in run("--trace", folder.path).stdout
 
 
+# --- phases, ranks and attempts -----------------------------------------------------------------
+
+
+def add_report(folder: RunFolder, name: str, phase: str = "perf", steps: int = 4, attempt: int = 1) -> Path:
+    """An export that lies there, as of a report of that name."""
+    path = folder.phase_dir(phase, attempt) / f"{name}.sqlite"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    database = Database(path).steps(steps).ranges(steps)
+    database.insert("TARGET_INFO_SYSTEM_ENV", devStateName="x", name="Hostname", nameEnum=1, value="n1")
+    return path
+
+
+def test_only_the_measured_phase_is_summarised_and_the_others_are_listed(make_run: Callable[..., RunFolder]) -> None:
+    folder = make_run()
+    profile = add_report(folder, "tiny-bf16_2g_7_0_0-prof", "profile", steps=6)
+    perf = add_report(folder, "tiny-bf16_2g_7_0_0-perf")
+    for place in (folder.path, folder.path / "attempt-1"):
+        report = as_json("--trace", place)
+        assert [(file["path"], file["summary"] is None) for file in report["files"]] == [
+            (str(perf), False),
+            (str(profile), True),
+        ]
+        assert (report["phase"], report["mean"]["devices"]) == ("perf", 1)
+        assert report["files"][1]["why_not"] == (
+            "phase profile: recorded with overlap off, for the profile; not the run that was measured"
+        )
+        assert report["files"][1]["next_command"] == f"--trace={profile} summarises it"
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_another_phase_that_is_named_is_summarised_without_our_clock(
+    make_run: Callable[..., RunFolder], inside: bool
+) -> None:
+    folder = make_run()
+    profile = add_report(folder, "tiny-bf16_2g_7_0_0-prof", "profile")
+    add_report(folder, "tiny-bf16_2g_7_0_0-perf")
+    report = as_json("--trace", profile if inside else profile.parent)
+    assert [file["path"] for file in report["files"]] == [str(profile)]
+    assert report["files"][0]["summary"] is not None
+    assert report["comparison"] is None
+    assert report["notes"][0].startswith("phase profile: recorded with overlap off")
+
+
+def test_a_report_of_the_profile_alone_is_not_taken_for_the_run(
+    make_run: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    folder = make_run()
+    path = folder.phase_dir("profile") / "tiny_7_0_0-prof.nsys-rep"
+    path.parent.mkdir()
+    path.write_text("{}")
+    report = as_json("--trace", folder.path, PATH=path_with_nsys(tmp_path))
+    assert (report["mean"], report["comparison"]) == (None, None)
+    assert report["notes"][0] == "phase perf, which was measured, has no trace"
+    assert report["to_open"][0]["paths"] == [str(path)]
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    alone = add_report(folder, "tiny_7_0_0-prof", "profile").rename(copied / "tiny_7_0_0-prof.sqlite")
+    assert as_json("--trace", alone)["notes"][0].startswith("phase profile: ")
+
+
+def test_hosts_whose_sessions_differ_by_a_second_are_one_profile(make_run: Callable[..., RunFolder]) -> None:
+    folder = make_run(**PROFILED)
+    for session, host in (("43", "n1"), ("44", "n2"), ("50", "n1"), ("51", "n2")):
+        path = add_trace(folder, session=SESSION[:-2] + session)
+        path.rename(path.with_name(f"{host}.xplane.pb"))
+    report = as_json("--trace", folder.path)
+    assert [Path(file["path"]).parent.name[-2:] for file in report["files"]] == ["50", "51"]
+    assert any(note.startswith("the last of 2 profiles; before it 2026_11_21_23_45_43") for note in report["notes"])
+
+
+def test_ranks_of_a_host_have_folders_and_rows_of_their_own(make_run: Callable[..., RunFolder]) -> None:
+    folder = make_run(**PROFILED)
+    for rank, second in ((None, "43"), (10, "43"), (2, "44")):
+        inside = f"maxtext/rank-{rank}" if rank else "maxtext"
+        add_trace(folder, session=SESSION.replace("maxtext", inside)[:-2] + second)
+    report = as_json("--trace", folder.path)
+    assert [file["summary"]["host"] for file in report["files"]] == ["vm rank 0", "vm rank 2", "vm rank 10"]
+    assert not any("profiles" in note for note in report["notes"])
+    lines = run("--trace", folder.path).stdout.splitlines()
+    rows = [line.split("  ")[1] for line in lines if line.startswith("  vm rank")]
+    assert rows == ["vm rank 0", "vm rank 2", "vm rank 10"]
+
+
+def test_it_is_said_how_many_of_the_runs_devices_are_in_the_traces(make_run: Callable[..., RunFolder]) -> None:
+    folder = make_run()
+    add_report(folder, "tiny_7_0_0")
+    assert "1 of 2 devices are in the traces" in as_json("--trace", folder.path)["notes"]
+    add_report(folder, "tiny_7_0_1")
+    assert not any("devices are in" in note for note in as_json("--trace", folder.path)["notes"])
+
+
+def test_the_ranks_of_a_node_are_told_apart_by_the_names_of_their_reports(
+    make_run: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    folder = make_run()
+    for name in ("tiny_7_0_0-perf", "tiny_local_0_1-perf", "profile_7_node1_rank12"):
+        add_report(folder, name)
+    tasks = folder.measured_phase().tasks_per_node
+    add_report(folder, "tiny_7_3_0-perf")
+    report = as_json("--trace", folder.path)
+    hosts = {Path(file["path"]).stem: file["summary"]["host"] for file in report["files"]}
+    assert hosts == {
+        "tiny_7_0_0-perf": "n1 rank 0",
+        "tiny_local_0_1-perf": "n1 rank 1",
+        "profile_7_node1_rank12": "n1 rank 12",
+        "tiny_7_3_0-perf": f"n1 rank {3 * tasks}",
+    }
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (folder.phase_dir("perf") / "tiny_7_3_0-perf.sqlite").rename(outside / "tiny_7_3_0-perf.sqlite")
+    assert as_json("--trace", outside)["files"][0]["summary"]["host"] == "n1 node 3 task 0"
+
+
+def test_a_folder_inside_an_attempt_is_held_against_that_attempts_clock(
+    make_run: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    folder = make_run(**PROFILED)
+    shutil.copytree(folder.phase_dir("perf"), folder.phase_dir("perf", 2))
+    for path in folder.path.glob("attempt-1/perf/events-rank0.jsonl"):
+        path.write_text(path.read_text().splitlines()[0] + "\n")
+    result, steps = recompute(folder, BACKEND)
+    folder.write_steps(steps)
+    folder.write(RESULT, result)
+    trace = add_trace(folder, attempt=2)
+    (tmp_path / "link").symlink_to(trace.parent)
+    for place in (folder.path, folder.path / "attempt-2", folder.phase_dir("perf", 2), trace, tmp_path / "link"):
+        report = as_json("--trace", place)
+        assert report["attempt"] == 2, place
+        assert report["comparison"]["difference"] is not None, place
+
+
+def test_nsight_of_a_run_without_cuda_is_not_divided_by_the_steps_that_were_asked_for(
+    make_run: Callable[..., RunFolder],
+) -> None:
+    folder = make_run(**{**PROFILED, "profile": "nsys"})
+    Database(folder.phase_dir("perf") / "r_7_0_0.sqlite").steps(4)
+    report = as_json("--trace", folder.path)
+    assert report["files"][0]["summary"]["window"]["is_whole_trace"]
+    assert report["files"][0]["summary"]["window"]["steps"] == 1
+    assert report["comparison"] is None
+    said = run("--trace", folder.path).stdout
+    assert "where the time of the whole trace goes (ms)" in said
+    assert "unprofiled" not in said
+
+
+def test_nsight_of_a_run_without_cuda_that_tells_steps_apart_has_no_unprofiled_ones(
+    make_run: Callable[..., RunFolder],
+) -> None:
+    folder = make_run(**{**PROFILED, "profile": "nsys"})
+    Database(folder.phase_dir("perf") / "r_7_0_0.sqlite").steps(4).ranges(4)
+    said = run("--trace", folder.path).stdout
+    assert "BEWARE" in said
+    assert "the trace does not cover these steps: 10 ms a step in it" in said
+    assert "unprofiled" not in said
+    found = as_json("--trace", folder.path)["comparison"]
+    assert (found["whole_run"], found["unprofiled_seconds_per_step"]) == (True, None)
+
+
+def test_logs_of_nccl_without_a_call_are_said_to_hold_none(make_run: Callable[..., RunFolder]) -> None:
+    folder = make_run(profile="none")
+    phase = folder.phase_dir("perf")
+    for content in ("", "h015:2:2 [0] NCCL INFO Bootstrap: using eth0\n", f"{REDUCE[:120]}\n"):
+        (phase / "nccl-n1-1.log").write_text(content)
+        said = refused("--trace", folder.path)
+        assert "no call of NCCL was traced" in said
+        assert "NCCL_DEBUG_FILE was overridden" in said
+        assert "NCCL was not used" in said
+        assert ("1 lines of calls are cut" in said) == (content == f"{REDUCE[:120]}\n")
+    (phase / "nccl-n1-2.log").write_text(f"{REDUCE}\n")
+    assert run("--trace", folder.path).returncode == 0
+
+
+def test_a_link_to_nothing_is_named_and_the_rest_goes_on(profiled: RunFolder) -> None:
+    folder = profiled.path / "attempt-1" / SESSION
+    (folder / "gone.xplane.pb").symlink_to("nowhere")
+    os.mkfifo(folder / "pipe.sqlite")
+    (profiled.phase_dir("perf") / "nccl-n1-1.log").symlink_to("nowhere")
+    report = as_json("--trace", profiled.path)
+    assert [Path(file["path"]).name for file in report["files"]] == ["vm.xplane.pb"]
+    for name, why in (
+        ("gone.xplane.pb", "a link to nothing"),
+        ("pipe.sqlite", "it is no ordinary file"),
+        ("nccl-n1-1.log", "a link to nothing"),
+    ):
+        assert f"{name} cannot be read ({why}) and is left out" in report["notes"]
+    (folder / "vm.xplane.pb").unlink()
+    (folder / "vm.trace.json.gz").unlink()
+    assert "cannot be read" in refused("--trace", profiled.path)
+
+
+def test_a_broken_export_has_its_own_next_command(make_run: Callable[..., RunFolder]) -> None:
+    path = make_run().phase_dir("perf") / "r.sqlite"
+    path.write_bytes(b"no database " * 100)
+    said = refused("--trace", path)
+    assert "next:  a run with --profile=nsys makes another report" in said
+    path.with_suffix(".nsys-rep").write_text("{}")
+    assert f"--output={path} {path.with_suffix('.nsys-rep')}" in refused("--trace", path)
+    assert "nsys export --type=sqlite" in run("--trace", path.parent).stdout
+
+
 # --- refusals -----------------------------------------------------------------------------------
 
 

@@ -74,7 +74,7 @@ def test_of_several_hosts_each_has_a_row_and_then_all() -> None:
 def test_of_many_hosts_some_are_shown_and_the_rest_counted() -> None:
     text = report_text(report_of(*hosts(40, "a-long-name-of-node-{}")), 80)
     assert [line.split()[0] for line in text.splitlines() if line.startswith("  ..")][8:11] == [
-        "..e-of-node-8", "..e-of-node-9", "..-of-node-10",
+        "..me-of-node-8", "..me-of-node-9", "..e-of-node-10",
     ], "the end of a name tells hosts and ranks apart"  # fmt: skip
     assert "and 24 hosts more (--format=json has all)" in text
     assert "and 24 files more" in text

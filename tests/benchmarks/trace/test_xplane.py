@@ -189,3 +189,10 @@ def test_damage_within_a_plane_is_refused() -> None:
     data[middle : middle + 400] = b"\xff" * 400
     with pytest.raises(RequestError, match="cannot be read"):
         read_xplane(bytes(data), PATH)
+
+
+def test_what_ends_before_it_begins_is_left_out_and_counted() -> None:
+    maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1(Compute)": [("k", 5, 1), ("k", 9, -2)]})
+    trace = read(maker)
+    assert named(trace) == [("k", 5, 6)]
+    assert trace.notes == ["1 operations that end before they begin are left out"]
