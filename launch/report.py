@@ -13,7 +13,8 @@ TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incompl
 failed ones with their reason, and what is no training log; what lies beside the logs in a run folder of Stepmark's
 own is one line. A run of Stepmark's own under a profiler, and the phases beside the measured one, are named as not
 compared and have no figures; steps in which PGLE recorded or compiled are left out and listed. Several folders and
-files may be given. The exit code is 0 when the report was made, also when runs in it have failed, and 2 for a wrong request.
+files may be given. The exit code is 0 when the report was made, also when runs in it have failed, and 2 for a wrong
+request.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
