@@ -37,6 +37,8 @@ RESULT_KEYS = [
     "attempts",
     "telemetry",
     "ranks",
+    "pgle",
+    "not_comparable",
 ]
 
 
