@@ -269,6 +269,18 @@ def test_the_phase_that_failed_is_the_one_that_is_named(empty_run: RunFolder, be
     result, _ = recompute(empty_run, BACKEND)
     assert result.status == "failed"
     assert result.reasons[0] == "phase warm: rank 0 ended with exit code 7"
+    said = {"event": "end", "rank": 0, "status": "error", "message": "the profile has no cost", "failures": []}
+    (empty_run.phase_dir("warm") / "events-rank0.jsonl").write_bytes(msgspec.json.encode(said) + b"\n")
+    result, _ = recompute(empty_run, BACKEND)
+    assert result.reasons[0] == "phase warm: rank 0 failed (the profile has no cost)"
+
+
+def test_of_two_phases_that_train_the_last_is_the_measured_one(whole_run: RunFolder) -> None:
+    plan = whole_run.plan()
+    before = msgspec.structs.replace(plan.phases[0], name="profile")
+    whole_run.write(PLAN, msgspec.structs.replace(plan, phases=[before, *plan.phases]))
+    assert whole_run.measured_phase() == plan.phases[0]
+    assert recompute(whole_run, BACKEND)[0].window.counted > 0
 
 
 def test_a_renamed_folder_keeps_the_name_its_run_was_given(whole_run: RunFolder) -> None:
