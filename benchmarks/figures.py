@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from benchmarks import flops, statistics
+from benchmarks.ledger import mixed_peak_tflops
 from benchmarks.profiling import PROFILER
-from benchmarks.values import Benchmark, Hardware, Model, Step, Value, Window
+from benchmarks.values import Benchmark, Hardware, Model, Peak, Step, Value, Window
 from benchmarks.window import ARTEFACT, choose_window, consistency, missing_steps
 
 SECONDS_A_DAY = 86_400
@@ -177,24 +178,40 @@ def _mfu(workload: Workload, median: float, nulls: dict[str, str]) -> list[Mfu] 
             f"{workload.hardware.name} has no published {workload.dtype} peak (it has: {has}), and none was measured"
         )
         return None
-    precisions = [workload.dtype]
-    if workload.dtype == "fp8" and "bf16" in workload.hardware.peaks:
-        precisions.append("bf16")
-    entries = []
-    for precision in precisions:
-        peak = workload.hardware.peaks[precision]
-        for convention in flops.conventions_for(workload.task):
-            achieved = workload.flops_per_step(convention) / median / workload.gpus
-            entries.append(
-                Mfu(
-                    convention=convention,
-                    precision_peak=precision,
-                    peak_tflops=peak.tflops,
-                    peak_source=peak.source,
-                    percent=100 * achieved / (peak.tflops * 1e12),
-                )
-            )
-    return entries
+    names = flops.conventions_for(workload.task)
+    return [_entry(workload, median, name, *peak) for peak in _peaks(workload, own) for name in names] + [
+        _entry(workload, median, name, MIXED, *mixed) for name in names if (mixed := _mixed_peak(workload, name))
+    ]
+
+
+MIXED = "mixed"  # fp8 in the layers, bf16 in attention and head
+
+
+def _peaks(workload: Workload, own: Peak) -> list[tuple[str, float, str]]:
+    """The run's own precision first; for fp8 the bf16 peak beside it, which much of what is published is against."""
+    found = [(workload.dtype, own.tflops, own.source)]
+    bf16 = workload.hardware.peaks.get("bf16")
+    if workload.dtype == "fp8" and bf16 is not None:
+        found.append(("bf16", bf16.tflops, bf16.source))
+    return found
+
+
+def _mixed_peak(workload: Workload, convention: str) -> tuple[float, str] | None:
+    if workload.dtype != "fp8":
+        return None
+    peak = mixed_peak_tflops(workload.model, workload.sequence_length, workload.hardware, convention)
+    return (peak, "weighted by the FLOPs of each precision: fp8 in the layers, bf16 elsewhere") if peak else None
+
+
+def _entry(workload: Workload, median: float, convention: str, precision: str, tflops: float, source: str) -> Mfu:
+    achieved = workload.flops_per_step(convention) / median / workload.gpus
+    return Mfu(
+        convention=convention,
+        precision_peak=precision,
+        peak_tflops=tflops,
+        peak_source=source,
+        percent=100 * achieved / (tflops * 1e12),
+    )
 
 
 def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]:

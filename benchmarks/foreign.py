@@ -8,11 +8,13 @@ import msgspec
 from benchmarks import flops, statistics
 from benchmarks.figures import Figures, Resolution, Workload, measure
 from benchmarks.ingest import stride
+from benchmarks.ledger import attribute
 from benchmarks.log_stream import GRADIENT_NOT_FINITE
 from benchmarks.summary import loss_of, reported_of, unknown_figures, window_notes
 from benchmarks.values import Hardware, Model, Scalar, Step
 
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
+PRINTED_RATES = 5e-4  # what rounding leaves open of a printed TFLOP/s and tokens/s
 TFLOPS_AGREE = 2.0  # a factor: frameworks count FLOPs in more ways than one
 ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code can import
 
@@ -71,6 +73,7 @@ def summarise_foreign(
         "notes": [
             "the step times are those the framework printed",
             *_other_tflops_than_the_log(workload, figures, reported),
+            *_whose_convention(workload, marked, seconds_resolution),
             *_stride_notes(steps),
             *window_notes(figures.window),
         ],
@@ -121,6 +124,25 @@ def _other_tflops_than_the_log(workload: Workload, figures: Figures, reported: d
         f"the log's TFLOP/s a GPU are {logged:.4g}, those of the flags {ours:.4g} ({convention}): "
         "are model, GPUs, batch and sequence length right?"
     ]
+
+
+def _whose_convention(workload: Workload, steps: Sequence[Step], seconds_resolution: Resolution) -> list[str]:
+    """How the framework counted the FLOPs of the TFLOP/s that it printed: these over its own throughput."""
+    ratios, uncertainties = [], []
+    for step in steps:
+        if step.excluded_because is not None or not step.framework_tflops_per_device or not step.seconds:
+            continue
+        printed = step.framework_tokens_per_second_per_device
+        tokens_per_second = printed or workload.tokens_per_step / workload.gpus / step.seconds
+        ratios.append(step.framework_tflops_per_device * 1e12 / tokens_per_second)
+        rounded = 0.0 if printed else seconds_resolution(step.seconds) / 2 / step.seconds
+        uncertainties.append(PRINTED_RATES + rounded)
+    per_token, uncertainty = statistics.median(ratios), statistics.median(uncertainties)
+    if per_token is None or uncertainty is None:
+        return []
+    names = flops.conventions_for(workload.task)
+    found = attribute(workload.model, workload.sequence_length, per_token, uncertainty, names)
+    return [f"its TFLOP/s are {found.text}"]
 
 
 def _with_a_finite_loss(step: Step) -> Step:

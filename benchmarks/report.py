@@ -110,7 +110,7 @@ def _tokens_text(result: Result, excess: str) -> str:
 
 
 def mfu_text(entries: Sequence[Mfu]) -> str:
-    lines = [f"{m.percent:.2f}% {m.convention} of {m.peak_tflops:g} TFLOP/s {m.precision_peak}" for m in entries]
+    lines = [f"{m.percent:.2f}% {m.convention} of {m.peak_tflops:.5g} TFLOP/s {m.precision_peak}" for m in entries]
     return "\n".join(lines)
 
 

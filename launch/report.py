@@ -5,6 +5,8 @@
     python launch/report.py                                     of ./experiments, steps 35 to 44
     python launch/report.py --sweep=results/sweep-*.json        how a sweep scales, and what PGLE gains in it
                                                                 (the newest where several are called so)
+    python launch/report.py --references                        published figures, and those that do not follow
+                                                                from their own step time
     python launch/report.py --trace results/RUN                 where a step's time goes, from a profiler's trace
                                                                 (docs/profiling.md; a trace itself may be named too)
 
@@ -49,16 +51,39 @@ WINDOW = flags.DEFINE_string(
 FORMAT = flags.DEFINE_enum("format", "table", list(timing_table.FORMATS), "The shape of the report.")
 SWEEP = flags.DEFINE_string("sweep", None, "The record of a sweep (sweep-*.json): its scaling table as it stands.")
 TRACE = flags.DEFINE_string("trace", None, "A profiled run, or a profiler's file: where the time of a step goes.")
+REFERENCES = flags.DEFINE_boolean("references", False, "Published figures, each beside what its own step time gives.")
 FULL_NAMES = flags.DEFINE_boolean("full_names", False, "Name each log by its path instead of its experiment.")
 flags.DEFINE_alias("full-names", "full_names")
 
 
 def main(argv: list[str]) -> int:
+    if REFERENCES.value:
+        return references(argv[1:])
     if TRACE.value is not None:
         return trace(Path(TRACE.value), argv[1:])
     if SWEEP.value:
         return scaling(_newest(SWEEP.value), argv[1:])
     return timing(argv[1:])
+
+
+def references(places: list[str]) -> int:
+    """The published rows, recomputed from their step times; which cells do not follow."""
+    from benchmarks import reference_table
+    from benchmarks.references import read_references
+    from launch import places as own
+
+    if places or SWEEP.value or TRACE.value or FORMAT.value == "csv":
+        wrong = "places" if places else "--format=csv" if FORMAT.value == "csv" else "other reports beside it"
+        raise RequestError(
+            f"--references takes no {wrong}",
+            where="--references",
+            next_command="python launch/report.py --references --format=json",
+        )
+    configs = own.configs()
+    rows = read_references(configs.root)
+    checked = reference_table.check(rows, configs.model, configs.hardware)
+    print(json_text(checked) if FORMAT.value == "json" else reference_table.table_text(checked))
+    return EXIT_VALID
 
 
 def trace(place: Path, others: list[str]) -> int:

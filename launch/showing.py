@@ -3,18 +3,32 @@
 import shlex
 
 from benchmarks import report
+from benchmarks.beside import nearest
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
+from benchmarks.references import read_references
 from benchmarks.runfolder import RunFolder
 from benchmarks.summary import Result
+from launch.places import configs
 
 EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}
 
 
 def show_result(folder: RunFolder, result: Result) -> None:
     rows = report.result_rows(result)
+    rows.append(("reference", _beside(result)))
     rows.append(("files", str(folder.path)))
     rows.append(("next", _next_command(folder, result)))
     print("\n".join([report.title(folder.benchmark()), *report.aligned(rows)]), flush=True)
+
+
+def _beside(result: Result) -> str:
+    """The nearest published figure, and what differs besides."""
+    found, why = nearest(result, read_references(configs().root))
+    if found is None:
+        return f"none: {why}"
+    seconds = report.seconds_text(found.reference_seconds)
+    lines = [f"{found.ratio:.3f} x the tokens/s a GPU of {found.reference}, {seconds}/step", f"({found.source})"]
+    return "\n".join([*lines, *(f"differs: {text}" for text in found.differs)])
 
 
 def _next_command(folder: RunFolder, result: Result) -> str:

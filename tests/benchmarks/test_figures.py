@@ -118,15 +118,19 @@ def test_the_worked_example_to_the_last_digit() -> None:
     assert all(entry.peak_source for entry in figures.mfu)
 
 
-def test_fp8_is_shown_against_its_own_peak_and_then_the_bf16_peak() -> None:
+def test_fp8_is_shown_against_its_own_peak_the_bf16_peak_and_the_mix_of_both() -> None:
     figures = figures_of(work("fp8"), 30.0, 4.324, rule="last")
     assert figures.mfu is not None
-    assert [(m.convention, m.precision_peak, m.peak_tflops) for m in figures.mfu] == [
+    assert [(m.convention, m.precision_peak, m.peak_tflops) for m in figures.mfu if m.precision_peak != "mixed"] == [
         (convention, precision, peak)
         for precision, peak in (("fp8", 1979.0), ("bf16", 989.0))
         for convention in ("recipe", "causal", "palm", "torchtitan")
     ]
     assert figures.mfu[4].percent == pytest.approx(figures.mfu[0].percent * 1979 / 989, rel=1e-12)
+    mixed = [(m.convention, m.peak_tflops) for m in figures.mfu if m.precision_peak == "mixed"]
+    assert [name for name, _ in mixed] == ["recipe", "causal", "palm", "torchtitan"]
+    assert dict(mixed)["recipe"] == pytest.approx(1839.07, abs=0.01)
+    assert dict(mixed)["causal"] > dict(mixed)["recipe"]  # half the attention, so less of it at the bf16 peak
 
 
 def test_fp8_above_the_bf16_peak_is_possible() -> None:
