@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks import statistics
 from benchmarks.gain import Gain
-from benchmarks.report import aligned, seconds_text
+from benchmarks.report import aligned, columns, seconds_text
 
 HEADINGS = ("", "seconds/step", "against", "pairs", "speedup", "95% interval", "verdict")
 _HOW_TO_READ = (
@@ -16,9 +16,8 @@ _HOW_TO_READ = (
 def table_text(gains: Sequence[Gain]) -> str:
     """Every gain with its verdict, and what was left out."""
     rows = [HEADINGS, *map(_row, gains)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     lines = ["what PGLE gains, run against run"]
-    lines += ["  " + "  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += columns(rows)
     notes: dict[tuple[str, str], list[str]] = {}
     for found in gains:
         said = [("why", f"{found.verdict}: {found.why}")]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from benchmarks.references import Cell, Reference, cells
-from benchmarks.report import aligned
+from benchmarks.report import aligned, columns
 from benchmarks.values import Hardware, Model, Value
 
 HEADINGS = ("", "s/step", "tokens/s", "MFU %", "days/1T")
@@ -53,9 +53,8 @@ def table_text(rows: Sequence[CheckedRow]) -> str:
     lines = []
     for source in dict.fromkeys(row.source for row in rows):
         table = [HEADINGS, *(_line(row) for row in rows if row.source == source)]
-        widths = [max(len(line[column]) for line in table) for column in range(len(HEADINGS))]
         lines += [source]
-        lines += ["  " + "  ".join(t.ljust(w) for t, w in zip(line, widths, strict=True)).rstrip() for line in table]
+        lines += columns(table)
         lines.append("")
     wrong = [(row, cell) for row in rows for cell in row.cells if not cell.follows]
     total = sum(len(row.cells) for row in rows)

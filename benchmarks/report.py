@@ -57,6 +57,12 @@ def title(benchmark: Benchmark) -> str:
     )
 
 
+def columns(table: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of equal length, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  " + "  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
 def result_rows(result: Result) -> Rows:
     """The short table at the end of a run."""
     rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in result.reasons)]))]

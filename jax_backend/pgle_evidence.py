@@ -57,10 +57,11 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, ranks: int) -> PgleSeen:
     silent = _silent(
         phase_dir, ranks, lambda line: (match := READ.search(line)) is not None and match[1].endswith(file)
     )
-    if silent or benchmark.hardware.kind == "cpu":
-        on_a_cpu = benchmark.hardware.kind == "cpu"
+    on_a_cpu = benchmark.hardware.kind == "cpu"
+    if silent or on_a_cpu:
         why = "a CPU's compiler uses none" if on_a_cpu else "XLA goes on without one in silence"
-        reason = f"no word of XLA that it has read the profile in {silent or 'any log that could be true'} ({why})"
+        where = f" in {silent}" if silent else ""
+        reason = f"no word of XLA that it has read the profile{where} ({why})"
         return PgleSeen(applied=False, reason=reason, profile=profile)
     return _of_program(phase_dir, set(COST.findall(text.decode(errors="replace"))), profile)
 

@@ -291,11 +291,10 @@ def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.pgle == "off":
         return
     groups = [xla_flags.group(name) for name in GROUPS[benchmark.pgle]]
-    filled = {name for group in groups for name in group.flags}
+    filled = {name: value for group in groups for name, value in group.flags.items()}  # the measured phase's last
     variables = {f"env.{name}" for group in groups for name in group.environment} | {"env.TF_CPP_MIN_LOG_LEVEL"}
     for name, value in benchmark.overrides.items():
-        allowed = [group.flags.get(name) for group in groups if name in group.flags]
-        if name.startswith("xla_dump_") or name in variables or (name in filled and value not in allowed[-1:]):
+        if name.startswith("xla_dump_") or name in variables or filled.get(name, value) != value:
             yield RequestError(
                 f"{name} is filled by --pgle={benchmark.pgle}",
                 where=f"--set={name}={value}",

@@ -60,6 +60,15 @@ def render(
     _refuse_unsayable(plan, place)
     phases = [_phase(phase, benchmark, place, options) for phase in plan.phases]
     hang = max(1, math.ceil(hang_timeout)) if hang_timeout is not None else None
+    # nsys makes its report after the last step: that is no hang.
+    watched = [phase.name for phase in plan.phases if phase.writes_steps and not phase.programs]
+    if hang is not None and not watched:
+        raise RequestError(
+            "no phase of this run could be watched for a hang",
+            where=f"--hang_timeout={hang}",
+            why="all that train run under nsys, which is busy with its report long after the last step",
+            next_command="leave --hang_timeout out; the time limit (--time) ends the job",
+        )
     text = _fill(
         title=one_line(report.title(benchmark)),
         run_id=one_line(place.run_id),
@@ -75,8 +84,7 @@ def render(
         steering=STEERING,
         hang_timeout=hang,
         poll_seconds=max(1, min(10, hang // 4)) if hang else None,
-        # nsys makes its report after the last step: that is no hang.
-        watched=[phase.name for phase in plan.phases if phase.writes_steps and not phase.programs],
+        watched=watched,
         telemetry=telemetry and place.sampler_python is not None,
         sampler_python=shlex.quote(place.sampler_python or ""),
         container=_container(benchmark, place, '"$run"', []),

@@ -257,6 +257,13 @@ def test_dependencies_of_the_person_and_of_stepmark_together() -> None:
         script(dtype="bf16", options={"arguments": ["--dependency=afterok:1?afterok:2"]})
 
 
+def test_a_hang_is_watched_for_where_a_phase_can_be_watched_and_refused_elsewhere() -> None:
+    """nsys is busy with its report after the last step; a job that watches nothing would not even be bash."""
+    assert "case $1 in perf)" in script(dtype="bf16", gpus=64, pgle="nsys", hang=90)
+    with pytest.raises(RequestError, match="no phase of this run could be watched for a hang"):
+        script(dtype="bf16", gpus=64, profile="nsys", hang=90)
+
+
 def test_a_short_job_is_not_warned_before_it_has_begun() -> None:
     assert "--signal=B:USR1@15" in said(script(dtype="bf16", options={"time": "1"}))
     assert "--signal=B:USR1@60" in said(script(dtype="bf16"))

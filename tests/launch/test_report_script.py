@@ -600,3 +600,13 @@ def test_broken_rules_are_refused(tmp_path: Path) -> None:
     done = run(REAL_LOGS, env=os.environ | {"STEPMARK_CONFIGS": str(tmp_path)})
     assert done.returncode == 2
     assert b"symtoms" in done.stderr
+
+
+def test_published_rows_are_recomputed_and_their_slips_named() -> None:
+    command = [sys.executable, str(Path(__file__).resolve().parents[2] / "launch/report.py"), "--references"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "75 rows, 175 cells recomputed from the step times; 5 do not follow:" in table
+    rows = json.loads(subprocess.run([*command, "--format=json"], capture_output=True, check=True, timeout=60).stdout)
+    assert sum(not cell["follows"] for row in rows for cell in row["cells"]) == 5
+    refused = subprocess.run([*command, "--format=csv"], capture_output=True, text=True, check=False, timeout=60)
+    assert (refused.returncode, "--references takes no --format=csv" in refused.stderr) == (2, True)

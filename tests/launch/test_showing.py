@@ -9,7 +9,8 @@ import pytest
 from benchmarks.queue.job_record import AttemptEnd
 from benchmarks.runfolder import RunFolder
 from benchmarks.summary import Result
-from launch.showing import _next_command
+from launch.showing import _beside, _next_command
+from tests.benchmarks.test_beside import measured
 
 
 @pytest.fixture
@@ -61,3 +62,9 @@ def test_a_run_that_went_through_is_verified(folder: RunFolder) -> None:
 def test_the_trace_of_a_profiled_run_is_looked_at_first(folder: RunFolder) -> None:
     said = next_of(folder, end(2, 2), status="valid", profiled=True)
     assert said.startswith("python launch/report.py --trace 'RUN'\npython launch/verify.py 'RUN'\n")
+
+
+def test_a_run_stands_beside_the_nearest_published_figure() -> None:
+    said = _beside(measured(6.999, gpus=64)).splitlines()
+    assert said[0] == "1.000 x the tokens/s a GPU of llama2_70b pretrain bf16 64 x h100, 6.999 s/step"
+    assert said[2:] == ["differs: window last, here steady"]
