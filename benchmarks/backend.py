@@ -80,6 +80,17 @@ class FlagsCheck(Value, frozen=True):
     environment: dict[str, str]
 
 
+class SideProgram(Value, frozen=True):
+    """A program that is no run: it is started once, in the engine's environment, on this machine.
+
+    It writes what it found into `{phase_dir}/report.json`, whole; other files beside it as it likes. `{phase_dir}` is
+    a folder of its own, which may hold what it is given.
+    """
+
+    command: list[str]  # with the placeholders of a Phase
+    environment: dict[str, str] = {}
+
+
 class SkippedLine(Value, frozen=True):
     line: int  # 1-based
     reason: str
@@ -171,6 +182,21 @@ class Backend(Protocol):
 
     def flags_check(self, flags: list[str]) -> FlagsCheck | None:
         """How to find out whether flags (each --name=value) are right; None where it has no such compiler."""
+        ...
+
+    def peak_program(self, engine: str, platform: str) -> SideProgram | None:
+        """Measures matmuls: `{phase_dir}/request.json` is a peaks.PeakRequest, its report a peaks.PeakReport."""
+        ...
+
+    def work_program(self, benchmark: Benchmark) -> SideProgram | None:
+        """Trains a few steps on given tokens, from given weights or its own, and says what it computed: see work.py.
+
+        `{phase_dir}` holds a work.WorkRequest as request.json; its report is a work.WorkReport beside arrays.npz.
+        """
+        ...
+
+    def compile_program(self, benchmark: Benchmark) -> SideProgram | None:
+        """Compiles the training step for virtual devices, and says what is in it; its report is compiled.Compiled."""
         ...
 
     def dataset_command(self, job: DatasetJob) -> list[str]:

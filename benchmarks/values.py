@@ -50,6 +50,15 @@ class Peak(Value, frozen=True):
     source: str
 
 
+class Rate(Value, frozen=True):
+    """What one device moves over one kind of connection, one way, in decimal GB/s, with where it was read."""
+
+    gb_s: Annotated[float, msgspec.Meta(gt=0)]
+    source: str
+    achievable_gb_s: Annotated[float, msgspec.Meta(gt=0)] | None = None  # what collectives reach of it
+    achievable_source: str = ""
+
+
 class Hardware(Value, frozen=True):
     """A device type. A CPU is one too: its "gpus" are virtual devices and it has no published peak."""
 
@@ -65,6 +74,7 @@ class Hardware(Value, frozen=True):
     emulated: list[str]  # precisions that run but prove nothing about speed
     source: str
     date: str
+    rates: dict[Literal["memory", "node", "network"], Rate] = {}  # to its memory, within a node, between nodes
 
 
 class JobOptions(Value, frozen=True):
@@ -233,6 +243,13 @@ class Profiling(Value, frozen=True):
     cpu: bool = False
 
 
+class Until(Value, frozen=True):
+    """When a run may end before its last step: as soon as its median is known so well (--until=ci:0.5%)."""
+
+    half_width: float  # of the median's 95% interval, relative: 0.005
+    at_least: int  # counted steps
+
+
 class RecipeReference(Value, frozen=True):
     name: str
     source: str
@@ -271,6 +288,8 @@ class Benchmark(Value, frozen=True):
     overrides: dict[str, str]  # what --set changed, as typed
     profiling: Profiling | None = None  # None: no profiler runs (a trace of NCCL's calls is none)
     pgle_profile: str = ""  # the key of a profile that was made before and lies in the run's folder; empty: none
+    until: Until | None = None  # None: all steps are run
+    measured_peaks: dict[str, Peak] = {}  # precision -> what launch/peak.py measured on this device
 
     @property
     def tokens_per_step(self) -> int:

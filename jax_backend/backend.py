@@ -8,7 +8,7 @@ import msgspec
 import yaml
 
 from benchmarks import worker_events
-from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat
+from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat, SideProgram
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
@@ -88,6 +88,15 @@ class MaxTextBackend:
 
     def flags_check(self, flags: list[str]) -> FlagsCheck | None:
         return xla_flags.check(flags)
+
+    def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
+        return None
+
+    def work_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
+        return None
+
+    def compile_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
+        return None
 
     def dataset_command(self, job: DatasetJob) -> list[str]:
         raise RequestError(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import worker_events
-from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat
+from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat, SideProgram
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
@@ -126,6 +126,15 @@ class Toy:
         raise RequestError("no XLA compiles for this backend", where=f"--set=xla_group={name}")
 
     def flags_check(self, flags: list[str]) -> FlagsCheck | None:  # noqa: ARG002
+        return None
+
+    def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
+        return None
+
+    def work_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
+        return None
+
+    def compile_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
         return None
 
     def dataset_command(self, job: DatasetJob) -> list[str]:  # noqa: ARG002

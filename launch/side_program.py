@@ -1,0 +1,53 @@
+"""Runs a backend's program that is no run (SideProgram): in its environment, on this machine, with its report."""
+
+import shlex
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from benchmarks.backend import Backend, SideProgram
+from benchmarks.errors import RunError
+from benchmarks.values import Phase
+from launch import environments, local
+
+REPORT = "report.json"
+LINES_SHOWN = 5
+
+T = TypeVar("T")
+
+
+def run_side_program(backend: Backend, engine: str, program: SideProgram, folder: Path, report: type[T]) -> T:
+    """What the program wrote into its folder. A program that fails, or says nothing, is a RunError with its words."""
+    python = environments.ensure(backend.environment(engine))
+    phase = Phase(
+        name=folder.name,
+        command=program.command,
+        environment=program.environment,
+        nodes=1,
+        tasks_per_node=1,
+        devices_per_task=1,
+        writes_steps=False,
+    )
+    (folder / REPORT).unlink(missing_ok=True)
+    with local.interrupted_once():
+        ended = local.run_phase(phase, folder, python, list, lambda _: None)
+    if any(process.interrupted for process in ended):
+        raise KeyboardInterrupt
+    log = folder / "rank-0.log"
+    if any(process.exit_code != 0 for process in ended):
+        raise _broken(backend, f"exit code {ended[0].exit_code}", log)
+    try:
+        return msgspec.json.decode((folder / REPORT).read_bytes(), type=report)
+    except (OSError, msgspec.DecodeError) as error:
+        raise _broken(backend, f"it left no report that can be read ({error})", log) from None
+
+
+def _broken(backend: Backend, why: str, log: Path) -> RunError:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
+    return RunError(
+        f"the program of {backend.title} failed: {why}",
+        where=str(log),
+        why="\n".join(lines[-LINES_SHOWN:]) or "it said nothing",
+        next_command=f"tail -n 40 {shlex.quote(str(log))}",
+    )
