@@ -207,7 +207,8 @@ def test_a_launcher_that_is_killed_loses_nothing(cluster: ClusterOfTests, tmp_pa
 
 
 def test_a_launcher_killed_before_it_wrote_the_jobs_number_finds_it(cluster: ClusterOfTests, tmp_path: Path) -> None:
-    left = cluster.toy(tmp_path, *SHORT, "--nowait")
+    # Long enough to be there still when it is followed: the job of a run that has ended is nobody's concern.
+    left = cluster.toy(tmp_path, "--steps=300", "--set=nap_seconds=0.05", "--nosingleton", "--nowait")
     record = left.folder / "job.json"
     submitted: dict[str, Any] = json.loads(record.read_text())
     record.write_text(json.dumps({**submitted, "job_id": None}))
