@@ -15,6 +15,7 @@ from itertools import groupby, pairwise
 import msgspec
 
 from benchmarks.errors import RequestError
+from benchmarks.settling import SETTLING_AGREEMENT, SETTLING_BIN_SECONDS, SETTLING_LIMIT_SECONDS, Settling
 from benchmarks.values import Step, Window
 
 STEADY = "steady"
@@ -27,11 +28,7 @@ ARTEFACT = "artefact"
 SETTLING = "settling"
 OUTSIDE_WINDOW = "outside_window"
 
-# Settling, as measured on 1,194 public MLPerf logs: a matter of seconds (power, thermals), not of steps.
-SETTLING_BIN_SECONDS = 15.0
-SETTLING_AGREEMENT = 0.0025
-SETTLING_LIMIT_SECONDS = 75.0
-FEWEST_SETTLED_STEPS = 5
+FEWEST_SETTLED_STEPS = 5  # a run that settles later is not settled, and all its steps count
 
 ARTEFACT_BELOW_MEDIAN = 0.5
 CARRIER_ABOVE_MEDIAN = 1.05  # within a run, steps vary by 0.04-3%
@@ -228,27 +225,11 @@ def _slower_neighbour(
 
 
 def _settled_from(steps: Sequence[Step], marks: Marks) -> int | None:
-    """The position of the first step after settling; None where the run ends before.
-
-    Stepping starts with the first step that could count: a device that compiles or collects a profile
-    is not yet under the load that settles it.
-    """
-    times, ends = _times(steps), _step_ends(steps)
-    first = marks.index(None) if None in marks else len(marks)
-    started = ended = ends[first - 1] if first else 0.0
-    earlier: float | None = None
-    in_bin: list[float] = []
-    for index in range(first, len(steps)):
-        if marks[index] is None:
-            in_bin.append(times[index])
-        if in_bin and ends[index] - ended >= SETTLING_BIN_SECONDS:
-            later = statistics.median(in_bin)
-            if earlier is not None and abs(later - earlier) < SETTLING_AGREEMENT * earlier:
-                return index + 1
-            earlier, ended, in_bin = later, ends[index], []
-        if ends[index] - started >= SETTLING_LIMIT_SECONDS:
-            return index + 1
-    return None
+    """The position of the first step after settling; None where the run ends before."""
+    times, settling = _times(steps), Settling()
+    for index, end in enumerate(_step_ends(steps)):
+        settling.take(times.get(index), end, counts=marks[index] is None)
+    return settling.settled_from
 
 
 def _step_ends(steps: Sequence[Step]) -> list[float]:

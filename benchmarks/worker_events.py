@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.values import PgleSeen, RunRecord, Started, Step, WorkerEnd, WorkerFacts
+from benchmarks.values import PgleSeen, RunRecord, Started, Step, Stopped, WorkerEnd, WorkerFacts
 
 EVENT_FILES = "events-rank*.jsonl"
 
@@ -34,6 +34,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     started: list[Started] = []
     unreadable: list[str] = []
     watched: dict[int, PgleSeen] = {}
+    stopped: dict[int, Stopped] = {}
     for path in event_files(phase_dir):
         for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
             if not line:
@@ -51,10 +52,19 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
                 started.append(found)
             elif isinstance(found, PgleSeen):
                 watched[rank_of(path)] = found
+            elif isinstance(found, Stopped):
+                stopped[rank_of(path)] = found
             else:
                 ends.append(found)
     return RunRecord(
-        attempt=attempt, facts=facts, steps=steps, ends=ends, unreadable=unreadable, started=started, watched=watched
+        attempt=attempt,
+        facts=facts,
+        steps=steps,
+        ends=ends,
+        unreadable=unreadable,
+        started=started,
+        watched=watched,
+        stopped=stopped,
     )
 
 
@@ -88,7 +98,7 @@ def _steps_among(text: bytes, rank: int, attempt: int) -> list[Step]:
     return steps
 
 
-def _value_of(line: bytes, rank: int, attempt: int) -> Step | WorkerFacts | WorkerEnd | Started | PgleSeen:
+def _value_of(line: bytes, rank: int, attempt: int) -> Step | WorkerFacts | WorkerEnd | Started | PgleSeen | Stopped:
     fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
     kind = fields.pop("event")
     if kind == "facts":
@@ -97,6 +107,8 @@ def _value_of(line: bytes, rank: int, attempt: int) -> Step | WorkerFacts | Work
         return msgspec.convert(fields, WorkerEnd)
     if kind == "pgle":
         return msgspec.convert(fields, PgleSeen)
+    if kind == "stopped":
+        return msgspec.convert(fields, Stopped)
     if kind == "started":
         return msgspec.convert({**fields, "rank": rank}, Started)
     if kind == "step":

@@ -84,6 +84,8 @@ def hook_training_loop(train, clock, on_first_step):
         on_first_step(device_state)
         logger = python_variables["metric_logger_instance"]
         logger.write_metrics = clock.around(logger.write_metrics)
+        if clock.early_stop:  # the loop looks its number of steps up before each
+            clock.early_stop.on_last = lambda last: immutable_data.update(steps=last + 1)
         clock.start()
         return original(device_state, python_variables, immutable_data)
 
@@ -244,6 +246,8 @@ def train_under_clock(options, clock, events, watch):
         if watch:
             device_state["p_train_step"] = watch.around(device_state["p_train_step"])
 
+    channel = kit.load(Path(__file__).with_name("early_stop.py"))
+    clock.early_stop = kit.early_stop(options, events, channel.CoordinationService(), channel.BEGUN)
     hook_training_loop(train, clock, on_first_step)
     try:
         train.run(config, recorder)

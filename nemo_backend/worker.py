@@ -305,7 +305,10 @@ class Work:
         self._notes.extend(about_dataset(Path(options.data)))
         assert_devices(options)
         build = kit.load(HERE / "build.py")
-        fit(options, build, [step_clock(self)], self._redirect if on_cpu else None)
+        stopping = kit.load(HERE / "early_stop.py")
+        self.recorder.early_stop = kit.early_stop(options, self._events, stopping.DefaultStore(), stopping.BEGUN)
+        callbacks = [step_clock(self), *stopping.callbacks(self.recorder.early_stop)]
+        fit(options, build, callbacks, self._redirect if on_cpu else None)
         if self._proof and not self._proof.notes:
             self._failures.append("training ended without a look at the adapters: nothing is proven of them")
 
