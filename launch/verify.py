@@ -1,10 +1,15 @@
-"""Recompute a run's result from its raw files and compare it with what is stored.
+"""Recompute a run's result from its raw files, or prove that the backends do the same work.
 
 Examples:
   python launch/verify.py results/RUN
       exit 0 where every figure follows from the raw files, 3 where one differs
   python launch/verify.py --repair results/RUN
       write steps.jsonl and result.json anew from the raw files (after a crash or a full disk)
+  python launch/verify.py --equivalence
+      train a tiny Llama 2 and Llama 3 in every backend from the same weights, here on a CPU, and compare parameters,
+      FLOPs, settings, loss, logits, gradients and updates: exit 0 where all agree, 3 where a line differs
+  python launch/verify.py --equivalence --plant=head_order
+      the same with an error planted on purpose, which must be caught: exit 3 (--plant=list shows them)
 
 The raw files are benchmark.json, plan.json, provenance.json and attempt-*/; steps.jsonl and
 result.json are made from them.
@@ -22,21 +27,61 @@ from absl import flags
 
 from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
+from benchmarks.report import aligned
 from benchmarks.runfolder import PROVENANCE, RESULT, RunFolder, not_collected, recompute
 from benchmarks.verification import differences, younger_keys
 from launch.cli import run_main
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")
+flags.DEFINE_boolean("equivalence", False, "Prove that the backends do the same work: docs/equivalence.md.")
+flags.DEFINE_list("model", [], "With --equivalence: the models; else llama2_tiny,llama3_tiny.")
+flags.DEFINE_list("plant", [], "With --equivalence: errors to plant, a list of names or all; list shows them.")
+flags.DEFINE_string("output_dir", None, "With --equivalence: keeps all its files there; else in a temporary folder.")
+flags.DEFINE_boolean("json", False, "With --equivalence: print all figures as JSON.")
+OF_EQUIVALENCE = ("model", "plant", "output_dir", "json")
 
 MOST_SHOWN = 20
 
 
 def main(argv: list[str]) -> int:
+    _refuse_mixed_flags(argv[1:])
+    if FLAGS.equivalence:
+        return _equivalence()
     if len(argv) < 2:
         raise RequestError("which run?", next_command="python launch/verify.py results/RUN")
     codes = [_one_of_many(RunFolder(Path(name))) for name in argv[1:]]
     return max(codes)
+
+
+def _refuse_mixed_flags(runs: list[str]) -> None:
+    """A run is verified, or the backends are compared: what belongs to the other would be left out in silence."""
+    given = [f"--{name}" for name in OF_EQUIVALENCE if FLAGS[name].present]
+    if FLAGS.equivalence and (runs or FLAGS.repair):
+        raise RequestError(
+            f"--equivalence compares backends: it takes no {'--repair' if FLAGS.repair else 'run'}",
+            where=" ".join(runs) or "--repair",
+            next_command="python launch/verify.py --equivalence",
+        )
+    if given and not FLAGS.equivalence:
+        raise RequestError(
+            f"{', '.join(given)} means something with --equivalence alone",
+            where=given[0],
+            next_command=f"python launch/verify.py --equivalence {' '.join(given)}=...",
+        )
+
+
+def _equivalence() -> int:
+    from benchmarks.plants import LIST, PLANTS, chosen
+
+    if LIST in FLAGS.plant:
+        print("\n".join(aligned([(name, plant.what) for name, plant in PLANTS.items()])))
+        return EXIT_VALID
+    plants = chosen(FLAGS.plant)
+    from launch.equivalence import MODELS, prove
+
+    output_dir = Path(FLAGS.output_dir) if FLAGS.output_dir else None
+    return prove(FLAGS.model or MODELS, plants, output_dir, as_json=FLAGS.json)
 
 
 def _one_of_many(folder: RunFolder) -> int:

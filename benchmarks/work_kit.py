@@ -1,0 +1,121 @@
+"""What every work program needs inside a framework's environment: reads cases, perturbs weights, writes arrays.
+
+A program loads this file by its path and imports nothing else of Stepmark: the standard library and numpy only. The
+launcher imports it too, so that both sides name the arrays alike. What is asked and answered is in work.py.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+REQUEST = "request.json"
+REPORT = "report.json"
+GIVEN = "given.npz"
+ARRAYS = "arrays.npz"
+
+WEIGHT = "weight/"
+GRADIENT = "gradient/"
+TRAINED = "trained/"
+LOGITS = "logits"
+INPUTS = "inputs"
+TARGETS = "targets"
+
+NORM_SPREAD = 0.3
+QUERY_GAIN = 4.0
+THETA_DIGITS = 6  # that a table of float32 still holds of the theta it was made from
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+
+
+def run(
+    folder: Path,
+    versions: Mapping[str, str],
+    train: Callable[[dict[str, Any], Arrays], Any],
+    notes: Callable[[], list[str]],
+) -> None:
+    """Each case of the folder's request in turn; `train` gives its report and arrays, `notes` what else to say."""
+    started = time.monotonic()
+    request = json.loads((folder / REQUEST).read_bytes())
+    cases = {}
+    for name, case in request["cases"].items():
+        report, arrays = train(case, read(folder / name / GIVEN))
+        write(folder / name / ARRAYS, arrays)
+        cases[name] = report
+        print(f"case {name}: {report['steps']}", flush=True)
+    found = {
+        "versions": dict(versions),
+        "cases": cases,
+        "seconds": time.monotonic() - started,
+        "notes": notes(),
+    }
+    # Written last and whole: a report that is there has all its arrays.
+    unfinished = folder / f"{REPORT}.part"
+    unfinished.write_text(json.dumps(found))
+    unfinished.replace(folder / REPORT)
+
+
+def read(path: Path) -> Arrays:
+    with np.load(path) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def write(path: Path, arrays: Mapping[str, Array]) -> None:
+    # Numpy's types take a name that is not known beforehand for one of savez's own options.
+    np.savez(path, **{name: np.asarray(array) for name, array in arrays.items()})  # type: ignore[arg-type]
+
+
+def below(arrays: Mapping[str, Array], prefix: str) -> Arrays:
+    """The arrays of one prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def under(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
+    return {prefix + name: array for name, array in arrays.items()}
+
+
+def starting_weights(case: Mapping[str, Any], given: Mapping[str, Array], own: Callable[[], Arrays]) -> Arrays:
+    """What a case starts from: given weights, or its own initial ones, perturbed."""
+    seed = case["perturb_seed"]
+    return below(given, WEIGHT) if seed is None else perturbed(own(), seed)
+
+
+def perturbed(weights: Mapping[str, Array], seed: int) -> Arrays:
+    """At first all norm scales are 1 and attention is nearly uniform: an error in either would not be seen."""
+    numbers = np.random.default_rng(seed)
+    found = {}
+    for name, array in sorted(weights.items()):
+        if name.endswith("norm"):
+            found[name] = array * (1 + NORM_SPREAD * numbers.standard_normal(array.shape)).astype(array.dtype)
+        else:
+            found[name] = array * np.float32(QUERY_GAIN) if name.endswith("query") else array
+    return found
+
+
+def gradient_norm(gradients: Mapping[str, Array]) -> float:
+    return float(np.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in gradients.values())))
+
+
+# --- what a built model says of itself --------------------------------------------------------
+
+
+def one(found: Iterable[Any]) -> Any:
+    """What all parts of a model agree on; where they do not, all of it as text."""
+    values = sorted(set(found))
+    return values[0] if len(values) == 1 else ", ".join(map(str, values)) or "none"
+
+
+def rope_of(wavelengths: Array) -> dict[str, Any]:
+    """Theta of a RoPE table, theta ** (2 i / d), and whether the table holds anything else than that."""
+    half = len(wavelengths)
+    theta = float(wavelengths[-1]) ** (half / (half - 1))
+    plain = theta ** (np.arange(half) / half)
+    return {
+        "rope_theta": float(f"{theta:.{THETA_DIGITS}g}"),
+        "rope_scaled": not np.allclose(wavelengths, plain, rtol=1e-5),
+    }

@@ -1,0 +1,284 @@
+"""Trains a few steps with NeMo's own model, optimizer and data parallel wrapper, and says what was computed.
+
+Run by path inside NeMo's environment (`python -P work_program.py --folder=DIR ... -- group.name=value`) on the
+standard library, numpy and NeMo alone. What it is asked and what it answers is in benchmarks/work.py; weights travel
+under the neutral names of that file. One process on a CPU: requests for a GPU are redirected, as in a run.
+"""
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+COUNTED_BY = "torch's FlopCounterMode"
+PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "numpy")
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(f"stepmark_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- Megatron's tensors under neutral names ----------------------------------------------------
+
+LAYER = "decoder.layers.{}."
+SAME = {
+    "embedding": "embedding.word_embeddings.weight",
+    "final_norm": "decoder.final_layernorm.weight",
+    "head": "output_layer.weight",
+}
+SAME_IN_LAYER = {
+    "attention_norm": "input_layernorm.weight",
+    "mlp_norm": "pre_mlp_layernorm.weight",
+    "down": "mlp.linear_fc2.weight",
+}
+QKV = "self_attention.linear_qkv.weight"
+PROJECTION = "self_attention.linear_proj.weight"
+FC1 = "mlp.linear_fc1.weight"
+
+
+class Sizes:
+    """Of attention, from the configuration of the model that was built."""
+
+    def __init__(self, config):
+        self.layers = config.num_layers
+        self.hidden = config.hidden_size
+        self.heads = config.num_attention_heads
+        self.groups = config.num_query_groups
+        self.head = config.kv_channels
+        self.per_group = self.heads // self.groups
+
+
+def neutral(tensors, sizes):
+    """Megatron's arrays by name -> the same by neutral names."""
+    found = {ours: tensors[theirs] for ours, theirs in SAME.items() if theirs in tensors}
+    for layer in range(sizes.layers):
+        place, name = LAYER.format(layer), f"layers.{layer}."
+        found |= {name + ours: tensors[place + theirs] for ours, theirs in SAME_IN_LAYER.items()}
+        # Each group holds its query heads, then its key, then its value.
+        grouped = tensors[place + QKV].reshape(sizes.groups, sizes.per_group + 2, sizes.head, sizes.hidden)
+        found[name + "query"] = grouped[:, :-2].reshape(sizes.heads, sizes.head, sizes.hidden)
+        found[name + "key"], found[name + "value"] = grouped[:, -2], grouped[:, -1]
+        found[name + "attention_output"] = tensors[place + PROJECTION].reshape(sizes.hidden, sizes.heads, sizes.head)
+        found[name + "gate"], found[name + "up"] = np.split(tensors[place + FC1], 2)
+    return found
+
+
+def of_megatron(weights, sizes):
+    """The way back."""
+    found = {theirs: weights[ours] for ours, theirs in SAME.items() if ours in weights}
+    for layer in range(sizes.layers):
+        place, name = LAYER.format(layer), f"layers.{layer}."
+        found |= {place + theirs: weights[name + ours] for ours, theirs in SAME_IN_LAYER.items()}
+        queries = weights[name + "query"].reshape(sizes.groups, sizes.per_group, sizes.head, sizes.hidden)
+        key, value = weights[name + "key"][:, None], weights[name + "value"][:, None]
+        found[place + QKV] = np.concatenate([queries, key, value], axis=1).reshape(-1, sizes.hidden)
+        found[place + PROJECTION] = weights[name + "attention_output"].reshape(sizes.hidden, -1)
+        found[place + FC1] = np.concatenate([weights[name + "gate"], weights[name + "up"]])
+    return found
+
+
+def parameters_of(gpt):
+    return {name: parameter.detach().numpy().copy() for name, parameter in gpt.named_parameters()}
+
+
+def load_parameters(gpt, tensors):
+    """Every parameter gets its array, and every array has its parameter: a name too many or too few ends it."""
+    import torch
+
+    own = dict(gpt.named_parameters())
+    if own.keys() != tensors.keys():
+        raise SystemExit(f"stepmark: weights that fit no parameter: {sorted(own.keys() ^ tensors.keys())}")
+    with torch.no_grad():
+        for name, parameter in own.items():
+            if tuple(parameter.shape) != tensors[name].shape:
+                raise SystemExit(f"stepmark: {name} is {tuple(parameter.shape)}, given {tensors[name].shape}")
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(tensors[name])))
+
+
+# --- NeMo's objects ------------------------------------------------------------------------------
+
+
+def told(words, case, build):
+    """The benchmark's settings with what the case says instead."""
+    settings = build.grouped(words)
+    settings["optim.config"].update(
+        lr=case["learning_rate"],
+        adam_beta1=case["adam_beta1"],
+        adam_beta2=case["adam_beta2"],
+        adam_eps=case["adam_epsilon"],
+        weight_decay=case["weight_decay"],
+        clip_grad=case["clip_norm"],
+    )
+    model = {
+        "softmax_scale": case.get("attention_scale"),
+        "rotary_interleaved": case.get("rope_interleaved"),
+        "rotary_base": case.get("rope_theta"),
+        "layernorm_epsilon": case.get("norm_epsilon"),
+    }
+    settings["model.config"].update({name: value for name, value in model.items() if value is not None})
+    return settings
+
+
+class Training:
+    """The model as NeMo's strategy makes it for a run, and its optimizer."""
+
+    def __init__(self, settings, case, tokenizer, build):
+        from lightning.pytorch.trainer.states import TrainerFn
+
+        model = build.model_of(settings, tokenizer)
+        if case["decays_norms"]:
+            model.optim.no_weight_decay_cond = lambda _name, _parameter: False
+        trainer = build.trainer_of(settings, [])
+        trainer.state.fn = TrainerFn.FITTING
+        strategy = trainer.strategy
+        strategy.connect(model)
+        strategy.setup_environment()
+        strategy.trainer = trainer
+        model.configure_model()
+        strategy._setup_optimizers = False  # Lightning's loop would step it; here it is stepped below
+        strategy.setup_megatron_parallel(trainer)
+        strategy.configure_ddp()
+        (wrapped,) = strategy.megatron_parallel
+        self.ddp = wrapped.module
+        self.gpt = self.ddp.module
+        self._module = model.optim
+        self._parallel = strategy.megatron_parallel
+        self._case = case
+
+    def make_optimizer(self):
+        """Megatron copies nothing of fp32 weights, but its order is kept: weights first, optimizer second."""
+        (nemo_optimizer,) = self._module.optimizers(self._parallel)
+        self.optimizer = nemo_optimizer.mcore_optimizer
+
+    def losses(self, model, inputs, targets=None):
+        """The loss of each token, or without targets the logits, [batch, sequence, ...]."""
+        import torch
+
+        length = inputs.shape[1]
+        future = torch.triu(torch.ones(length, length, dtype=torch.bool), 1)[None, None]
+        positions = torch.arange(length)[None].expand(inputs.shape)
+        return model(inputs, positions, future, labels=targets)
+
+    def step(self, number, inputs, targets):
+        """One training step: its loss, and the norm of its gradient before clipping."""
+        self.ddp.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        loss = self.losses(self.ddp, inputs, targets).mean()
+        loss.backward()
+        self._module.finalize_model_grads([self.ddp])
+        warmup = self._case["warmup_steps"]
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._case["learning_rate"] * (min(1.0, number / warmup) if warmup else 1.0)
+        _, norm, _ = self.optimizer.step()
+        return {"loss": loss.item(), "gradient_norm": float(norm)}
+
+    def gradient(self, inputs, targets):
+        """The loss of one batch, and its gradient by parameter, from a pass beside the training."""
+        import torch
+
+        loss = self.losses(self.gpt, inputs, targets).mean()
+        parameters = dict(self.gpt.named_parameters())
+        gradients = torch.autograd.grad(loss, parameters.values())
+        return loss.item(), {name: found.numpy() for name, found in zip(parameters, gradients, strict=True)}
+
+    def flops(self, inputs, targets):
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FlopCounterMode(display=False) as counter:
+            self.gradient(inputs, targets)
+        return {"total": counter.get_total_flops(), "recomputed": {}, "counted_by": COUNTED_BY}
+
+
+def settings_of(gpt):
+    """What the built modules hold, whatever they were told."""
+    import torch
+
+    cores = [layer.self_attention.core_attention for layer in gpt.decoder.layers]
+    rope, config = gpt.rotary_pos_emb, gpt.config
+    gated = ["linear"] if config.gated_linear_unit else []
+    return {
+        "norm_epsilon": kit.one(module.eps for module in gpt.modules() if isinstance(module, torch.nn.RMSNorm)),
+        **kit.rope_of(1.0 / rope.inv_freq.double().numpy()),
+        "rope_interleaved": bool(rope.rotary_interleaved or config.rotary_interleaved),
+        "activation": " x ".join([config.activation_func.__name__, *gated]),
+        "tied_head": bool(gpt.share_embeddings_and_output_weights),
+        "biases": any(name.endswith("bias") for name, _ in gpt.named_parameters()),
+        "attention_scale": kit.one(core.softmax_scale * (core.scale_mask_softmax.scale or 1.0) for core in cores),
+    }
+
+
+# --- one case --------------------------------------------------------------------------------------
+
+
+def train_case(words, case, given, tokenizer, build):
+    """(report, arrays) of a case: a look at the first batch, then a training of all."""
+    import torch
+
+    training = Training(told(words, case, build), case, tokenizer, build)
+    gpt, sizes = training.gpt, Sizes(training.gpt.config)
+    weights = kit.starting_weights(case, given, lambda: neutral(parameters_of(gpt), sizes))
+    load_parameters(gpt, of_megatron(weights, sizes))
+    training.make_optimizer()
+    inputs, targets = (torch.from_numpy(given[name].astype(np.int64)) for name in (kit.INPUTS, kit.TARGETS))
+    with torch.no_grad():
+        logits = training.losses(gpt, inputs[0]).numpy()
+    loss, gradients = training.gradient(inputs[0], targets[0])
+    report = {
+        "parameters": sum(parameter.numel() for parameter in gpt.parameters()),
+        "settings": settings_of(gpt),
+        "loss": loss,
+        "gradient_norm": kit.gradient_norm(gradients),
+        "flops": training.flops(inputs[0], targets[0]) if case["count_flops"] else None,
+        "steps": [],
+    }
+    trained = {}
+    for number, batch in enumerate(zip(inputs, targets, strict=True)):
+        trained = neutral(parameters_of(gpt), sizes)  # before the last update
+        report["steps"].append(training.step(number, *batch))
+    arrays = {
+        **kit.under(kit.WEIGHT, weights),
+        **kit.under(kit.GRADIENT, neutral(gradients, sizes)),
+        **kit.under(kit.TRAINED, trained),
+        kit.LOGITS: logits,
+    }
+    return report, arrays
+
+
+def main(options):
+    worker = load(HERE / "worker.py")
+    options.coordinator, options.processes, options.rank, options.tasks_per_node = None, 1, 0, 1
+    worker.join_processes(options)
+    redirect = load(HERE / "cpu_redirect.py")
+    if redirect.install():
+        worker.share_the_cpu(options)
+    from megatron.core.tensor_parallel.random import initialize_rng_tracker
+
+    initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
+    build = load(HERE / "build.py")
+    tokenizer = build.tokenizer_of(options.vocabulary_size)
+    kit.run(
+        options.folder,
+        worker.kit.installed_versions(PACKAGES),
+        lambda case, given: train_case(options.settings, case, given, tokenizer, build),
+        lambda: [redirect.note()] if redirect.mapped else [],
+    )
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--vocabulary_size", type=int, required=True)
+    parser.add_argument("settings", nargs="*", help="after --: NeMo's own settings")
+    return parser.parse_args(argv)
+
+
+kit = load(HERE.parent / "benchmarks" / "work_kit.py")
+
+if __name__ == "__main__":
+    main(parse(sys.argv[1:]))

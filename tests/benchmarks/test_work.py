@@ -1,0 +1,388 @@
+"""The proof that backends do the same work, on made-up arrays: every line can differ, and nothing else hides it."""
+
+import importlib.util
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from benchmarks import equivalence, flops, work_kit
+from benchmarks.configs import Configs
+from benchmarks.equivalence import Comparison, Computed, compare
+from benchmarks.errors import RequestError
+from benchmarks.plants import ALL, PLANTS, chosen, planted
+from benchmarks.work import CaseReport, CountedFlops, WorkStep, tensor_names
+from benchmarks.work_kit import Arrays
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = Configs().model("llama2_tiny")
+H, F, V, A, G, D = 64, 128, 256, 4, 2, 16
+SHAPES = {
+    "embedding": (V, H), "attention_norm": (H,), "query": (A, D, H), "key": (G, D, H), "value": (G, D, H),
+    "attention_output": (H, A, D), "mlp_norm": (H,), "gate": (F, H), "up": (F, H), "down": (H, F), "final_norm": (H,),
+    "head": (V, H),
+}  # fmt: skip
+FLOPS = round(equivalence.BATCH * equivalence.SEQUENCE * flops.flops_per_token(MODEL, equivalence.SEQUENCE, "recipe"))
+
+
+def random_tensors(seed: int) -> Arrays:
+    numbers = np.random.default_rng(seed)
+    return {
+        name: numbers.standard_normal(SHAPES[name.rpartition(".")[2]]).astype(np.float32)
+        for name in tensor_names(MODEL)
+    }
+
+
+def a_side(title: str = "one") -> Computed:
+    report = CaseReport(
+        parameters=flops.parameter_count(MODEL),
+        settings={"norm_epsilon": 1e-5, "rope_theta": 10000.0, "rope_interleaved": False, "tied_head": False},
+        loss=6.0,
+        gradient_norm=2.0,
+        steps=[WorkStep(loss=6.0 - step / 10, gradient_norm=2.0) for step in range(equivalence.UPDATES + 1)],
+        flops=CountedFlops(total=FLOPS + 1000, recomputed={"attention scores": 1000}, counted_by="hand"),
+    )
+    weights = random_tensors(1)
+    arrays = {
+        **work_kit.under(work_kit.WEIGHT, weights),
+        **work_kit.under(work_kit.GRADIENT, random_tensors(2)),
+        **work_kit.under(work_kit.TRAINED, {name: array * np.float32(1.01) for name, array in weights.items()}),
+        work_kit.LOGITS: np.random.default_rng(3).standard_normal((4, 72, V)).astype(np.float32),
+    }
+    return Computed(title, report, arrays)
+
+
+def with_report(**changes: Any) -> Computed:
+    side = a_side("other")
+    return side._replace(report=msgspec.structs.replace(side.report, **changes))
+
+
+def with_settings(**changes: Any) -> Computed:
+    return with_report(settings={**a_side().report.settings, **changes})
+
+
+def without_setting(left_out: str) -> Computed:
+    return with_report(settings={name: value for name, value in a_side().report.settings.items() if name != left_out})
+
+
+def with_flops(total: int) -> Computed:
+    return with_report(flops=CountedFlops(total=total, recomputed={}, counted_by="hand"))
+
+
+def with_array(name: str, change: Callable[[Any], Any]) -> Computed:
+    side = a_side("other")
+    return side._replace(arrays={**side.arrays, name: change(side.arrays[name])})
+
+
+def with_step(step: int, relative: float) -> Computed:
+    steps = list(a_side().report.steps)
+    steps[step] = msgspec.structs.replace(steps[step], loss=steps[step].loss * (1 + relative))
+    return with_report(steps=steps)
+
+
+def without(name: str) -> Computed:
+    side = a_side("other")
+    return side._replace(arrays={key: array for key, array in side.arrays.items() if key != name})
+
+
+def one_number(value: float) -> Callable[[Any], Any]:
+    """The same array with one number another."""
+
+    def change(array: Any) -> Any:
+        changed = array.copy()
+        changed.flat[0] += value
+        return changed
+
+    return change
+
+
+def differing(other: Computed) -> list[str]:
+    return [line.quantity for line in compare(MODEL, a_side(), other).differing]
+
+
+# --- comparing ----------------------------------------------------------------------------------
+
+
+def test_two_sides_that_are_the_same_agree_in_every_line() -> None:
+    comparison = compare(MODEL, a_side(), a_side("other"))
+    assert comparison.differing == []
+    assert equivalence.agree([comparison])
+    assert len(comparison.lines) == 1 + 4 + 1 + 1 + 4 + equivalence.UPDATES + 1
+
+
+GRADIENT_TENSORS = "gradient by tensor"
+CHANGES = f"change by tensor, {equivalence.UPDATES} updates"
+
+DIFFERENT = {
+    "a parameter more": (with_report(parameters=106_817), "parameters"),
+    "another epsilon, by a tenth": (with_settings(norm_epsilon=1.1e-5), "norm epsilon"),
+    "another theta": (with_settings(rope_theta=10_001.0), "rope theta"),
+    "another order of RoPE": (with_settings(rope_interleaved=True), "rope interleaved"),
+    "a setting that is not said": (without_setting("tied_head"), "tied head"),
+    "a FLOP more": (with_flops(FLOPS + 1), "FLOPs"),
+    "FLOPs that are recomputed and not said to be": (with_flops(FLOPS + 1000), "FLOPs"),
+    "FLOPs that nobody counted": (with_report(flops=None), "FLOPs"),
+    "another loss": (with_report(loss=6.0 * (1 + 2e-6)), "loss"),
+    "a loss that is no number": (with_report(loss=math.nan), "loss"),
+    "another gradient norm": (with_report(gradient_norm=2.0 * (1 + 2e-6)), "gradient norm"),
+    "another loss after one update": (with_step(1, 2e-6), "loss after 1 update"),
+    "another loss after three updates": (with_step(3, -2e-6), "loss after 3 updates"),
+    "one other logit": (with_array("logits", one_number(4e-5)), "largest logit"),
+    "one logit that is no number": (with_array("logits", one_number(math.nan)), "largest logit"),
+    "logits of another shape": (with_array("logits", lambda array: array[:, 1:]), "largest logit"),
+    "one other gradient": (with_array("gradient/layers.1.key", one_number(1e-3)), GRADIENT_TENSORS),
+    "a gradient that is no number": (with_array("gradient/head", one_number(math.nan)), GRADIENT_TENSORS),
+    "a gradient of another shape": (with_array("gradient/head", lambda array: array.T), GRADIENT_TENSORS),
+    "a tensor that did not train": (with_array("trained/final_norm", lambda array: array / 1.01), CHANGES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("other", "line"), DIFFERENT.values(), ids=DIFFERENT.keys())
+def test_a_difference_is_seen_in_its_own_line_alone(other: Computed, line: str) -> None:
+    assert differing(other) == [line]
+
+
+SMALL = {
+    "loss": with_report(loss=6.0 * (1 + 2e-7)),
+    "gradient norm": with_report(gradient_norm=2.0 * (1 + 2e-7)),
+    "logits": with_array("logits", one_number(1e-5)),
+    "gradient": with_array("gradient/layers.1.key", one_number(1e-5)),
+    "loss after updates": with_step(2, 2e-7),
+}
+
+
+@pytest.mark.parametrize("other", SMALL.values(), ids=SMALL.keys())
+def test_rounding_is_no_difference(other: Computed) -> None:
+    assert differing(other) == []
+
+
+def test_both_sides_wrong_in_the_same_way_is_seen_against_the_models_file() -> None:
+    sides = [with_settings(norm_epsilon=1e-6), with_settings(norm_epsilon=1e-6)]
+    assert [line.quantity for line in compare(MODEL, *sides).differing] == ["norm epsilon"]
+    sides = [with_report(parameters=1), with_report(parameters=1)]
+    assert [line.quantity for line in compare(MODEL, *sides).differing] == ["parameters"]
+
+
+@pytest.mark.parametrize("name", ["weight/head", "gradient/layers.0.up", "trained/embedding", "logits"])
+def test_a_tensor_that_is_missing_is_named_and_no_array_is_compared(name: str) -> None:
+    comparison = compare(MODEL, a_side(), without(name))
+    (line,) = comparison.differing
+    assert line.quantity == "tensors"
+    assert line.second == name
+    assert "loss" not in [found.quantity for found in comparison.lines]
+
+
+def test_the_tensors_beyond_the_tolerance_are_named_worst_first() -> None:
+    side = a_side("other")
+    arrays = {**side.arrays}
+    for step, name in enumerate(("layers.0.key", "layers.1.up", "head", "embedding", "final_norm")):
+        arrays[f"gradient/{name}"] = arrays[f"gradient/{name}"] * np.float32(1 + 1e-3 * (5 - step))
+    (line,) = compare(MODEL, a_side(), side._replace(arrays=arrays)).differing
+    assert line.where == "layers.0.key, layers.1.up, head, embedding and 1 more"
+    assert line.difference == pytest.approx(5e-3, rel=1e-3)
+
+
+def test_a_zero_gradient_equals_a_zero_gradient_and_nothing_else() -> None:
+    def both(other: float) -> Comparison:
+        sides = [
+            side._replace(arrays={**side.arrays, "gradient/head": np.full((V, H), value, np.float32)})
+            for side, value in ((a_side(), 0.0), (a_side("other"), other))
+        ]
+        return compare(MODEL, *sides)
+
+    assert both(0.0).differing == []
+    assert [line.quantity for line in both(1e-9).differing] == [GRADIENT_TENSORS]
+
+
+def test_a_figure_that_is_zero_equals_zero_and_nothing_else() -> None:
+    sides = [with_report(gradient_norm=0.0), with_report(gradient_norm=0.0)]
+    assert compare(MODEL, *sides).differing == []
+    assert [line.quantity for line in compare(MODEL, sides[0], a_side()).differing] == ["gradient norm"]
+
+
+def test_a_planted_case_is_compared_without_counting_flops() -> None:
+    comparison = compare(MODEL, a_side(), with_report(flops=None), "head_order")
+    assert comparison.differing == []
+    assert "FLOPs" not in [line.quantity for line in comparison.lines]
+
+
+def test_a_plant_is_caught_only_by_lines_that_agree_without_it() -> None:
+    broken, worse = with_report(loss=7.0), with_report(loss=8.0, gradient_norm=3.0)
+    as_it_is, plant = compare(MODEL, a_side(), broken), compare(MODEL, a_side(), worse, "x")
+    assert equivalence.caught(plant, as_it_is) == ["gradient norm"]
+    assert equivalence.caught(as_it_is, as_it_is) == []
+
+
+def test_the_table_shows_what_differs_and_what_is_computed_again() -> None:
+    text = equivalence.text(compare(MODEL, a_side(), with_report(loss=7.0)))
+    assert "106,816" in text
+    (line,) = [line for line in text.splitlines() if "DIFFERS" in line]
+    assert line.split() == ["loss", "6", "7", "1.7e-01", "1e-06", "DIFFERS"]
+    assert "other computes again in its backward pass, beside the FLOPs above: attention scores 1,000" in text
+
+
+# --- what is planted ----------------------------------------------------------------------------
+
+
+def given() -> Arrays:
+    return {**equivalence.batches(MODEL), **work_kit.under(work_kit.WEIGHT, random_tensors(1))}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_each_plant_changes_something_and_keeps_every_shape(name: str) -> None:
+    case, before = equivalence.case(), given()
+    changed, after = planted(PLANTS[name], case, before, MODEL)
+    assert {key: array.shape for key, array in after.items()} == {key: array.shape for key, array in before.items()}
+    assert {key: array.dtype for key, array in after.items()} == {key: array.dtype for key, array in before.items()}
+    moved = [key for key in before if not np.array_equal(before[key], after[key])]
+    assert moved or changed != case
+    untouched = given()
+    assert all(np.array_equal(before[key], untouched[key]) for key in before)
+
+
+WEIGHTS_MOVED = {
+    "head_order": {"query"},
+    "key_value_swapped": {"key", "value"},
+    "gate_up_swapped": {"gate", "up"},
+    "norms_swapped": {"attention_norm", "mlp_norm"},
+    "attention_scale_folded": {"query"},
+    "layers_swapped": set(SHAPES) - {"embedding", "final_norm", "head"},
+}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_plant_moves_its_own_weights_alone_in_every_layer(name: str) -> None:
+    before = given()
+    _, after = planted(PLANTS[name], equivalence.case(), before, MODEL)
+    moved = {key for key in before if key.startswith("weight/") and not np.array_equal(before[key], after[key])}
+    wanted = {f"weight/layers.{layer}.{part}" for layer in range(2) for part in WEIGHTS_MOVED.get(name, ())}
+    assert moved == wanted
+
+
+def test_the_order_of_heads_is_planted_across_groups() -> None:
+    before = given()
+    _, after = planted(PLANTS["head_order"], equivalence.case(), before, MODEL)
+    query, moved = before["weight/layers.0.query"], after["weight/layers.0.query"]
+    assert [int(np.argmax([np.array_equal(head, old) for old in query])) for head in moved] == [0, 2, 1, 3]
+
+
+def test_the_first_batch_is_its_own_shifted_by_one() -> None:
+    arrays = equivalence.batches(MODEL)
+    assert arrays["inputs"].shape == (4, equivalence.BATCH, equivalence.SEQUENCE)
+    assert np.array_equal(arrays["inputs"][..., 1:], arrays["targets"][..., :-1])
+    assert not np.array_equal(arrays["inputs"], arrays["targets"])
+    assert 0 <= arrays["inputs"].min() < arrays["inputs"].max() < V
+
+
+def test_unknown_plants_are_refused_with_the_nearest() -> None:
+    with pytest.raises(RequestError, match="unknown plant 'head_oder': did you mean 'head_order'"):
+        chosen(["head_oder"])
+    assert [plant.name for plant in chosen([ALL])] == list(PLANTS)
+    assert [plant.name for plant in chosen(["warmup", "head_order", "warmup"])] == ["warmup", "head_order"]
+
+
+# --- inside the frameworks ----------------------------------------------------------------------
+
+
+def test_perturbed_weights_hide_nothing() -> None:
+    weights = {**random_tensors(1), "final_norm": np.ones(H, np.float32)}
+    found = work_kit.perturbed(weights, seed=99)
+    assert np.std(found["final_norm"]) == pytest.approx(0.3, rel=0.2)
+    assert np.array_equal(found["layers.1.query"], weights["layers.1.query"] * 4)
+    assert np.array_equal(found["layers.1.key"], weights["layers.1.key"])
+    assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
+    again = work_kit.perturbed(weights, seed=99)
+    assert all(np.array_equal(found[name], again[name]) for name in found)
+
+
+@pytest.mark.parametrize("theta", [10_000.0, 10_001.0, 500_000.0])
+def test_theta_is_read_from_a_table_of_float32(theta: float) -> None:
+    table = (np.float32(theta) ** (np.arange(0, D, 2, dtype=np.float32) / D)).astype(np.float32)
+    assert work_kit.rope_of(table.astype(np.float64)) == {"rope_theta": theta, "rope_scaled": False}
+    table[-1] *= 8
+    assert work_kit.rope_of(table.astype(np.float64))["rope_scaled"] is True
+
+
+def test_parts_of_a_model_that_disagree_are_all_said() -> None:
+    assert work_kit.one([1e-5, 1e-5]) == 1e-5
+    assert work_kit.one([1e-6, 1e-5]) == "1e-06, 1e-05"
+    assert work_kit.one([]) == "none"
+
+
+def test_a_kit_runs_each_case_and_writes_its_report_last(tmp_path: Path) -> None:
+    names = ["as_it_is", "planted"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        work_kit.write(tmp_path / name / work_kit.GIVEN, {"inputs": np.full(2, len(name))})
+    (tmp_path / work_kit.REQUEST).write_bytes(msgspec.json.encode({"cases": {name: {"x": name} for name in names}}))
+
+    def train(case: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+        assert not (tmp_path / work_kit.REPORT).exists()
+        return {"steps": [case["x"]]}, {"logits": arrays["inputs"] * 2}
+
+    work_kit.run(tmp_path, {"numpy": "2"}, train, lambda: ["a note"])
+    report = msgspec.json.decode((tmp_path / work_kit.REPORT).read_bytes())
+    assert report["cases"] == {name: {"steps": [name]} for name in names}
+    assert report["notes"] == ["a note"]
+    assert [work_kit.read(tmp_path / name / work_kit.ARRAYS)["logits"][0] for name in names] == [16, 14]
+
+
+def program_of(backend: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{backend}_work_program", ROOT / backend / "work_program.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def same(one: Arrays, other: Arrays) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_megatrons_fused_weights_hold_each_groups_queries_then_its_key_and_value() -> None:
+    program, weights = program_of("nemo_backend"), random_tensors(1)
+    sizes = program.Sizes.__new__(program.Sizes)
+    sizes.layers, sizes.hidden, sizes.heads, sizes.groups, sizes.head, sizes.per_group = 2, H, A, G, D, A // G
+    found = program.of_megatron(weights, sizes)
+    query, key, value = (weights[f"layers.1.{part}"] for part in ("query", "key", "value"))
+    rows = [query[0], query[1], key[0], value[0], query[2], query[3], key[1], value[1]]
+    assert np.array_equal(found["decoder.layers.1.self_attention.linear_qkv.weight"], np.concatenate(rows))
+    gate_and_up = np.concatenate([weights["layers.0.gate"], weights["layers.0.up"]])
+    assert np.array_equal(found["decoder.layers.0.mlp.linear_fc1.weight"], gate_and_up)
+    assert found["decoder.layers.0.self_attention.linear_proj.weight"].shape == (H, A * D)
+    assert same(program.neutral(found, sizes), weights)
+
+
+@pytest.mark.parametrize("scanned", [True, False])
+def test_maxtexts_weights_keep_a_layer_axis_second_where_layers_are_scanned(scanned: bool) -> None:
+    program, weights = program_of("jax_backend"), random_tensors(1)
+    names = [path for path, _ in program.IN_LAYER.values()]
+    inside = [program.SCANNED + path for path in names] if scanned else [program.unscanned(0, path) for path in names]
+    found = program.of_maxtext(weights, 2, {*inside, *(path for path, _ in program.WHOLE.values())})
+    if scanned:
+        assert found["decoder/layers/self_attention/query/kernel"].shape == (H, 2, A, D)
+        assert np.array_equal(found["decoder/layers/mlp/wo/kernel"][:, 1], weights["layers.1.down"].T)
+    else:
+        assert np.array_equal(found["decoder/layers_1/mlp/wo/kernel"], weights["layers.1.down"].T)
+    assert np.array_equal(found["decoder/logits_dense/kernel"], weights["head"].T)
+    assert same(program.neutral(found, 2), weights)
+
+
+def test_maxtext_is_told_the_case_in_its_own_words() -> None:
+    program = program_of("jax_backend")
+    case = {**msgspec.to_builtins(equivalence.case()), "rope_theta": 10_100.0, "warmup_steps": 3}
+    told = dict(word.split("=", 1) for word in program.told(["rope_max_timescale=10000", "steps=50"], case, 4))
+    assert told["rope_max_timescale"] == "10100"
+    assert told["steps"] == "4"
+    assert float(told["warmup_steps_fraction"]) == 0.75
+    assert told["adamw_mask"] == "['norm']"
+    assert told["adam_eps"] == "0.0001"
+    assert program.told([], {**case, "attention_scale": 1.0, "rope_interleaved": False}, 4)
+    with pytest.raises(SystemExit, match=r"attention_scale 1\.0, and cannot be told 0\.25"):
+        program.told([], {**case, "attention_scale": 0.25}, 4)

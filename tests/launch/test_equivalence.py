@@ -1,0 +1,232 @@
+"""`verify.py --equivalence` around the frameworks: who takes part, exit codes, files. Two stand-ins compute."""
+
+import json
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from benchmarks import flops, work_kit
+from benchmarks.backend import SideProgram, backends
+from benchmarks.configs import Configs
+from benchmarks.equivalence import BATCH, SEQUENCE, UPDATES
+from benchmarks.errors import RequestError, RunError
+from benchmarks.plants import PLANTS, chosen
+from benchmarks.work import CaseReport, CountedFlops, WorkReport, WorkStep, tensor_names
+from benchmarks.work_kit import Arrays
+from launch import equivalence
+from tests.benchmarks.test_work import SHAPES
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODEL = Configs().model("llama2_tiny")
+FLOPS = round(BATCH * SEQUENCE * flops.flops_per_token(MODEL, SEQUENCE, "recipe"))
+
+
+def weights_of_its_own() -> Arrays:
+    """All numbers different, so that nothing can be moved unseen."""
+    numbers = np.random.default_rng(0)
+    return {name: numbers.random(SHAPES[name.rpartition(".")[2]], np.float32) for name in tensor_names(MODEL)}
+
+
+def computed(case: dict[str, Any], given: Arrays, error: float) -> tuple[CaseReport, Arrays]:
+    """The loss is a digest of all that a side is told and given: any function of them will do."""
+    weights = work_kit.starting_weights(case, given, weights_of_its_own)
+    told = {**case, "attention_scale": case.get("attention_scale") or 1.0, "perturb_seed": None, "count_flops": None}
+    digest = zlib.crc32(json.dumps(sorted((name, value) for name, value in told.items() if value)).encode())
+    for _, array in sorted({**weights, "targets": given["targets"]}.items()):
+        digest = zlib.crc32(np.ascontiguousarray(array).tobytes(), digest)
+    loss = 6.0 + digest / 2**32 + error
+    report = CaseReport(
+        parameters=flops.parameter_count(MODEL),
+        settings={"norm_epsilon": case.get("norm_epsilon") or 1e-5, "attention_scale": told["attention_scale"]},
+        loss=loss,
+        gradient_norm=2.0,
+        steps=[WorkStep(loss=loss, gradient_norm=2.0)] * (UPDATES + 1),
+        flops=CountedFlops(total=FLOPS, recomputed={}, counted_by="hand") if case["count_flops"] else None,
+    )
+    arrays = {
+        **work_kit.under(work_kit.WEIGHT, weights),
+        **work_kit.under(work_kit.GRADIENT, weights),
+        **work_kit.under(work_kit.TRAINED, {name: array * 2 for name, array in weights.items()}),
+        work_kit.LOGITS: np.zeros((BATCH, SEQUENCE, 4), np.float32),
+    }
+    return report, arrays
+
+
+Stand = Callable[..., None]
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stand:
+    """Puts stand-ins for the programs: the second one's loss is off by `error`, `deaf`: it hears no plant."""
+
+    def put(error: float = 0.0, *, deaf: bool = False, steps: int = UPDATES + 1) -> None:
+        def run(backend: Any, _engine: str, program: SideProgram, folder: Path, _report: Any) -> WorkReport:
+            assert any("work_program.py" in word for word in program.command)
+            request = json.loads((folder / work_kit.REQUEST).read_bytes())
+            cases = {}
+            for name in request["cases"]:
+                heard = "as_it_is" if deaf else name
+                given = work_kit.read(folder / heard / work_kit.GIVEN)
+                report, arrays = computed(request["cases"][heard], given, error if backend.name == "nemo" else 0.0)
+                cases[name] = msgspec.structs.replace(report, steps=report.steps[:steps])
+                work_kit.write(folder / name / work_kit.ARRAYS, arrays)
+            return WorkReport(versions={backend.name: "1"}, cases=cases, seconds=1.0, notes=["a note"])
+
+        monkeypatch.setattr(equivalence, "run_side_program", run)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    return put
+
+
+def prove(plants: tuple[str, ...] = (), output_dir: Path | None = None, *, as_json: bool = False) -> int:
+    return equivalence.prove(["llama2_tiny"], chosen(plants), output_dir, as_json=as_json)
+
+
+def test_backends_that_agree_exit_0_and_leave_no_files(
+    stand_in: Stand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in()
+    assert prove() == 0
+    out, err = capsys.readouterr()
+    assert "the same work: llama2_tiny" in out
+    assert "DIFFERS" not in out
+    assert "MaxText (JAX) trains 4 steps" in err
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_backends_that_differ_exit_3_name_the_lines_and_keep_the_files(
+    stand_in: Stand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(error=1e-3)
+    assert prove() == 3
+    out, _ = capsys.readouterr()
+    losses = [f"loss after {n} update{'s' if n > 1 else ''}" for n in (1, 2, 3)]
+    assert f"NOT the same work: llama2_tiny: loss, {', '.join(losses)}" in out
+    (folder,) = (tmp_path / "temporary").iterdir()
+    assert str(folder) in out
+    assert (folder / "llama2_tiny/nemo/as_it_is/given.npz").exists()
+
+
+def test_files_are_kept_where_a_folder_is_named(stand_in: Stand, tmp_path: Path) -> None:
+    stand_in()
+    assert prove(output_dir=tmp_path / "kept") == 0
+    given = work_kit.read(tmp_path / "kept/llama2_tiny/nemo/as_it_is/given.npz")
+    source = work_kit.read(tmp_path / "kept/llama2_tiny/jax/as_it_is/arrays.npz")
+    assert all(np.array_equal(given[f"weight/{name}"], source[f"weight/{name}"]) for name in tensor_names(MODEL))
+    request = json.loads((tmp_path / "kept/llama2_tiny/nemo/request.json").read_bytes())
+    assert request["cases"]["as_it_is"]["perturb_seed"] is None
+    assert request["cases"]["as_it_is"]["attention_scale"] == 1.0
+
+
+def test_every_plant_reaches_the_second_side_and_exits_3(
+    stand_in: Stand, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stand_in()
+    assert prove(("all",), as_json=True) == 3
+    proof = json.loads(capsys.readouterr().out)
+    assert proof["agree"] is True
+    assert proof["caught"]["llama2_tiny"].keys() == PLANTS.keys()
+    assert all(proof["caught"]["llama2_tiny"].values())
+    assert proof["files"] is None
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_plant_that_nothing_catches_fails_the_proof(stand_in: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    stand_in(deaf=True)
+    with pytest.raises(RunError, match="planted, and not caught: warmup on llama2_tiny"):
+        prove(("warmup",))
+    assert "caught by nothing: it is not seen" in capsys.readouterr().out
+
+
+def test_a_plant_is_not_caught_by_what_differs_anyway(stand_in: Stand) -> None:
+    stand_in(error=1e-3, deaf=True)
+    with pytest.raises(RunError, match="not caught"):
+        prove(("warmup",))
+
+
+def test_a_program_that_trained_fewer_steps_proves_nothing(stand_in: Stand) -> None:
+    stand_in(steps=2)
+    with pytest.raises(RunError, match="does not say of 4 steps in: as_it_is"):
+        prove()
+
+
+def test_a_backend_without_such_a_program_is_named(
+    stand_in: Stand, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Silent:
+        name = "silent"
+        title = "Silent"
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(backends()["jax"], name)
+
+        def work_program(self, benchmark: Any) -> None:  # noqa: ARG002
+            return None
+
+    stand_in()
+    monkeypatch.setattr(equivalence, "resolve", _resolved_as_jax(equivalence.resolve))
+    monkeypatch.setattr(equivalence, "backends", lambda: {**backends(), "silent": Silent()})
+    assert prove() == 0
+    assert "not compared: silent on llama2_tiny: it has no program that says" in capsys.readouterr().out
+
+
+def _resolved_as_jax(resolve: Any) -> Any:
+    def as_jax(request: Any, configs: Any, backend: Any) -> Any:
+        if request.backend == "silent":
+            request, backend = msgspec.structs.replace(request, backend="jax"), backends()["jax"]
+        return resolve(request, configs, backend)
+
+    return as_jax
+
+
+def test_one_backend_alone_is_refused(stand_in: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in()
+    monkeypatch.setattr(equivalence, "backends", lambda: {"jax": backends()["jax"]})
+    with pytest.raises(RequestError, match="no two backends to compare on llama2_tiny"):
+        prove()
+
+
+def test_a_large_model_is_refused_before_anything_starts() -> None:
+    with pytest.raises(RequestError, match="llama2_7b has 6,738,415,616 parameters"):
+        equivalence.prove(["llama2_7b"], [], None, as_json=False)
+
+
+# --- the script ---------------------------------------------------------------------------------
+
+
+def verify(*flags: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(REPOSITORY / "launch/verify.py"), *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_plants_are_listed() -> None:
+    done = verify("--equivalence", "--plant=list")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(PLANTS)
+
+
+REFUSED = {
+    "unknown plant": (["--equivalence", "--plant=kv_swaped"], "unknown plant 'kv_swaped'"),
+    "unknown model": (["--equivalence", "--model=lama2_tiny"], "unknown model 'lama2_tiny': did you mean"),
+    "a run": (["--equivalence", "results/x"], "--equivalence compares backends: it takes no run"),
+    "repair": (["--equivalence", "--repair"], "it takes no --repair"),
+    "a plant alone": (["--plant=warmup"], "--plant means something with --equivalence alone"),
+    "json alone": (["--json", "results/x"], "--json means something with --equivalence alone"),
+    "nothing": ([], "which run?"),
+}
+
+
+@pytest.mark.parametrize(("flags", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_wrong_request_is_one_message_and_exit_2(flags: list[str], message: str) -> None:
+    done = verify(*flags)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
