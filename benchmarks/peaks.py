@@ -1,19 +1,52 @@
-"""The matmul rate that a device really reaches: what a backend is asked, what it answers, what is made of it. Pure."""
+"""The matmul rate that a device really reaches: what a backend is asked, what it answers, what is made of it. Pure.
 
-from benchmarks.values import Value
+The peak of a precision is the highest median of any shape. Beside it stands the rate of the model's own matmuls:
+all their FLOPs over the time that they take at their medians, which is a harmonic mean weighted by FLOPs.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import msgspec
+
+from benchmarks import statistics
+from benchmarks.flops import ADAPTED_MATRICES
+from benchmarks.values import Model, Value
+
+SQUARE = "square"
+LARGEST_SQUARE = 8192  # from here on a larger one is no faster on the GPUs whose rates are published
+LARGEST_SQUARE_ON_A_CPU = 4096
+ROWS = 4096  # the tokens of one sequence of the published runs
+ROWS_A_CORE = 64  # of a CPU: some seconds for a pass over the matmuls of a 70B model
+TURNS = 5
+FEWEST_TURNS = 3  # of a shape that takes too long for all of them
+PRECISIONS = ("bf16", "fp32", "fp8")
+
+Rates = Annotated[list[Annotated[float, msgspec.Meta(gt=0)]], msgspec.Meta(min_length=1)]
+Size = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class MatmulShape(Value, frozen=True):
     """[m, k] x [k, n], and which matmul of a model that is."""
 
     name: str
-    m: int
-    k: int
-    n: int
+    m: Size
+    k: Size
+    n: Size
+    count: Annotated[int, msgspec.Meta(ge=0)] = 0  # of it in one pass through the model; 0: it is no model's
 
     @property
     def flops(self) -> float:
         return 2.0 * self.m * self.k * self.n
+
+    @property
+    def numbers(self) -> int:
+        """Of its three matrices."""
+        return self.m * self.k + self.k * self.n + self.m * self.n
+
+    def text(self) -> str:
+        return f"[{self.m}, {self.k}] x [{self.k}, {self.n}]"
 
 
 class PeakRequest(Value, frozen=True):
@@ -23,6 +56,7 @@ class PeakRequest(Value, frozen=True):
     dtypes: list[str]
     seconds: float  # of each shape and precision, all turns together
     turns: int
+    fewest_turns: int = FEWEST_TURNS  # where one call alone takes longer than a turn should
 
 
 class MeasuredRate(Value, frozen=True):
@@ -30,7 +64,16 @@ class MeasuredRate(Value, frozen=True):
 
     shape: MatmulShape
     dtype: str
-    tflops: list[float]
+    tflops: Rates
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.tflops) or math.nan
+
+    @property
+    def spread(self) -> float:
+        """From the slowest turn to the fastest, as a share of the median."""
+        return (max(self.tflops) - min(self.tflops)) / self.median
 
 
 class PeakReport(Value, frozen=True):
@@ -42,3 +85,76 @@ class PeakReport(Value, frozen=True):
     rates: list[MeasuredRate]
     refused: dict[str, str]  # precision -> why it could not be measured here
     notes: list[str] = []
+    threads: int | None = None  # of a CPU; None on another device
+    devices: int = 1  # of this kind in this machine, as the framework sees them
+    memory_gb: float | None = None  # of one device, where the framework says it
+
+
+class DevicePeak(Value, frozen=True):
+    """What one precision comes to. `tflops` is the peak; `of` is the shape that reached it."""
+
+    tflops: float
+    of: str
+    turns: int
+    spread: float
+    model_tflops: float | None  # None where the shapes are no model's
+
+
+# --- what to measure ----------------------------------------------------------------------------
+
+
+def shapes_of(model: Model, rows: int, square: int) -> list[MatmulShape]:
+    """Every matmul with weights of a model as the frameworks run it (query, key and value in one; gate and up in
+    one), for so many tokens, and a square one as a reference.
+    """
+    matrices = {name: (sizes(model), model.layers) for name, sizes in ADAPTED_MATRICES.items()}
+    matrices["head"] = ((model.hidden_size, model.vocabulary_size), 1)
+    own = [MatmulShape(name=name, m=rows, k=k, n=n, count=count) for name, ((k, n), count) in matrices.items()]
+    return [*own, MatmulShape(name=SQUARE, m=square, k=square, n=square)]
+
+
+def rows_on_a_cpu(cores: int) -> int:
+    """Fewer tokens than a sequence has, or the matmuls of a large model would take minutes."""
+    return min(ROWS, ROWS_A_CORE * cores)
+
+
+def square_on_a_cpu(rows: int) -> int:
+    return min(LARGEST_SQUARE_ON_A_CPU, 16 * rows)
+
+
+BYTES = {"bf16": 2, "fp32": 4, "fp8": 1}
+
+
+def bytes_needed(request: PeakRequest) -> int:
+    """Of all matrices of the largest precision: one precision is held at a time, all its shapes at once."""
+    numbers = sum(shape.numbers for shape in request.shapes)
+    return numbers * max(BYTES.get(dtype, 4) for dtype in request.dtypes)
+
+
+# --- what was measured --------------------------------------------------------------------------
+
+
+def device_peaks(rates: Iterable[MeasuredRate]) -> dict[str, DevicePeak]:
+    """The peak of each precision, in the order in which they were measured."""
+    by_dtype: dict[str, list[MeasuredRate]] = {}
+    for rate in rates:
+        by_dtype.setdefault(rate.dtype, []).append(rate)
+    return {dtype: _device_peak(own) for dtype, own in by_dtype.items()}
+
+
+def _device_peak(rates: list[MeasuredRate]) -> DevicePeak:
+    best = max(rates, key=lambda rate: rate.median)
+    return DevicePeak(
+        tflops=best.median,
+        of=best.shape.name,
+        turns=len(best.tflops),
+        spread=best.spread,
+        model_tflops=model_rate(rates),
+    )
+
+
+def model_rate(rates: Sequence[MeasuredRate]) -> float | None:
+    """The FLOPs of all matmuls of a model over the time that they take; None where none is a model's."""
+    flops = math.fsum(rate.shape.flops * rate.shape.count for rate in rates)
+    time = math.fsum(rate.shape.flops * rate.shape.count / rate.median for rate in rates)
+    return flops / time if time else None

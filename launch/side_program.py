@@ -17,9 +17,14 @@ LINES_SHOWN = 5
 T = TypeVar("T")
 
 
-def run_side_program(backend: Backend, engine: str, program: SideProgram, folder: Path, report: type[T]) -> T:
-    """What the program wrote into its folder. A program that fails, or says nothing, is a RunError with its words."""
-    python = environments.ensure(backend.environment(engine))
+def run_side_program(
+    backend: Backend, engine: str, program: SideProgram, folder: Path, report: type[T], python: Path | None = None
+) -> T:
+    """What the program wrote into its folder. A program that fails, or says nothing, is a RunError with its words.
+
+    `python` is one that has the framework already, such as a container's; else the engine's environment is made.
+    """
+    python = python or environments.ensure(backend.environment(engine))
     phase = Phase(
         name=folder.name,
         command=program.command,

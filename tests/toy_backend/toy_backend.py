@@ -52,6 +52,15 @@ class Toy:
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
         return Parallelism(data=int(knobs.get("replicas", gpus)))
 
+    def layout_settings_for(
+        self,
+        engine: str,  # noqa: ARG002
+        parallelism: Parallelism,
+        gpus: int,
+        hardware: Hardware,  # noqa: ARG002
+    ) -> dict[str, Scalar] | None:
+        return {"replicas": parallelism.data} if parallelism.data == gpus else None
+
     def lora(self, knobs: dict[str, Scalar]) -> Lora:  # noqa: ARG002
         raise RequestError("a toy has no adapters", where="--task=lora")
 
@@ -129,7 +138,8 @@ class Toy:
         return None
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
-        return None
+        program, turns = "{repository}/tests/toy_backend/toy_peak.py", "{repository}/benchmarks/peak_turns.py"
+        return SideProgram(command=["{python}", program, turns, platform, "{phase_dir}"])
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
         return None

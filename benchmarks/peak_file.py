@@ -1,0 +1,153 @@
+"""What launch/peak.py leaves, and what a run makes of it: the measured peak of one of its devices. Pure.
+
+The peaks in a file follow from the rates in it. One whose do not was changed or cut off, and is refused.
+"""
+
+import hashlib
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.peaks import DevicePeak, PeakReport, PeakRequest, device_peaks
+from benchmarks.values import Hardware, Peak, Site, Value
+
+SCHEMA_VERSION = 1
+REMEASURE = "python launch/peak.py"
+
+
+class Measured(Value, frozen=True):
+    """One backend's measurement on one machine. Of a CPU the device is the machine, with all its cores."""
+
+    schema_version: int
+    date: str
+    stepmark: str
+    backend: str
+    engine: str
+    hardware: str | None  # of configs/hardware; None: no file there names the device
+    hostname: str
+    processor: str
+    cores: int
+    model: str  # whose matmuls these are
+    request: PeakRequest
+    report: PeakReport
+    peaks: dict[str, DevicePeak]  # precision -> what its rates come to
+
+
+class MeasuredPeak(Value, frozen=True):
+    """What a request takes from a file: the peak of the whole device in each precision."""
+
+    file: str
+    platform: str
+    device_kind: str
+    processor: str
+    cores: int
+    peaks: dict[str, Peak]
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def decode(data: bytes, name: str) -> Measured:
+    """The file as a value, or why it cannot be believed."""
+    try:
+        found = msgspec.json.decode(data, type=Measured)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _damaged(name, str(error)) from None
+    if found.schema_version != SCHEMA_VERSION:
+        raise _damaged(name, f"its schema is version {found.schema_version}, this Stepmark reads {SCHEMA_VERSION}")
+    if found.peaks != device_peaks(found.report.rates):
+        raise _damaged(name, "the peaks in it do not follow from the rates in it: it was changed")
+    return found
+
+
+def _damaged(name: str, why: str) -> RequestError:
+    return RequestError(
+        "the file is no measured peak that can be read",
+        where=f"--measured_peak={name}",
+        why=why,
+        next_command=f"{REMEASURE}, which writes it anew",
+    )
+
+
+def measured_peak(data: bytes, name: str) -> MeasuredPeak:
+    found = decode(data, name)
+    digest = hashlib.sha256(data).hexdigest()
+    return MeasuredPeak(
+        file=name,
+        platform=found.report.platform,
+        device_kind=found.report.device_kind,
+        processor=found.processor,
+        cores=found.cores,
+        peaks={
+            dtype: Peak(tflops=peak.tflops, source=f"{_source(found, dtype, peak)}, sha256 {digest}")
+            for dtype, peak in found.peaks.items()
+        },
+    )
+
+
+def _source(found: Measured, dtype: str, peak: DevicePeak) -> str:
+    shape = next(r.shape for r in found.report.rates if (r.dtype, r.shape.name) == (dtype, peak.of))
+    versions = ", ".join(f"{name} {version}" for name, version in found.report.versions.items())
+    return (
+        f"measured: launch/peak.py, {found.date[:10]}, {found.backend} ({versions}), {dtype} {shape.text()}, "
+        f"n {peak.turns}, spread {peak.spread:.1%}"
+    )
+
+
+# --- for a run ----------------------------------------------------------------------------------
+
+
+def peaks_for(
+    found: MeasuredPeak | None, hardware: Hardware, site: Site, dtype: str, gpus: int, nodes: int
+) -> dict[str, Peak]:
+    """The peak of one of the run's devices in each precision; empty without a file.
+
+    The virtual devices of a CPU share it, so each has its part: peak of a device x devices = peak of the machine. On
+    site local all processes are on one machine; on a cluster of CPUs each node is one.
+    """
+    if found is None:
+        return {}
+    _refuse_another_device(found, hardware)
+    if dtype not in found.peaks:
+        raise RequestError(
+            f"the measured peak has no {dtype}",
+            where=f"--measured_peak={found.file}",
+            why=f"it has: {', '.join(found.peaks)}",
+            next_command=f"--dtype={next(iter(found.peaks), 'bf16')}, or {REMEASURE} where the device has {dtype}",
+        )
+    if hardware.kind != "cpu":
+        return found.peaks
+    machines = nodes if site.slurm is not None else 1
+    return {name: _shared(peak, machines, gpus) for name, peak in found.peaks.items()}
+
+
+def _shared(peak: Peak, machines: int, devices: int) -> Peak:
+    if machines == devices:
+        return peak
+    of = "the machine" if machines == 1 else f"each of {machines} machines"
+    text = f"{peak.source}; {peak.tflops:.4g} TFLOP/s of {of}, shared by {devices // machines} virtual devices"
+    return Peak(tflops=peak.tflops * machines / devices, source=text)
+
+
+def _refuse_another_device(found: MeasuredPeak, hardware: Hardware) -> None:
+    known = [name.lower() for name in hardware.device_names]
+    if found.platform == hardware.platform and found.device_kind.lower() in known:
+        return
+    raise RequestError(
+        f"the peak was measured on another device: {found.device_kind} ({found.platform})",
+        where=f"--measured_peak={found.file} --hardware={hardware.name}",
+        why=f"{hardware.title} is {' or '.join(hardware.device_names)} ({hardware.platform})",
+        next_command=f"{REMEASURE} --hardware={hardware.name} on such a device",
+    )
+
+
+def refuse_another_processor(found: MeasuredPeak, processor: str, cores: int) -> None:
+    """All CPUs are called cpu; this machine's own peak is asked for where the run is here."""
+    if found.platform != "cpu" or (found.processor, found.cores) == (processor, cores):
+        return
+    raise RequestError(
+        f"the peak was measured on another machine's CPU: {found.processor}, {found.cores} cores",
+        where=f"--measured_peak={found.file}",
+        why=f"this machine has {processor}, {cores} cores for us",
+        next_command=f"{REMEASURE} --hardware=cpu",
+    )

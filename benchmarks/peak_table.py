@@ -1,0 +1,114 @@
+"""Measured peaks for people: a table beside what is published, and a hardware file for an unlisted GPU. Pure."""
+
+from benchmarks.peak_file import Measured
+from benchmarks.peaks import ROWS, MeasuredRate
+from benchmarks.report import columns
+from benchmarks.values import Hardware, Peak
+
+WIDE_SPREAD = 0.2  # of a peak's turns: beyond it something else had a part of the machine
+NONE = "-"
+
+
+def table(found: Measured, hardware: Hardware | None, title: str) -> list[str]:
+    """The rates of every matmul, what they come to, and beside it what is published of the device."""
+    dtypes = list(found.peaks)
+    names = list(dict.fromkeys(rate.shape.name for rate in found.report.rates))
+    by_name = {(rate.shape.name, rate.dtype): rate for rate in found.report.rates}
+    rows = [("TFLOP/s", "median (turns, spread)", *dtypes)]
+    for name in names:
+        cells = [by_name.get((name, dtype)) for dtype in dtypes]
+        shape = next(cell.shape.text() for cell in cells if cell)
+        rows.append((name, shape, *(_cell(cell) for cell in cells)))
+    peaks = found.peaks
+    rows.append(("the peak", "the highest median", *(f"{tflops(peaks[d].tflops)} {peaks[d].of}" for d in dtypes)))
+    rows.append(("of the model", f"{found.model}, by FLOPs", *(tflops(peaks[d].model_tflops) for d in dtypes)))
+    for label, published in _published(hardware):
+        rows.append(
+            (label, "the peak is so much of it", *(_beside(peaks[d].tflops, published.get(d)) for d in dtypes))
+        )
+    return [f"{_device(found)} · {title}", *columns(rows), *(f"  {line}" for line in remarks(found, hardware))]
+
+
+def _device(found: Measured) -> str:
+    report = found.report
+    if report.platform != "cpu":
+        return f"{report.device_kind} ({report.platform}), one device"
+    return f"cpu: {found.processor}, {found.cores} cores, {report.threads} threads"
+
+
+def tflops(value: float | None) -> str:
+    return NONE if value is None else f"{value:.4g}"
+
+
+def _cell(rate: MeasuredRate | None) -> str:
+    return NONE if rate is None else f"{tflops(rate.median)} ({len(rate.tflops)}, {rate.spread:.1%})"
+
+
+def _published(hardware: Hardware | None) -> list[tuple[str, dict[str, Peak]]]:
+    if hardware is None:
+        return []
+    return [("published achievable", hardware.achievable), ("datasheet", hardware.peaks)]
+
+
+def _beside(measured: float, published: Peak | None) -> str:
+    return NONE if published is None else f"{published.tflops:g} ({measured / published.tflops:.1%})"
+
+
+def remarks(found: Measured, hardware: Hardware | None) -> list[str]:
+    """What a reader must know before the figures are believed."""
+    report = found.report
+    lines = [f"{dtype} was not measured: {why}" for dtype, why in report.refused.items()]
+    lines += report.notes
+    if report.platform == "cpu":
+        rows = found.request.shapes[0].m
+        if rows < ROWS:
+            lines.append(f"matmuls of {rows} tokens instead of the {ROWS} of a sequence, so that a CPU is done soon")
+        lines.append("--gpus=N on this CPU: N virtual devices share it, and each has a peak of 1/N of these")
+    for dtype, peak in found.peaks.items():
+        if peak.spread > WIDE_SPREAD:
+            lines.append(
+                f"{dtype}: the turns of the peak differ by {peak.spread:.0%}: something else took a part of the "
+                "machine, and the peak may be higher"
+            )
+    if hardware is not None and not (hardware.achievable or hardware.peaks):
+        lines.append(f"nothing is published of {hardware.title}")
+    return lines
+
+
+# --- an unlisted GPU ----------------------------------------------------------------------------
+
+
+def hardware_yaml(found: Measured, name: str) -> str:
+    """A file for configs/hardware. What a program cannot know is marked, and has to be filled in."""
+    report = found.report
+    memory = f"{report.memory_gb:.1f}" if report.memory_gb is not None else "null  # to be filled in: decimal GB"
+    lines = [
+        "# The datasheet's dense peaks are to be filled in, each with its source; the sparse ones are twice these.",
+        f"name: {name}",
+        f"title: {_quoted(report.device_kind)}",
+        "kind: gpu",
+        f"platform: {report.platform}",
+        "device_names:",
+        f"  - {_quoted(report.device_kind)}",
+        f"devices_per_node: {report.devices}  # as seen on {found.hostname}",
+        f"memory_gb: {memory}",
+        "peaks: {}",
+        "achievable:",
+        *_peak_lines(found, f"launch/peak.py, {found.backend}, {found.date[:10]}, highest median"),
+        "emulated: []",
+        "source: launch/peak.py; the datasheet is to be named here",
+        f'date: "{found.date[:10]}"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _peak_lines(found: Measured, source: str) -> list[str]:
+    return [
+        line
+        for dtype, peak in found.peaks.items()
+        for line in (f"  {dtype}:", f"    tflops: {round(peak.tflops, 1)}", f"    source: {_quoted(source)}")
+    ]
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,174 @@
+"""Runs a backend's peak program on this machine, shows how far it is, and keeps what it measured; reads it again."""
+
+import contextlib
+import datetime
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import peak_file, peak_turns
+from benchmarks.backend import Backend
+from benchmarks.errors import RequestError, RunError
+from benchmarks.peak_file import Measured, MeasuredPeak
+from benchmarks.peaks import PeakReport, PeakRequest, device_peaks
+from benchmarks.runfolder import write_atomically
+from benchmarks.values import Hardware, Site, json_text
+from benchmarks.version import VERSION
+from launch import environments, provenance
+from launch.places import stepmark_home
+from launch.screen import Screen
+from launch.side_program import run_side_program
+
+CUDA_DRIVER, ROCM_DRIVER = Path("/dev/nvidiactl"), Path("/dev/kfd")
+LOOK_SECONDS = 0.5
+BUSY = 0.5  # other programs a core, over the last minute
+
+
+# --- this machine -------------------------------------------------------------------------------
+
+
+def platform_here() -> str:
+    """The GPUs whose driver is loaded; without any, the CPU."""
+    if CUDA_DRIVER.exists():
+        return "cuda"
+    return "rocm" if ROCM_DRIVER.exists() else "cpu"
+
+
+def cores() -> int:
+    """That this process, and so the program it starts, may use."""
+    return peak_turns.cores()
+
+
+def busy_note() -> list[str]:
+    """Said beside the rates where other programs had a part of the machine before we began."""
+    load = os.getloadavg()[0]
+    if load <= BUSY * cores():
+        return []
+    return [f"other programs were running (load {load:.1f} on {cores()} cores): the rates may be too low"]
+
+
+# --- measuring ----------------------------------------------------------------------------------
+
+
+def run(backend: Backend, engine: str, platform: str, request: PeakRequest, python: Path | None = None) -> PeakReport:
+    """What the backend's program measured. Its folder is left where it failed, and only there."""
+    program = backend.peak_program(engine, platform)
+    if program is None:
+        raise RequestError(f"{backend.title} has no program that measures peaks", where=f"--backend={backend.name}")
+    python = python or environments.ensure(backend.environment(engine))  # with its own progress, before ours
+    folder = _folder() / f"run-{backend.name}-{os.getpid()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "request.json").write_text(json_text(request))
+    notes = busy_note() if platform == "cpu" else []
+    try:
+        with _progress(folder / "rank-0.log", f"measuring matmuls with {backend.title}"):
+            report = run_side_program(backend, engine, program, folder, PeakReport, python)
+    except RunError:
+        raise
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    shutil.rmtree(folder)
+    return _with_notes(report, notes)
+
+
+def _with_notes(report: PeakReport, notes: list[str]) -> PeakReport:
+    return msgspec.structs.replace(report, notes=[*report.notes, *notes])
+
+
+@contextlib.contextmanager
+def _progress(log: Path, title: str) -> Iterator[None]:
+    """The last thing the program said, on the screen; read beside it, because who waits for it cannot look."""
+    done = threading.Event()
+    with Screen(0, title) as screen:
+
+        def look() -> None:
+            while not done.wait(LOOK_SECONDS):
+                said = last_said(log)
+                if said:
+                    screen.waiting(f"{title}: {said}")
+
+        looking = threading.Thread(target=look, daemon=True)
+        looking.start()
+        try:
+            yield
+        finally:
+            done.set()
+            looking.join()
+
+
+def last_said(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line for line in lines if line.startswith(peak_turns.PROGRESS)]
+    return said[-1].removeprefix(peak_turns.PROGRESS) if said else ""
+
+
+# --- the file -----------------------------------------------------------------------------------
+
+
+def measured(
+    backend: Backend, engine: str, known: Hardware | None, model: str, request: PeakRequest, report: PeakReport
+) -> Measured:
+    machine = provenance.machine()
+    return Measured(
+        schema_version=peak_file.SCHEMA_VERSION,
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        stepmark=VERSION,
+        backend=backend.name,
+        engine=engine,
+        hardware=known.name if known else None,
+        hostname=machine["hostname"],
+        processor=machine["cpu"],
+        cores=cores(),
+        model=model,
+        request=request,
+        report=report,
+        peaks=device_peaks(report.rates),
+    )
+
+
+def store(found: Measured, path: Path | None) -> Path:
+    """Whole or not at all, in the place asked for or in the one that the device has."""
+    path = path or _folder() / file_name(found)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json_text(found).encode())
+    return path
+
+
+def file_name(found: Measured) -> str:
+    """All CPUs are called cpu, so one is known by its processor; a home may be shared by several machines."""
+    report = found.report
+    device = f"{found.processor}-{found.cores}" if report.platform == "cpu" else report.device_kind
+    return f"{report.platform}-{slug(device)}-{found.backend}.json"
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "device"
+
+
+def _folder() -> Path:
+    return stepmark_home() / "peaks"
+
+
+def read(name: str, site: Site) -> MeasuredPeak:
+    """The measured peak that a run is given; on this machine it must be this machine's."""
+    try:
+        data = Path(name).read_bytes()
+    except OSError as error:
+        raise RequestError(
+            f"the measured peak cannot be read: {error.strerror or error}",
+            where=f"--measured_peak={name}",
+            next_command=peak_file.REMEASURE,
+        ) from None
+    found = peak_file.measured_peak(data, str(Path(name).absolute()))
+    if site.slurm is None:
+        peak_file.refuse_another_processor(found, provenance.cpu_name(), cores())
+    return found

@@ -1,0 +1,255 @@
+"""Measure the matmul rate that this device really reaches, at the shapes of a model's own matmuls.
+
+Examples:
+  python launch/peak.py
+      this machine's device in every framework and precision; about a minute each on a CPU
+  python launch/peak.py --backend=jax --dtype=bf16 --model=llama3_8b
+      one framework, one precision, the matmuls of another model
+  python launch/run.py --backend=jax --model=llama2_tiny --dtype=fp32 --measured_peak=FILE
+      a run whose MFU is of the peak that was measured: a CPU has no other
+  srun --nodes=1 --gres=gpu:1 python launch/peak.py --hardware=h100
+      on a node of a cluster
+  python launch/peak.py --backend=nemo --python=python3
+      inside a container, with the framework that it brings
+
+The peak of a precision is the highest median of any shape. It is written to FILE beside every turn it comes from,
+and shown beside what is published of the device. Exit codes: 0 measured; 1 a program failed; 2 the request was
+wrong and nothing was started.
+"""
+
+if not __package__:  # run as a script: put the checkout, not launch/, on the path
+    import _script  # noqa: F401
+
+import math
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks import peaks
+from benchmarks.backend import Backend, backend_names, find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
+from benchmarks.peak_file import Measured
+from benchmarks.peak_table import hardware_yaml, table
+from benchmarks.values import Hardware, json_text, to_builtins
+from launch import local, measuring_peak, places
+from launch.cli import run_main
+
+ALL = "all"
+LARGEST_SHARE_OF_MEMORY = 0.8
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("backend", ALL, "The framework: jax, nemo, another installed backend, or all.")
+flags.DEFINE_string("model", "llama2_70b", "The model of configs/models whose matmuls are measured.")
+flags.DEFINE_integer("tokens", None, "Rows of each matmul: 4096, on a CPU 64 a core unless they are given.")
+flags.DEFINE_string("dtype", ",".join(peaks.PRECISIONS), "Precisions of the matmuls, with commas.")
+flags.DEFINE_float("seconds", None, "For each shape and precision, all turns together: 1, on a CPU 0.5.")
+flags.DEFINE_integer("turns", peaks.TURNS, "The turns that the shapes take; the median of them counts.")
+flags.DEFINE_string(
+    "hardware", None, "The device, of configs/hardware; else what is found here, its GPU before its CPU."
+)
+flags.DEFINE_string(
+    "out", None, "The file that is written; $STEPMARK_HOME/peaks/<platform>-<device>-<backend>.json else."
+)
+flags.DEFINE_string(
+    "python", None, "A Python that has the framework already, such as a container's; the backend's environment else."
+)
+flags.DEFINE_boolean("json", False, "Print the files' contents instead of tables.")
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) > 1:
+        raise RequestError(
+            f"unexpected argument '{argv[1]}'",
+            why="everything is said by flags",
+            next_command="python launch/peak.py --help",
+        )
+    configs = places.configs()
+    hardware = configs.hardware(FLAGS.hardware) if FLAGS.hardware else None
+    platform = _platform(hardware)
+    device = hardware or (configs.hardware("cpu") if platform == "cpu" else None)
+    request = _request(configs, platform, device)
+    python = _python()
+    chosen = _backends(platform, device)
+    shown = [_measure(backend, platform, device, request, configs, python) for backend in chosen]
+    if FLAGS.json:
+        print(json_text([{"file": str(path), **to_builtins(found)} for found, path in shown]), end="")
+    return EXIT_VALID
+
+
+# --- what to measure ----------------------------------------------------------------------------
+
+
+def _platform(hardware: Hardware | None) -> str:
+    here = measuring_peak.platform_here()
+    if hardware is None:
+        return here
+    if hardware.platform in ("cuda", "rocm") and hardware.platform != here:
+        raise RequestError(
+            f"this machine has no {hardware.title}",
+            where=f"--hardware={hardware.name}",
+            why=f"no driver of a {hardware.platform} device is here",
+            next_command="python launch/peak.py --hardware=cpu, or the command on a node that has one",
+        )
+    return hardware.platform
+
+
+def _request(configs: Configs, platform: str, device: Hardware | None) -> peaks.PeakRequest:
+    on_cpu = platform == "cpu"
+    _refuse_numbers()
+    cores = measuring_peak.cores()
+    rows = FLAGS.tokens or (peaks.rows_on_a_cpu(cores) if on_cpu else peaks.ROWS)
+    square = peaks.square_on_a_cpu(rows) if on_cpu else peaks.LARGEST_SQUARE
+    request = peaks.PeakRequest(
+        shapes=peaks.shapes_of(configs.model(FLAGS.model), rows, square),
+        dtypes=_dtypes(device),
+        seconds=FLAGS.seconds or (0.5 if on_cpu else 1.0),
+        turns=FLAGS.turns,
+        fewest_turns=min(peaks.FEWEST_TURNS, FLAGS.turns),
+    )
+    if on_cpu:
+        _refuse_too_large(request)
+    return request
+
+
+def _refuse_numbers() -> None:
+    for name in ("tokens", "seconds", "turns"):
+        value = getattr(FLAGS, name)
+        if value is not None and not 0 < value < math.inf:
+            raise RequestError(f"--{name}={value:g}: more than 0 is expected", where=f"--{name}")
+
+
+def _dtypes(device: Hardware | None) -> list[str]:
+    """As typed; one that is typed and says nothing here is refused, one of the default is left to the program."""
+    typed = [word.strip() for word in FLAGS.dtype.split(",") if word.strip()]
+    for dtype in typed:
+        if dtype not in peaks.PRECISIONS:
+            raise RequestError(f"unknown precision '{dtype}': {nearest(dtype, peaks.PRECISIONS)}", where="--dtype")
+        if FLAGS["dtype"].present and device is not None and dtype in device.emulated:
+            raise RequestError(
+                f"{dtype} is emulated on {device.title}: its rate would say nothing",
+                where=f"--dtype={dtype}",
+                why=device.source,
+                next_command="--dtype=" + ",".join(one for one in peaks.PRECISIONS if one not in device.emulated),
+            )
+    if not typed:
+        raise RequestError("no precision is named", where="--dtype", next_command="--dtype=bf16")
+    return list(dict.fromkeys(typed))
+
+
+def _refuse_too_large(request: peaks.PeakRequest) -> None:
+    needed, have = peaks.bytes_needed(request), local.host_memory_bytes()
+    if needed > LARGEST_SHARE_OF_MEMORY * have:
+        raise RequestError(
+            f"the matmuls of {FLAGS.model} need {needed / 1e9:.0f} GB, this machine has {have / 1e9:.0f} GB",
+            where=f"--model={FLAGS.model}",
+            next_command="a smaller model by --model, or --dtype=bf16",
+        )
+
+
+def _backends(platform: str, device: Hardware | None) -> list[tuple[Backend, str]]:
+    """Those asked for, each with the engine whose environment holds its framework. Of all, those that can."""
+    names = backend_names() if FLAGS.backend == ALL else [FLAGS.backend]
+    if FLAGS.out and FLAGS.backend == ALL:
+        raise RequestError(
+            "--out names one file, and every backend writes its own",
+            where=f"--backend={ALL} --out={FLAGS.out}",
+            next_command=f"--backend={names[0]}",
+        )
+    chosen = []
+    for name in names:
+        backend = find_backend(name)
+        engine = backend.engines[0]
+        refusal = backend.refuses_hardware(engine, device) if device else None
+        if refusal is None and backend.peak_program(engine, platform) is None:
+            refusal = RequestError(f"{backend.title} has no program that measures peaks on {platform}")
+        if refusal is None:
+            chosen.append((backend, engine))
+        elif FLAGS.backend != ALL:
+            raise refusal
+        else:
+            print(f"left out: {refusal.what}", file=sys.stderr)
+    if not chosen:
+        raise RequestError(f"no backend measures peaks on {platform}", where=f"--backend={FLAGS.backend}")
+    return chosen
+
+
+# --- measuring, showing -------------------------------------------------------------------------
+
+
+def _measure(
+    chosen: tuple[Backend, str],
+    platform: str,
+    device: Hardware | None,
+    request: peaks.PeakRequest,
+    configs: Configs,
+    python: Path | None,
+) -> tuple[Measured, Path]:
+    backend, engine = chosen
+    report = measuring_peak.run(backend, engine, platform, request, python)
+    known = _known(device, report, configs)
+    if not report.rates:
+        reasons = "; ".join(f"{dtype}: {why}" for dtype, why in report.refused.items())
+        raise RunError(f"{backend.title} could measure no precision on {report.device_kind}", why=reasons)
+    found = measuring_peak.measured(backend, engine, known, FLAGS.model, request, report)
+    path = measuring_peak.store(found, Path(FLAGS.out).absolute() if FLAGS.out else None)
+    if not FLAGS.json:
+        _show(found, known, backend, path)
+    return found, path
+
+
+def _python() -> Path | None:
+    if FLAGS.python is None:
+        return None
+    found = shutil.which(FLAGS.python)
+    if found is None:
+        raise RequestError(f"there is no program '{FLAGS.python}'", where=f"--python={FLAGS.python}")
+    if FLAGS.backend == ALL:
+        raise RequestError(
+            "--python is one framework's, and every backend has its own",
+            where=f"--backend={ALL} --python={FLAGS.python}",
+            next_command="--backend=jax",
+        )
+    return Path(found).absolute()
+
+
+def _known(device: Hardware | None, report: peaks.PeakReport, configs: Configs) -> Hardware | None:
+    """The hardware file that names the measured device; RunError where another was asked for."""
+    kind = report.device_kind.lower()
+    if device is not None and kind not in map(str.lower, device.device_names):
+        raise RunError(
+            f"the device here is '{report.device_kind}', not {device.title}",
+            where=f"--hardware={device.name}",
+            why=f"that one is called {' or '.join(device.device_names)}",
+            next_command="the command without --hardware",
+        )
+    rows = [device] if device else [configs.hardware(name) for name in configs.names("hardware")]
+    named = [row for row in rows if row.platform == report.platform and kind in map(str.lower, row.device_names)]
+    return named[0] if named else None
+
+
+def _show(found: Measured, known: Hardware | None, backend: Backend, path: Path) -> None:
+    versions = ", ".join(f"{name} {version}" for name, version in found.report.versions.items())
+    lines = table(found, known, f"{backend.title}, {versions}")
+    hardware = f" --hardware={known.name}" if known else ""
+    dtype = next(iter(found.peaks))
+    lines.append(f"  file  {path}")
+    lines.append(
+        f"  next  python launch/run.py --backend={backend.name} --model=NAME{hardware} --dtype={dtype} "
+        f"--measured_peak={shlex.quote(str(path))}"
+    )
+    print("\n".join(lines), flush=True)
+    if known is None:
+        name = measuring_peak.slug(found.report.device_kind).replace("-", "_")
+        print(
+            f"  no file of configs/hardware names '{found.report.device_kind}'. One that does, to be written as "
+            f"configs/hardware/{name}.yml before a run can be on it:\n\n{hardware_yaml(found, name)}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    run_main(main)

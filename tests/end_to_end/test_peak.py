@@ -1,0 +1,102 @@
+"""launch/peak.py in both real frameworks on this machine's CPU, and runs whose MFU is of the peak it measured."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.peak_file import decode
+from tests.end_to_end.runs import JAX, LLAMA3, NEMO, REPOSITORY, TINY, Start, Starter, finish, verify
+
+pytestmark = pytest.mark.slow
+LIMIT_SECONDS = 240
+# Small and short: what is tested is that the real programs multiply and say the truth, not how fast this CPU is.
+QUICK = ("--model=llama2_tiny", "--tokens=256", "--seconds=0.05", "--turns=3", "--hardware=cpu", "--json")
+
+
+def measure(starter: Starter, folder: Path, backend: str) -> Path:
+    path = folder / "peak.json"
+    command = [sys.executable, str(REPOSITORY / "launch/peak.py"), backend, f"--out={path}", *QUICK]
+    out, err = (process := starter(command)).communicate(timeout=LIMIT_SECONDS)
+    assert "Traceback" not in out + err, err
+    assert process.returncode == 0, err
+    return path
+
+
+@pytest.fixture(scope="module")
+def jax_peak(jax_python: Path, starter: Starter, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001
+    return measure(starter, tmp_path_factory.mktemp("jax_peak"), JAX)
+
+
+@pytest.fixture(scope="module")
+def nemo_peak(nemo_python: Path, starter: Starter, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001
+    return measure(starter, tmp_path_factory.mktemp("nemo_peak"), NEMO)
+
+
+@pytest.mark.parametrize(("fixture", "package"), [("jax_peak", "jaxlib"), ("nemo_peak", "torch")])
+def test_a_cpu_is_measured_in_both_frameworks(fixture: str, package: str, request: pytest.FixtureRequest) -> None:
+    found = decode(request.getfixturevalue(fixture).read_bytes(), "FILE")
+    report = found.report
+    assert (report.platform, report.device_kind, found.hardware) == ("cpu", "cpu", "cpu")
+    assert report.threads == len(os.sched_getaffinity(0))
+    assert package in report.versions
+    assert list(found.peaks) == ["bf16", "fp32"]
+    assert "on a CPU fp8 is emulated" in report.refused["fp8"]
+    names = ["query_key_value", "attention_output", "mlp_input", "mlp_output", "head", "square"]
+    assert [rate.shape.name for rate in report.rates] == 2 * names
+    assert all(len(rate.tflops) == 3 for rate in report.rates)
+    for peak in found.peaks.values():  # no laptop is slower, and no CPU faster
+        assert 0.001 < peak.tflops < 500
+        assert peak.model_tflops is not None
+        assert peak.model_tflops <= peak.tflops
+
+
+def check_run(start: Start, folder: Path, peak: Path, *flags: str) -> None:
+    run = finish(start(folder, *flags, "--dtype=fp32", "--steps=8", f"--measured_peak={peak}"), folder)
+    assert run.code == 0, run.err
+    entry: dict[str, Any] = next(one for one in run.result["mfu"] if "measured" in one["convention"])
+    peak_tflops = json.loads(peak.read_text())["peaks"]["fp32"]["tflops"]
+    devices = run.result["benchmark"]["gpus"]
+    assert entry["peak_tflops"] * devices == pytest.approx(peak_tflops)
+    assert entry["peak_source"].startswith("measured: launch/peak.py, ")
+    assert "sha256" in entry["peak_source"]
+    achieved = run.result["model_flops_per_step"] / run.result["seconds_per_step"]["median"] / 1e12
+    assert entry["percent"] == pytest.approx(100 * achieved / peak_tflops)
+    assert verify(str(run.folder)).returncode == 0
+
+
+def test_a_maxtext_run_over_two_virtual_devices_is_held_against_the_machine(
+    start: Start, jax_peak: Path, tmp_path: Path
+) -> None:
+    check_run(start, tmp_path / "out", jax_peak, JAX, TINY, "--gpus=2", "--set=ici_fsdp_parallelism=2")
+
+
+def test_a_nemo_run_is_held_against_the_peak_that_torch_reached(
+    start_nemo: Start, nemo_peak: Path, tmp_path: Path
+) -> None:
+    check_run(start_nemo, tmp_path / "out", nemo_peak, NEMO, LLAMA3)
+
+
+@pytest.mark.parametrize("fixture", ["jax_python", "nemo_python"])
+def test_a_program_without_its_device_says_so(fixture: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """What a GPU node would say whose framework sees no GPU: one line, and no report."""
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    backend = fixture.removesuffix("_python")
+    program = str(REPOSITORY / f"{backend}_backend/peak_program.py")
+    done = subprocess.run(
+        [request.getfixturevalue(fixture), "-P", program, "--platform=cuda", str(tmp_path)],
+        env={**os.environ, "JAX_PLATFORMS": "cuda"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert {"jax": "no cuda device here", "nemo": "finds no GPU here"}[backend] in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,309 @@
+"""launch/peak.py and --measured_peak, on a backend whose device multiplies as fast as it is told to."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import toy_backend
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LIMIT_SECONDS = 60
+# launch/peak.py on a machine whose driver of NVIDIA's is what the first argument says.
+WITH_A_DRIVER = """
+import sys
+from pathlib import Path
+from launch import measuring_peak, peak
+from launch.cli import run_main
+measuring_peak.CUDA_DRIVER = Path("/dev/null")
+run_main(peak.main)
+"""
+
+
+class Machine:
+    """The toy backend in a home of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.home = folder, folder / "home"
+        self.variables = toy_backend.install(folder)
+        toy_backend.make_environment_in(folder)
+
+    def start(self, command: list[str], **variables: str) -> "subprocess.Popen[str]":
+        path = f"{self.variables['PYTHONPATH']}:{REPOSITORY}"
+        environment = {**os.environ, **self.variables, "PYTHONPATH": path, **variables}
+        return subprocess.Popen(
+            [sys.executable, *command],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+        )
+
+    def call(self, command: list[str], **variables: str) -> "subprocess.CompletedProcess[str]":
+        process = self.start(command, **variables)
+        out, err = process.communicate(timeout=LIMIT_SECONDS)
+        assert "Traceback" not in out + err, err
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def peak(self, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        return self.call([str(REPOSITORY / "launch/peak.py"), "--backend=toy", *flags], **variables)
+
+    def on_a_gpu(self, device: str, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        words = ["--backend=toy", *flags]
+        return self.call(["-c", WITH_A_DRIVER, *words], TOY_DEVICE=device, **variables)
+
+    def run(self, *flags: str) -> "subprocess.CompletedProcess[str]":
+        toy = ["--backend=toy", "--model=llama2_tiny", "--steps=5", f"--output_dir={self.folder / 'results'}"]
+        return self.call([str(REPOSITORY / "launch/run.py"), *toy, *flags])
+
+    def peaks(self) -> list[str]:
+        place = self.home / "peaks"
+        return sorted(path.name for path in place.iterdir()) if place.exists() else []
+
+    def file(self) -> Path:
+        (path,) = (self.home / "peaks").glob("*.json")
+        return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+CPU = "--hardware=cpu"
+TINY = "--model=llama2_tiny"
+
+
+@pytest.fixture(scope="module")
+def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """For what leaves nothing behind."""
+    return Machine(tmp_path_factory.mktemp("machine"))
+
+
+# --- measuring ----------------------------------------------------------------------------------
+
+
+def test_a_cpu_is_measured_and_the_file_says_how(machine: Machine) -> None:
+    done = machine.peak(CPU, "--tokens=32", "--turns=4")
+    assert done.returncode == 0, done.stderr
+    (name,) = machine.peaks()
+    assert name.startswith("cpu-")
+    assert name.endswith("-toy.json")
+    found = json.loads(machine.file().read_text())
+    assert found["peaks"]["bf16"]["tflops"] == pytest.approx(6.0)  # 2 x 2 x 1.5, of mlp_input
+    assert (found["peaks"]["bf16"]["of"], found["peaks"]["bf16"]["turns"]) == ("mlp_input", 4)
+    assert found["peaks"]["fp32"]["tflops"] == pytest.approx(3.0)
+    assert 4.0 < found["peaks"]["bf16"]["model_tflops"] < 6.0
+    assert found["report"]["refused"] == {"fp8": "a toy has no eighths"}
+    assert (found["model"], found["hardware"], found["engine"]) == ("llama2_70b", "cpu", "nap")
+    for words in (
+        "the highest median",
+        "fp8 was not measured: a toy has no eighths",
+        "a toy says so",
+        "matmuls of 32 tokens instead of the 4096",
+        "1/N",
+        f"--measured_peak={machine.file()}",
+    ):
+        assert words in done.stdout
+    assert "measuring matmuls with Toy" in done.stderr
+
+
+def test_a_python_that_has_the_framework_needs_no_environment(machine: Machine) -> None:
+    nowhere = str(machine.folder / "empty")
+    done = machine.peak(CPU, "--dtype=fp32", TINY, f"--python={sys.executable}", STEPMARK_HOME=nowhere)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (machine.folder / "empty").iterdir()] == ["peaks"]
+
+
+def test_json_is_the_file(machine: Machine) -> None:
+    place = machine.folder / "sub folder" / "peak.json"
+    done = machine.peak(CPU, "--json", f"--out={place}", "--dtype=fp32", TINY)
+    assert done.returncode == 0, done.stderr
+    (printed,) = json.loads(done.stdout)
+    assert printed == {"file": str(place), **json.loads(place.read_text())}
+    assert list(printed["peaks"]) == ["fp32"]
+    assert machine.peaks() == []
+
+
+def test_a_known_gpu_stands_beside_what_is_published(machine: Machine) -> None:
+    done = machine.on_a_gpu("NVIDIA H100 80GB HBM3", TOY_TFLOPS="200")
+    assert done.returncode == 0, done.stderr
+    assert machine.peaks() == ["cuda-nvidia-h100-80gb-hbm3-toy.json"]
+    assert "794.5 (75.5%)" in done.stdout
+    assert "989 (60.7%)" in done.stdout
+    assert "--hardware=h100" in done.stdout
+    assert "[4096, 8192] x [8192, 10240]" in done.stdout
+    assert "configs/hardware" not in done.stdout
+
+
+def test_an_unlisted_gpu_gets_a_hardware_file_that_a_run_can_use(machine: Machine) -> None:
+    done = machine.on_a_gpu("NVIDIA Z9")
+    assert done.returncode == 0, done.stderr
+    assert "configs/hardware/nvidia_z9.yml" in done.stdout
+    configs = machine.folder / "configs"
+    rows = configs / "hardware"
+    old = rows.resolve()
+    rows.unlink()
+    rows.mkdir()
+    for path in old.iterdir():
+        (rows / path.name).symlink_to(path)
+    (rows / "nvidia_z9.yml").write_text(done.stdout.partition("\n\n")[2])
+    again = machine.on_a_gpu("NVIDIA Z9", "--hardware=nvidia_z9")
+    assert again.returncode == 0, again.stderr
+    assert "6 (100.0%)" in again.stdout
+
+
+def test_an_unlisted_gpu_is_no_other(machine: Machine) -> None:
+    done = machine.on_a_gpu("NVIDIA Z9", "--hardware=h100")
+    assert (done.returncode, machine.peaks()) == (1, [])
+    assert "the device here is 'NVIDIA Z9', not NVIDIA H100 SXM 80 GB" in done.stderr
+
+
+def test_a_precision_that_fails_hides_no_other(machine: Machine) -> None:
+    done = machine.peak(CPU, TOY_ENDS="memory")
+    assert done.returncode == 0, done.stderr
+    assert "fp32 was not measured: RuntimeError: out of memory" in done.stdout
+    assert list(json.loads(machine.file().read_text())["peaks"]) == ["bf16"]
+
+
+def test_nothing_measured_is_a_failure(machine: Machine) -> None:
+    done = machine.peak(CPU, "--dtype=fp32", TOY_ENDS="memory")
+    assert (done.returncode, machine.peaks()) == (1, [])
+    assert "could measure no precision on cpu" in done.stderr
+    assert "out of memory" in done.stderr
+
+
+def test_a_broken_program_leaves_its_log_and_says_where(machine: Machine) -> None:
+    done = machine.peak(CPU, TOY_ENDS="raise", TINY="1")
+    assert done.returncode == 1
+    assert "ValueError: told to" in done.stderr
+    (left,) = machine.peaks()
+    assert f"peaks/{left}/rank-0.log" in done.stderr
+    assert (machine.home / "peaks" / left / "rank-0.log").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_nothing_behind(machine: Machine, number: int) -> None:
+    process = machine.start([str(REPOSITORY / "launch/peak.py"), "--backend=toy", CPU], TOY_ENDS="hang")
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not any((machine.home / "peaks").glob("*/rank-0.log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert workers() != []
+    process.send_signal(number)
+    _, err = process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert (machine.peaks(), workers(machine.home)) == ([], [])
+
+
+def workers(home: Path | None = None) -> list[str]:
+    """The command lines of toy programs that measure; below one home."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue  # it ended while we looked
+        if "toy_peak.py" in words and str(home or "") in words:
+            found.append(words)
+    return found
+
+
+REFUSED: dict[str, tuple[list[str], str]] = {
+    "backend": (["--backend=toyy"], "unknown backend 'toyy'"),
+    "model": (["--model=lama2_70b"], "unknown model"),
+    "hardware": (["--hardware=h1000"], "did you mean 'h100'?"),
+    "a GPU that is not here": (["--hardware=mi300x"], "this machine has no AMD"),
+    "precision": (["--dtype=bf61"], "unknown precision 'bf61': did you mean 'bf16'?"),
+    "no precision": (["--dtype="], "no precision is named"),
+    "fp8 on a CPU": ([CPU, "--dtype=bf16,fp8"], "fp8 is emulated on this machine's CPU"),
+    "tokens": (["--tokens=0"], "--tokens=0: more than 0"),
+    "seconds": (["--seconds=nan"], "--seconds=nan: more than 0"),
+    "turns": (["--turns=-1"], "--turns=-1: more than 0"),
+    "memory": ([CPU, "--tokens=100000000"], "the matmuls of llama2_70b need"),
+    "one file for all": (["--backend=all", "--out=x"], "every backend writes its own"),
+    "no such Python": (["--python=pythonn"], "there is no program 'pythonn'"),
+    "one Python for all": (["--backend=all", f"--python={sys.executable}"], "--python is one framework's"),
+    "a word": (["hello"], "unexpected argument 'hello'"),
+}
+
+
+@pytest.mark.parametrize(("flags", "words"), REFUSED.values(), ids=list(REFUSED))
+def test_refused_before_anything_starts(one_machine: Machine, flags: list[str], words: str) -> None:
+    done = one_machine.peak(*flags)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert (done.stdout, one_machine.peaks()) == ("", [])
+
+
+# --- a run --------------------------------------------------------------------------------------
+
+
+def benchmark_of(machine: Machine) -> dict[str, Any]:
+    (path,) = (machine.folder / "results").glob("*/benchmark.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_a_run_takes_the_measured_peak_and_can_be_verified(machine: Machine) -> None:
+    assert machine.peak(CPU, TINY).returncode == 0
+    done = machine.run(f"--measured_peak={machine.file()}", "--dtype=bf16", "--gpus=2", "--set=replicas=2")
+    assert done.returncode == 0, done.stderr
+    peak = benchmark_of(machine)["measured_peaks"]["bf16"]
+    assert peak["tflops"] == pytest.approx(3.0)  # of 6, shared by 2 virtual devices
+    assert "shared by 2 virtual devices" in peak["source"]
+    (folder,) = (machine.folder / "results").glob("*/")
+    result = json.loads((folder / "result.json").read_text())
+    entry = next(one for one in result["mfu"] if one["convention"] == "recipe, measured")
+    achieved = result["model_flops_per_step"] / result["seconds_per_step"]["median"]
+    assert entry["percent"] == pytest.approx(100 * achieved / 6e12)  # of the whole machine
+    assert machine.call([str(REPOSITORY / "launch/verify.py"), str(folder)]).returncode == 0
+
+
+def test_a_run_refuses_what_is_no_peak_of_this_machine(machine: Machine) -> None:
+    assert machine.peak(CPU, TINY, "--dtype=fp32").returncode == 0
+    good = machine.file().read_text()
+    other = json.loads(good)
+    other["processor"] = "Processor X"
+    gpu = json.loads(good)
+    gpu["report"].update(platform="cuda", device_kind="NVIDIA Z9")
+    texts = {"damaged.json": good[:300], "other.json": json.dumps(other), "gpu.json": json.dumps(gpu)}
+    for name, text in texts.items():
+        (machine.folder / name).write_text(text)
+    for name, words in (
+        ("damaged.json", "no measured peak that can be read"),
+        ("other.json", "another machine's CPU: Processor X"),
+        ("gpu.json", "another device: NVIDIA Z9 (cuda)"),
+        ("none.json", "cannot be read: No such file or directory"),
+        (".", "cannot be read: Is a directory"),
+        (str(machine.file()), "the measured peak has no bf16"),
+    ):
+        done = machine.run(f"--measured_peak={name}", "--dtype=bf16")
+        assert done.returncode == 2, (name, done.stderr)
+        assert words in done.stderr, name
+    assert not (machine.folder / "results").exists()
+
+
+def test_a_run_on_a_cluster_takes_the_peak_of_its_gpus(machine: Machine) -> None:
+    assert machine.on_a_gpu("NVIDIA H100 80GB HBM3", TINY).returncode == 0
+    flags = ("--site=example_pyxis", "--hardware=h100", "--dtype=bf16", "--gpus=8", "--dry_run")
+    done = machine.run(f"--measured_peak={machine.file()}", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "job.sbatch" in done.stdout
+    refused = machine.run(f"--measured_peak={machine.file()}", "--dtype=bf16", "--dry_run")  # here, on the CPU
+    assert (refused.returncode, "measured on another device" in refused.stderr) == (2, True)
+
+
+def test_a_sweep_takes_it_too(machine: Machine) -> None:
+    assert machine.peak(CPU, TINY).returncode == 0
+    done = machine.run(f"--measured_peak={machine.file()}", "--dtype=bf16,fp32", "--dry_run")
+    assert done.returncode == 0, done.stderr

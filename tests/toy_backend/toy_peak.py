@@ -1,0 +1,43 @@
+"""A device of many names that multiplies as fast as it is told to: it computes how long that would have taken.
+
+TOY_DEVICE its name; TOY_TFLOPS its rate; TOY_ENDS: hang, raise, or empty. Standard library alone.
+"""
+
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+
+spec = importlib.util.spec_from_file_location("peak_turns", sys.argv[1])
+turns = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(turns)
+
+
+class Toy:
+    def facts(self):
+        platform = sys.argv[2]
+        threads = 1 if platform == "cpu" else None
+        device = os.environ.get("TOY_DEVICE", "cpu")
+        versions = {"toy": "1.0"}
+        return {"device_kind": device, "platform": platform, "versions": versions, "threads": threads, "devices": 4}
+
+    def notes(self):
+        return ["a toy says so"]
+
+    def refuses(self, dtype):
+        return "a toy has no eighths" if dtype == "fp8" else None
+
+    def matmul(self, dtype, shape):
+        if os.environ.get("TOY_ENDS") == "hang":
+            time.sleep(3600)
+        if os.environ.get("TOY_ENDS") == "raise":
+            raise ValueError("told to")
+        if os.environ.get("TOY_ENDS") == "memory" and dtype == "fp32":
+            raise RuntimeError("out of memory")
+        rate = float(os.environ.get("TOY_TFLOPS", "2")) * (2 if dtype == "bf16" else 1)
+        rate *= 1.5 if shape["name"] == "mlp_input" else 1
+        return lambda calls: calls * 2e-12 * shape["m"] * shape["k"] * shape["n"] / rate
+
+
+turns.main(Path(sys.argv[3]), Toy())
