@@ -1,33 +1,55 @@
-"""What a compiled training step holds, read from the compiler's own text and held against the formulas. Pure."""
+"""What a compiled training step holds, read from the compiler's own text and held against the formulas. Pure.
 
-from benchmarks.values import Value
+Every line has what the formula says, what the program has, and the named causes of their difference. A cause is
+computed too, or is a part of the program that can be told apart; it is never what is left over. What is left over
+beyond the line's tolerance is not explained, and the comparison says so.
+"""
+
+from collections.abc import Iterable
+
+from benchmarks.values import Benchmark, Value
+
+# --- the report ---------------------------------------------------------------------------------
+
+
+class Matmuls(Value, frozen=True):
+    """All matmuls of one part of a step and one pair of types, of one device."""
+
+    part: str  # forward, backward, recomputed, elsewhere
+    dtype: str
+    by_a_vector: bool  # a scale that is written as a matmul
+    count: int  # executions a step, loops multiplied in
+    flops: float
 
 
 class Collective(Value, frozen=True):
-    """All collectives of one kind, type and group size in a step; bytes are those of one device."""
+    """All collectives of one kind, type and group in a step; bytes are those of one device."""
 
     kind: str  # all-gather, reduce-scatter, all-reduce, all-to-all, collective-permute
     dtype: str
     group_size: int
+    axes: list[str]  # of the layout, along which the group lies, in the words of Parallelism
+    what: str  # embedding, head, last norm where one of these is moved; else the operation it belongs to
     count: int  # executions a step, loops multiplied in
     buffer_bytes: float  # of the whole buffers
     wire_bytes: float  # that a device sends, by a ring
-    what: str = ""  # what is moved: the name of the operation it belongs to, shortened
+    part: str  # of the step: forward, backward, recomputed, elsewhere
+    in_a_loop: bool  # over layers, or over micro-steps
 
 
 class Compiled(Value, frozen=True):
-    """The report of a compile_program."""
+    """The report of a compile_program. The bytes from `argument_bytes` on are the compiler's own, of one device."""
 
     versions: dict[str, str]
     devices: int
     mesh: dict[str, int]
     parameters: int
     state_bytes: float  # of one device: weights and optimizer, before the step
-    temporary_bytes: float
     argument_bytes: float
+    temporary_bytes: float
     output_bytes: float
-    dot_flops: float  # of one device and step, loops multiplied by their trip counts
-    dots: int
+    aliased_bytes: float  # of the output, that take the place of arguments
+    matmuls: list[Matmuls]
     collectives: list[Collective]
     loops: dict[str, int]  # loop -> trip count
     unknown_loops: list[str]
@@ -35,3 +57,68 @@ class Compiled(Value, frozen=True):
     peak_memory_bytes: float  # of the compiling process
     replaced: dict[str, str] = {}  # settings that cannot be compiled without the hardware -> what stood in
     notes: list[str] = []
+
+    @property
+    def dot_flops(self) -> float:
+        """Of one device and step."""
+        return sum(group.flops for group in self.matmuls)
+
+    @property
+    def wire_bytes(self) -> float:
+        return sum(group.wire_bytes for group in self.collectives)
+
+    @property
+    def program_bytes(self) -> float:
+        """What a device holds while the program runs, by the compiler's account."""
+        return self.argument_bytes + self.temporary_bytes + self.output_bytes - self.aliased_bytes
+
+
+# --- what is held against what ------------------------------------------------------------------
+
+
+class Cause(Value, frozen=True):
+    """Why the program has more than the formula, or less (negative)."""
+
+    text: str
+    amount: float
+
+
+class Line(Value, frozen=True):
+    """One figure of a device, by the formula and in the program."""
+
+    what: str
+    unit: str  # parameters, bytes, FLOPs
+    formula: str
+    expected: float
+    counted: float
+    tolerance: float  # in the same unit
+    causes: list[Cause] = []
+    at_most: bool = False  # the formula is a bound: less needs no cause
+
+    @property
+    def left_over(self) -> float:
+        difference = self.counted - self.expected - sum(cause.amount for cause in self.causes)
+        return max(0.0, difference) if self.at_most else difference
+
+    @property
+    def explained(self) -> bool:
+        return abs(self.left_over) <= self.tolerance
+
+
+def not_explained(lines: Iterable[Line], compiled: Compiled) -> list[str]:
+    """What makes the proof fail, in words; empty: every difference has its cause."""
+    loops = [f"the trip count of loop {name} is not known: it was counted once" for name in compiled.unknown_loops]
+    return [
+        *loops,
+        *(f"{line.what}: {line.left_over:+.4g} {line.unit} of a device" for line in lines if not line.explained),
+    ]
+
+
+def causes_of(*causes: Cause) -> list[Cause]:
+    """Those that change anything."""
+    return [cause for cause in causes if cause.amount]
+
+
+def multiplies_embedding(benchmark: Benchmark) -> bool:
+    """Whether the table is multiplied by which token is where, instead of looked up."""
+    return bool(benchmark.knobs.get("use_iota_embed", False))

@@ -1,0 +1,137 @@
+"""What a person reads of a compiled step: what the program holds, and each figure beside its formula. Pure."""
+
+from collections.abc import Sequence
+
+from benchmarks import report
+from benchmarks.compiled import Collective, Compiled, Line, not_explained
+from benchmarks.report import Rows
+from benchmarks.values import Benchmark, Value, json_text
+
+BYTES, FLOPS = "bytes", "FLOPs"
+SHOWN = 1e-4  # of all that travels: collectives that send less are counted together
+
+
+class Comparison(Value, frozen=True):
+    """For --json: the program, the lines, and what is left over."""
+
+    compiled: Compiled
+    lines: list[Line]
+    not_explained: list[str]
+
+
+def comparison_json(compiled: Compiled, lines: Sequence[Line]) -> str:
+    found = Comparison(compiled=compiled, lines=list(lines), not_explained=not_explained(lines, compiled))
+    return json_text(found)
+
+
+def comparison_text(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Line]) -> str:
+    problems = not_explained(lines, compiled)
+    verdict = "\n".join(problems) if problems else "nothing: every difference has its cause"
+    parts = [
+        f"{report.title(benchmark)} · compiled here for {compiled.devices} virtual devices",
+        *report.aligned(_rows(compiled)),
+        "",
+        "matmuls of a device and step",
+        *_indented(report.columns(_matmul_table(compiled))),
+        "",
+        "collectives of a device and step",
+        *_indented(report.columns(_collective_table(compiled))),
+        "",
+        "held against the formulas, for a device and step",
+        *(text for line in lines for text in _line_texts(line)),
+        *report.aligned([("not explained", verdict)]),
+    ]
+    return "\n".join(parts)
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
+
+
+# --- the program --------------------------------------------------------------------------------
+
+
+def _rows(compiled: Compiled) -> Rows:
+    mesh = " x ".join(f"{axis} {size}" for axis, size in compiled.mesh.items()) or "one device"
+    seconds = ", ".join(f"{part} {report.seconds_text(value)}" for part, value in compiled.seconds.items())
+    memory = report.bytes_text(compiled.peak_memory_bytes)
+    return [
+        ("mesh", mesh),
+        ("parameters", f"{compiled.parameters:,}"),
+        ("state", f"{report.bytes_text(compiled.state_bytes)} a device"),
+        ("matmuls", f"{compiled.dot_flops:.5g} FLOPs a device and step"),
+        ("traffic", f"{report.bytes_text(compiled.wire_bytes)} a device and step, sent in rings"),
+        (
+            "its memory",
+            f"{report.bytes_text(compiled.program_bytes)} a device, as a CPU runs it: no estimate for a GPU",
+        ),
+        ("loops", ", ".join(f"{name} x {trips}" for name, trips in compiled.loops.items()) or "none"),
+        ("took", f"{seconds}; {memory} of memory"),
+        ("versions", ", ".join(f"{name} {number}" for name, number in compiled.versions.items())),
+        *((f"{name} stands in", text) for name, text in compiled.replaced.items()),
+        *(("note", note) for note in compiled.notes),
+    ]
+
+
+def _matmul_table(compiled: Compiled) -> list[list[str]]:
+    rows = [
+        [
+            group.part,
+            group.dtype,
+            "by a vector" if group.by_a_vector else "",
+            f"{group.count:,}",
+            f"{group.flops:.5g}",
+        ]
+        for group in compiled.matmuls
+    ]
+    return [["part", "types", "", "times", "FLOPs"], *rows]
+
+
+def _collective_table(compiled: Compiled) -> list[list[str]]:
+    shown = [group for group in compiled.collectives if group.wire_bytes > SHOWN * compiled.wire_bytes]
+    rest = [group for group in compiled.collectives if group not in shown]
+    rows = [
+        [
+            group.kind,
+            group.dtype,
+            f"{group.group_size} ({' x '.join(group.axes)})",
+            f"{group.part}: {group.what}{', in a loop' if group.in_a_loop else ''}",
+            f"{group.count:,}",
+            report.bytes_text(group.buffer_bytes),
+            report.bytes_text(group.wire_bytes),
+        ]
+        for group in shown
+    ]
+    head = ["kind", "type", "group", "of", "times", "buffers", "on the wire"]
+    return [head, *rows, *([_rest_row(rest)] if rest else [])]
+
+
+def _rest_row(rest: Sequence[Collective]) -> list[str]:
+    count, wire = sum(group.count for group in rest), sum(group.wire_bytes for group in rest)
+    buffers = sum(group.buffer_bytes for group in rest)
+    return ["others", "", "", "", f"{count:,}", report.bytes_text(buffers), report.bytes_text(wire)]
+
+
+# --- beside the formulas ------------------------------------------------------------------------
+
+
+def _line_texts(line: Line) -> list[str]:
+    state = "" if line.explained else "   NOT EXPLAINED"
+    rows = [
+        ("at most" if line.at_most else "formula", f"{_amount(line.expected, line.unit)}   {line.formula}"),
+        *((_signed(cause.amount, line.unit), cause.text) for cause in line.causes),
+        ("program", _amount(line.counted, line.unit)),
+        ("left over", f"{_signed(line.left_over, line.unit)}{state}"),
+    ]
+    return [f"  {line.what}", *report.aligned(rows, indent="    ")]
+
+
+def _amount(number: float, unit: str) -> str:
+    if unit == BYTES:
+        return report.bytes_text(number)
+    return f"{number:.7g} {unit}" if unit == FLOPS else f"{number:,.0f}"
+
+
+def _signed(number: float, unit: str) -> str:
+    sign = "-" if number < 0 else "+"
+    return f"{sign}{_amount(abs(number), unit)}" if number else "0"

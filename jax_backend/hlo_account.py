@@ -1,0 +1,378 @@
+"""Counts what a step does in the text of HLO: FLOPs of its matmuls, bytes of its collectives, loops multiplied in.
+
+Pure standard library, loadable by path, as hlo_text.py is; that one reads programs as they are executed, where only
+names count, this one shapes. It is made for a dump after SPMD partitioning: every collective is there, in the type in
+which it was asked for. Later passes of XLA:CPU turn bfloat16 into float32, and reduce-scatters into all-reduces with
+a slice; a partitioner writes them so as well, and they are counted as what they are.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+BYTES = {
+    "pred": 1.0, "s4": 0.5, "u4": 0.5, "s8": 1.0, "u8": 1.0, "s16": 2.0, "u16": 2.0, "s32": 4.0, "u32": 4.0,
+    "s64": 8.0, "u64": 8.0, "f16": 2.0, "bf16": 2.0, "f32": 4.0, "f64": 8.0, "f8e4m3": 1.0, "f8e4m3fn": 1.0,
+    "f8e4m3fnuz": 1.0, "f8e5m2": 1.0, "f8e5m2fnuz": 1.0, "f8e8m0fnu": 1.0, "c64": 8.0, "c128": 16.0,
+}  # fmt: skip
+
+# What a device sends of a whole buffer in a group of n, by a ring.
+SENT: Mapping[str, Callable[[int], float]] = {
+    "all-gather": lambda n: (n - 1) / n,
+    "all-reduce": lambda n: 2 * (n - 1) / n,
+    "reduce-scatter": lambda n: (n - 1) / n,
+    "all-to-all": lambda n: (n - 1) / n,
+    "ragged-all-to-all": lambda n: (n - 1) / n,
+    "collective-permute": lambda _: 1.0,
+    "collective-broadcast": lambda _: 1.0,
+}
+# Opcodes that only pass on what they are given, looked through for the slice behind an all-reduce.
+_PASSED_ON = frozenset({"bitcast", "convert", "copy", "get-tuple-element", "reshape", "transpose"})
+_SLICES = frozenset({"dynamic-slice"})
+
+_COMMENT = re.compile(r"/\*.*?\*/")
+_COMPUTATION = re.compile(r"(ENTRY\s+)?%?([\w.\-]+)\s*(?:\(.*)?\{\s*$")
+_INSTRUCTION = re.compile(r"\s+(?:ROOT\s+)?%?([\w.\-]+)\s+=\s+")
+_OPCODE = re.compile(r"\s*([a-z][a-z0-9\-]*)\(")
+_NAMES = re.compile(r"%([\w.\-]+(?:#\d+)?)")
+_SHAPE = re.compile(r"\b([a-z]+[0-9a-z]*)\[([0-9,<=]*)\]")
+_CALLED = re.compile(r"\b(calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
+_BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
+_KNOWN_TRIPS = re.compile(r'known_trip_count"?:\{"n":"(\d+)"')
+_PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+
+
+# --- what is counted ----------------------------------------------------------------------------
+
+
+class Dot(NamedTuple):
+    """A matmul of the program."""
+
+    flops: float  # of one execution
+    times: int  # executions a step
+    dtypes: tuple[str, str]  # of what is multiplied
+    by_a_vector: bool  # one side is a vector: a scale that is written as a dot
+    op_name: str
+
+
+class Move(NamedTuple):
+    """A collective of the program."""
+
+    kind: str
+    dtype: str
+    group: tuple[int, ...]  # the devices of the first group
+    times: int
+    buffer_bytes: float  # the whole buffer, of one execution
+    wire_bytes: float  # what a device sends of it
+    op_name: str
+    argument: str  # the name of the program's argument that is moved; empty where it is none
+
+
+class Account(NamedTuple):
+    partitions: int
+    dots: list[Dot]
+    moves: list[Move]
+    loops: dict[str, int]  # -> trip count
+    unknown_loops: list[str]  # counted as one trip
+
+
+def account(text: str) -> Account:
+    """All that the program's entry reaches."""
+    return _Counting(parse(text.splitlines())).whole()
+
+
+# --- reading the text ---------------------------------------------------------------------------
+
+
+class Shape(NamedTuple):
+    dtype: str
+    sizes: tuple[int, ...]
+
+    @property
+    def bytes(self) -> float:
+        return BYTES[self.dtype] * prod(self.sizes)
+
+
+class Instruction(NamedTuple):
+    name: str
+    shapes: tuple[Shape, ...]  # a tuple has several
+    opcode: str
+    operands: tuple[str, ...]
+    arguments: str  # what stands in the brackets
+    attributes: str
+
+    def dims(self, key: str) -> list[int]:
+        match = re.search(key + r"=\{([0-9,]*)\}", self.attributes)
+        return [int(number) for number in match[1].split(",") if number] if match else []
+
+    @property
+    def op_name(self) -> str:
+        match = _OP_NAME.search(self.attributes)
+        return match[1] if match else ""
+
+    @property
+    def called(self) -> dict[str, str]:
+        return dict(_CALLED.findall(self.attributes))
+
+
+class Program(NamedTuple):
+    computations: dict[str, dict[str, Instruction]]
+    entry: str
+    partitions: int
+
+
+def parse(lines: Iterable[str]) -> Program:
+    """One instruction a line, as the printer of XLA writes them."""
+    computations: dict[str, dict[str, Instruction]] = {}
+    entry, partitions, open_in = "", 1, ""
+    for raw in lines:
+        line = _COMMENT.sub("", raw)
+        if line.startswith("HloModule"):
+            match = _PARTITIONS.search(line)
+            partitions = int(match[1]) if match else 1
+        elif line.startswith("}"):
+            open_in = ""
+        elif not line[:1].isspace() and (found := _COMPUTATION.match(line)):
+            open_in = found[2]
+            computations[open_in] = {}
+            entry = open_in if found[1] else entry
+        elif open_in and (instruction := _instruction(line)):
+            computations[open_in][instruction.name] = instruction
+    return Program(computations, entry, partitions)
+
+
+def _instruction(line: str) -> Instruction | None:
+    match = _INSTRUCTION.match(line)
+    if match is None:
+        return None
+    shape_end = _closing(line, match.end()) if line.startswith("(", match.end()) else line.find(" ", match.end())
+    opcode = _OPCODE.match(line, shape_end) if shape_end > 0 else None
+    if opcode is None:
+        return None
+    end = _closing(line, opcode.end() - 1)
+    arguments = line[opcode.end() : end - 1]
+    return Instruction(
+        name=match[1],
+        shapes=tuple(shapes_of(line[match.end() : shape_end])),
+        opcode=opcode[1],
+        operands=tuple(_NAMES.findall(arguments)),
+        arguments=arguments,
+        attributes=line[end:],
+    )
+
+
+def _closing(line: str, start: int) -> int:
+    """Behind the bracket that closes the one at `start`."""
+    depth = 0
+    for match in re.finditer(r"[()]", line[start:]):
+        depth += 1 if match[0] == "(" else -1
+        if depth == 0:
+            return start + match.end()
+    return len(line)
+
+
+def shapes_of(text: str) -> Iterator[Shape]:
+    for dtype, sizes in _SHAPE.findall(text):
+        if dtype in BYTES:
+            yield Shape(dtype, tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size))
+
+
+def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape, ...]:
+    """Of an operand; `while.1#2` is the third part of the tuple that while.1 is."""
+    name, _, part = operand.partition("#")
+    shapes = lines[name].shapes
+    return (shapes[int(part)],) if part else shapes
+
+
+# --- walking the program ------------------------------------------------------------------------
+
+
+class _Counting:
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._dots: list[Dot] = []
+        self._moves: list[Move] = []
+        self._loops: dict[str, int] = {}
+        self._unknown: list[str] = []
+
+    def whole(self) -> Account:
+        if self._program.entry:
+            self._walk(self._program.entry, 1)
+        return Account(self._program.partitions, self._dots, self._moves, self._loops, self._unknown)
+
+    def _walk(self, name: str, times: int) -> None:
+        lines = self._program.computations.get(name, {})
+        for line in lines.values():
+            kind = line.opcode.removesuffix("-start")
+            if line.opcode == "while":
+                self._walk(line.called["body"], times * self._trips(line))
+            elif line.opcode == "dot":
+                self._dots.append(_dot(line, lines, times))
+            elif kind in SENT:
+                self._moves.append(_move(kind, line, lines, times, self._program.partitions))
+            elif line.opcode in ("call", "fusion", "conditional", "async-start"):
+                for called in _computations_of(line):
+                    self._walk(called, times)
+
+    def _trips(self, loop: Instruction) -> int:
+        """How often its body runs: as XLA says, else the constant that the condition compares with."""
+        match = _KNOWN_TRIPS.search(loop.attributes)
+        found = int(match[1]) if match else self._trips_of_condition(loop.called.get("condition", ""))
+        if found is None:
+            self._unknown.append(loop.name)
+            return 1
+        self._loops[loop.name] = found
+        return found
+
+    def _trips_of_condition(self, condition: str) -> int | None:
+        """Of a scan, which counts up from zero: `counter < constant` is all that its condition computes."""
+        lines = self._program.computations.get(condition, {})
+        compares = [line for line in lines.values() if line.opcode == "compare"]
+        if len(compares) != 1 or "direction=LT" not in compares[0].attributes:
+            return None
+        limits = [
+            int(lines[name].arguments)
+            for name in compares[0].operands
+            if name in lines and lines[name].opcode == "constant" and lines[name].arguments.isdigit()
+        ]
+        return limits[0] if len(limits) == 1 else None
+
+
+def _computations_of(line: Instruction) -> list[str]:
+    match = _BRANCHES.search(line.attributes)
+    return [*line.called.values(), *(re.findall(r"[\w.\-]+", match[1]) if match else [])]
+
+
+def _dot(line: Instruction, lines: Mapping[str, Instruction], times: int) -> Dot:
+    left, right = (shapes_named(operand, lines)[0] for operand in line.operands[:2])
+    together = prod(left.sizes[axis] for axis in line.dims("lhs_contracting_dims"))
+    batch = prod(left.sizes[axis] for axis in line.dims("lhs_batch_dims"))
+    rows = prod(left.sizes) // (together * batch)
+    columns = prod(right.sizes) // (together * batch)
+    return Dot(
+        flops=2.0 * batch * rows * columns * together,
+        times=times,
+        dtypes=(left.dtype, right.dtype),
+        by_a_vector=1 in (rows, columns) or together == 1,
+        op_name=line.op_name,
+    )
+
+
+def _move(kind: str, line: Instruction, lines: Mapping[str, Instruction], times: int, partitions: int) -> Move:
+    group = first_group(line.attributes, partitions)
+    operands = [shape for operand in line.operands for shape in shapes_named(operand, lines)]
+    given = sum(shape.bytes for shape in operands)
+    whole = given * len(group) if kind == "all-gather" else given
+    if kind == "all-reduce" and _is_sliced(line.name, lines, whole / len(group)):
+        kind = "reduce-scatter"
+    return Move(
+        kind=kind,
+        dtype=operands[0].dtype if operands else "",
+        group=group,
+        times=times,
+        buffer_bytes=whole,
+        wire_bytes=whole * SENT[kind](len(group)) if len(group) > 1 else 0.0,
+        op_name=line.op_name,
+        argument=_argument(line, lines),
+    )
+
+
+def _argument(line: Instruction, lines: Mapping[str, Instruction]) -> str:
+    """What a line passes on, looked for back to where it enters."""
+    while line.operands and line.operands[0] in lines:
+        line = lines[line.operands[0]]
+        if line.opcode == "parameter":
+            return line.op_name
+        if line.opcode not in _PASSED_ON and line.opcode != "all-gather":
+            break
+    return ""
+
+
+def _is_sliced(name: str, lines: Mapping[str, Instruction], slice_bytes: float) -> bool:
+    """Whether all uses of an all-reduce take a device's own share of it, and nothing else."""
+    users = [line for line in lines.values() if any(name == operand.partition("#")[0] for operand in line.operands)]
+    return bool(users) and all(_takes_a_slice(user, lines, slice_bytes) for user in users)
+
+
+def _takes_a_slice(user: Instruction, lines: Mapping[str, Instruction], slice_bytes: float) -> bool:
+    if user.opcode in _SLICES:
+        return sum(shape.bytes for shape in user.shapes) <= slice_bytes
+    return user.opcode in _PASSED_ON and _is_sliced(user.name, lines, slice_bytes)
+
+
+# --- groups of devices --------------------------------------------------------------------------
+
+_LISTED = re.compile(r"\breplica_groups=\{\{([\d,]+)\}")
+_COUNTED = re.compile(r"\breplica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESHED = re.compile(r"\breplica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}")
+_PAIRS = re.compile(r"\bsource_target_pairs=\{([\d,{}\s]*)\}")
+_MESH_AXIS = re.compile(r"'([^']+)'=(\d+)")
+_TAKEN_AXIS = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?")
+
+
+def first_group(attributes: str, partitions: int) -> tuple[int, ...]:
+    """The devices of the first group, in any of the ways in which XLA writes groups; all where it writes none."""
+    if match := _LISTED.search(attributes):
+        return tuple(int(number) for number in match[1].split(","))
+    if match := _COUNTED.search(attributes):
+        return _counted(int(match[2]), _numbers(match[3]), _numbers(match[4]) if match[4] else [])
+    if match := _MESHED.search(attributes):
+        return _meshed(match[1], match[2])
+    if match := _PAIRS.search(attributes):
+        return _pair(match[1])
+    return tuple(range(partitions))
+
+
+def _pair(pairs: str) -> tuple[int, ...]:
+    """One that sends and one that receives; a device alone where all only keep what they have."""
+    moving = [(int(a), int(b)) for a, b in re.findall(r"(\d+),(\d+)", pairs) if a != b]
+    return moving[0] if moving else (0,)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _counted(size: int, sizes: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """[groups,size]<=[a,b]T(1,0): all numbers in a grid, transposed, cut into groups."""
+    order = order or list(range(len(sizes)))
+    strides = _strides(sizes)
+    return _grid([(sizes[axis], strides[axis]) for axis in order])[:size]
+
+
+def _meshed(axes: str, taken: str) -> tuple[int, ...]:
+    """mesh['a'=2,'b'=4] {'b'}: the devices along these axes; 'b':(1)2 is a part of an axis, 2 long, after 1."""
+    names_and_sizes = [(name, int(size)) for name, size in _MESH_AXIS.findall(axes)]
+    strides = dict(zip((name for name, _ in names_and_sizes), _strides([s for _, s in names_and_sizes]), strict=True))
+    sizes = dict(names_and_sizes)
+    along = []
+    for name, before, part in _TAKEN_AXIS.findall(taken):
+        if part:
+            along.append((int(part), strides[name] * sizes[name] // (int(before) * int(part))))
+        else:
+            along.append((sizes[name], strides[name]))
+    return _grid(along)
+
+
+def _strides(sizes: Sequence[int]) -> list[int]:
+    return [prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+
+
+def _grid(along: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """All numbers of a grid whose axes have these sizes and strides, the last one fastest."""
+    found = [0]
+    for size, stride in along:
+        found = [start + step * stride for start in found for step in range(size)]
+    return tuple(found)
+
+
+def axes_along(group: Sequence[int], mesh: Mapping[str, int]) -> list[str]:
+    """Along which axes of a mesh the devices of a group lie; devices are numbered with the last axis fastest."""
+    strides = _strides(list(mesh.values()))
+    along = []
+    for (axis, size), stride in zip(mesh.items(), strides, strict=True):
+        if len({number // stride % size for number in group}) > 1:
+            along.append(axis)
+    return along

@@ -1,0 +1,43 @@
+"""Compiles a benchmark's training step on this machine, without its hardware, and holds it against the formulas."""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import compiled_report
+from benchmarks.backend import Backend
+from benchmarks.compiled import Compiled, not_explained
+from benchmarks.compiled_check import compare
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.values import Benchmark
+from launch.side_program import run_side_program
+
+FOLDER = "compile"
+
+
+def compile_and_show(benchmark: Benchmark, backend: Backend, as_json: bool) -> int:
+    """The exit code: 3 where the program holds something that no formula and no named cause explains."""
+    compiled = compile_step(benchmark, backend)
+    lines = compare(benchmark, backend.storage(benchmark), compiled)
+    if as_json:
+        print(compiled_report.comparison_json(compiled, lines))
+    else:
+        print(compiled_report.comparison_text(benchmark, compiled, lines))
+    return EXIT_INVALID if not_explained(lines, compiled) else EXIT_VALID
+
+
+def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
+    program = backend.compile_program(benchmark)
+    if program is None:
+        raise RequestError(
+            f"{backend.title} has no program that can be compiled without its hardware",
+            where=f"--backend={benchmark.backend} --compile",
+            why="only a compiler that takes a whole training step at once says what is in it",
+            next_command="the same command with --backend=jax",
+        )
+    print(f"compiling for {benchmark.gpus} virtual devices", file=sys.stderr, flush=True)
+    place = Path(tempfile.mkdtemp(prefix="stepmark-"))
+    compiled = run_side_program(backend, benchmark.engine, program, place / FOLDER, Compiled)
+    shutil.rmtree(place, ignore_errors=True)  # only of what went well: else its log is what there is to read
+    return compiled

@@ -1,0 +1,239 @@
+"""A compiled step beside the formulas, on reports of Llama 2 70B as MaxText 0.2.5 was really compiled."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.compiled import Compiled, Line, not_explained
+from benchmarks.compiled_check import compare
+from benchmarks.compiled_report import comparison_json, comparison_text
+from benchmarks.configs import Configs
+from benchmarks.resolve import Request, resolve
+from benchmarks.values import Benchmark, Model
+from jax_backend import BACKEND
+
+FOLDER = Path(__file__).with_name("compiled")
+CONFIGS = Configs()
+FULL = {"remat_policy": "full", "micro_batch_size": "1", "use_iota_embed": "false"}
+
+
+def report(name: str) -> Compiled:
+    return msgspec.json.decode((FOLDER / f"{name}.json").read_bytes(), type=Compiled)
+
+
+def benchmark(gpus: int = 64, dtype: str = "bf16", settings: dict[str, str] | None = None) -> Benchmark:
+    request = Request(
+        backend="jax", model="llama2_70b", gpus=gpus, hardware="h100", dtype=dtype, settings=settings or {}
+    )
+    return resolve(request, CONFIGS, BACKEND)
+
+
+def lines_of(asked: Benchmark, compiled: Compiled) -> dict[str, Line]:
+    return {line.what: line for line in compare(asked, BACKEND.storage(asked), compiled)}
+
+
+@pytest.fixture(scope="module")
+def full() -> tuple[Benchmark, Compiled]:
+    return benchmark(settings=FULL), report("llama2_70b_64_full_remat")
+
+
+def test_the_program_holds_what_was_counted_by_hand(full: tuple[Benchmark, Compiled]) -> None:
+    _, compiled = full
+    assert compiled.dot_flops == pytest.approx(2.2715e15, rel=2e-5)
+    exact = sum(group.flops for group in compiled.matmuls if not group.by_a_vector)
+    assert exact == pytest.approx(2.271436e15, rel=1e-6)
+    buffers = {
+        kind: sum(
+            group.buffer_bytes for group in compiled.collectives if group.kind == kind and group.what != "embedding"
+        )
+        for kind in ("all-gather", "reduce-scatter")
+    }
+    assert buffers["all-gather"] == pytest.approx(274.3e9, rel=3e-4)
+    assert buffers["reduce-scatter"] == pytest.approx(137.4e9, rel=3e-4)
+
+
+def test_every_difference_from_the_formulas_has_its_cause(full: tuple[Benchmark, Compiled]) -> None:
+    found = lines_of(*full)
+    assert not_explained(found.values(), full[1]) == []
+    assert found["parameters"].left_over == 0
+    assert found["matmuls of the model"].left_over == found["matmuls computed again"].left_over == 0
+    traffic = found["weights and gradients over fsdp"]
+    assert traffic.expected == pytest.approx(407.39e9, rel=1e-5)
+    assert traffic.counted == pytest.approx(405.33e9, rel=1e-5)
+    assert traffic.left_over / traffic.expected < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("llama2_70b_64_fp8", benchmark(dtype="fp8")),
+        ("llama2_70b_512_bf16", benchmark(gpus=512)),
+    ],
+)
+def test_the_recipe_s_own_settings_are_explained_to_the_byte(name: str, asked: Benchmark) -> None:
+    compiled = report(name)
+    found = lines_of(asked, compiled)
+    assert not_explained(found.values(), compiled) == []
+    traffic = found["weights and gradients over fsdp"]
+    assert traffic.left_over == pytest.approx(0, abs=1)
+    assert [line for line in found.values() if line.unit == "FLOPs" and line.left_over] == []
+
+
+def test_data_parallelism_sums_each_gradient_once() -> None:
+    found = lines_of(benchmark(gpus=512), report("llama2_70b_512_bf16"))
+    assert found["gradients over data"].left_over == 0
+    assert found["gradients over data"].counted == pytest.approx(2 * 68_976_648_192 * 2 / 128 * 3 / 4)
+
+
+class SmallModels(Configs):
+    """The repository's configs, with models of the dimensions that the small programs have."""
+
+    def model(self, name: str) -> Model:
+        sizes = {"hidden_size": 512, "ffn_hidden_size": 1408, "head_dim": 64, "vocabulary_size": 4096}
+        heads = {"layers": 4, "attention_heads": 8, "query_groups": 8, "max_sequence_length": 512}
+        return msgspec.structs.replace(super().model(name), **sizes, **heads)
+
+
+def small(fsdp: int = 1, data: int = 1, tensor: int = 1, context: int = 1) -> Benchmark:
+    axes = {"fsdp": fsdp, "data": data, "tensor": tensor, "context": context}
+    settings = {f"ici_{axis}_parallelism": str(size) for axis, size in axes.items()}
+    settings |= {"micro_batch_size": str(8 // (fsdp * data)), "remat_policy": "full", "sequence_length": "512"}
+    request = Request(backend="jax", model="llama2_tiny", hardware="cpu", dtype="bf16", gpus=8, settings=settings)
+    return resolve(request, SmallModels(), BACKEND)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "axis"),
+    [
+        ("small_fsdp4_tensor2", small(fsdp=4, tensor=2), "hidden states over tensor"),
+        ("small_fsdp2_data2_tensor2", small(fsdp=2, data=2, tensor=2), "hidden states over tensor"),
+        ("small_fsdp4_context2", small(fsdp=4, context=2), "sequences over context"),
+    ],
+)
+def test_other_axes_are_explained_too(name: str, asked: Benchmark, axis: str) -> None:
+    compiled = report(name)
+    found = lines_of(asked, compiled)
+    assert not_explained(found.values(), compiled) == []
+    assert found[axis].counted > 0
+
+
+def test_weights_that_a_context_axis_shares_are_not_taken_for_replicas() -> None:
+    asked, compiled = small(fsdp=4, context=2), report("small_fsdp4_context2")
+    replicas = msgspec.structs.replace(BACKEND.storage(asked), weights_over_context=False)
+    assert [line.what for line in compare(asked, replicas, compiled) if not line.explained] == ["state"]
+
+
+def test_an_exchange_too_many_over_tensor_is_not_explained() -> None:
+    asked, compiled = small(fsdp=4, tensor=2), report("small_fsdp4_tensor2")
+    more = changed(
+        compiled,
+        "collectives",
+        lambda g: g.axes == ["tensor"] and g.part == "forward" and g.kind == "reduce-scatter",
+        wire_bytes=1.5,
+    )
+    assert [line.what for line in lines_of(asked, more).values() if not line.explained] == [
+        "hidden states over tensor"
+    ]
+
+
+def changed(compiled: Compiled, part: str, which: Callable[..., bool], **factors: float) -> Compiled:
+    """The report with some of its groups made larger or smaller."""
+    groups = [
+        msgspec.structs.replace(group, **{name: getattr(group, name) * by for name, by in factors.items()})
+        if which(group)
+        else group
+        for group in getattr(compiled, part)
+    ]
+    return msgspec.structs.replace(compiled, **{part: groups})
+
+
+@pytest.mark.parametrize(
+    ("what", "plant"),
+    [
+        ("parameters", lambda c: msgspec.structs.replace(c, parameters=c.parameters + 1)),
+        ("state", lambda c: msgspec.structs.replace(c, state_bytes=c.state_bytes * 1.001)),
+        ("state", lambda c: msgspec.structs.replace(c, state_bytes=c.state_bytes * 2)),
+        (
+            "matmuls of the model",
+            lambda c: changed(c, "matmuls", lambda g: g.part == "forward" and not g.by_a_vector, flops=1.001),
+        ),
+        (
+            "matmuls computed again",
+            lambda c: changed(c, "matmuls", lambda g: g.part == "recomputed" and not g.by_a_vector, flops=0.97),
+        ),
+        (
+            "weights and gradients over fsdp",
+            lambda c: changed(c, "collectives", lambda g: g.kind == "reduce-scatter", wire_bytes=1.01),
+        ),
+        (
+            "weights and gradients over fsdp",
+            lambda c: changed(c, "collectives", lambda g: g.part == "recomputed", wire_bytes=0.0),
+        ),
+        (
+            "embedding looked up",
+            lambda c: changed(c, "collectives", lambda g: g.what == "embedding", wire_bytes=40.0),
+        ),
+    ],
+)
+def test_a_planted_difference_is_not_explained(
+    full: tuple[Benchmark, Compiled], what: str, plant: Callable[[Compiled], Compiled]
+) -> None:
+    asked, compiled = full
+    planted = plant(compiled)
+    found = lines_of(asked, planted)
+    assert [line.what for line in found.values() if not line.explained] == [what]
+    (problem,) = not_explained(found.values(), planted)
+    assert problem.startswith(f"{what}: ")
+    assert "NOT EXPLAINED" in comparison_text(asked, planted, list(found.values()))
+
+
+def test_a_collective_that_no_axis_asks_for_is_not_explained(full: tuple[Benchmark, Compiled]) -> None:
+    asked, compiled = full
+    groups = [
+        msgspec.structs.replace(group, axes=["tensor"]) if group.part == "recomputed" else group
+        for group in compiled.collectives
+    ]
+    found = lines_of(asked, msgspec.structs.replace(compiled, collectives=groups))
+    assert not found["other collectives"].explained
+    assert not found["weights and gradients over fsdp"].explained
+
+
+def test_a_loop_whose_count_is_not_known_is_no_proof(full: tuple[Benchmark, Compiled]) -> None:
+    asked, compiled = full
+    unknown = msgspec.structs.replace(compiled, unknown_loops=["while.1"])
+    (problem,) = not_explained(lines_of(asked, unknown).values(), unknown)
+    assert "while.1" in problem
+
+
+def test_the_wrong_settings_do_not_explain_a_program(full: tuple[Benchmark, Compiled]) -> None:
+    """Held against the recipe's own settings, the program of full recomputation is another one."""
+    _, compiled = full
+    found = lines_of(benchmark(settings={"micro_batch_size": "1"}), compiled)
+    assert {line.what for line in found.values() if not line.explained} >= {"matmuls computed again"}
+
+
+def test_a_person_reads_the_program_the_formulas_and_the_verdict(full: tuple[Benchmark, Compiled]) -> None:
+    asked, compiled = full
+    text = comparison_text(asked, compiled, compare(asked, BACKEND.storage(asked), compiled))
+    for words in (
+        "68,976,648,192",
+        "2.2715e+15",
+        "405.33 GB",
+        "407.39 GB",
+        "while.36 x 80",
+        "dot_product for cudnn_flash_te",
+        "every difference has its cause",
+    ):
+        assert words in text
+    assert "NOT EXPLAINED" not in text
+    assert max(map(len, text.splitlines())) < 160
+
+
+def test_a_program_reads_the_same(full: tuple[Benchmark, Compiled]) -> None:
+    asked, compiled = full
+    found = msgspec.json.decode(comparison_json(compiled, compare(asked, BACKEND.storage(asked), compiled)))
+    assert list(found) == ["compiled", "lines", "not_explained"]
+    assert found["not_explained"] == []
+    assert found["lines"][0]["counted"] == 68_976_648_192
