@@ -5,6 +5,7 @@ largest of their kind: an estimate near the top, made to refuse what cannot fit 
 """
 
 from benchmarks.flops import embedding_parameters, layer_parameters, parameter_count, trainable_parameter_count
+from benchmarks.ledger import Recompute
 from benchmarks.values import Benchmark, Model, Value
 
 FLOAT32_BYTES = 4
@@ -15,6 +16,11 @@ GATHERED_LAYERS = 2
 # In float32: the logits and their gradient; an attention's scores and their softmax.
 LOGIT_COPIES = 2
 SCORE_COPIES = 2
+# Of a tensor group's hidden states, put together: what goes into attention and the MLP, the gradients of what comes
+# out of both, and the sums for the gradients of three inputs. As XLA's programs hold them (docs/compiling.md).
+WHOLE_STATES = 7
+# Of a context group's sequences: keys, values, and the gradients of both.
+WHOLE_KEYS = 4
 
 # A fused matmul has one output that goes by another name than its parts; a program has one or the other.
 FUSED: dict[str, frozenset[str]] = {
@@ -22,6 +28,12 @@ FUSED: dict[str, frozenset[str]] = {
     "kv_proj": frozenset({"key_proj", "value_proj"}),
     "mlpwi": frozenset({"mlpwi_0", "mlpwi_1"}),
 }
+
+
+# Every activation of a layer once, and none that is a part of another.
+DISTINCT = (
+    "layer_input", "attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product", "mlpwo",
+)  # fmt: skip
 
 
 class Storage(Value, frozen=True):
@@ -36,11 +48,14 @@ class Storage(Value, frozen=True):
     writes_attention_scores: bool  # plain attention; fused attention never writes them
     usable_fraction: float  # of a device's memory
     one_byte_activations: frozenset[str] = frozenset()  # those of the saved ones that are kept in fp8
+    weights_over_context: bool = False  # the ranks of a context group share weights too, they are no replicas
+    whole_states: bool = False  # a tensor group shares hidden states out, and puts them together to compute
+    recompute: Recompute | None = None  # what is computed again in the backward pass; None: the backend does not say
 
 
 def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
     """Bytes a device holds at the peak of a step."""
-    shards = weight_shards(benchmark)
+    shards = weight_shards(benchmark, storage)
     trained = trainable_parameter_count(benchmark.model, benchmark.lora) / shards
     frozen = parameter_count(benchmark.model) / shards if benchmark.lora else 0.0
     return {
@@ -51,6 +66,8 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
         "saved_activations": saved_activation_bytes(benchmark, storage),
         "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
         "logits": logit_bytes(benchmark),
+        "workspace": max(0.0, layer_working_bytes(benchmark, storage) - logit_bytes(benchmark))
+        + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0),
     }
 
 
@@ -59,10 +76,17 @@ def total_bytes(benchmark: Benchmark, storage: Storage) -> float:
     return sum(memory_by_part(benchmark, storage).values())
 
 
-def weight_shards(benchmark: Benchmark) -> int:
+def usable_bytes(benchmark: Benchmark, storage: Storage) -> float | None:
+    """What a device has for a step; None for a CPU, whose devices share what the host has."""
+    memory_gb = benchmark.hardware.memory_gb
+    return None if memory_gb is None else memory_gb * 1e9 * storage.usable_fraction
+
+
+def weight_shards(benchmark: Benchmark, storage: Storage) -> int:
     """Over how many devices a weight is spread; the data axis repeats weights instead."""
     parallelism = benchmark.parallelism
-    return parallelism.fsdp * parallelism.tensor * parallelism.pipeline
+    context = parallelism.context if storage.weights_over_context else 1
+    return parallelism.fsdp * parallelism.tensor * parallelism.pipeline * context
 
 
 def gathered_bytes(benchmark: Benchmark) -> float:
@@ -70,6 +94,14 @@ def gathered_bytes(benchmark: Benchmark) -> float:
     model = benchmark.model
     weights = GATHERED_LAYERS * layer_parameters(model) + embedding_parameters(model)
     return weights * compute_bytes(benchmark) / benchmark.parallelism.tensor
+
+
+def gathered_activation_bytes(benchmark: Benchmark) -> float:
+    """What one layer puts together of the activations that a tensor or a context group shares out."""
+    model, share, tokens = benchmark.model, benchmark.parallelism, tokens_per_device(benchmark)
+    states = WHOLE_STATES * tokens * model.hidden_size if share.tensor > 1 else 0.0
+    keys = WHOLE_KEYS * tokens * share.context * model.query_groups * model.head_dim if share.context > 1 else 0.0
+    return (states + keys / share.tensor) * compute_bytes(benchmark)
 
 
 def saved_activation_bytes(benchmark: Benchmark, storage: Storage) -> float:
@@ -88,6 +120,24 @@ def saved_activation_bytes(benchmark: Benchmark, storage: Storage) -> float:
     stages = share.pipeline * share.virtual_pipeline
     under_way = 1 + (share.pipeline - 1) / stages if share.virtual_pipeline > 1 else 1.0
     return per_token_and_layer * benchmark.model.layers * tokens * under_way / share.tensor
+
+
+def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    """What one layer's backward pass holds for a while: what it makes anew, and the gradients of its MLP.
+
+    The logits are gone by then, so of a step's peak it is only what it needs beyond their place.
+    """
+    widths = activation_widths(benchmark.model)
+    anew = sum(widths[name] for name in DISTINCT if not _is_kept(name, storage.saved_activations))
+    gradients = widths["mlpwi"] + widths["mlp_product"]
+    size = (anew + gradients) * compute_bytes(benchmark)
+    return size * tokens_per_device(benchmark) / benchmark.parallelism.tensor
+
+
+def _is_kept(name: str, saved_activations: frozenset[str]) -> bool:
+    """Under its own name, or all its parts under theirs."""
+    parts = FUSED.get(name, frozenset())
+    return name in saved_activations | {"layer_input"} or (bool(parts) and parts <= saved_activations)
 
 
 def _split(name: str, saved_activations: frozenset[str]) -> bool:

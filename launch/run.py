@@ -27,7 +27,6 @@ run, as a sweep. Exit codes: 0 done and valid; 1 the run failed;
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -37,34 +36,20 @@ from absl import flags
 from benchmarks import report, sweep
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_VALID, LIST_COMMAND, RequestError, nearest
+from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.resolve import Request
 from benchmarks.runfolder import RESULT, RunFolder, new_run_id
 from benchmarks.values import Benchmark, Site
-from launch import places, provenance
+from launch import places, provenance, request_flags
 from launch.cli import run_main
 from launch.runners import Job, Runner, runner_of
 from launch.showing import EXIT_CODES
 from launch.slurm import job_flags
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string(
-    "backend", None, "The framework: jax (MaxText), nemo (NeMo/Megatron) or another installed backend. *"
-)
-flags.DEFINE_string("model", None, "A model of configs/models, such as llama2_tiny or llama2_70b. *")
-flags.DEFINE_string("task", "pretrain", "What to train: pretrain, lora or mlperf. *")
-flags.DEFINE_string("engine", None, "The program of the backend, where it has several: nemo or bridge. *")
-flags.DEFINE_string("dtype", None, "The precision of the matmuls: bf16, fp8, fp32 or int8. *")
-flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu. *")
-flags.DEFINE_string("gpus", None, "Devices in all. On a CPU: virtual devices. *")
-flags.DEFINE_string("nodes", None, "Nodes that share the devices. On site local: processes. *")
-flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your own; $STEPMARK_SITE, else local.")
-flags.DEFINE_integer("steps", None, "Training steps.")
 flags.DEFINE_integer(
     "repeats", None, "Run every benchmark this often: once, or 6 times where --pgle names several ways."
 )
-flags.DEFINE_string("window", None, "Which steps count: steady, last, or A-B such as 35-44.")
-flags.DEFINE_string("pgle", "off", "Profile-guided latency estimation (jax): off, nsys or auto. *")
 flags.DEFINE_string(
     "profile", "none", "Record a profile: none, nsys, xplane or nccl. The figures of such a run are never compared."
 )
@@ -73,8 +58,6 @@ flags.DEFINE_integer("profile_start_step", None, "The first step that is recorde
 flags.DEFINE_integer("profile_stop_step", None, "The last step that is recorded; the recipe's else.")
 flags.DEFINE_boolean("profile_gpu_metrics", False, "nsys: sample the GPUs' own counters too.")
 flags.DEFINE_boolean("profile_cpu", False, "nsys: sample the CPUs too.")
-flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --dataset) instead of the recipe's data.")
-flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")
 flags.DEFINE_string("output_dir", "results", "The folder that gets one folder a run.")
 flags.DEFINE_boolean("dry_run", False, "Show the plan and, for a cluster, the job; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show what can be run, filtered by the other flags.")
@@ -86,12 +69,12 @@ flags.DEFINE_float(
 flags.DEFINE_integer("max_jobs", None, "Of a sweep, in the queue at once; the site says how many else.")
 flags.DEFINE_boolean("resume", True, "Go on with a sweep of the same flags that is not done.")
 flags.DEFINE_boolean("skip_refused", False, "Run what can work of a sweep, and name the rest.")
+flags.adopt_module_key_flags(request_flags)
 flags.adopt_module_key_flags(job_flags)
 
 PROFILE_FLAGS = (
     "profile_ranks", "profile_start_step", "profile_stop_step", "profile_gpu_metrics", "profile_cpu",
 )  # fmt: skip
-TASKS = ("pretrain", "lora", "mlperf")
 
 
 def main(argv: list[str]) -> int:
@@ -105,8 +88,8 @@ def main(argv: list[str]) -> int:
     if FLAGS.list:
         print(_listing(configs))
         return EXIT_VALID
-    site = configs.site(_site_name())
-    requests = _requests(site.name)
+    site = configs.site(request_flags.site_name())
+    requests = _requests(site)
     _refuse_flags(site)
     job = Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry)
     runner = runner_of(site, configs, Path(FLAGS.output_dir), job)
@@ -119,29 +102,9 @@ def main(argv: list[str]) -> int:
     return _run_one(requests[0], runner)
 
 
-def _site_name() -> str:
-    name: str = FLAGS.site or os.environ.get("STEPMARK_SITE") or "local"
-    return name
-
-
-def _requests(site: str) -> list[Request]:
-    for name in ("backend", "model"):
-        if getattr(FLAGS, name) is None:
-            raise RequestError(f"--{name} is missing", next_command=LIST_COMMAND)
-    rest = {
-        "site": site,
-        "steps": FLAGS.steps,
-        "window": FLAGS.window,
-        "profile": FLAGS.profile,
-        **{name: getattr(FLAGS, name) for name in PROFILE_FLAGS},
-        "data": str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
-        "settings": _settings(FLAGS.set),
-    }
-    requests = sweep.cells({name: getattr(FLAGS, name) for name in sweep.LISTED}, rest)
-    for request in requests:
-        if request.task not in TASKS:
-            raise RequestError(f"unknown task '{request.task}': {nearest(request.task, TASKS)}", where="--task")
-    return requests
+def _requests(site: Site) -> list[Request]:
+    profiling = {name: getattr(FLAGS, name) for name in PROFILE_FLAGS}
+    return request_flags.requests(site, profile=FLAGS.profile, **profiling)
 
 
 def _refuse_flags(site: Site) -> None:
@@ -151,18 +114,6 @@ def _refuse_flags(site: Site) -> None:
         raise RequestError(f"--hang_timeout={FLAGS.hang_timeout:g}: it must be 1 or more", where="--hang_timeout")
     if not FLAGS.wait and site.slurm is None:
         raise RequestError("--nowait needs a site with a queue", where=f"--site={site.name}", next_command="--wait")
-
-
-def _settings(texts: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise RequestError(f"--set={text}: KEY=VALUE is expected", where="--set")
-        if found.get(key, value) != value:
-            raise RequestError(f"--set={key} is given twice, with {found[key]} and {value}", where="--set")
-        found[key] = value
-    return found
 
 
 def _listing(configs: Configs) -> str:
@@ -180,9 +131,12 @@ def _listing(configs: Configs) -> str:
 
 
 def _show_plan(request: Request, runner: Runner) -> int:
+    from launch.planning_calibration import forecast_text
+
     backend = find_backend(request.backend)
     benchmark = _with_kept_profile(runner.understand(request), backend)
     print(report.plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark)))
+    print(f"\n{forecast_text(benchmark, backend, places.configs())}")
     script = runner.preview(benchmark, backend)
     if script:
         print(f"\njob.sbatch\n\n{script}", end="")

@@ -1,0 +1,138 @@
+"""The calibration of estimates: the one that is kept, and how it is made anew from the published rows."""
+
+from collections.abc import Callable
+
+import msgspec
+import yaml
+
+from benchmarks.backend import Backend, find_backend
+from benchmarks.calibration import MAKE_ANEW, Calibration, Judged, Row, digest, fitted, judge, rounded, row_of
+from benchmarks.capacity import total_bytes, usable_bytes
+from benchmarks.configs import Configs, read_yaml
+from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.forecast import forecast
+from benchmarks.forecast_report import calibration_lines, forecast_lines
+from benchmarks.published import as_benchmark
+from benchmarks.read_once import ReadOnce
+from benchmarks.references import Reference, cells, read_references
+from benchmarks.values import Benchmark, Value, json_text, to_builtins
+
+FILE = "calibration.yml"
+
+
+class Made(Value, frozen=True):
+    """A calibration made anew, with what it was judged by."""
+
+    calibration: Calibration
+    judged: list[Judged]
+    outside: list[str]  # rows of no family, or that nothing can be computed of
+
+
+def kept(configs: Configs) -> Calibration:
+    """configs/calibration.yml; one that was made from other rows than there are now gives no estimate."""
+    path = configs.root / FILE
+    if not path.exists():  # configs of one's own need none: without it, there are bounds alone
+        return Calibration(families=[], fits=[], rows="", source="", date="")
+    found = read_yaml(path, Calibration)
+    if found.rows != digest(read_references(configs.root)):
+        return msgspec.structs.replace(found, fits=[])
+    return found
+
+
+def forecast_text(benchmark: Benchmark, backend: Backend, configs: Configs) -> str:
+    """The bound and the estimate of a benchmark, for a dry run."""
+    return "\n".join(forecast_lines(forecast(benchmark, backend.storage(benchmark), kept(configs))))
+
+
+def show(configs: Configs, as_json: bool, write: bool) -> int:
+    found = read_yaml(configs.root / FILE, Calibration)
+    made = make(configs, found)
+    if write:
+        _write(configs, made.calibration)
+    if as_json:
+        print(json_text(made))
+        return EXIT_VALID
+    print("\n".join(calibration_lines(made.judged, made.calibration.fits, made.calibration)))
+    for text in made.outside:
+        print(f"not judged: {text}")
+    if not write and not same(found, made.calibration):
+        print(f"\n{configs.root / FILE} keeps another calibration\n  next:  {MAKE_ANEW}")
+    return EXIT_VALID
+
+
+def same(one: Calibration, other: Calibration) -> bool:
+    """Whether two calibrations give the same estimates, to the digits that are kept."""
+    return one.rows == other.rows and to_builtins(one.fits) == to_builtins(other.fits)
+
+
+def make(configs: Configs, found: Calibration) -> Made:
+    """Every published row as its benchmark, in its family; then the fits."""
+    rows, outside = published_rows(configs)
+    judged: list[Judged] = []
+    fits = []
+    for family in found.families:
+        own = [row for row in rows if family.holds(row.benchmark)]
+        if not own:
+            continue
+        of_family = judge(family, own, _notes(configs))
+        judged += of_family
+        fits.append(rounded(fitted(family, own, of_family)))
+    homeless = [row for row in rows if found.family_of(row.benchmark) is None]
+    outside += [f"{row.reference.name}: no family holds it" for row in homeless]
+    rows_digest = digest(read_references(configs.root))
+    return Made(
+        calibration=msgspec.structs.replace(found, fits=fits, rows=rows_digest), judged=judged, outside=outside
+    )
+
+
+def published_rows(configs: Configs) -> tuple[list[Row], list[str]]:
+    known = ReadOnce(configs)
+    rows, outside = [], []
+    for reference in read_references(configs.root):
+        backend = find_backend(reference.backend)
+        try:
+            benchmark = as_benchmark(reference, known, backend)
+        except RequestError as error:
+            outside.append(f"{reference.name}: {error.what}")
+            continue
+        row = row_of(reference, benchmark, backend.storage(benchmark))
+        if row is None:
+            outside.append(f"{reference.name}: its bound is not known")
+        else:
+            rows.append(row)
+    return rows, outside
+
+
+def _notes(configs: Configs) -> Callable[[Row], list[str]]:
+    """What is odd about a row: it is judged all the same."""
+
+    def notes(row: Row) -> list[str]:
+        return [*_inconsistent(row.reference, configs), *_too_large(row)]
+
+    return notes
+
+
+def _inconsistent(row: Reference, configs: Configs) -> list[str]:
+    wrong = [cell.figure for cell in cells(row, configs.model(row.model), configs.hardware(row.hardware))
+             if not cell.follows]  # fmt: skip
+    return [f"its {', '.join(wrong)} does not follow from its time"] if wrong else []
+
+
+def _too_large(row: Row) -> list[str]:
+    storage = find_backend(row.benchmark.backend).storage(row.benchmark)
+    needed, usable = total_bytes(row.benchmark, storage), usable_bytes(row.benchmark, storage)
+    if usable is None or needed <= usable:
+        return []
+    recipe = row.benchmark.recipe.name
+    return [f"it recomputed more than {recipe}, which would need {needed / 1e9:.0f} of {usable / 1e9:.0f} GB"]
+
+
+HEADER = """\
+# Which published rows are fitted together, and what came out: estimates are made of it, without a fit.
+# python launch/plan.py --calibration shows how good it is; with --write it makes `fits` and `rows` anew.
+"""
+
+
+def _write(configs: Configs, calibration: Calibration) -> None:
+    text = yaml.safe_dump(to_builtins(calibration), sort_keys=False, width=118)
+    (configs.root / FILE).write_text(HEADER + text, encoding="utf-8")

@@ -1,0 +1,55 @@
+"""The connections of the devices, and the families of the calibration: each with its source, and none impossible."""
+
+import pytest
+
+from benchmarks.calibration import Calibration
+from benchmarks.configs import Configs, read_yaml
+from benchmarks.references import read_references
+from benchmarks.values import Hardware
+
+CONFIGS = Configs()
+HARDWARE = [CONFIGS.hardware(name) for name in CONFIGS.names("hardware")]
+RATED = [one for one in HARDWARE if one.rates]
+
+
+def name_of(hardware: Hardware) -> str:
+    return hardware.name
+
+
+def test_the_devices_of_the_references_have_rates() -> None:
+    assert {one.name for one in RATED} >= {"h100", "h200", "b200", "b300", "gb200", "gb300", "a100"}
+    assert {row.hardware for row in read_references(CONFIGS.root)} <= {one.name for one in RATED}
+
+
+@pytest.mark.parametrize("hardware", RATED, ids=name_of)
+def test_rates_are_sourced_and_above_what_is_reached(hardware: Hardware) -> None:
+    assert hardware.rates.keys() == {"memory", "node", "network"}
+    for rate in hardware.rates.values():
+        assert len(rate.source) > 10
+        assert bool(rate.achievable_source) == (rate.achievable_gb_s is not None)
+        assert 0.7 < (rate.achievable_gb_s or rate.gb_s) / rate.gb_s <= 1
+    memory, node, network = (hardware.rates[name].gb_s for name in ("memory", "node", "network"))  # type: ignore[index]
+    assert memory > node >= network
+
+
+def test_the_rates_of_an_h100() -> None:
+    rates = CONFIGS.hardware("h100").rates
+    assert {name: (rate.gb_s, rate.achievable_gb_s) for name, rate in rates.items()} == {
+        "memory": (3350.0, None),
+        "node": (450.0, 360.0),  # one way: the datasheet's 900 GB/s are both
+        "network": (50.0, 45.0),
+    }
+
+
+def test_a_cpu_has_none() -> None:
+    assert CONFIGS.hardware("cpu").rates == {}
+
+
+def test_families_name_what_there_is() -> None:
+    found = read_yaml(CONFIGS.root / "calibration.yml", Calibration)
+    assert [fit.family for fit in found.fits] == [family.name for family in found.families]
+    for fit in found.fits:
+        assert set(fit.hardware) <= set(CONFIGS.names("hardware"))
+        assert set(fit.models) <= set(CONFIGS.names("models"))
+        assert all(share >= 0 for share in fit.shares.values())
+    assert all(family.reason for family in found.families)

@@ -1,0 +1,198 @@
+"""launch/plan.py as a user runs it: what it shows, what it refuses, and that a dry run shows the same."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.configs import DEFAULT_ROOT, ROOT_VARIABLE
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RECIPE = ("--backend=jax", "--model=llama2_70b", "--dtype=fp8", "--hardware=h100", "--gpus=64")
+MEGATRON = ("--backend=nemo", "--model=llama31_70b", "--hardware=h100", "--gpus=64")
+
+
+def run(*flags: str, cwd: Path, script: str = "plan", **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(REPOSITORY / f"launch/{script}.py"), *flags]
+    variables = {"HOME": str(cwd), **environment}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=cwd, env=variables)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def shown(*flags: str, cwd: Path, **options: Any) -> str:
+    done = run(*flags, cwd=cwd, **options)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def report(*flags: str, cwd: Path) -> Any:
+    return json.loads(shown(*flags, "--json", cwd=cwd))
+
+
+def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
+    text = shown(*RECIPE, cwd=tmp_path)
+    for words in (
+        "llama2_70b pretrain fp8 · jax (maxtext) · 64 x h100",
+        "saved activations  34.90 GB",
+        "workspace          1.26 GB",
+        "59.44 GB of 75.20 GB usable: fits (+15.8 GB, +21.0%)",
+        "bound (no run is faster than this)",
+        "6 x weights of the layers x tokens = 3.365e+15 FLOPs at 1402.6 TFLOP/s fp8",
+        "fsdp over network",
+        "at least                       3.083 s",
+        "estimate (calibrated on published runs)",
+        "4.546 s; 1.47 x the bound, by the published runs of MaxText fp8",
+        "each left out",
+        "1,000,000,000,000 in 1,907,349 steps",
+        "tokens/s and efficiency are by the estimate",
+    ):
+        assert words in text
+    assert "layouts by" not in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scales_are_those_of_the_recipe_or_as_typed(tmp_path: Path) -> None:
+    assert [point["gpus"] for point in report(*RECIPE, cwd=tmp_path)["scaling"]] == [64, 128, 256, 512, 1024, 2048]
+    typed = report(*RECIPE, "--scale=256, 64,96", cwd=tmp_path)["scaling"]
+    assert [(point["gpus"], bool(point["refused"])) for point in typed] == [(64, False), (96, True), (256, False)]
+    own = report(*RECIPE, "--set=ici_fsdp_parallelism=8", "--set=dcn_fsdp_parallelism=8", cwd=tmp_path)["scaling"]
+    assert [point["gpus"] for point in own] == [64]
+
+
+def test_what_does_not_fit_says_by_how_much(tmp_path: Path) -> None:
+    layout = ("--gpus=32", "--set=ici_fsdp_parallelism=8", "--set=dcn_fsdp_parallelism=4")
+    memory = report("--backend=jax", "--model=llama2_70b", *layout, cwd=tmp_path)["memory"]
+    assert memory["fits"] is False
+    assert memory["margin_bytes"] < -10e9
+    text = shown("--backend=jax", "--model=llama2_70b", *layout, cwd=tmp_path)
+    assert f"DOES NOT FIT ({memory['margin_bytes'] / 1e9:.1f} GB, {memory['margin_percent']:.1f}%)" in text
+    assert "--layouts ranks those of its layouts that fit" in text
+
+
+def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
+    started = time.monotonic()
+    text = shown(*MEGATRON, "--layouts", "--top=2", cwd=tmp_path)
+    assert time.monotonic() - started < 10
+    assert "layouts by estimate, of the same global batch 128" in text
+    assert "faster than the next: " in text
+    assert "<- as asked" in text
+    commands = [line.strip() for line in text.splitlines() if line.strip().startswith("python launch/run.py")]
+    assert len(commands) == 2
+    flags = commands[0].split()[2:]
+    assert "nothing was started" in shown(*flags, "--dry_run", script="run", cwd=tmp_path)
+
+
+def test_tokens_and_price(tmp_path: Path) -> None:
+    one = report(*RECIPE, cwd=tmp_path)["cost"]
+    assert (one["tokens"], one["usd"], one["basis"]) == (10**12, None, "estimate")
+    many = report(*RECIPE, "--tokens=15T", "--price=2.5", cwd=tmp_path)["cost"]
+    assert many["gpu_hours"] == pytest.approx(15 * one["gpu_hours"], rel=1e-5)
+    assert many["usd"] == pytest.approx(2.5 * many["gpu_hours"])
+    assert "USD at 2.5 USD a GPU hour" in shown(*RECIPE, "--price=2.5", cwd=tmp_path)
+
+
+def test_json_is_whole(tmp_path: Path) -> None:
+    found = report(*RECIPE, "--layouts", cwd=tmp_path)
+    assert found["schema_version"] == 1
+    assert found["benchmark"]["parallelism"]["fsdp"] == 64
+    assert found["bound"]["seconds"] < found["estimate"]["seconds"]
+    assert len(found["layouts"]["layouts"]) > 20
+    assert {"reason", "settings", "rank", "estimate_seconds"} <= found["layouts"]["layouts"][0].keys()
+
+
+def test_without_a_published_run_there_is_a_bound_alone(tmp_path: Path) -> None:
+    text = shown("--backend=jax", "--model=llama2_70b", "--hardware=a100", cwd=tmp_path)
+    assert "no estimate: the published runs of MaxText bf16 are on h100, not a100" in text
+    assert "tokens/s and efficiency are by the bound" in text
+    assert "at least" in text
+
+
+def test_a_cpu_is_planned_too(tmp_path: Path) -> None:
+    text = shown("--backend=jax", "--model=llama2_tiny", cwd=tmp_path)
+    assert "not known, without the matmuls" in text
+    assert "no time of a step is known" in text
+
+
+def test_the_calibration_shows_every_row_and_the_errors(tmp_path: Path) -> None:
+    text = shown("--calibration", cwd=tmp_path)
+    assert text.count(" x h100 ") + text.count(" x gb200 ") == 75
+    for words in ("MaxText bf16", "MaxText fp8", "NeMo", "LoRA", "model left out: median", "memory passes"):
+        assert words in text
+    assert "keeps another calibration" not in text
+    found = json.loads(shown("--calibration", "--json", cwd=tmp_path))
+    assert len(found["judged"]) == 75
+    assert found["outside"] == []
+
+
+def test_changed_rows_leave_no_estimate_until_it_is_made_anew(tmp_path: Path) -> None:
+    configs = tmp_path / "configs"
+    shutil.copytree(DEFAULT_ROOT, configs)
+    rows = configs / "references" / "published.csv"
+    rows.write_text(rows.read_text().replace(",4.324,", ",4.424,"))
+    own = {ROOT_VARIABLE: str(configs)}
+    assert "no estimate: the rows of MaxText fp8" in shown(*RECIPE, cwd=tmp_path, **own)
+    assert "--calibration --write" in shown("--calibration", cwd=tmp_path, **own)
+    shown("--calibration", "--write", cwd=tmp_path, **own)
+    assert "keeps another calibration" not in shown("--calibration", cwd=tmp_path, **own)
+    assert "x the bound, by the published runs of MaxText fp8" in shown(*RECIPE, cwd=tmp_path, **own)
+    (configs / "calibration.yml").unlink()
+    assert "no estimate: nothing is published for jax" in shown(*RECIPE, cwd=tmp_path, **own)
+
+
+def test_writing_makes_the_file_that_is_kept(tmp_path: Path) -> None:
+    configs = tmp_path / "configs"
+    shutil.copytree(DEFAULT_ROOT, configs)
+    shown("--calibration", "--write", cwd=tmp_path, **{ROOT_VARIABLE: str(configs)})
+    assert (configs / "calibration.yml").read_text() == (DEFAULT_ROOT / "calibration.yml").read_text()
+
+
+def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:
+    plan = shown(*RECIPE, cwd=tmp_path)
+    dry = shown(*RECIPE, "--dry_run", script="run", cwd=tmp_path)
+    start, end = plan.index("bound (no run"), plan.index("\nscaling")
+    assert plan[start:end].strip() in dry
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (("--model=llama2_70b",), "--backend is missing"),
+        (("--backend=jax",), "--model is missing"),
+        ((*RECIPE, "surplus"), "unexpected argument 'surplus'"),
+        ((*RECIPE[:-1], "--gpus=64,128"), "2 benchmarks are named"),
+        ((*RECIPE, "--scale=64,many"), "'many' is no whole number"),
+        ((*RECIPE, "--scale=0"), "1 or more GPUs are needed"),
+        ((*RECIPE, "--tokens=lots"), "a number of tokens is expected"),
+        ((*RECIPE, "--price=0"), "--price=0: it must be above 0"),
+        ((*RECIPE, "--price=nan"), "--price=nan: it must be above 0"),
+        ((*RECIPE, "--top=0"), "flag --top=0"),
+        ((*RECIPE, "--write"), "--write needs --calibration"),
+        ((*RECIPE, "--layout"), "unknown flag --layout: did you mean 'layouts'?"),
+        (("--backend=jax", "--model=llama9"), "unknown model 'llama9'"),
+    ],
+)
+def test_bad_input_is_one_message(tmp_path: Path, flags: tuple[str, ...], what: str) -> None:
+    done = run(*flags, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert what in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flags", [(*RECIPE, "--price=0"), (*RECIPE, "--tokens=x"), ("--backend=jax",)])
+def test_a_refusal_says_what_to_do_next(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    assert "next:" in run(*flags, cwd=tmp_path).stderr
+
+
+def test_help_has_examples_and_all_flags(tmp_path: Path) -> None:
+    text = shown("--help", cwd=tmp_path)
+    assert text.count("python launch/plan.py") >= 6
+    for flag in ("scale", "layouts", "top", "tokens", "price", "json", "compile", "calibration", "backend", "set"):
+        assert f"\n  --{flag}" in text
