@@ -148,6 +148,12 @@ class Backend(Protocol):
         """What the framework's sharding settings mean in common words, on so many devices."""
         ...
 
+    def layout_settings_for(
+        self, engine: str, parallelism: Parallelism, gpus: int, hardware: Hardware
+    ) -> dict[str, Scalar] | None:
+        """The settings that make a layout, as --set takes them; None where the framework has no such layout."""
+        ...
+
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         """What the framework's adapter settings mean in common words."""
         ...
@@ -191,7 +197,8 @@ class Backend(Protocol):
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         """Trains a few steps on given tokens, from given weights or its own, and says what it computed: see work.py.
 
-        `{phase_dir}` holds a work.WorkRequest as request.json; its report is a work.WorkReport beside arrays.npz.
+        `{phase_dir}` holds a work.WorkRequest as request.json, and CASE/given.npz of each case; the program writes
+        CASE/arrays.npz and, last, its report, a work.WorkReport.
         """
         ...
 

@@ -3,10 +3,18 @@
 import math
 from collections.abc import Callable, Sequence
 
-from benchmarks import flops, statistics
-from benchmarks.ledger import mixed_peak_tflops
+from benchmarks import statistics
 from benchmarks.profiling import PROFILER
-from benchmarks.values import Benchmark, Hardware, Model, Peak, Step, Value, Window
+from benchmarks.utilisation import (
+    Mfu,
+    Workload,
+    above_measured,
+    fastest_possible_seconds,
+    hfu,
+    impossible,
+    mfu,
+)
+from benchmarks.values import Step, Value, Window
 from benchmarks.window import ARTEFACT, choose_window, consistency, missing_steps
 
 SECONDS_A_DAY = 86_400
@@ -17,6 +25,7 @@ SPEED_FIGURES = (
     "tokens_per_second_per_gpu",
     "days_per_trillion_tokens",
     "mfu",
+    "hfu",
 )
 MOST_ARTEFACTS = 0.2  # of the steps; beyond that a window of what is left proves nothing
 RECORDED = (PROFILER, "pgle")  # why a step is left out whose time is not training's alone: a profiler's, a compiler's
@@ -31,45 +40,6 @@ class SecondsPerStep(Value, frozen=True):
     excess: float | None = None
 
 
-class Mfu(Value, frozen=True):
-    convention: str
-    precision_peak: str
-    peak_tflops: float
-    peak_source: str
-    percent: float
-
-
-class Workload(Value, frozen=True):
-    """What a summary needs to know of the work; a foreign log has this much and no more."""
-
-    model: Model
-    hardware: Hardware
-    task: str
-    dtype: str
-    gpus: int
-    sequence_length: int
-    global_batch_size: int
-
-    @property
-    def tokens_per_step(self) -> int:
-        return self.sequence_length * self.global_batch_size
-
-    def flops_per_step(self, convention: str) -> float:
-        return flops.flops_per_token(self.model, self.sequence_length, convention) * self.tokens_per_step
-
-
-def workload_of(benchmark: Benchmark) -> Workload:
-    return Workload(
-        model=benchmark.model,
-        hardware=benchmark.hardware,
-        task=benchmark.task,
-        dtype=benchmark.dtype,
-        gpus=benchmark.gpus,
-        sequence_length=benchmark.sequence_length,
-        global_batch_size=benchmark.global_batch_size,
-    )
-
-
 class Figures(Value, frozen=True):
     """The figures of one window, before anybody judged whether the run is valid."""
 
@@ -82,6 +52,8 @@ class Figures(Value, frozen=True):
     mfu: list[Mfu] | None
     null_because: dict[str, str]
     complaints: list[str]  # why the figures cannot be right
+    hfu: list[Mfu] | None = None
+    notes: list[str] = []  # what is odd about them, and no proof that they are wrong
 
 
 Resolution = Callable[[float], float]  # a time -> what its last printed digit is worth
@@ -109,7 +81,7 @@ def measure(
         nulls["seconds_per_step"] = "the median step took no measurable time"
         return no_figures(window, nulls, [*complaints, nulls["seconds_per_step"]]), marked
     tokens_per_second = workload.tokens_per_step / median
-    mfu = _mfu(workload, median, nulls)
+    entries = mfu(workload, median, nulls)
     figures = Figures(
         window=window,
         seconds_per_step=_seconds_per_step(seconds, seconds_resolution(median), nulls),
@@ -117,9 +89,11 @@ def measure(
         tokens_per_second_effective=_effective(workload, marked, counted, nulls),
         tokens_per_second_per_gpu=tokens_per_second / workload.gpus,
         days_per_trillion_tokens=1e12 / tokens_per_second / SECONDS_A_DAY,
-        mfu=mfu,
+        mfu=entries,
+        hfu=hfu(workload, median, nulls),
         null_because=nulls,
-        complaints=complaints + (_impossible(workload, mfu) or _faster_than_the_peak(workload, marked)),
+        complaints=complaints + (impossible(workload, entries) or _faster_than_the_peak(workload, marked)),
+        notes=above_measured(workload, entries),
     )
     return figures, marked
 
@@ -128,15 +102,6 @@ def usable_seconds(steps: Sequence[Step]) -> list[float]:
     """The times of the steps that have one; as in window.py, what is no duration is no time."""
     times = [step.seconds for step in steps if step.seconds is not None]
     return [seconds for seconds in times if math.isfinite(seconds) and seconds >= 0]
-
-
-def fastest_possible_seconds(workload: Workload) -> float | None:
-    """A step cannot be faster than its FLOPs (counted the lowest way) at the full peak of all devices."""
-    peak = workload.hardware.peaks.get(workload.dtype)
-    if peak is None:
-        return None
-    fewest = min(workload.flops_per_step(name) for name in flops.conventions_for(workload.task))
-    return fewest / (peak.tflops * 1e12 * workload.gpus)
 
 
 def _seconds_per_step(seconds: list[float], resolution: float, nulls: dict[str, str]) -> SecondsPerStep:
@@ -169,51 +134,6 @@ def _effective(workload: Workload, marked: list[Step], counted: list[Step], null
     return workload.tokens_per_step * len(inside) / math.fsum(times)
 
 
-def _mfu(workload: Workload, median: float, nulls: dict[str, str]) -> list[Mfu] | None:
-    """Every convention against every peak that applies; the recipe's, at the run's own precision, first."""
-    own = workload.hardware.peaks.get(workload.dtype)
-    if own is None:
-        has = ", ".join(workload.hardware.peaks) or "none"
-        nulls["mfu"] = (
-            f"{workload.hardware.name} has no published {workload.dtype} peak (it has: {has}), and none was measured"
-        )
-        return None
-    names = flops.conventions_for(workload.task)
-    return [_entry(workload, median, name, *peak) for peak in _peaks(workload, own) for name in names] + [
-        _entry(workload, median, name, MIXED, *mixed) for name in names if (mixed := _mixed_peak(workload, name))
-    ]
-
-
-MIXED = "mixed"  # fp8 in the layers, bf16 in attention and head
-
-
-def _peaks(workload: Workload, own: Peak) -> list[tuple[str, float, str]]:
-    """The run's own precision first; for fp8 the bf16 peak beside it, which much of what is published is against."""
-    found = [(workload.dtype, own.tflops, own.source)]
-    bf16 = workload.hardware.peaks.get("bf16")
-    if workload.dtype == "fp8" and bf16 is not None:
-        found.append(("bf16", bf16.tflops, bf16.source))
-    return found
-
-
-def _mixed_peak(workload: Workload, convention: str) -> tuple[float, str] | None:
-    if workload.dtype != "fp8":
-        return None
-    peak = mixed_peak_tflops(workload.model, workload.sequence_length, workload.hardware, convention)
-    return (peak, "weighted by the FLOPs of each precision: fp8 in the layers, bf16 elsewhere") if peak else None
-
-
-def _entry(workload: Workload, median: float, convention: str, precision: str, tflops: float, source: str) -> Mfu:
-    achieved = workload.flops_per_step(convention) / median / workload.gpus
-    return Mfu(
-        convention=convention,
-        precision_peak=precision,
-        peak_tflops=tflops,
-        peak_source=source,
-        percent=100 * achieved / (tflops * 1e12),
-    )
-
-
 def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]:
     found = []
     missing = missing_steps(rule, marked)
@@ -242,18 +162,6 @@ def _faster_than_the_peak(workload: Workload, marked: Sequence[Step]) -> list[st
     return [
         f"{len(too_fast)} of {len(timed)} steps are faster than {workload.gpus} x {workload.hardware.name} can be "
         f"({fastest:.4g} s at the {workload.dtype} peak): are model, GPUs, dtype and batch right?"
-    ]
-
-
-def _impossible(workload: Workload, mfu: list[Mfu] | None) -> list[str]:
-    """A figure above the hardware's peak is wrong, whatever made it."""
-    too_high = [m for m in mfu or [] if m.precision_peak == workload.dtype and m.percent > 100]
-    if not too_high:
-        return []
-    worst = max(too_high, key=lambda m: m.percent)
-    return [
-        f"MFU {worst.percent:.1f}% ({worst.convention}) is above the peak of {workload.hardware.title} "
-        f"({worst.peak_tflops:g} TFLOP/s {worst.precision_peak}): a step cannot be that fast"
     ]
 
 

@@ -1,7 +1,7 @@
 """Counts parameters and model FLOPs. Every FLOP convention has a name, its formula and its source here.
 
-A convention says what one trained token costs by the model's own mathematics; recomputation is never in it.
-Peaks and MFU are elsewhere: a FLOP count alone says nothing about speed.
+A convention says what one trained token costs by the model's own mathematics; recomputation is never in it: that is
+in ledger.py. Peaks and MFU are elsewhere: a FLOP count alone says nothing about speed.
 
 Symbols: L layers, h hidden size, f FFN hidden size, V vocabulary, s sequence length, a attention heads,
 g query groups, d head dimension, N all parameters. The published formulas write h for a*d, which holds for
@@ -116,6 +116,8 @@ class Convention(Value, frozen=True):
     source: str
     tasks: tuple[str, ...]
     flops_per_token: Callable[[Model, int], float]
+    attention_share: float = 1.0  # how much of the square of tokens by tokens it counts
+    only_matmuls: bool = True  # it counts no lookup and no norm: what hardware does can be added to it
 
 
 # The first that fits a task is the one shown first.
@@ -135,6 +137,7 @@ CONVENTIONS: dict[str, Convention] = {
             source="MaxText since 2025-07, Megatron-LM since 2025, Megatron-Bridge",
             tasks=("pretrain",),
             flops_per_token=_causal,
+            attention_share=0.5,
         ),
         Convention(
             name="palm",
@@ -142,6 +145,7 @@ CONVENTIONS: dict[str, Convention] = {
             source="Chowdhery et al. 2022, PaLM, appendix B",
             tasks=("pretrain",),
             flops_per_token=_palm,
+            only_matmuls=False,
         ),
         Convention(
             name="torchtitan",
@@ -149,6 +153,7 @@ CONVENTIONS: dict[str, Convention] = {
             source="pytorch/torchtitan, num_flops_per_token",
             tasks=("pretrain",),
             flops_per_token=_torchtitan,
+            only_matmuls=False,
         ),
         Convention(
             name="lora",
@@ -156,6 +161,7 @@ CONVENTIONS: dict[str, Convention] = {
             source="NVIDIA dgxc-benchmarking Llama 3 70B LoRA recipe",
             tasks=("lora", "mlperf"),
             flops_per_token=_lora,
+            attention_share=0.5,
         ),
     )
 }
@@ -166,8 +172,12 @@ def conventions_for(task: str) -> list[str]:
     return [convention.name for convention in CONVENTIONS.values() if task in convention.tasks]
 
 
+def convention_named(name: str) -> Convention:
+    if name not in CONVENTIONS:
+        raise RequestError(f"unknown FLOP convention '{name}': {nearest(name, CONVENTIONS)}")
+    return CONVENTIONS[name]
+
+
 def flops_per_token(model: Model, sequence_length: int, convention: str) -> float:
     """Model FLOPs to train one token of a sequence of that length."""
-    if convention not in CONVENTIONS:
-        raise RequestError(f"unknown FLOP convention '{convention}': {nearest(convention, CONVENTIONS)}")
-    return CONVENTIONS[convention].flops_per_token(model, sequence_length)
+    return convention_named(convention).flops_per_token(model, sequence_length)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import msgspec
 
 from benchmarks import flops, statistics
-from benchmarks.figures import Figures, Resolution, Workload, measure
+from benchmarks.figures import Figures, Resolution, measure
 from benchmarks.ingest import stride
 from benchmarks.ledger import attribute
 from benchmarks.log_stream import GRADIENT_NOT_FINITE
 from benchmarks.summary import loss_of, reported_of, unknown_figures, window_notes
+from benchmarks.utilisation import Workload
 from benchmarks.values import Hardware, Model, Scalar, Step
 
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
@@ -52,7 +53,7 @@ def summarise_foreign(
         *_nothing_trained(steps),
     ]
     loss, reported = loss_of(marked), reported_of(marked)
-    found.pop("complaints")
+    del found["complaints"], found["notes"]  # they are among the reasons and the notes below
     return {
         "status": "invalid" if complaints else "valid",
         "reasons": complaints,
@@ -72,6 +73,7 @@ def summarise_foreign(
         "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},
         "notes": [
             "the step times are those the framework printed",
+            *figures.notes,
             *_other_tflops_than_the_log(workload, figures, reported),
             *_whose_convention(workload, marked, seconds_resolution),
             *_stride_notes(steps),

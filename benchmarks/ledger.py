@@ -1,24 +1,99 @@
-"""The ledger of FLOPs: the peak of a step in two precisions, and whose convention a printed figure was counted by.
+"""The ledger of FLOPs: what is computed twice, the peak of two precisions, and whose convention a printed figure was.
 
-Pure. The conventions themselves are in flops.py; here is what stands around them.
+Pure. The conventions themselves are in flops.py; here is what stands around them: what a framework computes again in
+the backward pass (HFU), the peak of a step whose matmuls run in two precisions, and the convention behind a TFLOP/s
+that somebody else printed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from benchmarks import flops
 from benchmarks.flops import FLOPS_PER_WEIGHT
-from benchmarks.values import Hardware, Model
+from benchmarks.values import Hardware, Model, Peak, Value
+
+# --- what is computed twice ---------------------------------------------------------------------
+
+FORWARD = 2  # a multiply and an add
+
+
+class Recompute(Value, frozen=True):
+    """What a framework computes a second time, in the backward pass, because it was not kept."""
+
+    matmuls: frozenset[str] = frozenset()  # of a layer's forward pass, names of `forward_flops`
+    layers: int | None = None  # in so many of the model's layers; None: in all of them
+
+
+# A fused attention kernel computes the scores once more inside its own backward pass. That is the kernel's business:
+# in no convention and not here. `context`, the scores and the values they weigh, is the whole kernel, run again.
+LAYER_MATMULS = (
+    "query_proj", "key_proj", "value_proj", "context", "out_proj", "mlpwi_0", "mlpwi_1", "mlpwo",
+)  # fmt: skip
+# For people: what these are called, those of one kind together.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "query, key and value": ("query_proj", "key_proj", "value_proj"),
+    "attention core": ("context",),
+    "attention output": ("out_proj",),
+    "gate and up": ("mlpwi_0", "mlpwi_1"),
+    "down": ("mlpwo",),
+}
+
+
+def forward_flops(model: Model, sequence_length: int, attention_share: float = 1.0) -> dict[str, float]:
+    """FLOPs a token and layer of each matmul of the forward pass, by the name of what it makes (see capacity.py)."""
+    hidden, ffn = model.hidden_size, model.ffn_hidden_size
+    queries, keys = model.attention_heads * model.head_dim, model.query_groups * model.head_dim
+    core = 2 * queries * sequence_length * attention_share  # the scores, and the values they weigh
+    multiplied = (hidden * queries, hidden * keys, hidden * keys, core, queries * hidden, *[hidden * ffn] * 3)
+    return {name: float(FORWARD * numbers) for name, numbers in zip(LAYER_MATMULS, multiplied, strict=True)}
+
+
+def recomputed_by_part(
+    model: Model, sequence_length: int, recompute: Recompute, convention: str = "recipe"
+) -> dict[str, float]:
+    """FLOPs a token that are done again, by the names of PARTS; attention's core as the convention counts it."""
+    share = flops.convention_named(convention).attention_share
+    costs = forward_flops(model, sequence_length, share)
+    layers = model.layers if recompute.layers is None else recompute.layers
+    sums = {
+        part: layers * sum(costs[name] for name in names if name in recompute.matmuls)
+        for part, names in PARTS.items()
+    }
+    return {part: cost for part, cost in sums.items() if cost}
+
+
+def recomputed_flops_per_token(
+    model: Model, sequence_length: int, recompute: Recompute, convention: str = "recipe"
+) -> float:
+    """FLOPs a token of the forward pass that are done again."""
+    return sum(recomputed_by_part(model, sequence_length, recompute, convention).values())
+
+
+def hardware_conventions(task: str) -> list[str]:
+    """The conventions that what is recomputed can be added to: those that count matmuls and nothing else."""
+    return [name for name in flops.conventions_for(task) if flops.CONVENTIONS[name].only_matmuls]
+
+
+def hardware_flops_per_token(model: Model, sequence_length: int, recompute: Recompute, convention: str) -> float:
+    """The FLOPs behind HFU: the model's, and those of what is done again."""
+    again = recomputed_flops_per_token(model, sequence_length, recompute, convention)
+    return flops.flops_per_token(model, sequence_length, convention) + again
+
 
 # --- a mix of precisions ------------------------------------------------------------------------
 
 
 def mixed_peak_tflops(model: Model, sequence_length: int, hardware: Hardware, convention: str) -> float | None:
+    """The datasheet's, see `mix_of_peaks`."""
+    return mix_of_peaks(model, sequence_length, hardware.peaks, convention)
+
+
+def mix_of_peaks(model: Model, sequence_length: int, peaks: Mapping[str, Peak], convention: str) -> float | None:
     """The peak of a step whose layers multiply in fp8, and whose attention core and head in bf16; None without both.
 
     Weighted by time: what a device takes at least, at the peak of each part.
     """
-    fast, slow = hardware.peaks.get("fp8"), hardware.peaks.get("bf16")
+    fast, slow = peaks.get("fp8"), peaks.get("bf16")
     if fast is None or slow is None:
         return None
     # LoRA's count is two thirds of the causal one, of its layers and of the rest alike.

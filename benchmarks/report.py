@@ -4,10 +4,11 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from benchmarks import capacity, flops
-from benchmarks.figures import Mfu, workload_of
+from benchmarks import capacity, flops, ledger
+from benchmarks.ledger import Recompute
 from benchmarks.summary import Result, departures
 from benchmarks.telemetry.rows import telemetry_rows
+from benchmarks.utilisation import Mfu, workload_of
 from benchmarks.values import Benchmark, Parallelism, Plan, Recipe, Step
 from benchmarks.window import describe_rule
 
@@ -69,6 +70,7 @@ def result_rows(result: Result) -> Rows:
     rows += _speed_rows(result)
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
     rows.append(("steps", _window_text(result)))
+    rows += _until_rows(result)
     rows += _attempt_rows(result)
     rows += telemetry_rows(result.telemetry, result.ranks)
     if result.pgle is not None:
@@ -79,6 +81,20 @@ def result_rows(result: Result) -> Rows:
     if result.notes:
         rows.append(("notes", "\n".join(result.notes)))
     return rows
+
+
+def _until_rows(result: Result) -> Rows:
+    """What --until asked, whether it was reached, and what that saved."""
+    until = result.until
+    if until is None:
+        return []
+    asked = f"ci:{100 * until.target:g}%, {until.why}"
+    if until.saving is None or until.device_seconds is None or until.fixed_device_seconds is None:
+        return [("until", asked)]
+    cost = f"{until.steps} of {until.fixed_steps} steps: {count_text(until.device_seconds)} device-seconds"
+    if until.steps < until.fixed_steps:
+        cost += f" of {count_text(until.fixed_device_seconds)}, {until.saving:.0%} saved"
+    return [("until", f"{asked}\n{cost}")]
 
 
 def _attempt_rows(result: Result) -> Rows:
@@ -105,7 +121,10 @@ def _speed_rows(result: Result) -> Rows:
     rows = [("seconds/step", f"{seconds_text(spread.median)} median, {interval}")]
     if result.tokens_per_second is not None:
         rows.append(("tokens/s", _tokens_text(result, excess)))
-    rows.append(("MFU", mfu_text(result.mfu) if result.mfu else "unknown: " + result.null_because["mfu"]))
+    if not result.mfu:
+        return [*rows, ("MFU", "unknown: " + result.null_because["mfu"])]
+    rows += [("of the peak", placed_text(result.mfu)), ("MFU", mfu_text(result.mfu))]
+    rows.append(("HFU", mfu_text(result.hfu) if result.hfu else "unknown: " + result.null_because["hfu"]))
     return rows
 
 
@@ -115,9 +134,30 @@ def _tokens_text(result: Result, excess: str) -> str:
     return f"{count_text(result.tokens_per_second or 0)} at the median; {shown} effective (mean over median {excess})"
 
 
+def placed_text(entries: Sequence[Mfu]) -> str:
+    """Between which peaks the run lies: 52.6% of 989 (datasheet), 65.5% of 794.5 (achievable)"""
+    first = entries[0]
+    same = [m for m in entries if (m.counted_by, m.precision_peak) == (first.counted_by, first.precision_peak)]
+    places = ", ".join(f"{m.percent:.1f}% of {m.peak_tflops:.5g} ({m.table})" for m in same)
+    return f"{places}; TFLOP/s {first.precision_peak} a device, counted by {first.counted_by}"
+
+
 def mfu_text(entries: Sequence[Mfu]) -> str:
-    lines = [f"{m.percent:.2f}% {m.convention} of {m.peak_tflops:.5g} TFLOP/s {m.precision_peak}" for m in entries]
-    return "\n".join(lines)
+    """The conventions side by side, a line for each peak."""
+    names = list(dict.fromkeys(m.counted_by for m in entries))
+    peaks = list(dict.fromkeys((m.table, m.precision_peak) for m in entries))
+    table = [[*names, "of a device's TFLOP/s"]]
+    for peak in peaks:
+        found = {m.counted_by: m for m in entries if (m.table, m.precision_peak) == peak}
+        table.append([*(f"{found[name].percent:.2f}%" for name in names), _peak_text([*found.values()])])
+    return "\n".join(line.strip() for line in columns(table))
+
+
+def _peak_text(entries: Sequence[Mfu]) -> str:
+    """A mix of precisions is another peak by each convention: its range."""
+    tflops = [m.peak_tflops for m in entries]
+    low, high = f"{min(tflops):.5g}", f"{max(tflops):.5g}"
+    return f"{low if low == high else f'{low} to {high}'} {entries[0].precision_peak} ({entries[0].table})"
 
 
 def _window_text(result: Result) -> str:
@@ -132,8 +172,15 @@ def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4f}"
 
 
-def step_text(step: Step, total_steps: int, typical_seconds: float | None, seconds_left: float | None) -> str:
-    """The live line: where the run is, how fast, and how long it still takes."""
+def step_text(
+    step: Step,
+    total_steps: int,
+    typical_seconds: float | None,
+    seconds_left: float | None,
+    *,
+    at_most: bool = False,
+) -> str:
+    """The live line: where the run is, how fast, and how long it still takes; `at_most` where it may end early."""
     words = [f"step {step.step + 1}/{total_steps}"]
     if typical_seconds:
         words.append(f"{seconds_text(typical_seconds)}/step")
@@ -142,7 +189,7 @@ def step_text(step: Step, total_steps: int, typical_seconds: float | None, secon
     if step.loss is not None:
         words.append(f"loss {step.loss:.3f}")
     if seconds_left is not None:
-        words.append(f"{duration_text(seconds_left)} left")
+        words.append(f"{'at most ' if at_most else ''}{duration_text(seconds_left)} left")
     return " · ".join(words)
 
 
@@ -163,7 +210,7 @@ def plan_text(benchmark: Benchmark, plan: Plan, storage: capacity.Storage) -> st
     lines = [title(benchmark), ""]
     lines += aligned([*_benchmark_rows(benchmark), ("runs in", plan.environment_name)])
     lines += ["", "model FLOPs"]
-    lines += aligned(flops_rows(benchmark))
+    lines += aligned([*flops_rows(benchmark), *recompute_rows(benchmark, storage.recompute)])
     lines += ["", "memory per device (estimate)"]
     lines += aligned(memory_rows(benchmark, storage))
     for number, phase in enumerate(plan.phases, start=1):
@@ -205,10 +252,17 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
             f"({b.micro_batch_size} a device group x {b.gradient_accumulation} accumulation); "
             f"{b.tokens_per_step:,} tokens a step; data {b.data}",
         ),
-        ("steps", f"{b.steps}; window {b.window}: {describe_rule(b.window)}"),
+        ("steps", f"{_steps_text(b)}; window {b.window}: {describe_rule(b.window)}"),
         ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *departures(b)])),
         ("overrides", ", ".join(f"{k}={v}" for k, v in b.overrides.items()) or "none"),
     ]
+
+
+def _steps_text(benchmark: Benchmark) -> str:
+    until = benchmark.until
+    if until is None:
+        return str(benchmark.steps)
+    return f"{benchmark.steps} at most, until the median is known to +-{100 * until.half_width:g}% (--until)"
 
 
 def _in_short(b: Benchmark) -> str:
@@ -250,6 +304,24 @@ def _stated_rows(benchmark: Benchmark) -> Rows:
     first = flops.conventions_for(benchmark.task)[0]
     counted = workload_of(benchmark).flops_per_step(first) / benchmark.global_batch_size
     return [("stated", f"{stated:.5g} a sequence by the recipe's source ({stated / counted - 1:+.2%} of {first})")]
+
+
+def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
+    """What a sequence costs besides, by part, and all that the hardware does: the FLOPs of HFU."""
+    if recompute is None:
+        return [("recomputed", "unknown: the backend does not say what it computes twice")]
+    first = ledger.hardware_conventions(benchmark.task)[0]
+    work = (benchmark.model, benchmark.sequence_length, recompute, first)
+    length = benchmark.sequence_length
+    parts = [f"{cost * length:.5g} {part}" for part, cost in ledger.recomputed_by_part(*work).items()]
+    if not parts:
+        return [("recomputed", "nothing: HFU is MFU")]
+    where = "" if recompute.layers is None else f" ({recompute.layers} of {benchmark.model.layers} layers)"
+    again, total = ledger.recomputed_flops_per_token(*work), ledger.hardware_flops_per_token(*work)
+    return [
+        ("recomputed", f"{again * length:.5g} a sequence{where}: {', '.join(parts)}"),
+        ("hardware", f"{total * length:.5g} a sequence, {again / (total - again):+.1%} of {first}: the FLOPs of HFU"),
+    ]
 
 
 def memory_rows(benchmark: Benchmark, storage: capacity.Storage) -> Rows:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from benchmarks import until
 from benchmarks.backend import Backend, FlagGroup
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.peak_file import MeasuredPeak, peaks_for
 from benchmarks.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
 from benchmarks.refusals import refuse_what_cannot_work
 from benchmarks.settings import FLAG_GROUP, check_knobs, positive, sort_settings
@@ -42,6 +44,7 @@ class Request(Value, frozen=True):
     window: str | None = None
     profile: str = "none"
     pgle: str = "off"
+    until: str | None = None  # such as ci:0.5%
     profile_ranks: str | None = None  # such as 0,1,8-15
     profile_start_step: int | None = None
     profile_stop_step: int | None = None
@@ -49,6 +52,7 @@ class Request(Value, frozen=True):
     profile_cpu: bool = False
     data: str | None = None  # a folder that holds a dataset
     settings: dict[str, str] = {}
+    measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
 
 
 class ConfigSource(Protocol):
@@ -128,8 +132,11 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         recipe=_reference(recipe, sequence_length, gpus, backend),
         overrides=request.settings,
         profiling=choose_profiling(wanted, configs.profile_defaults(request.task), gpus, steps),
+        until=until.parse(request.until),
+        measured_peaks=peaks_for(request.measured_peak, hardware, site, dtype, gpus, nodes),
     )
     refuse_what_cannot_work(benchmark, backend)
+    until.refuse_until(benchmark, backend)
     return benchmark
 
 

@@ -274,6 +274,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         attempts,
         queued,
         samples.read(folder.telemetry_dir(last.attempt)),
+        backend.storage(benchmark).recompute,
     )
     result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
     if queued is None:

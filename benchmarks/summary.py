@@ -7,12 +7,15 @@ from typing import Literal
 import msgspec
 
 from benchmarks import flops, statistics
-from benchmarks.figures import Figures, Mfu, SecondsPerStep, measure, no_figures, workload_of
+from benchmarks.figures import Figures, SecondsPerStep, measure, no_figures
+from benchmarks.ledger import Recompute
 from benchmarks.queue.failures import QueuedEnd, why_failed
 from benchmarks.queue.job_record import AttemptEnd, Ended
+from benchmarks.stopped import UntilFigures, broken_agreements, expected_steps, until_figures
 from benchmarks.telemetry.ranks import RankSpread, rank_spread
 from benchmarks.telemetry.samples import Recorded
 from benchmarks.telemetry.summary import Telemetry, of_run
+from benchmarks.utilisation import Mfu, workload_of
 from benchmarks.values import (
     Benchmark,
     Parallelism,
@@ -92,7 +95,9 @@ class Result(Value, frozen=True):
     telemetry: Telemetry | None = None
     ranks: RankSpread | None = None
     pgle: Pgle | None = None  # None: it was off
+    until: UntilFigures | None = None  # None: all steps were asked for
     not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
+    hfu: list[Mfu] | None = None  # MFU with what is computed twice
 
 
 # --- a run's result -----------------------------------------------------------------------------
@@ -109,24 +114,27 @@ def summarise(
     attempts: Sequence[AttemptEnd] = (),
     queued: QueuedEnd | None = None,
     sampled: Recorded = NOT_SAMPLED,
+    recompute: Recompute | None = None,
 ) -> tuple[Result, list[Step]]:
     """The result of a run from what its last attempt wrote, and all its steps with their exclusions named.
 
     `failed_before` says why an earlier phase of the plan failed, so that the measured one never ran; `queued` how the
-    last attempt of a queue's job ended; `sampled` what its machines did meanwhile.
+    last attempt of a queue's job ended; `sampled` what its machines did meanwhile; `recompute` what the backend
+    computes twice, None: not known.
     """
-    workload = workload_of(benchmark)
+    workload = workload_of(benchmark, recompute)
     tokens = benchmark.tokens_per_step
     own = [msgspec.structs.replace(step, tokens=tokens) for step in record.steps]
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
-    failures = why_failed(benchmark.steps, record, ended, first_rank, failed_before, queued)
+    failures = why_failed(expected_steps(benchmark, record), record, ended, first_rank, failed_before, queued)
     complaints = figures.complaints if first_rank or not failures else []  # without a step there is no window
     pgle = _pgle(benchmark, record, failures)
     doubts = [
         *_broken_assertions(record),
         *_other_work(benchmark, record),
         *_unproven_pgle(benchmark, pgle, failed=bool(failures)),
+        *broken_agreements(benchmark, record, first_rank),
         *complaints,
     ]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
@@ -135,6 +143,7 @@ def summarise(
     loss, reported = loss_of(first_rank), reported_of(marked)
     unknown = _why_unknown(figures.window, loss, facts, provenance_digest, reported)
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
+    until, until_unknown = until_figures(benchmark, first_rank, figures)
     result = Result(
         schema_version=SCHEMA_VERSION,
         run_id=run_id,
@@ -154,17 +163,20 @@ def summarise(
         parameters=facts.parameters if facts else None,
         provenance=provenance_digest,
         reported_by_framework=reported,
-        null_because={**figures.null_because, **unknown},
+        null_because={**figures.null_because, **unknown, **until_unknown},
         notes=[
             *notes,
             *_what_it_was(benchmark, record),
             *speed_notes,
+            *figures.notes,
             *window_notes(figures.window),
             *record.unreadable,
         ],
         attempts=list(attempts),
         pgle=pgle,
+        until=until,
         not_comparable=not_comparable(benchmark),
+        hfu=figures.hfu,
     )
     result = _with_machines(result, benchmark, record, sampled, marked)
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.

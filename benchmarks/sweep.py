@@ -18,6 +18,7 @@ from benchmarks.report import aligned
 from benchmarks.resolve import Request
 from benchmarks.scaling import Scale, scale_of
 from benchmarks.summary import Result
+from benchmarks.until import refuse_in_gate
 from benchmarks.values import Benchmark, Value, to_builtins
 
 SCHEMA_VERSION = 1
@@ -126,6 +127,8 @@ class Checked(NamedTuple):
 
 def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> Checked:
     """Every cell is resolved before anything starts; where one cannot work, all are refused in one message."""
+    if compares(requests):
+        refuse_in_gate(requests[0].until, "an A/B comparison")
     checked = Checked([], [], [])
     errors: list[RequestError] = []
     for request in requests:

@@ -385,6 +385,13 @@ class Started(Value, frozen=True):
     host: str
 
 
+class Stopped(Value, frozen=True):
+    """That a rank ends before the last step it was told to train (--until), as all others do."""
+
+    step: int  # the last one it trains
+    decided: int  # the one after which the first rank decided it
+
+
 class PgleProfile(Value, frozen=True):
     """profile.json beside a profile.pbtxt: what the profile is, and of what program."""
 
@@ -421,6 +428,7 @@ class RunRecord(Value, frozen=True):
     started: list[Started] = []
     watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
     pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
+    stopped: dict[int, Stopped] = {}  # by rank: the early end it announced or heard of
 
 
 # --- summarised -------------------------------------------------------------------------------

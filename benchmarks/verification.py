@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from benchmarks.summary import Result
+from benchmarks.utilisation import DATASHEET
 from benchmarks.values import Step, to_builtins
 
 # Libraries may round the last bits otherwise; a person's edit is never this small.
@@ -13,7 +14,17 @@ RELATIVE_TOLERANCE = 1e-9
 ABSENT = "(absent)"
 
 # The keys of result.json that the first version did not have -> the version that brought them.
-SINCE = {"attempts": "0.3.0", "telemetry": "0.3.0", "ranks": "0.3.0", "pgle": "0.4.0", "not_comparable": "0.4.0"}
+SINCE = {
+    "attempts": "0.3.0",
+    "telemetry": "0.3.0",
+    "ranks": "0.3.0",
+    "pgle": "0.4.0",
+    "not_comparable": "0.4.0",
+    "until": "0.5.0",
+    "hfu": "0.5.0",
+}
+# It came with MFU against other peaks than the datasheet's, and with other words where there is no peak at all.
+MORE_PEAKS = "hfu"
 
 
 def differences(
@@ -28,6 +39,8 @@ def differences(
     `younger` are keys of a result (see younger_keys) that are newer than the version that stored it.
     """
     stored_figures, figures = to_builtins(stored_result), to_builtins(result)
+    if MORE_PEAKS in younger:
+        _leave_out_more_peaks(stored_figures, figures, result)
     for key in younger:
         stored_figures.pop(key)
         figures.pop(key)
@@ -46,6 +59,14 @@ def younger_keys(stored_json: Any, stored_by: str) -> list[str]:
         return []
     version = _numbers(stored_by)
     return [key for key, since in SINCE.items() if key not in stored_json and version and version < _numbers(since)]
+
+
+def _leave_out_more_peaks(stored: dict[str, Any], figures: dict[str, Any], result: Result) -> None:
+    kept = [to_builtins(entry) for entry in result.mfu or [] if entry.table == DATASHEET]
+    figures["mfu"] = kept or None
+    if stored["mfu"] is None and not kept:
+        stored["null_because"].pop("mfu", None)
+        figures["null_because"].pop("mfu", None)
 
 
 def _numbers(version: str) -> list[int]:

@@ -13,7 +13,7 @@ from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
-from jax_backend import layout, memory, pgle_evidence, phases, planning, xla_flags
+from jax_backend import compiling, layout, memory, pgle_evidence, phases, planning, work, xla_flags
 from jax_backend.logs import MaxTextLog
 
 HERE = Path(__file__).parent
@@ -48,6 +48,15 @@ class MaxTextBackend:
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:  # noqa: ARG002 - every axis is stated
         return layout.parallelism(knobs)
+
+    def layout_settings_for(
+        self,
+        engine: str,  # noqa: ARG002 - there is one
+        parallelism: Parallelism,
+        gpus: int,
+        hardware: Hardware,
+    ) -> dict[str, Scalar] | None:
+        return layout.settings_for(parallelism, gpus, hardware)
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:  # noqa: ARG002
         raise RequestError("MaxText trains no adapters in this version", where="--task=lora")
@@ -90,13 +99,20 @@ class MaxTextBackend:
         return xla_flags.check(flags)
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
-        return None
+        command = [
+            "{python}",
+            "-P",
+            "{repository}/jax_backend/peak_program.py",
+            f"--platform={platform}",
+            "{phase_dir}",
+        ]
+        return SideProgram(command=command, environment={"JAX_PLATFORMS": platform})
 
-    def work_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
-        return None
+    def work_program(self, benchmark: Benchmark) -> SideProgram | None:
+        return work.program(benchmark)
 
-    def compile_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
-        return None
+    def compile_program(self, benchmark: Benchmark) -> SideProgram | None:
+        return compiling.program(benchmark)
 
     def dataset_command(self, job: DatasetJob) -> list[str]:
         raise RequestError(

@@ -1,9 +1,9 @@
 """MaxText's mesh axes in common words: ici_* within a node (or one machine), dcn_* between nodes."""
 
-from math import prod
+from math import gcd, prod
 
 from benchmarks.errors import RequestError
-from benchmarks.values import Parallelism, Scalar
+from benchmarks.values import Hardware, Parallelism, Scalar
 
 # axis of MaxText's mesh -> Stepmark's word for what it shares
 AXIS_WORDS = {
@@ -49,3 +49,26 @@ def _size(knobs: dict[str, Scalar], network: str, axis: str) -> int:
 def explicit(knobs: dict[str, Scalar]) -> dict[str, Scalar]:
     """The layout settings with MaxText's automatic ones written out."""
     return {**dict.fromkeys(MAXTEXT_AUTOMATIC, 1), **{k: v for k, v in knobs.items() if k in AXES}}
+
+
+# From the innermost: what talks most stays within a node.
+PLACED = ("tensor", "context", "fsdp", "data")
+ALWAYS_STATED = ("fsdp", "data")  # a recipe's own sizes must not stay in force
+
+
+def settings_for(share: Parallelism, gpus: int, hardware: Hardware) -> dict[str, Scalar] | None:
+    """The settings that make a layout. None: a pipeline, whose schedule MaxText wants to be told by more settings."""
+    if share.pipeline > 1 or share.virtual_pipeline > 1:
+        return None
+    room = gpus if hardware.kind == "cpu" else min(gpus, hardware.devices_per_node)
+    found: dict[str, Scalar] = {}
+    for axis in PLACED:
+        size: int = getattr(share, axis)
+        inside = gcd(size, room)
+        room //= inside
+        if axis == "tensor" and inside < size:
+            return None  # it talks in the middle of every layer: not over the network
+        for network, part in (("ici", inside), ("dcn", size // inside)):
+            if part > 1 or axis in ALWAYS_STATED:
+                found[f"{network}_{axis}_parallelism"] = part
+    return found

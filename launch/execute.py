@@ -80,7 +80,7 @@ def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Ba
     with StepSink(folder, benchmark) as sink:
         for phase in plan.phases:
             phase_dir = folder.phase_dir(phase.name)
-            with Screen(benchmark.steps, _starting(plan, phase, benchmark, backend)) as screen:
+            with Screen(benchmark.steps, _starting(plan, phase, benchmark, backend), benchmark.until) as screen:
 
                 def on_steps(steps: list[Step], screen: Screen = screen) -> None:
                     screen.show(sink.take(steps))

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from benchmarks.report import duration_text, step_text
-from benchmarks.values import Step
+from benchmarks.stopped import progress_text, rule_of, tell
+from benchmarks.values import Step, Until
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -21,8 +22,10 @@ RECENT_STEPS = 10
 class Screen:
     """Shows the steps of one run as they come. Everything goes to stderr; stdout keeps the result."""
 
-    def __init__(self, total_steps: int, waiting_for: str) -> None:
+    def __init__(self, total_steps: int, waiting_for: str, until: Until | None = None) -> None:
         self._total_steps = total_steps
+        self._until = until
+        self._rule = rule_of(until, total_steps) if until else None
         self._waiting_for = waiting_for
         self._started = time.monotonic()
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
@@ -66,12 +69,21 @@ class Screen:
         """Take in what was just read; rank 0 speaks for the run."""
         for step in steps:
             if step.rank == 0:
+                self._take_to_the_rule(step)
                 self._last = step
                 if step.seconds is not None and step.step > 0:
                     self._recent.append(step.seconds)
         due = time.monotonic() - self._last_plain >= PLAIN_LINE_SECONDS
         if self._live is None and self._last is not None and due:
             self._print_plain()
+
+    def _take_to_the_rule(self, step: Step) -> None:
+        """What a run that may end early still lacks; another attempt begins anew."""
+        if self._until is None or self._rule is None:
+            return
+        if self._last is not None and step.step <= self._last.step:
+            self._rule = rule_of(self._until, self._total_steps)
+        tell(self._rule, step)
 
     def _print_plain(self) -> None:
         print(self._text(), file=sys.stderr, flush=True)
@@ -82,7 +94,8 @@ class Screen:
             return f"{self._waiting_for} ({duration_text(time.monotonic() - self._started)})"
         typical = statistics.median(self._recent) if self._recent else None
         left = (self._total_steps - 1 - self._last.step) * typical if typical else None
-        return step_text(self._last, self._total_steps, typical, left)
+        text = step_text(self._last, self._total_steps, typical, left, at_most=self._rule is not None)
+        return f"{text} · {progress_text(self._rule)}" if self._rule else text
 
 
 def _live_line(text: Callable[[], str]) -> "Live":

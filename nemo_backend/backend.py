@@ -12,7 +12,7 @@ from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
-from nemo_backend import bridge, dataset, environment, layout, megatron, memory, planning, profiles
+from nemo_backend import bridge, dataset, environment, layout, megatron, memory, planning, profiles, work
 from nemo_backend.logs import LOG_FORMATS
 
 BRIDGE = "bridge"
@@ -39,6 +39,15 @@ class NemoBackend:
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
         return bridge.parallelism(knobs, gpus)
+
+    def layout_settings_for(
+        self,
+        engine: str,
+        parallelism: Parallelism,
+        gpus: int,  # noqa: ARG002 - data is what the rest leaves
+        hardware: Hardware,
+    ) -> dict[str, Scalar] | None:
+        return layout.settings_for(engine, parallelism, hardware)
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         return megatron.lora(knobs)
@@ -75,11 +84,20 @@ class NemoBackend:
     def flags_check(self, flags: list[str]) -> FlagsCheck | None:  # noqa: ARG002
         return None
 
-    def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
-        return None
+    def peak_program(self, engine: str, platform: str) -> SideProgram | None:
+        if engine == BRIDGE or platform not in ("cuda", "cpu"):
+            return None
+        command = [
+            "{python}",
+            "-P",
+            "{repository}/nemo_backend/peak_program.py",
+            f"--platform={platform}",
+            "{phase_dir}",
+        ]
+        return SideProgram(command=command)
 
-    def work_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
-        return None
+    def work_program(self, benchmark: Benchmark) -> SideProgram | None:
+        return None if benchmark.engine == BRIDGE else work.program(benchmark)
 
     def compile_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
         return None

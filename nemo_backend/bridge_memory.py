@@ -30,6 +30,7 @@ def storage(benchmark: Benchmark) -> Storage:
         gathers_layers=bool(knobs.get(FSDP, False)),
         writes_attention_scores=False,
         usable_fraction=memory.USABLE,
+        recompute=memory.recompute(benchmark, "model"),
     )
 
 

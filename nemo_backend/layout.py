@@ -1,7 +1,7 @@
 """Megatron's parallel sizes in common words. Data parallelism is what the other axes leave of the devices."""
 
 from benchmarks.errors import RequestError
-from benchmarks.values import Parallelism, Scalar
+from benchmarks.values import Hardware, Parallelism, Scalar
 
 # The engines name the same sizes in places of their own.
 SIZES = {
@@ -37,3 +37,13 @@ def _size(knobs: dict[str, Scalar], name: str) -> int:
                 f"{key}={size}: it must be 1 or more", where=f"--set={key}", next_command=f"--set={key}=1"
             )
     return max((size for _, size in given), default=1)  # a setting of the other engine is refused by its name later
+
+
+def settings_for(engine: str, share: Parallelism, hardware: Hardware) -> dict[str, Scalar] | None:
+    """The settings that make a layout. None: FSDP, which these sizes do not say; and tensor groups beyond a node."""
+    if share.fsdp > 1 or (hardware.kind != "cpu" and share.tensor > hardware.devices_per_node):
+        return None
+    place = PLACES[engine]
+    sizes: dict[str, Scalar] = {f"{place}.{size}": getattr(share, word) for word, size in SIZES.items()}
+    # Megatron refuses it where no tensor group shares the sequence, and wants it where one does.
+    return {**sizes, f"{place}.sequence_parallel": share.tensor > 1 and hardware.kind != "cpu"}

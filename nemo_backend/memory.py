@@ -1,6 +1,7 @@
-"""How Megatron stores what a training step needs."""
+"""How Megatron stores what a training step needs, and what it computes again instead of keeping it."""
 
 from benchmarks.capacity import Storage
+from benchmarks.ledger import LAYER_MATMULS, Recompute
 from benchmarks.values import Benchmark
 
 # CUDA's context, NCCL's buffers and fragments take the rest: an estimate.
@@ -28,6 +29,7 @@ def storage(benchmark: Benchmark) -> Storage:
         gathers_layers=False,
         writes_attention_scores=benchmark.hardware.kind == "cpu",
         usable_fraction=USABLE,
+        recompute=recompute(benchmark, "model.config"),
     )
 
 
@@ -41,3 +43,45 @@ def saved_activations(benchmark: Benchmark) -> frozenset[str]:
     """`selective` recomputes the core of attention, which a fused kernel does anyway."""
     recomputed = benchmark.knobs.get("model.config.recompute_granularity") == "full"
     return frozenset() if recomputed else ALL_ACTIVATIONS
+
+
+# --- what is computed again ---------------------------------------------------------------------
+
+# What the modules of selective recomputation hold that multiplies. Megatron runs a module's whole forward again, its
+# last matmul too, though nobody reads what that one makes.
+MODULES: dict[str, frozenset[str]] = {
+    "core_attn": frozenset({"context"}),
+    "mlp": frozenset({"mlpwi_0", "mlpwi_1", "mlpwo"}),
+    "layernorm": frozenset(),
+}
+SELECTED = "core_attn"  # where no modules are named
+
+
+def recompute(benchmark: Benchmark, prefix: str) -> Recompute | None:
+    """What Megatron's recompute_* settings mean; None for modules that a dense Llama does not have."""
+    knobs = benchmark.knobs
+    granularity = knobs.get(f"{prefix}.recompute_granularity")
+    if granularity == "full":
+        return Recompute(matmuls=frozenset(LAYER_MATMULS), layers=_recomputed_layers(benchmark, prefix))
+    if granularity != "selective":
+        return Recompute()
+    modules = _names(str(knobs.get(f"{prefix}.recompute_modules", SELECTED)))
+    if not modules <= MODULES.keys():
+        return None
+    return Recompute(matmuls=frozenset().union(*(MODULES[name] for name in modules)))
+
+
+def _names(text: str) -> set[str]:
+    """[core_attn, mlp] or core_attn,mlp"""
+    return {name.strip(" '\"") for name in text.strip("[]").split(",")} - {""}
+
+
+def _recomputed_layers(benchmark: Benchmark, prefix: str) -> int | None:
+    """`block` computes the first so many layers of each stage twice (with interleaving: of each of its parts); any
+    other method all of them."""
+    number = benchmark.knobs.get(f"{prefix}.recompute_num_layers")
+    if benchmark.knobs.get(f"{prefix}.recompute_method") != "block" or number is None:
+        return None
+    share = benchmark.parallelism
+    stages = share.pipeline * share.virtual_pipeline
+    return min(int(number) * stages, benchmark.model.layers)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks import until
 from benchmarks.datasets import tokenizer_size
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
@@ -267,6 +268,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         f"--tasks_per_node={tasks_per_node(benchmark)}",
         f"--tokens_per_step={benchmark.tokens_per_step}",
         *profiles.worker_options(benchmark.profiling),
+        *until.option(benchmark),
         "--",
         *(f"{name}={text_of(value)}" for name, value in nemo_settings(benchmark).items()),
     ]

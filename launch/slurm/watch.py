@@ -84,7 +84,9 @@ def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
     find_job(folder, slurm)
     with (
         StepSink(folder, benchmark) as sink,
-        Screen(benchmark.steps, f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}") as screen,
+        Screen(
+            benchmark.steps, f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}", benchmark.until
+        ) as screen,
     ):
         _Watch(folder, benchmark, backend, slurm, sink, screen).run()
     return collect(folder, backend, ends_of(slurm, folder))

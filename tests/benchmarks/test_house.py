@@ -14,15 +14,31 @@ FRAMEWORKS = {
     "tensorflow", "optax", "orbax",
 }  # fmt: skip
 STATISTICS = {
-    f"benchmarks.{name}" for name in ("statistics", "figures", "summary", "foreign", "window", "verification")
+    f"benchmarks.{name}"
+    for name in (
+        "statistics",
+        "figures",
+        "summary",
+        "foreign",
+        "utilisation",
+        "window",
+        "verification",
+        "interval",
+        "settling",
+        "stopping",
+        "stopped",
+    )
 }
 # These run inside a framework's environment.
 INSIDE = {
     "worker.py", "list_settings.py", "build.py", "cpu_redirect.py", "make_dataset.py", "check_request.py",
     "convert_profile.py", "kernel_table.py", "list_xla_flags.py", "pgle_watch.py", "hlo_text.py",
-    "profile_identity.py", "profiled_steps.py",
+    "profile_identity.py", "profiled_steps.py", "early_stop.py", "peak_program.py", "work_program.py",
+    "compile_program.py", "hlo_account.py",
 }  # fmt: skip
 KIT = ROOT / "benchmarks" / "worker_kit.py"
+# What a worker loads beside it where a run may end early (--until).
+RULE = [ROOT / "benchmarks" / name for name in ("interval.py", "settling.py", "stopping.py")]
 
 
 def files_of(floor: str) -> list[Path]:
@@ -96,7 +112,7 @@ def test_the_launcher_imports_no_framework_and_no_backend_by_name(path: Path) ->
     assert touches(path, FRAMEWORKS | {"jax_backend", "nemo_backend"}) == []
 
 
-WORKERS = [KIT, *(p for floor in ("jax_backend", "nemo_backend") for p in files_of(floor) if p.name in INSIDE)]
+WORKERS = [KIT, *RULE, *(p for floor in ("jax_backend", "nemo_backend") for p in files_of(floor) if p.name in INSIDE)]
 
 
 @pytest.mark.parametrize("path", WORKERS, ids=ids(WORKERS))
@@ -124,6 +140,11 @@ def test_a_worker_starts_on_the_standard_library_alone(backend: str, frameworks:
 
 def test_the_workers_kit_needs_nothing_but_the_standard_library() -> None:
     assert {name.split(".")[0] for name in imports(tree_of(KIT))} <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("path", RULE, ids=ids(RULE))
+def test_the_rule_that_ends_a_run_needs_scipy_and_nothing_else(path: Path) -> None:
+    assert {name.split(".")[0] for name in imports(tree_of(path))} <= {*sys.stdlib_module_names, "scipy"}
 
 
 def test_configs_hold_data_and_no_code() -> None:

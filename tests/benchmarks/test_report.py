@@ -11,9 +11,11 @@ from benchmarks import report
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.figures import SecondsPerStep
+from benchmarks.ledger import Recompute
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RunFolder, recompute
 from benchmarks.summary import Result
+from benchmarks.utilisation import Mfu
 from benchmarks.values import Benchmark, Parallelism, Step
 from jax_backend import BACKEND
 
@@ -140,6 +142,43 @@ def test_an_unknown_effective_figure_or_excess_is_a_word(whole_run: RunFolder) -
     assert "unknown effective (mean over median unknown)" in table(result)
 
 
+def entry(convention: str, tflops: float, percent: float, precision: str = "bf16") -> Mfu:
+    return Mfu(
+        convention=convention, precision_peak=precision, peak_tflops=tflops, peak_source="a sheet", percent=percent
+    )
+
+
+def test_a_run_is_placed_between_its_peaks_and_its_conventions_stand_side_by_side(whole_run: RunFolder) -> None:
+    entries = [
+        entry("recipe", 1979, 42.55, "fp8"),
+        entry("causal", 1979, 41.01, "fp8"),
+        entry("recipe", 1839.07, 45.79, "mixed"),
+        entry("causal", 1842.5, 44.1, "mixed"),
+        entry("recipe, achievable", 1402.6, 60.04, "fp8"),
+        entry("causal, achievable", 1402.6, 57.86, "fp8"),
+    ]
+    changed = msgspec.structs.replace(whole_run.stored_result(), mfu=entries, hfu=[entry("recipe", 989, 61.5)])
+    lines = [line.strip() for line in table(changed).splitlines()]
+    places = "42.5% of 1979 (datasheet), 60.0% of 1402.6 (achievable)"
+    assert f"of the peak   {places}; TFLOP/s fp8 a device, counted by recipe" in lines
+    start = next(n for n, line in enumerate(lines) if line.startswith("MFU"))
+    assert lines[start : start + 6] == [
+        "MFU           recipe  causal  of a device's TFLOP/s",
+        "42.55%  41.01%  1979 fp8 (datasheet)",
+        "45.79%  44.10%  1839.1 to 1842.5 mixed (datasheet)",
+        "60.04%  57.86%  1402.6 fp8 (achievable)",
+        "HFU           recipe  of a device's TFLOP/s",
+        "61.50%  989 bf16 (datasheet)",
+    ]
+
+
+def test_without_hfu_the_reason_stands_there(whole_run: RunFolder) -> None:
+    stored = whole_run.stored_result()
+    nulls = stored.null_because | {"hfu": "nobody says"}
+    text = table(msgspec.structs.replace(stored, mfu=[entry("recipe", 989, 52.6)], hfu=None, null_because=nulls))
+    assert "HFU           unknown: nobody says" in text
+
+
 # --- a plan -------------------------------------------------------------------------------------------
 
 
@@ -161,6 +200,26 @@ def test_the_plan_of_seed_003() -> None:
         "nothing was started (--dry_run)",
     ):
         assert words in text, words
+
+
+def row(text: str, label: str) -> str:
+    (found,) = [line.strip() for line in text.splitlines() if line.split()[:1] == [label]]
+    return found
+
+
+def test_the_plan_shows_what_is_computed_twice_by_part_and_in_sum() -> None:
+    text = plan_of(resolved("llama2_70b", dtype="bf16", hardware="h100", gpus=64))
+    again = "3.5184e+14 a sequence: 4.398e+13 attention core, 3.0786e+14 gate and up"
+    assert row(text, "recomputed").endswith(again)
+    assert "hardware    2.1725e+15 a sequence, +19.3% of recipe: the FLOPs of HFU" in text
+
+
+def test_the_plan_says_where_nothing_is_computed_twice_and_where_it_is_not_known() -> None:
+    benchmark = resolved("llama2_70b", dtype="bf16", hardware="h100", gpus=64)
+    assert report.recompute_rows(benchmark, Recompute()) == [("recomputed", "nothing: HFU is MFU")]
+    assert "does not say" in report.recompute_rows(benchmark, None)[0][1]
+    some = Recompute(matmuls=frozenset({"mlpwo"}), layers=4)
+    assert "(4 of 80 layers)" in report.recompute_rows(benchmark, some)[0][1]
 
 
 def test_a_plan_names_no_path_of_this_machine() -> None:

@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.figures import Mfu, SecondsPerStep
+from benchmarks.figures import SecondsPerStep
 from benchmarks.scaling import Measured, Scale, Series, scaling, scaling_kind, table_text
 from benchmarks.summary import SCHEMA_VERSION, BenchmarkFigures, Loss, Result
+from benchmarks.utilisation import Mfu
 from benchmarks.values import Window
 
 TOKENS_A_SEQUENCE = 100

@@ -14,6 +14,7 @@ from benchmarks.summary import Ended, Result, summarise
 from benchmarks.values import (
     Benchmark,
     Lora,
+    Peak,
     PgleSeen,
     RunRecord,
     Step,
@@ -344,7 +345,9 @@ CONTRACT: dict[str, Any] = {
     "telemetry": None,
     "ranks": None,
     "pgle": None,
+    "until": None,
     "not_comparable": None,
+    "hfu": None,
 }  # fmt: skip
 
 
@@ -367,6 +370,46 @@ def test_a_result_and_its_steps_read_back_as_they_were(name: str) -> None:
     result, steps = summary(record, ended)
     assert msgspec.json.decode(json_text(result), type=Result) == result
     assert [msgspec.json.decode(msgspec.json.encode(step), type=Step) for step in steps] == steps
+
+
+def test_what_is_computed_twice_makes_hfu_and_without_it_hfu_is_null() -> None:
+    benchmark = benchmark_of(hardware="h100")
+    twice = BACKEND.storage(benchmark).recompute
+    known, _ = summarise(benchmark, "run-1", record_of(steps_of()), [DONE], None, recompute=twice)
+    assert known.mfu
+    assert known.hfu
+    assert (known.hfu[0].convention, known.hfu[0].peak_tflops) == ("recipe", known.mfu[0].peak_tflops)
+    assert known.hfu[0].percent > known.mfu[0].percent
+    unknown = result_of(record_of(steps_of()), DONE, benchmark=benchmark)
+    assert unknown.hfu is None
+    assert "it is not known what was computed twice" in unknown.null_because["hfu"]
+
+
+def test_a_measured_peak_gives_a_cpu_its_mfu() -> None:
+    peak = Peak(tflops=0.1, source="launch/peak.py, today")
+    benchmark = msgspec.structs.replace(benchmark_of(), measured_peaks={"bf16": peak})
+    result = result_of(record_of(steps_of()), DONE, benchmark=benchmark)
+    assert result.mfu
+    assert (result.mfu[0].convention, result.mfu[0].peak_tflops) == ("recipe, measured", 0.1)
+    assert "mfu" not in result.null_because
+    failed = result_of(record_of(steps_of(GOOD[:3])), DONE, benchmark=benchmark)
+    assert (failed.mfu, failed.hfu) == (None, None)
+    assert failed.null_because["hfu"] == "the run failed"
+
+
+def test_a_run_above_a_measured_peak_is_valid_with_a_note() -> None:
+    slow = Peak(tflops=1e-6, source="launch/peak.py, today")
+    benchmark = msgspec.structs.replace(benchmark_of(), measured_peaks={"bf16": slow})
+    result = result_of(record_of(steps_of()), DONE, benchmark=benchmark)
+    assert result.status == "valid"
+    assert any("so that was measured too low" in note for note in result.notes)
+
+
+def test_a_foreign_log_claims_no_hfu() -> None:
+    found = foreign(steps_of())
+    assert found["hfu"] is None
+    assert "no log does" in found["null_because"]["hfu"]
+    assert isinstance(found["notes"], list)
 
 
 def test_a_foreign_log_gets_the_same_figures() -> None:

@@ -52,7 +52,8 @@ def example() -> tuple[Result, list[Step]]:
     ends = [WorkerEnd(rank=rank, status="done") for rank in (0, 1)]
     record = RunRecord(attempt=1, facts=[facts], steps=steps, ends=ends, unreadable=["events-rank0.jsonl:3 cut"])
     ended = [Ended(rank=rank, exit_code=0) for rank in (0, 1)]
-    return summarise(benchmark, "run-1", record, ended, "sha256:abc", ["a note"])
+    twice = BACKEND.storage(benchmark).recompute
+    return summarise(benchmark, "run-1", record, ended, "sha256:abc", ["a note"], recompute=twice)
 
 
 RESULT_VALUE, STEPS_VALUE = example()
@@ -98,6 +99,7 @@ def test_the_example_holds_every_kind_of_figure() -> None:
     assert found == set(Result.__struct_fields__)
     assert RESULT_VALUE.status == "valid"
     assert RESULT_VALUE.mfu
+    assert RESULT_VALUE.hfu
     assert len(STEPS_VALUE) == 24
 
 
@@ -222,7 +224,8 @@ def test_every_key_that_a_result_can_be_read_without_has_the_version_that_brough
         ("0.3.0", ["telemetry", "pgle"], ["pgle"]),  # 0.3.0 had telemetry: somebody took it out
         ("0.3.0", [], []),
         ("0.2.0", list(SINCE), list(SINCE)),
-        ("0.4.0", list(SINCE), []),
+        ("0.4.0", list(SINCE), ["until", "hfu"]),
+        ("0.5.0", list(SINCE), []),
         ("0.10.0", list(SINCE), []),
         ("None", list(SINCE), []),
         ("", list(SINCE), []),
@@ -245,6 +248,27 @@ def test_a_younger_key_and_why_it_is_null_are_no_difference_and_anything_else_is
     assert found.startswith("result.json: tokens_per_second: stored 9.0")
     made_up = msgspec.structs.replace(RESULT_VALUE, null_because={**nulls, "pgle": "made up"})
     assert differences(made_up, RESULT_VALUE, STEPS_VALUE, STEPS_VALUE, ["pgle"])
+
+
+def test_a_version_that_knew_the_datasheet_alone_agrees_and_its_figures_are_still_compared() -> None:
+    assert RESULT_VALUE.mfu
+    datasheet = [entry for entry in RESULT_VALUE.mfu if entry.table == "datasheet"]
+    assert 0 < len(datasheet) < len(RESULT_VALUE.mfu)
+    nulls = {key: why for key, why in RESULT_VALUE.null_because.items() if key != "hfu"}
+    stored = msgspec.structs.replace(RESULT_VALUE, mfu=datasheet, hfu=None, null_because=nulls)
+    assert differences(stored, RESULT_VALUE, STEPS_VALUE, STEPS_VALUE, ["hfu"]) == []
+    assert differences(stored, RESULT_VALUE, STEPS_VALUE, STEPS_VALUE)
+    better = [msgspec.structs.replace(datasheet[0], percent=99.0), *datasheet[1:]]
+    edited_too = msgspec.structs.replace(stored, mfu=better)
+    (found,) = differences(edited_too, RESULT_VALUE, STEPS_VALUE, STEPS_VALUE, ["hfu"])
+    assert found.startswith("result.json: mfu[0]: percent: stored 99.0")
+
+
+def test_why_there_was_no_mfu_is_said_in_other_words_now() -> None:
+    unknown = msgspec.structs.replace(RESULT_VALUE, mfu=None, hfu=None, null_because={"mfu": "new words"})
+    stored = msgspec.structs.replace(unknown, null_because={"mfu": "old words"})
+    assert differences(stored, unknown, [], [], ["hfu"]) == []
+    assert differences(stored, unknown, [], [])
 
 
 def verified(folder: RunFolder) -> tuple[int, str]:

@@ -39,6 +39,7 @@ RESULT_KEYS = [
     "ranks",
     "pgle",
     "not_comparable",
+    "hfu",
 ]
 
 

@@ -209,7 +209,9 @@ def test_what_a_policy_keeps() -> None:
     assert saves(remat_policy="full") == frozenset()
     assert "mlpwo" in saves(remat_policy="minimal")
     assert "context" not in saves(remat_policy="minimal")
-    assert "context" in saves(remat_policy="none")
+    assert "context" in saves(remat_policy="minimal_flash")
+    assert saves(remat_policy="none") == frozenset()  # MaxText wraps its layers all the same
+    assert saves(remat_policy="minimal_offloaded") == frozenset()
     assert saves(remat_policy="custom", mlpwo="device", query_proj="remat", out_proj="offload") == {"mlpwo"}
 
 
@@ -217,6 +219,66 @@ def test_the_recipes_policies() -> None:
     attention = {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"}
     assert BACKEND.storage(resolved("llama2_70b", dtype="bf16")).saved_activations == attention | {"mlpwo"}
     assert BACKEND.storage(resolved("llama2_70b", dtype="fp8")).saved_activations == attention
+
+
+PROJECTED = {"query_proj", "key_proj", "value_proj", "out_proj"}
+GATE_AND_UP = {"mlpwi_0", "mlpwi_1"}
+ALL_AGAIN = PROJECTED | GATE_AND_UP | {"context"}
+# Each row was counted in the dots of MaxText's compiled program, with plain attention.
+COUNTED = [
+    ({"remat_policy": "none"}, ALL_AGAIN),
+    ({"remat_policy": "full"}, ALL_AGAIN),
+    ({"remat_policy": "minimal"}, {"context"}),
+    ({"remat_policy": "minimal_with_context"}, {"context"}),
+    ({"remat_policy": "save_out_proj"}, ALL_AGAIN - {"out_proj"}),
+    ({"remat_policy": "save_qkv_proj"}, {"context", "out_proj"} | GATE_AND_UP),
+    ({"remat_policy": "custom", "query_proj": "device"}, ALL_AGAIN - {"query_proj"}),
+    ({"remat_policy": "custom", "context": "device"}, ALL_AGAIN),
+    ({"remat_policy": "custom", "mlpwi": "device"}, ALL_AGAIN),
+    ({"remat_policy": "custom", "mlpwi_0": "device"}, ALL_AGAIN - {"mlpwi_0"}),
+    ({"remat_policy": "custom", "mlpwi": "device", "fused_mlp": "true"}, ALL_AGAIN - GATE_AND_UP),
+    ({"remat_policy": "custom", "mlpwi_0": "device", "mlpwi_1": "device", "fused_mlp": "true"}, ALL_AGAIN),
+    ({"remat_policy": "custom", "qkv_proj": "device", "fused_qkv": "true"}, {"context", "out_proj"} | GATE_AND_UP),
+    ({"remat_policy": "custom", "query_proj": "device", "fused_qkv": "true"}, ALL_AGAIN),
+]
+
+
+def made_again(
+    model: str = "llama2_tiny", chosen: dict[str, str] | None = None, **wanted: Any
+) -> frozenset[str] | None:
+    found = BACKEND.storage(resolved(model, chosen=chosen, **wanted)).recompute
+    assert found is None or found.layers is None
+    return found.matmuls if found else None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "again"), COUNTED, ids=[",".join(map("=".join, row[0].items())) for row in COUNTED]
+)
+def test_what_a_policy_computes_again(chosen: dict[str, str], again: set[str]) -> None:
+    assert made_again(chosen=chosen) == again
+
+
+def test_what_waits_in_the_hosts_memory_is_not_computed_again() -> None:
+    assert made_again(chosen={"remat_policy": "minimal_offloaded"}) == {"context"}
+    assert made_again(chosen={"remat_policy": "qkv_proj_offloaded"}) == {"context", "out_proj"} | GATE_AND_UP
+    assert made_again(chosen={"remat_policy": "custom", "out_proj": "offload"}) == ALL_AGAIN - {"out_proj"}
+
+
+def test_only_a_kernel_that_names_its_result_can_keep_it() -> None:
+    chosen = {"remat_policy": "minimal_with_context"}
+    assert made_again("llama2_70b", chosen, hardware="h100") == set()  # Transformer Engine's
+    assert made_again("llama2_70b", chosen | {"attention": "cudnn_flash_jax"}, hardware="h100") == {"context"}
+    assert made_again("llama2_70b", {"remat_policy": "minimal"}, hardware="h100") == {"context"}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_the_recipes_compute_gate_up_and_attention_again(dtype: str) -> None:
+    """The output of a layer is kept by the bf16 recipe alone, but nobody reads it again."""
+    assert made_again("llama2_70b", dtype=dtype) == GATE_AND_UP | {"context"}
+
+
+def test_of_a_policy_that_maxtext_does_not_know_nothing_is_said() -> None:
+    assert made_again(chosen={"remat_policy": "keep_it_all"}) is None
 
 
 def test_every_kept_activation_has_a_size() -> None:

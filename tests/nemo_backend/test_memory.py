@@ -7,6 +7,7 @@ import pytest
 from benchmarks.capacity import activation_widths, memory_by_part, total_bytes
 from benchmarks.configs import Configs
 from benchmarks.flops import adapter_parameter_count, parameter_count
+from benchmarks.ledger import LAYER_MATMULS, Recompute
 from benchmarks.values import Benchmark
 from nemo_backend import BACKEND
 from nemo_backend.memory import ALL_ACTIVATIONS, USABLE
@@ -21,6 +22,7 @@ PUBLISHED = [
     for layout in recipe.layouts
 ]
 Resolve = Callable[..., Benchmark]
+EVERYTHING = frozenset(LAYER_MATMULS)
 
 TP4_PP8 = {
     "trainer.strategy.pipeline_model_parallel_size": 8,
@@ -114,6 +116,60 @@ def test_full_recomputation_keeps_a_layers_input_alone(resolved: Resolve) -> Non
     }
     assert kept == {"full": frozenset(), "selective": ALL_ACTIVATIONS}
     assert activation_widths(CONFIGS.model("llama31_70b")).keys() >= ALL_ACTIVATIONS
+
+
+FULL = {"model.config.recompute_granularity": "full", "model.config.recompute_method": "uniform"}
+
+
+def test_without_a_word_nothing_is_computed_again(resolved: Resolve) -> None:
+    assert BACKEND.storage(resolved("llama31_70b")).recompute == Recompute()
+
+
+def test_full_recomputation_runs_all_of_a_layer_again(resolved: Resolve) -> None:
+    """Its last matmul too: torch drops nothing."""
+    uniform = FULL | {"model.config.recompute_num_layers": "4"}
+    assert BACKEND.storage(resolved("llama31_70b", uniform)).recompute == Recompute(matmuls=EVERYTHING)
+
+
+@pytest.mark.parametrize(("of_a_stage", "of_all"), [(1, 20), (3, 60), (9, 80)])
+def test_block_runs_the_first_layers_of_every_stage_again(resolved: Resolve, of_a_stage: int, of_all: int) -> None:
+    """64 GPUs: 4 stages of 5 interleaved parts, of 4 layers each."""
+    block = FULL | {"model.config.recompute_method": "block", "model.config.recompute_num_layers": str(of_a_stage)}
+    benchmark = resolved("llama31_70b", block, gpus=64)
+    assert benchmark.parallelism.pipeline * benchmark.parallelism.virtual_pipeline == 20
+    assert BACKEND.storage(benchmark).recompute == Recompute(matmuls=EVERYTHING, layers=of_all)
+
+
+def test_selective_runs_attentions_core_again(resolved: Resolve) -> None:
+    chosen = {"model.config.recompute_granularity": "selective"}
+    assert BACKEND.storage(resolved("llama31_70b", chosen)).recompute == Recompute(matmuls=frozenset({"context"}))
+
+
+@pytest.mark.parametrize(
+    ("modules", "again"),
+    [
+        ("core_attn", {"context"}),
+        ("[core_attn, mlp]", {"context", "mlpwi_0", "mlpwi_1", "mlpwo"}),
+        ("layernorm", set()),
+        ("moe", None),
+    ],
+)
+def test_the_bridge_chooses_modules(resolved: Resolve, modules: str, again: set[str] | None) -> None:
+    chosen = {"model.recompute_granularity": "selective", "model.recompute_modules": modules}
+    benchmark = resolved("llama3_70b", chosen, engine="bridge", hardware="gb200", gpus=64)
+    found = BACKEND.storage(benchmark).recompute
+    assert found == (None if again is None else Recompute(matmuls=frozenset(again)))
+
+
+def test_the_bridges_recipes_that_compute_some_layers_again(resolved: Resolve) -> None:
+    """Five layers of 32; one of each of the pipeline's stages."""
+    small = resolved("llama3_8b", engine="bridge", hardware="h100", dtype="fp8", gpus=8)
+    assert BACKEND.storage(small).recompute == Recompute(matmuls=EVERYTHING, layers=5)
+    weights = {"checkpoint.pretrained_checkpoint": "/weights"}
+    lora = resolved("llama3_70b", weights, task="lora", engine="bridge", hardware="h100", dtype="bf16", gpus=8)
+    assert lora.parallelism.pipeline > 1
+    stages = lora.parallelism.pipeline * lora.parallelism.virtual_pipeline
+    assert BACKEND.storage(lora).recompute == Recompute(matmuls=EVERYTHING, layers=stages)
 
 
 def test_only_a_cpu_writes_attentions_scores(resolved: Resolve) -> None:

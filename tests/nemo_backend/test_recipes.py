@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.figures import workload_of
 from benchmarks.flops import flops_per_token
+from benchmarks.utilisation import workload_of
 from benchmarks.values import Benchmark
 
 CONFIGS = Configs()
