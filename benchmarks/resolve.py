@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from benchmarks import until
 from benchmarks.backend import Backend, FlagGroup
+from benchmarks.early_stop import until
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
-from benchmarks.peak_file import MeasuredPeak, peaks_for
+from benchmarks.peak.peak_file import MeasuredPeak, peaks_for
 from benchmarks.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
 from benchmarks.refusals import refuse_what_cannot_work
 from benchmarks.settings import FLAG_GROUP, check_knobs, positive, sort_settings

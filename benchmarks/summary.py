@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 
 from benchmarks import flops, statistics
+from benchmarks.early_stop.stopped import UntilFigures, broken_agreements, expected_steps, until_figures
 from benchmarks.figures import Figures, SecondsPerStep, measure, no_figures
 from benchmarks.ledger import Recompute
 from benchmarks.queue.failures import QueuedEnd, why_failed
 from benchmarks.queue.job_record import AttemptEnd, Ended
-from benchmarks.stopped import UntilFigures, broken_agreements, expected_steps, until_figures
 from benchmarks.telemetry.ranks import RankSpread, rank_spread
 from benchmarks.telemetry.samples import Recorded
 from benchmarks.telemetry.summary import Telemetry, of_run

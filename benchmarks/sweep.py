@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from benchmarks.early_stop.until import refuse_in_gate
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
 from benchmarks.pairs import DEFAULT_PAIRS, FEWEST_PAIRS
 from benchmarks.report import aligned
 from benchmarks.resolve import Request
 from benchmarks.scaling import Scale, scale_of
 from benchmarks.summary import Result
-from benchmarks.until import refuse_in_gate
 from benchmarks.values import Benchmark, Value, to_builtins
 
 SCHEMA_VERSION = 1

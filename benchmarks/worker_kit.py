@@ -161,7 +161,8 @@ def early_stop(options, events, channel, begun):
     if not options.until:
         return None
     here = Path(__file__).resolve().parent
-    stopping, interval, settling = (load(here / f"{name}.py") for name in ("stopping", "interval", "settling"))
+    stopping = load(here / "early_stop" / "stopping.py")
+    interval, settling = load(here / "interval.py"), load(here / "settling.py")
     interval.median_interval([1.0, 1.0, 1.0])  # it imports scipy, which no step is to wait for
     until = stopping.Until.parse(options.until)
     rule = stopping.StopRule(until, interval.median_interval, settling.Settling(), settling.SETTLING_LIMIT_SECONDS)

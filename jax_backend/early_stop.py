@@ -1,4 +1,4 @@
-"""How the processes of a MaxText run agree on a last step that comes early (benchmarks/stopping.py).
+"""How the processes of a MaxText run agree on a last step that comes early (benchmarks/early_stop/stopping.py).
 
 Runs inside MaxText's environment, loaded by its path.
 """

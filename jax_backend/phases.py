@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import until
+from benchmarks.early_stop import until
 from benchmarks.errors import RequestError
 from benchmarks.profiling import disturbed_steps, nccl_trace_environment, ranks_text, report_name, under_nsys
 from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar

@@ -1,4 +1,4 @@
-"""The program that says what MaxText computes, for the proof that backends do the same work: benchmarks/work.py."""
+"""The program that says what MaxText computes, for the proof that backends do the same work: same_work/work.py."""
 
 from benchmarks.backend import SideProgram
 from benchmarks.values import Benchmark

@@ -1,7 +1,7 @@
 """Trains a few steps with MaxText's own model, loss, optimizer and training step, and says what was computed.
 
 Run by path inside MaxText's environment (`python -P work_program.py --folder=DIR -- key=value ...`) on the standard
-library, numpy and MaxText alone. What it is asked and what it answers is in benchmarks/work.py; weights travel under
+library, numpy and MaxText alone. What it is asked and what it answers is in same_work/work.py; weights travel under
 the neutral names of that file. One process, one device.
 """
 
@@ -334,7 +334,7 @@ def parse(argv):
     return parser.parse_args(argv)
 
 
-kit = load(HERE.parent / "benchmarks" / "work_kit.py")
+kit = load(HERE.parent / "benchmarks" / "same_work" / "work_kit.py")
 
 if __name__ == "__main__":
     main(parse(sys.argv[1:]))

@@ -5,10 +5,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import compiled_report
 from benchmarks.backend import Backend
-from benchmarks.compiled import Compiled, not_explained
-from benchmarks.compiled_check import compare
+from benchmarks.compilation import compiled_report
+from benchmarks.compilation.compiled import Compiled, not_explained
+from benchmarks.compilation.compiled_check import compare
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.values import Benchmark
 from launch.side_program import run_side_program

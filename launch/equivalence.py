@@ -1,7 +1,8 @@
 """The proof that backends do the same work: each trains the same steps from the same weights, and all is compared.
 
 The first backend that can starts from weights of its own, perturbed; the others are given them. What is asked is in
-benchmarks/work.py, what is compared in benchmarks/equivalence.py, what can be planted in benchmarks/plants.py.
+benchmarks/same_work/work.py, what is compared in equivalence.py beside it, what can be planted in
+plants.py.
 """
 
 import shutil
@@ -14,17 +15,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks import equivalence, work_kit
 from benchmarks.backend import Backend, SideProgram, backends
-from benchmarks.equivalence import Comparison, Computed
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError
 from benchmarks.flops import parameter_count
-from benchmarks.plants import Plant, planted
 from benchmarks.report import aligned, duration_text
 from benchmarks.resolve import Request, resolve
+from benchmarks.same_work import equivalence, work_kit
+from benchmarks.same_work.equivalence import Comparison, Computed
+from benchmarks.same_work.plants import Plant, planted
+from benchmarks.same_work.work import WorkCase, WorkReport, WorkRequest
+from benchmarks.same_work.work_kit import Arrays
 from benchmarks.values import Benchmark, Model, Value, json_text
-from benchmarks.work import WorkCase, WorkReport, WorkRequest
-from benchmarks.work_kit import Arrays
 from launch.places import configs
 from launch.side_program import run_side_program
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import peak_file, peak_turns
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
-from benchmarks.peak_file import Measured, MeasuredPeak
-from benchmarks.peaks import PeakReport, PeakRequest, device_peaks
+from benchmarks.peak import peak_file, peak_turns
+from benchmarks.peak.peak_file import Measured, MeasuredPeak
+from benchmarks.peak.peaks import PeakReport, PeakRequest, device_peaks
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import Hardware, Site, json_text
 from benchmarks.version import VERSION

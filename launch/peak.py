@@ -28,12 +28,12 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks import peaks
 from benchmarks.backend import Backend, backend_names, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
-from benchmarks.peak_file import Measured
-from benchmarks.peak_table import hardware_yaml, table
+from benchmarks.peak import peaks
+from benchmarks.peak.peak_file import Measured
+from benchmarks.peak.peak_table import hardware_yaml, table
 from benchmarks.values import Hardware, json_text, to_builtins
 from launch import local, measuring_peak, places
 from launch.cli import run_main

@@ -24,13 +24,14 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 
 from absl import flags
 
-from benchmarks import forecast, sweep
+from benchmarks import sweep
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.forecast_report import plan_lines
-from benchmarks.layouts import rank
-from benchmarks.read_once import ReadOnce
+from benchmarks.forecasting import forecast
+from benchmarks.forecasting.forecast_report import plan_lines
+from benchmarks.forecasting.layouts import rank
+from benchmarks.forecasting.read_once import ReadOnce
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark, json_text
 from launch import places, planning_calibration, request_flags

@@ -6,14 +6,24 @@ import msgspec
 import yaml
 
 from benchmarks.backend import Backend, find_backend
-from benchmarks.calibration import MAKE_ANEW, Calibration, Judged, Row, digest, fitted, judge, rounded, row_of
 from benchmarks.capacity import total_bytes, usable_bytes
 from benchmarks.configs import Configs, read_yaml
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.forecast import forecast
-from benchmarks.forecast_report import calibration_lines, forecast_lines
-from benchmarks.published import as_benchmark
-from benchmarks.read_once import ReadOnce
+from benchmarks.forecasting.calibration import (
+    MAKE_ANEW,
+    Calibration,
+    Judged,
+    Row,
+    digest,
+    fitted,
+    judge,
+    rounded,
+    row_of,
+)
+from benchmarks.forecasting.forecast import forecast
+from benchmarks.forecasting.forecast_report import calibration_lines, forecast_lines
+from benchmarks.forecasting.published import as_benchmark
+from benchmarks.forecasting.read_once import ReadOnce
 from benchmarks.references import Reference, cells, read_references
 from benchmarks.values import Benchmark, Value, json_text, to_builtins
 

@@ -8,7 +8,7 @@ from absl import flags
 
 from benchmarks import sweep
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
-from benchmarks.peak_file import MeasuredPeak
+from benchmarks.peak.peak_file import MeasuredPeak
 from benchmarks.resolve import Request
 from benchmarks.values import Site
 

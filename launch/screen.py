@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from benchmarks.early_stop.stopped import progress_text, rule_of, tell
 from benchmarks.report import duration_text, step_text
-from benchmarks.stopped import progress_text, rule_of, tell
 from benchmarks.values import Step, Until
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ def _refuse_mixed_flags(runs: list[str]) -> None:
 
 
 def _equivalence() -> int:
-    from benchmarks.plants import LIST, PLANTS, chosen
+    from benchmarks.same_work.plants import LIST, PLANTS, chosen
 
     if LIST in FLAGS.plant:
         print("\n".join(aligned([(name, plant.what) for name, plant in PLANTS.items()])))

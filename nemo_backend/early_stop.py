@@ -1,4 +1,4 @@
-"""Ends Lightning's training loop before its last step, on all processes after the same one (benchmarks/stopping.py).
+"""Ends Lightning's training loop before its last step, on all processes after the same one (early_stop/stopping.py).
 
 Runs inside NeMo's environment, loaded by its path.
 """

@@ -2,7 +2,7 @@
 
 Runs by path inside the framework's environment, on the standard library and torch alone:
 `python -P peak_program.py --platform=cuda FOLDER`, where FOLDER/request.json is a peaks.PeakRequest and
-FOLDER/report.json becomes a peaks.PeakReport. How often what is timed is in benchmarks/peak_turns.py.
+FOLDER/report.json becomes a peaks.PeakReport. How often what is timed is in benchmarks/peak/peak_turns.py.
 """
 
 import argparse
@@ -22,8 +22,8 @@ FP8_WAY = "fp8: one scale a tensor, e4m3 in, bf16 out, sums in the fast way that
 
 
 def load_turns() -> ModuleType:
-    """benchmarks/peak_turns.py, by its path: no package of Stepmark is importable here."""
-    path = Path(__file__).resolve().parents[1] / "benchmarks" / "peak_turns.py"
+    """benchmarks/peak/peak_turns.py, by its path: no package of Stepmark is importable here."""
+    path = Path(__file__).resolve().parents[1] / "benchmarks" / "peak" / "peak_turns.py"
     spec = importlib.util.spec_from_file_location("stepmark_peak_turns", path)
     assert spec is not None
     assert spec.loader is not None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks import until
 from benchmarks.datasets import tokenizer_size
+from benchmarks.early_stop import until
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
 from nemo_backend import layout, profiles

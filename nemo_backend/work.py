@@ -1,4 +1,4 @@
-"""The program that says what NeMo computes, for the proof that backends do the same work; see benchmarks/work.py."""
+"""The program that says what NeMo computes, for the proof that backends do the same work; see same_work/work.py."""
 
 from benchmarks.backend import SideProgram
 from benchmarks.values import Benchmark

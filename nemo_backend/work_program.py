@@ -1,7 +1,7 @@
 """Trains a few steps with NeMo's own model, optimizer and data parallel wrapper, and says what was computed.
 
 Run by path inside NeMo's environment (`python -P work_program.py --folder=DIR ... -- group.name=value`) on the
-standard library, numpy and NeMo alone. What it is asked and what it answers is in benchmarks/work.py; weights travel
+standard library, numpy and NeMo alone. What it is asked and what it answers is in same_work/work.py; weights travel
 under the neutral names of that file. One process on a CPU: requests for a GPU are redirected, as in a run.
 """
 
@@ -278,7 +278,7 @@ def parse(argv):
     return parser.parse_args(argv)
 
 
-kit = load(HERE.parent / "benchmarks" / "work_kit.py")
+kit = load(HERE.parent / "benchmarks" / "same_work" / "work_kit.py")
 
 if __name__ == "__main__":
     main(parse(sys.argv[1:]))

@@ -5,10 +5,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from benchmarks.backend import find_backend
-from benchmarks.bounds import Bound, bound
 from benchmarks.capacity import Storage
 from benchmarks.configs import Configs
-from benchmarks.read_once import ReadOnce
+from benchmarks.forecasting.bounds import Bound, bound
+from benchmarks.forecasting.read_once import ReadOnce
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark, Hardware, Parallelism, Rate, Value
 

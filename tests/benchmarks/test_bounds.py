@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from benchmarks.bounds import bound
+from benchmarks.forecasting.bounds import bound
 from benchmarks.ledger import Recompute
 from benchmarks.values import Benchmark, Peak
 from tests.benchmarks.planned import CONFIGS, bound_of, changed, laid_out, recipe, storage_of, with_rates

@@ -5,9 +5,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks import calibration as core
 from benchmarks.backend import find_backend
-from benchmarks.calibration import TERMS, Calibration, Estimate, Row, digest, estimate, fit, left_out, same_run
+from benchmarks.forecasting import calibration as core
+from benchmarks.forecasting.calibration import (
+    TERMS,
+    Calibration,
+    Estimate,
+    Row,
+    digest,
+    estimate,
+    fit,
+    left_out,
+    same_run,
+)
 from benchmarks.references import read_references
 from benchmarks.values import Benchmark
 from launch import planning_calibration

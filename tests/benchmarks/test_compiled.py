@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.compiled import Compiled, Line, not_explained
-from benchmarks.compiled_check import compare
-from benchmarks.compiled_report import comparison_json, comparison_text
+from benchmarks.compilation.compiled import Compiled, Line, not_explained
+from benchmarks.compilation.compiled_check import compare
+from benchmarks.compilation.compiled_report import comparison_json, comparison_text
 from benchmarks.configs import Configs
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark, Model

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
-from benchmarks.forecast import Forecast, ScalePoint, cost, forecast, memory_of, scaling, token_count
-from benchmarks.forecast_report import bound_lines, cost_rows, estimate_rows, memory_rows, scaling_lines
+from benchmarks.forecasting.forecast import Forecast, ScalePoint, cost, forecast, memory_of, scaling, token_count
+from benchmarks.forecasting.forecast_report import bound_lines, cost_rows, estimate_rows, memory_rows, scaling_lines
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from launch import planning_calibration

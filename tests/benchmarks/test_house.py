@@ -25,8 +25,8 @@ STATISTICS = {
         "verification",
         "interval",
         "settling",
-        "stopping",
-        "stopped",
+        "early_stop.stopping",
+        "early_stop.stopped",
     )
 }
 # These run inside a framework's environment.
@@ -38,7 +38,7 @@ INSIDE = {
 }  # fmt: skip
 KIT = ROOT / "benchmarks" / "worker_kit.py"
 # What a worker loads beside it where a run may end early (--until).
-RULE = [ROOT / "benchmarks" / name for name in ("interval.py", "settling.py", "stopping.py")]
+RULE = [ROOT / "benchmarks" / name for name in ("interval.py", "settling.py", "early_stop/stopping.py")]
 
 
 def files_of(floor: str) -> list[Path]:

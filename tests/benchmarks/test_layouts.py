@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from benchmarks.backend import Backend, find_backend
-from benchmarks.layouts import Ranking, fits, micro_batches, rank, shares
+from benchmarks.forecasting.layouts import Ranking, fits, micro_batches, rank, shares
 from benchmarks.report import bytes_text
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Parallelism

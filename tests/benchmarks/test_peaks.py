@@ -12,10 +12,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from benchmarks import flops, peak_file, peak_table, peak_turns, peaks
+from benchmarks import flops
 from benchmarks.configs import Configs, read_yaml
 from benchmarks.errors import RequestError
-from benchmarks.peaks import MatmulShape, MeasuredRate
+from benchmarks.peak import peak_file, peak_table, peak_turns, peaks
+from benchmarks.peak.peaks import MatmulShape, MeasuredRate
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Hardware, JobOptions, Site, Slurm, json_text
 from jax_backend import BACKEND

@@ -3,10 +3,10 @@
 import pytest
 
 from benchmarks.backend import find_backend
-from benchmarks.bounds import bound
 from benchmarks.capacity import total_bytes, usable_bytes
 from benchmarks.errors import RequestError
-from benchmarks.published import as_benchmark
+from benchmarks.forecasting.bounds import bound
+from benchmarks.forecasting.published import as_benchmark
 from benchmarks.references import Reference, read_references
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import CONFIGS, KNOWN, changed

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import stopping
+from benchmarks.early_stop import stopping
 from benchmarks.interval import median_interval
 from benchmarks.settling import SETTLING_LIMIT_SECONDS, Settling
 from benchmarks.values import Step

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from benchmarks import stopping
+from benchmarks.early_stop import stopping
 from benchmarks.interval import MedianInterval, median_interval
 from benchmarks.settling import SETTLING_LIMIT_SECONDS, Settling
 from benchmarks.values import Step

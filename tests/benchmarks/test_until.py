@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 import nemo_backend
-from benchmarks import until
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
+from benchmarks.early_stop import until
 from benchmarks.errors import RequestError
 from benchmarks.flops import parameter_count
 from benchmarks.report import aligned, plan_text, result_rows

@@ -11,13 +11,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks import equivalence, flops, work_kit
+from benchmarks import flops
 from benchmarks.configs import Configs
-from benchmarks.equivalence import Comparison, Computed, compare
 from benchmarks.errors import RequestError
-from benchmarks.plants import ALL, PLANTS, chosen, planted
-from benchmarks.work import CaseReport, CountedFlops, WorkStep, tensor_names
-from benchmarks.work_kit import Arrays
+from benchmarks.same_work import equivalence, work_kit
+from benchmarks.same_work.equivalence import Comparison, Computed, compare
+from benchmarks.same_work.plants import ALL, PLANTS, chosen, planted
+from benchmarks.same_work.work import CaseReport, CountedFlops, WorkStep, tensor_names
+from benchmarks.same_work.work_kit import Arrays
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = Configs().model("llama2_tiny")

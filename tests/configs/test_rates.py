@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.calibration import Calibration
 from benchmarks.configs import Configs, read_yaml
+from benchmarks.forecasting.calibration import Calibration
 from benchmarks.references import read_references
 from benchmarks.values import Hardware
 

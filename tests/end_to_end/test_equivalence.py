@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.plants import PLANTS
+from benchmarks.same_work.plants import PLANTS
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.peak_file import decode
+from benchmarks.peak.peak_file import decode
 from tests.end_to_end.runs import JAX, LLAMA3, NEMO, REPOSITORY, TINY, Start, Starter, finish, verify
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 import nemo_backend
 from benchmarks.backend import SideProgram
-from benchmarks.compiled import Compiled
+from benchmarks.compilation.compiled import Compiled
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.resolve import Request, resolve

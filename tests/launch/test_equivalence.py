@@ -12,14 +12,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks import flops, work_kit
+from benchmarks import flops
 from benchmarks.backend import SideProgram, backends
 from benchmarks.configs import Configs
-from benchmarks.equivalence import BATCH, SEQUENCE, UPDATES
 from benchmarks.errors import RequestError, RunError
-from benchmarks.plants import PLANTS, chosen
-from benchmarks.work import CaseReport, CountedFlops, WorkReport, WorkStep, tensor_names
-from benchmarks.work_kit import Arrays
+from benchmarks.same_work import work_kit
+from benchmarks.same_work.equivalence import BATCH, SEQUENCE, UPDATES
+from benchmarks.same_work.plants import PLANTS, chosen
+from benchmarks.same_work.work import CaseReport, CountedFlops, WorkReport, WorkStep, tensor_names
+from benchmarks.same_work.work_kit import Arrays
 from launch import equivalence
 from tests.benchmarks.test_work import SHAPES
 

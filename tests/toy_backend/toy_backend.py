@@ -138,7 +138,7 @@ class Toy:
         return None
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
-        program, turns = "{repository}/tests/toy_backend/toy_peak.py", "{repository}/benchmarks/peak_turns.py"
+        program, turns = "{repository}/tests/toy_backend/toy_peak.py", "{repository}/benchmarks/peak/peak_turns.py"
         return SideProgram(command=["{python}", program, turns, platform, "{phase_dir}"])
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002

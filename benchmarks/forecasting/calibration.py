@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.bounds import Bound, bound
 from benchmarks.capacity import DISTINCT, Storage, activation_widths, compute_bytes
+from benchmarks.forecasting.bounds import Bound, bound
+from benchmarks.forecasting.traffic import tokens_per_step
 from benchmarks.references import Reference
-from benchmarks.traffic import tokens_per_step
 from benchmarks.values import Benchmark, Value
 
 MAKE_ANEW = "python launch/plan.py --calibration --write"

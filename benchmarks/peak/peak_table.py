@@ -1,7 +1,7 @@
 """Measured peaks for people: a table beside what is published, and a hardware file for an unlisted GPU. Pure."""
 
-from benchmarks.peak_file import Measured
-from benchmarks.peaks import ROWS, MeasuredRate
+from benchmarks.peak.peak_file import Measured
+from benchmarks.peak.peaks import ROWS, MeasuredRate
 from benchmarks.report import columns
 from benchmarks.values import Hardware, Peak
 

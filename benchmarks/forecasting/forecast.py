@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from benchmarks.backend import Backend
-from benchmarks.bounds import Bound, bound
-from benchmarks.calibration import Calibration, Estimate, estimate
 from benchmarks.capacity import Storage, memory_by_part, usable_bytes
 from benchmarks.errors import RequestError
-from benchmarks.layouts import Ranking
+from benchmarks.forecasting.bounds import Bound, bound
+from benchmarks.forecasting.calibration import Calibration, Estimate, estimate
+from benchmarks.forecasting.layouts import Ranking
 from benchmarks.resolve import Request
 from benchmarks.values import Benchmark, Parallelism, Value
 

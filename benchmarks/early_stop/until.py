@@ -6,8 +6,8 @@ When such a run ends is in stopping.py, what its result says of it in stopped.py
 import re
 from collections.abc import Iterator
 
-from benchmarks import stopping
 from benchmarks.backend import Backend
+from benchmarks.early_stop import stopping
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Until
 from benchmarks.window import STEADY

@@ -8,7 +8,7 @@ import hashlib
 import msgspec
 
 from benchmarks.errors import RequestError
-from benchmarks.peaks import DevicePeak, PeakReport, PeakRequest, device_peaks
+from benchmarks.peak.peaks import DevicePeak, PeakReport, PeakRequest, device_peaks
 from benchmarks.values import Hardware, Peak, Site, Value
 
 SCHEMA_VERSION = 1

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import flops, work_kit
+from benchmarks import flops
 from benchmarks.report import columns
+from benchmarks.same_work import work_kit
+from benchmarks.same_work.work import CaseReport, WorkCase, tensor_names
+from benchmarks.same_work.work_kit import Array, Arrays
 from benchmarks.values import Model, Value
-from benchmarks.work import CaseReport, WorkCase, tensor_names
-from benchmarks.work_kit import Array, Arrays
 
 # No multiple of a tiny model's sizes: two different matmuls that cost the same could stand in for one another.
 SEQUENCE = 72

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from benchmarks.errors import RequestError, nearest
+from benchmarks.same_work.work import WorkCase
 from benchmarks.values import Model, Value
-from benchmarks.work import WorkCase
 
 if TYPE_CHECKING:
-    from benchmarks.work_kit import Array, Arrays
+    from benchmarks.same_work.work_kit import Array, Arrays
 
 ALL = "all"
 LIST = "list"

@@ -18,8 +18,8 @@ from benchmarks.flops import (
     layer_matmul_weights,
     trainable_parameter_count,
 )
+from benchmarks.forecasting.traffic import LINKS, Traffic, tokens_per_step, traffic
 from benchmarks.ledger import FORWARD, recomputed_by_part
-from benchmarks.traffic import LINKS, Traffic, tokens_per_step, traffic
 from benchmarks.values import Benchmark, Peak, Value
 
 ATTENTION_CORE = "attention core"  # the part of recomputation that multiplies no weights

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from benchmarks import flops, ledger
 from benchmarks.capacity import FLOAT32_BYTES, Storage, weight_shards
-from benchmarks.compiled import Cause, Compiled, Line, Matmuls, causes_of, multiplies_embedding
-from benchmarks.compiled_traffic import traffic
+from benchmarks.compilation.compiled import Cause, Compiled, Line, Matmuls, causes_of, multiplies_embedding
+from benchmarks.compilation.compiled_traffic import traffic
 from benchmarks.values import Benchmark
 
 

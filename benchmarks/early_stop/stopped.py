@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from benchmarks import stopping
+from benchmarks.early_stop import stopping
 from benchmarks.figures import Figures, usable_seconds
 from benchmarks.interval import median_interval
 from benchmarks.settling import SETTLING_LIMIT_SECONDS, Settling

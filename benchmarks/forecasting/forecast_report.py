@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from benchmarks.bounds import Bound
-from benchmarks.calibration import MEANING, Calibration, Estimate, Fit, Judged
-from benchmarks.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
-from benchmarks.layouts import RankedLayout, Ranking
+from benchmarks.forecasting.bounds import Bound
+from benchmarks.forecasting.calibration import MEANING, Calibration, Estimate, Fit, Judged
+from benchmarks.forecasting.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
+from benchmarks.forecasting.layouts import RankedLayout, Ranking
 from benchmarks.report import Rows, aligned, bytes_text, columns, count_text, seconds_text, title
 from benchmarks.values import Benchmark
 

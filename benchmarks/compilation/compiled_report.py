@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks import report
-from benchmarks.compiled import Collective, Compiled, Line, not_explained
+from benchmarks.compilation.compiled import Collective, Compiled, Line, not_explained
 from benchmarks.report import Rows
 from benchmarks.values import Benchmark, Value, json_text
 

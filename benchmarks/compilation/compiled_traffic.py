@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from benchmarks import flops
 from benchmarks.capacity import compute_bytes, tokens_per_device
-from benchmarks.compiled import Cause, Collective, Compiled, Line, causes_of, multiplies_embedding
+from benchmarks.compilation.compiled import Cause, Collective, Compiled, Line, causes_of, multiplies_embedding
 from benchmarks.values import Benchmark
 
 WIRE = 1e-3  # relative to all traffic of the step

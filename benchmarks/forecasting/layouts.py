@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from benchmarks.backend import Backend
-from benchmarks.bounds import OVER, Bound, bound
-from benchmarks.calibration import TERMS, Calibration, Errors, Estimate, estimate, terms
 from benchmarks.capacity import total_bytes, usable_bytes
 from benchmarks.errors import RequestError
-from benchmarks.read_once import ReadOnce
+from benchmarks.forecasting.bounds import OVER, Bound, bound
+from benchmarks.forecasting.calibration import TERMS, Calibration, Errors, Estimate, estimate, terms
+from benchmarks.forecasting.read_once import ReadOnce
 from benchmarks.report import bytes_text, seconds_text
 from benchmarks.resolve import ConfigSource, Request, resolve
 from benchmarks.values import Benchmark, Parallelism, Value
