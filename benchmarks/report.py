@@ -1,16 +1,11 @@
 """What a person reads: results, plans and lists as labelled lines of text. Pure; no screen, no colours."""
 
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 
-from benchmarks import capacity, flops, ledger
-from benchmarks.ledger import Recompute
-from benchmarks.summary import Result, departures
+from benchmarks.summary import Result
 from benchmarks.telemetry.rows import telemetry_rows
-from benchmarks.utilisation import Mfu, workload_of
-from benchmarks.values import Benchmark, Parallelism, Plan, Recipe, Step
-from benchmarks.window import describe_rule
+from benchmarks.utilisation import Mfu
+from benchmarks.values import Benchmark, Parallelism, Recipe, Step
 
 Rows = list[tuple[str, str]]
 
@@ -200,149 +195,6 @@ def duration_text(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-# --- a plan -------------------------------------------------------------------------------------
-
-
-def plan_text(benchmark: Benchmark, plan: Plan, storage: capacity.Storage) -> str:
-    """Everything a dry run shows: what would run, with which settings, and what it needs."""
-    lines = [title(benchmark), ""]
-    lines += aligned([*_benchmark_rows(benchmark), ("runs in", plan.environment_name)])
-    lines += ["", "model FLOPs"]
-    lines += aligned([*flops_rows(benchmark), *recompute_rows(benchmark, storage.recompute)])
-    lines += ["", "memory per device (estimate)"]
-    lines += aligned(memory_rows(benchmark, storage))
-    for number, phase in enumerate(plan.phases, start=1):
-        lines += ["", f"phase {number}: {phase.name}"]
-        tasks = f"{phase.tasks_per_node} a node, devices a task: {phase.devices_per_task}"
-        lines += aligned([("nodes", str(phase.nodes)), ("tasks", tasks)])
-        lines += ["  environment"]
-        lines += [f"    {name}={value}" for name, value in phase.environment.items() if name != "XLA_FLAGS"]
-        if "XLA_FLAGS" in phase.environment:
-            lines += ["  XLA_FLAGS", *(f"    {flag}" for flag in phase.environment["XLA_FLAGS"].split())]
-        lines += ["  command"]
-        lines += [f"    {word} \\" for word in map(_shell_word, phase.command[:-1])]
-        lines += [f"    {_shell_word(phase.command[-1])}"]
-    lines += ["", "nothing was started (--dry_run)"]
-    return "\n".join(lines)
-
-
-def _shell_word(word: str) -> str:
-    """Quoted where a shell needs it; the placeholders that a site fills in stay readable."""
-    filled = re.sub(r"\{(python|repository|phase_dir)\}", "x", word)
-    return word if shlex.quote(filled) == filled else shlex.quote(word)
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
-
-
-def _benchmark_rows(benchmark: Benchmark) -> Rows:
-    b = benchmark
-    return [
-        ("model", f"{b.model.name}: {flops.parameter_count(b.model):,} parameters"),
-        ("hardware", f"{b.gpus} x {b.hardware.name} ({b.hardware.title}) on {_nodes(b.nodes)}; site {b.site.name}"),
-        ("layout", layout_text(b.parallelism)),
-        ("in short", _in_short(b)),
-        *_lora_rows(b),
-        (
-            "batch",
-            f"{b.global_batch_size} sequences of {b.sequence_length} tokens "
-            f"({b.micro_batch_size} a device group x {b.gradient_accumulation} accumulation); "
-            f"{b.tokens_per_step:,} tokens a step; data {b.data}",
-        ),
-        ("steps", f"{_steps_text(b)}; window {b.window}: {describe_rule(b.window)}"),
-        ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *departures(b)])),
-        ("overrides", ", ".join(f"{k}={v}" for k, v in b.overrides.items()) or "none"),
-    ]
-
-
-def _steps_text(benchmark: Benchmark) -> str:
-    until = benchmark.until
-    if until is None:
-        return str(benchmark.steps)
-    return f"{benchmark.steps} at most, until the median is known to +-{100 * until.half_width:g}% (--until)"
-
-
-def _in_short(b: Benchmark) -> str:
-    return f"{b.parallelism.short()} MBS{b.micro_batch_size} GBS{b.global_batch_size} GA{b.gradient_accumulation}"
-
-
-def _lora_rows(benchmark: Benchmark) -> Rows:
-    lora = benchmark.lora
-    if lora is None:
-        return []
-    trained = flops.adapter_parameter_count(benchmark.model, lora)
-    beside = ", ".join(lora.targets)
-    size = f"rank {lora.rank}, alpha {lora.alpha:g}, dropout {lora.dropout:g}"
-    return [("adapters", f"{size}, beside {beside}: {trained:,} trainable parameters")]
-
-
-def flops_rows(benchmark: Benchmark) -> Rows:
-    """A sequence, a token and a device-step, by convention; the recipe's first."""
-    workload = workload_of(benchmark)
-    rows = []
-    for convention in flops.conventions_for(benchmark.task):
-        step = workload.flops_per_step(convention)
-        rows.append(
-            (
-                convention,
-                f"{step / benchmark.global_batch_size:.5g} a sequence, "
-                f"{step / benchmark.tokens_per_step:.5g} a token, "
-                f"{step / benchmark.gpus:.4g} a device and step",
-            )
-        )
-    return rows + _stated_rows(benchmark)
-
-
-def _stated_rows(benchmark: Benchmark) -> Rows:
-    """What the recipe's source says beside what its formula gives: published figures are rounded, some are wrong."""
-    stated = benchmark.recipe.stated_flops_per_sequence
-    if stated is None:
-        return []
-    first = flops.conventions_for(benchmark.task)[0]
-    counted = workload_of(benchmark).flops_per_step(first) / benchmark.global_batch_size
-    return [("stated", f"{stated:.5g} a sequence by the recipe's source ({stated / counted - 1:+.2%} of {first})")]
-
-
-def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
-    """What a sequence costs besides, by part, and all that the hardware does: the FLOPs of HFU."""
-    if recompute is None:
-        return [("recomputed", "unknown: the backend does not say what it computes twice")]
-    first = ledger.hardware_conventions(benchmark.task)[0]
-    work = (benchmark.model, benchmark.sequence_length, recompute, first)
-    length = benchmark.sequence_length
-    parts = [f"{cost * length:.5g} {part}" for part, cost in ledger.recomputed_by_part(*work).items()]
-    if not parts:
-        return [("recomputed", "nothing: HFU is MFU")]
-    where = "" if recompute.layers is None else f" ({recompute.layers} of {benchmark.model.layers} layers)"
-    again, total = ledger.recomputed_flops_per_token(*work), ledger.hardware_flops_per_token(*work)
-    return [
-        ("recomputed", f"{again * length:.5g} a sequence{where}: {', '.join(parts)}"),
-        ("hardware", f"{total * length:.5g} a sequence, {again / (total - again):+.1%} of {first}: the FLOPs of HFU"),
-    ]
-
-
-def memory_rows(benchmark: Benchmark, storage: capacity.Storage) -> Rows:
-    parts = capacity.memory_by_part(benchmark, storage)
-    rows = [(name.replace("_", " "), bytes_text(size)) for name, size in parts.items()]
-    total = sum(parts.values())
-    memory_gb = benchmark.hardware.memory_gb
-    if memory_gb is None:
-        return [
-            *rows,
-            ("total", f"{bytes_text(total)} x {benchmark.gpus} = {bytes_text(total * benchmark.gpus)}"),
-        ]
-    usable = memory_gb * 1e9 * storage.usable_fraction
-    verdict = "fits" if total <= usable else "DOES NOT FIT"
-    return [
-        *rows,
-        (
-            "total",
-            f"{bytes_text(total)} of {bytes_text(usable)} usable: {verdict} ({usable / total - 1:+.0%} room)",
-        ),
-    ]
 
 
 # --- what there is ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import yaml
 
-from benchmarks.backend import Backend, find_backend
+from benchmarks.backend import find_backend
 from benchmarks.capacity import total_bytes, usable_bytes
 from benchmarks.configs import Configs, read_yaml
 from benchmarks.errors import EXIT_VALID, RequestError
@@ -20,12 +20,11 @@ from benchmarks.forecasting.calibration import (
     rounded,
     row_of,
 )
-from benchmarks.forecasting.forecast import forecast
-from benchmarks.forecasting.forecast_report import calibration_lines, forecast_lines
+from benchmarks.forecasting.forecast_report import calibration_lines
 from benchmarks.forecasting.published import as_benchmark
 from benchmarks.forecasting.read_once import ReadOnce
 from benchmarks.references import Reference, cells, read_references
-from benchmarks.values import Benchmark, Value, json_text, to_builtins
+from benchmarks.values import Value, json_text, to_builtins
 
 FILE = "calibration.yml"
 
@@ -47,11 +46,6 @@ def kept(configs: Configs) -> Calibration:
     if found.rows != digest(read_references(configs.root)):
         return msgspec.structs.replace(found, fits=[])
     return found
-
-
-def forecast_text(benchmark: Benchmark, backend: Backend, configs: Configs) -> str:
-    """The bound and the estimate of a benchmark, for a dry run."""
-    return "\n".join(forecast_lines(forecast(benchmark, backend.storage(benchmark), kept(configs))))
 
 
 def show(configs: Configs, as_json: bool, write: bool) -> int:

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks import report, sweep
+from benchmarks import sweep
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
@@ -131,12 +131,12 @@ def _listing(configs: Configs) -> str:
 
 
 def _show_plan(request: Request, runner: Runner) -> int:
-    from launch.planning_calibration import forecast_text
+    from benchmarks.forecasting.plan_text import plan_text
+    from launch.planning_calibration import kept
 
     backend = find_backend(request.backend)
     benchmark = _with_kept_profile(runner.understand(request), backend)
-    print(report.plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark)))
-    print(f"\n{forecast_text(benchmark, backend, places.configs())}")
+    print(plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark), kept(places.configs())))
     script = runner.preview(benchmark, backend)
     if script:
         print(f"\njob.sbatch\n\n{script}", end="")

@@ -28,6 +28,7 @@ class Memory(Value, frozen=True):
     fits: bool | None
     margin_bytes: float | None  # negative: what is missing
     margin_percent: float | None  # of what is usable
+    devices: int
 
 
 class Forecast(Value, frozen=True):
@@ -135,6 +136,7 @@ def memory_of(benchmark: Benchmark, storage: Storage) -> Memory:
         fits=None if usable is None else total <= usable,
         margin_bytes=None if usable is None else usable - total,
         margin_percent=None if usable is None else 100 * (1 - total / usable),
+        devices=benchmark.gpus,
     )
 
 

@@ -29,8 +29,7 @@ def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
         title(benchmark),
         *aligned(_what(benchmark)),
         "",
-        "memory of a device",
-        *aligned(memory_rows(found.memory)),
+        *memory_lines(found.memory),
     ]
     lines += ["", *forecast_lines(found)]
     lines += ["", "scaling", *scaling_lines(report.scaling)]
@@ -49,11 +48,16 @@ def _what(benchmark: Benchmark) -> Rows:
     ]
 
 
+def memory_lines(memory: Memory) -> list[str]:
+    return ["memory of a device, at the peak of a step", *aligned(memory_rows(memory))]
+
+
 def memory_rows(memory: Memory) -> Rows:
     rows = [(words(name), bytes_text(size)) for name, size in memory.parts.items() if size]
     total = bytes_text(memory.total_bytes)
     if memory.usable_bytes is None or memory.margin_bytes is None:
-        return [*rows, ("total", f"{total}; the devices share what the host has")]
+        whole = bytes_text(memory.total_bytes * memory.devices)
+        return [*rows, ("total", f"{total} x {memory.devices} = {whole}, of what the host has")]
     verdict = "fits" if memory.fits else "DOES NOT FIT"
     room = f"{memory.margin_bytes / GB:+.1f} GB, {memory.margin_percent:+.1f}%"
     rows.append(("total", f"{total} of {bytes_text(memory.usable_bytes)} usable: {verdict} ({room})"))

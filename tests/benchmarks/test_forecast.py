@@ -43,7 +43,7 @@ def test_a_cpu_shares_what_the_host_has() -> None:
     tiny = recipe(model="llama2_tiny", gpus=1)
     found = memory_of(tiny, storage_of(tiny))
     assert (found.usable_bytes, found.fits, found.margin_bytes) == (None, None, None)
-    assert "share what the host has" in dict(memory_rows(found))["total"]
+    assert "of what the host has" in dict(memory_rows(found))["total"]
 
 
 def test_the_estimate_is_taken_before_the_bound() -> None:

@@ -11,6 +11,7 @@ from benchmarks import report
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.figures import SecondsPerStep
+from benchmarks.forecasting.plan_text import plan_text, recompute_rows
 from benchmarks.ledger import Recompute
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RunFolder, recompute
@@ -25,7 +26,7 @@ def resolved(model: str, settings: dict[str, str] | None = None, **wanted: Any) 
 
 
 def plan_of(benchmark: Benchmark) -> str:
-    return report.plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark))
+    return plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark))
 
 
 # --- numbers ----------------------------------------------------------------------------------------
@@ -216,10 +217,10 @@ def test_the_plan_shows_what_is_computed_twice_by_part_and_in_sum() -> None:
 
 def test_the_plan_says_where_nothing_is_computed_twice_and_where_it_is_not_known() -> None:
     benchmark = resolved("llama2_70b", dtype="bf16", hardware="h100", gpus=64)
-    assert report.recompute_rows(benchmark, Recompute()) == [("recomputed", "nothing: HFU is MFU")]
-    assert "does not say" in report.recompute_rows(benchmark, None)[0][1]
+    assert recompute_rows(benchmark, Recompute()) == [("recomputed", "nothing: HFU is MFU")]
+    assert "does not say" in recompute_rows(benchmark, None)[0][1]
     some = Recompute(matmuls=frozenset({"mlpwo"}), layers=4)
-    assert "(4 of 80 layers)" in report.recompute_rows(benchmark, some)[0][1]
+    assert "(4 of 80 layers)" in recompute_rows(benchmark, some)[0][1]
 
 
 def test_a_plan_names_no_path_of_this_machine() -> None:

@@ -13,7 +13,8 @@ from benchmarks.configs import Configs
 from benchmarks.early_stop import until
 from benchmarks.errors import RequestError
 from benchmarks.flops import parameter_count
-from benchmarks.report import aligned, plan_text, result_rows
+from benchmarks.forecasting.plan_text import plan_text
+from benchmarks.report import aligned, result_rows
 from benchmarks.resolve import Request, resolve
 from benchmarks.summary import Ended, Result, summarise
 from benchmarks.sweep import cells, check

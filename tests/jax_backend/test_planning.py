@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from benchmarks import capacity
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.report import plan_text
+from benchmarks.forecasting.plan_text import plan_text
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from jax_backend import BACKEND

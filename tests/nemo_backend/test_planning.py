@@ -17,7 +17,7 @@ from benchmarks import worker_events
 from benchmarks.configs import Configs
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
-from benchmarks.report import plan_text
+from benchmarks.forecasting.plan_text import plan_text
 from benchmarks.summary import departures
 from benchmarks.values import Benchmark
 from nemo_backend import BACKEND, bridge
