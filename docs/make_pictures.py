@@ -1,6 +1,6 @@
 """Makes the pictures of the README: real commands, run here, with what they printed, as SVG.
 
-.venv/bin/python docs/make_pictures.py
+.venv/bin/python docs/make_pictures.py [NAME ...]
 """
 
 import io
@@ -28,6 +28,9 @@ MOST_LINES = 44
 COMMANDS = {
     "run": "launch/run.py --backend=jax --model=llama2_tiny",
     "dry_run": "launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run",
+    "plan": "launch/plan.py --backend=jax --model=llama2_70b --dtype=fp8 --gpus=64 --price=2.5",
+    "compile": "launch/plan.py --backend=jax --model=llama2_70b --dtype=bf16 --gpus=64 --compile",
+    "equivalence": "launch/verify.py --equivalence --model=llama2_tiny",
     "list": "launch/run.py --list --hardware=h100",
     "lora": "launch/run.py --backend=nemo --model=llama3_tiny --task=lora",
     "report": "launch/report.py --window=2-8 logs",
@@ -83,12 +86,21 @@ def picture(command: str, lines: list[str]) -> str:
 
 
 def main() -> None:
+    """All of them, or those that are named, of the ones that need no series."""
     PICTURES.mkdir(parents=True, exist_ok=True)
+    wanted = sys.argv[1:]
+    unknown = set(wanted) - set(COMMANDS)
+    if unknown:
+        raise SystemExit(f"no picture of its own: {', '.join(sorted(unknown))}; there are: {', '.join(COMMANDS)}")
     for name, command in COMMANDS.items():
+        if wanted and name not in wanted:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(LOGS, f"{folder}/logs")
             (PICTURES / f"{name}.svg").write_text(picture(command, printed(command, folder)))
         print(f"docs/pictures/{name}.svg")
+    if wanted:
+        return
     with tempfile.TemporaryDirectory() as folder:
         made = environments_root()
         (Path(folder) / "home" / "environments").mkdir(parents=True)
