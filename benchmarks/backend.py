@@ -118,6 +118,10 @@ class LogFormat(Protocol):
         """The last digit that is printed of a time near this one: it may be wrong by half of it."""
         ...
 
+    def rate_resolution(self, rate: float) -> float:
+        """The same of the rates a line prints: TFLOP/s and tokens/s."""
+        ...
+
     def recognises(self, head: bytes) -> bool: ...
 
     def read(self, stream: BinaryIO) -> Iterator[LogEvent]: ...
@@ -234,6 +238,11 @@ def find_backend(name: str) -> Backend:
         )
     backend: Backend = found[0].load()
     return backend
+
+
+def backend_of_format(log_format: LogFormat) -> Backend:
+    """The backend whose frameworks print a format."""
+    return next(backend for backend in backends().values() if log_format in backend.log_formats)
 
 
 def all_log_formats() -> list[LogFormat]:

@@ -51,6 +51,16 @@ class Storage(Value, frozen=True):
     weights_over_context: bool = False  # the ranks of a context group share weights too, they are no replicas
     whole_states: bool = False  # a tensor group shares hidden states out, and puts them together to compute
     recompute: Recompute | None = None  # what is computed again in the backward pass; None: the backend does not say
+    matrix_bytes: int | None = None  # a number of a layer's matrices as they travel; None: as it is computed with
+    tensor_exchanges: float | None = None  # of a layer's hidden states in a tensor group; None: no more than needed
+    logit_number_bytes: int = LOGIT_COPIES * FLOAT32_BYTES  # of a logit and its gradient together
+    input_only_layers: int = 0  # layers that keep what goes in alone, and compute the rest again
+    recomputed_together: int = 1  # so many of these in a row keep one input, and all their activations while at it
+    absent_layers: int = 0  # layers that keep nothing on the device: it waits in the host's memory
+    reduced_bytes: int | None = None  # of a gradient as replicas sum it; None: as it is stored
+    returned_bytes: int | None = None  # of what comes back to a replica: gradients or new weights; None: as reduced
+    norm_axes: tuple[str, ...] = ()  # of the layout, that share out the scales of norms; empty: as all weights
+    uncounted: tuple[str, ...] = ()  # settings that change what is held here, in a way that is not known
 
 
 def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
@@ -65,8 +75,8 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
         "gathered_layers": gathered_bytes(benchmark) if storage.gathers_layers else 0.0,
         "saved_activations": saved_activation_bytes(benchmark, storage),
         "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
-        "logits": logit_bytes(benchmark),
-        "workspace": max(0.0, layer_working_bytes(benchmark, storage) - logit_bytes(benchmark))
+        "logits": logit_bytes(benchmark, storage),
+        "workspace": max(0.0, layer_working_bytes(benchmark, storage) - logit_bytes(benchmark, storage))
         + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0),
     }
 
@@ -105,30 +115,41 @@ def gathered_activation_bytes(benchmark: Benchmark) -> float:
 
 
 def saved_activation_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    """What all layers keep. A pipeline stage has fewer layers but as many more micro-batches under way.
+    """What all layers keep. A pipeline stage has fewer layers but as many more micro-batches under way."""
+    whole_layers = benchmark.model.layers - storage.input_only_layers - storage.absent_layers
+    per_token = whole_layers * _kept_bytes(benchmark, storage, storage.saved_activations)
+    inputs = storage.input_only_layers / storage.recomputed_together
+    per_token += inputs * _kept_bytes(benchmark, storage, frozenset())
+    return per_token * tokens_per_device(benchmark) * passes_under_way(benchmark) / benchmark.parallelism.tensor
 
-    With interleaved stages, part of a further micro-batch for each stage is under way too (Narayanan et al. 2021).
+
+def passes_under_way(benchmark: Benchmark) -> float:
+    """Micro-batches whose activations the first stage holds, in forward passes of the whole model.
+
+    One for each stage, as far as a step has so many. With interleaved stages, part of a further one for each other
+    stage (Narayanan et al. 2021).
     """
+    share, micro_batches = benchmark.parallelism, benchmark.gradient_accumulation
+    extra = (share.pipeline - 1) / share.virtual_pipeline if share.virtual_pipeline > 1 else 0.0
+    return min(share.pipeline + extra, micro_batches) / share.pipeline
+
+
+def _kept_bytes(benchmark: Benchmark, storage: Storage, saved: frozenset[str]) -> float:
+    """Of a token in one layer."""
     widths = activation_widths(benchmark.model)
-    saved = storage.saved_activations
     kept = {"layer_input"} | {name for name in saved & widths.keys() if not _split(name, saved)}
     small = kept & storage.one_byte_activations
-    per_token_and_layer = sum(widths[name] for name in kept - small) * compute_bytes(benchmark)
-    per_token_and_layer += sum(widths[name] for name in small)
-    tokens = tokens_per_device(benchmark)
-    share = benchmark.parallelism
-    stages = share.pipeline * share.virtual_pipeline
-    under_way = 1 + (share.pipeline - 1) / stages if share.virtual_pipeline > 1 else 1.0
-    return per_token_and_layer * benchmark.model.layers * tokens * under_way / share.tensor
+    return sum(widths[name] for name in kept - small) * compute_bytes(benchmark) + sum(widths[name] for name in small)
 
 
 def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    """What one layer's backward pass holds for a while: what it makes anew, and the gradients of its MLP.
+    """What a layer's backward pass holds for a while: what is made anew with it, and the gradients of its MLP.
 
     The logits are gone by then, so of a step's peak it is only what it needs beyond their place.
     """
     widths = activation_widths(benchmark.model)
-    anew = sum(widths[name] for name in DISTINCT if not _is_kept(name, storage.saved_activations))
+    kept = frozenset[str]() if storage.input_only_layers else storage.saved_activations
+    anew = storage.recomputed_together * sum(widths[name] for name in DISTINCT if not _is_kept(name, kept))
     gradients = widths["mlpwi"] + widths["mlp_product"]
     size = (anew + gradients) * compute_bytes(benchmark)
     return size * tokens_per_device(benchmark) / benchmark.parallelism.tensor
@@ -175,9 +196,9 @@ def attention_score_bytes(benchmark: Benchmark) -> float:
     return SCORE_COPIES * FLOAT32_BYTES * scores
 
 
-def logit_bytes(benchmark: Benchmark) -> float:
+def logit_bytes(benchmark: Benchmark, storage: Storage) -> float:
     logits = tokens_per_device(benchmark) * benchmark.model.vocabulary_size / benchmark.parallelism.tensor
-    return LOGIT_COPIES * FLOAT32_BYTES * logits
+    return storage.logit_number_bytes * logits
 
 
 def tokens_per_device(benchmark: Benchmark) -> float:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from benchmarks import flops
 from benchmarks.flops import FLOPS_PER_WEIGHT
-from benchmarks.values import Hardware, Model, Peak, Value
+from benchmarks.values import Model, Peak, Value
 
 # --- what is computed twice ---------------------------------------------------------------------
 
@@ -81,11 +81,6 @@ def hardware_flops_per_token(model: Model, sequence_length: int, recompute: Reco
 
 
 # --- a mix of precisions ------------------------------------------------------------------------
-
-
-def mixed_peak_tflops(model: Model, sequence_length: int, hardware: Hardware, convention: str) -> float | None:
-    """The datasheet's, see `mix_of_peaks`."""
-    return mix_of_peaks(model, sequence_length, hardware.peaks, convention)
 
 
 def mix_of_peaks(model: Model, sequence_length: int, peaks: Mapping[str, Peak], convention: str) -> float | None:

@@ -2,10 +2,11 @@
 
 A row of a published table has a step time and what its authors made of it. Here the same is made of the step time
 anew: a cell follows if it lies where the step time, as it was rounded for print, allows. Sources have slips; they are
-named, not mended.
+named, not mended. What is a row and what is none: docs/conventions.md.
 """
 
 import csv
+import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -15,13 +16,20 @@ import msgspec
 
 from benchmarks import flops
 from benchmarks.errors import RequestError
-from benchmarks.values import Hardware, Model, Parallelism, Value
+from benchmarks.values import Hardware, Model, Parallelism, Positive, Value
 
 FOLDER = "references"
 SECONDS_A_DAY = 86_400
 TRILLION = 1e12
 # A source computes with FLOPs rounded to three digits (1.82e15 for 1.8206e15), and its MFU has two decimals.
 MFU_POINTS = 0.1
+PRINTED = (
+    "seconds_per_step",
+    "tokens_per_second",
+    "mfu_percent",
+    "days_per_trillion_tokens",
+    "stated_flops_per_sequence",
+)
 STATED = "stated"  # the FLOPs are the source's own, which no formula here gives
 
 
@@ -30,28 +38,30 @@ class Reference(Value, frozen=True):
 
     model: str
     backend: str
+    engine: str  # whose framework it is, where a backend has several
     task: str
     hardware: str
-    gpus: int
+    gpus: Positive
     dtype: str
-    sequence_length: int
-    global_batch_size: int
-    tensor: int
-    pipeline: int
-    context: int
-    virtual_pipeline: int
-    fsdp: int
-    data: int
-    micro_batch_size: int
+    sequence_length: Positive
+    global_batch_size: Positive
+    tensor: Positive
+    pipeline: Positive
+    context: Positive
+    virtual_pipeline: Positive
+    fsdp: Positive
+    data: Positive
+    micro_batch_size: Positive
     window: str
     seconds_per_step: str  # as printed: its last digit says how it was rounded
-    tokens_per_second: str
+    tokens_per_second: str  # this and the next two are empty where the source has none
     mfu_percent: str
-    days_per_trillion_tokens: str  # empty: the source has none
+    days_per_trillion_tokens: str
     flops: str  # the convention of its MFU, or `stated`
     stated_flops_per_sequence: str
     source: str
     date: str
+    where: str = ""  # the file and its line
 
     @property
     def seconds(self) -> float:
@@ -98,23 +108,44 @@ def read_references(root: Path) -> list[Reference]:
     """Every row of configs/references/*.csv, in the order of the files."""
     found: list[Reference] = []
     for path in sorted((root / FOLDER).glob("*.csv")):
-        with path.open(newline="", encoding="utf-8") as stream:
-            for number, row in enumerate(csv.DictReader(stream), start=2):
-                found.append(_reference(row, f"{path}:{number}"))
+        try:
+            with path.open(newline="", encoding="utf-8") as stream:
+                lines = csv.DictReader(stream)
+                found += [_reference(row, f"{path}:{lines.line_num}") for row in lines]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise RequestError(f"the published rows cannot be read: {error}", where=str(path)) from None
     return found
 
 
 def _reference(row: Mapping[str, Any], where: str) -> Reference:
+    if None in row:
+        raise RequestError("the row has more cells than the first line has names", where=where)
     try:
-        found = msgspec.convert(row, Reference, strict=False)
-        float(found.seconds_per_step)
-    except (msgspec.ValidationError, ValueError) as error:
+        found = msgspec.convert({**row, "where": where}, Reference, strict=False)
+    except msgspec.ValidationError as error:
         raise RequestError(f"the row cannot be read: {error}", where=where) from None
+    for figure in PRINTED:
+        printed = getattr(found, figure)
+        if (printed or figure == "seconds_per_step") and not _is_a_figure(printed):
+            raise RequestError(f"{figure} is '{printed}', which is no number above 0", where=where)
+    if found.flops == STATED and not found.stated_flops_per_sequence:
+        raise RequestError(f"flops is {STATED}, and stated_flops_per_sequence is empty", where=where)
+    if found.flops not in (STATED, *flops.CONVENTIONS):
+        known = ", ".join((STATED, *flops.CONVENTIONS))
+        raise RequestError(f"flops is '{found.flops}', which is none of {known}", where=where)
     if found.parallelism.devices != found.gpus:
         raise RequestError(
             f"the layout is for {found.parallelism.devices} devices, the row for {found.gpus}", where=where
         )
     return found
+
+
+def _is_a_figure(printed: str) -> bool:
+    try:
+        value = float(printed)
+    except ValueError:
+        return False
+    return math.isfinite(value) and value > 0
 
 
 # --- does it follow? ----------------------------------------------------------------------------
@@ -125,9 +156,11 @@ def cells(row: Reference, model: Model, hardware: Hardware) -> Iterator[Cell]:
     half = rounded_by(row.seconds_per_step) / 2
     quick, slow = row.seconds - half, row.seconds + half
     tokens = row.tokens_per_step
-    yield _cell("tokens_per_second", row.tokens_per_second, tokens / row.seconds, tokens / slow, tokens / quick)
-    mfu = mfu_percent(row, model, hardware)
-    yield Cell("mfu_percent", float(row.mfu_percent), mfu, mfu - MFU_POINTS, mfu + MFU_POINTS)
+    if row.tokens_per_second:
+        yield _cell("tokens_per_second", row.tokens_per_second, tokens / row.seconds, tokens / slow, tokens / quick)
+    if row.mfu_percent:
+        mfu = mfu_percent(row, model, hardware)
+        yield Cell("mfu_percent", float(row.mfu_percent), mfu, mfu - MFU_POINTS, mfu + MFU_POINTS)
     if row.days_per_trillion_tokens:
         per_second = TRILLION / SECONDS_A_DAY / tokens
         yield _cell(
@@ -141,8 +174,15 @@ def cells(row: Reference, model: Model, hardware: Hardware) -> Iterator[Cell]:
 
 def mfu_percent(row: Reference, model: Model, hardware: Hardware) -> float:
     """By the row's own convention, against the dense peak of its precision."""
-    peak = hardware.peaks[row.dtype].tflops * 1e12
-    return 100 * flops_per_sequence(row, model) * row.global_batch_size / row.seconds / row.gpus / peak
+    peak = hardware.peaks.get(row.dtype)
+    if peak is None:
+        raise RequestError(
+            f"the row has an MFU, and {hardware.name} has no {row.dtype} peak that it could be of",
+            where=row.where,
+            why=f"the peaks of configs/hardware are: {', '.join(hardware.peaks) or 'none'}",
+        )
+    done = flops_per_sequence(row, model) * row.global_batch_size
+    return 100 * done / row.seconds / row.gpus / (peak.tflops * 1e12)
 
 
 def flops_per_sequence(row: Reference, model: Model) -> float:

@@ -55,6 +55,21 @@ class Request(Value, frozen=True):
     measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
 
 
+class NoLayoutError(RequestError):
+    """The recipe fits, but has no layout for so many devices."""
+
+    def __init__(self, recipe: Recipe, gpus: int) -> None:
+        self.gpus = gpus
+        self.scales = sorted(row.gpus for row in recipe.layouts)
+        super().__init__(
+            f"recipe {recipe.name} has no layout for {gpus} devices",
+            where=f"--gpus={gpus}",
+            why=f"it has one for: {', '.join(map(str, self.scales))}",
+            next_command="--gpus with one of these, or python launch/plan.py --layouts, which ranks all; or state "
+            "the layout by --set: " + ", ".join(sorted(recipe.layouts[0].knobs)),
+        )
+
+
 class ConfigSource(Protocol):
     """Where resolving reads its data (benchmarks.configs.Configs)."""
 
@@ -66,7 +81,7 @@ class ConfigSource(Protocol):
 
 
 def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchmark:
-    """The benchmark that a request means. Raises RequestError where it cannot work."""
+    """The benchmark that a request means. RequestError where it cannot work, NoLayoutError without a layout."""
     model = configs.model(request.model)
     site = configs.site(request.site)
     device = request.hardware or _only_hardware(site)
@@ -176,7 +191,7 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
             f"no {request.backend} {request.task} recipe trains model '{request.model}'{_with_engine(request)}",
             where="--model",
             why="recipes are there for: " + ", ".join(sorted({m for r in of_backend for m in r.models})),
-            next_command=LIST_COMMAND,
+            next_command=_own_recipe(request.model, of_backend, hardware),
         )
     home = hardware.name if hardware else fitting[0].defaults.hardware
     on_hardware = [r for r in fitting if home in r.hardware or ANY in r.hardware]
@@ -190,8 +205,16 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
         f"no recipe trains '{request.model}' on '{home}'{_with_engine(request)}",
         where="--hardware",
         why=f"its recipes are for: {', '.join(known)}",
-        next_command=LIST_COMMAND,
+        next_command=_own_recipe(request.model, of_backend, hardware),
     )
+
+
+def _own_recipe(model: str, of_backend: list[Recipe], hardware: Hardware | None) -> str:
+    """A model is no more than its dimensions: another one's recipe on the same device is a start."""
+    near = next((recipe for recipe in of_backend if hardware is None or hardware.name in recipe.hardware), None)
+    if near is None:
+        return LIST_COMMAND
+    return f"{LIST_COMMAND}; or copy configs/recipes/{near.name}.yml, with models: [{model}], and plan with it"
 
 
 def _with_engine(request: Request) -> str:
@@ -298,14 +321,7 @@ def _choose_layout(
         return dict(rows[gpus].knobs)
     if layout_settings & knobs_set.keys():
         return {}
-    scales = ", ".join(map(str, sorted(rows)))
-    raise RequestError(
-        f"recipe {recipe.name} has no layout for {gpus} devices",
-        where=f"--gpus={gpus}",
-        why=f"it has one for: {scales}",
-        next_command="--gpus with one of these, or state the layout by --set: "
-        + ", ".join(sorted(recipe.layouts[0].knobs)),
-    )
+    raise NoLayoutError(recipe, gpus)
 
 
 def matches(when: When, dtype: str, hardware: str, gpus: int) -> bool:

@@ -35,6 +35,7 @@ from benchmarks.queue.job_record import (
 from benchmarks.summary import Result, summarise
 from benchmarks.telemetry import samples
 from benchmarks.values import Benchmark, Phase, Plan, RunRecord, Step, json_text
+from benchmarks.version import VERSION
 
 BENCHMARK = "benchmark.json"
 PLAN = "plan.json"
@@ -225,12 +226,22 @@ class RunFolder:
         except FileNotFoundError:
             raise _missing(path) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            other = _another_version(self.path / PROVENANCE) if isinstance(error, msgspec.ValidationError) else None
             raise RequestError(
                 f"{name} cannot be read: {error}",
                 where=str(path),
-                why="it was cut off, or changed by hand",
+                why=f"{other}, or it was changed by hand" if other else "it was cut off, or changed by hand",
                 next_command=f"python launch/status.py --collect {self.path}" if name.endswith(SCHEDULER) else "",
             ) from None
+
+
+def _another_version(provenance: Path) -> str | None:
+    """A file of whole JSON that lacks something may be of a version that had none of it."""
+    try:
+        by = msgspec.json.decode(provenance.read_bytes(), type=dict[str, Any]).get("stepmark")
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return f"it was written by Stepmark {by}, this is {VERSION}" if by and by != VERSION else None
 
 
 def _sha256(path: Path) -> str:

@@ -186,9 +186,12 @@ def plan_text(checked: Checked, repeats: int) -> str:
         for name, refused in zip(names[len(rows) :], checked.refused, strict=True)
     ]
     count = len(checked.cells)
+    until = requests[0].until
+    ends = [f"each ends early at --until={until}: runs may differ in length"] if until is not None else []
     return "\n".join(
         [
             f"{_plural(count, 'cell')} x {_plural(repeats, 'repeat')} = {_plural(count * repeats, 'run')}",
+            *ends,
             *aligned(rows),
             "",
             "nothing was started (--dry_run); one cell alone shows its whole plan",

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from benchmarks.summary import Result
-from benchmarks.utilisation import DATASHEET
+from benchmarks.utilisation import DATASHEET, MIXED, Mfu
 from benchmarks.values import Step, to_builtins
 
 # Libraries may round the last bits otherwise; a person's edit is never this small.
@@ -62,11 +62,16 @@ def younger_keys(stored_json: Any, stored_by: str) -> list[str]:
 
 
 def _leave_out_more_peaks(stored: dict[str, Any], figures: dict[str, Any], result: Result) -> None:
-    kept = [to_builtins(entry) for entry in result.mfu or [] if entry.table == DATASHEET]
+    kept = [to_builtins(entry) for entry in result.mfu or [] if not _of_more_peaks(entry)]
     figures["mfu"] = kept or None
     if stored["mfu"] is None and not kept:
         stored["null_because"].pop("mfu", None)
         figures["null_because"].pop("mfu", None)
+
+
+def _of_more_peaks(entry: Mfu) -> bool:
+    """Of another table than the datasheet's, or against the mix of the peaks that an fp8 run uses."""
+    return entry.table != DATASHEET or entry.precision_peak == MIXED
 
 
 def _numbers(version: str) -> list[int]:

@@ -82,6 +82,7 @@ class Step:
                 function, in_shardings=ins, out_shardings=outs, static_argnums=static, donate_argnums=donated
             )
             lowered = jitted.lower(*arguments, **keywords)
+        self.lowered = lowered
         clock.stop("lower")
         self.compiled = lowered.compile()
         clock.stop("compile")
@@ -183,15 +184,14 @@ def what_of(move):
 
 
 def report(step, clock, folder, words):
-    text = "".join(path.read_text() for path in newest_dump(folder))
-    account = hlo_account.account(text)
+    account = hlo_account.account(text_of(step, folder))
     mesh = {axis: int(size) for axis, size in step.mesh.shape.items() if size > 1}
     memory = step.compiled.memory_analysis()
     clock.stop("read")
     return {
         "versions": kit.installed_versions(PACKAGES),
         "devices": account.partitions,
-        "mesh": mesh,
+        "mesh": in_words(mesh, words),
         "parameters": step.parameters(),
         "state_bytes": step.state_bytes(),
         "argument_bytes": memory.argument_size_in_bytes,
@@ -202,9 +202,26 @@ def report(step, clock, folder, words):
         "collectives": collectives([move for move in account.moves if len(move.group) > 1], mesh, words),
         "loops": account.loops,
         "unknown_loops": account.unknown_loops,
+        "not_counted": account.not_counted,
         "seconds": clock.seconds,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
+
+
+def in_words(mesh, words):
+    """The mesh in Stepmark's words; several axes of MaxText can share out the same."""
+    found = {}
+    for axis, size in mesh.items():
+        word = words.get(axis, axis)
+        found[word] = found.get(word, 1) * size
+    return found
+
+
+def text_of(step, folder):
+    """For one device nothing is partitioned, and there is no such dump: what was lowered is all."""
+    if step.mesh.size == 1:
+        return step.lowered.compiler_ir("hlo").get_hlo_module().to_string()
+    return "".join(path.read_text() for path in newest_dump(folder))
 
 
 def newest_dump(folder):

@@ -21,7 +21,7 @@ ENVIRONMENT = {
 
 
 def program(benchmark: Benchmark) -> SideProgram:
-    words = [f"--word={axis}={word}" for axis, word in layout.AXIS_WORDS.items()]
+    words = [f"--word={axis}={word}" for axis, word in {**layout.AXIS_WORDS, "stage": "pipeline"}.items()]
     return SideProgram(
         command=[
             "{python}",

@@ -29,6 +29,9 @@ SENT: Mapping[str, Callable[[int], float]] = {
 }
 # Opcodes that only pass on what they are given, looked through for the slice behind an all-reduce.
 _PASSED_ON = frozenset({"bitcast", "convert", "copy", "get-tuple-element", "reshape", "transpose"})
+# Matmuls in shapes that are not counted; a call of a library's kernel may be one by its name.
+_NOT_COUNTED = frozenset({"convolution", "ragged-dot", "scaled-dot"})
+_KERNEL = re.compile(r'custom_call_target="[^"]*(?:matmul|gemm|dot|conv)[^"]*"', re.IGNORECASE)
 _SLICES = frozenset({"dynamic-slice"})
 
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -76,6 +79,7 @@ class Account(NamedTuple):
     moves: list[Move]
     loops: dict[str, int]  # -> trip count
     unknown_loops: list[str]  # counted as one trip
+    not_counted: list[str]  # what may be a matmul in another shape, or may run or not
 
 
 def account(text: str) -> Account:
@@ -196,11 +200,14 @@ class _Counting:
         self._moves: list[Move] = []
         self._loops: dict[str, int] = {}
         self._unknown: list[str] = []
+        self._not_counted: list[str] = []
 
     def whole(self) -> Account:
         if self._program.entry:
             self._walk(self._program.entry, 1)
-        return Account(self._program.partitions, self._dots, self._moves, self._loops, self._unknown)
+        return Account(
+            self._program.partitions, self._dots, self._moves, self._loops, self._unknown, self._not_counted
+        )
 
     def _walk(self, name: str, times: int) -> None:
         lines = self._program.computations.get(name, {})
@@ -212,9 +219,18 @@ class _Counting:
                 self._dots.append(_dot(line, lines, times))
             elif kind in SENT:
                 self._moves.append(_move(kind, line, lines, times, self._program.partitions))
+            elif line.opcode in _NOT_COUNTED or (line.opcode == "custom-call" and _KERNEL.search(line.attributes)):
+                self._not_counted.append(f"{line.name} ({line.opcode})")
             elif line.opcode in ("call", "fusion", "conditional", "async-start"):
-                for called in _computations_of(line):
-                    self._walk(called, times)
+                self._walk_called(line, times)
+
+    def _walk_called(self, line: Instruction, times: int) -> None:
+        """Of a conditional one branch runs, nobody knows which: all are counted, and it is named if they hold any."""
+        before = len(self._dots) + len(self._moves)
+        for called in _computations_of(line):
+            self._walk(called, times)
+        if line.opcode == "conditional" and len(self._dots) + len(self._moves) > before:
+            self._not_counted.append(f"{line.name} (which branch of a conditional runs)")
 
     def _trips(self, loop: Instruction) -> int:
         """How often its body runs: as XLA says, else the constant that the condition compares with."""
@@ -234,7 +250,7 @@ class _Counting:
             return None
         limits = [
             int(lines[name].arguments)
-            for name in compares[0].operands
+            for name in compares[0].operands[1:]  # counter < constant, not the other way round
             if name in lines and lines[name].opcode == "constant" and lines[name].arguments.isdigit()
         ]
         return limits[0] if len(limits) == 1 else None

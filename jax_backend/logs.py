@@ -61,6 +61,7 @@ QUICK_RUNS = tuple(re.compile(line + b"|") for line in QUICK_LINES)
 STEP_NUMBER = re.compile(rb"completed (?:step|profiler activation/deactivation step):\s*(\d{1,15})$")
 MAY_FOLLOW_THE_LINE = b" \t\"'}\\"  # a blank, or the end of a JSON string
 
+THREE_DECIMALS = 0.001  # {:.3f}: of seconds, TFLOP/s and tokens/s alike
 RECOGNISED_WORDS = (WORD, *(start.word for start in START_LINES))  # a search for a word alone takes no time
 RECOGNISED = re.compile(
     rb"completed step:\s*\d+,\s*(?:seconds|live slice count):|"
@@ -74,8 +75,11 @@ class MaxTextLog(StreamedFormat):
 
     name = "maxtext"
 
-    def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - three decimals, whatever the value
-        return 0.001
+    def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002
+        return THREE_DECIMALS
+
+    def rate_resolution(self, rate: float) -> float:  # noqa: ARG002
+        return THREE_DECIMALS
 
     def recognises(self, head: bytes) -> bool:
         text = without_colours(head)

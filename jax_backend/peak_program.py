@@ -20,7 +20,6 @@ TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 FIRST_WITH_FP8 = 8.9  # compute capability of CUDA
 FP8_CALL = "matmul$f8"  # of cuBLAS, in a compiled program
 EMULATED = "on a CPU fp8 is emulated: XLA turns the dot into one of a wider type"
-TF32 = "fp32: JAX lets a GPU multiply it in TF32 unless it is told otherwise, here as in a run"
 
 
 def load_turns() -> ModuleType:
@@ -96,11 +95,13 @@ class Jax:
     def _dot(self, dtype: str, transposed: bool) -> Callable[[Any, Any], Any]:
         contracted = (((1,), (1 if transposed else 0,)), ((), ()))
         result = TYPES["bf16" if dtype == "fp8" else dtype]
-        return lambda left, right: self._jax.lax.dot_general(left, right, contracted, preferred_element_type=result)
+        lax = self._jax.lax
+        precision = lax.Precision.HIGHEST if dtype == "fp32" else None  # as the recipes ask; a GPU's default is TF32
+        return lambda left, right: lax.dot_general(
+            left, right, contracted, precision=precision, preferred_element_type=result
+        )
 
     def _look_at(self, dtype: str, compiled: Any) -> None:
-        if dtype == "fp32" and self._platform == "cuda":
-            self._notes.append(TF32)
         if dtype == "fp8" and self._platform == "cuda" and FP8_CALL not in compiled.as_text():
             self._notes.append("fp8: a program does not call cuBLAS for it: the rate may be another kernel's")
 

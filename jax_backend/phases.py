@@ -306,6 +306,8 @@ def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _too_early(benchmark: Benchmark) -> Iterator[RequestError]:
+    if benchmark.profile == "none":
+        yield from until.too_few_steps(benchmark, disturbed=PROFILING_RUNS + SETTLING_STEPS)
     if benchmark.steps < FEWEST_STEPS:
         yield RequestError(
             f"--pgle=auto needs {FEWEST_STEPS} steps, {benchmark.steps} are asked for",

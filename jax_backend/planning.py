@@ -1,10 +1,10 @@
 """A Benchmark -> what a MaxText program is told: settings, environment variables, XLA flags; and what it refuses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks.errors import RequestError
+from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Model, Scalar
-from jax_backend import layout
+from jax_backend import layout, memory
 
 ENVIRONMENT_NAME = "jax-maxtext"
 SYNTHETIC = "synthetic"
@@ -171,6 +171,29 @@ def nodes_seen_by_maxtext(benchmark: Benchmark) -> int:
     return 1 if benchmark.hardware.kind == "cpu" else benchmark.nodes
 
 
+# The texts MaxText 0.2.5 knows where it is told one of few.
+_DTYPES = tuple(memory.DTYPE_BYTES)
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "remat_policy": (memory.CUSTOM, *memory.REMAT_POLICIES),
+    "opt_type": memory.OPTIMIZERS,
+    "weight_dtype": _DTYPES,
+    "grad_dtype": _DTYPES,
+    "mu_dtype": ("", *_DTYPES),
+}
+
+
+def _unknown_values(benchmark: Benchmark) -> Iterator[RequestError]:
+    """A job would end over them after it has started, and no memory can be said before."""
+    for name, known in CHOICES.items():
+        value = str(benchmark.knobs.get(name, known[0]))
+        if value not in known:
+            yield RequestError(
+                f"{name}={value}: {nearest(value, known)}",
+                where=f"--set={name}",
+                why=f"MaxText knows: {', '.join(filter(None, known))}",
+            )
+
+
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     found = []
     if "jax" not in benchmark.model.backend_settings:
@@ -198,6 +221,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
                 next_command="leave --data out, or --backend=nemo",
             )
         )
+    found += _unknown_values(benchmark)
     attention = str(benchmark.knobs.get("attention", "autoselected"))
     if benchmark.hardware.kind == "cpu" and attention != "dot_product":
         found.append(

@@ -7,6 +7,7 @@ the neutral names of that file. One process, one device.
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -319,6 +320,8 @@ def what_is(op_name):
 
 def main(options):
     worker = load(HERE / "worker.py")
+    if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
+        worker.kit.die_with_parent()
     kit.run(
         options.folder,
         worker.kit.installed_versions(PACKAGES),

@@ -11,7 +11,7 @@ from benchmarks.compilation.compiled import Compiled, not_explained
 from benchmarks.compilation.compiled_check import compare
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.values import Benchmark
-from launch.side_program import run_side_program
+from launch.side_program import removed_on_interrupt, run_side_program
 
 FOLDER = "compile"
 
@@ -21,7 +21,7 @@ def compile_and_show(benchmark: Benchmark, backend: Backend, as_json: bool) -> i
     compiled = compile_step(benchmark, backend)
     lines = compare(benchmark, backend.storage(benchmark), compiled)
     if as_json:
-        print(compiled_report.comparison_json(compiled, lines))
+        print(compiled_report.comparison_json(benchmark, compiled, lines))
     else:
         print(compiled_report.comparison_text(benchmark, compiled, lines))
     return EXIT_INVALID if not_explained(lines, compiled) else EXIT_VALID
@@ -34,10 +34,18 @@ def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
             f"{backend.title} has no program that can be compiled without its hardware",
             where=f"--backend={benchmark.backend} --compile",
             why="only a compiler that takes a whole training step at once says what is in it",
-            next_command="the same command with --backend=jax",
+            next_command=_next_command(benchmark),
         )
     print(f"compiling for {benchmark.gpus} virtual devices", file=sys.stderr, flush=True)
     place = Path(tempfile.mkdtemp(prefix="stepmark-"))
-    compiled = run_side_program(backend, benchmark.engine, program, place / FOLDER, Compiled)
+    with removed_on_interrupt(place):
+        compiled = run_side_program(backend, benchmark.engine, program, place / FOLDER, Compiled)
     shutil.rmtree(place, ignore_errors=True)  # only of what went well: else its log is what there is to read
     return compiled
+
+
+def _next_command(benchmark: Benchmark) -> str:
+    """MaxText compiles the models that it is told the name of."""
+    if "jax" in benchmark.model.backend_settings:
+        return f"--backend=jax --model={benchmark.model.name} --compile"
+    return "a model that MaxText has, as --backend=jax --model=llama2_70b --compile"

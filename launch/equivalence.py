@@ -5,6 +5,8 @@ benchmarks/same_work/work.py, what is compared in equivalence.py beside it, what
 plants.py.
 """
 
+import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -27,7 +29,7 @@ from benchmarks.same_work.work import WorkCase, WorkReport, WorkRequest
 from benchmarks.same_work.work_kit import Arrays
 from benchmarks.values import Benchmark, Model, Value, json_text
 from launch.places import configs
-from launch.side_program import run_side_program
+from launch.side_program import removed_on_interrupt, run_side_program
 
 MODELS = ("llama2_tiny", "llama3_tiny")
 AS_IT_IS = "as_it_is"
@@ -178,10 +180,11 @@ def prove(names: Sequence[str], plants: Sequence[Plant], output_dir: Path | None
     parts = {model.name: contenders_for(model, found) for model in models}
     for model in models:
         _refuse_what_cannot_be_compared(model, *parts[model.name])
-    folder = output_dir if output_dir else Path(tempfile.mkdtemp(prefix="stepmark-equivalence-"))
+    folder = _made(output_dir) if output_dir else Path(tempfile.mkdtemp(prefix="stepmark-equivalence-"))
     prover = Prover(folder.absolute(), plants)
-    for model in models:
-        prover.prove(model, parts[model.name][0])
+    with contextlib.nullcontext() if output_dir else removed_on_interrupt(folder):
+        for model in models:
+            prover.prove(model, parts[model.name][0])
     agree = equivalence.agree([comparison for comparison in prover.comparisons if not comparison.plant])
     keep = output_dir is not None or not agree
     if not keep:
@@ -200,6 +203,27 @@ def prove(names: Sequence[str], plants: Sequence[Plant], output_dir: Path | None
     )
     print(json_text(proof) if as_json else text(proof, plants), end="")
     return verdict(proof, plants)
+
+
+def _made(folder: Path) -> Path:
+    """An empty folder that can be written: the files of an earlier proof would pass for those of this one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        filled = any(folder.iterdir())
+    except OSError as error:
+        raise RequestError(
+            f"this folder cannot be made or read: {error.strerror}",
+            where=f"--output_dir={folder}",
+            next_command="name a folder that is new",
+        ) from None
+    if filled or not os.access(folder, os.W_OK | os.X_OK):
+        raise RequestError(
+            "this folder is not empty" if filled else "this folder cannot be written",
+            where=f"--output_dir={folder}",
+            why="files of an earlier proof would pass for those of this one" if filled else "it belongs to another",
+            next_command="name a folder that is new, or empty",
+        )
+    return folder
 
 
 def _refuse_what_cannot_be_compared(model: Model, taking_part: Sequence[Contender], left_out: dict[str, str]) -> None:

@@ -5,8 +5,9 @@
     zcat train.log.gz | python launch/ingest.py --log=-           from standard input
 
 With --model, --hardware, --gpus, --dtype, --global_batch_size and --sequence_length it also gives the
-uniform figures (seconds/step, tokens/s, MFU) of the log's last attempt; --task=lora counts the FLOPs of
-training adapters only. Of several logs, each is another host's of the same run, or what came after.
+uniform figures (seconds/step, tokens/s, MFU) of the log's last attempt, beside the nearest published ones;
+--task=lora counts the FLOPs of training adapters only. Of several logs, each is another host's of the same
+run, or what came after.
 
 Exit codes: 0 the steps were read, and the figures, if asked for, are valid; 2 the request was wrong or the log
 is of no known format; 3 the log was read but the figures are invalid (the result says why).
@@ -21,17 +22,20 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, cast
 
 import msgspec
 from absl import flags
 
 from benchmarks import ingest, window
-from benchmarks.backend import LogEvent, LogFormat, SkippedLine, all_log_formats
+from benchmarks.backend import LogEvent, LogFormat, SkippedLine, all_log_formats, backend_of_format
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.values import Hardware, Model, Step, Value
 from launch.cli import run_main
+
+if TYPE_CHECKING:
+    from benchmarks.beside import Nearest
 
 STDIN = "-"
 IN_MEMORY_BYTES = 8 << 20  # of what can't be printed yet, or can't be read twice; the rest waits on disk
@@ -70,12 +74,19 @@ def main(argv: list[str]) -> int:
         events = ingest.join(named)
         report.add(events if measured is None else last.watch(events))
         others = sorted({name for _, stream in watched for name in stream.others})
-        result = None if measured is None else measured.result(last, log_format)
-        report.finish(last, others, result)
-    return EXIT_VALID if result is None or result["status"] == "valid" else EXIT_INVALID
+        outcome = None if measured is None else measured.outcome(last, log_format)
+        report.finish(last, others, outcome)
+    return EXIT_VALID if outcome is None or outcome.result["status"] == "valid" else EXIT_INVALID
 
 
 # --- the request ------------------------------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    """The figures of a log, and the published ones they stand beside."""
+
+    result: dict[str, object]
+    reference: "Nearest"
 
 
 class Measured(Value, frozen=True):
@@ -90,7 +101,11 @@ class Measured(Value, frozen=True):
     window: str
     task: str
 
-    def result(self, last: ingest.LastTimedAttempt, log_format: LogFormat) -> dict[str, object]:
+    def outcome(self, last: ingest.LastTimedAttempt, log_format: LogFormat) -> Outcome:
+        result = self._result(last, log_format)
+        return Outcome(result, self._nearest(result, log_format))
+
+    def _result(self, last: ingest.LastTimedAttempt, log_format: LogFormat) -> dict[str, object]:
         if not last.steps:
             return {"status": "invalid", "reasons": ["no step of the log has seconds"]}
         from benchmarks.foreign import summarise_foreign  # scipy, needed for a result alone
@@ -105,8 +120,33 @@ class Measured(Value, frozen=True):
             self.sequence_length,
             self.window,
             log_format.seconds_resolution,
+            log_format.rate_resolution,
             self.task,
         )
+
+    def _nearest(self, result: dict[str, object], log_format: LogFormat) -> "Nearest":
+        """The published row that the figures are held against, or why there is none."""
+        if result["status"] != "valid":
+            return None, "the figures are invalid"
+        from benchmarks import beside
+        from benchmarks.references import read_references
+
+        backend = backend_of_format(log_format)
+        ours = beside.Ours(
+            backend=backend.name,
+            engine=backend.engines[0] if len(backend.engines) == 1 else None,
+            model=self.model.name,
+            task=self.task,
+            dtype=self.dtype,
+            hardware=self.hardware.name,
+            gpus=self.gpus,
+            parallelism=None if self.gpus > 1 else {},
+            sequence_length=self.sequence_length,
+            global_batch_size=self.global_batch_size,
+            window=self.window,
+            tokens_per_second_per_gpu=cast("float | None", result["tokens_per_second_per_gpu"]),
+        )
+        return beside.nearest(ours, read_references(Configs().root))
 
 
 def _measured() -> Measured | None:
@@ -208,9 +248,7 @@ class Report(Protocol):
 
     def add(self, events: Iterable[LogEvent]) -> None: ...
 
-    def finish(
-        self, last: ingest.LastTimedAttempt, other_formats: list[str], result: dict[str, object] | None
-    ) -> None: ...
+    def finish(self, last: ingest.LastTimedAttempt, other_formats: list[str], outcome: Outcome | None) -> None: ...
 
 
 class JsonReport:
@@ -242,14 +280,17 @@ class JsonReport:
         self,
         last: ingest.LastTimedAttempt,  # noqa: ARG002
         other_formats: list[str],
-        result: dict[str, object] | None,
+        outcome: Outcome | None,
     ) -> None:
         self._end_attempt()
         self._out.write(b'], "duplicates": ' + self._encode(self._duplicates) + b', "skipped_lines": [')
         self._skipped.write_to(self._out)
         self._out.write(b'], "other_formats": ' + self._encode(other_formats))
-        if result is not None:
-            self._out.write(b', "result": ' + self._encode(result))
+        if outcome is not None:
+            found, why = outcome.reference
+            self._out.write(b', "result": ' + self._encode(outcome.result))
+            self._out.write(b', "reference": ' + self._encode(found))
+            self._out.write(b', "no_reference_because": ' + self._encode(why or None))
         self._out.write(b"}\n")
         self._out.flush()
 
@@ -312,9 +353,7 @@ class TableReport:
                     self._outline, self._attempt = ingest.OutlineMaker(event.attempt), event.attempt
                 self._outline.add(event.step)
 
-    def finish(
-        self, last: ingest.LastTimedAttempt, other_formats: list[str], result: dict[str, object] | None
-    ) -> None:
+    def finish(self, last: ingest.LastTimedAttempt, other_formats: list[str], outcome: Outcome | None) -> None:
         self._print_attempt()
         print(f"duplicates: {self._duplicates} (further reports of the same steps)")
         print(f"skipped lines: {self._skipped}")
@@ -324,9 +363,12 @@ class TableReport:
             print(f"  and {self._skipped - SHOWN_LINES} more (--json has all)")
         if other_formats:
             print(f"other formats: {', '.join(other_formats)} (a part of the log is theirs, and was not read)")
-        if result is not None:
+        if outcome is not None:
+            from benchmarks.beside import text
+
             print(f"result of attempt {last.steps[0].attempt}:" if last.steps else "result:")
-            print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+            print(msgspec.json.format(msgspec.json.encode(outcome.result), indent=2).decode())
+            print("reference: " + text(outcome.reference).replace("\n", "\n  "))
         sys.stdout.flush()
 
     def _print_attempt(self) -> None:

@@ -5,6 +5,7 @@ import datetime
 import os
 import re
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,14 +20,14 @@ from benchmarks.peak.peaks import PeakReport, PeakRequest, device_peaks
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import Hardware, Site, json_text
 from benchmarks.version import VERSION
-from launch import environments, provenance
+from launch import environments, other_programs, provenance
 from launch.places import stepmark_home
 from launch.screen import Screen
 from launch.side_program import run_side_program
 
 CUDA_DRIVER, ROCM_DRIVER = Path("/dev/nvidiactl"), Path("/dev/kfd")
+DEVICES, TPU_DEVICES = Path("/dev"), ("accel[0-9]*", "vfio/[0-9]*")  # of the older and the newer drivers
 LOOK_SECONDS = 0.5
-BUSY = 0.5  # other programs a core, over the last minute
 
 
 # --- this machine -------------------------------------------------------------------------------
@@ -39,32 +40,30 @@ def platform_here() -> str:
     return "rocm" if ROCM_DRIVER.exists() else "cpu"
 
 
+def may_have(platform: str) -> bool:
+    """False where no program could find a device of it: no driver is loaded."""
+    if platform == "tpu":
+        return any(place for pattern in TPU_DEVICES for place in DEVICES.glob(pattern))
+    return platform in ("cpu", platform_here())
+
+
 def cores() -> int:
     """That this process, and so the program it starts, may use."""
     return peak_turns.cores()
-
-
-def busy_note() -> list[str]:
-    """Said beside the rates where other programs had a part of the machine before we began."""
-    load = os.getloadavg()[0]
-    if load <= BUSY * cores():
-        return []
-    return [f"other programs were running (load {load:.1f} on {cores()} cores): the rates may be too low"]
 
 
 # --- measuring ----------------------------------------------------------------------------------
 
 
 def run(backend: Backend, engine: str, platform: str, request: PeakRequest, python: Path | None = None) -> PeakReport:
-    """What the backend's program measured. Its folder is left where it failed, and only there."""
+    """What the backend's program measured. Its folder, a temporary one, is left where it failed, and only there."""
     program = backend.peak_program(engine, platform)
     if program is None:
         raise RequestError(f"{backend.title} has no program that measures peaks", where=f"--backend={backend.name}")
     python = python or environments.ensure(backend.environment(engine))  # with its own progress, before ours
-    folder = _folder() / f"run-{backend.name}-{os.getpid()}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _scratch_folder(backend)
     (folder / "request.json").write_text(json_text(request))
-    notes = busy_note() if platform == "cpu" else []
+    others = other_programs.OtherPrograms()
     try:
         with _progress(folder / "rank-0.log", f"measuring matmuls with {backend.title}"):
             report = run_side_program(backend, engine, program, folder, PeakReport, python)
@@ -73,8 +72,22 @@ def run(backend: Backend, engine: str, platform: str, request: PeakRequest, pyth
     except BaseException:
         shutil.rmtree(folder)
         raise
+    taken = others.cores() if platform == "cpu" else None
     shutil.rmtree(folder)
-    return _with_notes(report, notes)
+    return _with_notes(report, other_programs.note(taken, cores(), os.cpu_count() or cores()))
+
+
+def _scratch_folder(backend: Backend) -> Path:
+    """Not in the home: in a container that may be one that cannot be written."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"stepmark-peak-{backend.name}-"))
+    except OSError as error:
+        raise RequestError(
+            "no temporary folder can be made",
+            where=f"TMPDIR={os.environ.get('TMPDIR', '')}",
+            why=error.strerror or str(error),
+            next_command="export TMPDIR=<a folder that this user can write>",
+        ) from None
 
 
 def _with_notes(report: PeakReport, notes: list[str]) -> PeakReport:
@@ -135,11 +148,40 @@ def measured(
     )
 
 
+def refuse_place(out: Path | None) -> None:
+    """Asked before anything is measured: a file that cannot be written afterwards would cost the measurement."""
+    folder = out.parent if out else _folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        why = "it is there already and is no file" if out and out.exists() and not out.is_file() else ""
+    except OSError as error:
+        why = f"{folder}: {error.strerror or error}"
+    if not why:
+        return
+    elsewhere = "export STEPMARK_HOME=<a folder that this user can write>, or --backend=NAME --out=FILE"
+    raise RequestError(
+        "the file of the measured peak cannot be written; nothing was measured",
+        where=f"--out={out}" if out else f"STEPMARK_HOME={stepmark_home()}",
+        why=why,
+        next_command="--out=FILE in a folder that this user can write" if out else elsewhere,
+    )
+
+
 def store(found: Measured, path: Path | None) -> Path:
     """Whole or not at all, in the place asked for or in the one that the device has."""
     path = path or _folder() / file_name(found)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json_text(found).encode())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json_text(found).encode())
+    except (OSError, RunError) as error:
+        raise RunError(
+            "the measured peak was not kept",
+            where=str(path),
+            why=error.what if isinstance(error, RunError) else str(error.strerror),
+            next_command="make space, or name another file by --out, and measure again",
+        ) from None
     return path
 
 

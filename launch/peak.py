@@ -2,7 +2,7 @@
 
 Examples:
   python launch/peak.py
-      this machine's device in every framework and precision; about a minute each on a CPU
+      this machine's device in every framework and precision; one to a few minutes each on a CPU
   python launch/peak.py --backend=jax --dtype=bf16 --model=llama3_8b
       one framework, one precision, the matmuls of another model
   python launch/run.py --backend=jax --model=llama2_tiny --dtype=fp32 --measured_peak=FILE
@@ -26,6 +26,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import msgspec
 from absl import flags
 
 from benchmarks.backend import Backend, backend_names, find_backend
@@ -34,7 +35,7 @@ from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
 from benchmarks.peak import peaks
 from benchmarks.peak.peak_file import Measured
 from benchmarks.peak.peak_table import hardware_yaml, table
-from benchmarks.values import Hardware, json_text, to_builtins
+from benchmarks.values import Hardware, Model, json_text, to_builtins
 from launch import local, measuring_peak, places
 from launch.cli import run_main
 
@@ -74,6 +75,7 @@ def main(argv: list[str]) -> int:
     request = _request(configs, platform, device)
     python = _python()
     chosen = _backends(platform, device)
+    measuring_peak.refuse_place(_out())
     shown = [_measure(backend, platform, device, request, configs, python) for backend in chosen]
     if FLAGS.json:
         print(json_text([{"file": str(path), **to_builtins(found)} for found, path in shown]), end="")
@@ -84,10 +86,9 @@ def main(argv: list[str]) -> int:
 
 
 def _platform(hardware: Hardware | None) -> str:
-    here = measuring_peak.platform_here()
     if hardware is None:
-        return here
-    if hardware.platform in ("cuda", "rocm") and hardware.platform != here:
+        return measuring_peak.platform_here()
+    if not measuring_peak.may_have(hardware.platform):
         raise RequestError(
             f"this machine has no {hardware.title}",
             where=f"--hardware={hardware.name}",
@@ -100,26 +101,29 @@ def _platform(hardware: Hardware | None) -> str:
 def _request(configs: Configs, platform: str, device: Hardware | None) -> peaks.PeakRequest:
     on_cpu = platform == "cpu"
     _refuse_numbers()
-    cores = measuring_peak.cores()
-    rows = FLAGS.tokens or (peaks.rows_on_a_cpu(cores) if on_cpu else peaks.ROWS)
-    square = peaks.square_on_a_cpu(rows) if on_cpu else peaks.LARGEST_SQUARE
+    model = configs.model(FLAGS.model)
+    fewer = peaks.rows_on_a_cpu(measuring_peak.cores()) if on_cpu else peaks.ROWS
     request = peaks.PeakRequest(
-        shapes=peaks.shapes_of(configs.model(FLAGS.model), rows, square),
+        shapes=_shapes(model, FLAGS.tokens or fewer, on_cpu),
         dtypes=_dtypes(device),
         seconds=FLAGS.seconds or (0.5 if on_cpu else 1.0),
         turns=FLAGS.turns,
         fewest_turns=min(peaks.FEWEST_TURNS, FLAGS.turns),
     )
     if on_cpu:
-        _refuse_too_large(request)
+        _refuse_too_large(request, msgspec.structs.replace(request, shapes=_shapes(model, fewer, on_cpu)))
     return request
+
+
+def _shapes(model: Model, rows: int, on_cpu: bool) -> list[peaks.MatmulShape]:
+    return peaks.shapes_of(model, rows, peaks.square_on_a_cpu(rows) if on_cpu else peaks.LARGEST_SQUARE)
 
 
 def _refuse_numbers() -> None:
     for name in ("tokens", "seconds", "turns"):
         value = getattr(FLAGS, name)
         if value is not None and not 0 < value < math.inf:
-            raise RequestError(f"--{name}={value:g}: more than 0 is expected", where=f"--{name}")
+            raise RequestError(f"--{name}={value:g}: a finite number, more than 0, is expected", where=f"--{name}")
 
 
 def _dtypes(device: Hardware | None) -> list[str]:
@@ -140,14 +144,22 @@ def _dtypes(device: Hardware | None) -> list[str]:
     return list(dict.fromkeys(typed))
 
 
-def _refuse_too_large(request: peaks.PeakRequest) -> None:
-    needed, have = peaks.bytes_needed(request), local.host_memory_bytes()
-    if needed > LARGEST_SHARE_OF_MEMORY * have:
-        raise RequestError(
-            f"the matmuls of {FLAGS.model} need {needed / 1e9:.0f} GB, this machine has {have / 1e9:.0f} GB",
-            where=f"--model={FLAGS.model}",
-            next_command="a smaller model by --model, or --dtype=bf16",
-        )
+def _refuse_too_large(request: peaks.PeakRequest, without_tokens: peaks.PeakRequest) -> None:
+    """The cause is --tokens where the matmuls fit without it."""
+    have = local.host_memory_bytes()
+    needed, usual = peaks.bytes_needed(request), peaks.bytes_needed(without_tokens)
+    if needed <= LARGEST_SHARE_OF_MEMORY * have:
+        return
+    too_many = usual <= LARGEST_SHARE_OF_MEMORY * have
+    tokens = f" at {FLAGS.tokens} tokens" if FLAGS.tokens else ""
+    raise RequestError(
+        f"the matmuls of {FLAGS.model}{tokens} need {needed / 1e9:.0f} GB, this machine has {have / 1e9:.0f} GB",
+        where=f"--tokens={FLAGS.tokens}" if too_many else f"--model={FLAGS.model}",
+        why=f"{without_tokens.shapes[0].m} tokens, as without --tokens, need {usual / 1e9:.1f} GB"
+        if too_many
+        else "",
+        next_command="fewer --tokens" if too_many else "a smaller model by --model, or --dtype=bf16",
+    )
 
 
 def _backends(platform: str, device: Hardware | None) -> list[tuple[Backend, str]]:
@@ -195,10 +207,16 @@ def _measure(
         reasons = "; ".join(f"{dtype}: {why}" for dtype, why in report.refused.items())
         raise RunError(f"{backend.title} could measure no precision on {report.device_kind}", why=reasons)
     found = measuring_peak.measured(backend, engine, known, FLAGS.model, request, report)
-    path = measuring_peak.store(found, Path(FLAGS.out).absolute() if FLAGS.out else None)
+    if not FLAGS.json:  # before it is kept: what cannot be kept has been seen
+        _show(found, known, backend)
+    path = measuring_peak.store(found, _out())
     if not FLAGS.json:
-        _show(found, known, backend, path)
+        _show_file(found, known, backend, path)
     return found, path
+
+
+def _out() -> Path | None:
+    return Path(FLAGS.out).absolute() if FLAGS.out else None
 
 
 def _python() -> Path | None:
@@ -231,17 +249,20 @@ def _known(device: Hardware | None, report: peaks.PeakReport, configs: Configs) 
     return named[0] if named else None
 
 
-def _show(found: Measured, known: Hardware | None, backend: Backend, path: Path) -> None:
+def _show(found: Measured, known: Hardware | None, backend: Backend) -> None:
     versions = ", ".join(f"{name} {version}" for name, version in found.report.versions.items())
-    lines = table(found, known, f"{backend.title}, {versions}")
+    print("\n".join(table(found, known, f"{backend.title}, {versions}")), flush=True)
+
+
+def _show_file(found: Measured, known: Hardware | None, backend: Backend, path: Path) -> None:
     hardware = f" --hardware={known.name}" if known else ""
     dtype = next(iter(found.peaks))
-    lines.append(f"  file  {path}")
-    lines.append(
+    print(
+        f"  file  {path}\n"
         f"  next  python launch/run.py --backend={backend.name} --model=NAME{hardware} --dtype={dtype} "
-        f"--measured_peak={shlex.quote(str(path))}"
+        f"--measured_peak={shlex.quote(str(path))}",
+        flush=True,
     )
-    print("\n".join(lines), flush=True)
     if known is None:
         name = measuring_peak.slug(found.report.device_kind).replace("-", "_")
         print(

@@ -14,13 +14,16 @@ Examples:
   python launch/plan.py --calibration
       every published run beside its bound and its estimate, and how good estimates are
 
-A bound is what no run can be faster than; an estimate is what published runs of the same framework came to. Nothing
-is started and no GPU is needed. A flag marked * takes one value here. Exit codes: 0 done; 2 the request was wrong;
-3 a compiled program holds what no formula explains.
+A bound is the least that a step takes at the fastest matmul rate known; an estimate is what published runs of the
+same framework came to. Nothing is started and no GPU is needed. A flag marked * takes one value here. Exit codes:
+0 done; 2 the request was wrong; 3 a compiled program holds what no formula explains.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
+
+from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
@@ -32,6 +35,7 @@ from benchmarks.forecasting import forecast
 from benchmarks.forecasting.forecast_report import plan_lines
 from benchmarks.forecasting.layouts import rank
 from benchmarks.forecasting.read_once import ReadOnce
+from benchmarks.forecasting.seeding import with_layout
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark, json_text
 from launch import places, planning_calibration, request_flags
@@ -60,27 +64,52 @@ def main(argv: list[str]) -> int:
             next_command="python launch/plan.py --help",
         )
     configs = places.configs()
+    _refuse_flags()
     if CALIBRATION.value:
         return planning_calibration.show(configs, as_json=JSON.value, write=WRITE.value)
-    _refuse_flags()
     request = _request(configs)
     backend = find_backend(request.backend)
-    benchmark = resolve(request, configs, backend)
+    laid_out = with_layout(request, configs, backend) if LAYOUTS.value else request
+    benchmark = resolve(laid_out, configs, backend)
     if COMPILE.value:
         from launch.compiling import compile_and_show
 
         return int(compile_and_show(benchmark, backend, JSON.value))
-    report = _report(request, benchmark, configs, backend)
+    report = _report(request, laid_out, benchmark, configs, backend)
     print(json_text(report) if JSON.value else "\n".join(plan_lines(benchmark, report, TOP.value)))
     return EXIT_VALID
 
 
 def _refuse_flags() -> None:
-    if WRITE.value:
+    if FLAGS["until"].present and not CALIBRATION.value:
+        raise RequestError(
+            "a plan does not use --until",
+            where="--until",
+            why="when a run ends early is known from its own steps alone",
+            next_command="leave --until out",
+        )
+    if CALIBRATION.value:
+        named = [flag.name for flag in FLAGS.get_flags_for_module(request_flags)]
+        _refuse_beside(CALIBRATION, [SCALE, LAYOUTS, TOP, TOKENS, PRICE, COMPILE, *(FLAGS[name] for name in named)])
+    if COMPILE.value:
+        _refuse_beside(COMPILE, [SCALE, LAYOUTS, TOP, TOKENS, PRICE])
+    if WRITE.value and not CALIBRATION.value:
         raise RequestError("--write needs --calibration", where="--write", next_command="--calibration --write")
     if PRICE.value is not None and not 0 < PRICE.value < float("inf"):
         raise RequestError(
             f"--price={PRICE.value:g}: it must be above 0", where="--price", next_command="--price=2.5"
+        )
+
+
+def _refuse_beside(chosen: flags.FlagHolder[Any], unused: Sequence[flags.FlagHolder[Any] | flags.Flag[Any]]) -> None:
+    """A flag that would go unused is a mistake."""
+    surplus = sorted(flag.name for flag in unused if FLAGS[flag.name].present)
+    if surplus:
+        raise RequestError(
+            f"--{chosen.name} does not use --{surplus[0]}",
+            where=" ".join(f"--{name}" for name in surplus),
+            why="it shows something else",
+            next_command=f"--{chosen.name} without {'these' if surplus[1:] else 'it'}",
         )
 
 
@@ -96,7 +125,10 @@ def _request(configs: Configs) -> Request:
     return found[0]
 
 
-def _report(request: Request, benchmark: Benchmark, configs: Configs, backend: Backend) -> forecast.PlanReport:
+def _report(
+    request: Request, laid_out: Request, benchmark: Benchmark, configs: Configs, backend: Backend
+) -> forecast.PlanReport:
+    """Other scales are of the request as it was typed; layouts begin with the one that it was given."""
     calibration = planning_calibration.kept(configs)
     tokens = forecast.token_count(TOKENS.value)
     found = forecast.forecast(benchmark, backend.storage(benchmark), calibration)
@@ -109,24 +141,24 @@ def _report(request: Request, benchmark: Benchmark, configs: Configs, backend: B
         estimate=found.estimate,
         scaling=forecast.scaling(
             request,
-            _scales(benchmark, configs, backend),
-            lambda asked: resolve(asked, known, backend),
+            _scales(request, benchmark, configs, backend),
+            lambda asked: resolve(with_layout(asked, known, backend), known, backend),
             backend,
             calibration,
         ),
         cost=forecast.cost(benchmark, found, tokens, PRICE.value),
-        layouts=rank(request, configs, backend, calibration) if LAYOUTS.value else None,
+        layouts=rank(laid_out, configs, backend, calibration) if LAYOUTS.value else None,
     )
 
 
-def _scales(benchmark: Benchmark, configs: Configs, backend: Backend) -> list[int]:
+def _scales(request: Request, benchmark: Benchmark, configs: Configs, backend: Backend) -> list[int]:
     """As typed; else the recipe's own, and this one. A layout that was stated by --set is for one scale alone."""
     if SCALE.value is not None:
         scales = [sweep.number("scale", word.strip()) for word in SCALE.value.split(",")]
         if min(scales) < 1:
             raise RequestError(f"--scale={SCALE.value}: 1 or more GPUs are needed", where="--scale")
         return sorted(set(scales))
-    if backend.layout_settings & benchmark.overrides.keys():
+    if backend.layout_settings & request.settings.keys():
         return [benchmark.gpus]
     return sorted({benchmark.gpus, *(row.gpus for row in configs.recipe(benchmark.recipe.name).layouts)})
 

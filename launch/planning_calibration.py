@@ -12,6 +12,7 @@ from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.forecasting.calibration import (
     MAKE_ANEW,
     Calibration,
+    Family,
     Judged,
     Row,
     digest,
@@ -20,13 +21,30 @@ from benchmarks.forecasting.calibration import (
     rounded,
     row_of,
 )
+from benchmarks.forecasting.covered import Fit
 from benchmarks.forecasting.forecast_report import calibration_lines
 from benchmarks.forecasting.published import as_benchmark
 from benchmarks.forecasting.read_once import ReadOnce
 from benchmarks.references import Reference, cells, read_references
 from benchmarks.values import Value, json_text, to_builtins
 
+FAMILIES_FILE = "calibration_families.yml"
 FILE = "calibration.yml"
+
+
+class Families(Value, frozen=True):
+    """configs/calibration_families.yml, which a person writes."""
+
+    families: list[Family]
+    source: str
+    date: str
+
+
+class Fits(Value, frozen=True):
+    """configs/calibration.yml, which is made."""
+
+    rows: str
+    fits: list[Fit]
 
 
 class Made(Value, frozen=True):
@@ -38,18 +56,31 @@ class Made(Value, frozen=True):
 
 
 def kept(configs: Configs) -> Calibration:
-    """configs/calibration.yml; one that was made from other rows than there are now gives no estimate."""
-    path = configs.root / FILE
-    if not path.exists():  # configs of one's own need none: without it, there are bounds alone
-        return Calibration(families=[], fits=[], rows="", source="", date="")
-    found = read_yaml(path, Calibration)
-    if found.rows != digest(read_references(configs.root)):
-        return msgspec.structs.replace(found, fits=[])
-    return found
+    """What the configs keep; fits of other rows or by other formulas than there are now give no estimate."""
+    found = _read(configs)
+    if not found.fits:
+        return found
+    rows, _ = published_rows(configs)
+    return found if found.rows == digest(found.families, rows) else msgspec.structs.replace(found, fits=[])
+
+
+def _read(configs: Configs) -> Calibration:
+    """As it is written. Configs of one's own need neither file: without them, there are bounds alone."""
+    families, fits = configs.root / FAMILIES_FILE, configs.root / FILE
+    of_families = read_yaml(families, Families).families if families.exists() else []
+    made = read_yaml(fits, Fits) if fits.exists() and of_families else Fits(rows="", fits=[])
+    return Calibration(families=of_families, fits=made.fits, rows=made.rows)
 
 
 def show(configs: Configs, as_json: bool, write: bool) -> int:
-    found = read_yaml(configs.root / FILE, Calibration)
+    found = _read(configs)
+    if not found.families:
+        raise RequestError(
+            f"{configs.root / FAMILIES_FILE} is missing",
+            where="--calibration",
+            why="it says which published rows are fitted together",
+            next_command="the file of Stepmark's own configs is one to begin with",
+        )
     made = make(configs, found)
     if write:
         _write(configs, made.calibration)
@@ -60,7 +91,7 @@ def show(configs: Configs, as_json: bool, write: bool) -> int:
     for text in made.outside:
         print(f"not judged: {text}")
     if not write and not same(found, made.calibration):
-        print(f"\n{configs.root / FILE} keeps another calibration\n  next:  {MAKE_ANEW}")
+        print(f"\n{configs.root / FILE} keeps another calibration, or none\n  next:  {MAKE_ANEW}")
     return EXIT_VALID
 
 
@@ -83,10 +114,8 @@ def make(configs: Configs, found: Calibration) -> Made:
         fits.append(rounded(fitted(family, own, of_family)))
     homeless = [row for row in rows if found.family_of(row.benchmark) is None]
     outside += [f"{row.reference.name}: no family holds it" for row in homeless]
-    rows_digest = digest(read_references(configs.root))
-    return Made(
-        calibration=msgspec.structs.replace(found, fits=fits, rows=rows_digest), judged=judged, outside=outside
-    )
+    made = msgspec.structs.replace(found, fits=fits, rows=digest(found.families, rows))
+    return Made(calibration=made, judged=judged, outside=outside)
 
 
 def published_rows(configs: Configs) -> tuple[list[Row], list[str]]:
@@ -132,11 +161,12 @@ def _too_large(row: Row) -> list[str]:
 
 
 HEADER = """\
-# Which published rows are fitted together, and what came out: estimates are made of it, without a fit.
-# python launch/plan.py --calibration shows how good it is; with --write it makes `fits` and `rows` anew.
+# What came out of the published rows, by family (calibration_families.yml): estimates are made of it, without a fit.
+# Made by python launch/plan.py --calibration --write; without --write it shows how good it is.
 """
 
 
 def _write(configs: Configs, calibration: Calibration) -> None:
-    text = yaml.safe_dump(to_builtins(calibration), sort_keys=False, width=118)
+    made = Fits(rows=calibration.rows, fits=calibration.fits)
+    text = yaml.safe_dump(to_builtins(made), sort_keys=False, width=118)
     (configs.root / FILE).write_text(HEADER + text, encoding="utf-8")

@@ -2,8 +2,7 @@
 
 import shlex
 
-from benchmarks import report
-from benchmarks.beside import nearest
+from benchmarks import beside, report
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.references import read_references
 from benchmarks.runfolder import RunFolder
@@ -23,12 +22,7 @@ def show_result(folder: RunFolder, result: Result) -> None:
 
 def _beside(result: Result) -> str:
     """The nearest published figure, and what differs besides."""
-    found, why = nearest(result, read_references(configs().root))
-    if found is None:
-        return f"none: {why}"
-    seconds = report.seconds_text(found.reference_seconds)
-    lines = [f"{found.ratio:.3f} x the tokens/s a GPU of {found.reference}, {seconds}/step", f"({found.source})"]
-    return "\n".join([*lines, *(f"differs: {text}" for text in found.differs)])
+    return beside.text(beside.nearest(beside.of_result(result), read_references(configs().root)))
 
 
 def _next_command(folder: RunFolder, result: Result) -> str:

@@ -1,6 +1,9 @@
 """Runs a backend's program that is no run (SideProgram): in its environment, on this machine, with its report."""
 
+import contextlib
 import shlex
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,6 +49,16 @@ def run_side_program(
         return msgspec.json.decode((folder / REPORT).read_bytes(), type=report)
     except (OSError, msgspec.DecodeError) as error:
         raise _broken(backend, f"it left no report that can be read ({error})", log) from None
+
+
+@contextlib.contextmanager
+def removed_on_interrupt(folder: Path) -> Iterator[None]:
+    """A temporary folder: who interrupts wants nothing of it. After an error it stays, for its log is to be read."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _broken(backend: Backend, why: str, log: Path) -> RunError:

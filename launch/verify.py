@@ -74,6 +74,7 @@ def _refuse_mixed_flags(runs: list[str]) -> None:
 def _equivalence() -> int:
     from benchmarks.same_work.plants import LIST, PLANTS, chosen
 
+    _refuse_empty_flags()
     if LIST in FLAGS.plant:
         print("\n".join(aligned([(name, plant.what) for name, plant in PLANTS.items()])))
         return EXIT_VALID
@@ -82,6 +83,17 @@ def _equivalence() -> int:
 
     output_dir = Path(FLAGS.output_dir) if FLAGS.output_dir else None
     return prove(FLAGS.model or MODELS, plants, output_dir, as_json=FLAGS.json)
+
+
+def _refuse_empty_flags() -> None:
+    """An empty variable of a shell script: the plain proof, with nothing planted, is not what was asked for."""
+    for name in ("model", "plant", "output_dir"):
+        if FLAGS[name].present and not FLAGS[name].value:
+            raise RequestError(
+                f"--{name}= names nothing",
+                where=f"--{name}=",
+                next_command=f"python launch/verify.py --equivalence, without --{name} or with a value",
+            )
 
 
 def _one_of_many(folder: RunFolder) -> int:

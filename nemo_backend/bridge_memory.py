@@ -5,7 +5,9 @@ import msgspec
 from benchmarks.capacity import Storage
 from benchmarks.values import Benchmark, Parallelism, Scalar
 from nemo_backend import layout, memory
-from nemo_backend.bridge_planning import FSDP
+from nemo_backend.bridge_planning import FSDP, is_benchmark_recipe
+
+MODEL, OPTIMIZER = "model", "optimizer"
 
 DISTRIBUTED_OPTIMIZER = "ddp.use_distributed_optimizer"  # what a pretraining recipe has without saying so
 GRADIENTS_IN_FP32 = "mixed_precision.grad_reduce_in_fp32"
@@ -19,22 +21,23 @@ def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
 
 def storage(benchmark: Benchmark) -> Storage:
     share, knobs = benchmark.parallelism, benchmark.knobs
-    replicas = share.data * share.context if knobs.get(DISTRIBUTED_OPTIMIZER, benchmark.task == "pretrain") else 1
+    distributed = knobs.get(DISTRIBUTED_OPTIMIZER, benchmark.task == "pretrain")
+    loss = "te" if is_benchmark_recipe(benchmark) else "native"
     return Storage(
-        saved_activations=_saved(knobs),
+        saved_activations=memory.saved_activations(benchmark, MODEL),
         one_byte_activations=memory.MATMUL_INPUTS if benchmark.dtype == "fp8" else frozenset(),
         weight_bytes=2,
         gradient_bytes=4 if knobs.get(GRADIENTS_IN_FP32, True) else 2,
-        optimizer_bytes=12,  # two moments and a master weight
-        optimizer_replicas=replicas,
+        optimizer_bytes=memory.optimizer_bytes(benchmark, OPTIMIZER),
+        optimizer_replicas=share.data * share.context if distributed else 1,
         gathers_layers=bool(knobs.get(FSDP, False)),
         writes_attention_scores=False,
         usable_fraction=memory.USABLE,
-        recompute=memory.recompute(benchmark, "model"),
+        recompute=memory.recompute(benchmark, MODEL),
+        logit_number_bytes=memory.logit_number_bytes(benchmark, MODEL, loss),
+        input_only_layers=memory.input_only_layers(benchmark, MODEL),
+        recomputed_together=memory.recomputed_together(benchmark, MODEL),
+        absent_layers=memory.absent_layers(benchmark, MODEL),
+        returned_bytes=2 if distributed else None,
+        uncounted=memory.uncounted(benchmark, MODEL, OPTIMIZER),
     )
-
-
-def _saved(knobs: dict[str, Scalar]) -> frozenset[str]:
-    """Only what is sure to stay: of layers that are computed twice or wait in the host's memory, their input."""
-    partly = knobs.get("model.recompute_granularity") == "full" or knobs.get("model.cpu_offloading", False)
-    return frozenset() if partly else memory.ALL_ACTIVATIONS

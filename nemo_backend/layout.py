@@ -11,6 +11,7 @@ SIZES = {
     "virtual_pipeline": "virtual_pipeline_model_parallel_size",
 }
 PLACES = {"nemo": "trainer.strategy", "bridge": "model"}
+FSDP_ENGINE = "bridge"
 SETTINGS = frozenset(f"{place}.{size}" for place in PLACES.values() for size in SIZES.values())
 
 
@@ -40,8 +41,12 @@ def _size(knobs: dict[str, Scalar], name: str) -> int:
 
 
 def settings_for(engine: str, share: Parallelism, hardware: Hardware) -> dict[str, Scalar] | None:
-    """The settings that make a layout. None: FSDP, which these sizes do not say; and tensor groups beyond a node."""
-    if share.fsdp > 1 or (hardware.kind != "cpu" and share.tensor > hardware.devices_per_node):
+    """The settings that make a layout. None: FSDP, which these sizes do not say; and tensor groups beyond a node.
+
+    Whether the Bridge's replicas share out their weights (Megatron FSDP) is said by its recipe: sizes are the same.
+    """
+    sharded = share.fsdp > 1 and (engine != FSDP_ENGINE or share.data > 1)
+    if sharded or (hardware.kind != "cpu" and share.tensor > hardware.devices_per_node):
         return None
     place = PLACES[engine]
     sizes: dict[str, Scalar] = {f"{place}.{size}": getattr(share, word) for word, size in SIZES.items()}

@@ -38,6 +38,7 @@ START_LINES = (
     StartLine(b"[before the start of training step] datetime:", rb"\[before", of_the_job=True),
 )
 MS_RESOLUTION_SECONDS = 0.0001  # {:.1f} ms; Megatron-DeepSpeed prints {:.4f} s
+TFLOPS_RESOLUTION = 0.1  # {:.1f}
 
 MILLISECONDS = b"elapsed time per iteration (ms)"
 SECONDS = b"elapsed time per iteration (s)"  # Megatron-DeepSpeed
@@ -80,6 +81,9 @@ class MegatronLog(StreamedFormat):
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - one decimal of a ms, whatever the value
         return MS_RESOLUTION_SECONDS
+
+    def rate_resolution(self, rate: float) -> float:  # noqa: ARG002
+        return TFLOPS_RESOLUTION
 
     def recognises(self, head: bytes) -> bool:
         text = without_colours(head)

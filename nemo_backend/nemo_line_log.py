@@ -84,6 +84,9 @@ class NemoLog(StreamedFormat):
     def seconds_resolution(self, seconds: float) -> float:
         return last_digit(seconds, SIGNIFICANT_DIGITS)
 
+    def rate_resolution(self, rate: float) -> float:
+        return last_digit(rate, SIGNIFICANT_DIGITS)
+
     def recognises(self, head: bytes) -> bool:
         return RECOGNISED.search(without_colours(head)) is not None
 

@@ -43,6 +43,7 @@ class Torch:
         self._platform = platform
         self._on_cpu = platform == "cpu"
         self._notes: list[str] = []
+        self._torch.set_float32_matmul_precision("highest")  # fp32 is fp32, not TF32
         if self._on_cpu:
             self._torch.set_num_threads(turns.cores())
         elif not self._torch.cuda.is_available():

@@ -68,6 +68,9 @@ class NemoBarLog(StreamedFormat):
     def seconds_resolution(self, seconds: float) -> float:
         return last_digit(seconds, SIGNIFICANT_DIGITS)
 
+    def rate_resolution(self, rate: float) -> float:
+        return last_digit(rate, SIGNIFICANT_DIGITS)
+
     def recognises(self, head: bytes) -> bool:
         paints = PAINT.finditer(without_colours(head))
         return any(name in paint[4] for paint in paints for name in (SECONDS, LOSS + b"="))

@@ -7,6 +7,7 @@ under the neutral names of that file. One process on a CPU: requests for a GPU a
 
 import argparse
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -192,7 +193,7 @@ class Training:
 
         with FlopCounterMode(display=False) as counter:
             self.gradient(inputs, targets)
-        return {"total": counter.get_total_flops(), "recomputed": {}, "counted_by": COUNTED_BY}
+        return {"total": counter.get_total_flops(), "counted_by": COUNTED_BY}
 
 
 def settings_of(gpt):
@@ -252,6 +253,8 @@ def train_case(words, case, given, tokenizer, build):
 
 def main(options):
     worker = load(HERE / "worker.py")
+    if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
+        worker.kit.die_with_parent()
     options.coordinator, options.processes, options.rank, options.tasks_per_node = None, 1, 0, 1
     worker.join_processes(options)
     redirect = load(HERE / "cpu_redirect.py")

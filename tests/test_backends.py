@@ -355,6 +355,8 @@ def test_every_log_of_a_framework_is_read_by_one_of_its_formats(backend: Backend
             steps = [event.step for event in log_format.read(stream) if event.step]
         assert steps, path.name
         assert all(0 < log_format.seconds_resolution(step.seconds) < 1 for step in steps if step.seconds)
+        rates = [step.framework_tflops_per_device for step in steps]
+        assert all(0 < log_format.rate_resolution(rate) <= 1 for rate in rates if rate)
 
 
 def test_the_formats_of_all_backends_have_names_of_their_own() -> None:

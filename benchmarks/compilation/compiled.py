@@ -57,6 +57,7 @@ class Compiled(Value, frozen=True):
     peak_memory_bytes: float  # of the compiling process
     replaced: dict[str, str] = {}  # settings that cannot be compiled without the hardware -> what stood in
     notes: list[str] = []
+    not_counted: list[str] = []  # what may compute or move something, and cannot be counted
 
     @property
     def dot_flops(self) -> float:
@@ -81,6 +82,7 @@ class Cause(Value, frozen=True):
 
     text: str
     amount: float
+    as_counted: bool = False  # read from the program itself: named, and held against nothing
 
 
 class Line(Value, frozen=True):
@@ -110,6 +112,7 @@ def not_explained(lines: Iterable[Line], compiled: Compiled) -> list[str]:
     loops = [f"the trip count of loop {name} is not known: it was counted once" for name in compiled.unknown_loops]
     return [
         *loops,
+        *(f"{text}: it is not counted" for text in compiled.not_counted),
         *(f"{line.what}: {line.left_over:+.4g} {line.unit} of a device" for line in lines if not line.explained),
     ]
 

@@ -1,6 +1,7 @@
 """A compiled step beside the formulas: parameters, state and matmuls; traffic is in compiled_traffic.py. Pure."""
 
 from collections.abc import Iterable
+from math import prod
 
 from benchmarks import flops, ledger
 from benchmarks.capacity import FLOAT32_BYTES, Storage, weight_shards
@@ -12,18 +13,47 @@ from benchmarks.values import Benchmark
 def compare(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[Line]:
     """Every figure of the program that a formula predicts."""
     return [
+        *_devices(benchmark, compiled),
         _parameters(benchmark, compiled),
         _state(benchmark, storage, compiled),
         _model_matmuls(benchmark, compiled),
+        _matmuls_backward(benchmark, compiled),
         _matmuls_again(benchmark, storage, compiled),
-        *traffic(benchmark, compiled),
+        *_matmuls_by_type(benchmark, storage, compiled),
+        *traffic(benchmark, storage, compiled),
     ]
+
+
+# --- devices ------------------------------------------------------------------------------------
+
+AXES = ("data", "fsdp", "context", "tensor", "pipeline")
+
+
+def _devices(benchmark: Benchmark, compiled: Compiled) -> list[Line]:
+    """The program is one for this many devices, along these axes and no others."""
+    asked = {axis: int(getattr(benchmark.parallelism, axis)) for axis in AXES}
+    axes = [
+        axis
+        for axis in dict.fromkeys([*AXES, *compiled.mesh])
+        if (asked.get(axis, 1), compiled.mesh.get(axis, 1)) != (1, 1)
+    ]
+    return [
+        _whole_number("devices", benchmark.gpus, compiled.devices),
+        *(_whole_number(f"{axis} of the mesh", asked.get(axis, 1), compiled.mesh.get(axis, 1)) for axis in axes),
+    ]
+
+
+def _whole_number(what: str, expected: int, counted: int) -> Line:
+    return Line(
+        what=what, unit="devices", formula="as the layout says", expected=expected, counted=counted, tolerance=0.0
+    )
 
 
 # --- weights ------------------------------------------------------------------------------------
 
+ROUNDED = 1e-6  # relative: of a state, whose parts are whole numbers of bytes
 EXACT = 1e-4  # relative: of what is counted in whole programs
-COUNTERS_BYTES = 4096.0  # the optimizer's counters and the states of random numbers, whatever the model
+COUNTERS_BYTES = 1536.0  # the optimizer's counters and the states of random numbers, whatever the model
 
 
 def _parameters(benchmark: Benchmark, compiled: Compiled) -> Line:
@@ -41,17 +71,21 @@ def _state(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> Line:
     each = storage.weight_bytes + storage.optimizer_bytes / storage.optimizer_replicas
     shards = weight_shards(benchmark, storage)
     share = flops.parameter_count(benchmark.model) / shards
-    norms = (2 * benchmark.model.layers + 1) * benchmark.model.hidden_size / shards
-    whole_norms = norms * (shards / benchmark.parallelism.fsdp - 1)
+    norms = (2 * benchmark.model.layers + 1) * benchmark.model.hidden_size
+    norm_shards = prod(getattr(benchmark.parallelism, axis) for axis in storage.norm_axes)
+    spread = 1 / norm_shards - 1 / shards if storage.norm_axes else 0.0
     return Line(
         what="state",
         unit="bytes",
         formula=f"{each:g} P / {shards}: weights and optimizer, over all that share them",
         expected=each * share,
         counted=compiled.state_bytes,
-        tolerance=EXACT * each * share + COUNTERS_BYTES,
+        tolerance=ROUNDED * each * share + COUNTERS_BYTES,
         causes=causes_of(
-            Cause(text="norms are shared out over fsdp alone", amount=each * whole_norms),
+            Cause(
+                text=f"norms are shared out over {' and '.join(storage.norm_axes)} alone",
+                amount=each * norms * spread,
+            ),
             Cause(
                 text="fp8 keeps the largest values of its last steps, whole in each device",
                 amount=_fp8_bytes(benchmark),
@@ -91,7 +125,7 @@ def _model_matmuls(benchmark: Benchmark, compiled: Compiled) -> Line:
         tolerance=EXACT * expected,
         causes=causes_of(
             Cause(text="the embedding is multiplied instead of looked up (use_iota_embed): 4 V h", amount=lookup),
-            _vectors(groups),
+            _vectors(benchmark, groups, 3 * _norms_forward(benchmark, last=1)),
         ),
     )
 
@@ -109,7 +143,10 @@ def _matmuls_again(benchmark: Benchmark, storage: Storage, compiled: Compiled) -
         expected=tokens * sum(parts.values()),
         counted=_sum(groups),
         tolerance=EXACT * of_the_model,
-        causes=causes_of(_scores_again(benchmark, storage, compiled), _vectors(groups)),
+        causes=causes_of(
+            _scores_again(benchmark, storage, compiled),
+            _vectors(benchmark, groups, _norms_forward(benchmark, last=0) if recompute else 0.0),
+        ),
     )
 
 
@@ -121,9 +158,76 @@ def _scores_again(benchmark: Benchmark, storage: Storage, compiled: Compiled) ->
     return Cause(text="the attention that stands in keeps no scores", amount=amount)
 
 
-def _vectors(groups: Iterable[Matmuls]) -> Cause:
+def _matmuls_backward(benchmark: Benchmark, compiled: Compiled) -> Line:
+    """Each matmul has two gradients, and the same FLOPs in each."""
+    tokens = tokens_of_a_step(benchmark)
+    lookup = 4.0 * flops.embedding_parameters(benchmark.model) * tokens if multiplies_embedding(benchmark) else 0.0
+    expected = tokens * flops.flops_per_token(benchmark.model, benchmark.sequence_length, "recipe") * 2 / 3
+    groups = [group for group in compiled.matmuls if group.part == "backward" and not group.by_a_vector]
+    return Line(
+        what="matmuls of the backward pass",
+        unit="FLOPs",
+        formula="two thirds of those of the model, without the scales of norms",
+        expected=expected,
+        counted=_sum(groups),
+        tolerance=EXACT * expected,
+        causes=causes_of(
+            Cause(text="the embedding is multiplied instead of looked up: 2 V h backward", amount=lookup / 2)
+        ),
+    )
+
+
+# The type of both factors -> its name in XLA's text.
+MULTIPLIED_IN = {"bf16": "bf16", "fp32": "f32", "fp8": "bf16"}
+FP8, ATTENTION_CORE = "fp8", "attention core"
+
+
+def _matmuls_by_type(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[Line]:
+    """In fp8: the matmuls of a layer with its weights. All others, and all without fp8, in the compute type."""
+    if benchmark.dtype not in MULTIPLIED_IN:
+        return []
+    model, tokens = benchmark.model, tokens_of_a_step(benchmark)
+    parts = (
+        ledger.recomputed_by_part(model, benchmark.sequence_length, storage.recompute) if storage.recompute else {}
+    )
+    whole = tokens * (flops.flops_per_token(model, benchmark.sequence_length, "recipe") + sum(parts.values()))
+    whole += 4.0 * flops.embedding_parameters(model) * tokens if multiplies_embedding(benchmark) else 0.0
+    whole += _scores_again(benchmark, storage, compiled).amount
+    again = sum(amount for part, amount in parts.items() if part != ATTENTION_CORE)
+    in_fp8 = tokens * (6.0 * model.layers * flops.layer_matmul_weights(model) + again)
+    name = MULTIPLIED_IN[benchmark.dtype]
+    shares = {FP8: in_fp8, name: whole - in_fp8} if benchmark.dtype == FP8 else {name: whole}
+    return [
+        Line(
+            what=f"matmuls in {kind}",
+            unit="FLOPs",
+            formula="the layers' weights x 6, and those computed again" if kind == FP8 else "all others of them all",
+            expected=expected,
+            counted=_sum(g for g in compiled.matmuls if not g.by_a_vector and _type_of(g) == kind),
+            tolerance=EXACT * whole,
+        )
+        for kind, expected in shares.items()
+    ]
+
+
+def _type_of(group: Matmuls) -> str:
+    names = group.dtype.split(" x ")
+    return FP8 if all(name.startswith("f8") for name in names) else group.dtype
+
+
+def _norms_forward(benchmark: Benchmark, last: int) -> float:
+    """A norm multiplies each of a token's numbers by a scale, written as a matmul."""
+    norms = 2 * benchmark.model.layers + last
+    return 2.0 * benchmark.model.hidden_size * norms * tokens_of_a_step(benchmark)
+
+
+def _vectors(benchmark: Benchmark, groups: Iterable[Matmuls], computed: float) -> Cause:
+    """Beside a tensor axis some norms are computed whole in each device: up to twice as much, as counted."""
+    text = "the scales of norms are written as matmuls by a vector"
+    if benchmark.parallelism.tensor == 1:
+        return Cause(text=f"{text}: 2 h each", amount=computed)
     amount = sum(group.flops for group in groups if group.by_a_vector)
-    return Cause(text="the scales of norms are written as matmuls by a vector", amount=amount)
+    return Cause(text=text, amount=min(amount, 2 * computed), as_counted=True)
 
 
 def _sum(groups: Iterable[Matmuls]) -> float:

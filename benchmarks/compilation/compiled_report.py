@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from benchmarks import report
 from benchmarks.compilation.compiled import Collective, Compiled, Line, not_explained
 from benchmarks.report import Rows
@@ -12,21 +14,22 @@ SHOWN = 1e-4  # of all that travels: collectives that send less are counted toge
 
 
 class Comparison(Value, frozen=True):
-    """For --json: the program, the lines, and what is left over."""
+    """For --json: what was compiled, the program, the lines with what is left over, and what is not explained."""
 
+    benchmark: Benchmark
     compiled: Compiled
-    lines: list[Line]
+    lines: list[dict[str, object]]
     not_explained: list[str]
 
 
-def comparison_json(compiled: Compiled, lines: Sequence[Line]) -> str:
-    found = Comparison(compiled=compiled, lines=list(lines), not_explained=not_explained(lines, compiled))
-    return json_text(found)
+def comparison_json(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Line]) -> str:
+    held = [{**msgspec.to_builtins(line), "left_over": line.left_over, "explained": line.explained} for line in lines]
+    problems = not_explained(lines, compiled)
+    return json_text(Comparison(benchmark=benchmark, compiled=compiled, lines=held, not_explained=problems))
 
 
 def comparison_text(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Line]) -> str:
     problems = not_explained(lines, compiled)
-    verdict = "\n".join(problems) if problems else "nothing: every difference has its cause"
     parts = [
         f"{report.title(benchmark)} · compiled here for {compiled.devices} virtual devices",
         *report.aligned(_rows(compiled)),
@@ -39,9 +42,23 @@ def comparison_text(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Li
         "",
         "held against the formulas, for a device and step",
         *(text for line in lines for text in _line_texts(line)),
-        *report.aligned([("not explained", verdict)]),
+        *report.aligned([("not explained", "\n".join(problems) or verdict(lines))]),
     ]
     return "\n".join(parts)
+
+
+def verdict(lines: Sequence[Line]) -> str:
+    """Of a program in which nothing is left over beyond a line's tolerance: how much is within it, and unproven."""
+    said = ["nothing beyond the tolerance of a line"]
+    within = [f"{line.what} {_signed(line.left_over, line.unit)}" for line in lines if line.left_over]
+    said.append(f"left over within it: {', '.join(within) or 'nothing'}")
+    for unit in (BYTES, FLOPS):
+        amount = sum(
+            abs(cause.amount) for line in lines for cause in line.causes if cause.as_counted and line.unit == unit
+        )
+        if amount:
+            said.append(f"as counted, without a formula: {_amount(amount, unit)}")
+    return "\n".join(said)
 
 
 def _indented(lines: Sequence[str]) -> list[str]:
@@ -119,7 +136,10 @@ def _line_texts(line: Line) -> list[str]:
     state = "" if line.explained else "   NOT EXPLAINED"
     rows = [
         ("at most" if line.at_most else "formula", f"{_amount(line.expected, line.unit)}   {line.formula}"),
-        *((_signed(cause.amount, line.unit), cause.text) for cause in line.causes),
+        *(
+            (_signed(cause.amount, line.unit), f"{cause.text}{' (as counted)' if cause.as_counted else ''}")
+            for cause in line.causes
+        ),
         ("program", _amount(line.counted, line.unit)),
         ("left over", f"{_signed(line.left_over, line.unit)}{state}"),
     ]

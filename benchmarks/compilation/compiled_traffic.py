@@ -3,16 +3,18 @@
 from collections.abc import Iterable
 
 from benchmarks import flops
-from benchmarks.capacity import compute_bytes, tokens_per_device
+from benchmarks.capacity import Storage, compute_bytes, tokens_per_device
 from benchmarks.compilation.compiled import Cause, Collective, Compiled, Line, causes_of, multiplies_embedding
 from benchmarks.values import Benchmark
 
-WIRE = 1e-3  # relative to all traffic of the step
+# Relative to all traffic of the step, and bytes. Beside a tensor axis the partitioner adds what nobody foretells.
+WIRE, FEW_BYTES = 1e-6, 4096.0
+WIRE_BESIDE_TENSOR = 1e-3
 
 
-def traffic(benchmark: Benchmark, compiled: Compiled) -> list[Line]:
+def traffic(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[Line]:
     """A line for each axis of the layout that exchanges anything, and one for all other collectives."""
-    whole = WIRE * max(compiled.wire_bytes, _fsdp_bytes(benchmark)) + _norm_bytes(benchmark)
+    whole = _tolerance(benchmark)
     share = benchmark.parallelism
     looked_up = [] if multiplies_embedding(benchmark) else [g for g in compiled.collectives if g.what == "embedding"]
     lines, left = [], [group for group in compiled.collectives if group not in looked_up]
@@ -25,18 +27,72 @@ def traffic(benchmark: Benchmark, compiled: Compiled) -> list[Line]:
         mine = [group for group in left if set(group.axes) == wanted]
         left = [group for group in left if group not in mine]
         if size > 1:
-            lines.append(line(benchmark, mine, whole))
+            lines.append(line(benchmark, storage, mine, whole))
         else:
             left.extend(mine)
     if not multiplies_embedding(benchmark):
         lines.append(_lookup(benchmark, looked_up, whole))
-    return [*lines, _other(benchmark, left, whole)]
+    return [*lines, _other(benchmark, storage, left, whole)]
 
 
-def _norm_bytes(benchmark: Benchmark) -> float:
-    """Of all norms' scales, gathered twice and summed: they are so small that they may go along any axis."""
-    scales = (2 * benchmark.model.layers + 1) * benchmark.model.hidden_size
-    return 4.0 * scales * compute_bytes(benchmark) * benchmark.gradient_accumulation
+def _tolerance(benchmark: Benchmark) -> float:
+    """By the formulas alone: what a program sends too much must not widen it."""
+    if benchmark.parallelism.tensor > 1:
+        return WIRE_BESIDE_TENSOR * _fsdp_bytes(benchmark) + 4 * _norm_bytes(benchmark)
+    return WIRE * _fsdp_bytes(benchmark) + FEW_BYTES
+
+
+def _norm_bytes(benchmark: Benchmark, norms: int | None = None) -> float:
+    """Of the scales of all norms, or of so many, in all micro-steps."""
+    count = 2 * benchmark.model.layers + 1 if norms is None else norms
+    return float(count * benchmark.model.hidden_size * compute_bytes(benchmark) * benchmark.gradient_accumulation)
+
+
+def _norms_along_fsdp(storage: Storage) -> bool:
+    return not storage.norm_axes or "fsdp" in storage.norm_axes
+
+
+def _norms_among_weights(benchmark: Benchmark, storage: Storage) -> list[Cause]:
+    """How the scales of norms travel along the axes of the weights, beside two gathers and a scatter of each."""
+    share, each = benchmark.parallelism, _norm_bytes(benchmark) / benchmark.parallelism.tensor
+    sent = _sent(_weight_group(benchmark))
+    if not _norms_along_fsdp(storage):
+        summed = 2 * each * sent if share.data == 1 else 0.0
+        text = "each device has the scales of norms: their gradients are summed" + (
+            "" if summed else ", beside those of data"
+        )
+        return [Cause(text=text, amount=summed - 3 * each * sent)]
+    if share.context > 1 and storage.norm_axes:
+        return [Cause(text="norms are shared out over fsdp alone: among the others", amount=-3 * each * sent)]
+    last = _norm_bytes(benchmark, norms=1) / share.tensor
+    return [Cause(text="the last norm is gathered once for forward and backward", amount=-last * sent)]
+
+
+def _norms_elsewhere(benchmark: Benchmark, storage: Storage) -> Cause:
+    """Those of them that go along other axes than the weights do."""
+    share, each = benchmark.parallelism, _norm_bytes(benchmark) / benchmark.parallelism.tensor
+    if share.tensor > 1 or _weight_group(benchmark) == 1:
+        amount = 0.0  # within the tolerance, or as all weights
+    elif not _norms_along_fsdp(storage):
+        amount = 2 * each * _sent(_weight_group(benchmark) * share.data) if share.data > 1 else 0.0
+    elif share.context > 1 and storage.norm_axes and share.fsdp > 1:
+        amount = (3 * each - _norm_bytes(benchmark, norms=1)) * _sent(share.fsdp)
+    else:
+        amount = 0.0
+    return Cause(text="the scales of norms, and their gradients", amount=amount)
+
+
+# MaxText sums a number for each of its arrays, fp8 the largest values of each matmul's factors and gradient.
+NUMBER_BYTES, NUMBERS, NUMBERS_OF_A_LAYER = 8.0, 100, 22
+
+
+def _sums(benchmark: Benchmark, groups: Iterable[Collective]) -> Cause:
+    """All-reduces of one number each, up to as many bytes as so few numbers can have."""
+    small = [g for g in groups if g.kind == "all-reduce" and g.buffer_bytes <= NUMBER_BYTES * g.count]
+    most = (
+        2 * NUMBER_BYTES * (NUMBERS + NUMBERS_OF_A_LAYER * benchmark.model.layers) * benchmark.gradient_accumulation
+    )
+    return Cause(text="sums of single numbers", amount=min(_wire(small), most))
 
 
 def _weight_axes(benchmark: Benchmark) -> list[str]:
@@ -64,10 +120,14 @@ def _fsdp_bytes(benchmark: Benchmark) -> float:
     return 3 * _weight_bytes(benchmark) * _sent(_weight_group(benchmark)) * benchmark.gradient_accumulation
 
 
-def _token_numbers(groups: list[Collective]) -> Cause:
-    """Whole numbers are what a device is told of the others' batches: too few to be in a formula."""
+TOKEN_NUMBER_BYTES = 4
+
+
+def _token_numbers(benchmark: Benchmark, groups: list[Collective]) -> Cause:
+    """Which token is where, told to all devices: once for the lookup, and never more than all tokens of the step."""
     amount = _wire(group for group in groups if group.kind == "all-gather" and group.dtype == "s32")
-    return Cause(text="the numbers of the tokens are gathered for the lookup", amount=amount)
+    most = benchmark.tokens_per_step * TOKEN_NUMBER_BYTES * _sent(benchmark.gpus)
+    return Cause(text="the numbers of the tokens are gathered for the lookup", amount=min(amount, most))
 
 
 def _micro_steps(benchmark: Benchmark) -> str:
@@ -75,17 +135,16 @@ def _micro_steps(benchmark: Benchmark) -> str:
     return f" x {count} micro-steps" if count > 1 else ""
 
 
-def _fsdp(benchmark: Benchmark, groups: list[Collective], tolerance: float) -> Line:
+def _fsdp(benchmark: Benchmark, storage: Storage, groups: list[Collective], tolerance: float) -> Line:
     """All weights gathered forward and backward, all gradients scattered."""
     model, per_weight = benchmark.model, compute_bytes(benchmark) * _sent(_weight_group(benchmark))
     per_weight *= benchmark.gradient_accumulation / benchmark.parallelism.tensor
     table = flops.embedding_parameters(model)
-    head = (0 if model.tied_embeddings else table) + model.hidden_size
+    head = 0 if model.tied_embeddings else table
     if multiplies_embedding(benchmark):
         lookup = Cause(text="the embedding is gathered once: its backward needs no table", amount=-table * per_weight)
     else:
         lookup = Cause(text="the embedding is looked up: in a line of its own", amount=-3 * table * per_weight)
-    numbers = [group for group in groups if group.kind == "all-reduce"]
     n = _weight_group(benchmark)
     return Line(
         what=f"weights and gradients over {' and '.join(_weight_axes(benchmark))}",
@@ -96,13 +155,12 @@ def _fsdp(benchmark: Benchmark, groups: list[Collective], tolerance: float) -> L
         tolerance=tolerance,
         causes=causes_of(
             lookup,
-            Cause(
-                text="the head and the last norm are gathered once for forward and backward",
-                amount=-head * per_weight,
-            ),
+            Cause(text="the head is gathered once for forward and backward", amount=-head * per_weight),
+            *_norms_among_weights(benchmark, storage),
             _gathered_in_fp8(benchmark),
-            Cause(text="sums of numbers over all devices", amount=_wire(numbers)),
-            _token_numbers(groups),
+            _logits_gradient(benchmark, groups),
+            _sums(benchmark, groups),
+            _token_numbers(benchmark, groups),
             _gathered_once_more(benchmark, groups, table * per_weight),
         ),
     )
@@ -123,16 +181,41 @@ def _gathered_once_more(benchmark: Benchmark, groups: list[Collective], table_by
     again = _wire(group for group in gathers if group.in_a_loop and group.part != "forward")
     head = _wire(group for group in gathers if group.what == "head")
     amount = again - forward + head - table_bytes if benchmark.parallelism.tensor > 1 else 0.0
-    return Cause(text="beside a tensor axis, some weights are gathered once more", amount=amount)
+    return Cause(text="beside a tensor axis, some weights are gathered once more", amount=amount, as_counted=True)
 
 
-def _data(benchmark: Benchmark, groups: list[Collective], tolerance: float) -> Line:
+LOGITS_EXACT = 1e-6  # relative: so near its formula is a gather that is taken for this one
+LAST_NORM_TIMES = 5  # gathered once, and thrice in float32 for the update; its gradient is not summed, which is twice
+
+
+def _logits_gradient(benchmark: Benchmark, groups: list[Collective]) -> Cause:
+    """With few tokens the gradient of the logits is less than the head: it is gathered, and the head stays.
+
+    The hidden states are then shared out by their numbers, forth and back, and so is the last norm.
+    """
+    model, n, t = benchmark.model, _weight_group(benchmark), benchmark.parallelism.tensor
+    tokens = tokens_per_device(benchmark) * benchmark.gradient_accumulation
+    each = compute_bytes(benchmark) * _sent(n)
+    logits = n * tokens * model.vocabulary_size / t * each
+    gathered = [
+        group
+        for group in groups
+        if (group.kind, group.part, group.in_a_loop) == ("all-gather", "backward", False)
+        and abs(group.wire_bytes - logits) <= LOGITS_EXACT * logits
+    ]
+    states = 0.0 if t > 1 else 2 * tokens * model.hidden_size * each
+    states += 0.0 if t > 1 else LAST_NORM_TIMES * model.hidden_size * each
+    text = "the logits' gradient is gathered, and the head's hidden states are shared out by their numbers"
+    return Cause(text=text, amount=logits + states if gathered else 0.0)
+
+
+def _data(benchmark: Benchmark, storage: Storage, groups: list[Collective], tolerance: float) -> Line:
     """All gradients of a replica summed over the others."""
     d = benchmark.parallelism.data
     shards = benchmark.parallelism.tensor * _weight_group(benchmark)
     gradients = _weight_bytes(benchmark) / _weight_group(benchmark)
     table = flops.embedding_parameters(benchmark.model) * compute_bytes(benchmark) / shards
-    looked_up = -2 * table * _sent(d) * benchmark.gradient_accumulation
+    looked_up = 0.0 if multiplies_embedding(benchmark) else -2 * table * _sent(d) * benchmark.gradient_accumulation
     return Line(
         what="gradients over data",
         unit="bytes",
@@ -140,10 +223,25 @@ def _data(benchmark: Benchmark, groups: list[Collective], tolerance: float) -> L
         expected=2 * gradients * _sent(d) * benchmark.gradient_accumulation,
         counted=_wire(groups),
         tolerance=tolerance,
-        causes=[]
-        if multiplies_embedding(benchmark)
-        else [Cause(text="the embedding is looked up: in a line of its own", amount=looked_up)],
+        causes=causes_of(
+            Cause(text="the embedding is looked up: in a line of its own", amount=looked_up),
+            _norms_over_data(benchmark, storage),
+            _sums(benchmark, groups),
+            _token_numbers(benchmark, groups),
+        ),
     )
+
+
+def _norms_over_data(benchmark: Benchmark, storage: Storage) -> Cause:
+    """Replicas sum what a device has of the norms' gradients; where each has all, together with those of fsdp."""
+    share, shards = benchmark.parallelism, _weight_group(benchmark)
+    each = 2 * _norm_bytes(benchmark) * _sent(share.data) / share.tensor
+    if shards == 1 or not storage.norm_axes:
+        return Cause(text="", amount=0.0)
+    if not _norms_along_fsdp(storage):
+        return Cause(text="those of norms are summed with those of fsdp: among the others", amount=-each / shards)
+    amount = each * (1 / share.fsdp - 1 / shards)
+    return Cause(text="norms are shared out over fsdp alone", amount=amount)
 
 
 # Of a layer's hidden states, forward: gathered before attention and before the MLP, scattered behind each; as often
@@ -154,7 +252,7 @@ BACKWARD_GATHERS = 2
 APART = 3
 
 
-def _tensor(benchmark: Benchmark, groups: list[Collective], tolerance: float) -> Line:
+def _tensor(benchmark: Benchmark, storage: Storage, groups: list[Collective], tolerance: float) -> Line:  # noqa: ARG001
     """The hidden states of a group's tokens, put together before a matmul and shared out behind it."""
     t, model = benchmark.parallelism.tensor, benchmark.model
     tokens = tokens_per_device(benchmark) * benchmark.gradient_accumulation
@@ -181,15 +279,16 @@ def _tensor(benchmark: Benchmark, groups: list[Collective], tolerance: float) ->
             Cause(
                 text="backward gathers for weights that are shared otherwise",
                 amount=_wire(gathered) - BACKWARD_GATHERS * each,
+                as_counted=True,
             ),
-            Cause(text="what is computed again is exchanged again", amount=_wire(again)),
-            Cause(text="the embedding, the head and the loss", amount=_wire(outside)),
-            Cause(text="norms sum their squares over the group", amount=_wire(sums)),
+            Cause(text="what is computed again is exchanged again", amount=_wire(again), as_counted=True),
+            Cause(text="the embedding, the head and the loss", amount=_wire(outside), as_counted=True),
+            Cause(text="norms sum their squares over the group", amount=_wire(sums), as_counted=True),
         ),
     )
 
 
-def _context(benchmark: Benchmark, groups: list[Collective], tolerance: float) -> Line:  # noqa: ARG001
+def _context(benchmark: Benchmark, storage: Storage, groups: list[Collective], tolerance: float) -> Line:  # noqa: ARG001
     """Plain attention shares a sequence in a way of its own: there is no formula for it to be held against."""
     return Line(
         what="sequences over context",
@@ -198,7 +297,7 @@ def _context(benchmark: Benchmark, groups: list[Collective], tolerance: float) -
         expected=0.0,
         counted=_wire(groups),
         tolerance=tolerance,
-        causes=causes_of(Cause(text="the plain attention's own exchanges", amount=_wire(groups))),
+        causes=causes_of(Cause(text="the plain attention's own exchanges", amount=_wire(groups), as_counted=True)),
     )
 
 
@@ -222,7 +321,7 @@ def _lookup(benchmark: Benchmark, groups: list[Collective], tolerance: float) ->
     )
 
 
-def _other(benchmark: Benchmark, groups: list[Collective], tolerance: float) -> Line:
+def _other(benchmark: Benchmark, storage: Storage, groups: list[Collective], tolerance: float) -> Line:
     permutes = [group for group in groups if group.kind == "collective-permute"]
     swapped = _wire(permutes) if benchmark.parallelism.tensor > 1 else 0.0
     return Line(
@@ -233,8 +332,10 @@ def _other(benchmark: Benchmark, groups: list[Collective], tolerance: float) -> 
         counted=_wire(groups),
         tolerance=tolerance,
         causes=causes_of(
-            Cause(text="beside a tensor axis, devices swap shares of hidden states", amount=swapped),
-            _token_numbers(groups),
+            Cause(text="beside a tensor axis, devices swap shares of hidden states", amount=swapped, as_counted=True),
+            _norms_elsewhere(benchmark, storage),
+            _sums(benchmark, groups),
+            _token_numbers(benchmark, groups),
         ),
     )
 

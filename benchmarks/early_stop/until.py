@@ -42,9 +42,12 @@ def parse(text: str | None) -> Until | None:
     return Until(half_width=percent / 100, at_least=AT_LEAST)
 
 
-def fewest_steps(until: Until) -> int:
-    """Of so many, one can be spared: the first compiles, the rule looks some times, and the last are announced."""
-    return 1 + until.at_least + (stopping.LOOKS - 1) + stopping.LONGEST_LEAD + 1
+def fewest_steps(until: Until, disturbed: int = 0) -> int:
+    """Of so many, one can be spared: the first compiles, the rule looks some times, and the last are announced.
+
+    `disturbed` steps after the first do not count.
+    """
+    return 1 + disturbed + until.at_least + (stopping.LOOKS - 1) + stopping.LONGEST_LEAD + 1
 
 
 def option(benchmark: Benchmark) -> list[str]:
@@ -61,11 +64,11 @@ def option(benchmark: Benchmark) -> list[str]:
 def refuse_until(benchmark: Benchmark, backend: Backend) -> None:
     """Where the end of a run is not its own to choose."""
     if benchmark.until is not None:
-        for refusal in _refusals(benchmark, benchmark.until, backend):
+        for refusal in _refusals(benchmark, backend):
             raise refusal
 
 
-def _refusals(benchmark: Benchmark, until: Until, backend: Backend) -> Iterator[RequestError]:
+def _refusals(benchmark: Benchmark, backend: Backend) -> Iterator[RequestError]:
     if benchmark.window != STEADY:
         yield RequestError(
             f"{FLAG} goes with window {STEADY} only, not with {benchmark.window}",
@@ -80,14 +83,14 @@ def _refusals(benchmark: Benchmark, until: Until, backend: Backend) -> Iterator[
             why="the figures of a profiled run are never compared, and it might end before the steps to be recorded",
             next_command=f"--profile=none, or leave {FLAG} out",
         )
-    fewest = fewest_steps(until)
-    if benchmark.steps < fewest:
+    if benchmark.dtype in benchmark.hardware.emulated:
         yield RequestError(
-            f"{FLAG} could not end a run of {benchmark.steps} steps early",
-            where=f"{FLAG} --steps={benchmark.steps}",
-            why=f"it counts {until.at_least} steps, looks {stopping.LOOKS} times, and announces the end to all ranks",
-            next_command=f"--steps={fewest} or more (the recipes have 50)",
+            f"{FLAG} has nothing to know of {benchmark.dtype} on {benchmark.hardware.name}",
+            where=f"{FLAG} --dtype={benchmark.dtype} --hardware={benchmark.hardware.name}",
+            why=f"{benchmark.dtype} is emulated there, and the result claims no speed",
+            next_command=f"leave {FLAG} out",
         )
+    yield from too_few_steps(benchmark)
     phases = [phase for phase in backend.plan(benchmark).phases if phase.writes_steps]
     if not any(word.startswith(f"{FLAG}=") for word in phases[-1].command):
         yield RequestError(
@@ -96,6 +99,20 @@ def _refusals(benchmark: Benchmark, until: Until, backend: Backend) -> Iterator[
             why="its program runs all the steps it is told to",
             next_command=f"leave {FLAG} out",
         )
+
+
+def too_few_steps(benchmark: Benchmark, disturbed: int = 0) -> Iterator[RequestError]:
+    """`disturbed` is how many steps after the first do not count: the backend knows that of its way of PGLE."""
+    until = benchmark.until
+    if until is None or benchmark.steps >= fewest_steps(until, disturbed):
+        return
+    beside = f" beside {disturbed} disturbed ones" if disturbed else ""
+    yield RequestError(
+        f"{FLAG} could not end a run of {benchmark.steps} steps early",
+        where=f"{FLAG} --steps={benchmark.steps}",
+        why=f"it counts {until.at_least} steps{beside}, looks {stopping.LOOKS} times, and announces the end",
+        next_command=f"--steps={fewest_steps(until, disturbed)} or more (the recipes have 50)",
+    )
 
 
 def refuse_in_gate(until: Until | str | None, gate: str) -> None:

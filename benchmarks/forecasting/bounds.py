@@ -1,6 +1,6 @@
 """The least time a training step can take, part by part. A bound, never an estimate: see calibration.py for that.
 
-Compute runs at the matmul rate that was measured for the device; traffic at what its connections reach, and hidden
+Compute runs at the fastest matmul rate that is known of the device; traffic at what its connections reach, and hidden
 behind compute as far as it can be. A step takes at least the longest of the three, and what nothing can hide: the
 bubble of a pipeline and the optimizer's pass over its memory. Time is that of the busiest device: the last stage of a
 pipeline, which has the head. What the hardware file does not know stays unknown, and is named.
@@ -33,6 +33,7 @@ class BoundPart(Value, frozen=True):
     exposed_seconds: float | None
     formula: str
     unknown: str = ""
+    really_seconds: float | None = None  # of traffic: what the framework's own programs take, the least or more
 
 
 class Bound(Value, frozen=True):
@@ -42,6 +43,8 @@ class Bound(Value, frozen=True):
     compute_seconds: float | None  # of the matmuls
     parts: list[BoundPart]
     unknown: list[str]  # parts that are left out of `seconds`, and why
+    computed_twice: list[str] = []  # what the backward pass computes again
+    really_seconds: float | None = None  # with the traffic that the framework's own programs have
 
     def part(self, name: str) -> BoundPart | None:
         return next((part for part in self.parts if part.name == name), None)
@@ -52,9 +55,11 @@ class Bound(Value, frozen=True):
         return part.seconds or 0.0 if part else 0.0
 
     def traffic_seconds(self, axis: str | None = None) -> float:
-        """Of one axis, or of all, over all connections; hidden or not."""
-        names = [part for part in self.parts if f" {OVER} " in part.name]
-        return sum(part.seconds or 0.0 for part in names if axis in (None, part.name.split()[0]))
+        """Of one axis, or of all, over all connections; hidden or not; as the framework really moves it."""
+        return sum(part.really_seconds or 0.0 for part in self.traffic() if axis in (None, part.name.split()[0]))
+
+    def traffic(self) -> list[BoundPart]:
+        return [part for part in self.parts if f" {OVER} " in part.name]
 
 
 OVER = "over"
@@ -87,7 +92,26 @@ def bound(benchmark: Benchmark, storage: Storage) -> Bound:
         compute_seconds=compute,
         parts=parts,
         unknown=[f"{part.name}: {part.unknown}" for part in parts if part.unknown],
+        computed_twice=_computed_twice(benchmark, storage),
+        really_seconds=None if compute is None else _really(parts, compute),
     )
+
+
+def _really(parts: Sequence[BoundPart], compute: float) -> float:
+    """As the bound, of what the framework moves instead of what it must."""
+    links = {link: [part for part in parts if part.name.endswith(f" {OVER} {link}")] for link in LINKS}
+    moved = [part for of_link in links.values() for part in of_link]
+    rest = sum(part.exposed_seconds or 0.0 for part in parts if part not in moved)
+    busiest = max(sum(part.really_seconds or 0.0 for part in of_link) for of_link in links.values())
+    return rest + max(0.0, busiest - compute)
+
+
+def _computed_twice(benchmark: Benchmark, storage: Storage) -> list[str]:
+    again = storage.recompute
+    if again is None:
+        return []
+    where = "" if again.layers in (None, benchmark.model.layers) else f" of {again.layers} layers"
+    return [name + where for name in recomputed_by_part(benchmark.model, benchmark.sequence_length, again)]
 
 
 def _total(seconds: Sequence[float | None]) -> float | None:
@@ -225,10 +249,15 @@ def _traffic_parts(benchmark: Benchmark, moved: Sequence[Traffic], compute: floa
                     name=name,
                     seconds=seconds,
                     exposed_seconds=None if over is None else share,
-                    formula=f"{one.formula} = {size / 1e9:.4g} GB at {speeds[link]:g} GB/s",
+                    formula=f"{one.formula} = {size / 1e9:.4g} GB at {speeds[link]:g} GB/s{_more(one)}",
+                    really_seconds=one.really * seconds,
                 )
             )
     return parts
+
+
+def _more(moved: Traffic) -> str:
+    return "" if moved.really == 1 else f"; the framework's program moves {moved.really:.3g} x as much"
 
 
 def _seconds(moved: Traffic, link: str, speed: float | None) -> float | None:

@@ -2,9 +2,10 @@
 
 A step's estimate is what no run gets around (matmuls, bubble, optimizer) and four terms, each a share that is fitted
 and never below 0: passes over a layer's activations, which no fp8 makes shorter; attention that context ranks share;
-traffic that shows; and what grows with the nodes. configs/calibration.yml says which rows are fitted together and
-keeps what came out, so that an estimate needs no fit. How good it is, leaving out tells: each row is estimated by a
-fit that has seen neither it nor its twins, rows of the same run published again in another version.
+traffic; and what grows with the nodes. configs/calibration_families.yml says which rows are fitted together, and
+configs/calibration.yml keeps what came out, so that an estimate needs no fit. How good it is, leaving out tells: each
+row is estimated by a fit that has seen neither it nor its twins, rows of the same run published again in another
+version.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ import msgspec
 
 from benchmarks.capacity import DISTINCT, Storage, activation_widths, compute_bytes
 from benchmarks.forecasting.bounds import Bound, bound
+from benchmarks.forecasting.covered import Errors, Fit, beyond_rows, layout_kind, sizes_of, worst_percent
 from benchmarks.forecasting.traffic import tokens_per_step
 from benchmarks.references import Reference
 from benchmarks.values import Benchmark, Value
@@ -46,36 +48,12 @@ class Family(Value, frozen=True):
         return key == (self.backend, self.engine, self.task) and benchmark.dtype in self.dtypes
 
 
-class Errors(Value, frozen=True):
-    """By leaving out, in percent of the published time."""
-
-    rows: int
-    median: float
-    worst: float
-    model_left_out_median: float | None  # with all rows of a model left out; None: there is no other model
-    model_left_out_worst: float | None
-
-
-class Fit(Value, frozen=True):
-    """What came out of a family's rows, and what those rows cover."""
-
-    family: str
-    shares: dict[str, float]  # by TERMS
-    errors: dict[str, Errors]  # by precision
-    hardware: list[str]
-    models: list[str]
-    axes: list[str]  # along which any of the rows shares its work
-    gpus: list[int]  # fewest, most
-
-
 class Calibration(Value, frozen=True):
-    """configs/calibration.yml."""
+    """Families with what came out of their rows."""
 
     families: list[Family]
     fits: list[Fit]
-    rows: str  # the digest of the rows that were fitted
-    source: str
-    date: str
+    rows: str  # the digest of what was fitted
 
     def family_of(self, benchmark: Benchmark) -> Family | None:
         return next((family for family in self.families if family.holds(benchmark)), None)
@@ -107,6 +85,7 @@ class Judged(Value, frozen=True):
     estimate_seconds: float | None  # None: without it and its twins, nothing of the family remains
     error_percent: float | None
     model_left_out_percent: float | None
+    layout_left_out_percent: float | None
     twins: int  # rows that were left out with it
     notes: list[str]
 
@@ -121,6 +100,8 @@ class Estimate(Value, frozen=True):
     shares: dict[str, float] = {}  # of the terms, by the family's fit
     errors: Errors | None = None
     beyond: list[str] = []  # in what the benchmark goes beyond the family's rows
+    worst_percent: float | None = None  # how far off it may be; None: nobody measured that so far beyond the rows
+    tells_layouts_apart: bool = True  # False: no run of the family was in another kind of layout
 
 
 # --- the terms ----------------------------------------------------------------------------------
@@ -194,6 +175,10 @@ def same_model(row: Row) -> Hashable:
     return row.reference.model
 
 
+def same_layout(row: Row) -> Hashable:
+    return layout_kind(row.reference.parallelism)
+
+
 def left_out(rows: Sequence[Row], together: Callable[[Row], Hashable]) -> list[float | None]:
     """Each row's estimate by a fit without it, and without those that are left out together with it."""
     fits = {
@@ -208,9 +193,10 @@ def left_out(rows: Sequence[Row], together: Callable[[Row], Hashable]) -> list[f
 def judge(family: Family, rows: Sequence[Row], notes: Callable[[Row], list[str]]) -> list[Judged]:
     """Every row of a family beside its estimate by leaving out."""
     alone, without_model = left_out(rows, same_run), left_out(rows, same_model)
+    without_layout = left_out(rows, same_layout)
     hardware = [row.reference.hardware for row in rows]
     judged = []
-    for row, estimate, other in zip(rows, alone, without_model, strict=True):
+    for row, estimate, other, elsewhere in zip(rows, alone, without_model, without_layout, strict=True):
         only = hardware.count(row.reference.hardware) == 1
         transferred = [f"by rows of other devices: it is the family's only one on {row.reference.hardware}"]
         judged.append(
@@ -225,6 +211,7 @@ def judge(family: Family, rows: Sequence[Row], notes: Callable[[Row], list[str]]
                 estimate_seconds=estimate,
                 error_percent=_percent(estimate, row),
                 model_left_out_percent=_percent(other, row),
+                layout_left_out_percent=_percent(elsewhere, row),
                 twins=sum(same_run(other_row) == same_run(row) for other_row in rows) - 1,
                 notes=[*notes(row), *(transferred if only and estimate else [])],
             )
@@ -240,6 +227,7 @@ def errors_of(judged: Sequence[Judged]) -> Errors | None:
     """None where no row could be judged."""
     found = [abs(one.error_percent) for one in judged if one.error_percent is not None]
     models = [abs(one.model_left_out_percent) for one in judged if one.model_left_out_percent is not None]
+    layouts = [abs(one.layout_left_out_percent) for one in judged if one.layout_left_out_percent is not None]
     if not found:
         return None
     return Errors(
@@ -248,22 +236,28 @@ def errors_of(judged: Sequence[Judged]) -> Errors | None:
         worst=max(found),
         model_left_out_median=median(models) if models else None,
         model_left_out_worst=max(models) if models else None,
+        layout_left_out_median=median(layouts) if layouts else None,
+        layout_left_out_worst=max(layouts) if layouts else None,
     )
 
 
 def fitted(family: Family, rows: Sequence[Row], judged: Sequence[Judged]) -> Fit:
     """The fit of all rows, with its errors and what it covers."""
     by_dtype = {dtype: errors_of([one for one in judged if one.dtype == dtype]) for dtype in family.dtypes}
-    axes = {axis for row in rows for axis, _ in row.reference.parallelism.words()}
-    gpus = [row.reference.gpus for row in rows]
+    on = {row.reference.hardware for row in rows}
+    sizes = [sizes_of(row.benchmark) for row in rows]
+    named = {name: [one[name] for one in sizes if name in one] for name in sorted({n for one in sizes for n in one})}
     return Fit(
         family=family.name,
         shares=fit(rows),
         errors={dtype: errors for dtype, errors in by_dtype.items() if errors},
-        hardware=sorted({row.reference.hardware for row in rows}),
+        hardware={
+            name: sorted({r.reference.dtype for r in rows if r.reference.hardware == name}) for name in sorted(on)
+        },
         models=sorted({row.reference.model for row in rows}),
-        axes=sorted(axes),
-        gpus=[min(gpus), max(gpus)],
+        layouts=sorted({layout_kind(row.reference.parallelism) for row in rows}),
+        ranges={name: [min(found), max(found)] for name, found in named.items()},
+        computed_twice=sorted({tuple(row.bound.computed_twice): row.bound.computed_twice for row in rows}.values()),
     )
 
 
@@ -286,10 +280,20 @@ def _digits(number: float | None) -> float | None:
     return number if number is None or isinstance(number, int) else float(f"{number:.{DIGITS}g}")
 
 
-def digest(rows: Sequence[Reference]) -> str:
-    """Which rows a calibration was made from: their figures, not what is said of them."""
-    kept = [(row.name, row.parallelism, row.seconds_per_step, row.global_batch_size) for row in rows]
-    return hashlib.sha256(msgspec.json.encode(kept)).hexdigest()[:16]
+def digest(families: Sequence[Family], rows: Sequence[Row]) -> str:
+    """What a calibration was made from: families, rows, and what formulas and hardware make of them.
+
+    Not where the rows are written: another copy of the same files is the same.
+    """
+    made = [
+        (
+            msgspec.structs.replace(row.reference, where=""),
+            [f"{number:.{DIGITS}g}" for number in (row.floor, *row.terms)],
+        )
+        for row in rows
+    ]
+    beside = [(sizes_of(row.benchmark), row.bound.computed_twice) for row in rows]
+    return hashlib.sha256(msgspec.json.encode((families, made, beside), order="deterministic")).hexdigest()[:16]
 
 
 # --- estimating ---------------------------------------------------------------------------------
@@ -303,7 +307,7 @@ def estimate(benchmark: Benchmark, found: Bound, calibration: Calibration) -> Es
         return Estimate(seconds=None, why_none=f"nothing is published for {words}")
     kept = calibration.fit_of(family)
     if kept is None:
-        why = f"the rows of {family.name} are not fitted, or were changed since ({MAKE_ANEW})"
+        why = f"the rows of {family.name} are not fitted, or rows or formulas were changed since ({MAKE_ANEW})"
         return Estimate(seconds=None, why_none=why)
     if benchmark.hardware.name not in kept.hardware:
         why = f"the published runs of {family.name} are on {', '.join(kept.hardware)}, not {benchmark.hardware.name}"
@@ -313,23 +317,15 @@ def estimate(benchmark: Benchmark, found: Bound, calibration: Calibration) -> Es
         return Estimate(seconds=None, why_none=f"a part of its bound is not known ({found.unknown[0]})")
     parts = {name: kept.shares[name] * term for name, term in zip(TERMS, terms(benchmark, found), strict=True)}
     parts = {"floor": floor, **{name: seconds for name, seconds in parts.items() if seconds}}
+    errors = kept.errors.get(benchmark.dtype)
+    beyond = list(beyond_rows(benchmark, found, kept))
     return Estimate(
         seconds=max(sum(parts.values()), found.seconds or 0.0),
         family=family.name,
         parts=parts,
         shares=kept.shares,
-        errors=kept.errors.get(benchmark.dtype),
-        beyond=list(_beyond(benchmark, kept)),
+        errors=errors,
+        beyond=[text for _, text in beyond],
+        worst_percent=worst_percent(errors, {what for what, _ in beyond}),
+        tells_layouts_apart=kept.tells_layouts_apart,
     )
-
-
-def _beyond(benchmark: Benchmark, kept: Fit) -> list[str]:
-    """In what no row of the family is like it: there the errors by leaving out say little."""
-    found = [f"no row has {axis} {size}" for axis, size in benchmark.parallelism.words() if axis not in kept.axes]
-    if benchmark.model.name not in kept.models:
-        found.append(f"its rows are of {', '.join(kept.models)}")
-    if benchmark.measured_peaks:
-        found.append("matmuls run at a peak that was measured here, its rows at those of configs/hardware")
-    if not kept.gpus[0] <= benchmark.gpus <= kept.gpus[1]:
-        found.append(f"its rows are of {kept.gpus[0]} to {kept.gpus[1]} GPUs")
-    return found

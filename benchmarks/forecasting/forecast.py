@@ -29,6 +29,7 @@ class Memory(Value, frozen=True):
     margin_bytes: float | None  # negative: what is missing
     margin_percent: float | None  # of what is usable
     devices: int
+    not_counted: list[str] = []  # settings that change it by how much is not known
 
 
 class Forecast(Value, frozen=True):
@@ -61,6 +62,7 @@ class ScalePoint(Value, frozen=True):
     tokens_per_second: float | None = None
     efficiency: float | None = None  # tokens/s a device over that of the smallest scale
     basis: str = ""  # of the last two: estimate or bound
+    of_recipe: bool = True  # False: the recipe has no layout for so many
 
 
 class Cost(Value, frozen=True):
@@ -137,6 +139,7 @@ def memory_of(benchmark: Benchmark, storage: Storage) -> Memory:
         margin_bytes=None if usable is None else usable - total,
         margin_percent=None if usable is None else 100 * (1 - total / usable),
         devices=benchmark.gpus,
+        not_counted=list(storage.uncounted),
     )
 
 
@@ -180,6 +183,7 @@ def _point(
     return ScalePoint(
         gpus=gpus,
         layout=benchmark.parallelism.short(),
+        of_recipe=benchmark.recipe.global_batch_size is not None,
         global_batch_size=benchmark.global_batch_size,
         fits=found.memory.fits,
         bound_seconds=found.bound.seconds,

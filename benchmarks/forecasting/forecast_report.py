@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 
 from benchmarks.forecasting.bounds import Bound
-from benchmarks.forecasting.calibration import MEANING, Calibration, Estimate, Fit, Judged
+from benchmarks.forecasting.calibration import MEANING, Calibration, Estimate, Judged
+from benchmarks.forecasting.covered import Errors, Fit
 from benchmarks.forecasting.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
-from benchmarks.forecasting.layouts import RankedLayout, Ranking
+from benchmarks.forecasting.layouts import RankedLayout, Ranking, alike
 from benchmarks.report import Rows, aligned, bytes_text, columns, count_text, seconds_text, title
 from benchmarks.values import Benchmark
 
 GB = 1e9
-BOUND = "bound (no run is faster than this)"
+BOUND = "bound (the least, at the fastest matmul rate known)"
 NEXT_WHERE_TOO_LARGE = "--layouts ranks those of its layouts that fit; more GPUs by --gpus"
 ESTIMATE = "estimate (calibrated on published runs)"
 
@@ -54,6 +55,8 @@ def memory_lines(memory: Memory) -> list[str]:
 
 def memory_rows(memory: Memory) -> Rows:
     rows = [(words(name), bytes_text(size)) for name, size in memory.parts.items() if size]
+    if memory.not_counted:
+        rows.append(("not counted", ", ".join(memory.not_counted)))
     total = bytes_text(memory.total_bytes)
     if memory.usable_bytes is None or memory.margin_bytes is None:
         whole = bytes_text(memory.total_bytes * memory.devices)
@@ -107,10 +110,20 @@ def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
         if errors.model_left_out_median is not None:
             text += f"; of a model that no row has {errors.model_left_out_median:.0f}%"
             text += f", worst {errors.model_left_out_worst:.0f}%"
-        rows.append(("its error", text))
+        if errors.layout_left_out_median is not None:
+            text += f"; in a layout that no row has {errors.layout_left_out_median:.1f}%"
+            text += f", worst {errors.layout_left_out_worst:.1f}%"
+        rows.append(("errors of rows", text))
+    rows.append(("its error", _error_text(estimate)))
     if estimate.beyond:
         rows.append(("beyond them", "\n".join(estimate.beyond)))
     return rows
+
+
+def _error_text(estimate: Estimate) -> str:
+    if estimate.worst_percent is None:
+        return "not known: it goes beyond the rows in more than was judged" if estimate.beyond else "not known"
+    return f"{estimate.worst_percent:.1f}% at worst, as far as rows were off that were as unlike the others"
 
 
 def scaling_lines(points: Sequence[ScalePoint]) -> list[str]:
@@ -125,7 +138,8 @@ def scaling_lines(points: Sequence[ScalePoint]) -> list[str]:
         speed = "-" if point.tokens_per_second is None else count_text(point.tokens_per_second)
         efficiency = "-" if point.efficiency is None else f"{point.efficiency:.1%}"
         times = [_dash(point.bound_seconds), _dash(point.estimate_seconds)]
-        row = (str(point.gpus), str(point.global_batch_size), point.layout, memory, *times, speed, efficiency)
+        layout = point.layout if point.of_recipe else f"{point.layout} (not the recipe's)"
+        row = (str(point.gpus), str(point.global_batch_size), layout, memory, *times, speed, efficiency)
         table.append(row)
     basis = next((point.basis for point in points if point.basis), "")
     return [*columns(table), *([f"  tokens/s and efficiency are by the {basis}"] if basis else [])]
@@ -144,13 +158,17 @@ def cost_rows(cost: Cost | None, found: Forecast) -> Rows:
         ("time", f"{least}{cost.days:,.1f} days (by the {cost.basis})"),
         ("GPU hours", f"{least}{cost.gpu_hours:,.0f}"),
     ]
-    errors = found.estimate.errors
-    if cost.basis == "estimate" and errors is not None:
-        spread = cost.gpu_hours * errors.worst / 100
-        rows[-1] = ("GPU hours", f"{cost.gpu_hours:,.0f}, give or take {spread:,.0f} (its worst error)")
+    if cost.basis == "estimate":
+        rows[-1] = ("GPU hours", f"{cost.gpu_hours:,.0f}, {_spread(cost.gpu_hours, found.estimate.worst_percent)}")
     if cost.usd is not None:
         rows.append(("cost", f"{least}{cost.usd:,.0f} USD at {cost.price_usd_per_gpu_hour:g} USD a GPU hour"))
     return rows
+
+
+def _spread(hours: float, worst_percent: float | None) -> str:
+    if worst_percent is None:
+        return "and the error of that is not known here"
+    return f"give or take {hours * worst_percent / 100:,.0f} (the worst error of such estimates)"
 
 
 # --- layouts ------------------------------------------------------------------------------------
@@ -159,32 +177,47 @@ def cost_rows(cost: Cost | None, found: Forecast) -> Rows:
 def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]:
     counted = f"{ranking.tried} tried, {ranking.refused} refused, {ranking.too_large} too large"
     lines = [f"layouts by {ranking.by}, of the same global batch {benchmark.global_batch_size} ({counted})"]
-    errors = ranking.errors
-    if errors is not None:
-        lines.append(
-            f"  estimates are off by {errors.median:.1f}% in the median: what is closer is as good as the same"
-        )
+    lines += [f"  {text}" for text in _how_far(ranking)]
     if not ranking.layouts:
         return [*lines, "  none fits: more GPUs (--gpus), or a smaller batch (--set=global_batch_size)"]
     for one in ranking.layouts[:top]:
-        mark = "   <- as asked" if _is(one, benchmark) else ""
+        mark = "   <- as asked" if alike(one, benchmark) else ""
         batch = f"MBS{one.micro_batch_size} GA{one.gradient_accumulation}"
         lines.append(f"  {one.rank}. {one.layout} {batch}: {_time(one)}, {bytes_text(one.bytes_needed)} a GPU{mark}")
-        lines += [f"     {text}" for text in [one.reason, *(f"beyond: {text}" for text in one.beyond)] if text]
+        lines += [f"     {text}" for text in (one.reason, _beyond(one)) if text]
         lines.append(f"     {run_command(benchmark, one)}")
-    own = next((one for one in ranking.layouts if _is(one, benchmark)), None)
+    own = next((one for one in ranking.layouts if alike(one, benchmark)), None)
     if own is not None and own.rank > top:
         lines.append(f"  {own.rank}. {own.layout}: {_time(own)}   <- as asked")
     return lines
 
 
+def _how_far(ranking: Ranking) -> list[str]:
+    """What the order is worth."""
+    if ranking.by == "traffic":
+        return [
+            "estimates cannot tell these layouts apart: the published runs are in one kind of layout",
+            "they are in the order of their bounds with what the framework really moves, then of all that they move",
+        ]
+    errors = ranking.errors
+    if errors is None or errors.layout_left_out_median is None:
+        return []
+    return [
+        f"estimates in a layout that no row has are off by {errors.layout_left_out_median:.1f}% in the median and "
+        f"{errors.layout_left_out_worst:.1f}% at worst: what is closer is as good as the same"
+    ]
+
+
+def _beyond(one: RankedLayout) -> str:
+    if not one.beyond:
+        return ""
+    error = "its error is not known" if one.worst_percent is None else f"{one.worst_percent:.1f}% off at worst"
+    return f"beyond the rows ({error}): {'; '.join(one.beyond)}"
+
+
 def _time(one: RankedLayout) -> str:
     bound = f"bound {_dash(one.bound_seconds)}"
     return bound if one.estimate_seconds is None else f"estimate {seconds_text(one.estimate_seconds)}, {bound}"
-
-
-def _is(one: RankedLayout, benchmark: Benchmark) -> bool:
-    return (one.parallelism, one.micro_batch_size) == (benchmark.parallelism, benchmark.micro_batch_size)
 
 
 def run_command(benchmark: Benchmark, one: RankedLayout) -> str:
@@ -203,7 +236,7 @@ def calibration_lines(judged: Sequence[Judged], fits: Sequence[Fit], calibration
     """Every published row beside the estimate of a fit that has not seen it, and the errors by family."""
     lines = [
         "each row is estimated by a fit that has seen neither it nor its twins (the same run, published again)",
-        "model left out: by a fit that has seen no row of its model",
+        "model left out: by a fit that has seen no row of its model; layout left out: none in its kind of layout",
         "",
     ]
     for family in calibration.families:
@@ -217,8 +250,13 @@ def calibration_lines(judged: Sequence[Judged], fits: Sequence[Fit], calibration
     return lines
 
 
-HEADINGS = ("", "layout", "published", "bound", "estimate", "error %", "model left out %", "twins", "")
-SUMMARY = ("family", "precision", "rows", "median", "worst", "model left out: median", "worst")
+HEADINGS = (
+    "", "layout", "published", "bound", "estimate", "error %", "model left out %", "layout left out %", "twins", "",
+)  # fmt: skip
+SUMMARY = (
+    "family", "precision", "rows", "median", "worst",
+    "model left out: median", "worst", "layout left out: median", "worst",
+)  # fmt: skip
 
 
 def _judged_row(one: Judged) -> tuple[str, ...]:
@@ -230,6 +268,7 @@ def _judged_row(one: Judged) -> tuple[str, ...]:
         "none" if one.estimate_seconds is None else f"{one.estimate_seconds:.3f} s",
         _signed(one.error_percent),
         _signed(one.model_left_out_percent),
+        _signed(one.layout_left_out_percent),
         str(one.twins),
         "; ".join(one.notes),
     )
@@ -251,7 +290,12 @@ def _summary_rows(fit: Fit) -> list[tuple[str, ...]]:
             str(errors.rows),
             f"{errors.median:.2f}",
             f"{errors.worst:.2f}",
-            *("-" if n is None else f"{n:.2f}" for n in (errors.model_left_out_median, errors.model_left_out_worst)),
+            *("-" if number is None else f"{number:.2f}" for number in _left_out_errors(errors)),
         )
         for dtype, errors in fit.errors.items()
     ]
+
+
+def _left_out_errors(errors: Errors) -> tuple[float | None, ...]:
+    models = errors.model_left_out_median, errors.model_left_out_worst
+    return (*models, errors.layout_left_out_median, errors.layout_left_out_worst)

@@ -14,19 +14,19 @@ from benchmarks.backend import Backend
 from benchmarks.capacity import total_bytes, usable_bytes
 from benchmarks.errors import RequestError
 from benchmarks.forecasting.bounds import OVER, Bound, bound
-from benchmarks.forecasting.calibration import TERMS, Calibration, Errors, Estimate, estimate, terms
+from benchmarks.forecasting.calibration import TERMS, Calibration, Estimate, estimate, terms
+from benchmarks.forecasting.covered import Errors
 from benchmarks.forecasting.read_once import ReadOnce
 from benchmarks.report import bytes_text, seconds_text
 from benchmarks.resolve import ConfigSource, Request, resolve
 from benchmarks.values import Benchmark, Parallelism, Value
 
-SAME = 0.001  # times that differ by less are the same, to what a bound or an estimate can tell
 SHOWN_CAUSES = 3
 MICRO_BATCHES = (1, 2, 4)
 # Settings that say a batch: of the request, they give way to what a layout needs.
 BATCH = ("micro_batch_size", "gradient_accumulation", "global_batch_size")
 
-RankedBy = Literal["estimate", "bound", "memory"]
+RankedBy = Literal["estimate", "traffic", "bound", "memory"]
 
 
 class Candidate(NamedTuple):
@@ -36,10 +36,17 @@ class Candidate(NamedTuple):
     bytes_needed: float
     bound: Bound
     estimate: Estimate
-    parts: dict[str, float]  # seconds, that add up to its time
+    asked: bool  # the layout of the request itself
 
     def seconds(self, by: RankedBy) -> float | None:
-        return self.estimate.seconds if by == "estimate" else self.bound.seconds
+        """A bound that ranks is one with the traffic that the framework really has."""
+        return self.estimate.seconds if by == "estimate" else self.bound.really_seconds
+
+    def parts(self, by: RankedBy) -> dict[str, float]:
+        """Seconds, that add up to its time."""
+        if by == "estimate":
+            return _estimated_parts(self.benchmark, self.bound, self.estimate)
+        return _bound_parts(self.bound)
 
 
 class RankedLayout(Value, frozen=True):
@@ -52,8 +59,10 @@ class RankedLayout(Value, frozen=True):
     gradient_accumulation: int
     bytes_needed: float
     bound_seconds: float | None
+    really_seconds: float | None  # the bound, with the traffic that the framework really has
     estimate_seconds: float | None
     beyond: list[str]  # in what the estimate goes beyond the runs it was fitted to
+    worst_percent: float | None  # how far off the estimate may be; None: not known
     reason: str  # why it stands before the next; empty for the last
     settings: dict[str, str]
 
@@ -76,7 +85,7 @@ def rank(request: Request, configs: ConfigSource, backend: Backend, calibration:
     benchmarks = list(_layouts(request, asked, configs, backend))
     working = [benchmark for benchmark in benchmarks if benchmark is not None]
     fitting = [benchmark for benchmark in working if fits(benchmark, backend)]
-    found = [_candidate(benchmark, backend, calibration) for benchmark in fitting]
+    found = [_candidate(benchmark, backend, calibration, asked) for benchmark in fitting]
     by = _ranked_by(found)
     ordered = sorted(found, key=lambda one: _place(one, by))
     pairs = zip_longest(ordered, ordered[1:])
@@ -94,10 +103,10 @@ def _layouts(
     request: Request, asked: Benchmark, configs: ConfigSource, backend: Backend
 ) -> Iterator[Benchmark | None]:
     """Each layout and micro batch as a benchmark; None where the model's sizes or the framework refuse it."""
-    for share in shares(asked):
+    for share in shares(asked, asked.gpus):
         settings = backend.layout_settings_for(asked.engine, share, asked.gpus, asked.hardware)
         for micro in micro_batches(asked, share) if settings is not None else ():
-            typed = _settings(request, asked, {**(settings or {}), "micro_batch_size": micro})
+            typed = settings_of(request, asked.global_batch_size, {**(settings or {}), "micro_batch_size": micro})
             try:
                 benchmark = resolve(msgspec.structs.replace(request, settings=typed), configs, backend)
             except RequestError:
@@ -109,9 +118,9 @@ def _layouts(
 # --- which there are ----------------------------------------------------------------------------
 
 
-def shares(asked: Benchmark) -> Iterator[Parallelism]:
-    """Every way to share the devices that the model's sizes allow."""
-    model, gpus = asked.model, asked.gpus
+def shares(asked: Benchmark, gpus: int) -> Iterator[Parallelism]:
+    """Every way to share so many devices that the model's sizes allow."""
+    model = asked.model
     for tensor in _divisors(gpus):
         if model.attention_heads % tensor or model.query_groups % tensor:
             continue
@@ -149,18 +158,22 @@ def micro_batches(asked: Benchmark, share: Parallelism) -> list[int]:
     return sorted(micro for micro in wanted if sequences % micro == 0)
 
 
-def _settings(request: Request, asked: Benchmark, layout: Mapping[str, object]) -> dict[str, str]:
+def settings_of(request: Request, global_batch_size: int, layout: Mapping[str, object]) -> dict[str, str]:
     kept = {name: text for name, text in request.settings.items() if name not in BATCH}
     made = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in layout.items()}
-    return {**kept, **made, "global_batch_size": str(asked.global_batch_size)}
+    return {**kept, **made, "global_batch_size": str(global_batch_size)}
 
 
-def _candidate(benchmark: Benchmark, backend: Backend, calibration: Calibration) -> Candidate:
+def _candidate(benchmark: Benchmark, backend: Backend, calibration: Calibration, asked: Benchmark) -> Candidate:
     storage = backend.storage(benchmark)
     found = bound(benchmark, storage)
     guess = estimate(benchmark, found, calibration)
-    parts = _estimated_parts(benchmark, found, guess) if guess.seconds is not None else _bound_parts(found)
-    return Candidate(benchmark, total_bytes(benchmark, storage), found, guess, parts)
+    return Candidate(benchmark, total_bytes(benchmark, storage), found, guess, asked=alike(benchmark, asked))
+
+
+def alike(one: Benchmark | RankedLayout, other: Benchmark) -> bool:
+    """The same layout, worked through in the same steps."""
+    return (one.parallelism, one.micro_batch_size) == (other.parallelism, other.micro_batch_size)
 
 
 def fits(benchmark: Benchmark, backend: Backend) -> bool:
@@ -174,22 +187,33 @@ def fits(benchmark: Benchmark, backend: Backend) -> bool:
 
 
 def _ranked_by(found: Sequence[Candidate]) -> RankedBy:
-    """By one measure for all: estimates and bounds cannot be held against each other."""
+    """By one measure for all: estimates and bounds cannot be held against each other.
+
+    An estimate that was fitted to one kind of layout has no say in which kind is better. What is known of that is
+    what each one moves.
+    """
     if found and all(one.estimate.seconds is not None for one in found):
-        return "estimate"
+        return "estimate" if all(one.estimate.tells_layouts_apart for one in found) else "traffic"
     return "bound" if found and all(one.bound.seconds is not None for one in found) else "memory"
 
 
 def _place(one: Candidate, by: RankedBy) -> tuple[float, ...]:
-    """Of layouts of the same time the one with less traffic, which can only show; then the smaller one."""
+    """Of layouts of the same time the one with less traffic, which can only show; then what was asked for, and then
+    the smaller one."""
+    traffic = _moved(one, by)
     if by == "memory":
-        return (one.bytes_needed, one.bound.traffic_seconds())
-    return (_rounded(one.seconds(by) or 0.0), one.bound.traffic_seconds(), one.bytes_needed)
+        return (one.bytes_needed, traffic)
+    return (_rounded(one.seconds(by) or 0.0), traffic, not one.asked, one.bytes_needed)
 
 
-def _rounded(seconds: float) -> float:
-    """To three digits: what differs by less is the same."""
-    return float(f"{seconds:.3g}")
+def _rounded(seconds: float, digits: int = 3) -> float:
+    """What differs by less is the same."""
+    return float(f"{seconds:.{digits}g}")
+
+
+def _moved(one: Candidate, by: RankedBy) -> float:
+    """Seconds of traffic. Where no run was in another kind of layout, some percent less are no reason for one."""
+    return _rounded(one.bound.traffic_seconds(), digits=2 if by == "traffic" else 3)
 
 
 def _ranked(number: int, one: Candidate, following: Candidate | None, by: RankedBy) -> RankedLayout:
@@ -201,8 +225,10 @@ def _ranked(number: int, one: Candidate, following: Candidate | None, by: Ranked
         gradient_accumulation=one.benchmark.gradient_accumulation,
         bytes_needed=one.bytes_needed,
         bound_seconds=one.bound.seconds,
+        really_seconds=one.bound.really_seconds,
         estimate_seconds=one.estimate.seconds,
         beyond=one.estimate.beyond,
+        worst_percent=one.estimate.worst_percent,
         reason=_reason(one, following, by) if following else "",
         settings=one.benchmark.overrides,
     )
@@ -211,22 +237,23 @@ def _ranked(number: int, one: Candidate, following: Candidate | None, by: Ranked
 def _reason(one: Candidate, following: Candidate, by: RankedBy) -> str:
     mine, theirs = one.seconds(by), following.seconds(by)
     if by != "memory" and mine and theirs and _rounded(theirs) > _rounded(mine):
-        return f"{theirs / mine - 1:.1%} faster than the next: " + ", ".join(_causes(one, following))
+        return f"{theirs / mine - 1:.1%} faster than the next: " + ", ".join(_causes(one, following, by))
     traffic, more = one.bound.traffic_seconds(), following.bound.traffic_seconds()
     alike = "as fast as the next" if by != "memory" else "no speed is known"
-    if by != "memory" and more - traffic > SAME * max(more, traffic):
+    if by != "memory" and _moved(following, by) > _moved(one, by):
         return f"{alike}, and it moves less: {seconds_text(traffic)} of traffic instead of {seconds_text(more)}"
     less = following.bytes_needed - one.bytes_needed
+    if one.asked and less <= 0:
+        return f"{alike}, and it is what was asked for"
     if less > 0:
         return f"{alike}, with {bytes_text(less)} less memory"
     return f"{alike}, in nothing better or worse"
 
 
-def _causes(one: Candidate, following: Candidate) -> Iterator[str]:
+def _causes(one: Candidate, following: Candidate, by: RankedBy) -> Iterator[str]:
     """The parts that differ most, the largest first; those that speak for the next are said too."""
-    gains = {
-        name: following.parts.get(name, 0.0) - one.parts.get(name, 0.0) for name in {**one.parts, **following.parts}
-    }
+    mine, theirs = one.parts(by), following.parts(by)
+    gains = {name: theirs.get(name, 0.0) - mine.get(name, 0.0) for name in {**mine, **theirs}}
     largest = sorted(gains, key=lambda name: -abs(gains[name]))[:SHOWN_CAUSES]
     whole = abs(sum(gains.values()))
     for name in largest:
@@ -235,7 +262,9 @@ def _causes(one: Candidate, following: Candidate) -> Iterator[str]:
 
 
 def _bound_parts(found: Bound) -> dict[str, float]:
-    return {part.name: part.exposed_seconds for part in found.parts if part.exposed_seconds}
+    shown = {part.name: part.exposed_seconds for part in found.parts if part.exposed_seconds}
+    rest = {name: seconds for name, seconds in shown.items() if f" {OVER} " not in name}
+    return {**rest, "traffic that shows": (found.really_seconds or 0.0) - sum(rest.values())}
 
 
 def _estimated_parts(benchmark: Benchmark, found: Bound, guess: Estimate) -> dict[str, float]:

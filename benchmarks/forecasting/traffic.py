@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from benchmarks.capacity import Storage, compute_bytes, tokens_per_device, weight_shards
-from benchmarks.flops import parameter_count, trainable_parameter_count
+from benchmarks.flops import layer_matmul_weights, parameter_count, trainable_parameter_count
 from benchmarks.values import Benchmark, Value
 
 LINKS = ("node", "network")
@@ -28,6 +28,7 @@ class Traffic(Value, frozen=True):
     node_bytes: float
     network_bytes: float
     formula: str
+    really: float = 1.0  # times this, where the framework is known to move more than it must
 
     @property
     def bytes_by_link(self) -> dict[str, float]:
@@ -85,7 +86,7 @@ def joined(benchmark: Benchmark, *axes: str) -> Group:
 
 def traffic(benchmark: Benchmark, storage: Storage) -> list[Traffic]:
     """Every axis that shares something, and what that moves."""
-    found = [_fsdp(benchmark, storage), _tensor(benchmark), _context(benchmark), _pipeline(benchmark)]
+    found = [_fsdp(benchmark, storage), _tensor(benchmark, storage), _context(benchmark), _pipeline(benchmark)]
     return [*(moved for axis in found for moved in axis), *_data(benchmark, storage)]
 
 
@@ -98,16 +99,21 @@ def _fsdp(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     held = parameter_count(benchmark.model) / (share.tensor * share.pipeline)
     trained = trainable_parameter_count(benchmark.model, benchmark.lora) / (share.tensor * share.pipeline)
     passes = 2 * benchmark.gradient_accumulation
-    node, network = sharers.gathered(compute_bytes(benchmark) * (passes * held + trained))
+    each = compute_bytes(benchmark)
+    small = storage.matrix_bytes or each
+    matrices = benchmark.model.layers * layer_matmul_weights(benchmark.model) / (share.tensor * share.pipeline)
+    gathered = each * (held - matrices) + small * matrices
+    node, network = sharers.gathered(passes * gathered + each * trained)
+    words = f", matrices of layers gathered in {small}" if small != each else ""
     yield Traffic(
         axis="fsdp",
         node_bytes=node,
         network_bytes=network,
-        formula=f"{passes} x gathered weights + scattered gradients, {compute_bytes(benchmark)} bytes each",
+        formula=f"{passes} x gathered weights + scattered gradients, {each} bytes each{words}",
     )
 
 
-def _tensor(benchmark: Benchmark) -> Iterator[Traffic]:
+def _tensor(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     share = benchmark.parallelism
     if share.tensor == 1:
         return
@@ -118,6 +124,7 @@ def _tensor(benchmark: Benchmark) -> Iterator[Traffic]:
         node_bytes=node,
         network_bytes=network,
         formula=f"{TENSOR_COLLECTIVES} gathers or scatters of a layer's activations x layers",
+        really=(storage.tensor_exchanges or TENSOR_COLLECTIVES) / TENSOR_COLLECTIVES,
     )
 
 
@@ -158,13 +165,15 @@ def _data(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     if replicas.size == 1:
         return
     trained = trainable_parameter_count(benchmark.model, benchmark.lora) / weight_shards(benchmark, storage)
-    number = min(storage.gradient_bytes, compute_bytes(benchmark))
-    node, network = replicas.gathered(2 * number * trained)
+    sent = storage.gradient_bytes if storage.reduced_bytes is None else storage.reduced_bytes
+    back = sent if storage.returned_bytes is None else storage.returned_bytes
+    node, network = replicas.gathered((sent + back) * trained)
+    words = f"handed back, {sent} bytes each way" if back == sent else f"weights handed back, {sent} and {back} bytes"
     yield Traffic(
         axis="data",
         node_bytes=node,
         network_bytes=network,
-        formula=f"gradients summed and handed back, {number} bytes each way, over {replicas.size} replicas",
+        formula=f"gradients summed and {words}, over {replicas.size} replicas",
     )
 
 

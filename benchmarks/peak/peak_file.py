@@ -8,7 +8,7 @@ import hashlib
 import msgspec
 
 from benchmarks.errors import RequestError
-from benchmarks.peak.peaks import DevicePeak, PeakReport, PeakRequest, device_peaks
+from benchmarks.peak.peaks import PRECISIONS, DevicePeak, PeakReport, PeakRequest, device_peaks, spread_text
 from benchmarks.values import Hardware, Peak, Site, Value
 
 SCHEMA_VERSION = 1
@@ -55,6 +55,8 @@ def decode(data: bytes, name: str) -> Measured:
         raise _damaged(name, str(error)) from None
     if found.schema_version != SCHEMA_VERSION:
         raise _damaged(name, f"its schema is version {found.schema_version}, this Stepmark reads {SCHEMA_VERSION}")
+    if not found.report.rates:
+        raise _damaged(name, "there is no rate in it")
     if found.peaks != device_peaks(found.report.rates):
         raise _damaged(name, "the peaks in it do not follow from the rates in it: it was changed")
     return found
@@ -90,7 +92,7 @@ def _source(found: Measured, dtype: str, peak: DevicePeak) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in found.report.versions.items())
     return (
         f"measured: launch/peak.py, {found.date[:10]}, {found.backend} ({versions}), {dtype} {shape.text()}, "
-        f"n {peak.turns}, spread {peak.spread:.1%}"
+        f"n {peak.turns}, spread {spread_text(peak.spread)}"
     )
 
 
@@ -109,16 +111,24 @@ def peaks_for(
         return {}
     _refuse_another_device(found, hardware)
     if dtype not in found.peaks:
-        raise RequestError(
-            f"the measured peak has no {dtype}",
-            where=f"--measured_peak={found.file}",
-            why=f"it has: {', '.join(found.peaks)}",
-            next_command=f"--dtype={next(iter(found.peaks), 'bf16')}, or {REMEASURE} where the device has {dtype}",
-        )
+        raise _without(found, dtype)
     if hardware.kind != "cpu":
         return found.peaks
     machines = nodes if site.slurm is not None else 1
     return {name: _shared(peak, machines, gpus) for name, peak in found.peaks.items()}
+
+
+def _without(found: MeasuredPeak, dtype: str) -> RequestError:
+    if dtype in PRECISIONS:
+        other = f"{REMEASURE} where the device has {dtype}"
+    else:
+        other = f"no --measured_peak: {REMEASURE} measures {', '.join(PRECISIONS)} alone"
+    return RequestError(
+        f"the measured peak has no {dtype}",
+        where=f"--measured_peak={found.file}",
+        why=f"it has: {', '.join(found.peaks)}",
+        next_command=f"--dtype={next(iter(found.peaks))}, or {other}",
+    )
 
 
 def _shared(peak: Peak, machines: int, devices: int) -> Peak:

@@ -1,7 +1,7 @@
 """Measured peaks for people: a table beside what is published, and a hardware file for an unlisted GPU. Pure."""
 
 from benchmarks.peak.peak_file import Measured
-from benchmarks.peak.peaks import ROWS, MeasuredRate
+from benchmarks.peak.peaks import ROWS, MeasuredRate, rows_on_a_cpu, spread_text
 from benchmarks.report import columns
 from benchmarks.values import Hardware, Peak
 
@@ -41,7 +41,7 @@ def tflops(value: float | None) -> str:
 
 
 def _cell(rate: MeasuredRate | None) -> str:
-    return NONE if rate is None else f"{tflops(rate.median)} ({len(rate.tflops)}, {rate.spread:.1%})"
+    return NONE if rate is None else f"{tflops(rate.median)} ({len(rate.tflops)}, {spread_text(rate.spread)})"
 
 
 def _published(hardware: Hardware | None) -> list[tuple[str, dict[str, Peak]]]:
@@ -60,12 +60,10 @@ def remarks(found: Measured, hardware: Hardware | None) -> list[str]:
     lines = [f"{dtype} was not measured: {why}" for dtype, why in report.refused.items()]
     lines += report.notes
     if report.platform == "cpu":
-        rows = found.request.shapes[0].m
-        if rows < ROWS:
-            lines.append(f"matmuls of {rows} tokens instead of the {ROWS} of a sequence, so that a CPU is done soon")
+        lines += _fewer_tokens(found)
         lines.append("--gpus=N on this CPU: N virtual devices share it, and each has a peak of 1/N of these")
     for dtype, peak in found.peaks.items():
-        if peak.spread > WIDE_SPREAD:
+        if peak.spread is not None and peak.spread > WIDE_SPREAD:
             lines.append(
                 f"{dtype}: the turns of the peak differ by {peak.spread:.0%}: something else took a part of the "
                 "machine, and the peak may be higher"
@@ -73,6 +71,15 @@ def remarks(found: Measured, hardware: Hardware | None) -> list[str]:
     if hardware is not None and not (hardware.achievable or hardware.peaks):
         lines.append(f"nothing is published of {hardware.title}")
     return lines
+
+
+def _fewer_tokens(found: Measured) -> list[str]:
+    """The default of a CPU has a reason of ours; of another number we know that it was asked for."""
+    rows = found.request.shapes[0].m
+    if rows >= ROWS:
+        return []
+    reason = "so that a CPU is done soon" if rows == rows_on_a_cpu(found.cores) else "as asked for by --tokens"
+    return [f"matmuls of {rows} token{'s' * (rows > 1)} instead of the {ROWS} of a sequence, {reason}"]
 
 
 # --- an unlisted GPU ----------------------------------------------------------------------------

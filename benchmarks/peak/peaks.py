@@ -71,9 +71,15 @@ class MeasuredRate(Value, frozen=True):
         return statistics.median(self.tflops) or math.nan
 
     @property
-    def spread(self) -> float:
-        """From the slowest turn to the fastest, as a share of the median."""
+    def spread(self) -> float | None:
+        """From the slowest turn to the fastest, as a share of the median; None where one turn tells of no other."""
+        if len(self.tflops) < 2:
+            return None
         return (max(self.tflops) - min(self.tflops)) / self.median
+
+
+def spread_text(spread: float | None) -> str:
+    return "-" if spread is None else f"{spread:.1%}"
 
 
 class PeakReport(Value, frozen=True):
@@ -96,7 +102,7 @@ class DevicePeak(Value, frozen=True):
     tflops: float
     of: str
     turns: int
-    spread: float
+    spread: float | None  # None: of one turn it is not known
     model_tflops: float | None  # None where the shapes are no model's
 
 

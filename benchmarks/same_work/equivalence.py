@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks import flops
 from benchmarks.report import columns
 from benchmarks.same_work import work_kit
-from benchmarks.same_work.work import CaseReport, WorkCase, tensor_names
+from benchmarks.same_work.work import CaseReport, CountedFlops, WorkCase, tensor_names
 from benchmarks.same_work.work_kit import Array, Arrays
 from benchmarks.values import Model, Value
 
@@ -25,12 +25,13 @@ UPDATES = 3
 PERTURB_SEED = 99
 TOKEN_SEED = 7
 
-# Relative, but for logits. Where only the order of float32 sums differs, an eighth to a fourth of each is reached.
+# Relative, but for logits. Where only the order of float32 sums differs, at most a half of each is reached.
 LOSS = 1e-6
 LOGITS = 3e-5
 GRADIENT_NORM = 1e-6
 GRADIENT = 1e-5
 TRAINED_LOSS = 1e-6
+STEP_GRADIENT_NORM = 1e-6
 TRAINED = 1e-3
 
 TOLERANCES = {
@@ -39,12 +40,14 @@ TOLERANCES = {
     "gradient_norm": GRADIENT_NORM,
     "gradient": GRADIENT,
     "trained_loss": TRAINED_LOSS,
+    "step_gradient_norm": STEP_GRADIENT_NORM,
     "trained": TRAINED,
 }
 
 SHOWN_TENSORS = 4
 AS_THE_MODEL = "as the model has them"
 NOT_SAID = "(not said)"
+FLOPS = "FLOPs"
 
 Figure = float | int | bool | str
 
@@ -120,7 +123,7 @@ class Comparison(Value, frozen=True):
     second: str
     plant: str  # what was planted into the second; empty: nothing
     lines: list[Line]
-    recomputed: dict[str, dict[str, int]]  # side -> what it computes twice -> FLOPs, beside the compared ones
+    counted: dict[str, CountedFlops]  # side -> what was counted in it; empty where nothing was asked to be
 
     @property
     def differing(self) -> list[Line]:
@@ -140,9 +143,9 @@ def compare(model: Model, first: Computed, second: Computed, plant: str = "") ->
     lines.append(_equal("tensors", None, AS_THE_MODEL, ", ".join(strange) or AS_THE_MODEL))
     if not strange:
         lines += _arrays(first, second)
-    recomputed = {side.title: side.report.flops.recomputed for side in (first, second) if side.report.flops}
+    counted = {side.title: side.report.flops for side in (first, second) if side.report.flops}
     return Comparison(
-        model=model.name, first=first.title, second=second.title, plant=plant, lines=lines, recomputed=recomputed
+        model=model.name, first=first.title, second=second.title, plant=plant, lines=lines, counted=counted
     )
 
 
@@ -186,7 +189,7 @@ def _flops(model: Model, first: CaseReport, second: CaseReport) -> Line:
     """Attention is counted whole by both: neither program leaves out the masked half on a CPU."""
     expected = round(BATCH * SEQUENCE * flops.flops_per_token(model, SEQUENCE, "recipe"))
     counted = [side.flops.without_recompute if side.flops else NOT_SAID for side in (first, second)]
-    return _equal("FLOPs", expected, *counted)
+    return _equal(FLOPS, expected, *counted)
 
 
 def _strange_tensors(model: Model, arrays: Arrays) -> list[str]:
@@ -210,8 +213,21 @@ def _arrays(first: Computed, second: Computed) -> Iterator[Line]:
         if update:
             name = f"loss after {update} update{'s' if update > 1 else ''}"
             yield _within(name, step.loss, same.loss, _relative(step.loss, same.loss), TRAINED_LOSS)
+    for number, (step, same) in enumerate(zip(one.steps, other.steps, strict=True), start=1):
+        norms = step.gradient_norm, same.gradient_norm
+        yield _within(f"gradient norm of step {number}", *norms, _relative(*norms), STEP_GRADIENT_NORM)
+    yield _step_and_pass(one, other)
     changes = [_changes(side.arrays) for side in (first, second)]
     yield _tensors(f"change by tensor, {UPDATES} updates", changes[0], changes[1], TRAINED)
+
+
+def _step_and_pass(first: CaseReport, second: CaseReport) -> Line:
+    """Each side's real first step against its own pass beside the training: gradients are those of that pass."""
+    ratios = [
+        side.steps[0].gradient_norm / side.gradient_norm if side.gradient_norm else 1.0 for side in (first, second)
+    ]
+    apart = max(_relative(side.gradient_norm, side.steps[0].gradient_norm) for side in (first, second))
+    return _within("gradient norm, step 1 by pass", ratios[0], ratios[1], apart, STEP_GRADIENT_NORM)
 
 
 def _largest(array: Array) -> float:
@@ -261,10 +277,18 @@ def text(comparison: Comparison) -> str:
     head = ("", "expected", comparison.first, comparison.second, "difference", "tolerance", "")
     lines = [f"{comparison.model}: {comparison.first} and {comparison.second}"]
     lines += columns([head, *(_row(line) for line in comparison.lines)])
-    for side, parts in comparison.recomputed.items():
-        again = ", ".join(f"{what} {count:,}" for what, count in parts.items())
-        lines.append(f"  {side} computes again in its backward pass, beside the FLOPs above: {again or 'nothing'}")
+    (expected,) = [line.expected for line in comparison.lines if line.quantity == FLOPS] or [None]
+    lines += [f"  {side}: {counted_text(counted, expected)}" for side, counted in comparison.counted.items()]
     return "\n".join(lines) + "\n"
+
+
+def counted_text(counted: CountedFlops, expected: Figure | None) -> str:
+    """All that was counted, beside the formula; what a program names as computed again is in it."""
+    again = ", ".join(f"{what} {count:,}" for what, count in counted.recomputed.items())
+    named = f", named as computed again in the backward pass: {again}" if again else ""
+    more = counted.total - expected if isinstance(expected, int) else None
+    against = "" if more is None else f", {more:+,} beside the formula" if more else ", as many as the formula"
+    return f"{counted.total:,} FLOPs counted{against}{named}"
 
 
 def differing_text(comparison: Comparison) -> str:

@@ -102,7 +102,11 @@ def _usual_scale(_case: WorkCase, model: Model) -> dict[str, Any]:
 PLANTS: Mapping[str, Plant] = {
     plant.name: plant
     for plant in (
-        Plant(name="rope_theta", what="RoPE's theta is the other Llama's: 500,000 for 10,000", case=_other_theta),
+        Plant(
+            name="rope_theta",
+            what="RoPE's theta is the other Llama's: 500,000 for 10,000, or the reverse",
+            case=_other_theta,
+        ),
         Plant(
             name="rope_theta_slight",
             what="RoPE's theta is 1% larger",
@@ -133,7 +137,7 @@ PLANTS: Mapping[str, Plant] = {
         ),
         Plant(
             name="norm_epsilon_slight",
-            what="1.1 times RMSNorm's epsilon: too little for any array, so the built models are asked",
+            what="1.1 times RMSNorm's epsilon: hardly more than rounding in any array, so the built models are asked",
             case=lambda _, model: {"norm_epsilon": model.norm_epsilon * 1.1},
         ),
         Plant(

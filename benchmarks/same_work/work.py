@@ -50,8 +50,9 @@ class CountedFlops(Value, frozen=True):
     """The matmuls of one batch, forward and backward, as the program or the library counts them."""
 
     total: int
-    recomputed: dict[str, int]  # what is computed a second time in the backward pass -> its FLOPs, part of the total
     counted_by: str
+    # What the program names as computed a second time in the backward pass -> its FLOPs, part of the total.
+    recomputed: dict[str, int] = {}
 
     @property
     def without_recompute(self) -> int:

@@ -3,23 +3,33 @@
 import pytest
 
 from benchmarks.configs import Configs
+from benchmarks.figures import Resolution
 from benchmarks.foreign import summarise_foreign
 from benchmarks.values import Step
 
 CONFIGS = Configs()
 
 
-def notes_of(model: str, length: int, batch: int, steps: list[Step], resolution: float = 0.001) -> list[str]:
+def notes_of(
+    model: str,
+    length: int,
+    batch: int,
+    steps: list[Step],
+    resolution: float = 0.001,
+    rates: Resolution = lambda _: 0.001,
+    gpus: int = 64,
+) -> list[str]:
     found = summarise_foreign(
         steps,
         model=CONFIGS.model(model),
         hardware=CONFIGS.hardware("h100"),
-        gpus=64,
+        gpus=gpus,
         dtype="bf16",
         global_batch_size=batch,
         sequence_length=length,
         window="last",
         seconds_resolution=lambda _: resolution,
+        rate_resolution=rates,
     )
     notes = found["notes"]
     assert isinstance(notes, list)
@@ -65,6 +75,29 @@ def test_without_a_printed_throughput_the_step_time_gives_it(gflops: float, conv
 
 def test_a_coarse_step_time_leaves_it_open_and_says_so() -> None:
     (note,) = notes_of("llama2_70b", 4096, 128, steps_of(8.0, 460.48), resolution=1.0)
+    assert "alike within what the printed digits tell" in note
+
+
+@pytest.mark.parametrize(
+    ("tflops", "rates", "ending"),
+    [
+        (45.0, 0.1, "the convention is causal"),  # 44.975 to more digits
+        (45.2, 0.1, "no convention gives that; the nearest is causal, +0.5% off"),
+        (52.0, 10.0, "recipe and palm and torchtitan are alike within what the printed digits tell (9.67%)"),
+        (44.992, 0.001, "the convention is causal"),  # Megatron's own, of a vocabulary padded to 129,024
+    ],
+)
+def test_what_the_last_digit_of_the_tflops_leaves_open(tflops: float, rates: float, ending: str) -> None:
+    """Llama 3.1 8B on 8 GPUs, 150 s a step, as Megatron prints it: no throughput, one decimal of a TFLOP/s."""
+    (note,) = notes_of("llama31_8b", 8192, 128, steps_of(150.0, tflops), 0.0001, lambda _: rates, gpus=8)
+    assert note.endswith(f": {ending}")
+
+
+def test_a_throughput_of_few_digits_leaves_it_open() -> None:
+    """Recipe and causal are 3.6% apart; a hundred of 1,030 tokens/s is more."""
+    (note,) = notes_of(
+        "llama2_70b", 4096, 128, steps_of(7.908, 450.0, 1030.0), rates=lambda rate: 100.0 if rate == 1030 else 0.001
+    )
     assert "alike within what the printed digits tell" in note
 
 

@@ -200,16 +200,60 @@ def test_a_distributed_optimizer_is_shared_out_among_replicas() -> None:
     assert memory_by_part(run, shared)["gradients"] == memory_by_part(run, alone)["gradients"]
 
 
+def saved(run: Benchmark, storage: Storage) -> float:
+    return memory_by_part(run, storage)["saved_activations"]
+
+
+def accumulated(run: Benchmark, micro_batches: int) -> Benchmark:
+    """As many more micro-batches of the same size."""
+    sequences = run.global_batch_size // run.gradient_accumulation
+    return msgspec.structs.replace(
+        run, gradient_accumulation=micro_batches, global_batch_size=sequences * micro_batches
+    )
+
+
 def test_interleaved_stages_keep_part_of_a_further_micro_batch() -> None:
-    plain = benchmark(Parallelism(tensor=4, pipeline=4, data=4))
-    interleaved = benchmark(Parallelism(tensor=4, pipeline=4, data=4, virtual_pipeline=5))
-    once = memory_by_part(plain, stored(FP8_SAVES))["saved_activations"]
-    assert memory_by_part(interleaved, stored(FP8_SAVES))["saved_activations"] == pytest.approx(once * 1.15)
+    plain = accumulated(benchmark(Parallelism(tensor=4, pipeline=4, data=4)), 8)
+    interleaved = accumulated(benchmark(Parallelism(tensor=4, pipeline=4, data=4, virtual_pipeline=5)), 8)
+    once = saved(plain, stored(FP8_SAVES))
+    assert saved(interleaved, stored(FP8_SAVES)) == pytest.approx(once * 1.15)
+
+
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_a_pipeline_holds_no_more_micro_batches_than_a_step_has(pieces: int) -> None:
+    run = benchmark(Parallelism(tensor=4, pipeline=4, data=4, virtual_pipeline=pieces))
+    found = [saved(accumulated(run, number), stored(FP8_SAVES)) for number in (1, 2, 4, 5, 6, 16)]
+    assert found[:3] == pytest.approx([found[0], 2 * found[0], 4 * found[0]])
+    full = (4 + 3 / pieces if pieces > 1 else 4) * found[0]
+    assert found[3:] == pytest.approx([min(5 * found[0], full), full, full])
+
+
+def test_layers_that_are_computed_again_keep_their_input_and_absent_ones_nothing() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    whole, nothing = stored(BF16_SAVES), stored(frozenset())
+    assert saved(run, whole) > saved(run, nothing) > 0
+    mixed = msgspec.structs.replace(whole, input_only_layers=30, absent_layers=10)
+    expected = 40 / 80 * saved(run, whole) + 30 / 80 * saved(run, nothing)
+    assert saved(run, mixed) == pytest.approx(expected)
+
+
+def test_where_a_layer_is_computed_again_there_must_be_room_for_it() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    some = msgspec.structs.replace(stored(BF16_SAVES), input_only_layers=1)
+    assert layer_working_bytes(run, some) == layer_working_bytes(run, stored(frozenset()))
+    assert layer_working_bytes(run, stored(BF16_SAVES)) < layer_working_bytes(run, some)
+
+
+def test_a_loss_that_writes_its_gradient_over_the_logits_needs_them_once() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    in_place = msgspec.structs.replace(stored(frozenset()), logit_number_bytes=2)
+    assert memory_by_part(run, in_place)["logits"] == 2 * 2 * 4096 * 32000
+    assert total_bytes(run, in_place) <= total_bytes(run, stored(frozenset()))
 
 
 def test_what_is_kept_in_fp8_takes_a_byte() -> None:
     run = benchmark(Parallelism(fsdp=64), dtype="fp8")
     wide = stored(frozenset({"mlpwi", "mlp_product"}))
     narrow = msgspec.structs.replace(wide, one_byte_activations=frozenset({"mlp_product", "context"}))
-    saved = memory_by_part(run, wide)["saved_activations"] - memory_by_part(run, narrow)["saved_activations"]
-    assert saved == 28672 * 2 * 4096 * 80  # one byte of two, and nothing of what is not kept
+    less = saved(run, wide) - saved(run, narrow)
+    assert less == 28672 * 2 * 4096 * 80  # one byte of two, and nothing of what is not kept

@@ -39,6 +39,15 @@ def test_the_recipe_fits_64_gpus_with_its_margin_and_not_32() -> None:
     assert "fits (+5.2 GB, +6.9%)" in dict(memory_rows(on_64))["total"]
 
 
+def test_settings_whose_memory_is_not_known_are_named() -> None:
+    base = recipe(dtype="bf16")
+    plain = memory_of(base, storage_of(base))
+    assert "not counted" not in dict(memory_rows(plain))
+    found = memory_of(base, storage_of(base, uncounted=("opt_type=muon", "num_vocab_tiling=4")))
+    assert dict(memory_rows(found))["not counted"] == "opt_type=muon, num_vocab_tiling=4"
+    assert found.total_bytes == plain.total_bytes
+
+
 def test_a_cpu_shares_what_the_host_has() -> None:
     tiny = recipe(model="llama2_tiny", gpus=1)
     found = memory_of(tiny, storage_of(tiny))

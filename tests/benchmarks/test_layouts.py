@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from benchmarks.backend import Backend, find_backend
-from benchmarks.forecasting.layouts import Ranking, fits, micro_batches, rank, shares
+from benchmarks.forecasting.forecast_report import ranking_lines
+from benchmarks.forecasting.layouts import RankedLayout, Ranking, alike, fits, micro_batches, rank, shares
 from benchmarks.report import bytes_text
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Parallelism
@@ -23,15 +24,19 @@ def ranking(backend: str = "jax", model: str = "llama2_70b", **asked: object) ->
     return rank(request, CONFIGS, find_backend(backend), KEPT)
 
 
+def time_of(found: Ranking, one: RankedLayout) -> float:
+    """What it is ranked by. MaxText's are by the bound with what really moves, and all of that hides."""
+    return (one.estimate_seconds if found.by == "estimate" else one.really_seconds) or 0.0
+
+
 MAXTEXT = ranking(dtype="fp8")
 MEGATRON = ranking("nemo", "llama31_70b")
 
 
 @pytest.mark.parametrize("found", [MAXTEXT, MEGATRON], ids=["MaxText", "Megatron"])
 def test_the_best_comes_first_and_each_has_its_place(found: Ranking) -> None:
-    assert found.by == "estimate"
     assert [one.rank for one in found.layouts] == list(range(1, len(found.layouts) + 1))
-    times = [one.estimate_seconds or 0 for one in found.layouts]
+    times = [time_of(found, one) for one in found.layouts]
     assert times == pytest.approx(sorted(times), rel=0.01)  # times of the same three digits are the same
     assert len(found.layouts) + found.refused + found.too_large == found.tried
     assert max(Counter((one.layout, one.micro_batch_size) for one in found.layouts).values()) == 1
@@ -46,10 +51,45 @@ def test_each_says_why_it_stands_before_the_next(found: Ranking) -> None:
         if not faster:
             assert one.reason.startswith("as fast as the next")
             continue
-        gain = (following.estimate_seconds or 0) / (one.estimate_seconds or 1) - 1
+        gain = time_of(found, following) / time_of(found, one) - 1
         assert float(faster[1]) == pytest.approx(100 * gain, abs=0.051)
         assert all(CAUSE.match(cause) for cause in faster[2].split(", "))
         assert " less " in faster[2]
+
+
+def test_kinds_of_layout_are_ranked_by_estimates_only_where_runs_were_in_several() -> None:
+    """74 of these had the same estimate, for MaxText's fits have seen one kind of layout."""
+    assert (MAXTEXT.by, ranking(dtype="bf16").by, MEGATRON.by) == ("traffic", "traffic", "estimate")
+    assert any("cannot tell these layouts apart" in text for text in ranking_lines(MAXTEXT, recipe(), 1))
+
+
+def test_what_moves_more_in_the_compiled_program_stands_behind() -> None:
+    """TP4 FSDP16 moves 678.69 GB in the program, FSDP64 406.36 GB (docs/compiling.md)."""
+    found = ranking(dtype="bf16").layouts
+    places = {(one.parallelism, one.micro_batch_size): one.rank for one in found}
+    own = places[Parallelism(fsdp=64), 2]
+    assert own == 1  # of those that move as much within some percent, the one that was asked for
+    assert places[Parallelism(tensor=4, fsdp=16), 8] > own
+
+
+LOADS = [("bridge", "lora")]  # it trains adapters only beside weights that it has read
+
+
+@pytest.mark.parametrize("name", CONFIGS.names("recipes"))
+def test_the_layout_of_every_recipe_is_among_its_own(name: str) -> None:
+    made = CONFIGS.recipe(name)
+    model = "llama2_tiny" if made.models == ["*"] else made.models[0]
+    for device in made.hardware if made.hardware != ["*"] else ["cpu"]:
+        for gpus in sorted({row.gpus for row in made.layouts})[:2]:
+            dtype = made.dtypes.get(device, made.dtypes.get("*", []))[0]
+            weights = {"checkpoint.pretrained_checkpoint": "/weights"} if (made.engine, made.task) in LOADS else {}
+            request = Request(made.backend, model, made.task, made.engine, dtype, device, gpus, settings=weights)
+            backend = find_backend(made.backend)
+            asked = resolve(request, KNOWN, backend)
+            if asked.recipe.name != name or not fits(asked, backend):
+                continue
+            found = rank(request, KNOWN, backend, KEPT)
+            assert any(alike(one, asked) for one in found.layouts), (device, gpus, asked.parallelism)
 
 
 def test_the_layout_that_was_asked_for_is_among_them() -> None:
@@ -83,7 +123,7 @@ def test_only_what_the_framework_has_is_tried() -> None:
 
 
 def test_sizes_divide_the_model() -> None:
-    found = list(shares(recipe("nemo", "llama31_70b", hardware="h100")))
+    found = list(shares(recipe("nemo", "llama31_70b", hardware="h100"), 64))
     assert all(share.devices == 64 for share in found)
     assert all(80 % (share.pipeline * share.virtual_pipeline) == 0 and 8 % share.tensor == 0 for share in found)
     assert len(set(found)) == len(found)

@@ -12,7 +12,7 @@ from benchmarks.ledger import (
     forward_flops,
     hardware_conventions,
     hardware_flops_per_token,
-    mixed_peak_tflops,
+    mix_of_peaks,
     recomputed_by_part,
     recomputed_flops_per_token,
 )
@@ -99,18 +99,18 @@ def test_hfu_is_of_conventions_that_count_matmuls_alone() -> None:
 
 
 def test_the_mixed_peak_lies_between_and_nearer_to_what_does_most_of_the_work() -> None:
-    peak = mixed_peak_tflops(LLAMA2, 4096, H100, "recipe")
+    peak = mix_of_peaks(LLAMA2, 4096, H100.peaks, "recipe")
     assert peak is not None
     assert 989 < peak < 1979
     assert peak == pytest.approx(1839.07, abs=0.01)
-    longer = mixed_peak_tflops(LLAMA2, 32768, H100, "recipe")  # more attention, which stays in bf16
+    longer = mix_of_peaks(LLAMA2, 32768, H100.peaks, "recipe")  # more attention, which stays in bf16
     assert longer is not None
     assert longer < peak
 
 
 def test_without_fp8_there_is_no_mix() -> None:
-    assert mixed_peak_tflops(LLAMA2, 4096, CONFIGS.hardware("a100"), "recipe") is None
-    assert mixed_peak_tflops(LLAMA2, 4096, CONFIGS.hardware("cpu"), "recipe") is None
+    assert mix_of_peaks(LLAMA2, 4096, CONFIGS.hardware("a100").peaks, "recipe") is None
+    assert mix_of_peaks(LLAMA2, 4096, CONFIGS.hardware("cpu").peaks, "recipe") is None
 
 
 # --- whose convention was it? -----------------------------------------------------------------------

@@ -37,6 +37,9 @@ class TickLog:
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002
         return 0.1
 
+    def rate_resolution(self, rate: float) -> float:  # noqa: ARG002
+        return 0.1
+
     def recognises(self, head: bytes) -> bool:
         return b"tick" in head
 

@@ -84,6 +84,12 @@ def test_the_models_rate_is_its_flops_over_its_time() -> None:
     assert peaks.device_peaks(rates)["bf16"].of == "square"
 
 
+def test_one_turn_has_no_spread() -> None:
+    assert peaks.device_peaks([rate("a", [2.0])])["bf16"].spread is None
+    assert peaks.device_peaks([rate("a", [2.0, 2.0])])["bf16"].spread == 0
+    assert [peaks.spread_text(spread) for spread in (None, 0.0, 0.123)] == ["-", "0.0%", "12.3%"]
+
+
 def test_precisions_are_apart() -> None:
     found = peaks.device_peaks([rate("a", [2.0]), rate("a", [1.0], dtype="fp32")])
     assert {name: peak.tflops for name, peak in found.items()} == {"bf16": 2.0, "fp32": 1.0}
@@ -242,6 +248,7 @@ def changed(found: peak_file.Measured, change: Callable[[dict[str, Any]], object
         (lambda data: data["report"]["rates"][0].update(tflops=[0.0]), "Expected `float` > 0.0"),
         (lambda data: data["report"]["rates"][0].update(tflops=[]), "length >= 1"),
         (lambda data: data.update(schema_version=2), "version 2"),
+        (lambda data: (data["report"].update(rates=[]), data.update(peaks={})), "there is no rate in it"),
         (lambda data: data.pop("processor"), "missing required field `processor`"),
     ],
 )
@@ -312,6 +319,14 @@ def test_a_precision_that_was_not_measured_is_refused() -> None:
     with pytest.raises(RequestError, match="has no fp8") as refusal:
         peak_file.peaks_for(file_of(measured()), CPU, LOCAL, "fp8", 1, 1)
     assert refusal.value.why == "it has: bf16, fp32"
+    assert "launch/peak.py where the device has fp8" in refusal.value.next_command
+
+
+def test_a_precision_that_no_one_measures_is_not_promised() -> None:
+    with pytest.raises(RequestError, match="has no int8") as refusal:
+        peak_file.peaks_for(file_of(measured()), CPU, LOCAL, "int8", 1, 1)
+    assert "where the device has" not in refusal.value.next_command
+    assert "measures bf16, fp32, fp8 alone" in refusal.value.next_command
 
 
 def test_another_machines_cpu_is_refused() -> None:
@@ -355,10 +370,18 @@ def test_a_table_stands_beside_what_is_published() -> None:
 def test_a_cpus_table_says_what_was_reduced_and_shared() -> None:
     text = "\n".join(peak_table.table(measured(), CPU, "title"))
     assert "cpu: Processor X, 2 cores, 2 threads" in text
-    assert "matmuls of 128 tokens instead of the 4096" in text
+    assert "matmuls of 128 tokens instead of the 4096 of a sequence, so that a CPU is done soon" in text
     assert "each has a peak of 1/N" in text
     assert "nothing is published" in text
     assert "the turns of the peak differ" not in text
+
+
+def test_tokens_that_were_asked_for_have_no_reason_of_ours() -> None:
+    found = measured()
+    asked = replace(found, request=replace(found.request, shapes=peaks.shapes_of(LLAMA, 1, 2048)))
+    assert "matmuls of 1 token instead of the 4096 of a sequence, as asked for by --tokens" in peak_table.remarks(
+        asked, CPU
+    )
 
 
 def test_a_wide_spread_is_said() -> None:

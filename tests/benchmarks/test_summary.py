@@ -431,6 +431,7 @@ def foreign(steps: list[Step]) -> Any:
         sequence_length=128,
         window="steady",
         seconds_resolution=lambda _: 0.001,
+        rate_resolution=lambda _: 0.001,
     )
 
 

@@ -68,6 +68,21 @@ def test_context_ranks_are_replicas_of_the_weights() -> None:
     assert found.network_bytes == pytest.approx(gradients / 2 / 2)  # data 2 between nodes
 
 
+def test_gradients_travel_as_wide_as_they_are_summed_and_weights_come_back() -> None:
+    """A distributed optimizer hands back new weights; without one, the summed gradients come back."""
+    in_float32 = recipe(
+        "nemo", "llama31_70b", settings={"trainer.plugins.grad_reduce_in_fp32": "true"}, hardware="h100"
+    )
+    moved_twice, moved_wide = moved(MEGATRON)["data"], moved(in_float32)["data"]
+    assert moved_wide.network_bytes == pytest.approx((4 + 2) / (2 + 2) * moved_twice.network_bytes)
+    assert "weights handed back, 4 and 2 bytes" in moved_wide.formula
+    assert "handed back, 2 bytes each way" in moved_twice.formula
+    alone = {"optim.config.use_distributed_optimizer": "false", "trainer.plugins.grad_reduce_in_fp32": "true"}
+    summed = recipe("nemo", "llama31_70b", settings=alone, hardware="h100")
+    assert moved(summed)["data"].network_bytes == pytest.approx(2 * moved_twice.network_bytes)
+    assert "handed back, 4 bytes each way" in moved(summed)["data"].formula
+
+
 def test_context_ranks_that_share_weights_gather_them_and_are_no_replicas() -> None:
     split = laid_out(MAXTEXT, context=2, fsdp=32)
     found = moved(split)
@@ -88,6 +103,28 @@ def test_adapters_alone_have_gradients() -> None:
     lora = recipe("nemo", "llama3_70b", task="lora", hardware="h100", gpus=16)
     data = moved(lora)["data"]
     assert data.node_bytes + data.network_bytes < moved(lora)["pipeline"].network_bytes / 100
+
+
+def test_fp8_matrices_of_layers_travel_in_one_byte() -> None:
+    """As counted in the compiled program (docs/compiling.md): 271.6 GB on the wire instead of 406.4."""
+    found = moved(recipe(dtype="fp8"))["fsdp"]
+    matrices = 80 * 855_638_016
+    whole = 2 * (2 * (PARAMETERS - matrices) + matrices) + 2 * PARAMETERS
+    assert found.node_bytes == pytest.approx(whole * 7 / 8)
+    assert "matrices of layers gathered in 1" in found.formula
+    assert whole * 63 / 64 == pytest.approx(271.6e9, rel=0.01)
+    assert moved(changed(MEGATRON, dtype="fp8")).keys() == moved(MEGATRON).keys()
+
+
+@pytest.mark.parametrize(("settings", "gigabytes"), [({}, 581.9), ({"remat_policy": "full"}, 678.6)])
+def test_what_the_framework_really_moves_is_what_its_program_holds(
+    settings: dict[str, str], gigabytes: float
+) -> None:
+    """TP4 FSDP16 compiled by plan.py --compile: the bound counts the least, the estimate the program's."""
+    found = moved(laid_out(recipe(settings=settings), tensor=4, fsdp=16))["tensor"]
+    assert found.node_bytes == pytest.approx(257.7e9, rel=1e-3)
+    assert found.really * found.node_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
+    assert moved(MEGATRON)["tensor"].really == 1
 
 
 def test_one_device_moves_nothing() -> None:

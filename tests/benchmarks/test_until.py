@@ -100,6 +100,8 @@ def test_a_dry_run_says_that_steps_are_the_most() -> None:
         ({"window": "last"}, "goes with window steady only, not with last"),
         ({"profile": "xplane"}, "does not go with --profile=xplane"),
         ({"steps": 21}, "could not end a run of 21 steps early"),
+        ({"steps": 28, "hardware": "h100", "pgle": "auto"}, "could not end a run of 28 steps early"),
+        ({"dtype": "fp8"}, "has nothing to know of fp8 on cpu"),
     ],
 )
 def test_a_run_whose_end_is_not_its_own_to_choose_is_refused(wanted: dict[str, Any], says: str) -> None:
@@ -111,6 +113,8 @@ def test_a_run_whose_end_is_not_its_own_to_choose_is_refused(wanted: dict[str, A
 
 def test_the_fewest_steps_of_which_one_can_be_spared() -> None:
     assert resolved(steps=22).steps == 22
+    assert resolved(steps=22, hardware="h100", pgle="nsys").steps == 22  # another phase is profiled
+    assert resolved(steps=29, hardware="h100", pgle="auto").steps == 29  # steps 1 to 7 are disturbed
 
 
 def test_a_program_that_runs_all_its_steps_is_refused() -> None:

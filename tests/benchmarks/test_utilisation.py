@@ -179,6 +179,7 @@ def foreign(seconds: float) -> dict[str, object]:
         sequence_length=4096,
         window="last",
         seconds_resolution=lambda _: 0.001,
+        rate_resolution=lambda _: 0.001,
     )
 
 

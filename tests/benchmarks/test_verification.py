@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RESULT, STEPS, RunFolder, recompute
 from benchmarks.summary import Ended, Result, summarise
@@ -24,10 +25,12 @@ Path = tuple[str | int, ...]
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "launch/verify.py"
 
 
-def example() -> tuple[Result, list[Step]]:
+def example(dtype: str | None = None) -> tuple[Result, list[Step]]:
     """A result with as many figures as there can be: an H100's, with MFU, an artefact and a second rank."""
     benchmark = resolve(
-        Request(backend="jax", model="llama2_tiny", hardware="h100", gpus=2, steps=12), Configs(), BACKEND
+        Request(backend="jax", model="llama2_tiny", dtype=dtype, hardware="h100", gpus=2, steps=12),
+        Configs(),
+        BACKEND,
     )
     seconds = [2.0, *[0.5 + 0.01 * n for n in range(11)]]
     steps = [
@@ -264,6 +267,18 @@ def test_a_version_that_knew_the_datasheet_alone_agrees_and_its_figures_are_stil
     assert found.startswith("result.json: mfu[0]: percent: stored 99.0")
 
 
+def test_an_fp8_result_from_before_there_was_a_mixed_peak_agrees() -> None:
+    result, steps = example("fp8")
+    assert result.mfu
+    known = [entry for entry in result.mfu if entry.table == "datasheet" and entry.precision_peak in ("fp8", "bf16")]
+    assert {entry.precision_peak for entry in known} == {"fp8", "bf16"}
+    assert len(known) < sum(entry.table == "datasheet" for entry in result.mfu)
+    nulls = {key: why for key, why in result.null_because.items() if key != "hfu"}
+    stored = msgspec.structs.replace(result, mfu=known, hfu=None, null_because=nulls)
+    assert differences(stored, result, steps, steps, ["hfu"]) == []
+    assert differences(msgspec.structs.replace(stored, mfu=known[1:]), result, steps, steps, ["hfu"])
+
+
 def test_why_there_was_no_mfu_is_said_in_other_words_now() -> None:
     unknown = msgspec.structs.replace(RESULT_VALUE, mfu=None, hfu=None, null_because={"mfu": "new words"})
     stored = msgspec.structs.replace(unknown, null_because={"mfu": "old words"})
@@ -304,3 +319,17 @@ def test_verify_tells_what_an_earlier_version_did_not_have(whole_run: RunFolder)
 def test_a_result_that_agrees_needs_no_word_of_versions(whole_run: RunFolder) -> None:
     code, said = verified(whole_run)
     assert (code, said.count("\n")) == (0, 1)
+
+
+@pytest.mark.parametrize(("stored_by", "why"), [("0.1.0", "written by Stepmark 0.1.0"), (None, "it was cut off")])
+def test_a_folder_of_another_version_is_told_from_a_damaged_one(
+    whole_run: RunFolder, stored_by: str | None, why: str
+) -> None:
+    path = whole_run.path / "benchmark.json"
+    stored = json.loads(path.read_text())
+    del stored["hardware"]["platform"]
+    path.write_text(json.dumps(stored))
+    (whole_run.path / "provenance.json").write_text(json.dumps({"stepmark": stored_by} if stored_by else {}))
+    with pytest.raises(RequestError, match="missing required field `platform`") as refused:
+        whole_run.benchmark()
+    assert why in refused.value.why

@@ -1,7 +1,13 @@
 """The proof that backends do the same work, on made-up arrays: every line can differ, and nothing else hides it."""
 
+import contextlib
 import importlib.util
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -75,6 +81,12 @@ def with_flops(total: int) -> Computed:
     return with_report(flops=CountedFlops(total=total, recomputed={}, counted_by="hand"))
 
 
+def with_norms(*norms: float) -> Computed:
+    """The gradient norm of each training step."""
+    steps = zip(a_side().report.steps, norms, strict=True)
+    return with_report(steps=[msgspec.structs.replace(step, gradient_norm=norm) for step, norm in steps])
+
+
 def with_array(name: str, change: Callable[[Any], Any]) -> Computed:
     side = a_side("other")
     return side._replace(arrays={**side.arrays, name: change(side.arrays[name])})
@@ -113,7 +125,7 @@ def test_two_sides_that_are_the_same_agree_in_every_line() -> None:
     comparison = compare(MODEL, a_side(), a_side("other"))
     assert comparison.differing == []
     assert equivalence.agree([comparison])
-    assert len(comparison.lines) == 1 + 4 + 1 + 1 + 4 + equivalence.UPDATES + 1
+    assert len(comparison.lines) == 1 + 4 + 1 + 1 + 4 + equivalence.UPDATES + 1 + (equivalence.UPDATES + 1) + 1
 
 
 GRADIENT_TENSORS = "gradient by tensor"
@@ -130,7 +142,9 @@ DIFFERENT = {
     "FLOPs that nobody counted": (with_report(flops=None), "FLOPs"),
     "another loss": (with_report(loss=6.0 * (1 + 2e-6)), "loss"),
     "a loss that is no number": (with_report(loss=math.nan), "loss"),
-    "another gradient norm": (with_report(gradient_norm=2.0 * (1 + 2e-6)), "gradient norm"),
+    "another gradient norm of a step": (with_norms(2.0, 2.0 * (1 + 2e-6), 2.0, 2.0), "gradient norm of step 2"),
+    "another gradient norm of the last step": (with_norms(2.0, 2.0, 2.0, 2.1), "gradient norm of step 4"),
+    "a step's gradient norm that is no number": (with_norms(2.0, 2.0, math.nan, 2.0), "gradient norm of step 3"),
     "another loss after one update": (with_step(1, 2e-6), "loss after 1 update"),
     "another loss after three updates": (with_step(3, -2e-6), "loss after 3 updates"),
     "one other logit": (with_array("logits", one_number(4e-5)), "largest logit"),
@@ -148,7 +162,27 @@ def test_a_difference_is_seen_in_its_own_line_alone(other: Computed, line: str) 
     assert differing(other) == [line]
 
 
+OF_STEP_1 = {
+    "another gradient norm of the pass": (with_report(gradient_norm=2.0 * (1 + 2e-6)), "gradient norm"),
+    "another gradient norm of the first step": (
+        with_norms(2.0 * (1 + 2e-6), 2.0, 2.0, 2.0),
+        "gradient norm of step 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("other", "line"), OF_STEP_1.values(), ids=OF_STEP_1.keys())
+def test_a_first_step_that_is_not_its_own_pass_is_seen_too(other: Computed, line: str) -> None:
+    assert differing(other) == [line, "gradient norm, step 1 by pass"]
+
+
+def test_two_sides_whose_first_steps_are_wrong_alike_are_seen_against_their_passes() -> None:
+    sides = [with_norms(2.1, 2.0, 2.0, 2.0), with_norms(2.1, 2.0, 2.0, 2.0)]
+    assert [line.quantity for line in compare(MODEL, *sides).differing] == ["gradient norm, step 1 by pass"]
+
+
 SMALL = {
+    "gradient norms of steps": with_norms(2.0, 2.0 * (1 + 2e-7), 2.0, 2.0),
     "loss": with_report(loss=6.0 * (1 + 2e-7)),
     "gradient norm": with_report(gradient_norm=2.0 * (1 + 2e-7)),
     "logits": with_array("logits", one_number(1e-5)),
@@ -201,9 +235,11 @@ def test_a_zero_gradient_equals_a_zero_gradient_and_nothing_else() -> None:
 
 
 def test_a_figure_that_is_zero_equals_zero_and_nothing_else() -> None:
-    sides = [with_report(gradient_norm=0.0), with_report(gradient_norm=0.0)]
-    assert compare(MODEL, *sides).differing == []
-    assert [line.quantity for line in compare(MODEL, sides[0], a_side()).differing] == ["gradient norm"]
+    still = with_norms(0.0, 0.0, 0.0, 0.0)
+    still = still._replace(report=msgspec.structs.replace(still.report, gradient_norm=0.0))
+    assert compare(MODEL, still, still).differing == []
+    lines = {line.quantity: line for line in compare(MODEL, still, a_side()).lines}
+    assert lines["gradient norm"].difference == math.inf
 
 
 def test_a_planted_case_is_compared_without_counting_flops() -> None:
@@ -213,9 +249,9 @@ def test_a_planted_case_is_compared_without_counting_flops() -> None:
 
 
 def test_a_plant_is_caught_only_by_lines_that_agree_without_it() -> None:
-    broken, worse = with_report(loss=7.0), with_report(loss=8.0, gradient_norm=3.0)
+    broken, worse = with_report(loss=7.0), with_report(loss=8.0, parameters=1)
     as_it_is, plant = compare(MODEL, a_side(), broken), compare(MODEL, a_side(), worse, "x")
-    assert equivalence.caught(plant, as_it_is) == ["gradient norm"]
+    assert equivalence.caught(plant, as_it_is) == ["parameters"]
     assert equivalence.caught(as_it_is, as_it_is) == []
 
 
@@ -224,7 +260,17 @@ def test_the_table_shows_what_differs_and_what_is_computed_again() -> None:
     assert "106,816" in text
     (line,) = [line for line in text.splitlines() if "DIFFERS" in line]
     assert line.split() == ["loss", "6", "7", "1.7e-01", "1e-06", "DIFFERS"]
-    assert "other computes again in its backward pass, beside the FLOPs above: attention scores 1,000" in text
+    counted = f"other: {FLOPS + 1000:,} FLOPs counted, +1,000 beside the formula"
+    assert f"{counted}, named as computed again in the backward pass: attention scores 1,000" in text
+
+
+@pytest.mark.parametrize(
+    ("total", "said"),
+    [(FLOPS, "FLOPs counted, as many as the formula"), (FLOPS + 7, "FLOPs counted, +7 beside the formula")],
+)
+def test_of_a_program_that_names_nothing_all_that_was_counted_is_said(total: int, said: str) -> None:
+    text = equivalence.text(compare(MODEL, a_side(), with_flops(total)))
+    assert f"  other: {total:,} {said}\n" in text
 
 
 # --- what is planted ----------------------------------------------------------------------------
@@ -263,6 +309,15 @@ def test_a_plant_moves_its_own_weights_alone_in_every_layer(name: str) -> None:
     moved = {key for key in before if key.startswith("weight/") and not np.array_equal(before[key], after[key])}
     wanted = {f"weight/layers.{layer}.{part}" for layer in range(2) for part in WEIGHTS_MOVED.get(name, ())}
     assert moved == wanted
+
+
+def test_what_is_planted_is_said_of_every_model() -> None:
+    theta, epsilon = PLANTS["rope_theta"], PLANTS["norm_epsilon_slight"]
+    for model in (MODEL, Configs().model("llama3_tiny")):
+        other = planted(theta, equivalence.case(), {}, model)[0].rope_theta
+        assert {model.rope_theta, other} == {10_000.0, 500_000.0}
+    assert "or the reverse" in theta.what
+    assert "hardly more than rounding" in epsilon.what
 
 
 def test_the_order_of_heads_is_planted_across_groups() -> None:
@@ -340,6 +395,42 @@ def program_of(backend: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+# A launcher that starts the program, says its number, and waits.
+LAUNCHER = (
+    "import subprocess, sys; process = subprocess.Popen(sys.argv[1:]); print(process.pid, flush=True); process.wait()"
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what ends with its parent does so by Linux's prctl")
+@pytest.mark.parametrize("backend", ["jax_backend", "nemo_backend"])
+def test_a_work_program_dies_with_its_launcher(backend: str, tmp_path: Path) -> None:
+    """It waits for its request, or on the way to it for torch: both are one pipe that nobody writes into."""
+    os.mkfifo(tmp_path / work_kit.REQUEST)
+    for name in ("torch", "megatron"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / work_kit.REQUEST)!r}).read()\n")
+    program = [sys.executable, "-P", str(ROOT / backend / "work_program.py"), f"--folder={tmp_path}"]
+    program += ["--vocabulary_size=256"] if backend == "nemo_backend" else []
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "STEPMARK_DIE_WITH_PARENT": "1"}
+    command = [sys.executable, "-c", LAUNCHER, *program]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        number = int(launcher.stdout.readline())
+        with (tmp_path / work_kit.REQUEST).open("w"):  # opened as soon as the program reads
+            launcher.kill()
+            try:
+                wait_for_the_end_of(Path(f"/proc/{number}"))
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+
+
+def wait_for_the_end_of(process: Path) -> None:
+    deadline = time.monotonic() + 10
+    while process.exists() and " Z " not in (process / "stat").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def same(one: Arrays, other: Arrays) -> bool:

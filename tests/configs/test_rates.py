@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.configs import Configs, read_yaml
-from benchmarks.forecasting.calibration import Calibration
 from benchmarks.references import read_references
 from benchmarks.values import Hardware
+from launch import planning_calibration
 
 CONFIGS = Configs()
 HARDWARE = [CONFIGS.hardware(name) for name in CONFIGS.names("hardware")]
@@ -46,10 +46,11 @@ def test_a_cpu_has_none() -> None:
 
 
 def test_families_name_what_there_is() -> None:
-    found = read_yaml(CONFIGS.root / "calibration.yml", Calibration)
-    assert [fit.family for fit in found.fits] == [family.name for family in found.families]
-    for fit in found.fits:
+    written = read_yaml(CONFIGS.root / planning_calibration.FAMILIES_FILE, planning_calibration.Families)
+    made = read_yaml(CONFIGS.root / planning_calibration.FILE, planning_calibration.Fits)
+    assert [fit.family for fit in made.fits] == [family.name for family in written.families]
+    for fit in made.fits:
         assert set(fit.hardware) <= set(CONFIGS.names("hardware"))
         assert set(fit.models) <= set(CONFIGS.names("models"))
         assert all(share >= 0 for share in fit.shares.values())
-    assert all(family.reason for family in found.families)
+    assert all(family.reason for family in written.families)

@@ -45,3 +45,13 @@ def test_a_small_model_with_two_replicas_and_micro_steps(starter: Starter) -> No
     lines = {line["what"]: line for line in json.loads(done.stdout)["lines"]}
     assert lines["gradients over data"]["counted"] > 0
     assert lines["matmuls of the model"]["counted"] > lines["matmuls of the model"]["expected"]
+
+
+@pytest.mark.usefixtures("jax_python")
+def test_one_device_is_compiled_too(starter: Starter) -> None:
+    """Nothing is partitioned there: what was lowered is counted."""
+    done = compile_it(starter, "--model=llama2_tiny", "--hardware=cpu", "--gpus=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert (found["compiled"]["devices"], found["compiled"]["mesh"], found["compiled"]["collectives"]) == (1, {}, [])
+    assert sum(group["flops"] for group in found["compiled"]["matmuls"]) > 0

@@ -86,6 +86,9 @@ def test_llama2_is_the_same_work_within_every_tolerance(planted: dict[str, Any])
     for name, tolerance in {**asked, **dict.fromkeys(EACH_UPDATE, 1e-6)}.items():
         assert lines[name]["tolerance"] == tolerance
         assert lines[name]["difference"] <= tolerance
+    steps = [lines[f"gradient norm of step {number}"]["first"] for number in (1, 2, 3, 4)]
+    assert len(set(steps)) == 4
+    assert steps[0] == pytest.approx(lines["gradient norm"]["first"], rel=1e-6)
     # They are two programs: were all differences zero, one side would have been compared with itself.
     assert sum(line["difference"] > 0 for line in lines.values() if line["difference"] is not None) >= 3
 
@@ -96,8 +99,9 @@ def test_llama2_has_the_formulas_parameters_and_flops_in_both_programs(planted: 
         assert [lines[name][key] for key in ("expected", "first", "second")] == [figure] * 3
     (as_it_is,) = [found for found in planted["comparisons"] if not found["plant"]]
     again = 2 * 2 * 4 * 72 * 72 * 64  # L x 2 b s^2 a d, of the scores and of what they weigh
-    parts = {"attention scores": again, "attention over values": again}
-    assert as_it_is["recomputed"] == {"MaxText (JAX)": parts, "NeMo (Megatron)": {}}
+    maxtext, nemo = (as_it_is["counted"][side] for side in ("MaxText (JAX)", "NeMo (Megatron)"))
+    assert maxtext["recomputed"] == {"attention scores": again, "attention over values": again}
+    assert (maxtext["total"], nemo["total"]) == (187_564_032 + 2 * again, 187_564_032)
 
 
 def test_the_settings_are_those_of_the_built_models(planted: dict[str, Any]) -> None:
@@ -112,7 +116,13 @@ def test_what_is_planted_is_caught_where_it_shows(planted: dict[str, Any], name:
     caught = set(planted["caught"]["llama2_tiny"][name])
     assert caught >= SEEN[name]
     if name in OF_UPDATES:
-        assert not caught & {"loss", "largest logit", "gradient norm", "gradient by tensor"}
+        assert not caught & {
+            "loss",
+            "largest logit",
+            "gradient norm",
+            "gradient by tensor",
+            "gradient norm of step 1",
+        }
 
 
 def test_llama3_is_the_same_work_and_its_files_are_kept(llama3: tuple[str, Path]) -> None:

@@ -151,3 +151,38 @@ def test_a_group_lies_along_the_axes_in_which_its_devices_differ() -> None:
     assert axes_along((0, 4), mesh) == ["data"]
     assert axes_along((0, 2, 4, 6), mesh) == ["data", "fsdp"]
     assert axes_along((3,), mesh) == []
+
+
+def one_line(line: str, more: str = "") -> Account:
+    return account(
+        f"HloModule m\n\n{more}ENTRY %main (p: f32[8,8], q: pred[]) -> f32[8,8] {{\n"
+        f"  %p = f32[8,8]{{1,0}} parameter(0)\n  %q = pred[] parameter(1)\n  {line}\n}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ROOT %c = f32[8,8]{1,0} convolution(%p, %p), dim_labels=bf_io->bf",
+        'ROOT %c = f32[8,8]{1,0} custom-call(%p, %p), custom_call_target="__onednn$matmul"',
+    ],
+)
+def test_a_matmul_in_another_shape_is_named(line: str) -> None:
+    (named,) = one_line(line).not_counted
+    assert named.startswith("c (")
+    assert one_line('ROOT %c = f32[8,8]{1,0} custom-call(%p), custom_call_target="Sharding"').not_counted == []
+
+
+def test_a_conditional_that_computes_is_named() -> None:
+    branch = (
+        "%yes (x: f32[8,8]) -> f32[8,8] {\n  %x = f32[8,8]{1,0} parameter(0)\n"
+        "  ROOT %d = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n\n"
+    )
+    line = "ROOT %c = f32[8,8]{1,0} conditional(%q, %p, %p), true_computation=%yes, false_computation=%no"
+    assert one_line(line, branch).not_counted == ["c (which branch of a conditional runs)"]
+    assert one_line(line).not_counted == []
+
+
+def test_a_loop_that_runs_while_the_counter_is_larger_is_not_known() -> None:
+    turned = PROGRAM.replace("compare(%state.1#0, %limit)", "compare(%limit, %state.1#0)")
+    assert account(turned).unknown_loops == ["layers"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from benchmarks.errors import RequestError
 from benchmarks.values import Parallelism
 from jax_backend import BACKEND
-from jax_backend.layout import AXES, between_nodes, explicit, parallelism
+from jax_backend.layout import AXES, REFUSED, between_nodes, explicit, parallelism
 
 
 def test_nothing_said_is_one_device() -> None:
@@ -27,7 +27,6 @@ def test_axes_within_and_between_nodes_multiply() -> None:
         ("data", "data"),
         ("fsdp", "fsdp"),
         ("fsdp_transpose", "fsdp"),
-        ("sequence", "context"),
         ("context", "context"),
         ("tensor", "tensor"),
         ("tensor_sequence", "tensor"),
@@ -37,6 +36,14 @@ def test_axes_within_and_between_nodes_multiply() -> None:
 @pytest.mark.parametrize("network", ["ici", "dcn"])
 def test_what_an_axis_shares(network: str, axis: str, word: str) -> None:
     assert parallelism({f"{network}_{axis}_parallelism": 2}) == Parallelism(**{word: 2})
+
+
+@pytest.mark.parametrize("network", ["ici", "dcn"])
+def test_an_axis_that_maxtext_s_mesh_lacks_is_refused(network: str) -> None:
+    with pytest.raises(RequestError, match="no such axis") as error:
+        parallelism({f"{network}_sequence_parallelism": 2})
+    assert error.value.next_command == f"--set={network}_context_parallelism=2"
+    assert parallelism({f"{network}_sequence_parallelism": 1}) == Parallelism()
 
 
 def test_every_axis_is_a_setting_of_maxtext_and_every_other_axis_is_reserved() -> None:
@@ -56,7 +63,10 @@ def test_what_maxtext_would_choose_itself_is_written_out() -> None:
     assert explicit({"ici_fsdp_parallelism": 8, "steps": 3}) == {"ici_fsdp_parallelism": 8, "dcn_data_parallelism": 1}
 
 
-@given(st.dictionaries(st.sampled_from(AXES), st.integers(1, 64)))
+KNOWN = [axis for axis in AXES if axis.split("_", 1)[1] != f"{REFUSED}_parallelism"]
+
+
+@given(st.dictionaries(st.sampled_from(KNOWN), st.integers(1, 64)))
 def test_no_device_is_lost(knobs: dict[str, int]) -> None:
     product = 1
     for size in knobs.values():

@@ -277,8 +277,71 @@ def test_the_recipes_compute_gate_up_and_attention_again(dtype: str) -> None:
     assert made_again("llama2_70b", dtype=dtype) == GATE_AND_UP | {"context"}
 
 
-def test_of_a_policy_that_maxtext_does_not_know_nothing_is_said() -> None:
-    assert made_again(chosen={"remat_policy": "keep_it_all"}) is None
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("remat_policy", "save_out_prj", "did you mean 'save_out_proj'?"),
+        ("remat_policy", "bogus", "valid: custom, full, "),
+        ("opt_type", "sgdd", "did you mean 'sgd'?"),
+        ("weight_dtype", "bfloat61", "did you mean 'bfloat16'?"),
+        ("grad_dtype", "float23", "did you mean 'float32'?"),
+        ("mu_dtype", "floot32", "did you mean 'float32'?"),
+    ],
+)
+def test_a_text_that_maxtext_does_not_know_is_refused(name: str, value: str, hint: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        resolved("llama2_70b", chosen={name: value})
+    assert f"{name}={value}: {hint}" in str(refused.value)
+    assert refused.value.where == f"--set={name}"
+
+
+def test_every_policy_that_memory_knows_is_allowed() -> None:
+    for policy in (*REMAT_POLICIES, "custom"):
+        assert refusals(resolved("llama2_70b", chosen={"remat_policy": policy})) == []
+
+
+# --- types, and the optimizer -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chosen", "weight", "gradient", "optimizer"),
+    [
+        ({}, 4, 4, 8),
+        ({"weight_dtype": "bfloat16"}, 2, 2, 4),  # moments have the weights' type
+        ({"weight_dtype": "bfloat16", "mu_dtype": "float32"}, 2, 2, 6),
+        ({"mu_dtype": "bfloat16"}, 4, 4, 6),
+        ({"mu_dtype": "bfloat16", "opt_type": "adam_pax"}, 4, 4, 8),  # which has no such setting
+        ({"grad_dtype": "bfloat16"}, 4, 2, 8),
+        ({"grad_dtype": "bfloat16", "gradient_accumulation": "2"}, 4, 4, 8),  # summed as they come
+        ({"opt_type": "sgd"}, 4, 4, 0),
+    ],
+    ids=str,
+)
+def test_bytes_of_a_weight_and_what_goes_with_it(
+    chosen: dict[str, str], weight: int, gradient: int, optimizer: int
+) -> None:
+    found = BACKEND.storage(resolved("llama2_70b", chosen))
+    assert (found.weight_bytes, found.gradient_bytes, found.optimizer_bytes) == (weight, gradient, optimizer)
+    assert found.uncounted == ()
+
+
+def test_replicas_sum_gradients_in_the_type_they_are_computed_in() -> None:
+    assert BACKEND.storage(resolved("llama2_70b", dtype="bf16")).reduced_bytes == 2
+    assert BACKEND.storage(resolved(dtype="fp32")).reduced_bytes == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("opt_type", "muon"),
+        ("optimizer_memory_host_offload", "true"),
+        ("cast_logits_to_fp32", "false"),
+        ("num_vocab_tiling", "4"),
+        ("decoder_layer_input", "offload"),
+    ],
+)
+def test_what_changes_memory_and_is_not_known_is_named(name: str, value: str) -> None:
+    assert BACKEND.storage(resolved("llama2_70b", {name: value})).uncounted == (f"{name}={value}",)
 
 
 def test_every_kept_activation_has_a_size() -> None:

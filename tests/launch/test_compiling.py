@@ -76,3 +76,17 @@ def test_the_folder_is_kept_where_its_log_must_be_read(benchmark: Benchmark, mon
         compiling.compile_and_show(benchmark, BACKEND, as_json=False)
     assert folders[0].parent.is_dir()
     folders[0].parent.rmdir()
+
+
+def test_an_interrupted_compilation_leaves_no_folder(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+
+    def interrupted(_backend: object, _engine: str, _program: object, folder: Path, _type: object) -> Compiled:
+        assert folder.parent.is_dir()
+        folders.append(folder)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiling, "run_side_program", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compiling.compile_step(benchmark, BACKEND)
+    assert not folders[0].parent.exists()

@@ -49,7 +49,7 @@ def computed(case: dict[str, Any], given: Arrays, error: float) -> tuple[CaseRep
         loss=loss,
         gradient_norm=2.0,
         steps=[WorkStep(loss=loss, gradient_norm=2.0)] * (UPDATES + 1),
-        flops=CountedFlops(total=FLOPS, recomputed={}, counted_by="hand") if case["count_flops"] else None,
+        flops=CountedFlops(total=FLOPS, counted_by="hand") if case["count_flops"] else None,
     )
     arrays = {
         **work_kit.under(work_kit.WEIGHT, weights),
@@ -125,6 +125,38 @@ def test_files_are_kept_where_a_folder_is_named(stand_in: Stand, tmp_path: Path)
     request = json.loads((tmp_path / "kept/llama2_tiny/nemo/request.json").read_bytes())
     assert request["cases"]["as_it_is"]["perturb_seed"] is None
     assert request["cases"]["as_it_is"]["attention_scale"] == 1.0
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/stepmark"])
+def test_a_folder_that_cannot_be_made_is_refused(stand_in: Stand, tmp_path: Path, place: str) -> None:
+    stand_in()
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match="this folder cannot be made or read") as refused:
+        prove(output_dir=tmp_path / place)
+    assert refused.value.where == f"--output_dir={tmp_path / place}"
+
+
+def test_a_folder_with_an_earlier_proof_is_refused(stand_in: Stand, tmp_path: Path) -> None:
+    stand_in()
+    assert prove(output_dir=tmp_path / "kept") == 0
+    with pytest.raises(RequestError, match="this folder is not empty"):
+        prove(output_dir=tmp_path / "kept")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_interrupted_proof_leaves_no_temporary_folder(
+    stand_in: Stand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: bool
+) -> None:
+    stand_in()
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(equivalence, "run_side_program", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prove(output_dir=tmp_path / "kept" if named else None)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert (tmp_path / "kept/llama2_tiny").is_dir() is named
 
 
 def test_every_plant_reaches_the_second_side_and_exits_3(
@@ -221,6 +253,9 @@ REFUSED = {
     "repair": (["--equivalence", "--repair"], "it takes no --repair"),
     "a plant alone": (["--plant=warmup"], "--plant means something with --equivalence alone"),
     "json alone": (["--json", "results/x"], "--json means something with --equivalence alone"),
+    "no plant": (["--equivalence", "--plant="], "--plant= names nothing"),
+    "no model": (["--equivalence", "--model="], "--model= names nothing"),
+    "no folder": (["--equivalence", "--output_dir="], "--output_dir= names nothing"),
     "nothing": ([], "which run?"),
 }
 

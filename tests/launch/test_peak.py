@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.errors import RunError
+from launch import measuring_peak
 from tests import toy_backend
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -33,6 +35,9 @@ class Machine:
         self.folder, self.home = folder, folder / "home"
         self.variables = toy_backend.install(folder)
         toy_backend.make_environment_in(folder)
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
+        self.variables["TMPDIR"] = str(self.temporary)
 
     def start(self, command: list[str], **variables: str) -> "subprocess.Popen[str]":
         path = f"{self.variables['PYTHONPATH']}:{REPOSITORY}"
@@ -107,12 +112,74 @@ def test_a_cpu_is_measured_and_the_file_says_how(machine: Machine) -> None:
         "the highest median",
         "fp8 was not measured: a toy has no eighths",
         "a toy says so",
-        "matmuls of 32 tokens instead of the 4096",
+        "matmuls of 32 tokens instead of the 4096 of a sequence, as asked for by --tokens",
         "1/N",
         f"--measured_peak={machine.file()}",
     ):
         assert words in done.stdout
     assert "measuring matmuls with Toy" in done.stderr
+    assert list(machine.temporary.iterdir()) == []
+
+
+def test_one_turn_has_no_spread(machine: Machine) -> None:
+    done = machine.peak(CPU, TINY, "--dtype=bf16", "--turns=1")
+    assert done.returncode == 0, done.stderr
+    assert "(1, -)" in done.stdout
+    found = json.loads(machine.file().read_text())
+    assert (found["peaks"]["bf16"]["turns"], found["peaks"]["bf16"]["spread"]) == (1, None)
+    run = machine.run(f"--measured_peak={machine.file()}", "--dtype=bf16", "--dry_run")
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only there it is known")
+def test_what_other_programs_took_is_said(machine: Machine) -> None:
+    """A program that is not ours spins while a toy sleeps; the toy's own sleep takes nothing."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
+    try:
+        done = machine.peak(CPU, TINY, "--dtype=bf16", TOY_ENDS="doze")
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+    assert done.returncode == 0, done.stderr
+    assert "cores meanwhile: the rates may be too low" in done.stdout
+
+
+def test_a_home_that_cannot_be_written_stops_no_one_who_says_out(machine: Machine) -> None:
+    place, home = machine.folder / "peak.json", "/proc/no_home"
+    flags = (CPU, TINY, "--dtype=fp32", f"--python={sys.executable}")
+    done = machine.peak(*flags, f"--out={place}", STEPMARK_HOME=home)
+    assert done.returncode == 0, done.stderr
+    assert place.exists()
+    refused = machine.peak(*flags, STEPMARK_HOME=home)
+    assert (refused.returncode, refused.stdout) == (2, ""), refused.stderr
+    assert "STEPMARK_HOME=/proc/no_home" in refused.stderr
+    assert "export STEPMARK_HOME=" in refused.stderr
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_it_is_measured(machine: Machine) -> None:
+    (machine.folder / "a_file").write_text("")
+    (machine.folder / "a_folder").mkdir()
+    for name in ("a_file/peak.json", "a_folder", "/proc/none/peak.json", "/dev/null", "x" * 300):
+        done = machine.peak(CPU, TINY, f"--out={name}", TOY_ENDS="raise")
+        assert done.returncode == 2, (name, done.stderr)
+        assert "nothing was measured" in done.stderr
+        assert f"{name}\n" in done.stderr
+        assert "--out=FILE in a folder" in done.stderr
+
+
+def test_a_peak_that_could_not_be_kept_is_no_runs_affair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk got full meanwhile."""
+
+    def full(path: Path, data: bytes) -> None:  # noqa: ARG001
+        raise RunError("peak.json could not be written: No space left on device", next_command="verify.py --repair")
+
+    monkeypatch.setattr(measuring_peak, "write_atomically", full)
+    monkeypatch.setattr(measuring_peak, "json_text", str)
+    with pytest.raises(RunError, match="the measured peak was not kept") as failure:
+        measuring_peak.store(None, tmp_path / "peak.json")  # type: ignore[arg-type]
+    assert "No space left" in failure.value.why
+    assert "--repair" not in str(failure.value)
 
 
 def test_a_python_that_has_the_framework_needs_no_environment(machine: Machine) -> None:
@@ -184,16 +251,17 @@ def test_a_broken_program_leaves_its_log_and_says_where(machine: Machine) -> Non
     done = machine.peak(CPU, TOY_ENDS="raise", TINY="1")
     assert done.returncode == 1
     assert "ValueError: told to" in done.stderr
-    (left,) = machine.peaks()
-    assert f"peaks/{left}/rank-0.log" in done.stderr
-    assert (machine.home / "peaks" / left / "rank-0.log").exists()
+    (left,) = machine.temporary.glob("stepmark-peak-toy-*")
+    assert str(left / "rank-0.log") in done.stderr
+    assert (left / "rank-0.log").exists()
+    assert machine.peaks() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_leaves_nothing_behind(machine: Machine, number: int) -> None:
     process = machine.start([str(REPOSITORY / "launch/peak.py"), "--backend=toy", CPU], TOY_ENDS="hang")
     deadline = time.monotonic() + LIMIT_SECONDS
-    while not any((machine.home / "peaks").glob("*/rank-0.log")):
+    while not any(machine.temporary.glob("*/rank-0.log")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(0.5)
@@ -202,18 +270,18 @@ def test_interrupted_it_leaves_nothing_behind(machine: Machine, number: int) -> 
     _, err = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert (machine.peaks(), workers(machine.home)) == ([], [])
+    assert (machine.peaks(), workers(machine.temporary), list(machine.temporary.iterdir())) == ([], [], [])
 
 
-def workers(home: Path | None = None) -> list[str]:
-    """The command lines of toy programs that measure; below one home."""
+def workers(folder: Path | None = None) -> list[str]:
+    """The command lines of toy programs that measure; below one folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode(errors="replace")
         except OSError:
             continue  # it ended while we looked
-        if "toy_peak.py" in words and str(home or "") in words:
+        if "toy_peak.py" in words and str(folder or "") in words:
             found.append(words)
     return found
 
@@ -223,13 +291,15 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "model": (["--model=lama2_70b"], "unknown model"),
     "hardware": (["--hardware=h1000"], "did you mean 'h100'?"),
     "a GPU that is not here": (["--hardware=mi300x"], "this machine has no AMD"),
+    "a TPU that is not here": (["--hardware=tpu_v5p"], "this machine has no "),
     "precision": (["--dtype=bf61"], "unknown precision 'bf61': did you mean 'bf16'?"),
     "no precision": (["--dtype="], "no precision is named"),
     "fp8 on a CPU": ([CPU, "--dtype=bf16,fp8"], "fp8 is emulated on this machine's CPU"),
-    "tokens": (["--tokens=0"], "--tokens=0: more than 0"),
-    "seconds": (["--seconds=nan"], "--seconds=nan: more than 0"),
-    "turns": (["--turns=-1"], "--turns=-1: more than 0"),
-    "memory": ([CPU, "--tokens=100000000"], "the matmuls of llama2_70b need"),
+    "tokens": (["--tokens=0"], "--tokens=0: a finite number, more than 0"),
+    "seconds": (["--seconds=nan"], "--seconds=nan: a finite number, more than 0, is expected"),
+    "turns": (["--turns=-1"], "--turns=-1: a finite number, more than 0"),
+    "memory": ([CPU, "--tokens=100000000"], "the matmuls of llama2_70b at 100000000 tokens need"),
+    "tokens are the cause": ([CPU, TINY, "--tokens=1000000000"], "next:  fewer --tokens"),
     "one file for all": (["--backend=all", "--out=x"], "every backend writes its own"),
     "no such Python": (["--python=pythonn"], "there is no program 'pythonn'"),
     "one Python for all": (["--backend=all", f"--python={sys.executable}"], "--python is one framework's"),

@@ -43,7 +43,7 @@ def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
         "saved activations  34.90 GB",
         "workspace          1.26 GB",
         "59.44 GB of 75.20 GB usable: fits (+15.8 GB, +21.0%)",
-        "bound (no run is faster than this)",
+        "bound (the least, at the fastest matmul rate known)",
         "6 x weights of the layers x tokens = 3.365e+15 FLOPs at 1402.6 TFLOP/s fp8",
         "fsdp over network",
         "at least                       3.083 s",
@@ -61,7 +61,9 @@ def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
 def test_scales_are_those_of_the_recipe_or_as_typed(tmp_path: Path) -> None:
     assert [point["gpus"] for point in report(*RECIPE, cwd=tmp_path)["scaling"]] == [64, 128, 256, 512, 1024, 2048]
     typed = report(*RECIPE, "--scale=256, 64,96", cwd=tmp_path)["scaling"]
-    assert [(point["gpus"], bool(point["refused"])) for point in typed] == [(64, False), (96, True), (256, False)]
+    assert [(point["gpus"], bool(point["refused"])) for point in typed] == [(64, False), (96, False), (256, False)]
+    assert [point["of_recipe"] for point in typed] == [True, False, True]
+    assert "(not the recipe's)" in shown(*RECIPE, "--scale=64,96", cwd=tmp_path)
     own = report(*RECIPE, "--set=ici_fsdp_parallelism=8", "--set=dcn_fsdp_parallelism=8", cwd=tmp_path)["scaling"]
     assert [point["gpus"] for point in own] == [64]
 
@@ -87,6 +89,38 @@ def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     assert len(commands) == 2
     flags = commands[0].split()[2:]
     assert "nothing was started" in shown(*flags, "--dry_run", script="run", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("gpus", ["32", "96", "4096"])
+def test_layouts_of_a_number_of_gpus_that_no_recipe_names(tmp_path: Path, gpus: str) -> None:
+    found = report(*RECIPE[:-1], f"--gpus={gpus}", "--layouts", cwd=tmp_path)
+    batch = found["benchmark"]["global_batch_size"]
+    assert batch == 2 * int(gpus)  # as much for each device as the recipe has
+    own = (found["benchmark"]["parallelism"], found["benchmark"]["micro_batch_size"])
+    assert found["memory"]["fits"]
+    assert own in [(one["parallelism"], one["micro_batch_size"]) for one in found["layouts"]["layouts"]]
+    scales = {point["gpus"]: point["of_recipe"] for point in found["scaling"]}
+    assert scales.keys() == {64, 128, 256, 512, 1024, 2048, int(gpus)}
+    assert [scale for scale, own in scales.items() if not own] == [int(gpus)]
+
+
+def test_an_error_that_nobody_measured_is_not_shown(tmp_path: Path) -> None:
+    like = shown(*MEGATRON, cwd=tmp_path)
+    assert "1.7% at worst, as far as rows were off" in like
+    assert "give or take" in like
+    long = shown(*MEGATRON, "--set=sequence_length=131072", cwd=tmp_path)
+    assert "and the error of that is not known here" in long
+    assert "sequence length 131072: its rows have 8192" in long
+    assert "give or take" not in long
+
+
+def test_where_estimates_cannot_tell_layouts_apart_it_is_said(tmp_path: Path) -> None:
+    text = shown(*RECIPE, "--layouts", "--top=1", cwd=tmp_path)
+    assert "layouts by traffic" in text
+    assert "estimates cannot tell these layouts apart" in text
+    of_megatron = shown(*MEGATRON, "--layouts", "--top=1", cwd=tmp_path)
+    assert "estimates in a layout that no row has are off by 2.4% in the median and 3.8% at worst" in of_megatron
+    assert "beyond the rows (" in of_megatron
 
 
 def test_tokens_and_price(tmp_path: Path) -> None:
@@ -143,7 +177,28 @@ def test_changed_rows_leave_no_estimate_until_it_is_made_anew(tmp_path: Path) ->
     assert "keeps another calibration" not in shown("--calibration", cwd=tmp_path, **own)
     assert "x the bound, by the published runs of MaxText fp8" in shown(*RECIPE, cwd=tmp_path, **own)
     (configs / "calibration.yml").unlink()
+    assert "no estimate: the rows of MaxText fp8 are not fitted" in shown(*RECIPE, cwd=tmp_path, **own)
+    assert "keeps another calibration, or none" in shown("--calibration", cwd=tmp_path, **own)
+    shown("--calibration", "--write", cwd=tmp_path, **own)
+    assert "x the bound, by the published runs of MaxText fp8" in shown(*RECIPE, cwd=tmp_path, **own)
+    (configs / "calibration_families.yml").unlink()
     assert "no estimate: nothing is published for jax" in shown(*RECIPE, cwd=tmp_path, **own)
+    refused = run("--calibration", "--write", cwd=tmp_path, **own)
+    assert refused.returncode == 2
+    assert "calibration_families.yml is missing" in refused.stderr
+
+
+def test_a_changed_rate_of_a_device_leaves_no_estimate(tmp_path: Path) -> None:
+    """The rows are the same, but what is computed of them is not."""
+    configs = tmp_path / "configs"
+    shutil.copytree(DEFAULT_ROOT, configs)
+    device = configs / "hardware" / "h100.yml"
+    text = device.read_text()
+    assert "achievable_gb_s: 45" in text
+    device.write_text(text.replace("achievable_gb_s: 45", "achievable_gb_s: 40"))
+    assert "no estimate: the rows of MaxText fp8 are not" in shown(
+        *RECIPE, cwd=tmp_path, STEPMARK_CONFIGS=str(configs)
+    )
 
 
 def test_writing_makes_the_file_that_is_kept(tmp_path: Path) -> None:
@@ -156,7 +211,7 @@ def test_writing_makes_the_file_that_is_kept(tmp_path: Path) -> None:
 def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:
     plan = shown(*RECIPE, cwd=tmp_path)
     dry = shown(*RECIPE, "--dry_run", script="run", cwd=tmp_path)
-    start, end = plan.index("bound (no run"), plan.index("\nscaling")
+    start, end = plan.index("bound (the least"), plan.index("\nscaling")
     assert plan[start:end].strip() in dry
 
 
@@ -173,7 +228,15 @@ def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:
         ((*RECIPE, "--price=0"), "--price=0: it must be above 0"),
         ((*RECIPE, "--price=nan"), "--price=nan: it must be above 0"),
         ((*RECIPE, "--top=0"), "flag --top=0"),
+        ((*RECIPE, "--until=ci:0.5%"), "a plan does not use --until"),
         ((*RECIPE, "--write"), "--write needs --calibration"),
+        (("--calibration", "--scale=64"), "--calibration does not use --scale"),
+        (("--calibration", "--backend=jax"), "--calibration does not use --backend"),
+        (("--calibration", "--compile"), "--calibration does not use --compile"),
+        ((*RECIPE, "--compile", "--layouts"), "--compile does not use --layouts"),
+        ((*RECIPE, "--compile", "--tokens=1T"), "--compile does not use --tokens"),
+        ((*RECIPE, "--compile", "--price=2"), "--compile does not use --price"),
+        ((*RECIPE[:-1], "--gpus=100", "--layouts"), "llama2_70b cannot be shared among 100 devices"),
         ((*RECIPE, "--layout"), "unknown flag --layout: did you mean 'layouts'?"),
         (("--backend=jax", "--model=llama9"), "unknown model 'llama9'"),
     ],

@@ -722,6 +722,14 @@ def test_what_the_last_printed_digit_is_worth(kind: str, seconds: float, digit: 
     assert KINDS[kind]().seconds_resolution(seconds) == digit
 
 
+@pytest.mark.parametrize(
+    ("kind", "rate", "digit"),
+    [("nemo", 405.3, 0.1), ("nemo", 10730.0, 10.0), ("megatron", 45.0, 0.1), ("nemo-bar", 405.0, 1.0)],
+)
+def test_what_the_last_printed_digit_of_a_rate_is_worth(kind: str, rate: float, digit: float) -> None:
+    assert KINDS[kind]().rate_resolution(rate) == digit
+
+
 @given(st.floats(1e-3, 9e3))
 def test_no_printed_time_is_further_off_than_half_a_digit(seconds: float) -> None:
     for kind, printed in (("nemo", f"{seconds:.4}"), ("nemo-bar", tqdm_number(seconds))):

@@ -29,6 +29,14 @@ def test_settings_make_the_layout_that_was_meant(engine: str, share: Parallelism
     assert settings[f"{PLACES[engine]}.sequence_parallel"] is (share.tensor > 1)
 
 
+def test_megatron_fsdp_is_the_recipes_word_and_its_sizes_are_the_same() -> None:
+    share = Parallelism(tensor=2, fsdp=32)
+    settings = BACKEND.layout_settings_for("bridge", share, 64, H100)
+    assert settings is not None
+    assert BACKEND.parallelism({**settings, "ddp.use_megatron_fsdp": True}, 64) == share
+    assert BACKEND.layout_settings_for("bridge", Parallelism(fsdp=8, data=8), 64, H100) is None
+
+
 def test_what_it_has_not_is_none() -> None:
     assert BACKEND.layout_settings_for("nemo", Parallelism(fsdp=64), 64, H100) is None
     assert BACKEND.layout_settings_for("nemo", Parallelism(tensor=16, data=4), 64, H100) is None

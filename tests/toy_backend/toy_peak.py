@@ -1,6 +1,6 @@
 """A device of many names that multiplies as fast as it is told to: it computes how long that would have taken.
 
-TOY_DEVICE its name; TOY_TFLOPS its rate; TOY_ENDS: hang, raise, or empty. Standard library alone.
+TOY_DEVICE its name; TOY_TFLOPS its rate; TOY_ENDS: hang, raise, memory, doze, or empty. Standard library alone.
 """
 
 import importlib.util
@@ -31,6 +31,8 @@ class Toy:
     def matmul(self, dtype, shape):
         if os.environ.get("TOY_ENDS") == "hang":
             time.sleep(3600)
+        if os.environ.get("TOY_ENDS") == "doze":
+            time.sleep(0.2)
         if os.environ.get("TOY_ENDS") == "raise":
             raise ValueError("told to")
         if os.environ.get("TOY_ENDS") == "memory" and dtype == "fp32":
