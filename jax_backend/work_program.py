@@ -303,6 +303,8 @@ def count(program):
     account = load(HERE / "hlo_account.py").account(text)
     if account.unknown_loops:
         raise SystemExit(f"stepmark: nobody knows how often these loops run: {', '.join(account.unknown_loops)}")
+    if account.not_counted:
+        raise SystemExit(f"stepmark: nobody counts these as matmuls: {', '.join(account.not_counted)}")
     matmuls = [dot for dot in account.dots if not dot.by_a_vector]
     again = Counter()
     for dot in matmuls:
