@@ -38,6 +38,7 @@ RESULT_KEYS = [
     "telemetry",
     "ranks",
     "pgle",
+    "until",
     "not_comparable",
     "hfu",
 ]
@@ -67,8 +68,8 @@ def test_every_step_is_kept_and_the_seconds_add_up(tiny: Run) -> None:
     assert steps[0]["excluded_because"] == "compile"
     total = math.fsum(step["seconds"] for step in steps)
     assert total == pytest.approx(steps[-1]["elapsed_seconds"], rel=1e-6)
-    # What MaxText itself prints belongs to other steps: it loses the first step's compile-sized time.
-    assert math.fsum(step["framework_seconds"] for step in steps) < total
+    # What MaxText itself prints belongs to other steps: it does not see that the first one waits for the compiler.
+    assert steps[0]["framework_seconds"] < steps[0]["seconds"]
 
 
 def test_the_loss_falls(tiny: Run) -> None:
@@ -170,7 +171,7 @@ def test_other_precisions(start: Start, tmp_path: Path, dtype: str) -> None:
 
 
 def test_a_setting_maxtext_refuses_fails_with_its_words(start: Start, tmp_path: Path) -> None:
-    run = finish(start(tmp_path, JAX, TINY, "--set=remat_policy=nonsense", "--steps=3"), tmp_path)
+    run = finish(start(tmp_path, JAX, TINY, "--set=logical_axis_rules=nonsense", "--steps=3"), tmp_path)
     assert run.code == 1
     assert run.result["status"] == "failed"
     assert "rank 0 failed" in run.result["reasons"][0]
