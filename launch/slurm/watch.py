@@ -93,10 +93,10 @@ def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
 
 
 def find_job(folder: RunFolder, slurm: Slurm) -> None:
-    """The job's number is looked for in the queue where the launcher died before it could write it down."""
-    if folder.job_ids():
+    """The job's number, where the launcher died before it could write it down: the job's own word, or the queue's."""
+    if folder.submitted().job_id:
         return
-    job_id = slurm.find(folder.run_id)
+    job_id = next(iter(folder.job_ids()), None) or slurm.find(folder.run_id)
     if job_id is None:
         raise RunError(
             "the run has no job: the launcher ended before Slurm had taken it",
