@@ -53,6 +53,7 @@ class Request(Value, frozen=True):
     data: str | None = None  # a folder that holds a dataset
     settings: dict[str, str] = {}
     measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
+    inject_slowdown: float = 0.0
 
 
 class NoLayoutError(RequestError):
@@ -149,6 +150,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         profiling=choose_profiling(wanted, configs.profile_defaults(request.task), gpus, steps),
         until=until.parse(request.until),
         measured_peaks=peaks_for(request.measured_peak, hardware, site, dtype, gpus, nodes),
+        inject_slowdown=request.inject_slowdown,
     )
     refuse_what_cannot_work(benchmark, backend)
     until.refuse_until(benchmark, backend)

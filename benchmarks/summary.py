@@ -98,6 +98,7 @@ class Result(Value, frozen=True):
     until: UntilFigures | None = None  # None: all steps were asked for
     not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
     hfu: list[Mfu] | None = None  # MFU with what is computed twice
+    slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
 
 
 # --- a run's result -----------------------------------------------------------------------------
@@ -177,6 +178,7 @@ def summarise(
         until=until,
         not_comparable=not_comparable(benchmark),
         hfu=figures.hfu,
+        slowed_by=benchmark.inject_slowdown,
     )
     result = _with_machines(result, benchmark, record, sampled, marked)
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
@@ -233,7 +235,12 @@ def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:
     made_up = [f"{benchmark.data} data: no text was read"] if benchmark.data in MADE_UP_DATA else []
     first = [note for fact in record.facts if fact.rank == 0 for note in fact.notes]
     last = [note for end in record.ends if end.rank == 0 for note in end.notes]
-    return [*made_up, *departures(benchmark), *first, *last]
+    return [*made_up, *_slowed(benchmark), *departures(benchmark), *first, *last]
+
+
+def _slowed(benchmark: Benchmark) -> list[str]:
+    slowed = benchmark.inject_slowdown
+    return [f"slowed on purpose: every step by {slowed:.0%} (--inject_slowdown={slowed:g})"] if slowed else []
 
 
 def departures(benchmark: Benchmark) -> list[str]:

@@ -290,10 +290,30 @@ class Benchmark(Value, frozen=True):
     pgle_profile: str = ""  # the key of a profile that was made before and lies in the run's folder; empty: none
     until: Until | None = None  # None: all steps are run
     measured_peaks: dict[str, Peak] = {}  # precision -> what launch/peak.py measured on this device
+    inject_slowdown: float = 0.0  # every step is made to take this much longer, 0.5: half as much again
 
     @property
     def tokens_per_step(self) -> int:
         return self.sequence_length * self.global_batch_size
+
+
+class Nightly(Value, frozen=True):
+    """What a run is in a nightly suite: of which cell and night, and whether it is its one run or a confirmation."""
+
+    suite: str
+    cell: str
+    night: str  # the night's name, which sorts by time
+    role: Literal["night", "rerun"]
+
+
+class Labels(Value, frozen=True):
+    """What a person or a suite calls a run; no part of what it trains. In provenance.json, `labels`."""
+
+    tags: list[str] = []
+    nightly: Nightly | None = None
+
+
+NO_LABELS = Labels()
 
 
 # --- planned ----------------------------------------------------------------------------------

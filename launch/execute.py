@@ -12,14 +12,19 @@ from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
 from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder, recompute
 from benchmarks.summary import Result
-from benchmarks.values import Benchmark, Phase, Plan, Step
+from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
 from launch import environments, kept_profiles, local, provenance, sampling
 from launch.screen import Screen
 from launch.step_sink import StepSink
 
 
 def execute(
-    benchmark: Benchmark, backend: Backend, output_dir: Path, run_id: str, telemetry: bool = True
+    benchmark: Benchmark,
+    backend: Backend,
+    output_dir: Path,
+    run_id: str,
+    telemetry: bool = True,
+    labels: Labels = NO_LABELS,
 ) -> tuple[RunFolder, Result]:
     """Run a benchmark on this machine. The result is recomputed from the raw files, as verify does it."""
     spec = backend.environment(benchmark.engine)
@@ -28,7 +33,7 @@ def execute(
         python = environments.ensure(spec)
         origin = environments.origin(spec, python)
         benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
-        plan = begin(folder, benchmark, backend, str(python), origin)
+        plan = begin(folder, benchmark, backend, str(python), origin, labels)
     except BaseException:
         shutil.rmtree(folder.path)  # nothing was started, so nothing is left
         raise
@@ -46,6 +51,7 @@ def begin(
     backend: Backend,
     python: str,
     environment: dict[str, str | None],
+    labels: Labels,
     notes: Sequence[str] = (),
 ) -> Plan:
     """Write down what is to be run before anything starts."""
@@ -56,6 +62,7 @@ def begin(
     said = [*provenance.ignored_variables(), *notes]
     about = provenance.collect(plan, environment, provenance.command_line(), said, places)
     about["run_id"] = folder.run_id
+    about["labels"] = to_builtins(labels)
     folder.write(BENCHMARK, benchmark)
     folder.write(PLAN, plan)
     folder.write(PROVENANCE, about)

@@ -27,6 +27,7 @@ run, as a sweep. Exit codes: 0 done and valid; 1 the run failed;
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -39,7 +40,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.resolve import Request
 from benchmarks.runfolder import RESULT, RunFolder, new_run_id
-from benchmarks.values import Benchmark, Site
+from benchmarks.values import Benchmark, Labels, Site
 from launch import places, provenance, request_flags
 from launch.cli import run_main
 from launch.runners import Job, Runner, runner_of
@@ -62,6 +63,10 @@ flags.DEFINE_string("output_dir", "results", "The folder that gets one folder a 
 flags.DEFINE_boolean("dry_run", False, "Show the plan and, for a cluster, the job; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show what can be run, filtered by the other flags.")
 flags.DEFINE_boolean("wait", True, "Wait for the result (--nowait: leave it in the queue; see launch/status.py).")
+flags.DEFINE_multi_string("tag", [], "A word by which the run is found again; repeat for more.")
+flags.DEFINE_float(
+    "inject_slowdown", 0.0, "Make every step take this much longer, 0.5: half as much again. To try a gate."
+)
 flags.DEFINE_boolean("telemetry", True, "Sample clocks, power and memory of every node beside the run.")
 flags.DEFINE_float(
     "hang_timeout", None, "On a cluster: end a job that shows no step for so many seconds, its stacks dumped."
@@ -72,6 +77,7 @@ flags.DEFINE_boolean("skip_refused", False, "Run what can work of a sweep, and n
 flags.adopt_module_key_flags(request_flags)
 flags.adopt_module_key_flags(job_flags)
 
+TAG = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 PROFILE_FLAGS = (
     "profile_ranks", "profile_start_step", "profile_stop_step", "profile_gpu_metrics", "profile_cpu",
 )  # fmt: skip
@@ -91,7 +97,7 @@ def main(argv: list[str]) -> int:
     site = configs.site(request_flags.site_name())
     requests = _requests(site)
     _refuse_flags(site)
-    job = Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry)
+    job = Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry, Labels(tags=_tags()))
     runner = runner_of(site, configs, Path(FLAGS.output_dir), job)
     repeats, said = sweep.repeats_wanted(requests, FLAGS.repeats)
     _say(said)
@@ -104,7 +110,16 @@ def main(argv: list[str]) -> int:
 
 def _requests(site: Site) -> list[Request]:
     profiling = {name: getattr(FLAGS, name) for name in PROFILE_FLAGS}
-    return request_flags.requests(site, profile=FLAGS.profile, **profiling)
+    return request_flags.requests(site, profile=FLAGS.profile, inject_slowdown=FLAGS.inject_slowdown, **profiling)
+
+
+def _tags() -> list[str]:
+    for tag in FLAGS.tag:
+        if not TAG.fullmatch(tag):
+            raise RequestError(
+                f"--tag='{tag}': a tag is a word of letters, digits and _ . : - of at most 64", where="--tag"
+            )
+    return list(dict.fromkeys(FLAGS.tag))
 
 
 def _refuse_flags(site: Site) -> None:

@@ -11,7 +11,7 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.queue.job_record import SUBMITTED
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RESULT, RunFolder
-from benchmarks.values import Benchmark, JobOptions, Site
+from benchmarks.values import NO_LABELS, Benchmark, JobOptions, Labels, Site
 from launch.showing import show_result
 
 if TYPE_CHECKING:
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 class Job:
     """What the flags say of how runs are started, whatever is run."""
 
-    def __init__(self, typed: Mapping[str, Any], hang_timeout: float | None, telemetry: bool) -> None:
+    def __init__(
+        self, typed: Mapping[str, Any], hang_timeout: float | None, telemetry: bool, labels: Labels = NO_LABELS
+    ) -> None:
         self.typed = typed
         self.hang_timeout = hang_timeout
         self.telemetry = telemetry
+        self.labels = labels
 
 
 class LocalRunner:
@@ -60,7 +63,7 @@ class LocalRunner:
         from launch.execute import execute
 
         backend = find_backend(benchmark.backend)
-        folder, result = execute(benchmark, backend, self._output_dir, run_id, self._job.telemetry)
+        folder, result = execute(benchmark, backend, self._output_dir, run_id, self._job.telemetry, self._job.labels)
         show_result(folder, result)
         if any(reason.startswith("interrupted") for reason in result.reasons):
             raise KeyboardInterrupt

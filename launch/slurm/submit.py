@@ -13,7 +13,7 @@ from benchmarks.backend import Backend, EnvironmentSpec
 from benchmarks.errors import RequestError
 from benchmarks.queue.job_record import JOB_SCRIPT, SUBMITTED, Submitted
 from benchmarks.runfolder import RunFolder, new_run_id, write_atomically
-from benchmarks.values import Benchmark, JobOptions, Plan
+from benchmarks.values import Benchmark, JobOptions, Labels, Plan
 from launch import environments, kept_profiles, provenance
 from launch.execute import begin
 from launch.local import REPOSITORY, inherited_environment
@@ -27,6 +27,7 @@ class Job(Protocol):
 
     hang_timeout: float | None
     telemetry: bool
+    labels: Labels
 
 
 def refuse(benchmark: Benchmark, backend: Backend, output_dir: Path, options: JobOptions, slurm: Slurm) -> None:
@@ -53,7 +54,7 @@ def submit(
     benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir.absolute(), environment)
     folder = RunFolder.create(output_dir.absolute(), run_id)
     try:
-        plan = begin(folder, benchmark, backend, python, environment, _kept_off())
+        plan = begin(folder, benchmark, backend, python, environment, job.labels, _kept_off())
         place = _place(folder, python, image)
         script = _script(benchmark, plan, place, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())

@@ -348,6 +348,7 @@ CONTRACT: dict[str, Any] = {
     "until": None,
     "not_comparable": None,
     "hfu": None,
+    "slowed_by": None,
 }  # fmt: skip
 
 

@@ -41,6 +41,7 @@ RESULT_KEYS = [
     "until",
     "not_comparable",
     "hfu",
+    "slowed_by",
 ]
 
 

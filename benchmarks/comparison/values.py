@@ -1,0 +1,62 @@
+"""What a comparison says: two sides, their figures, what was refused, and the likely causes. Values alone."""
+
+from typing import Literal
+
+from benchmarks.values import Value
+
+Direction = Literal["lower", "higher", "same"]  # which way is better; same: any change is worth a look
+Verdict = Literal["better", "worse", "changed", "no difference shown", "equal within the margin", "no verdict"]
+
+
+class Side(Value, frozen=True):
+    """One side: the runs it consists of, and what was left out of it."""
+
+    label: str
+    run_ids: list[str]
+    left_out: dict[str, str]  # run id -> why it does not count
+
+
+class Figure(Value, frozen=True):
+    """One side's figure, with its 95% interval; n counts runs, or the steps of a single run."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    of: Literal["runs", "steps"]
+
+
+class Difference(Value, frozen=True):
+    """B against A, in percent of A."""
+
+    name: str
+    unit: str
+    direction: Direction
+    a: Figure | None
+    b: Figure | None
+    percent: float | None
+    low: float | None  # 95%
+    high: float | None
+    verdict: Verdict
+    why: str  # of the verdict, in one sentence
+
+
+class Cause(Value, frozen=True):
+    """One thing in which the two sides' provenance differs."""
+
+    rank: int  # 1: the most likely cause of a difference in speed
+    kind: str  # such as version, xla flag, image, argument, hlo, node, clock, environment
+    name: str
+    a: str | None
+    b: str | None
+    why: str  # why it stands where it stands
+
+
+class Comparison(Value, frozen=True):
+    a: Side
+    b: Side
+    refused: list[str]  # why these two may not be compared; then there are no differences
+    differences: list[Difference]
+    causes: list[Cause] | None  # None: not asked for
+    same: list[str]  # the kinds of provenance that were looked at and do not differ
+    notes: list[str]
