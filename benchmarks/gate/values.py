@@ -1,11 +1,54 @@
-"""What a night says: every cell, every metric, judged. Values alone."""
+"""What a suite asks for, and what a night says: every cell, every metric, judged. Values alone."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from benchmarks.values import Value
+import msgspec
+
+from benchmarks.values import Scalar, Value
 
 Verdict = Literal["regression", "improvement", "no change", "inconclusive", "invalid"]
+UsedAs = Literal["baseline", "recent", "tonight", "left out"]
 Direction = Literal["lower", "higher", "same"]  # which way is better; same: either way is a regression
+
+
+Axis = str | int | list[str | int] | None  # one value of a flag, several, or what the recipe says
+Watch = Literal["gate", "watch", "off"]
+
+
+class Matrix(Value, frozen=True):
+    """One block of a suite: every combination of what its lists name is a cell."""
+
+    backend: str | list[str]
+    model: str | list[str]
+    task: str | list[str] = "pretrain"
+    engine: str | list[str] | None = None
+    dtype: str | list[str] | None = None
+    hardware: str | list[str] | None = None
+    gpus: Axis = None
+    nodes: Axis = None
+    pgle: str | list[str] | None = None
+    label: str | None = None  # tells cells apart that differ in nothing else but steps or settings
+    steps: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    window: str | None = None
+    data: str | None = None
+    settings: dict[str, Scalar] = {}  # as --set takes them
+    until: str | None = None  # refused, by name
+    profile: str | None = None  # refused, by name
+
+
+class Suite(Value, frozen=True):
+    """configs/suites/NAME.yml."""
+
+    name: str
+    title: str
+    matrix: Annotated[list[Matrix], msgspec.Meta(min_length=1)]
+    source: str
+    date: str
+    site: str | None = None  # where --site is not given
+    exclude: list[dict[str, str | int]] = []  # cells that match all of one of these are none
+    metrics: dict[str, Watch] = {}  # beside what is always watched
+    rerun_budget: Annotated[int, msgspec.Meta(ge=0)] = 12  # confirmation runs of one night, of all cells
+    baseline_across: list[Literal["benchmark", "environment", "machine"]] = []  # whose change is under test
 
 
 class Metric(Value, frozen=True):
@@ -23,7 +66,7 @@ class NightPoint(Value, frozen=True):
     night: str
     run_id: str
     value: float
-    used_as: Literal["baseline", "recent", "tonight", "left out"]
+    used_as: UsedAs
     why: str = ""  # of what is left out
 
 
@@ -60,13 +103,14 @@ class CellReport(Value, frozen=True):
     cell: str
     title: str
     run_id: str | None
-    status: str  # of tonight's run: valid, invalid, failed, or missing
+    status: str  # of tonight's run: valid, invalid, failed, missing, or running while the night goes on
     reasons: list[str]
     verdict: Verdict
     new_baseline: list[str]  # what changed since the night before, so that older nights no longer count
     rerun_ids: list[str]
     judgements: list[MetricJudgement]
     notes: list[str]
+    left_out: list[NightPoint] = []  # runs that no metric may be compared with, each with the reason
 
 
 class Budget(Value, frozen=True):
@@ -92,3 +136,16 @@ class NightReport(Value, frozen=True):
     could_not_see: list[str]
     history: list[str]  # the folders that earlier nights were read from
     notes: list[str]
+    site: str = "local"
+    slowed_by: float = 0.0  # --inject_slowdown of tonight's runs
+    swept: bool = False  # whether all nights were searched for change points
+
+
+class Acceptance(Value, frozen=True):
+    """A person's word: from that night's level on, a cell is held against the new level. Lines of decisions.jsonl."""
+
+    cell: str
+    night: str  # the newest one when it was said
+    because: str
+    said: str  # UTC
+    by: str

@@ -1,0 +1,101 @@
+"""What the gate's rule is held against: simpler rules on the same synthetic nights, and what each gets wrong. Pure.
+
+Negative controls: a simulation in which a bad rule looks good would prove nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from benchmarks.gate.nights import PastNight, divide
+from benchmarks.gate.rule import Rule, decide
+from benchmarks.gate.simulation import Drawn, StepNoise, World, draw, draw_steps, generator, medians
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float64]
+
+BASELINE = 20
+REPEATS = 3
+ONE_RUN_LIMIT = 0.05
+
+
+def five_percent_rule(rule: Rule, world: World, effect: float, seed: int, histories: int) -> int:
+    """How often one run is more than 5% above the mean of the nights before it."""
+    import numpy as np
+
+    drawn = _first_night(rule, world, effect, seed, histories)
+    ratio = np.exp(drawn.runs[:, -1]) / np.exp(drawn.runs[:, :-1]).mean(1)
+    return int((ratio > 1 + ONE_RUN_LIMIT).sum())
+
+
+def without_confirmation(rule: Rule, world: World, effect: float, seed: int, histories: int) -> int:
+    """How often the screen alone calls tonight a regression."""
+    import numpy as np
+
+    drawn = _first_night(rule, world, effect, seed, histories)
+    return sum(_screened(np.exp(runs).tolist(), rule) for runs in drawn.runs)
+
+
+def _screened(runs: list[float], rule: Rule) -> bool:
+    parts = divide([PastNight(value=value) for value in runs], rule)
+    baseline, recent, since = ([runs[n] for n in part] for part in parts[:3])
+    found = decide(baseline, recent, "lower", None, since, rule)
+    return found.outcome == "suspect" and found.test is not None and found.test.distance > 0
+
+
+def repeats_as_independent(rule: Rule, world: World, effect: float, seed: int, histories: int) -> int:
+    """How often a t test of 3 repeats a night, each counted as if it were a night, calls tonight a regression."""
+    import numpy as np
+
+    drawn = _first_night(rule, world._replace(fresh_nodes=False), effect, seed, histories, REPEATS - 1)
+    runs = np.concatenate([drawn.runs[:, :, None], drawn.reruns], axis=2)
+    return _pooled_alarms(rule, runs)
+
+
+def steps_as_independent(rule: Rule, world: World, effect: float, seed: int, histories: int) -> int:
+    """How often a t test of all steps, each counted as if it were a night, calls tonight a regression."""
+    import numpy as np
+
+    drawn = _first_night(rule, world, effect, seed, histories)
+    seconds = draw_steps(drawn.runs, StepNoise(), generator(seed, "steps"))
+    return _pooled_alarms(rule, np.log(seconds))
+
+
+def gate_on_steps(rule: Rule, world: World, effect: float, seed: int, histories: int) -> int:
+    """How often the gate's own rule does, on the medians of the very same steps, in one night."""
+    import numpy as np
+
+    drawn = _first_night(rule, world, effect, seed, histories, rule.confirmations)
+    random = generator(seed, "steps")
+    runs = np.exp(medians(draw_steps(drawn.runs, StepNoise(), random))).tolist()
+    reruns = np.exp(medians(draw_steps(drawn.reruns[:, -1], StepNoise(), random))).tolist()
+    return sum(_gated(values, again, rule) for values, again in zip(runs, reruns, strict=True))
+
+
+def _gated(runs: list[float], reruns: list[float], rule: Rule) -> bool:
+    parts = divide([PastNight(value=value) for value in runs], rule)
+    baseline, recent, since = ([runs[n] for n in part] for part in parts[:3])
+    return decide(baseline, recent, "lower", reruns, since, rule).outcome == "regression"
+
+
+def _first_night(rule: Rule, world: World, effect: float, seed: int, histories: int, reruns: int = 0) -> Drawn:
+    """A full baseline, its gap, and the first night of a change."""
+    import numpy as np
+
+    nights = BASELINE + rule.gap_nights
+    drawn = draw(world, generator(seed, world, "control", nights, reruns), histories, nights, reruns)
+    drawn.runs[:, -1] += np.log1p(effect)
+    drawn.reruns[:, -1] += np.log1p(effect)
+    return drawn
+
+
+def _pooled_alarms(rule: Rule, logs: "Array") -> int:
+    """Tonight's values (histories x nights x values) against those of all nights before, by the rule's own limits."""
+    from scipy.special import stdtr
+
+    tonight, before = logs[:, -1], logs[:, :-1].reshape(len(logs), -1)
+    distance = tonight.mean(1) - before.mean(1)
+    error = before.std(1, ddof=1) * (1 / tonight.shape[1] + 1 / before.shape[1]) ** 0.5
+    p = stdtr(before.shape[1] - 1, -distance / error)
+    return int(((p < rule.confirm_p) & (distance >= rule.relevant_log)).sum())

@@ -1,0 +1,182 @@
+"""A night for people: the table on the screen, and Markdown for a summary page. Pure.
+
+HTML is benchmarks/pages, machines read the record itself or junit.py.
+"""
+
+from collections.abc import Sequence
+
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
+from benchmarks.gate.values import CellReport, Metric, MetricJudgement, NightReport
+from benchmarks.report import aligned, bytes_text, count_text, seconds_text
+
+SHOWN_LEFT_OUT = 4
+CODES = {
+    EXIT_VALID: "nothing to act on",
+    EXIT_INVALID: "a regression, or a run that proves nothing",
+    EXIT_FAILED: "a run failed or could not be started",
+}
+_HEAD = ("CELL", "FIGURE", "TONIGHT", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
+
+
+def value_text(metric: Metric, value: float | None) -> str:
+    """A value with its unit; the mean over the median as the excess that it is."""
+    if value is None:
+        return "-"
+    if metric.unit == "s":
+        return seconds_text(value)
+    if metric.unit == "bytes":
+        return bytes_text(value)
+    if metric.unit == "ratio":
+        return f"{100 * (value - 1):+.2f}%"
+    return f"{value:.4g} {metric.unit}" if metric.unit != "tokens/s" else f"{count_text(value)} {metric.unit}"
+
+
+def change_text(one: MetricJudgement) -> str:
+    if one.effect_percent is None or one.low_percent is None or one.high_percent is None:
+        return "-"
+    return f"{one.effect_percent:+.2f}% ({one.low_percent:+.2f} to {one.high_percent:+.2f})"
+
+
+def verdict_text(one: MetricJudgement) -> str:
+    return one.verdict if one.gates else f"{one.verdict} (watched)"
+
+
+def headline(report: NightReport) -> str:
+    """The whole night in one line."""
+    counts = [f"{sum(cell.verdict == word for cell in report.cells)} {word}" for word in _words_of(report)]
+    return f"suite {report.suite}, night {report.night}: {report.verdict} ({', '.join(counts) or 'no cell'})"
+
+
+def _words_of(report: NightReport) -> list[str]:
+    return list(dict.fromkeys(cell.verdict for cell in report.cells))
+
+
+# --- the screen -----------------------------------------------------------------------------------
+
+
+def screen_text(report: NightReport) -> str:
+    lines = [headline(report), ""]
+    lines += _columns([_HEAD, *(row for cell in report.cells for row in _rows(cell))])
+    for cell in report.cells:
+        lines += ["", cell.cell, *aligned(_details(cell))]
+    lines += ["", *aligned(_end(report))]
+    return "\n".join(lines)
+
+
+def _rows(cell: CellReport) -> list[tuple[str, ...]]:
+    if not cell.judgements:
+        return [(cell.cell, "-", "-", "-", "-", f"{cell.verdict}: run {cell.status}")]
+    return [
+        (
+            cell.cell if place == 0 else "",
+            one.metric.title,
+            value_text(one.metric, one.tonight),
+            value_text(one.metric, one.baseline),
+            change_text(one),
+            verdict_text(one),
+        )
+        for place, one in enumerate(cell.judgements)
+    ]
+
+
+def _columns(table: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  " + "  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def _details(cell: CellReport) -> list[tuple[str, str]]:
+    rows = [("run", f"{cell.run_id or 'none'}, {cell.status}")]
+    rows += [("", f"- {reason}") for reason in cell.reasons]
+    rows += _under("new baseline", cell.new_baseline)
+    for one in cell.judgements:
+        rows.append((one.metric.title, one.why))
+        if one.confirmations:
+            rows.append(("", "re-runs: " + ", ".join(value_text(one.metric, value) for value in one.confirmations)))
+    left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
+    rows += _under("left out", _newest(left_out))
+    return rows + _under("note", cell.notes)
+
+
+def _newest(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - SHOWN_LEFT_OUT
+    return [*([f"{more} earlier ones, in the night's record"] if more > 0 else []), *lines[-SHOWN_LEFT_OUT:]]
+
+
+def _end(report: NightReport) -> list[tuple[str, str]]:
+    budget = report.budget
+    rows = _under("could not see", report.could_not_see)
+    rows.append(("re-runs", f"{budget.used} of {budget.allowed} that were allowed"))
+    rows += [("", f"{cell}: suspect, and none were left for it") for cell in budget.refused]
+    rows.append(("errors", report.false_alarms))
+    rows += _under("history", report.history)
+    rows += _under("note", report.notes)
+    rows.append(("exit code", f"{report.exit_code}: {CODES[report.exit_code]}"))
+    return rows
+
+
+def _under(label: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    return [(label if place == 0 else "", text) for place, text in enumerate(texts)]
+
+
+# --- Markdown -------------------------------------------------------------------------------------
+
+_MARKS = {"regression": "🔴", "invalid": "🔴", "inconclusive": "⚪", "improvement": "🟢", "no change": "🟢"}
+
+
+def markdown(report: NightReport) -> str:
+    lines = [f"## {_cell(headline(report))}", ""]
+    if report.slowed_by:
+        lines += [f"**Slowed on purpose by {report.slowed_by:.0%}: a trial of the gate.**", ""]
+    lines += [
+        "| | cell | figure | tonight | baseline | change (90% interval) | noise | seen from | verdict |",
+        "|---|---|---|--:|--:|--:|--:|--:|---|",
+    ]
+    lines += [_markdown_row(row) for cell in report.cells for row in _markdown_cells(cell)]
+    lines += ["", *(f"- {_cell(text)}" for cell in report.cells for text in _markdown_details(cell))]
+    lines += ["", "<details><summary>What it could not have seen</summary>", ""]
+    lines += [f"- {_cell(text)}" for text in [*report.could_not_see, report.false_alarms]]
+    lines += ["", "</details>", ""]
+    budget = report.budget
+    lines.append(_cell(f"Re-runs: {budget.used} of {budget.allowed}. Exit code {report.exit_code}."))
+    return "\n".join([*lines, *(f"- {_cell(note)}" for note in report.notes)]) + "\n"
+
+
+def _markdown_cells(cell: CellReport) -> list[tuple[str, ...]]:
+    name = f"`{cell.cell}`"
+    if not cell.judgements:
+        return [(_MARKS[cell.verdict], name, "", "", "", "", "", "", f"**{cell.verdict}**: run {cell.status}")]
+    return [
+        (
+            _MARKS[one.verdict] if one.gates else "",
+            name,
+            one.metric.title,
+            value_text(one.metric, one.tonight),
+            value_text(one.metric, one.baseline),
+            change_text(one),
+            _percent(one.noise_percent),
+            _percent(one.smallest_detectable_percent),
+            f"**{one.verdict}**" if one.gates else f"{one.verdict} (watched)",
+        )
+        for one in cell.judgements
+    ]
+
+
+def _markdown_details(cell: CellReport) -> list[str]:
+    found = [f"{cell.cell}: {reason}" for reason in cell.reasons]
+    found += [f"{cell.cell}: new baseline: {change}" for change in cell.new_baseline]
+    found += [f"{cell.cell}, {one.metric.title}: {one.why}" for one in cell.judgements if one.gates]
+    left_out = [f"{cell.cell}: left out {point.night}: {point.why}" for point in cell.left_out]
+    return [*found, *_newest(left_out), *(f"{cell.cell}: {note}" for note in cell.notes)]
+
+
+def _markdown_row(row: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in row) + " |"
+
+
+def _cell(text: str) -> str:
+    """What came from logs and people is text, and no markup."""
+    return text.replace("\n", " ").replace("<", "&lt;").replace("|", "\\|")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g}%"

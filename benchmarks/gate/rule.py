@@ -1,0 +1,237 @@
+"""The gate's rule: nights of one figure -> regression, improvement, no change or inconclusive, and why. Pure.
+
+Which nights are held against which is nights.py; settings and their sources are rule_settings.py. The rule's errors
+are simulated in simulation.py and tabled in docs/gate.md.
+
+1. Screen: tonight, and the median of the last 3 nights, by a t test against the baseline. Far enough: suspect.
+2. Confirm: the median of the re-runs, by the same test with a smaller p, the screen's nights left aside.
+3. No change: the interval of the nights since the last decision lies within the margin on both sides, tonight is near
+   the level too, and there are nights enough for this test.
+4. Inconclusive otherwise, with the nights it takes, or that no number of nights would do.
+
+An improvement is the mirror image of a regression, and needs the same confirmation.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from benchmarks import statistics
+from benchmarks.gate.level import Level, level, logarithms, median_of, middle_of
+from benchmarks.gate.rule_settings import G3, SOURCES, Rule
+from benchmarks.gate.sensitivity import nights_needed, shows_no_change, smallest_detectable
+from benchmarks.gate.values import Direction
+from benchmarks.values import Value
+
+__all__ = ["G3", "SOURCES", "Decision", "Judged", "Outcome", "Rule", "decide", "judge"]
+
+Outcome = Literal["suspect", "regression", "improvement", "no change", "inconclusive"]
+Because = Literal["short", "screen", "confirmed", "unconfirmed", "not re-run", "wide", "same"]
+RECENT = 3
+
+
+class Judged(Value, frozen=True):
+    """What the rule says of tonight. Effects are shares of the baseline: 0.02 is 2% above it."""
+
+    outcome: Outcome  # suspect: re-runs must confirm it first
+    why: str
+    effect: float | None = None  # of what decided: tonight, 3 nights, the re-runs, or the nights since
+    low: float | None = None  # 90% interval
+    high: float | None = None
+    p: float | None = None  # how often chance alone gets so far
+    noise: float | None = None  # standard deviation from night to night
+    smallest_detectable: float | None = None  # found in the first night in 4 of 5 cases
+    nights_needed: int | None = None  # until "no change" can be said; with too few nights, until one is judged
+    unreachable: bool = False  # at this noise no number of nights would do
+    baseline: float | None = None  # the level that tonight was held against
+    baseline_nights: int = 0
+
+
+class Test(NamedTuple):
+    """One look at a distance from the level, in logarithms."""
+
+    of: str
+    distance: float
+    variance: float  # in units of one night's
+    p: float
+
+
+class Decision(NamedTuple):
+    """What is decided, by which test, against which level; the sentence is made from it."""
+
+    outcome: Outcome
+    because: Because
+    level: Level | None
+    test: Test | None
+    reruns: int = 0
+    nights: int = 0  # that the decision is about
+
+
+def judge(
+    baseline: Sequence[float],
+    recent: Sequence[float],
+    direction: Direction,
+    confirmations: Sequence[float] | None = None,
+    since: Sequence[float] = (),
+    rule: Rule = G3,
+) -> Judged:
+    """Tonight (`recent[-1]`, and `since[-1]` where there is a `since`) against the baseline nights, newest last.
+
+    `confirmations` are the values of tonight's re-runs: None where none was made yet, empty where none can be.
+    """
+    decided = decide(baseline, recent, direction, confirmations, since, rule)
+    if decided.level is None or decided.test is None:
+        missing = rule.fewest_baseline_nights - len(baseline)
+        return Judged(
+            outcome="inconclusive",
+            why=f"{_nights(len(baseline))} to hold tonight against: a baseline needs {rule.fewest_baseline_nights}",
+            nights_needed=missing,
+            baseline_nights=len(baseline),
+        )
+    found, test = decided.level, decided.test
+    reach = found.reach(rule.confidence, test.variance)
+    more = nights_needed(found, decided.nights, rule) if decided.outcome == "inconclusive" else None
+    return Judged(
+        outcome=decided.outcome,
+        why=_why(decided, found, test, rule, more),
+        effect=math.expm1(test.distance),
+        low=math.expm1(test.distance - reach),
+        high=math.expm1(test.distance + reach),
+        p=test.p,
+        noise=found.deviation,
+        smallest_detectable=math.expm1(smallest_detectable(found, rule, direction)),
+        nights_needed=more,
+        unreachable=decided.outcome == "inconclusive" and more is None,
+        baseline=math.exp(found.centre),
+        baseline_nights=found.nights,
+    )
+
+
+def decide(
+    baseline: Sequence[float],
+    recent: Sequence[float],
+    direction: Direction,
+    confirmations: Sequence[float] | None,
+    since: Sequence[float],
+    rule: Rule,
+) -> Decision:
+    """The rule without its sentence: what a simulation of many nights needs."""
+    base = logarithms(baseline, "the baseline")
+    last = logarithms(recent, "the recent nights")[-RECENT:]
+    reruns = None if confirmations is None else logarithms(confirmations, "the re-runs")
+    nights = logarithms(since, "the nights since the last decision")[-rule.since_nights :] or last[-1:]
+    if len(base) < rule.fewest_baseline_nights:
+        return Decision("inconclusive", "short", None, None)
+    found = level(base, rule)
+    sides = 2.0 if direction == "same" else 1.0
+    suspicion = _screen(found, last, sides, rule)
+    if suspicion is None:
+        return _same_or_not(found, nights, "wide", 0, sides, rule)
+    if reruns is None:
+        return Decision("suspect", "screen", found, suspicion, nights=1)
+    if len(reruns) < rule.confirmations:
+        return Decision("inconclusive", "not re-run", found, suspicion, len(reruns), len(nights))
+    confirmed = _confirm(found, reruns, sides)
+    if _passes(confirmed, rule.confirm_p, rule) and confirmed.distance * suspicion.distance > 0:
+        return Decision(_to_which_side(confirmed, direction), "confirmed", found, confirmed, len(reruns))
+    # Tonight was picked because it is far off; its re-runs were not picked.
+    nights = [*nights[:-1], found.centre + confirmed.distance]
+    return _same_or_not(found, nights, "unconfirmed", len(reruns), sides, rule)
+
+
+def _screen(found: Level, last: Sequence[float], sides: float, rule: Rule) -> Test | None:
+    """The stronger suspicion of the two; None: neither is one."""
+    looks = [(_test("tonight is", found, (last[-1], 1.0), sides), rule.screen_p)]
+    if len(last) == RECENT:
+        looks.append(
+            (_test(f"the median of the last {RECENT} nights is", found, median_of(last), sides), rule.screen_recent_p)
+        )
+    passed = [(test.p / p, test) for test, p in looks if _passes(test, p, rule)]
+    return min(passed, key=lambda pair: pair[0])[1] if passed else None
+
+
+def _confirm(found: Level, reruns: Sequence[float], sides: float) -> Test:
+    """Their median counts as one night however many they are: re-runs of one night share what the night has."""
+    middle = statistics.median(reruns)
+    assert middle is not None
+    return _test(f"the median of {len(reruns)} re-runs is", found, (middle, 1.0), sides)
+
+
+def _test(of: str, found: Level, value: tuple[float, float], sides: float) -> Test:
+    distance = value[0] - found.centre
+    return Test(of, distance, value[1], min(sides * found.p(distance, value[1]), 1.0))
+
+
+def _passes(test: Test, p: float, rule: Rule) -> bool:
+    return test.p < p and abs(test.distance) >= rule.relevant_log
+
+
+def _to_which_side(test: Test, direction: Direction) -> Outcome:
+    better = (test.distance < 0) if direction == "lower" else (test.distance > 0)
+    return "improvement" if better and direction != "same" else "regression"
+
+
+def _same_or_not(
+    found: Level, nights: Sequence[float], because: Because, reruns: int, sides: float, rule: Rule
+) -> Decision:
+    """The equivalence test, made where it passes in 4 of 5 cases when there is no change, and not before: looked at
+    night after night until it passes, it would pass too often. Tonight alone must be near the level as well: the
+    nights before it would hide a change that began tonight.
+    """
+    of = "tonight is" if len(nights) == 1 else f"the last {len(nights)} nights are"
+    test = _test(of, found, middle_of(nights), sides)
+    within = abs(test.distance) + found.reach(rule.confidence, test.variance) < rule.same_log
+    near = abs(nights[-1] - found.centre) < rule.relevant_log
+    if within and near and shows_no_change(found, len(nights), rule):
+        return Decision("no change", "same", found, test, reruns, len(nights))
+    return Decision("inconclusive", because, found, test, reruns, len(nights))
+
+
+# --- the sentence ---------------------------------------------------------------------------------
+
+
+def _why(decided: Decision, found: Level, test: Test, rule: Rule, more: int | None) -> str:
+    seen, margin = _seen(found, test, rule), _percent(rule.same_within)
+    if decided.because == "screen":
+        return f"{seen}: {rule.confirmations} re-runs must confirm it"
+    if decided.because == "confirmed":
+        return f"{seen}, which confirms what the screen suspected"
+    if decided.because == "not re-run":
+        return f"{seen}, but only {decided.reruns} of {rule.confirmations} re-runs to confirm it were made"
+    lead = f"{decided.reruns} re-runs did not confirm a suspicion; with them, " if decided.reruns else ""
+    if decided.outcome == "no change":
+        return f"{lead}{seen}: all of the interval lies within {margin}"
+    return f"{lead}{seen}: a change of {margin} is not ruled out, {_until(found, more)}"
+
+
+def _seen(found: Level, test: Test, rule: Rule) -> str:
+    reach = found.reach(rule.confidence, test.variance)
+    low, high = (math.expm1(test.distance + side * reach) for side in (-1, 1))
+    effect = math.expm1(test.distance)
+    return (
+        f"{test.of} {_percent(abs(effect))} {'above' if effect > 0 else 'below'} the baseline of "
+        f"{_nights(found.nights)} ({rule.confidence:.0%} interval {_signed(low)} to {_signed(high)}, "
+        f"p {_p_text(test.p)})"
+    )
+
+
+def _until(found: Level, more: int | None) -> str:
+    if more is None:
+        return f"which is unreachable at this noise ({_percent(found.deviation)} from night to night)"
+    return f"which takes about {_nights(more)} more at this noise ({_percent(found.deviation)} from night to night)"
+
+
+def _nights(count: int) -> str:
+    return f"{count} night{'' if count == 1 else 's'}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}%" if abs(share) < 0.1 else f"{100 * share:.3g}%"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.2f}%"
+
+
+def _p_text(p: float) -> str:
+    return f"= {p:.2g}" if p >= 1e-4 else "< 0.0001"

@@ -1,0 +1,92 @@
+"""What the gate's rule goes by: every number that decides, with where it comes from. Data alone."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Value
+
+MOST_SINCE_NIGHTS = 10  # level.py knows the mean of no more nights than these
+
+
+class Rule(Value, frozen=True):
+    """The settings of one rule. Shares, not percent: 0.005 is half a percent."""
+
+    name: str = "G3"
+    baseline_nights: int = 20
+    fewest_baseline_nights: int = 10
+    gap_nights: int = 3
+    since_nights: int = 10
+    clip_deviations: float = 2.5
+    outlier_deviations: float = 5.0
+    most_outliers: float = 0.15
+    least_noise: float = 0.001
+    relevant: float = 0.005
+    screen_p: float = 0.05
+    screen_recent_p: float = 0.025
+    confirmations: int = 3
+    confirm_p: float = 0.005
+    same_within: float = 0.01
+    confidence: float = 0.90
+    power: float = 0.80
+
+    def __post_init__(self) -> None:
+        wrong = [text for holds, text in self._conditions() if not holds]
+        if wrong:
+            raise RequestError(
+                f"the gate's rule {self.name} cannot work so",
+                why="; ".join(wrong),
+                next_command="leave the setting out to take the rule's own",
+            )
+
+    def _conditions(self) -> list[tuple[bool, str]]:
+        effects = ("least_noise", "most_outliers", "relevant", "same_within")
+        shares = (*effects, "screen_p", "screen_recent_p", "confirm_p", "confidence", "power")
+        return [
+            (self.fewest_baseline_nights >= 3, "a baseline needs 3 nights or more to have a spread"),
+            (self.baseline_nights >= self.fewest_baseline_nights, "baseline_nights is below fewest_baseline_nights"),
+            (self.gap_nights >= 1, "tonight is no part of its own baseline: gap_nights is 1 or more"),
+            (1 <= self.since_nights <= MOST_SINCE_NIGHTS, f"since_nights is from 1 to {MOST_SINCE_NIGHTS}"),
+            (self.confirmations >= 1, "nothing is called a regression without a re-run: confirmations is 1 or more"),
+            (0 < self.clip_deviations <= self.outlier_deviations, "clip_deviations is up to outlier_deviations"),
+            *((0 < getattr(self, name) < 1, f"{name} is a share between 0 and 1") for name in shares),
+        ]
+
+    @property
+    def relevant_log(self) -> float:
+        return math.log1p(self.relevant)
+
+    @property
+    def same_log(self) -> float:
+        return math.log1p(self.same_within)
+
+    def digest(self) -> str:
+        """Of all settings: a table that was made with others can be told."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:12]
+
+
+G3 = Rule()
+
+_MEASURED = "1,194 public MLPerf v5.1 result logs"
+SOURCES: Mapping[str, str] = {
+    "name": "the third rule that was simulated",
+    "baseline_nights": "a month of working days: enough for a spread, and it follows a machine that ages",
+    "fewest_baseline_nights": "with fewer, the spread is too badly known (simulated: docs/gate.md)",
+    "gap_nights": "tonight and the two nights before are judged, so they are no baseline",
+    "since_nights": "more nights say little more: the baseline's own error stays",
+    "clip_deviations": f"some runs are outliers ({_MEASURED}); they count no further than this (in MADs)",
+    "outlier_deviations": "further off, a night is left out: finds 2% at 0.5% noise in 80%, not 70% of first nights",
+    "most_outliers": "3 of 20, 1 of 10: where more are so far off, it is how the machine is, and all count",
+    "least_noise": f"run medians of one day differ by 0.1% at the middle cluster ({_MEASURED})",
+    "relevant": "half a percent: below, nobody acts on one night; lasting small shifts are the weekly sweep's",
+    "screen_p": "costs about one false suspicion in 20 nights and cell, each of which is re-run",
+    "screen_recent_p": "the same for the median of 3 nights, halved as it is the second look",
+    "confirmations": "the median of 3 bears one outlier",
+    "confirm_p": "with the screen about 0.1% false alarms a night and cell (simulated: docs/gate.md)",
+    "same_within": "1% either way: what a reader of a nightly report calls the same",
+    "confidence": "of intervals: two one-sided tests at 5%, as an equivalence test has it (Schuirmann 1987)",
+    "power": "of what is called detectable: seen in 4 of 5 cases",
+}

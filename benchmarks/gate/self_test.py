@@ -1,0 +1,258 @@
+"""The gate tries itself: false alarms and power of its rule on synthetic nights, and the bounds that they keep. Pure.
+
+The tables made of this are simulation_table.py; the tests assert the bounds.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from benchmarks.gate import controls
+from benchmarks.gate.rule import G3, Rule
+from benchmarks.gate.simulation import Case, Watched, World, watch
+from benchmarks.gate.sweep_simulation import sweep_finds
+from benchmarks.values import Value
+
+SEED = 20261101
+RUNS = 500
+EFFECTS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05)
+NOISES = (0.001, 0.002, 0.005, 0.01, 0.02)
+NIGHTS = (1, 3, 10)
+SUITE_CELLS = 20
+USUAL = World(0.005)
+CHANCE = 1e-3  # a bound counts as broken where chance alone would break it more rarely than this
+
+Progress = Callable[[int, int], None]
+
+
+class Count(Value, frozen=True):
+    """So many of so many."""
+
+    count: int
+    of: int
+
+    @property
+    def share(self) -> float:
+        return self.count / self.of if self.of else math.nan
+
+    def text(self, digits: int = 0) -> str:
+        return f"{100 * self.share:.{digits}f}%" if self.of else "none"
+
+
+class Row(Value, frozen=True):
+    """What the rule said of one effect (a share) at one noise."""
+
+    noise: float
+    effect: float
+    found: dict[int, Count]  # called a regression within so many nights
+    better: dict[int, Count]  # called an improvement
+    no_change: dict[int, Count]  # said of this very night
+    inconclusive: dict[int, Count]
+    alarms: Count  # regressions of all nights looked at
+    runs: float  # a night, re-runs included
+
+
+class Line(Value, frozen=True):
+    """A control, a weak point, or a sweep: what it is, and how often."""
+
+    what: str
+    found: Count
+    effect: float = 0.0
+    noise: float = 0.0
+
+
+class SelfTest(Value, frozen=True):
+    """All that one self test found."""
+
+    rule: Rule
+    seed: int
+    runs: int  # histories a row
+    rows: list[Row]
+    mirrored: list[Row]  # the same effects the other way
+    controls: list[Line]
+    weak: list[Line]
+    sweeps: list[Line]
+
+    def row(self, noise: float, effect: float) -> Row:
+        return next(row for row in self.rows if (row.noise, row.effect) == (noise, effect))
+
+    def control(self, what: str, effect: float) -> Count:
+        return next(line.found for line in self.controls if (line.what, line.effect) == (what, effect))
+
+
+# --- what is tried --------------------------------------------------------------------------------
+
+FIVE_PERCENT = "more than 5% above the mean of 20 nights, one run"
+SCREEN_ALONE = "this rule without its re-runs"
+REPEATS = "t test, 3 repeats a night each counted as a night"
+STEPS = "t test, 50 steps a run each counted as a night"
+THE_RULE = "this rule, on the medians of those steps"
+_CONTROLS = {
+    FIVE_PERCENT: controls.five_percent_rule,
+    SCREEN_ALONE: controls.without_confirmation,
+    REPEATS: controls.repeats_as_independent,
+    STEPS: controls.steps_as_independent,
+    THE_RULE: controls.gate_on_steps,
+}
+CONTROL_EFFECTS = (0.0, 0.03)
+
+FRESH = "re-runs on fresh nodes (the tables above)"
+_WEAK: dict[str, Case] = {
+    FRESH: Case(USUAL),
+    "re-runs on the nodes of the first run": Case(USUAL._replace(fresh_nodes=False)),
+    "half of the noise is the whole night's, re-runs included": Case(USUAL._replace(of_night=0.5)),
+    "1 night in 20 is 2% slow as a whole, re-runs included": Case(USUAL._replace(slow_nights=0.05)),
+    "1 run in 5 lands on nodes that are 2% slow": Case(
+        USUAL._replace(outliers=0.2, outlier_from=0.02, outlier_to=0.0201)
+    ),
+    "a drift up and down by 1% in 60 nights": Case(USUAL._replace(drift=0.005)),
+    "a history of 10 nights": Case(USUAL, history=10, nights=3),
+}
+_SWEEPS = ((0.002, 0.0), (0.005, 0.0), (0.002, 0.005), (0.002, 0.01), (0.005, 0.01), (0.01, 0.02))
+SWEEP_HISTORIES = 5  # of which one is swept: a sweep costs as much as watching them
+
+
+def self_test(rule: Rule = G3, seed: int = SEED, runs: int = RUNS, progress: Progress | None = None) -> SelfTest:
+    """Everything that the tables hold; the same numbers for the same rule, seed and number of runs."""
+    tell = progress or (lambda _done, _all: None)
+    cases = [(noise, effect) for noise in NOISES for effect in EFFECTS]
+    mirrored = [(noise, -effect) for noise, effect in ((0.002, 0.01), (0.005, 0.02), (0.005, 0.03))]
+    tried = [(what, effect) for what in _CONTROLS for effect in CONTROL_EFFECTS]
+    row = partial(_row, rule=rule, seed=seed, runs=runs)
+    work: list[Callable[[], Row | Line]] = [
+        *(partial(row, noise, effect) for noise, effect in [*cases, *mirrored]),
+        *(partial(_control, what, effect, rule, seed, runs) for what, effect in tried),
+        *(partial(_weak, what, rule, seed, runs) for what in _WEAK),
+        *(partial(_sweep, noise, effect, seed, runs) for noise, effect in _SWEEPS),
+    ]
+    done: list[Row | Line] = []
+    for piece in work:
+        tell(len(done), len(work))
+        done.append(piece())
+    tell(len(work), len(work))
+    rows = [one for one in done if isinstance(one, Row)]
+    lines = [one for one in done if isinstance(one, Line)]
+    return SelfTest(
+        rule=rule,
+        seed=seed,
+        runs=runs,
+        rows=rows[: len(cases)],
+        mirrored=rows[len(cases) :],
+        controls=lines[: len(tried)],
+        weak=lines[len(tried) : -len(_SWEEPS)],
+        sweeps=lines[-len(_SWEEPS) :],
+    )
+
+
+def _row(noise: float, effect: float, rule: Rule, seed: int, runs: int) -> Row:
+    return row_of(Case(World(noise), effect), rule, seed, runs)
+
+
+def row_of(case: Case, rule: Rule, seed: int, runs: int) -> Row:
+    seen = watch(case, rule, seed, runs)
+    nights = [night for night in NIGHTS if night <= case.nights]
+    return Row(
+        noise=case.world.noise,
+        effect=case.effect,
+        found={night: _within(seen, night, "regression") for night in nights},
+        better={night: _within(seen, night, "improvement") for night in nights},
+        no_change={night: _at(seen, night, "no change") for night in nights},
+        inconclusive={night: _at(seen, night, "inconclusive") for night in nights},
+        alarms=Count(
+            count=sum("regression" in one.verdicts for one in seen), of=sum(len(one.verdicts) for one in seen)
+        ),
+        runs=sum(one.runs for one in seen) / sum(len(one.verdicts) for one in seen),
+    )
+
+
+def _within(seen: Sequence[Watched], nights: int, verdict: str) -> Count:
+    return Count(count=sum(verdict in one.verdicts[:nights] for one in seen), of=len(seen))
+
+
+def _at(seen: Sequence[Watched], night: int, verdict: str) -> Count:
+    """Of this night, of all histories: those that were decided before say something else."""
+    return Count(count=sum(one.verdicts[night - 1 : night] == [verdict] for one in seen), of=len(seen))
+
+
+def _control(what: str, effect: float, rule: Rule, seed: int, runs: int) -> Line:
+    found = _CONTROLS[what](rule, USUAL, effect, seed, runs)
+    return Line(what=what, found=Count(count=found, of=runs), effect=effect, noise=USUAL.noise)
+
+
+def _weak(what: str, rule: Rule, seed: int, runs: int) -> Line:
+    return Line(what=what, found=row_of(_WEAK[what], rule, seed, runs).alarms, noise=USUAL.noise)
+
+
+def _sweep(noise: float, effect: float, seed: int, runs: int) -> Line:
+    histories = max(runs // SWEEP_HISTORIES, 1)
+    found = sweep_finds(World(noise), effect, seed, histories)
+    return Line(what="sweep", found=Count(count=found, of=histories), effect=effect, noise=noise)
+
+
+# --- the bounds -----------------------------------------------------------------------------------
+
+
+class Bound(NamedTuple):
+    """What must hold, and what was found."""
+
+    what: str
+    found: Count
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        share = self.found.share
+        return (self.least is None or share >= self.least) and (self.most is None or share <= self.most)
+
+    @property
+    def broken(self) -> bool:
+        """Further than chance takes it: with few runs, a rule that keeps a bound is often a little beyond it."""
+        return not self.holds and _chance(self.found, self.least, self.most) < CHANCE
+
+    def text(self) -> str:
+        limit = (
+            f"at least {100 * self.least:g}%" if self.least is not None else f"at most {100 * (self.most or 0):g}%"
+        )
+        return f"{self.what}: {self.found.text(1)} of {self.found.of}, not {limit}"
+
+
+def _chance(found: Count, least: float | None, most: float | None) -> float:
+    """How often a rule that just keeps the bound looks as bad as this."""
+    from scipy.special import bdtr, bdtrc
+
+    if least is not None:
+        return float(bdtr(found.count, found.of, least))
+    return float(bdtrc(found.count - 1, found.of, most or 0.0))
+
+
+def bounds(found: SelfTest) -> list[Bound]:
+    """False alarms are few, what can be seen is seen, nothing is claimed that isn't known, and bad rules look bad."""
+    row = found.row
+    quiet = [
+        Bound(f"false regressions within 3 nights at {_percent(noise)} noise", row(noise, 0.0).found[3], most=0.015)
+        for noise in NOISES
+    ]
+    return [
+        *quiet,
+        Bound("1% at 0.2% noise is found the first night", row(0.002, 0.01).found[1], least=0.88),
+        Bound("2% at 0.5% noise is found within 3 nights", row(0.005, 0.02).found[3], least=0.89),
+        Bound("3% at 0.5% noise is found the first night", row(0.005, 0.03).found[1], least=0.96),
+        Bound("nothing is claimed at 1% noise on night 3", row(0.01, 0.0).inconclusive[3], least=0.95),
+        Bound('"no change" is said of a change of 2%', row(0.005, 0.02).no_change[1], most=0.02),
+        Bound("the 5% rule of one run finds 3%", found.control(FIVE_PERCENT, 0.03), most=0.10),
+        Bound("the rule without re-runs cries wolf", found.control(SCREEN_ALONE, 0.0), least=0.03),
+        Bound("steps counted as nights cry wolf", found.control(STEPS, 0.0), least=0.03),
+        Bound("repeats counted as nights cry wolf", found.control(REPEATS, 0.0), least=0.015),
+        Bound("the rule on the same steps does not", found.control(THE_RULE, 0.0), most=0.005),
+    ]
+
+
+def check_bounds(found: SelfTest) -> list[str]:
+    """Each broken bound in one line; none: the gate is as good as it says."""
+    return [bound.text() for bound in bounds(found) if bound.broken]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g}%"

@@ -1,0 +1,83 @@
+"""What the gate could not have seen: the smallest effect it finds, and the nights it needs to say "no change". Pure.
+
+Both follow from the level's noise alone, not from what was measured tonight.
+"""
+
+import math
+from functools import lru_cache
+
+from benchmarks.gate.level import MEAN_VARIANCE, Level, t_quantile
+from benchmarks.gate.rule_settings import Rule
+from benchmarks.gate.values import Direction
+
+_LARGEST = 20.0  # deviations: nobody asks for more
+_STEPS = 40  # of halving: to a billionth
+
+
+def smallest_detectable(level: Level, rule: Rule, direction: Direction) -> float:
+    """The effect, as a logarithm, that the first night finds as often as `power` says: through screen and re-runs.
+
+    Tonight and the median of the re-runs are both held against the same baseline, whose own error is common to
+    them. Re-runs are taken to be on fresh nodes; the more they share with tonight, the more it takes.
+    """
+    sides = 2.0 if direction == "same" else 1.0
+    return level.deviation * _detectable_deviations(level.nights, rule.relevant_log / level.deviation, rule, sides)
+
+
+@lru_cache(maxsize=4096)
+def _detectable_deviations(nights: int, relevant: float, rule: Rule, sides: float) -> float:
+    error = math.sqrt(1 + 1 / nights)
+    screen = max(t_quantile(nights - 1, 1 - rule.screen_p / sides) * error, relevant)
+    confirm = max(t_quantile(nights - 1, 1 - rule.confirm_p / sides) * error, relevant)
+    low, high = 0.0, _LARGEST
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if _power(middle, nights, screen, confirm, rule) < rule.power:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _power(effect: float, nights: int, screen: float, confirm: float, rule: Rule) -> float:
+    """How often both are passed, over what the baseline's error may be. In deviations of one night."""
+    import numpy as np
+    from scipy.special import ndtr
+
+    points, weights = np.polynomial.hermite_e.hermegauss(15)
+    shifts = effect - points / math.sqrt(nights)
+    of_reruns = math.sqrt(_median_variance(rule.confirmations))
+    passed = ndtr(shifts - screen) * ndtr((shifts - confirm) / of_reruns)
+    return float((weights * passed).sum() / weights.sum())
+
+
+def _median_variance(values: int) -> float:
+    """Of the median of normal values: exact for 1 to 3, beyond as for many."""
+    return {1: 1.0, 2: 0.5, 3: MEAN_VARIANCE[3]}.get(values, math.pi / 2 / values)
+
+
+def nights_needed(level: Level, since: int, rule: Rule) -> int | None:
+    """How many more nights until "no change" can be said in 4 of 5 cases, were there none; None: no number would do.
+
+    Nights that are not decided yet stay out of the baseline; it grows when there are as many of them as the rule
+    looks at.
+    """
+    for more in range(1, rule.since_nights + rule.baseline_nights + 1):
+        looked_at = min(since + more, rule.since_nights)
+        baseline = min(level.nights + max(since + more - rule.since_nights, 0), rule.baseline_nights)
+        if shows_no_change(level._replace(nights=max(baseline, level.nights)), looked_at, rule):
+            return more
+    return None
+
+
+def shows_no_change(level: Level, nights: int, rule: Rule) -> bool:
+    """Whether two one-sided tests on so many nights are both passed as often as `power` says when nothing changed."""
+    t = t_quantile(level.nights - 1, (1 + rule.confidence) / 2) + _normal_quantile((1 + rule.power) / 2)
+    return t * level.error(MEAN_VARIANCE[nights]) <= rule.same_log
+
+
+@lru_cache(maxsize=64)
+def _normal_quantile(probability: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri(probability))

@@ -1,0 +1,103 @@
+"""Earlier runs of a cell -> its nights, oldest first; which of them count nowhere, and why. Pure.
+
+A night counts where its run is valid, was slowed by nobody, may be compared, and is of the same benchmark,
+environment and machine as tonight's. Runs of another one are left out by name, and a new baseline is said.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from benchmarks.gate.values import NightPoint
+from benchmarks.history import identity
+from benchmarks.history.entry import Entry
+
+NO_VALUE = 0.0  # of a point whose run has none: it is left out
+
+
+class Past(NamedTuple):
+    """One earlier night of a cell."""
+
+    night: str
+    entry: Entry
+    left_out: str  # why it counts nowhere; empty: it counts
+
+
+class Series(NamedTuple):
+    """The earlier nights of a cell, oldest first."""
+
+    nights: list[Past]
+    new_baseline: list[str]  # what changed since the newest night before
+
+
+def night_of(entry: Entry) -> str:
+    """The night that a run stands for. One that no suite has started is a night of its own."""
+    return entry.night or entry.started.replace("-", "").replace(":", "")
+
+
+def series(
+    tonight: Entry, suite: str, cell: str, own: Iterable[Entry], replayed: Iterable[Entry], across: Collection[str]
+) -> Series:
+    """The earlier nights. `own`: the runs beside tonight's; `replayed`: of other folders (--history).
+
+    Of other folders a run counts where it is of the same suite and cell, or of the same benchmark.
+    """
+    before = night_of(tonight)
+    found = [entry for entry in own if _is_of(entry, suite, cell)]
+    known = {entry.run_id for entry in found} | {tonight.run_id}
+    found += [
+        entry
+        for entry in replayed
+        if entry.run_id not in known and (_is_of(entry, suite, cell) or _same_benchmark(entry, tonight))
+    ]
+    earlier = {night_of(entry): entry for entry in _one_a_night(found) if night_of(entry) < before}
+    nights = [Past(night, entry, _why_left_out(entry, tonight, across)) for night, entry in sorted(earlier.items())]
+    return Series(nights, _changes([past.entry for past in nights], tonight, across))
+
+
+def _is_of(entry: Entry, suite: str, cell: str) -> bool:
+    return (entry.suite, entry.cell) == (suite, cell)
+
+
+def _same_benchmark(entry: Entry, tonight: Entry) -> bool:
+    return entry.identity.get("benchmark") == tonight.identity.get("benchmark")
+
+
+def _one_a_night(found: Sequence[Entry]) -> list[Entry]:
+    """Without confirmations. Of a night that was begun twice, its newest valid run; that comes last here."""
+    runs = [entry for entry in found if entry.role != "rerun"]
+    return sorted(runs, key=lambda entry: (entry.status == "valid", entry.started))
+
+
+def _why_left_out(entry: Entry, tonight: Entry, across: Collection[str]) -> str:
+    if entry.status != "valid":
+        return f"{entry.status}: {'; '.join(entry.reasons)}" if entry.reasons else entry.status
+    if entry.slowed_by:
+        return f"slowed on purpose by {entry.slowed_by:.0%}"
+    if entry.not_comparable:
+        return "; ".join(entry.not_comparable)
+    return "; ".join(f"another {change}" for change in identity.changes(entry, tonight, _kinds(across)))
+
+
+def _kinds(across: Collection[str]) -> list[str]:
+    return [kind for kind in identity.KINDS if kind not in across]
+
+
+def _changes(earlier: Sequence[Entry], tonight: Entry, across: Collection[str]) -> list[str]:
+    """Against the newest night that could have been compared."""
+    newest = next((e for e in reversed(earlier) if e.status == "valid" and not e.slowed_by), None)
+    return identity.changes(newest, tonight, _kinds(across)) if newest else []
+
+
+def left_out_points(found: Series) -> list[NightPoint]:
+    """What counts in no figure's baseline."""
+    return [
+        NightPoint(
+            night=past.night,
+            run_id=past.entry.run_id,
+            value=past.entry.seconds_per_step or NO_VALUE,
+            used_as="left out",
+            why=past.left_out,
+        )
+        for past in found.nights
+        if past.left_out
+    ]

@@ -1,0 +1,216 @@
+"""Synthetic nights with realistic step times, for the errors of the gate's rule. Pure, vectorised, fixed seeds.
+
+Two levels. The step level makes runs of 50 steps and takes their medians, which shows why the night is the unit.
+The night level makes medians alone, for thousands of histories; its parts are those of the step level's medians.
+
+A run's median, as a logarithm, is noise (of the night, of its nodes, of the run itself), a slow drift over weeks, and
+in a few runs an outlier. Re-runs share the night; on the same nodes they share the nodes' part too.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks import interval
+from benchmarks.gate.nights import PastNight, divide
+from benchmarks.gate.rule import G3, Outcome, Rule, decide
+from benchmarks.gate.values import Direction, Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float64]
+    Random = np.random.RandomState
+
+HISTORY = 32  # nights before the change: a full baseline, its gap, and nights that were judged
+WATCHED = 10  # nights after it
+STEPS = 50
+
+
+class World(NamedTuple):
+    """What nights are like. Shares of the median step; the three parts of the variance add up to 1.
+
+    Measured (docs/gate.md): runs of one day differ by 0.1% at the middle cluster, 0.5% at one in ten; some runs are
+    outliers. How the variance divides between night, nodes and run was never published: it is assumed.
+    """
+
+    noise: float
+    of_night: float = 0.1
+    of_nodes: float = 0.4
+    outliers: float = 0.03
+    outlier_from: float = 0.02
+    outlier_to: float = 0.10
+    drift: float = 0.0005  # amplitude
+    drift_nights: float = 60.0
+    slow_nights: float = 0.0  # share of nights on which every run is slow
+    slow_by: float = 0.02
+    fresh_nodes: bool = True  # re-runs are on other nodes than tonight's run
+
+    @property
+    def of_run(self) -> float:
+        return 1 - self.of_night - self.of_nodes
+
+
+class Drawn(NamedTuple):
+    """Logarithms: one run for every night of every history, and the re-runs that each would have had."""
+
+    runs: "Array"  # histories x nights
+    reruns: "Array"  # histories x nights x re-runs
+
+
+def generator(*of: object) -> "Random":
+    """The same numbers for the same case, whatever ran before."""
+    import zlib
+
+    import numpy as np
+
+    return np.random.RandomState(zlib.crc32(repr(of).encode()))
+
+
+# --- the night level ------------------------------------------------------------------------------
+
+
+def draw(world: World, random: "Random", histories: int, nights: int, reruns: int) -> Drawn:
+    import numpy as np
+
+    night = world.noise * world.of_night**0.5 * random.standard_normal((histories, nights))
+    night += world.drift * _waves(random, histories, nights, world.drift_nights)
+    night += world.slow_by * (random.random_sample((histories, nights)) < world.slow_nights)
+    nodes = world.noise * world.of_nodes**0.5 * random.standard_normal((histories, nights, 1 + reruns))
+    if not world.fresh_nodes:
+        nodes[:] = nodes[:, :, :1]
+    own = world.noise * world.of_run**0.5 * random.standard_normal(nodes.shape)
+    odd = random.random_sample(nodes.shape) < world.outliers
+    odd_by = np.log1p(random.uniform(world.outlier_from, world.outlier_to, nodes.shape))
+    every = night[:, :, None] + nodes + own + np.where(odd, odd_by, 0.0)
+    return Drawn(every[:, :, 0], every[:, :, 1:])
+
+
+def _waves(random: "Random", histories: int, nights: int, period: float) -> "Array":
+    """A slow drift, wherever in it the history begins."""
+    import numpy as np
+
+    begins = random.uniform(0, 2 * np.pi, (histories, 1))
+    waves: Array = np.sin(begins + 2 * np.pi * np.arange(nights)[None, :] / period)
+    return waves
+
+
+# --- the step level -------------------------------------------------------------------------------
+
+
+class StepNoise(NamedTuple):
+    """Of the steps of a run. Measured: lag-1 autocorrelation 0.11-0.78, 0.05-0.3 at lag 20; spikes of 7-25%."""
+
+    fast: float = 0.002
+    fast_autocorrelation: float = 0.3
+    slow: float = 0.001
+    slow_autocorrelation: float = 0.98
+    spikes: float = 0.017
+    spike_from: float = 0.07
+    spike_to: float = 0.25
+    settling: float = 0.01  # how much faster the first counted step is than the settled ones
+    settling_steps: float = 8.0
+
+
+def draw_steps(levels: "Array", noise: StepNoise, random: "Random") -> "Array":
+    """Seconds of the steps of a run at each of the levels (logarithms): the last axis is the steps."""
+    import numpy as np
+
+    shape = (*levels.shape, STEPS)
+    logs = noise.fast * _autoregressive(random, shape, noise.fast_autocorrelation)
+    logs += noise.slow * _autoregressive(random, shape, noise.slow_autocorrelation)
+    logs -= noise.settling * np.exp(-np.arange(STEPS) / noise.settling_steps)
+    spiked = random.random_sample(shape) < noise.spikes
+    logs += np.where(spiked, np.log1p(random.uniform(noise.spike_from, noise.spike_to, shape)), 0.0)
+    seconds: Array = np.exp(logs + levels[..., None])
+    return seconds
+
+
+def _autoregressive(random: "Random", shape: tuple[int, ...], r: float) -> "Array":
+    """Each step remembers a share of the one before; the variance is 1."""
+    values: Array = random.standard_normal(shape)
+    values[..., 1:] *= (1 - r * r) ** 0.5
+    for step in range(1, shape[-1]):
+        values[..., step] += r * values[..., step - 1]
+    return values
+
+
+def medians(seconds: "Array") -> "Array":
+    """Logarithms of the runs' medians, each by the very function that makes a result's."""
+    import numpy as np
+
+    runs = seconds.reshape(-1, seconds.shape[-1]).tolist()
+    found: Array = np.log([interval.median(run) or np.nan for run in runs]).reshape(seconds.shape[:-1])
+    return found
+
+
+# --- the gate on them -----------------------------------------------------------------------------
+
+
+class Watched(NamedTuple):
+    """What the gate said of one history: a verdict for each night from the change on, until it was found."""
+
+    verdicts: list[Outcome]
+    runs: int  # that these nights cost, re-runs included
+
+
+class Case(NamedTuple):
+    """A world, and what happens in it: from night `HISTORY` on every run is slower by `effect` (a share)."""
+
+    world: World
+    effect: float = 0.0
+    direction: Direction = "lower"
+    history: int = HISTORY
+    nights: int = WATCHED
+
+
+def watch(case: Case, rule: Rule, seed: int, histories: int) -> list[Watched]:
+    """The gate, night by night, on so many histories."""
+    import numpy as np
+
+    random = generator(seed, case.world, case.history)
+    drawn = draw(case.world, random, histories, case.history + case.nights, rule.confirmations)
+    drawn.runs[:, case.history :] += np.log1p(case.effect)
+    drawn.reruns[:, case.history :] += np.log1p(case.effect)
+    return gated(drawn, case, rule)
+
+
+def gated(drawn: Drawn, case: Case, rule: Rule = G3) -> list[Watched]:
+    import numpy as np
+
+    rows = zip(np.exp(drawn.runs).tolist(), np.exp(drawn.reruns).tolist(), strict=True)
+    return [_watched(runs, reruns, case, rule) for runs, reruns in rows]
+
+
+def _watched(runs: Sequence[float], reruns: Sequence[Sequence[float]], case: Case, rule: Rule) -> Watched:
+    verdicts, cost = list[Outcome](), 0
+    for night, (outcome, used) in enumerate(_nightly(runs, reruns, case.direction, rule)):
+        if night < case.history:
+            continue
+        verdicts.append(outcome)
+        cost += used
+        if outcome in ("regression", "improvement"):
+            break
+    return Watched(verdicts, cost)
+
+
+def _nightly(
+    runs: Sequence[float], reruns: Sequence[Sequence[float]], direction: Direction, rule: Rule
+) -> Iterator[tuple[Outcome, int]]:
+    """Each night's verdict and the runs that it took; earlier verdicts decide what later nights are held against."""
+    past: list[PastNight] = []
+    for value, again in zip(runs, reruns, strict=True):
+        past.append(PastNight(value=value))
+        parts = divide(past, rule)
+        baseline, recent, since = ([past[n].value for n in part] for part in parts[:3])
+        outcome, cost = decide(baseline, recent, direction, None, since, rule).outcome, 1
+        if outcome == "suspect":
+            outcome = decide(baseline, recent, direction, again, since, rule).outcome
+            cost += len(again)
+        past[-1] = PastNight(value=value, verdict=_verdict(outcome))
+        yield outcome, cost
+
+
+def _verdict(outcome: Outcome) -> Verdict:
+    assert outcome != "suspect"
+    return outcome

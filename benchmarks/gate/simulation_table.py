@@ -1,0 +1,135 @@
+"""What the gate's self test found -> tables for people, in Markdown. Pure.
+
+`launch/nightly.py --self_test` prints it, and docs/make_gate_tables.py writes it into docs/gate.md.
+"""
+
+from collections.abc import Callable, Sequence
+
+from benchmarks.gate.rule import G3, Rule
+from benchmarks.gate.self_test import (
+    CONTROL_EFFECTS,
+    EFFECTS,
+    NIGHTS,
+    NOISES,
+    RUNS,
+    SEED,
+    SUITE_CELLS,
+    SWEEP_HISTORIES,
+    USUAL,
+    Line,
+    Row,
+    SelfTest,
+    bounds,
+    check_bounds,
+    self_test,
+)
+from benchmarks.gate.simulation import HISTORY
+from benchmarks.gate.sweep_simulation import BEFORE, SINCE
+
+__all__ = ["RUNS", "SEED", "SelfTest", "check_bounds", "self_test", "self_test_text", "table_text"]
+
+
+def self_test_text(
+    seed: int = SEED, runs: int = RUNS, progress: Callable[[int, int], None] | None = None, rule: Rule = G3
+) -> str:
+    """All tables of a fresh self test, and the broken bounds."""
+    return table_text(self_test(rule, seed, runs, progress))
+
+
+def table_text(found: SelfTest) -> str:
+    parts = [_found(found), _said(found), _controls(found), _weak(found), _sweeps(found), _bounds(found)]
+    return "\n\n".join([settings_line(found.rule, found.seed, found.runs), *parts]) + "\n"
+
+
+def settings_line(rule: Rule, seed: int, runs: int) -> str:
+    """What the tables were made with; other settings make other tables."""
+    return (
+        f"Rule {rule.name}, settings {rule.digest()}, seed {seed}, {runs} histories a row: {HISTORY} nights before "
+        f"the change and {NIGHTS[-1]} after it, of which {100 * USUAL.outliers:g}% of the runs are outliers."
+    )
+
+
+def _found(found: SelfTest) -> str:
+    """Each effect at each noise."""
+    heading = ["noise", *(f"{_percent(effect)} slower" for effect in EFFECTS[1:])]
+    rows = [[_percent(noise), *(_power(found.row(noise, effect)) for effect in EFFECTS[1:])] for noise in NOISES]
+    nights = " / ".join(map(str, NIGHTS))
+    return f"Called a regression within {nights} nights of the change:\n\n{_table(heading, rows)}"
+
+
+def _power(row: Row) -> str:
+    return " / ".join(count.text() for count in row.found.values())
+
+
+def _said(found: SelfTest) -> str:
+    """What is said where there is nothing, and of little."""
+    heading = [
+        "noise", "false alarms a night", f"of {SUITE_CELLS} cells, one in", 'said "no change"',
+        "the same of 1% slower", "runs a night",
+    ]  # fmt: skip
+    rows = [_said_row(found, noise) for noise in NOISES]
+    every = [found.row(noise, 0.0).alarms for noise in NOISES]
+    total = sum(one.count for one in every) / sum(one.of for one in every)
+    return (
+        "Where nothing changed, by cell (*said* on the third night; of what is 1% slower on the first, where it ought "
+        f"to be rare):\n\n{_table(heading, rows)}\n\n"
+        f"False alarms over all of these: {100 * total:.2f}% a cell and night."
+    )
+
+
+def _said_row(found: SelfTest, noise: float) -> list[str]:
+    row = found.row(noise, 0.0)
+    in_suite = 1 - (1 - row.alarms.share) ** SUITE_CELLS
+    return [
+        _percent(noise),
+        row.alarms.text(2),
+        f"{1 / in_suite:,.0f} nights" if in_suite else f"none in {row.alarms.of:,} nights of a cell",
+        row.no_change[3].text(),
+        found.row(noise, 0.01).no_change[1].text(),
+        f"{row.runs:.2f}",
+    ]
+
+
+def _controls(found: SelfTest) -> str:
+    first, second = CONTROL_EFFECTS
+    heading = ["rule", "false alarms a night", f"finds {_percent(second)} the first night"]
+    names = list(dict.fromkeys(line.what for line in found.controls))
+    rows = [[name, *(found.control(name, effect).text(1) for effect in (first, second))] for name in names]
+    return f"Other rules on the same nights, at {_percent(USUAL.noise)} noise:\n\n{_table(heading, rows)}"
+
+
+def _weak(found: SelfTest) -> str:
+    rows = [[line.what, line.found.text(2)] for line in found.weak]
+    return (
+        f"What raises false alarms, at {_percent(USUAL.noise)} noise:\n\n"
+        f"{_table(['where', 'false alarms a night'], rows)}"
+    )
+
+
+def _sweeps(found: SelfTest) -> str:
+    rows = [[_percent(line.noise), _lasting(line), line.found.text()] for line in found.sweeps]
+    return (
+        f"The weekly sweep, {SINCE} nights after a lasting change ({BEFORE} before it; "
+        f"{max(found.runs // SWEEP_HISTORIES, 1)} histories a row):\n\n"
+        f"{_table(['noise', 'change', 'told'], rows)}"
+    )
+
+
+def _lasting(line: Line) -> str:
+    return _percent(line.effect) if line.effect else "none"
+
+
+def _bounds(found: SelfTest) -> str:
+    broken = check_bounds(found)
+    if broken:
+        return "BROKEN BOUNDS: the gate is not as good as it says\n\n" + "\n".join(f"- {text}" for text in broken)
+    return f"All {len(bounds(found))} bounds hold."
+
+
+def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g}%"

@@ -1,0 +1,79 @@
+"""Entries, series and reports of made-up nights. Helpers of the gate's tests."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from benchmarks.gate import unseen
+from benchmarks.gate.night import Memory, Tonight, exit_code, judge_cell, worst
+from benchmarks.gate.series import series
+from benchmarks.gate.suites import METRICS, Cell, Watched
+from benchmarks.gate.values import Budget, CellReport, NightReport
+from benchmarks.history.entry import Entry
+from benchmarks.resolve import Request
+
+SUITE, CELL = "smoke", Cell("tiny", "tiny", Request(backend="jax", model="llama2_tiny"))
+IDENTITY = {"benchmark": "b1", "environment": "e1", "machine": "m1"}
+GATED = [Watched(METRICS["seconds_per_step"], True), Watched(METRICS["excess"], False)]
+# Ten nights with some noise, a third of a percent.
+QUIET = (1.000, 1.003, 0.997, 1.001, 0.999, 1.004, 0.996, 1.002, 0.998, 1.000)
+
+
+def night_name(day: int) -> str:
+    return f"202611{day:02d}T023000Z"
+
+
+def entry(day: int, seconds: float | None = 1.0, **fields: Any) -> Entry:
+    """A valid run of night `day`."""
+    night = fields.pop("night", night_name(day))
+    run_id = fields.pop("run_id", f"{night}-run")
+    made: dict[str, Any] = dict.fromkeys(Entry.__struct_fields__)
+    made |= {
+        "run_id": run_id, "path": run_id, "started": f"2026-11-{day:02d}T02:30:00Z", "status": "valid",
+        "backend": "jax", "engine": "maxtext", "model": "llama2_tiny", "task": "pretrain", "dtype": "bf16",
+        "hardware": "cpu", "gpus": 1, "nodes": 1, "site": "local", "parallelism": "one", "sequence_length": 128,
+        "global_batch_size": 2, "steps": 20, "window": "steady", "counted": 19, "settled": False, "profile": "none",
+        "pgle": "off", "seconds_per_step": seconds, "excess": 0.01, "tags": [], "suite": SUITE, "cell": CELL.name,
+        "night": night, "role": "night", "not_comparable": [], "slowed_by": 0.0, "identity": IDENTITY,
+        "identity_text": {kind: f"{kind} one" for kind in IDENTITY}, "reasons": [], "memory_bytes": 1e9,
+        "last_loss": 5.0, "tokens_per_second_per_gpu": 100.0,
+    } | fields  # fmt: skip
+    return msgspec.convert(made, Entry)
+
+
+def other(kind: str, day: int, **fields: Any) -> Entry:
+    """A run whose identity differs in one kind."""
+    texts = {name: f"{name} {'two' if name == kind else 'one'}" for name in IDENTITY}
+    return entry(day, identity={**IDENTITY, kind: "other"}, identity_text=texts, **fields)
+
+
+def history(values: Sequence[float] = QUIET) -> list[Entry]:
+    return [entry(day, value) for day, value in enumerate(values, start=1)]
+
+
+def tonight(
+    seconds: float, past: Sequence[Entry], reruns: Sequence[float] | None = None, day: int = 20, **fields: Any
+) -> Tonight:
+    now = entry(day, seconds, **fields)
+    again = None
+    if reruns is not None:
+        again = [entry(day, value, run_id=f"rerun-{n}", role="rerun") for n, value in enumerate(reruns)]
+    return Tonight(CELL, night_name(day), now, series(now, SUITE, CELL.name, past, [], []), again)
+
+
+def judged(
+    seconds: float, past: Sequence[Entry], reruns: Sequence[float] | None = None, memory: Memory | None = None
+) -> tuple[CellReport, float | None]:
+    return judge_cell(tonight(seconds, past, reruns), GATED, memory or Memory())
+
+
+def report(cells: Sequence[CellReport], **fields: Any) -> NightReport:
+    made: dict[str, Any] = {
+        "schema_version": 1, "suite": SUITE, "title": "Smoke", "night": night_name(20),
+        "started": "2026-11-20T02:30:00Z", "finished": "2026-11-20T02:31:30Z", "cells": list(cells),
+        "verdict": worst([cell.verdict for cell in cells]), "exit_code": exit_code(cells),
+        "budget": Budget(allowed=6, used=3, refused=[]), "false_alarms": unseen.false_alarms(len(cells)),
+        "could_not_see": unseen.could_not_see(cells), "history": ["results"], "notes": unseen.night_notes(cells),
+    }  # fmt: skip
+    return NightReport(**(made | fields))

@@ -1,0 +1,187 @@
+"""Which nights are held against which."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.gate.nights import BETWEEN, OLDER, OLDER_LEVEL, PastNight, divide
+from benchmarks.gate.rule import G3, Rule
+from benchmarks.gate.values import Verdict
+
+TONIGHT = PastNight(value=4.0)
+LETTERS: dict[str, Verdict | None] = {
+    "n": "no change", "i": "inconclusive", "r": "regression", "b": "improvement", "x": "invalid", "-": None,
+}  # fmt: skip
+
+
+def series(letters: str, accepted: Sequence[int] = (), slowed: Sequence[int] = ()) -> list[PastNight]:
+    """Earlier nights by their verdicts (b: better, -: never judged), and tonight."""
+    earlier = [
+        PastNight(
+            value=4.0,
+            verdict=LETTERS[letter],
+            accepted=n in accepted,
+            left_out="slowed on purpose" if n in slowed else "",
+        )
+        for n, letter in enumerate(letters)
+    ]
+    return [*earlier, TONIGHT]
+
+
+def span(first: int, last: int) -> list[int]:
+    return list(range(first, last + 1))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "baseline", "recent"),
+    [
+        (0, [], [0]),
+        (9, span(0, 8), [9]),
+        (10, span(0, 9), [10]),
+        (11, span(0, 9), [11]),
+        (12, span(0, 9), [10, 11, 12]),
+        (13, span(0, 10), [11, 12, 13]),
+        (22, span(0, 19), [20, 21, 22]),
+        (23, span(1, 20), [21, 22, 23]),
+        (100, span(78, 97), [98, 99, 100]),
+    ],
+)
+@pytest.mark.parametrize("letter", ["n", "-"])
+def test_baseline_and_recent_nights_by_the_length_of_the_history(
+    earlier: int, baseline: list[int], recent: list[int], letter: str
+) -> None:
+    found = divide(series(letter * earlier))
+    assert found.baseline == baseline
+    assert found.recent == recent
+    assert found.since == [earlier]
+    assert found.needed() == max(10 - earlier, 0)
+
+
+def test_ten_nights_that_were_too_few_to_be_judged_are_a_baseline_for_the_eleventh() -> None:
+    found = divide(series("i" * 10))
+    assert (found.baseline, found.recent, found.since, found.needed()) == (span(0, 9), [10], [10], 0)
+
+
+def test_every_night_that_is_not_used_has_a_reason() -> None:
+    assert divide(series("n" * 11)).left_out == {10: BETWEEN}
+    assert divide(series("n" * 23)).left_out == {0: OLDER}
+    found = divide(series("n" * 30, slowed=[4, 28]))
+    assert found.left_out[4] == "slowed on purpose"
+    assert found.left_out[28] == "slowed on purpose"
+
+
+def test_undecided_nights_are_looked_at_together_and_stay_out_of_the_baseline() -> None:
+    found = divide(series("n" * 25 + "i" * 5))
+    assert found.since == span(25, 30)
+    assert found.baseline == span(5, 24)
+    assert found.recent == [28, 29, 30]
+
+
+def test_a_decision_begins_the_undecided_nights_anew() -> None:
+    assert divide(series("n" * 20 + "iiini")).since == [24, 25]
+    assert divide(series("n" * 20 + "iirii")).since == [23, 24, 25]
+    assert divide(series("n" * 20 + "ii-ii")).since == [23, 24, 25]
+
+
+def test_no_more_undecided_nights_than_the_rule_looks_at() -> None:
+    found = divide(series("i" * 40))
+    assert found.since == span(31, 40)
+    assert found.baseline == span(11, 30)
+
+
+def test_a_short_history_is_a_baseline_first() -> None:
+    found = divide(series("i" * 14))
+    assert found.baseline == span(0, 9)
+    assert found.since == span(10, 14)
+
+
+def test_a_slowed_night_counts_nowhere() -> None:
+    found = divide(series("i" * 25, slowed=[5, 23, 24]))
+    assert not {5, 23, 24} & {*found.baseline, *found.recent, *found.since}
+    assert found.recent == [21, 22, 25]
+
+
+def test_an_invalid_night_counts_nowhere() -> None:
+    found = divide(series("n" * 20 + "x"))
+    assert 20 not in {*found.baseline, *found.recent, *found.since}
+    assert "invalid" in found.left_out[20]
+
+
+def test_a_regression_is_no_baseline_until_it_is_accepted() -> None:
+    found = divide(series("n" * 20 + "rrrr" + "n" * 10))
+    assert not {20, 21, 22, 23} & {*found.baseline}
+    assert found.left_out[21] == "judged regression, and not accepted"
+    assert len(found.baseline) == 20
+
+
+def test_a_regression_that_goes_on_is_looked_at_every_night() -> None:
+    found = divide(series("n" * 20 + "rrrr"))
+    assert found.recent == [22, 23, 24]
+    assert found.baseline == span(0, 19)
+    assert found.since == [24]
+
+
+def test_an_accepted_level_begins_with_the_first_night_that_was_judged_to_have_it() -> None:
+    found = divide(series("n" * 20 + "irirr" + "i" * 6, accepted=[24]))
+    assert found.baseline[0] == 21
+    assert found.baseline == span(21, 30)
+    assert all(found.left_out[n] == OLDER_LEVEL for n in range(21))
+
+
+def test_a_night_accepted_without_a_regression_begins_the_level_itself() -> None:
+    assert divide(series("n" * 20 + "n" * 12, accepted=[20])).baseline == span(20, 29)
+
+
+def test_a_regression_after_an_accepted_one_is_no_baseline_either() -> None:
+    found = divide(series("n" * 20 + "r" + "i" * 9 + "n" * 5 + "r" + "n" * 5, accepted=[20]))
+    assert found.baseline[0] == 20
+    assert 35 not in found.baseline
+
+
+def test_an_improvement_that_lasts_becomes_the_level_by_itself() -> None:
+    before = divide(series("n" * 20 + "b" * 9))
+    assert before.baseline == span(0, 19)
+    after = divide(series("n" * 20 + "b" * 10))
+    assert after.baseline == span(20, 29)
+    much_later = divide(series("n" * 20 + "b" * 10 + "n" * 5))
+    assert much_later.baseline == span(20, 32)
+
+
+def test_an_improvement_of_a_few_nights_does_not() -> None:
+    assert divide(series("n" * 20 + "bbb" + "n" * 10)).baseline[0] < 20
+    assert divide(series("n" * 20 + "b" + "i" * 9)).baseline[0] < 20
+    assert divide(series("n" * 20 + "r" * 12)).baseline == span(0, 19)
+
+
+def test_no_night_no_parts() -> None:
+    assert divide([]) == ([], [], [], {})
+
+
+def test_other_settings_are_followed() -> None:
+    rule = Rule(baseline_nights=8, fewest_baseline_nights=5, gap_nights=2, since_nights=4)
+    found = divide(series("i" * 30), rule)
+    assert found.baseline == span(19, 26)
+    assert found.since == span(27, 30)
+    assert found.recent == [29, 30]
+
+
+@given(
+    st.text(alphabet="niirbx-", max_size=60),
+    st.sets(st.integers(0, 59), max_size=3),
+    st.sets(st.integers(0, 59), max_size=5),
+)
+def test_tonight_is_never_its_own_baseline_and_no_night_is_forgotten(
+    letters: str, accepted: set[int], slowed: set[int]
+) -> None:
+    nights = series(letters, sorted(accepted), sorted(slowed))
+    found, tonight = divide(nights), len(nights) - 1
+    assert found.recent[-1] == found.since[-1] == tonight
+    assert not {*found.baseline} & {*found.recent, *found.since}
+    assert {*found.baseline, *found.recent, *found.since, *found.left_out} == {*range(len(nights))}
+    assert not {*found.left_out} & {*found.baseline, *found.recent, *found.since}
+    assert len(found.baseline) <= G3.baseline_nights
+    assert len(found.since) <= G3.since_nights
+    assert all(part == sorted(set(part)) for part in found[:3])
+    assert not any(nights[n].left_out for part in found[:3] for n in part)

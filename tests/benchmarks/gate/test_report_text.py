@@ -1,0 +1,89 @@
+"""A night on the screen and as Markdown."""
+
+import pytest
+
+from benchmarks.gate.night import unjudged
+from benchmarks.gate.report_text import change_text, headline, markdown, screen_text, value_text
+from benchmarks.gate.suites import METRICS
+from benchmarks.gate.values import Budget
+from tests.benchmarks.gate.nights_made import CELL, entry, history, judged, night_name, other, report
+
+SLOW, _ = judged(1.5, history(), [1.5, 1.51, 1.49])
+SHORT, _ = judged(1.0, history()[:3])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("seconds_per_step", 0.0125, "12.5 ms"),
+        ("excess", 1.021, "+2.10%"),
+        ("memory_bytes", 3.2e9, "3.20 GB"),
+        ("last_loss", 5.25, "5.25 nats"),
+        ("tokens_per_second_per_gpu", 12345.0, "12,345 tokens/s"),
+        ("seconds_per_step", None, "-"),
+    ],
+)
+def test_values_have_their_units(name: str, value: float | None, text: str) -> None:
+    assert value_text(METRICS[name], value) == text
+
+
+def test_a_regression_names_cell_effect_interval_and_re_runs() -> None:
+    text = screen_text(report([SLOW]))
+    row = next(line for line in text.splitlines() if line.startswith("  tiny"))
+    assert "+50.00% (+49.18 to +50.82)" in row
+    assert row.endswith("regression")
+    assert "re-runs: 1.5 s, 1.51 s, 1.49 s" in text
+    assert "re-runs        3 of 6 that were allowed" in text
+    assert "exit code      3: a regression, or a run that proves nothing" in text
+
+
+def test_no_figure_has_a_made_up_change() -> None:
+    (seconds, _) = SHORT.judgements
+    assert change_text(seconds) == "-"
+    assert "7 more nights needed" in screen_text(report([SHORT]))
+
+
+def test_the_headline_counts_verdicts() -> None:
+    assert headline(report([SLOW, SHORT])) == (
+        f"suite smoke, night {night_name(20)}: regression (1 regression, 1 inconclusive)"
+    )
+    assert headline(report([])).endswith("inconclusive (no cell)")
+
+
+def test_what_is_left_out_is_named_the_newest_last() -> None:
+    past = [entry(day, slowed_by=0.5) for day in range(1, 8)]
+    found, _ = judged(1.0, past)
+    text = screen_text(report([found]))
+    assert "3 earlier ones, in the night's record" in text
+    assert f"{night_name(7)}: slowed on purpose by 50%" in text
+    assert night_name(3) not in text
+
+
+def test_a_new_baseline_is_said() -> None:
+    found, _ = judged(1.0, [other("environment", 5)])
+    (line,) = (line for line in screen_text(report([found])).splitlines() if line.startswith("  new baseline"))
+    assert line.endswith("  environment: environment two -> environment one")
+    assert "new baseline: environment: environment two -> environment one" in markdown(report([found]))
+
+
+def test_cells_without_a_budget_are_named() -> None:
+    text = screen_text(report([SLOW], budget=Budget(allowed=3, used=3, refused=["other"])))
+    assert "other: suspect, and none were left for it" in text
+
+
+def test_a_failed_run_is_shown_with_its_reason_in_both() -> None:
+    broken = unjudged(CELL, "run-1", "failed", ["out of <memory> | here"])
+    for text in (screen_text(report([broken])), markdown(report([broken]))):
+        assert "run failed" in text
+    assert "out of <memory> | here" in screen_text(report([broken]))
+    assert "out of &lt;memory> \\| here" in markdown(report([broken]))
+
+
+def test_markdown_is_a_table_of_equal_rows() -> None:
+    text = markdown(report([SLOW, SHORT], slowed_by=0.5))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 6
+    assert {row.count("|") for row in rows} == {10}
+    assert "**regression**" in text
+    assert "Slowed on purpose by 50%" in text
+    assert "<details>" in text

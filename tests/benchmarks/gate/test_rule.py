@@ -1,0 +1,344 @@
+"""The gate's rule on nights whose answer is known; how often it errs is test_simulation.py's."""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from benchmarks.errors import RequestError
+from benchmarks.gate.level import MEAN_VARIANCE, level
+from benchmarks.gate.rule import G3, SOURCES, Judged, Rule, judge
+from benchmarks.gate.values import Direction
+
+
+def nights(count: int = 20, noise: float = 0.002, seed: int = 7, centre: float = 4.0) -> list[float]:
+    """Of exactly this mean and spread, so that a test knows both."""
+    logs = np.random.RandomState(seed).standard_normal(count)
+    logs = noise * (logs - logs.mean()) / logs.std(ddof=1)
+    return list((centre * np.exp(logs)).tolist())
+
+
+BASELINE = nights()
+LEVEL = math.exp(level([math.log(value) for value in BASELINE], G3).centre)
+
+
+def at(*shares: float) -> list[float]:
+    return [LEVEL * (1 + share) for share in shares]
+
+
+def judged(
+    recent: Sequence[float],
+    confirmations: Sequence[float] | None = None,
+    direction: Direction = "lower",
+    baseline: Sequence[float] = BASELINE,
+    since: Sequence[float] = (),
+) -> Judged:
+    return judge(baseline, recent, direction, confirmations, since)
+
+
+# --- the way to a verdict -------------------------------------------------------------------------
+
+
+def test_a_slow_night_is_suspect_until_its_re_runs_say_so() -> None:
+    first = judged(at(0.02))
+    assert first.outcome == "suspect"
+    assert "3 re-runs must confirm it" in first.why
+    assert judged(at(0.02), at(0.019, 0.021, 0.02)).outcome == "regression"
+
+
+def test_the_effect_of_a_regression_is_that_of_its_re_runs_with_their_interval() -> None:
+    found = judged(at(0.05), at(0.018, 0.02, 0.5))
+    assert found.effect == pytest.approx(0.02)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 0.02 < found.high
+    assert found.high - found.low == pytest.approx(2 * 1.729 * 1.04 * 0.002 * 1.025 * 1.02, rel=0.1)
+    assert found.p is not None
+    assert found.p < 0.001
+    assert found.baseline == pytest.approx(LEVEL)
+    assert "2% above the baseline of 20 nights" in found.why
+
+
+def test_re_runs_as_before_refute_a_suspicion_and_stand_for_tonight() -> None:
+    found = judged(at(0.06), at(0.0, 0.001, -0.001))
+    assert found.outcome == "no change"
+    assert found.effect == pytest.approx(0.0, abs=1e-9)
+    assert found.why.startswith("3 re-runs did not confirm a suspicion")
+
+
+def test_re_runs_that_are_far_off_the_other_way_confirm_nothing() -> None:
+    assert judged(at(0.02), at(-0.02, -0.02, -0.02)).outcome == "inconclusive"
+
+
+@pytest.mark.parametrize("shares", [[], [0.02], [0.02, 0.02]])
+def test_too_few_re_runs_confirm_nothing_and_the_verdict_says_how_many_there_were(shares: list[float]) -> None:
+    found = judged(at(0.02), at(*shares))
+    assert found.outcome == "inconclusive"
+    assert f"only {len(shares)} of 3 re-runs" in found.why
+
+
+def test_one_odd_re_run_of_three_neither_makes_nor_breaks_a_regression() -> None:
+    assert judged(at(0.02), at(0.02, 0.02, -0.1)).outcome == "regression"
+    assert judged(at(0.02), at(0.0, 0.0, 0.1)).outcome == "no change"
+
+
+def test_a_re_run_needs_a_smaller_p_than_the_screen() -> None:
+    """At 0.5% noise 1.2% passes the screen's 5%, and not the re-runs' 0.5%."""
+    baseline = nights(noise=0.005)
+    assert judged(at(0.012), baseline=baseline).outcome == "suspect"
+    assert judged(at(0.012), at(0.012, 0.012, 0.012), baseline=baseline).outcome == "inconclusive"
+    assert judged(at(0.018), at(0.018, 0.018, 0.018), baseline=baseline).outcome == "regression"
+
+
+def test_three_nights_a_little_slow_are_suspect_where_each_alone_is_not() -> None:
+    baseline = nights(noise=0.005)
+    assert judged(at(0.0085), baseline=baseline).outcome == "inconclusive"
+    found = judged(at(0.0085, 0.0085, 0.0085), baseline=baseline)
+    assert found.outcome == "suspect"
+    assert "the median of the last 3 nights" in found.why
+
+
+def test_below_half_a_percent_nobody_acts_however_sure_it_is() -> None:
+    baseline = nights(noise=0.001)
+    assert judged(at(0.0045), baseline=baseline).outcome == "no change"
+    assert judged(at(0.0055), baseline=baseline).outcome == "suspect"
+    assert judged(at(0.0055), at(0.0045, 0.0045, 0.0045), baseline=baseline).outcome == "no change"
+
+
+# --- which way is worse ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("direction", "share", "outcome"),
+    [
+        ("lower", 0.02, "regression"),
+        ("lower", -0.02, "improvement"),
+        ("higher", 0.02, "improvement"),
+        ("higher", -0.02, "regression"),
+        ("same", 0.02, "regression"),
+        ("same", -0.02, "regression"),
+    ],
+)
+def test_directions(direction: Direction, share: float, outcome: str) -> None:
+    assert judged(at(share), None, direction).outcome == "suspect"
+    assert judged(at(share), at(share, share, share), direction).outcome == outcome
+
+
+def test_either_way_is_two_chances_so_its_p_is_twice_as_large() -> None:
+    one, both = judged(at(0.004)), judged(at(0.004), None, "same")
+    assert one.p is not None
+    assert both.p == pytest.approx(2 * one.p)
+    assert judged(at(0.0), None, "same").p == 1.0
+
+
+@given(st.floats(-0.05, 0.05), st.lists(st.floats(-0.05, 0.05), min_size=3, max_size=3))
+def test_an_improvement_is_the_mirror_image_of_a_regression(share: float, reruns: list[float]) -> None:
+    """The reciprocals of all nights, where more is better, must be judged the same."""
+
+    def turned(values: Sequence[float]) -> list[float]:
+        return [1 / value for value in values]
+
+    one = judge(BASELINE, at(share), "lower", at(*reruns))
+    other = judge(turned(BASELINE), turned(at(share)), "higher", turned(at(*reruns)))
+    assert other.outcome == one.outcome
+    assert one.effect is not None
+    assert other.effect is not None
+    assert 1 + other.effect == pytest.approx(1 / (1 + one.effect))
+
+
+@given(st.floats(1e-6, 1e6), st.floats(-0.03, 0.03))
+def test_the_unit_does_not_matter(factor: float, share: float) -> None:
+    assume(abs(abs(math.log1p(share)) - G3.relevant_log) > 1e-9)  # on the very edge, rounding decides
+    recent, again = at(share), at(share, share, share)
+    scaled = judge(
+        [factor * value for value in BASELINE],
+        [factor * value for value in recent],
+        "lower",
+        [factor * value for value in again],
+    )
+    assert scaled.outcome == judged(recent, again).outcome
+
+
+# --- no change, or not known ----------------------------------------------------------------------
+
+
+def test_quiet_nights_show_no_change_at_once() -> None:
+    found = judged(at(0.001))
+    assert found.outcome == "no change"
+    assert found.nights_needed is None
+    assert not found.unreachable
+    assert "all of the interval lies within 1%" in found.why
+
+
+def test_noisier_nights_need_more_of_them_and_the_verdict_says_how_many() -> None:
+    baseline = nights(noise=0.0045)
+    for undecided, needed in ((1, 3), (2, 2), (3, 1)):
+        found = judged(at(0.0), baseline=baseline, since=at(*[0.0] * undecided))
+        assert (found.outcome, found.nights_needed, found.unreachable) == ("inconclusive", needed, False)
+    assert "takes about 1 night more" in found.why
+    assert judged(at(0.0), baseline=baseline, since=at(0.0, 0.0, 0.0, 0.0)).outcome == "no change"
+
+
+def test_at_too_much_noise_no_number_of_nights_would_do() -> None:
+    baseline = nights(noise=0.01)
+    for since in (at(0.0), at(*[0.0] * 10)):
+        found = judged(at(0.0), baseline=baseline, since=since)
+        assert (found.outcome, found.unreachable, found.nights_needed) == ("inconclusive", True, None)
+        assert "unreachable at this noise" in found.why
+
+
+def test_a_longer_baseline_may_still_come_so_it_is_not_unreachable_yet() -> None:
+    noise = 0.0075
+    assert not judged(at(0.0), baseline=nights(10, noise)).unreachable
+    assert judged(at(0.0), baseline=nights(10, 0.012)).unreachable
+
+
+def test_nights_before_do_not_hide_a_change_that_began_tonight() -> None:
+    baseline = nights(noise=0.004)
+    quiet = at(*[0.0] * 9)
+    assert judged(at(0.0), baseline=baseline, since=[*quiet, *at(0.0)]).outcome == "no change"
+    assert judged(at(0.0065), baseline=baseline, since=[*quiet, *at(0.0065)]).outcome == "inconclusive"
+
+
+def test_a_change_as_large_as_the_margin_is_never_called_none() -> None:
+    baseline = nights(noise=0.003)
+    assert judged(at(0.0095), at(0.0095, 0.0095, 0.0095), baseline=baseline).outcome != "no change"
+
+
+def test_too_little_history_is_inconclusive_and_says_how_much_is_missing() -> None:
+    found = judged(at(0.5), baseline=BASELINE[:7])
+    assert (found.outcome, found.nights_needed, found.unreachable) == ("inconclusive", 3, False)
+    assert found.effect is None
+    assert "7 nights" in found.why
+    assert judged(at(0.5), baseline=[]).nights_needed == 10
+    assert judged(at(0.5), baseline=BASELINE[:10]).outcome == "suspect"
+
+
+# --- strange values -------------------------------------------------------------------------------
+
+
+def test_identical_nights_have_the_least_noise_not_none() -> None:
+    found = judged([4.0], baseline=[4.0] * 20)
+    assert found.noise == G3.least_noise
+    assert found.outcome == "no change"
+    assert judged([4.0 * 1.003], baseline=[4.0] * 20).outcome == "no change"
+    assert judged([4.0 * 1.02], baseline=[4.0] * 20).outcome == "suspect"
+
+
+@pytest.mark.parametrize("odd", [1.05, 100.0, 0.01])
+def test_one_huge_outlier_in_the_baseline_changes_next_to_nothing(odd: float) -> None:
+    baseline = [*BASELINE[:-1], 4.0 * odd]
+    found, without = judged(at(0.01), baseline=baseline), judged(at(0.01), baseline=BASELINE[:-1])
+    assert found.outcome == "suspect"
+    assert found.noise == pytest.approx(without.noise, rel=0.02)
+    assert found.baseline == pytest.approx(without.baseline, rel=1e-4)
+
+
+def test_where_many_nights_are_far_off_the_machine_is_like_that_and_all_count() -> None:
+    baseline = [*BASELINE[:-4], *at(0.05, 0.05, 0.05, 0.05)]
+    usual = judged(at(0.0)).noise
+    found = judged(at(0.0), baseline=baseline)
+    assert found.baseline_nights == 20
+    assert found.noise is not None
+    assert usual is not None
+    assert found.noise > 1.3 * usual
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("place", ["baseline", "recent", "confirmations", "since"])
+def test_what_has_no_logarithm_is_refused_and_named(bad: float, place: str) -> None:
+    given = {"baseline": BASELINE, "recent": at(0.0), "confirmations": at(0.0, 0.0, 0.0), "since": at(0.0)}
+    given[place] = [*given[place][:-1], bad]
+    with pytest.raises(RequestError) as refused:
+        judge(given["baseline"], given["recent"], "lower", given["confirmations"], given["since"])
+    assert repr(bad) in str(refused.value)
+    assert f"value {len(given[place])}" in str(refused.value)
+
+
+# --- what it could have seen ----------------------------------------------------------------------
+
+
+def test_more_noise_hides_more() -> None:
+    seen = [judged(at(0.0), baseline=nights(noise=noise)).smallest_detectable for noise in (0.002, 0.005, 0.01)]
+    assert seen == pytest.approx([0.0076, 0.0188, 0.0377], rel=0.1)
+    either = judge(BASELINE, at(0.0), "same").smallest_detectable
+    assert either is not None
+    assert seen[0] is not None
+    assert either > seen[0]
+
+
+def test_nothing_below_what_is_relevant_is_ever_detectable() -> None:
+    found = judged(at(0.0), baseline=[4.0] * 20).smallest_detectable
+    assert found is not None
+    assert G3.relevant < found < 1.3 * G3.relevant
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.01])
+def test_four_of_five_first_nights_find_the_smallest_detectable_effect(noise: float) -> None:
+    """Of the level whose noise is known; 2,000 nights, through screen and re-runs."""
+    random, found = np.random.RandomState(11), 0
+    detectable = judge(nights(noise=noise), at(0.0), "lower").smallest_detectable
+    assert detectable is not None
+    shift = math.log1p(detectable)
+    for _ in range(2000):
+        logs = noise * random.standard_normal(24)
+        logs[20:] += shift
+        values = np.exp(logs).tolist()
+        found += judge(values[:20], values[20:21], "lower", values[21:]).outcome == "regression"
+    assert 0.74 <= found / 2000 <= 0.86
+
+
+def test_the_variance_of_a_mean_without_its_extremes_is_as_simulated() -> None:
+    random = np.random.RandomState(5)
+    for count, variance in MEAN_VARIANCE.items():
+        drawn = np.sort(random.standard_normal((100_000, count)), axis=1)
+        inner = drawn[:, 1:-1] if count >= 3 else drawn
+        assert inner.mean(axis=1).var() == pytest.approx(variance, rel=0.02)
+
+
+@pytest.mark.parametrize("count", [10, 15, 20])
+def test_the_tail_of_the_test_is_what_it_says(count: int) -> None:
+    """Clipping takes spread away; what is given back makes 5% be 5%, and 0.5% nearly 0.5%."""
+    random = np.random.RandomState(13)
+    drawn = random.standard_normal((20_000, count + 1))
+    p = []
+    for *base, tonight in (0.01 * drawn).tolist():
+        found = level(base, G3)
+        p.append(found.p(tonight - found.centre) if tonight > found.centre else 1.0)
+    assert 0.042 <= np.mean(np.array(p) < 0.05) <= 0.056
+    assert 0.0035 <= np.mean(np.array(p) < 0.005) <= 0.0075
+
+
+# --- the settings ---------------------------------------------------------------------------------
+
+
+def test_every_setting_has_its_source() -> None:
+    assert list(SOURCES) == [field.name for field in msgspec.structs.fields(Rule)]
+    assert all(SOURCES.values())
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("fewest_baseline_nights", 2),
+        ("baseline_nights", 9),
+        ("gap_nights", 0),
+        ("since_nights", 11),
+        ("confirmations", 0),
+        ("clip_deviations", 6.0),
+        ("confirm_p", 0.0),
+        ("same_within", 1.0),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(setting: str, value: float) -> None:
+    with pytest.raises(RequestError, match="cannot work"):
+        msgspec.convert({**msgspec.to_builtins(G3), setting: value}, Rule)
+
+
+def test_the_digest_tells_other_settings() -> None:
+    assert G3.digest() == Rule().digest()
+    assert Rule(confirm_p=0.01).digest() != G3.digest()

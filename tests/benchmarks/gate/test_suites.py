@@ -1,0 +1,151 @@
+"""Suites as data: which cells they mean, what they are called, what they may not ask for."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.backend import find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.gate import suites
+from benchmarks.gate.values import Matrix, Suite
+from benchmarks.resolve import resolve
+from tests.benchmarks.gate.nights_made import entry
+
+CONFIGS = Configs()
+
+
+def suite(*blocks: dict[str, Any], **fields: Any) -> Suite:
+    data = {"name": "s", "title": "S", "source": "a test", "date": "2026-11-22", "matrix": list(blocks), **fields}
+    return msgspec.convert(data, Suite, strict=True)
+
+
+BLOCK = {"backend": "jax", "model": "llama2_70b"}
+
+
+def names(found: list[suites.Cell]) -> list[str]:
+    return [cell.name for cell in found]
+
+
+@pytest.mark.parametrize("name", CONFIGS.names("suites"))
+def test_every_suite_of_the_checkout_means_something(name: str) -> None:
+    found = CONFIGS.suite(name)
+    assert suites.watched(found)
+    for cell in suites.cells(found, "local"):
+        benchmark = resolve(cell.request, CONFIGS, find_backend(cell.request.backend))
+        assert benchmark.window == "steady"
+        assert benchmark.until is None
+
+
+def test_lists_make_every_combination_of_every_block() -> None:
+    made = suite(
+        {**BLOCK, "dtype": ["bf16", "fp8"], "gpus": [64, 128]}, {"backend": "nemo", "model": "llama31_8b", "gpus": 8}
+    )
+    assert names(suites.cells(made, "local")) == [
+        "jax-llama2_70b-bf16-64gpus",
+        "jax-llama2_70b-bf16-128gpus",
+        "jax-llama2_70b-fp8-64gpus",
+        "jax-llama2_70b-fp8-128gpus",
+        "nemo-llama31_8b-8gpus",
+    ]
+
+
+def test_a_cells_name_is_not_changed_by_another_cell() -> None:
+    one = suites.cells(suite({**BLOCK, "gpus": 64}), "local")
+    more = suites.cells(suite({**BLOCK, "gpus": [64, 128]}, {**BLOCK, "task": "lora"}), "local")
+    assert names(one)[0] in names(more)
+    assert "jax-llama2_70b-lora" in names(more)
+
+
+def test_what_matches_an_exclusion_is_no_cell() -> None:
+    made = suite({**BLOCK, "dtype": ["bf16", "fp8"], "gpus": [64, 128]}, exclude=[{"dtype": "fp8", "gpus": 64}])
+    assert "jax-llama2_70b-fp8-64gpus" not in names(suites.cells(made, "local"))
+    assert len(suites.cells(made, "local")) == 3
+
+
+def test_steps_settings_site_and_slowdown_reach_the_request() -> None:
+    made = suite({**BLOCK, "steps": 20, "settings": {"micro_batch_size": 16, "scan_layers": True}})
+    (cell,) = suites.cells(made, "dev", 0.5)
+    assert cell.request.settings == {"micro_batch_size": "16", "scan_layers": "true"}
+    assert (cell.request.steps, cell.request.site, cell.request.inject_slowdown) == (20, "dev", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (suite({**BLOCK, "until": "ci:0.5%"}), "--until has no place in a nightly suite"),
+        (suite({**BLOCK, "profile": "nsys"}), "--profile=nsys has no place in a nightly suite"),
+        (suite(BLOCK, {**BLOCK, "steps": 10}), "two cells of suite s are called jax-llama2_70b"),
+        (suite(BLOCK, exclude=[{"model": "llama2_70b"}]), "no cell left"),
+        (suite(BLOCK, exclude=[{"modl": "x"}]), "did you mean 'model'?"),
+        (suite({**BLOCK, "label": "a b"}), "cannot be the name of a cell"),
+    ],
+)
+def test_what_a_suite_cannot_mean_is_refused(made: Suite, said: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        suites.cells(made, "local")
+    assert said in str(caught.value)
+
+
+def test_a_label_tells_equal_cells_apart() -> None:
+    made = suite(BLOCK, {**BLOCK, "steps": 10, "label": "short"})
+    assert names(suites.cells(made, "local")) == ["jax-llama2_70b", "jax-llama2_70b-short"]
+
+
+def test_seconds_gate_and_the_excess_is_watched_where_nothing_is_said() -> None:
+    found = [(one.metric.name, one.gates) for one in suites.watched(suite(BLOCK))]
+    assert found == [("seconds_per_step", True), ("excess", False)]
+
+
+def test_what_gates_comes_first_and_off_is_off() -> None:
+    made = suite(BLOCK, metrics={"excess": "off", "last_loss": "gate", "memory_bytes": "watch"})
+    found = [(one.metric.name, one.gates) for one in suites.watched(made)]
+    assert found == [("seconds_per_step", True), ("last_loss", True), ("memory_bytes", False)]
+
+
+def test_directions_are_those_of_the_figures() -> None:
+    directions = {name: metric.direction for name, metric in suites.METRICS.items()}
+    assert directions == {
+        "seconds_per_step": "lower",
+        "tokens_per_second_per_gpu": "higher",
+        "excess": "lower",
+        "last_loss": "same",
+        "memory_bytes": "lower",
+    }
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [({"seconds": "gate"}, "did you mean 'seconds_per_step'?"), ({"seconds_per_step": "watch"}, "gates nothing")],
+)
+def test_figures_that_cannot_be_watched_are_refused(metrics: dict[str, str], said: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        suites.watched(suite(BLOCK, metrics=metrics))
+    assert said in str(caught.value)
+
+
+def test_a_block_of_unknown_keys_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({**BLOCK, "gpu": 8}, Matrix)
+
+
+def test_the_excess_is_judged_as_mean_over_median() -> None:
+    excess = suites.METRICS["excess"]
+    assert suites.value_of(entry(1, excess=0.02), excess) == pytest.approx(1.02)
+    assert suites.value_of(entry(1, excess=-0.01), excess) == pytest.approx(0.99)
+    assert suites.value_of(entry(1, excess=None), excess) is None
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), None])
+def test_a_value_without_a_logarithm_is_none(value: float | None) -> None:
+    assert suites.value_of(entry(1, value), suites.METRICS["seconds_per_step"]) is None
+
+
+def test_a_cell_is_found_by_a_part_of_its_name_that_no_other_has() -> None:
+    found = suites.cells(suite({**BLOCK, "gpus": [64, 128]}), "local")
+    assert suites.chosen(found, "128", "s").name == "jax-llama2_70b-128gpus"
+    with pytest.raises(RequestError, match="part of the names of 2 cells"):
+        suites.chosen(found, "jax", "s")
+    with pytest.raises(RequestError, match="no cell"):
+        suites.chosen(found, "nemo", "s")
