@@ -60,3 +60,7 @@ class Comparison(Value, frozen=True):
     causes: list[Cause] | None  # None: not asked for
     same: list[str]  # the kinds of provenance that were looked at and do not differ
     notes: list[str]
+    asked: list[str] = []  # in what the two requests differ, such as "dtype: bf16 -> fp8"
+    not_known: list[str] = []  # the kinds of provenance that a side does not record, and why
+    margin_percent: float = 1.0  # differences within it are called equal; 0: none is
+    schema_version: int = 1

@@ -1,0 +1,233 @@
+"""compare.py: what may be typed for a side, which runs it finds, how it ends. On copies of a real run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.errors import RequestError
+from benchmarks.history.filters import parse_condition
+from benchmarks.resolve import Request
+from benchmarks.runfolder import RESULT, RunFolder
+from benchmarks.sweep import Cell, Sweep, SweepRun
+from benchmarks.values import json_text
+from launch import comparing
+from launch.comparing import Sides, conditions_of, is_filter
+from tests.benchmarks.comparison.made import Document, folder
+from tests.benchmarks.test_scaling import scale
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def run_of(place: Path, number: int, seconds: float, tag: str) -> RunFolder:
+    """A run of its own name; the tag is in its labels."""
+    run_id = f"20261122T06{number:02}00Z-jax-llama2_tiny-pretrain-bf16-1xcpu-00{number:02}"
+
+    def result(document: Document) -> None:
+        document["run_id"] = run_id
+        document["seconds_per_step"] |= {"median": seconds, "mean": seconds, "ci95": [seconds * 0.99, seconds * 1.01]}
+
+    def provenance(document: Document) -> None:
+        document |= {"run_id": run_id, "labels": {"tags": [tag], "nightly": None}}
+
+    return folder(place, run_id, result=result, provenance=provenance)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three runs tagged before and three tagged after, which are 5% slower; in turns."""
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    place = tmp_path / "results"
+    place.mkdir()
+    for number in range(6):
+        slow = number % 2
+        run_of(place, number, (1.05 if slow else 1.0) + 0.001 * (number // 2), "after" if slow else "before")
+    return place
+
+
+def compare(*words: str, place: Path | None = None) -> subprocess.CompletedProcess[str]:
+    output_dir = [f"--output_dir={place}"] if place else []
+    return subprocess.run(
+        [sys.executable, "launch/compare.py", *output_dir, *words],
+        cwd=REPOSITORY, env=dict(os.environ), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+# --- how it ends ----------------------------------------------------------------------------------
+
+
+def test_two_tags_are_compared(runs: Path) -> None:
+    done = compare("tag=before", "tag=after", "--explain", place=runs)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "A  3 runs: tag=before" in done.stdout
+    row = next(line for line in done.stdout.splitlines() if line.startswith("  seconds/step "))
+    assert "+5.00%" in row
+    assert row.endswith("worse")
+    assert "nothing that is recorded of these runs differs" in done.stdout
+
+
+def test_names_of_runs_and_folders_are_sides_too(runs: Path) -> None:
+    done = compare("0000,0002,0004", f"0001,0003,{next(runs.glob('*0005'))}", "--format=json", place=runs)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [name[-4:] for name in found["b"]["run_ids"]] == ["0001", "0003", "0005"]
+    assert found["differences"][0]["verdict"] == "worse"
+    assert found["causes"] is None
+
+
+def test_a_verdict_is_no_failure_and_a_refusal_is_exit_code_3(runs: Path) -> None:
+    broken = next(runs.glob("*0001")) / RESULT
+    document = json.loads(broken.read_text())
+    broken.write_text(json.dumps({**document, "not_comparable": ["profiled (--profile=nsys)"]}))
+    done = compare("0000", "0001", place=runs)
+    assert done.returncode == 3
+    assert "not comparable:\n  B has no run that counts: " in done.stdout
+    assert "profiled (--profile=nsys)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["only-one"], "two sides are expected, 1 given"),
+        (["a", "b", "c"], "two sides are expected, 3 given"),
+        (["nonsense", "0001"], "'nonsense' is no run"),
+        (["0000", "0000"], "on both sides: 20261122T060000Z"),
+        (["tag=before", "date>=2026"], "on both sides: 20261122T060000Z"),
+        (["0000,,0002", "0001"], "a name in the list is empty"),
+        (["modle=x", "tag=after"], "runs are not looked for by 'modle'"),
+        (["gpus>many", "tag=after"], "gpus is a number"),
+        (["tag=before", "tag=after", "--margin=-1"], "--margin=-1: 0 to 100 percent"),
+        (["tag=before", "tag=after", "--newest=0"], "--newest=0: it must be 1 or more"),
+        (["0000", "0001", "--where=gpus=1"], "both sides name theirs"),
+        (["tag=before", "tag=after", "--where=gpus"], "'gpus' is no condition"),
+    ],
+)
+def test_wrong_requests_end_with_2_and_no_traceback(runs: Path, words: list[str], said: str) -> None:
+    done = compare(*words, place=runs)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_filter_that_fits_nothing_is_refused_as_not_comparable(runs: Path) -> None:
+    done = compare("tag=before", "tag=never", place=runs)
+    assert done.returncode == 3
+    assert "B has no run that counts: none was found" in done.stdout
+
+
+def test_runs_that_cannot_be_read_are_left_out_and_named(runs: Path) -> None:
+    (next(runs.glob("*0001")) / RESULT).unlink()
+    (next(runs.glob("*0003")) / RESULT).write_text('{"schema_version": 1,')
+    done = compare("0000,0002", "0001,0003,0005", place=runs)
+    assert done.returncode == 0
+    assert "0001: it has no result.json: it goes on, or was cut off" in done.stdout
+    assert "0003: result.json cannot be read" in done.stdout
+
+
+def test_conditions_for_both_sides_and_the_newest(runs: Path) -> None:
+    done = compare("tag=before", "tag=after", "--where=model=llama2_tiny", "--newest=2", "--format=json", place=runs)
+    found = json.loads(done.stdout)
+    assert [[name[-4:] for name in found[side]["run_ids"]] for side in "ab"] == [["0002", "0004"], ["0003", "0005"]]
+    none = compare("tag=before", "tag=after", "--where=model=llama2_70b", place=runs)
+    assert none.returncode == 3
+
+
+def test_markdown_and_a_page(runs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("benchmarks.pages.comparison")
+    page = tmp_path / "page.html"
+    done = compare("tag=before", "tag=after", "--format=markdown", f"--html={page}", place=runs)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("**A**: 3 runs: tag=before")
+    assert "| seconds/step |" in done.stdout
+    assert "seconds/step" in page.read_text()
+    assert str(page) in done.stderr
+    missing = compare("tag=before", "tag=after", f"--html={tmp_path}/none/page.html", place=runs)
+    assert missing.returncode == 2
+    assert "there is no such folder" in missing.stderr
+
+
+def test_a_run_against_itself_changed_by_hand_says_so(runs: Path) -> None:
+    provenance = next(runs.glob("*0001")) / "provenance.json"
+    provenance.write_text(provenance.read_text().replace('"0.6.0"', '"0.6.1"'))
+    done = compare("0000", "0001", "--explain", place=runs)
+    assert "provenance.json is not the one that its result was made with" in done.stdout
+    assert "Stepmark version: 0.6.0 -> 0.6.1" in done.stdout
+
+
+# --- what a side may be ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "conditions"),
+    [
+        ("dtype=bf16", ["dtype=bf16"]),
+        ("dtype=bf16,fp8", ["dtype=bf16,fp8"]),
+        ("dtype=bf16,commit=abc", ["dtype=bf16", "commit=abc"]),
+        ("dtype=bf16+commit=abc", ["dtype=bf16", "commit=abc"]),
+        ("dtype=bf16 commit=abc", ["dtype=bf16", "commit=abc"]),
+        ("dtype=bf16, fp8 , gpus>=64", ["dtype=bf16,fp8", "gpus>=64"]),
+        ("date>=2026-11-01T03:45,model!=x,y", ["date>=2026-11-01T03:45", "model!=x,y"]),
+    ],
+)
+def test_conditions_are_joined_by_commas_plus_signs_or_blanks(typed: str, conditions: list[str]) -> None:
+    assert is_filter(typed)
+    assert conditions_of(typed) == [parse_condition(text) for text in conditions]
+
+
+def test_a_folder_that_is_called_like_a_condition_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder(tmp_path, "tag=x")
+    assert not is_filter("tag=x")
+    assert is_filter("tag=y")
+    assert not is_filter("some-run")
+
+
+def test_a_run_that_is_named_twice_counts_once(runs: Path) -> None:
+    a, _ = Sides(runs).chosen(f"0000,{next(runs.glob('*0000'))}", "0001")
+    assert len(a.runs) == 1
+
+
+def test_runs_of_a_sweep_know_their_repeat(runs: Path) -> None:
+    names = sorted(path.name for path in runs.iterdir())
+    asked = Request(backend="jax", model="llama2_tiny")
+    record = Sweep(
+        schema_version=1, sweep_id="sweep-1", key="k", command=[], repeats=3, refused=[],
+        cells=[Cell(request=asked, digest=digest, scale=scale(1)) for digest in "ab"],
+        runs=[SweepRun(run_id=n, cell=i % 2, repeat=i // 2 + 1, started=0.0) for i, n in enumerate(names)],
+    )  # fmt: skip
+    (runs / "sweep-1.json").write_text(json_text(record))
+    (runs / "sweep-2.json").write_text("{")
+    a, b = Sides(runs).chosen("0000,0002,0004", "0001,0003,0005")
+    assert [(run.pair.cell, run.pair.repeat) for run in (*a.runs, *b.runs) if run.pair] == [
+        (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3),
+    ]  # fmt: skip
+
+
+def test_earlier_runs_give_two_single_runs_their_noise(runs: Path) -> None:
+    for number in range(10, 16):
+        run_of(runs, number, 1.0 + 0.0005 * (number - 10), "earlier")
+    sides = Sides(runs)
+    sides.chosen("0000", "0001")
+    assert len(sides.history()) == 12
+    done = compare("0000", "0001", "--format=json", place=runs)
+    first = msgspec.json.decode(done.stdout, type=dict)["differences"][0]
+    assert "of 10 runs of the same kind" in first["why"]
+    assert first["verdict"] in ("worse", "no difference shown")
+
+
+def test_a_history_that_cannot_be_read_is_said_and_costs_no_comparison(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RequestError("the index is broken")
+
+    sides = Sides(runs)
+    sides.chosen("0000", "0001")
+    monkeypatch.setattr(comparing.Sides, "_entries", staticmethod(broken))
+    assert sides.history() == []
+    assert "earlier runs are not looked at: the index is broken" in capsys.readouterr().err
