@@ -1,0 +1,196 @@
+"""Values that pages are made of: a comparison, a night and a run, with everything that each may hold."""
+
+import random
+from typing import Any
+
+import msgspec
+
+from benchmarks.beside import nearest, of_result
+from benchmarks.comparison.values import Cause, Comparison, Difference, Figure, Side
+from benchmarks.configs import Configs
+from benchmarks.forecasting.bounds import bound
+from benchmarks.gate.values import (
+    Budget,
+    CellReport,
+    ChangePoint,
+    Metric,
+    MetricJudgement,
+    NightPoint,
+    NightReport,
+)
+from benchmarks.ledger import Recompute
+from benchmarks.pages.run import RunMaterial
+from benchmarks.references import read_references
+from benchmarks.resolve import Request, resolve
+from benchmarks.summary import summarise
+from jax_backend import BACKEND
+from tests.benchmarks.test_summary import DONE, record_of, steps_of
+
+CONFIGS = Configs()
+SECONDS = Metric(name="seconds_per_step", title="seconds per step", unit="s", direction="lower")
+EXCESS = Metric(name="excess", title="excess", unit="", direction="lower")
+
+
+def difference(name: str = "seconds per step", **changes: Any) -> Difference:
+    known: dict[str, Any] = {
+        "name": name,
+        "unit": "s",
+        "direction": "lower",
+        "a": Figure(value=6.999, low=6.95, high=7.05, n=3, of="runs"),
+        "b": Figure(value=7.351, low=7.3, high=7.4, n=3, of="runs"),
+        "percent": 5.03,
+        "low": 4.1,
+        "high": 6.0,
+        "verdict": "worse",
+        "why": "B takes 5.03% longer, and the interval holds no 0",
+    }
+    return Difference(**{**known, **changes})
+
+
+def comparison(**changes: Any) -> Comparison:
+    known: dict[str, Any] = {
+        "a": Side(label="october", run_ids=["run-a1", "run-a2", "run-a3"], left_out={"run-a4": "profiled"}),
+        "b": Side(label="november", run_ids=["run-b1", "run-b2", "run-b3"], left_out={}),
+        "refused": [],
+        "differences": [
+            difference(),
+            difference("tokens/s", unit="", direction="higher", percent=-4.79, low=-5.7, high=-3.9),
+            difference("MFU", unit="%", a=None, percent=None, low=None, high=None, verdict="no verdict", why="none"),
+            difference("excess", unit="", percent=0.2, low=-0.9, high=1.1, verdict="no difference shown", why="-"),
+        ],
+        "causes": [
+            Cause(rank=2, kind="environment", name="NCCL_ALGO", a=None, b="Ring", why="it was set on one side alone"),
+            Cause(rank=1, kind="version", name="jaxlib", a="0.8.1", b="0.8.2", why="it compiles the step"),
+        ],
+        "same": ["image", "nodes"],
+        "notes": ["both sides ran on the same nodes"],
+    }  # fmt: skip
+    return Comparison(**{**known, **changes})
+
+
+def points(count: int = 20, level: float = 7.0, last: float = 1.03, seed: int = 1) -> list[NightPoint]:
+    """Nights around a level; of those between, one is left out."""
+    chance = random.Random(seed)
+    values = [level * (1 + chance.gauss(0, 0.006)) for _ in range(count - 1)] + [level * last]
+    used = ["baseline"] * (count - 4) + ["recent"] * 3 + ["tonight"]
+    made = [
+        NightPoint(night=f"2026-11-{number + 1:02d}", run_id=f"run-{number}", value=value, used_as=use)  # type: ignore[arg-type]
+        for number, (value, use) in enumerate(zip(values, used, strict=True))
+    ]
+    if count > 6:
+        made[5] = msgspec.structs.replace(made[5], used_as="left out", why="slowed on purpose", value=level * 1.5)
+    return made
+
+
+def judgement(metric: Metric = SECONDS, **changes: Any) -> MetricJudgement:
+    known: dict[str, Any] = {
+        "metric": metric,
+        "gates": True,
+        "verdict": "regression",
+        "why": "tonight is 3.0% slower than the baseline, and both confirmations agree",
+        "tonight": 7.21,
+        "baseline": 7.0,
+        "baseline_nights": 15,
+        "effect_percent": 3.0,
+        "low_percent": 2.1,
+        "high_percent": 3.9,
+        "p": 0.0004,
+        "noise_percent": 0.6,
+        "smallest_detectable_percent": 1.9,
+        "nights_needed": None,
+        "unreachable": False,
+        "confirmations": [7.19, 7.24],
+        "points": points(),
+        "change_points": [ChangePoint(night="2026-11-09", percent=-1.4, p=0.0002)],
+    }
+    return MetricJudgement(**{**known, **changes})
+
+
+def cell(name: str = "jax-llama2_tiny", **changes: Any) -> CellReport:
+    known: dict[str, Any] = {
+        "cell": name,
+        "title": f"{name} bf16 on 8 x h100",
+        "run_id": "run-19",
+        "status": "valid",
+        "reasons": [],
+        "verdict": "regression",
+        "new_baseline": [],
+        "rerun_ids": ["run-20", "run-21"],
+        "judgements": [
+            judgement(),
+            judgement(EXCESS, gates=False, verdict="no change", why="it stays", points=points(level=0.02, last=1.0),
+                      tonight=0.02, baseline=0.0201, effect_percent=-0.5, low_percent=-2.0, high_percent=1.0,
+                      confirmations=[], change_points=[]),
+        ],
+        "notes": ["the node is another one than last night"],
+    }  # fmt: skip
+    return CellReport(**{**known, **changes})
+
+
+def quiet_cell(name: str = "nemo-llama2_tiny") -> CellReport:
+    judged = judgement(
+        verdict="no change", why="equal within 1%", effect_percent=0.1, low_percent=-0.4, high_percent=0.6,
+        points=points(last=1.001, seed=3), confirmations=[], change_points=[], tonight=7.007,
+    )  # fmt: skip
+    return cell(name, verdict="no change", judgements=[judged], rerun_ids=[], notes=[])
+
+
+def new_cell(name: str = "jax-llama3_tiny") -> CellReport:
+    judged = judgement(
+        verdict="inconclusive", why="no history: 1 of 8 nights", effect_percent=None, low_percent=None,
+        high_percent=None, p=None, noise_percent=None, smallest_detectable_percent=None, nights_needed=7,
+        baseline=None, baseline_nights=0, points=points()[-1:], confirmations=[], change_points=[],
+    )  # fmt: skip
+    return cell(name, verdict="inconclusive", judgements=[judged], new_baseline=["image: a1 -> b2"], rerun_ids=[])
+
+
+def broken_cell(name: str = "nemo-llama3_tiny") -> CellReport:
+    reasons = ["rank 3 was killed by signal 9 after step 12"]
+    return cell(name, verdict="invalid", status="failed", reasons=reasons, judgements=[], rerun_ids=[], notes=[])
+
+
+def night(**changes: Any) -> NightReport:
+    known: dict[str, Any] = {
+        "schema_version": 1,
+        "suite": "nightly",
+        "title": "The nightly suite",
+        "night": "2026-11-20",
+        "started": "2026-11-20T02:00:00Z",
+        "finished": "2026-11-20T02:41:10Z",
+        "verdict": "regression",
+        "exit_code": 3,
+        "cells": [quiet_cell(), cell(), new_cell(), broken_cell()],
+        "budget": Budget(allowed=2, used=2, refused=["nemo-llama3_tiny"]),
+        "false_alarms": "A suite of this size raises a false alarm in one night of 60.",
+        "could_not_see": ["jax-llama3_tiny: less than 4.1%: it has no history"],
+        "history": ["results"],
+        "notes": ["one run of 80 could not be read"],
+    }
+    return NightReport(**{**known, **changes})
+
+
+# --- a run of many GPUs ---------------------------------------------------------------------------
+
+
+def gpu_material(seed: int = 2, steps: int = 60, **changes: Any) -> RunMaterial:
+    """A 70B on 64 GPUs: peaks, a bound and a published row; one slow step, and one that compiled."""
+    chance = random.Random(seed)
+    benchmark = resolve(
+        Request(backend="jax", model="llama2_70b", dtype="fp8", hardware="h100", gpus=64), CONFIGS, BACKEND
+    )
+    benchmark = msgspec.structs.replace(benchmark, steps=steps)
+    seconds = [62.0, *(4.6 * (1 + chance.gauss(0, 0.004)) for _ in range(steps - 1))]
+    seconds[steps // 2] = 6.1
+    result, marked = summarise(
+        benchmark, "run-of-64", record_of(steps_of(seconds)), [DONE], "sha256:1", recompute=Recompute()
+    )
+    material = RunMaterial(
+        benchmark=benchmark,
+        result=msgspec.structs.replace(result, status="valid", reasons=[]),
+        steps=marked,
+        provenance={"git": {"commit": "abc"}, "phases": {"perf": {"argv": ["python", "worker.py"]}}},
+        place="results/run-of-64",
+        bound=bound(benchmark, BACKEND.storage(benchmark)),
+        nearest=nearest(of_result(result), read_references(CONFIGS.root)),
+    )
+    return msgspec.structs.replace(material, **changes)

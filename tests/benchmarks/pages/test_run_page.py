@@ -1,0 +1,205 @@
+"""A run's page: its figures are those of the result, what is unknown says why, and nothing it quotes is markup."""
+
+import html.parser
+import math
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.pages.elements import LogTail
+from benchmarks.pages.provenance import provenance_lists
+from benchmarks.pages.roof import achieved_tflops, bars
+from benchmarks.pages.run import RunMaterial, headlines, mfu_table, run_page
+from benchmarks.values import to_builtins
+from tests.benchmarks.pages.samples import gpu_material
+
+EVIL = "<script>alert(1)</script>'\"&{{ 7 * 7 }}"
+MATERIAL = gpu_material()
+
+
+def changed(**figures: Any) -> RunMaterial:
+    return msgspec.structs.replace(MATERIAL, result=msgspec.structs.replace(MATERIAL.result, **figures))
+
+
+def at(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = value[int(name)] if isinstance(value, list) else value[name]
+    return value
+
+
+class Reader(html.parser.HTMLParser):
+    """What a browser would see: tags, and text outside of style."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_the_figures_on_the_page_are_those_of_the_result() -> None:
+    seen = [attributes for tag, attributes in Reader(run_page(MATERIAL)).tags if tag == "data"]
+    result = to_builtins(MATERIAL.result)
+    assert {str(one["data-figure"]) for one in seen} >= {
+        "seconds_per_step.median", "seconds_per_step.mean", "tokens_per_second", "tokens_per_second_per_gpu",
+        "tokens_per_second_effective", "days_per_trillion_tokens", "mfu.0.percent", "hfu.0.percent", "loss.last",
+    }  # fmt: skip
+    for one in seen:
+        assert float(str(one["value"])) == at(result, str(one["data-figure"]))
+
+
+def test_every_convention_and_every_peak_is_there() -> None:
+    result = MATERIAL.result
+    found = mfu_table(result)
+    assert found is not None
+    shown = {cell.value for row in found.rows for cell in row if cell.value is not None}
+    assert shown == {entry.percent for entry in [*(result.mfu or []), *(result.hfu or [])]}
+    assert len(shown) > 10
+
+
+def test_the_interval_and_the_number_of_steps_stand_beside_the_median() -> None:
+    low, high = MATERIAL.result.seconds_per_step.ci95 or (0.0, 0.0)
+    first = headlines(MATERIAL.result)[0]
+    assert f"95% interval {low:.4g} s to {high:.4g} s" in first.detail
+    assert f"{MATERIAL.result.window.counted} steps counted" in first.detail
+
+
+def test_the_roof_holds_the_run_its_bound_and_every_peak_once() -> None:
+    found = bars(MATERIAL.result, MATERIAL.bound)
+    assert [bar.kind for bar in found] == ["run", "bound", "peak", "peak", "peak", "peak"]
+    achieved = achieved_tflops(MATERIAL.result)
+    assert achieved is not None
+    for entry in MATERIAL.result.mfu or []:
+        if entry.counted_by == "recipe" and entry.precision_peak != "mixed":
+            assert math.isclose(achieved, entry.percent / 100 * entry.peak_tflops)
+    assert found[1].tflops == pytest.approx(achieved * 4.6 / (MATERIAL.bound.seconds or 0), rel=0.01)  # type: ignore[union-attr]
+
+
+def test_without_a_peak_there_is_no_roof_and_the_reason_is_there() -> None:
+    nulls = {"mfu": "this device has no published peak"}
+    page = run_page(msgspec.structs.replace(changed(mfu=None, hfu=None, null_because=nulls), bound=None))
+    assert "There is no peak to place it under: this device has no published peak." in page
+    assert 'id="run-roof-title"' not in page
+
+
+def test_reasons_stand_above_the_figures_and_logs_between() -> None:
+    logs = [LogTail("attempt-1/perf/rank-3.log", ["RuntimeError: no"])]
+    failed = msgspec.structs.replace(changed(status="failed", reasons=["rank 3 died"]), logs=logs)
+    page = run_page(failed)
+    places = [
+        page.index(text) for text in ("Why it is failed", "rank 3 died", "seconds per step", "RuntimeError: no")
+    ]
+    assert places == sorted(places)
+
+
+def test_where_no_speed_is_claimed_it_says_so_once_and_why() -> None:
+    spread = msgspec.structs.replace(MATERIAL.result.seconds_per_step, median=None, ci95=None)
+    nulls = {"seconds_per_step": "the run failed"}
+    material = changed(seconds_per_step=spread, null_because=nulls, mfu=None, status="failed", reasons=["it died"])
+    assert headlines(material.result)[0][:2] == ("seconds per step", "not claimed")
+    text = Reader(run_page(material)).text
+    assert text.count("not claimed") == 1
+    assert "No speed is claimed, so the run has no place: the run failed" in text
+
+
+def test_every_unknown_figure_is_listed_with_its_reason() -> None:
+    text = Reader(run_page(changed(null_because={"ranks": "there is one rank", "pgle": "it was off"}))).text
+    assert "ranks there is one rank" in text
+    assert "pgle it was off" in text
+
+
+def test_what_may_not_be_compared_and_what_was_slowed_is_said_above() -> None:
+    text = Reader(run_page(changed(not_comparable=["profiled"], slowed_by=0.5))).text
+    assert text.index("not to be compared: profiled") < text.index("seconds per step")
+    assert "slowed on purpose: every step by 50%" in text
+
+
+def test_the_nearest_published_row_with_its_ratio_and_what_differs() -> None:
+    found = MATERIAL.nearest[0]
+    assert found is not None
+    text = Reader(run_page(MATERIAL)).text
+    assert f"{found.ratio:.3f} times the tokens per second" in text
+    assert found.source in text
+    for difference in found.differs:
+        theirs, _, ours = difference.partition(", here ")
+        assert f"{theirs} {ours}" in text
+    assert "No reference: nothing like it" in run_page(
+        msgspec.structs.replace(MATERIAL, nearest=(None, "nothing like it"))
+    )
+
+
+@pytest.mark.parametrize("where", ["note", "reason", "log", "name", "version", "run_id", "missing", "attempt"])
+def test_markup_in_what_is_quoted_stays_text(where: str) -> None:
+    material = {
+        "note": lambda: changed(notes=[EVIL]),
+        "reason": lambda: changed(status="invalid", reasons=[EVIL]),
+        "log": lambda: msgspec.structs.replace(MATERIAL, logs=[LogTail("a", [EVIL])]),
+        "name": lambda: msgspec.structs.replace(MATERIAL, logs=[LogTail(EVIL, [])]),
+        "version": lambda: msgspec.structs.replace(MATERIAL, provenance={"machine": {EVIL: EVIL}}),
+        "run_id": lambda: changed(run_id=EVIL),
+        "missing": lambda: msgspec.structs.replace(MATERIAL, missing=[EVIL]),
+        "attempt": lambda: changed(null_because={EVIL: EVIL}),
+    }[where]()
+    read = Reader(run_page(material))
+    assert "script" not in {tag for tag, _ in read.tags}
+    assert EVIL in read.text
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_whatever_a_note_says_the_tags_of_the_page_are_the_same(note: str, reason: str) -> None:
+    plain = Reader(run_page(changed(status="invalid", notes=["x"], reasons=["y"])))
+    odd = Reader(run_page(changed(status="invalid", notes=[note], reasons=[reason])))
+    assert odd.tags == plain.tags
+
+
+def test_it_is_one_file_without_script_and_without_another_address() -> None:
+    page = run_page(MATERIAL)
+    assert "<script" not in page
+    assert "http" not in re.sub(r"<(title|p|li|dd|span|td)[^>]*>[^<]*", "", page)
+    assert "url(#" in page
+    assert re.findall(r"url\((?!#)", page) == []
+    assert "@import" not in page
+    assert page == run_page(MATERIAL)
+
+
+def test_many_steps_are_cut_in_the_table_and_that_is_said() -> None:
+    steps = [msgspec.structs.replace(MATERIAL.steps[0], step=number) for number in range(1000)]
+    text = Reader(run_page(msgspec.structs.replace(MATERIAL, steps=steps))).text
+    assert "400 shown, 600 more in steps.jsonl" in text
+
+
+def test_all_of_the_provenance_is_there_also_what_this_version_does_not_know() -> None:
+    made = provenance_lists(
+        {
+            "git": {"commit": "abc", "changed_files": 0},
+            "worker": [{"rank": 0, "versions": {"jax": "0.9"}}],
+            "phases": {"perf": {"argv": ["python", "x"], "xla_flags": []}},
+            "brand_new": {"deep": {"deeper": "1"}},
+            "notes": ["stands elsewhere"],
+        }
+    )
+    rows = {label: text for one in made for label, text in one.rows}
+    assert rows == {
+        "git commit": "abc",
+        "git changed_files": "0",
+        "rank": "0",
+        "versions jax": "0.9",
+        "perf argv": "python\nx",
+        "brand_new deep deeper": "1",
+    }
