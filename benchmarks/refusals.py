@@ -2,6 +2,7 @@
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, nearest
+from benchmarks.slowdown import refuse_slowdown
 from benchmarks.values import Benchmark
 from benchmarks.window import check_rule, last_step_wanted
 
@@ -14,6 +15,7 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
     _refuse_layout(benchmark, backend)
     for refusal in backend.refusals(benchmark):
         raise refusal
+    refuse_slowdown(benchmark, backend)
 
 
 def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:

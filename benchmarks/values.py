@@ -385,6 +385,7 @@ class WorkerFacts(Value, frozen=True):
     argv: list[str]
     notes: list[str] = []
     xla_flags: str = ""
+    program: str | None = None  # sha256 of the step as the framework lowered it; None: it lowers none, or hides it
 
 
 class WorkerEnd(Value, frozen=True):

@@ -3,14 +3,30 @@
 A line that cannot be read is named, and takes nothing else with it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from benchmarks.values import PgleSeen, RunRecord, Started, Step, Stopped, WorkerEnd, WorkerFacts
+from benchmarks.values import PgleSeen, RunRecord, Started, Step, Stopped, Value, WorkerEnd, WorkerFacts
 
+
+class Program(Value, frozen=True):
+    """The digest of the step's program, where it is known only once the facts are written."""
+
+    sha256: str
+
+
+Event = Step | WorkerFacts | WorkerEnd | Started | PgleSeen | Stopped | Program
+# The event's name -> what its fields are; those of a step and of a start are completed.
+AS_WRITTEN: Mapping[str, type[WorkerFacts | WorkerEnd | PgleSeen | Stopped | Program]] = {
+    "facts": WorkerFacts,
+    "end": WorkerEnd,
+    "pgle": PgleSeen,
+    "stopped": Stopped,
+    "program": Program,
+}
 EVENT_FILES = "events-rank*.jsonl"
 
 # What a line that is no event raises; ValueError is msgspec's DecodeError, and a UnicodeDecodeError.
@@ -28,44 +44,34 @@ def event_files(phase_dir: Path) -> list[Path]:
 
 def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     """Everything the workers of a phase wrote, in the order of their ranks."""
-    facts: list[WorkerFacts] = []
-    steps: list[Step] = []
-    ends: list[WorkerEnd] = []
-    started: list[Started] = []
+    found: dict[type[Event], list[tuple[int, Any]]] = {kind: [] for kind in get_args(Event)}
     unreadable: list[str] = []
-    watched: dict[int, PgleSeen] = {}
-    stopped: dict[int, Stopped] = {}
     for path in event_files(phase_dir):
         for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
             if not line:
                 continue
             try:
-                found = _value_of(line, rank_of(path), attempt)
+                value = _value_of(line, rank_of(path), attempt)
             except UNREADABLE as error:
                 unreadable.append(f"{path.name}:{number} {error}")
                 continue
-            if isinstance(found, Step):
-                steps.append(found)
-            elif isinstance(found, WorkerFacts):
-                facts.append(found)
-            elif isinstance(found, Started):
-                started.append(found)
-            elif isinstance(found, PgleSeen):
-                watched[rank_of(path)] = found
-            elif isinstance(found, Stopped):
-                stopped[rank_of(path)] = found
-            else:
-                ends.append(found)
+            found[type(value)].append((rank_of(path), value))
+    programs: dict[int, Program] = dict(found[Program])
     return RunRecord(
         attempt=attempt,
-        facts=facts,
-        steps=steps,
-        ends=ends,
+        facts=[_with_program(fact, programs.get(rank)) for rank, fact in found[WorkerFacts]],
+        steps=[step for _, step in found[Step]],
+        ends=[end for _, end in found[WorkerEnd]],
         unreadable=unreadable,
-        started=started,
-        watched=watched,
-        stopped=stopped,
+        started=[started for _, started in found[Started]],
+        watched=dict(found[PgleSeen]),
+        stopped=dict(found[Stopped]),
     )
+
+
+def _with_program(facts: WorkerFacts, program: Program | None) -> WorkerFacts:
+    """The facts come before the first step; a program that is compiled in it, after them."""
+    return msgspec.structs.replace(facts, program=program.sha256) if program else facts
 
 
 def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
@@ -98,17 +104,11 @@ def _steps_among(text: bytes, rank: int, attempt: int) -> list[Step]:
     return steps
 
 
-def _value_of(line: bytes, rank: int, attempt: int) -> Step | WorkerFacts | WorkerEnd | Started | PgleSeen | Stopped:
+def _value_of(line: bytes, rank: int, attempt: int) -> Event:
     fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
     kind = fields.pop("event")
-    if kind == "facts":
-        return msgspec.convert(fields, WorkerFacts)
-    if kind == "end":
-        return msgspec.convert(fields, WorkerEnd)
-    if kind == "pgle":
-        return msgspec.convert(fields, PgleSeen)
-    if kind == "stopped":
-        return msgspec.convert(fields, Stopped)
+    if kind in AS_WRITTEN:
+        return msgspec.convert(fields, AS_WRITTEN[kind])
     if kind == "started":
         return msgspec.convert({**fields, "rank": rank}, Started)
     if kind == "step":

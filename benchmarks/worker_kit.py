@@ -120,6 +120,49 @@ class StepRecorder:
         return found
 
 
+class Slowdown:
+    """Makes every step (1 + fraction) times as long as it is, by a sleep at its end (--inject_slowdown).
+
+    Of ranks that wait for one another in a step, the first alone sleeps (see `slowdown`). If each slept by what it
+    measured itself, what one waits for another would be slept for again, which never ends from a fraction of 1 on.
+    """
+
+    def __init__(self, fraction):
+        self.fraction = fraction
+        self._last_end = None
+        self._steps = 0
+        self._slept = 0.0
+
+    def end_of_step(self, end, own_seconds=None):
+        """When the step that was done at `end` is over. The first one compiles, and is as long as it is.
+
+        `own_seconds` is what the step takes by itself, where not all since the one before belongs to it: what else
+        the framework does in between falls into the wait then.
+        """
+        if self.fraction and self._last_end is not None:
+            own = end - self._last_end if own_seconds is None else own_seconds
+            wait = max(0.0, self._last_end + (1 + self.fraction) * own - end)
+            time.sleep(wait)
+            self._steps += 1
+            self._slept += wait
+            end = time.perf_counter()
+        self._last_end = end
+        return end
+
+    def notes(self):
+        if not self._steps:
+            return []
+        longer = (
+            f"--inject_slowdown={self.fraction:g}: the worker slept {self._slept:.3g} s at the end of {self._steps}"
+        )
+        return [f"{longer} steps"]
+
+
+def slowdown(options):
+    """What slows the steps of this rank; of ranks that wait for one another, the first alone does."""
+    return Slowdown(options.inject_slowdown if options.rank == 0 else 0.0)
+
+
 def load(path):
     """A file beside the worker, as a module; the worker's folder is not on the import path."""
     spec = importlib.util.spec_from_file_location(f"stepmark_{Path(path).stem}", path)
@@ -153,6 +196,7 @@ def add_options(parser):
     parser.add_argument("--tasks_per_node", type=int, required=True)
     parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
     parser.add_argument("--until", help="HALF_WIDTH,AT_LEAST,STEPS: end as soon as the median is known so well")
+    parser.add_argument("--inject_slowdown", type=float, default=0.0, help="0.5: every step half as long again")
     parser.add_argument("settings", nargs="*", help="after --: the framework's own key=value settings")
 
 

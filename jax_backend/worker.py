@@ -16,6 +16,7 @@ import importlib.util
 import os
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 
@@ -41,6 +42,7 @@ class StepClock(kit.StepRecorder):
     def __init__(self, events, reasons_against=()):
         super().__init__(events)
         self._reasons_against = reasons_against  # functions of a step's number: why it cannot count, or None
+        self.ended = deque()  # when steps were over, where that is known before MaxText's writer comes to them
 
     def around(self, write_metrics):
         """MaxText's metric writer, with the clock read when the step it writes is done on the device.
@@ -54,7 +56,7 @@ class StepClock(kit.StepRecorder):
             if metric_type != "train":
                 return write_metrics(metrics, step, metric_type)
             metrics["scalar"]["learning/loss"].block_until_ready()
-            end = time.perf_counter()
+            end = self.ended.popleft() if self.ended else time.perf_counter()
             try:
                 return write_metrics(metrics, step, metric_type)
             finally:  # MaxText may refuse a loss and raise: the step was trained all the same
@@ -102,7 +104,7 @@ def parameter_counts(state):
     return total, total
 
 
-def facts(rank, device_state, argv):
+def facts(rank, device_state, argv, program):
     import jax
 
     total, trainable = parameter_counts(device_state["state"])
@@ -121,6 +123,7 @@ def facts(rank, device_state, argv):
         "versions": kit.installed_versions(PACKAGES),
         "argv": argv,
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "program": program,
     }
 
 
@@ -227,7 +230,20 @@ def refuse_foreign_profile(profile, what_runs):
         raise SystemExit(f"stepmark worker: {problem}")
 
 
-def train_under_clock(options, clock, events, watch):
+def hook_step(device_state, clock, slowdown, watch):
+    """What is done around each call of the training step."""
+    if watch:
+        device_state["p_train_step"] = watch.around(device_state["p_train_step"])
+    if slowdown.fraction:
+        import jax
+
+        slowed_steps = kit.load(Path(__file__).with_name("slowed_steps.py"))
+        device_state["p_train_step"] = slowed_steps.around(
+            device_state["p_train_step"], slowdown, clock.ended, jax.block_until_ready
+        )
+
+
+def train_under_clock(options, clock, events, watch, slowdown, program):
     show_framework_log()
     join_processes(options)
     assert_devices(options)
@@ -236,15 +252,16 @@ def train_under_clock(options, clock, events, watch):
     if "profiler=nsys" in options.settings:
         find_cuda_runtime()
     argv = ["stepmark", base_config(), *options.settings]
+    program.listen()
     config, recorder = train.initialize(argv)
 
     def on_first_step(device_state):
-        what_runs = facts(options.rank, device_state, options.settings)
+        what_runs = facts(options.rank, device_state, options.settings, program.sha256)
         events.write("facts", **what_runs)
+        program.on_found = lambda sha256: events.write("program", sha256=sha256)
         if options.pgle_profile:
             refuse_foreign_profile(options.pgle_profile, what_runs)
-        if watch:
-            device_state["p_train_step"] = watch.around(device_state["p_train_step"])
+        hook_step(device_state, clock, slowdown, watch)
 
     channel = kit.load(Path(__file__).with_name("early_stop.py"))
     clock.early_stop = kit.early_stop(options, events, channel.CoordinationService(), channel.BEGUN)
@@ -270,7 +287,15 @@ def main(options):
     if options.recorded_ranks:
         record_of_this_rank(options)
     clock = StepClock(events, reasons)
-    return kit.run(options, lambda: train_under_clock(options, clock, events, watch), clock.failures, events)
+    slowdown = kit.slowdown(options)
+    program = kit.load(Path(__file__).with_name("program_digest.py")).ProgramDigest()
+    return kit.run(
+        options,
+        lambda: train_under_clock(options, clock, events, watch, slowdown, program),
+        clock.failures,
+        events,
+        lambda: [*(program.notes() if clock.started else []), *slowdown.notes()],
+    )
 
 
 def parse(argv):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks import slowdown
 from benchmarks.datasets import tokenizer_size
 from benchmarks.early_stop import until
 from benchmarks.errors import RequestError, nearest
@@ -269,6 +270,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         f"--tokens_per_step={benchmark.tokens_per_step}",
         *profiles.worker_options(benchmark.profiling),
         *until.option(benchmark),
+        *slowdown.option(benchmark),
         "--",
         *(f"{name}={text_of(value)}" for name, value in nemo_settings(benchmark).items()),
     ]

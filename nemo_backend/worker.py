@@ -281,6 +281,7 @@ class Work:
 
     def __init__(self, options, events):
         self.recorder = kit.StepRecorder(events)
+        self._slowdown = kit.slowdown(options)
         self.profile = kit.load(HERE / "profiled_steps.py").ProfiledSteps(
             options.recorded_steps, options.disturbed_steps, options.recorded_ranks, options.rank
         )
@@ -322,6 +323,7 @@ class Work:
         self.recorder.start()
 
     def end_of_step(self, step, end, measured):
+        end = self._slowdown.end_of_step(end)
         # Megatron sends the last stage's loss to the first rank; the others may have zeros.
         loss = float(measured["reduced_train_loss"]) if self._options.rank == 0 else None
         self.recorder.record(
@@ -346,7 +348,8 @@ class Work:
 
     def notes(self):
         redirected = [self._redirect.note()] if self._redirect and self._redirect.mapped else []
-        return (self._proof.notes if self._proof else []) + redirected + self.profile.notes()
+        proven = self._proof.notes if self._proof else []
+        return proven + redirected + self.profile.notes() + self._slowdown.notes()
 
 
 def fit(options, build, callbacks, redirect):

@@ -286,6 +286,32 @@ def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline(worker: Any) -> 
     assert loop.returned[0] - start < seconds[0] / 2
 
 
+def test_a_slowed_loop_is_timed_by_when_its_steps_were_over(worker: Any) -> None:
+    """Its writer comes to a step only after the next one: the last would take no time, and the others another's."""
+    events = Recorder()
+    clock = worker.StepClock(events)
+    write_metrics = clock.around(silent)
+    clock.start()
+    began = time.perf_counter()
+    clock.ended.extend(began + end for end in (1.0, 1.5, 3.0))
+    for step in range(3):
+        write_metrics(metrics_of(), step)
+    assert events.all("seconds")[1:] == pytest.approx([0.5, 1.5])
+    assert events.all("elapsed_seconds") == pytest.approx([1.0, 1.5, 3.0], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_the_step_is_waited_for_only_where_it_is_slowed(
+    worker: Any, monkeypatch: pytest.MonkeyPatch, fraction: float
+) -> None:
+    waited: list[Any] = []
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(block_until_ready=waited.append))
+    clock, state = worker.StepClock(Recorder()), {"p_train_step": lambda *_: "made"}
+    worker.hook_step(state, clock, worker.kit.Slowdown(fraction), None)
+    assert state["p_train_step"]("state", "batch") == "made"
+    assert (waited, len(clock.ended)) == ((["made"], 1) if fraction else ([], 0))
+
+
 def test_the_start_is_written_when_the_first_step_begins(worker: Any) -> None:
     loop = Loop([0.01, 0.01])
     clock, events = hooked(worker, loop, lambda _: events.write("facts"))
@@ -397,7 +423,7 @@ def test_a_number_that_is_none_is_refused(worker: Any) -> None:
 
 
 def main_with(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> int:
-    def train_under_clock(_options: Any, clock: Any, _events: Any, _watch: Any) -> None:
+    def train_under_clock(_options: Any, clock: Any, *_: Any) -> None:
         clock.start()
         clock.around(silent)(metrics_of(), 0)
         if error is not None:
@@ -439,7 +465,7 @@ def test_however_a_worker_ends_it_says_so_and_keeps_its_steps(
 def steps_marked(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[int, str | None]:
     """What a worker with these options leaves out of six steps."""
 
-    def train_under_clock(_options: Any, clock: Any, _events: Any, _watch: Any) -> None:
+    def train_under_clock(_options: Any, clock: Any, *_: Any) -> None:
         clock.start()
         for step in range(6):
             clock.around(silent)(metrics_of(), step)

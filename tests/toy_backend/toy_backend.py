@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks import worker_events
+from benchmarks import slowdown, worker_events
 from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat, SideProgram
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
@@ -96,6 +96,7 @@ class Toy:
             f"--processes={benchmark.nodes * tasks}",
             f"--devices={benchmark.gpus}",
             f"--tasks_per_node={tasks}",
+            *slowdown.option(benchmark),
             "--",
             f"steps={benchmark.steps}",
             f"nap={float(knobs['nap_seconds'])}",

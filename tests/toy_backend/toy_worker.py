@@ -17,6 +17,7 @@ options = parser.parse_args(sys.argv[2:])
 said = dict(word.split("=", 1) for word in options.settings)
 events = kit.events_of(options)
 recorder = kit.StepRecorder(events)
+slowdown = kit.Slowdown(options.inject_slowdown)  # on every rank: no toy waits for another
 
 
 def fail(kind):
@@ -59,7 +60,7 @@ def train():
         time.sleep(float(said["nap"]))
         if mine and step == int(at or 0):
             fail(kind)
-        recorder.record(step, time.perf_counter(), 6.0 - step / 10, 1.0)
+        recorder.record(step, slowdown.end_of_step(time.perf_counter()), 6.0 - step / 10, 1.0)
 
 
-kit.leave(kit.run(options, train, recorder.failures, events))
+kit.leave(kit.run(options, train, recorder.failures, events, slowdown.notes))

@@ -1,0 +1,121 @@
+"""--inject_slowdown on real MaxText and NeMo: steps that take as much longer as was asked, marked wherever one looks.
+
+A busy machine makes a whole run slower than its neighbour. So what the worker slept is held to the run's own time,
+and two runs one after the other to a wide band, in up to three pairs.
+"""
+
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.runs import JAX, LLAMA3, NEMO, REPOSITORY, TINY, Run, Start, Starter, finish, verify
+from tests.toy_backend import install, make_environment_in
+
+pytestmark = pytest.mark.slow
+
+FRACTION = 0.5
+SLOWED = f"--inject_slowdown={FRACTION}"
+BAND = (1.25, 1.9)
+PAIRS = 3
+SLEPT = re.compile(r"--inject_slowdown=[\d.]+: the worker slept ([\d.]+) s at the end of (\d+) steps")
+# Steps long enough that what the loop does between two of them is little beside them.
+LONG_STEPS = {
+    "maxtext": (JAX, TINY, "--steps=30", "--set=micro_batch_size=24"),
+    "nemo": (NEMO, LLAMA3, "--steps=30", "--set=micro_batch_size=8"),
+}
+
+
+def start_of(request: pytest.FixtureRequest, name: str) -> Start:
+    found: Start = request.getfixturevalue("start_nemo" if name == "nemo" else "start")
+    return found
+
+
+def fast_seconds(run: Run) -> float:
+    """Of a fast step, which nothing else on the machine disturbed: the first tenth of those after the first few."""
+    seconds = [step["seconds"] for step in run.steps if step["rank"] == 0 and step["step"] >= 5]
+    return statistics.quantiles(seconds, n=10)[0]
+
+
+def slept_share(run: Run, rank: int = 0) -> float:
+    """What the worker slept, over what its steps after the first took without that; 0 where it slept nothing."""
+    notes = [note for event in run.events(rank) if event["event"] == "end" for note in event["notes"]]
+    told = [found for found in map(SLEPT.fullmatch, notes) if found]
+    seconds = [step["seconds"] for step in run.steps if step["rank"] == rank and step["step"] > 0]
+    assert [int(found[2]) for found in told] == [len(seconds)] * len(told)
+    slept = sum(float(found[1]) for found in told)
+    return slept / (sum(seconds) - slept)
+
+
+def program_of(run: Run) -> str | None:
+    """The digest of the step's program, which a sleep beside it does not change; NeMo's step is none."""
+    found: str | None = run.provenance["worker"][0]["program"]
+    return found
+
+
+def marked(run: Run) -> None:
+    assert run.code == 0, run.err
+    assert (run.result["status"], run.result["slowed_by"]) == ("valid", FRACTION)
+    assert f"slowed on purpose: every step by 50% ({SLOWED})" in run.result["notes"]
+    assert f"slowed on purpose: every step by 50% ({SLOWED})" in run.out
+    assert json.loads((run.folder / "benchmark.json").read_text())["inject_slowdown"] == FRACTION
+    assert SLOWED in run.provenance["phases"]["perf"]["argv"]
+
+
+def unmarked(run: Run) -> None:
+    assert run.code == 0, run.err
+    assert run.result["slowed_by"] == 0
+    assert not [note for note in run.result["notes"] if "slow" in note]
+    assert not [word for word in run.provenance["phases"]["perf"]["argv"] if "slow" in word]
+
+
+@pytest.mark.parametrize("name", LONG_STEPS)
+def test_every_step_takes_that_much_longer(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
+    start, ratios = start_of(request, name), list[float]()
+    for pair in range(PAIRS):
+        runs = []
+        for flags in ((), (SLOWED,)):
+            place = tmp_path / f"{pair}-{len(flags)}"
+            runs.append(finish(start(place, *LONG_STEPS[name], *flags), place))
+        as_it_is, slowed = runs
+        unmarked(as_it_is)
+        marked(slowed)
+        agreed = verify(str(slowed.folder))
+        assert agreed.returncode == 0, agreed.stdout
+        assert slept_share(slowed) == pytest.approx(FRACTION, abs=0.12)
+        assert program_of(slowed) == program_of(as_it_is)
+        assert (program_of(slowed) is None) == (name == "nemo")
+        ratios.append(fast_seconds(slowed) / fast_seconds(as_it_is))
+        if BAND[0] < ratios[-1] < BAND[1]:
+            return
+    raise AssertionError(f"the slowed run took {ratios} times as long")
+
+
+@pytest.mark.parametrize("name", LONG_STEPS)
+def test_of_two_processes_the_first_sleeps_and_the_other_waits(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
+    """In the same run both take the same time, and more than twice what the first rank works."""
+    several = ("--gpus=2", "--nodes=2") if name == "maxtext" else ("--gpus=2",)
+    flags = (*LONG_STEPS[name][:3], *several, "--set=micro_batch_size=4", "--inject_slowdown=2")
+    run = finish(start_of(request, name)(tmp_path, *flags), tmp_path)
+    assert run.code == 0, run.err
+    assert (run.result["status"], run.result["slowed_by"]) == ("valid", 2)
+    medians = [statistics.median(step["seconds"] for step in run.steps if step["rank"] == rank) for rank in (0, 1)]
+    assert medians[1] == pytest.approx(medians[0], rel=0.2)
+    assert slept_share(run, rank=0) == pytest.approx(2, abs=0.5)
+    assert slept_share(run, rank=1) == 0
+
+
+def test_a_backend_of_another_package_naps_longer_on_every_rank(tmp_path: Path, starter: Starter) -> None:
+    variables = install(tmp_path / "package")
+    make_environment_in(tmp_path / "package")
+    run_py = [sys.executable, str(REPOSITORY / "launch/run.py")]
+    flags = ["--backend=toy", TINY, "--gpus=2", "--steps=15", "--set=nap_seconds=0.05", SLOWED]
+    place = tmp_path / "runs"
+    run = finish(starter([*run_py, f"--output_dir={place}", *flags], **variables), place)
+    marked(run)
+    assert [slept_share(run, rank) for rank in (0, 1)] == pytest.approx([FRACTION] * 2, abs=0.05)
