@@ -9,6 +9,12 @@
                                                                 from their own step time
     python launch/report.py --trace results/RUN                 where a step's time goes, from a profiler's trace
                                                                 (docs/profiling.md; a trace itself may be named too)
+    python launch/report.py --runs=results                      the runs of a folder (docs/history.md), all or those
+        --where=model=llama2_70b --where='gpus>=64'             that fit, as a table, csv, json or markdown
+    python launch/report.py --archive=FILE.tar.gz RUN...        runs as one file, or those that fit --where
+    python launch/report.py --verify_archive=FILE.tar.gz        is it as it was written, does every result follow
+                                                                from its raw files: exit 3 where it is otherwise
+    python launch/report.py --html=FILE RUN...                  one page about runs, sweeps and nights
 
 The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
 TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
@@ -25,22 +31,39 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 import glob
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from absl import flags
 
 from benchmarks import timing_table, window
-from benchmarks.backend import all_log_formats
-from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.log_endings import read_endings
 from benchmarks.timing_table import Row
 from benchmarks.values import json_text
 from launch.cli import run_main
-from launch.log_folder import LogReader, find_files
 
 DEFAULT_FOLDER = "experiments"
+DEFAULT_RUNS = "results"
+MARKDOWN = "markdown"
+# A kind of report over runs -> the other flags it takes; the last one is asked for by any of its own.
+OF_RUNS = {
+    "verify_archive": (),
+    "archive": ("runs", "where", "newest"),
+    "html": ("runs", "where", "newest"),
+    "runs": ("where", "newest", "rebuild_index", "format"),
+}
+NOT_WITH_OTHERS = (
+    "references",
+    "trace",
+    "sweep",
+    "window",
+    "full_names",
+    "format",
+    *OF_RUNS,
+    "where",
+    "newest",
+    "rebuild_index",
+)
 WHICH_SWEEPS = (
     "ls results/sweep-*.json     (--sweep=FILE with one of them; they lie in the --output_dir of the sweep)"
 )
@@ -48,7 +71,16 @@ WHICH_SWEEPS = (
 WINDOW = flags.DEFINE_string(
     "window", timing_table.DEFAULT_WINDOW, "Which steps count: A-B (as printed in the log), last, or steady."
 )
-FORMAT = flags.DEFINE_enum("format", "table", list(timing_table.FORMATS), "The shape of the report.")
+FORMAT = flags.DEFINE_enum(
+    "format", "table", [*timing_table.FORMATS, MARKDOWN], "The shape of the report; markdown with --runs alone."
+)
+RUNS = flags.DEFINE_string("runs", None, f"The folder with the runs ({DEFAULT_RUNS}, where --where is all there is).")
+WHERE = flags.DEFINE_multi_string("where", [], "Which of them, such as dtype=bf16,fp8 or gpus>=64; all must hold.")
+NEWEST = flags.DEFINE_integer("newest", None, "The newest N of them alone.", lower_bound=1)
+REBUILD_INDEX = flags.DEFINE_boolean("rebuild_index", False, "Forget what is known of the runs, and read all anew.")
+ARCHIVE = flags.DEFINE_string("archive", None, "Runs as one file, with a checksum of every file in it.")
+VERIFY_ARCHIVE = flags.DEFINE_string("verify_archive", None, "Check such a file, and recompute its results.")
+HTML = flags.DEFINE_string("html", None, "One page about runs, sweeps and nights that needs no network.")
 SWEEP = flags.DEFINE_string("sweep", None, "The record of a sweep (sweep-*.json): its scaling table as it stands.")
 TRACE = flags.DEFINE_string("trace", None, "A profiled run, or a profiler's file: where the time of a step goes.")
 REFERENCES = flags.DEFINE_boolean("references", False, "Published figures, each beside what its own step time gives.")
@@ -57,6 +89,11 @@ flags.DEFINE_alias("full-names", "full_names")
 
 
 def main(argv: list[str]) -> int:
+    kind = _kind_of_runs()
+    if kind:
+        return over_runs(kind, argv[1:])
+    if FORMAT.value == MARKDOWN:
+        raise RequestError("--format=markdown means something with --runs alone", where="--format=markdown")
     if REFERENCES.value:
         return references(argv[1:])
     if TRACE.value is not None:
@@ -64,6 +101,59 @@ def main(argv: list[str]) -> int:
     if SWEEP.value:
         return scaling(_newest(SWEEP.value), argv[1:])
     return timing(argv[1:])
+
+
+def _kind_of_runs() -> str | None:
+    """Which report over runs was asked for, if any; what it does not take is refused."""
+    given = [name for name in NOT_WITH_OTHERS if flags.FLAGS[name].present]
+    kind = next((name for name in OF_RUNS if name in given), None)
+    if kind is None and any(name in given for name in OF_RUNS["runs"] if name != "format"):
+        kind = "runs"
+    if kind is None:
+        return None
+    too_much = [name for name in given if name not in (kind, *OF_RUNS[kind])]
+    if too_much:
+        raise RequestError(
+            f"--{kind} takes no --{too_much[0]}",
+            where=f"--{too_much[0]}",
+            next_command="python launch/report.py --help",
+        )
+    _refuse_empty(given)
+    return kind
+
+
+def _refuse_empty(given: Sequence[str]) -> None:
+    """An empty variable of a shell script: all runs are not what was asked for."""
+    for name in given:
+        if flags.FLAGS[name].value == "":
+            raise RequestError(f"--{name}= names nothing", where=f"--{name}=")
+
+
+def over_runs(kind: str, places: list[str]) -> int:
+    """The runs of a folder, or a file of runs."""
+    from launch import run_reports
+
+    folder = Path(RUNS.value or DEFAULT_RUNS)
+    chosen = bool(WHERE.value or NEWEST.value)
+    if kind in ("runs", "verify_archive") and places:
+        raise RequestError(f"--{kind} takes no places", where=places[0], next_command=_instead(kind, places[0]))
+    if kind == "verify_archive":
+        return run_reports.verify_archive(Path(VERIFY_ARCHIVE.value or ""))
+    if kind == "runs":
+        return run_reports.listing(folder, WHERE.value, NEWEST.value, FORMAT.value, rebuild=REBUILD_INDEX.value)
+    if bool(places) == chosen:
+        raise RequestError(
+            "runs are named, or chosen with --where: not both" if chosen else "which runs?",
+            where=f"--{kind}",
+            next_command=f"python launch/report.py --{kind}=FILE RUN..., or --where=KEY=VALUE",
+        )
+    work = run_reports.archive if kind == "archive" else run_reports.html
+    return work(Path(str(flags.FLAGS[kind].value)), places, folder, WHERE.value, NEWEST.value)
+
+
+def _instead(kind: str, place: str) -> str:
+    own = f"--runs={place}" if kind == "runs" else f"--verify_archive={place}"
+    return f"python launch/report.py {own}"
 
 
 def references(places: list[str]) -> int:
@@ -137,6 +227,11 @@ def _newest(pattern: str) -> Path:
 
 def timing(places: list[str]) -> int:
     """The table of step times of the logs in some places."""
+    from benchmarks.backend import all_log_formats
+    from benchmarks.configs import Configs
+    from benchmarks.log_endings import read_endings
+    from launch.log_folder import LogReader, find_files
+
     window.check_rule(WINDOW.value)
     files = find_files(places or [DEFAULT_FOLDER])
     reader = LogReader(files, WINDOW.value, read_endings(Configs().root), all_log_formats())

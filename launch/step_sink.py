@@ -7,9 +7,8 @@ import msgspec
 
 from benchmarks.errors import RunError
 from benchmarks.runfolder import STEPS, RunFolder, remake_command
-from benchmarks.summary import not_comparable
 from benchmarks.values import Benchmark, Step
-from launch.tensorboard_events import ScalarWriter
+from launch.tensorboard_events import EVENT_FILES, ScalarWriter, writer_of
 
 
 class StepSink:
@@ -17,9 +16,8 @@ class StepSink:
 
     def __init__(self, folder: RunFolder, benchmark: Benchmark) -> None:
         self._path = folder.path / STEPS
+        self._folder, self._benchmark = folder, benchmark
         self._tokens = benchmark.tokens_per_step
-        self._profiled = bool(not_comparable(benchmark))
-        self._tensorboard = folder.path / "tensorboard"
         self._events: ScalarWriter | None = None
         self._descriptor = -1
 
@@ -33,9 +31,9 @@ class StepSink:
             pass
         # What a launcher before this one has written is read again from the raw files.
         os.ftruncate(self._descriptor, 0)
-        for old in self._tensorboard.glob("events.out.tfevents.*"):
+        for old in (self._folder.path / "tensorboard").glob(EVENT_FILES):
             old.unlink()
-        self._events = ScalarWriter(self._tensorboard, profiled=self._profiled)
+        self._events = writer_of(self._folder, self._benchmark)
         return self
 
     def __exit__(self, *_: object) -> None:

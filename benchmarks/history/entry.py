@@ -12,7 +12,7 @@ class Entry(Value, frozen=True):
     run_id: str
     path: str  # relative to the folder with the runs
     started: str  # UTC, such as 2026-11-22T03:45:11Z: from the name that the run was given
-    status: str
+    status: str  # valid, invalid, failed; running: there is no result yet
     backend: str
     engine: str
     model: str
@@ -57,3 +57,6 @@ class Entry(Value, frozen=True):
     # What the nights of a baseline share, by kind (benchmark, environment, machine): a digest or a name.
     identity: dict[str, str]
     reasons: list[str]
+    # The same in words, to be held beside another run's; of benchmark the first digits of its digest.
+    identity_text: dict[str, str] = {}
+    changed_files: int | None = None  # of that checkout, against its commit

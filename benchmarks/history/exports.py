@@ -1,0 +1,184 @@
+"""Many runs as text: a table for people, CSV, JSON, Markdown. Pure.
+
+CSV and JSON hold every field of an Entry. The table puts runs of the same work under one heading, the newest last.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.history.entry import Entry
+from benchmarks.history.filters import Condition
+from benchmarks.history.index import Problem
+from benchmarks.history.reading import RUNNING
+from benchmarks.values import json_text
+
+NOTHING = "-"
+FIRST_DIGITS = 7  # of a commit
+NAMED = ("seconds/step", "95% interval", "tokens/s", "MFU")
+
+
+class Listing(NamedTuple):
+    """The runs that were asked for, and what was asked."""
+
+    folder: str
+    where: Sequence[Condition]
+    entries: Sequence[Entry]
+    problems: Sequence[Problem]
+    left_out: int = 0  # older ones that fit as well (--newest)
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def as_table(listing: Listing) -> str:
+    groups: dict[str, list[Entry]] = {}
+    for entry in listing.entries:
+        groups.setdefault(_what(entry), []).append(entry)
+    lines: list[str] = []
+    for what, entries in sorted(groups.items(), key=lambda group: group[1][-1].started):
+        lines += [what, *_rows(entries), ""]
+    return "\n".join([*lines, _closing(listing)]) + "\n"
+
+
+def _rows(entries: Sequence[Entry]) -> list[str]:
+    cells = [("when", "status", *NAMED, "run")]
+    cells += [(_when(entry), entry.status, *_figures(entry), entry.path) for entry in entries]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for row, entry in zip(cells, [None, *entries], strict=True):
+        lines.append("  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        lines += [f"    {note}" for note in (_notes(entry) if entry else [])]
+    return lines
+
+
+def _what(entry: Entry) -> str:
+    return (
+        f"{entry.model} {entry.task} {entry.dtype} · {entry.backend} ({entry.engine}) · "
+        f"{entry.gpus} x {entry.hardware} · {entry.site}"
+    )
+
+
+def _when(entry: Entry) -> str:
+    return entry.started[:16].replace("T", " ") or NOTHING
+
+
+def _figures(entry: Entry) -> tuple[str, str, str, str]:
+    """Seconds a step, their interval in the same unit, tokens/s, and MFU with all it takes to know which one."""
+    median = entry.seconds_per_step
+    if median is None:
+        return NOTHING, NOTHING, NOTHING, NOTHING
+    scale, unit = (1.0, "s") if median >= 1 else (1e3, "ms")
+    low, high = entry.seconds_low, entry.seconds_high
+    interval = NOTHING if low is None or high is None else f"{low * scale:.4g} to {high * scale:.4g} {unit}"
+    tokens = NOTHING if entry.tokens_per_second is None else f"{entry.tokens_per_second:,.0f}"
+    return f"{median * scale:.4g} {unit}", interval, tokens, mfu_text(entry)
+
+
+def mfu_text(entry: Entry) -> str:
+    """52.6% recipe, bf16 989 TFLOP/s"""
+    if entry.mfu_percent is None:
+        return NOTHING
+    return (
+        f"{entry.mfu_percent:.1f}% {entry.mfu_convention}, {entry.mfu_precision} {entry.mfu_peak_tflops:.5g} TFLOP/s"
+    )
+
+
+def _notes(entry: Entry) -> list[str]:
+    """What must be known before a figure of the row is used, and what the run is called."""
+    notes = [f"{entry.status}: {entry.reasons[0]}"] if entry.reasons and entry.status != "valid" else []
+    notes += [f"never to be compared: {reason}" for reason in entry.not_comparable]
+    if entry.slowed_by:
+        notes.append(f"slowed on purpose by {entry.slowed_by:.0%}")
+    called = [f"tag {tag}" for tag in entry.tags]
+    if entry.suite is not None:
+        role = f", {entry.role}" if entry.role not in (None, "night") else ""
+        called.append(f"suite {entry.suite}, cell {entry.cell}, night {entry.night}{role}")
+    return notes + (["; ".join(called)] if called else [])
+
+
+def _closing(listing: Listing) -> str:
+    counts: dict[str, int] = {}
+    for entry in listing.entries:
+        counts[entry.status] = counts.get(entry.status, 0) + 1
+    runs = "1 run" if len(listing.entries) == 1 else f"{len(listing.entries)} runs"
+    asked = " with " + ", ".join(condition.text for condition in listing.where) if listing.where else ""
+    by_status = ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
+    lines = [f"{runs} in {listing.folder}{asked}{by_status}"]
+    if listing.left_out:
+        lines.append(f"{listing.left_out} older ones fit too: --newest=N with a larger N shows them")
+    if any(entry.seconds_per_step is None or entry.mfu_percent is None for entry in listing.entries):
+        lines.append(f"{NOTHING}: not known; the run's result.json says why")
+    if counts.get(RUNNING):
+        lines.append(f"{RUNNING}: there is no result yet; python launch/status.py says what became of it")
+    return "\n".join(lines)
+
+
+def as_markdown(listing: Listing) -> str:
+    headings = ("run", "when", "what", "status", *NAMED, "commit")
+    rows = [
+        (entry.path, _when(entry), _what(entry), entry.status, *_figures(entry), _commit(entry))
+        for entry in listing.entries
+    ]
+    table = [headings, tuple("---" for _ in headings), *rows]
+    lines = [f"| {' | '.join(_markdown(cell) for cell in row)} |" for row in table]
+    return "\n".join([*lines, "", *_closing(listing).splitlines()]) + "\n"
+
+
+def _commit(entry: Entry) -> str:
+    if entry.commit is None:
+        return NOTHING
+    return entry.commit[:FIRST_DIGITS] + (f" and {entry.changed_files} changed files" if entry.changed_files else "")
+
+
+def _markdown(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+# --- for programs ---------------------------------------------------------------------------------
+
+
+def as_csv(listing: Listing) -> str:
+    """A header and a record for each run, as RFC 4180 has it; what is not known is an empty field."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(_CSV_FIELDS)
+    for entry in listing.entries:
+        writer.writerow([_csv_cell(entry, name) for name in _CSV_FIELDS])
+    return out.getvalue()
+
+
+_MAPS = ("identity", "identity_text")
+_KINDS = ("benchmark", "environment", "machine")
+_CSV_FIELDS = [
+    *(name for name in Entry.__struct_fields__ if name not in _MAPS),
+    *(f"{name}.{kind}" for name in _MAPS for kind in _KINDS),
+]
+
+
+def _csv_cell(entry: Entry, field: str) -> Any:
+    name, _, kind = field.partition(".")
+    value = getattr(entry, name)
+    if kind:
+        value = value.get(kind)
+    if isinstance(value, list):
+        return "; ".join(value)
+    return "" if value is None else value
+
+
+def as_json(listing: Listing) -> str:
+    return json_text(
+        {
+            "folder": listing.folder,
+            "where": [condition.text for condition in listing.where],
+            "left_out": listing.left_out,
+            "runs": list(listing.entries),
+            "problems": list(listing.problems),
+        }
+    )
+
+
+FORMATS: dict[str, Callable[[Listing], str]] = {
+    "table": as_table, "csv": as_csv, "json": as_json, "markdown": as_markdown,
+}  # fmt: skip

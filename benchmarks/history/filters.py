@@ -1,0 +1,181 @@
+"""Conditions on runs, as they are typed: model=llama2_70b, dtype=bf16,fp8, gpus>=64, date>=2026-11-01, tag!=trial.
+
+`matches` says what a condition means; `sql_of` says the same to the index. A run that does not have what is asked for
+fits no condition but `!=`. Pure.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, cast
+
+from benchmarks.errors import RequestError, nearest
+from benchmarks.history.entry import Entry
+from benchmarks.values import Value
+
+Operator = Literal["=", "!=", "<", "<=", ">", ">="]
+# word: this very one. order: this one, or before or after it in the alphabet. number: of any size. date: as far as it
+# is written, so that 2026-11 is all of November. beginning: of a commit. part: of a run's name. any: one of several.
+Kind = Literal["word", "order", "number", "date", "beginning", "part", "any"]
+
+EXAMPLE = "--where='gpus>=64' --where=dtype=bf16,fp8"
+SEPARATOR = "\x1f"  # around and between the tags of a run, in their column
+
+
+class Key(NamedTuple):
+    column: str  # of Entry, and of the index
+    kind: Kind
+
+
+KEYS: dict[str, Key] = {
+    **{name: Key(name, "word") for name in ("model", "dtype", "backend", "engine", "task", "hardware", "site")},
+    **{name: Key(name, "word") for name in ("host", "status", "suite", "cell", "role", "profile", "pgle", "window")},
+    **{name: Key(name, "word") for name in ("parallelism", "version")},
+    **{name: Key(name, "number") for name in ("gpus", "nodes", "steps", "sequence_length")},
+    "batch": Key("global_batch_size", "number"),
+    "slowed": Key("slowed_by", "number"),
+    "night": Key("night", "order"),
+    "date": Key("started", "date"),
+    "commit": Key("commit", "beginning"),
+    "run": Key("run_id", "part"),
+    "tag": Key("tags", "any"),
+}
+
+_FORM = re.compile(r"\s*(\w+)\s*(!=|<=|>=|=|<|>)(.*)", re.DOTALL)
+_DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01])([T ]([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d)?)?)?)?)?Z?")
+_COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+class Condition(Value, frozen=True):
+    """`values` has one value, or with = and != several: any of these, none of these."""
+
+    key: str
+    operator: Operator
+    values: list[str]
+
+    @property
+    def text(self) -> str:
+        return f"{self.key}{self.operator}{','.join(self.values)}"
+
+
+def parse_condition(text: str) -> Condition:
+    """What was typed, or RequestError with what it should have been."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise _refused(f"'{text}' is no condition", "KEY=VALUE is expected; besides = there are != < <= > >=")
+    name, typed = found[1], found[3]
+    sign = cast("Operator", found[2])
+    if name not in KEYS:
+        raise _refused(f"'{text}': runs are not looked for by '{name}'", nearest(name, KEYS))
+    values = [value.strip() for value in typed.split(",")]
+    _refuse_values(text, name, values)
+    if sign not in ("=", "!="):
+        _refuse_order(text, name, values)
+    if KEYS[name].kind == "date":
+        values = [value.replace(" ", "T").removesuffix("Z") for value in values]
+    return Condition(key=name, operator=sign, values=values)
+
+
+def _refuse_values(text: str, name: str, values: Sequence[str]) -> None:
+    kind = KEYS[name].kind
+    for value in values:
+        if not value or not value.isprintable():
+            raise _refused(f"'{text}' names nothing", f"a value is expected after {name}")
+        if value[0] in "=<>!":
+            raise _refused(f"'{text}' is no condition", "the signs are = != < <= > >=")
+        if kind == "number" and _number(value) is None:
+            raise _refused(f"'{text}': {name} is a number", f"'{value}' is none")
+        if kind == "date" and not _DATE.fullmatch(value):
+            raise _refused(f"'{text}': that is no date", "2026-11-22, 2026-11 or 2026-11-22T03:45 (UTC) are some")
+
+
+def _refuse_order(text: str, name: str, values: Sequence[str]) -> None:
+    if KEYS[name].kind not in ("number", "date", "order"):
+        raise _refused(f"'{text}': {name} is a word, it has no order", f"{name}=... and {name}!=... are known")
+    if len(values) > 1:
+        raise _refused(f"'{text}': that is compared with one value", "several may follow = and !=")
+
+
+def _refused(what: str, why: str) -> RequestError:
+    return RequestError(what, where="--where", why=why, next_command=EXAMPLE)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+# --- what a condition means -----------------------------------------------------------------------
+
+
+def matches(entry: Entry, condition: Condition) -> bool:
+    key = KEYS[condition.key]
+    asked: Operator = "=" if condition.operator == "!=" else condition.operator
+    found = getattr(entry, key.column)
+    hit = any(_fits(key.kind, found, asked, value) for value in condition.values)
+    return not hit if condition.operator == "!=" else hit
+
+
+def _fits(kind: Kind, found: Any, sign: Operator, value: str) -> bool:
+    if found is None or (kind == "date" and not found):
+        return False
+    if kind == "any":
+        return value in found
+    if kind == "part":
+        return value in found
+    if kind == "beginning":
+        return bool(found.startswith(value))
+    if kind == "number":
+        return _COMPARE[sign](found, float(value))
+    return _COMPARE[sign](found[: len(value)] if kind == "date" else found, value)
+
+
+def matches_all(entry: Entry, conditions: Sequence[Condition]) -> bool:
+    return all(matches(entry, condition) for condition in conditions)
+
+
+# --- the same in SQL ------------------------------------------------------------------------------
+
+
+def sql_of(conditions: Sequence[Condition]) -> tuple[str, list[str | float]]:
+    """An expression over the index's columns, and its parameters."""
+    parts, parameters = ["1"], list[str | float]()
+    for condition in conditions:
+        key = KEYS[condition.key]
+        asked: Operator = "=" if condition.operator == "!=" else condition.operator
+        options = [_sql_fits(key, asked, value) for value in condition.values]
+        hit = " OR ".join(text for text, _ in options)
+        parts.append(f"NOT coalesce({hit}, 0)" if condition.operator == "!=" else f"({hit})")
+        parameters += [value for _, values in options for value in values]
+    return " AND ".join(parts), parameters
+
+
+def _sql_fits(key: Key, sign: Operator, value: str) -> tuple[str, list[str | float]]:
+    column = f'"{key.column}"'
+    if key.kind == "any":
+        return f"instr({column}, ?) > 0", [f"{SEPARATOR}{value}{SEPARATOR}"]
+    if key.kind == "part":
+        return f"instr({column}, ?) > 0", [value]
+    if key.kind == "beginning":
+        return f"substr({column}, 1, {len(value)}) = ?", [value]
+    if key.kind == "date":
+        return f"substr({column}, 1, {len(value)}) {sign} ?", [value]
+    return f"{column} {sign} ?", [float(value) if key.kind == "number" else value]
+
+
+def columns_of(entry: Entry) -> tuple[str | float | None, ...]:
+    """The values of COLUMNS: what SQL sees of a run. A time that is not known is none."""
+    row = [getattr(entry, column) for column in COLUMNS]
+    tags = f"{SEPARATOR}{SEPARATOR.join(entry.tags)}{SEPARATOR}" if entry.tags else ""
+    row[COLUMNS.index("tags")] = tags
+    row[COLUMNS.index("started")] = entry.started or None
+    return tuple(row)
+
+
+COLUMNS = tuple(dict.fromkeys(key.column for key in KEYS.values()))

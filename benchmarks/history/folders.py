@@ -1,0 +1,105 @@
+"""The folders below a folder of runs: which are there, which have changed, and what each one is.
+
+A run lies in the folder itself, or one level deeper (results/team/RUN). What has a name that Stepmark uses otherwise,
+or a dot before it, is no run; files are none either. All else is a row, or is named with its reason.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.history.filters import columns_of
+from benchmarks.history.reading import read_entry
+from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
+
+NO_RUNS = frozenset({"nights", "dashboard"})  # what Stepmark itself keeps beside the runs
+OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")
+# A folder that was changed so lately may change again within the same tick of its file system's clock.
+YOUNG_NS = 120 * 10**9
+FOREIGN = f"no run: it has no {BENCHMARK}, and no folder in it has one"
+
+_ENCODER = msgspec.msgpack.Encoder()
+_MOST = (1 << 63) - 1
+
+
+class Candidate(NamedTuple):
+    """A folder that is to be looked into."""
+
+    root: str
+    path: str  # relative to it
+    stamp: int  # another one: something in the folder was made, renamed or removed
+    young: bool
+
+
+class Seen(NamedTuple):
+    paths: set[str]
+    candidates: list[Candidate]  # that are new, have changed, or were in doubt
+
+
+class Looked(NamedTuple):
+    """What a folder is: a run, a folder with runs in it, a problem, or (not `kept`) nothing yet."""
+
+    path: str
+    stamp: int
+    kept: bool = True
+    reason: str | None = None
+    holds_runs: bool = False
+    columns: tuple[str | float | None, ...] = ()
+    entry: bytes | None = None
+
+
+def scan(root: str, below: str, known: Mapping[str, int], doubtful: set[str]) -> Seen:
+    """One stat a folder: `known` are the stamps they had, `doubtful` those to look into in any case."""
+    paths, candidates, prefix = set(), [], f"{below}/" if below else ""
+    youngest = time.time_ns() - YOUNG_NS
+    with os.scandir(f"{root}/{below}") as entries:
+        for entry in entries:
+            name = entry.name
+            if name[0] == "." or name in NO_RUNS or not entry.is_dir():
+                continue
+            try:
+                about = entry.stat()
+            except OSError:  # it was removed meanwhile
+                continue
+            path, changed_ns = prefix + name, about.st_mtime_ns
+            paths.add(path)
+            stamp, young = (changed_ns + about.st_ctime_ns) & _MOST, changed_ns > youngest
+            if young or known.get(path) != stamp or path in doubtful:
+                candidates.append(Candidate(root, path, stamp, young))
+    return Seen(paths, candidates)
+
+
+def look(candidate: Candidate) -> Looked:
+    """Reads a folder; may be called in another process."""
+    folder = Path(candidate.root, candidate.path)
+    try:
+        candidate.path.encode()
+        entry = read_entry(RunFolder(folder), candidate.path)
+        return Looked(candidate.path, candidate.stamp, columns=columns_of(entry), entry=_ENCODER.encode(entry))
+    except UnicodeEncodeError:
+        shown = candidate.path.encode(errors="backslashreplace").decode()
+        return Looked(shown, candidate.stamp, reason="its name is no text (UTF-8)")
+    except RequestError as error:
+        return _no_run(candidate, folder, error.what)
+
+
+def _no_run(candidate: Candidate, folder: Path, wrong: str) -> Looked:
+    path, stamp = candidate.path, candidate.stamp
+    try:
+        inside = os.listdir(folder)  # noqa: PTH208 - names are all that is asked for
+    except FileNotFoundError:
+        return Looked(path, stamp, kept=False)
+    except OSError as error:
+        return Looked(path, stamp, reason=f"it cannot be read: {error.strerror}")
+    if BENCHMARK in inside or any(name in inside for name in OF_A_RUN):
+        return Looked(path, stamp, reason=f"a damaged run: {wrong}")
+    if candidate.young and all(name.startswith(".") for name in inside):
+        return Looked(path, stamp, kept=False)  # a launcher is just making it
+    if "/" not in path and any((folder / name / BENCHMARK).is_file() for name in inside):
+        return Looked(path, stamp, holds_runs=True)
+    return Looked(path, stamp, reason=FOREIGN)

@@ -1,0 +1,110 @@
+"""What two runs must share so that their times may stand in one series: benchmark, environment, machine. Pure.
+
+A digest says whether it is the same; a text says what it is. A benchmark is its resolved request less what changes no
+work: sources and dates, peaks, the recipe's name, what --set was typed as, the site, and a slowdown on purpose. What
+is empty or off counts as not there, so that a version that adds a setting changes no digest.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from benchmarks.history.entry import Entry
+
+KINDS = ("benchmark", "environment", "machine")
+NO_WORK = ("site", "recipe", "overrides", "measured_peaks", "inject_slowdown", "pgle_profile")
+NO_WORK_OF_MODEL = ("source", "date", "max_sequence_length")
+SHOWN_DIGITS = 7
+MOST_SHOWN = 5
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def definition(benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of benchmark.json that says what is trained and measured."""
+    kept = {name: value for name, value in benchmark.items() if name not in NO_WORK}
+    model = {name: value for name, value in benchmark["model"].items() if name not in NO_WORK_OF_MODEL}
+    own = model.pop("backend_settings", {})
+    kept["model"] = {**model, "settings": own.get(benchmark["backend"])}
+    kept["hardware"] = benchmark["hardware"]["name"]
+    pruned = _without_empty(kept)
+    return dict(pruned) if pruned else {}
+
+
+def digest(value: object) -> str:
+    return hashlib.sha256(_ENCODER.encode(value)).hexdigest()
+
+
+def of_benchmark(benchmark: Mapping[str, Any]) -> tuple[str, str]:
+    """The digest of the definition, and its first digits."""
+    found = digest(definition(benchmark))
+    return found, found[:SHOWN_DIGITS]
+
+
+def of_environment(
+    environment: Mapping[str, Any], site_variables: Mapping[str, str], versions: Mapping[str, str]
+) -> tuple[str, str]:
+    """The software: a lock file, a container's image file, or what the worker found; and the site's variables."""
+    if environment.get("lock_sha256"):
+        sha = str(environment["lock_sha256"])
+        text = f"{environment.get('lock_file') or environment.get('name') or 'lock file'} {sha[:SHOWN_DIGITS]}"
+        what: object = ["lock", sha]
+    elif environment.get("image"):
+        file = [environment.get(name) for name in ("image_digest", "file_bytes", "file_written")]
+        text = f"{environment['image']} ({_file_text(*file)})"
+        what = ["image", environment["image"], *file]
+    elif versions:
+        text = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+        what = ["versions", dict(versions)]
+    else:
+        text, what = "unknown", ["unknown"]
+    if site_variables:
+        shown = digest(dict(site_variables))[:SHOWN_DIGITS]
+        text += f", {len(site_variables)} variables of the site ({shown})"
+    return digest([what, dict(site_variables)]), text
+
+
+def _file_text(sha256: str | None, size: str | None, written: str | None) -> str:
+    if sha256:
+        return str(sha256)[:19]
+    return f"{size} bytes of {written}" if size else "file unknown"
+
+
+def of_machine(parts: Sequence[tuple[str, object]]) -> tuple[str, str]:
+    """What it ran on, from (name, value) of all that is known of it."""
+    known = [(name, value) for name, value in parts if value not in (None, "")]
+    return digest([[name, value] for name, value in known]), ", ".join(f"{name} {value}" for name, value in known)
+
+
+def changes(before: Entry, after: Entry, kinds: Sequence[str] = KINDS) -> list[str]:
+    """What of two runs' identities differs: "environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"."""
+    return [
+        f"{kind}: {before.identity_text.get(kind, 'unknown')} -> {after.identity_text.get(kind, 'unknown')}"
+        for kind in kinds
+        if before.identity.get(kind) != after.identity.get(kind)
+    ]
+
+
+def definition_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What two benchmark.json define otherwise: "steps: 50 -> 100"; of many, the first few and how many more."""
+    first, then = _flat(definition(before)), _flat(definition(after))
+    names = [name for name in sorted(first.keys() | then.keys()) if first.get(name) != then.get(name)]
+    lines = [f"{name}: {first.get(name, 'not set')} -> {then.get(name, 'not set')}" for name in names[:MOST_SHOWN]]
+    return lines + ([f"and {len(names) - MOST_SHOWN} more"] if len(names) > MOST_SHOWN else [])
+
+
+def _flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, inner in value.items():
+        found |= _flat(inner, f"{above}{name}.") if isinstance(inner, dict) else {above + name: inner}
+    return found
+
+
+def _without_empty(value: Any) -> Any:
+    """Without null, false, zero and empty at any depth; lists keep theirs, where a place means something."""
+    if isinstance(value, dict):
+        inner = {name: _without_empty(one) for name, one in value.items()}
+        return {name: one for name, one in inner.items() if one}
+    return value

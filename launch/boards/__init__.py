@@ -1,0 +1,1 @@
+"""TensorBoard's log directory over all runs: its files, its charts, its server."""

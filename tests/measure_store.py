@@ -1,0 +1,268 @@
+"""Measures the index over very many runs: how long it takes to make, and a filtered report over it. Not a test.
+
+    python tests/measure_store.py --runs=100000
+    python tests/measure_store.py --runs=100000 --tensorboard     the dashboard's log directory over them too
+
+Each kind of run (model, precision, number of GPUs, backend) is resolved from the recipes and summarised by Stepmark
+itself from made-up step times; its files are then written many times over with another name, date, commit, tag, suite
+and speed. Some runs are damaged, some folders are no runs. The reports are made as a person makes them, by the script
+in a process of its own. Everything lies in a temporary folder (--dir=DIR: below DIR) and is removed in the end.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY))  # run by its path, it is beside the packages and not among them
+
+from benchmarks.backend import find_backend  # noqa: E402
+from benchmarks.configs import Configs  # noqa: E402
+from benchmarks.resolve import Request, resolve  # noqa: E402
+from benchmarks.summary import Ended, summarise  # noqa: E402
+from benchmarks.utilisation import workload_of  # noqa: E402
+from benchmarks.values import RunRecord, Step, WorkerEnd, WorkerFacts, json_text  # noqa: E402
+
+KINDS = [
+    *(("jax", "llama2_70b", dtype, gpus) for dtype in ("bf16", "fp8") for gpus in (64, 128, 256, 512)),
+    *(("nemo", "llama31_70b", "bf16", gpus) for gpus in (64,)),
+    *(("nemo", "llama31_8b", dtype, gpus) for dtype in ("bf16", "fp8") for gpus in (8,)),
+]
+FLOPS_A_GPU = 5e14  # half of what the datasheet says
+FIRST_DAY = 1_735_689_600.0  # 2025-01-01
+DAYS = 600
+EVERY_DAMAGED, EVERY_FOREIGN = 997, 1999  # one of so many
+QUESTIONS = (
+    ["--where=model=llama2_70b", "--where=dtype=fp8", "--where=gpus>=256", "--where=tag=accept", "--newest=50"],
+    ["--where=suite=weekly", "--where=date>=2026-06-01", "--where=status=valid", "--format=csv"],
+    ["--where=commit=a1", "--where=backend=nemo", "--format=json"],
+)
+
+
+class Template(NamedTuple):
+    """The files of one kind of run."""
+
+    name: str
+    benchmark: bytes
+    provenance: dict[str, Any]
+    result: dict[str, Any]
+    steps: bytes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--dir", type=Path)
+    parser.add_argument("--tensorboard", action="store_true", help="the dashboard's log directory over all runs, too")
+    parser.add_argument("--keep", action="store_true", help="remove nothing")
+    options = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="stepmark-store-", dir=options.dir))
+    os.environ["STEPMARK_HOME"] = str(place / "home")
+    try:
+        measure(place, options.runs, options.repeats)
+        if options.tensorboard:
+            measure_dashboard(place / "results")
+    finally:
+        if options.keep:
+            print(f"kept: {place}")
+        else:
+            shutil.rmtree(place)
+
+
+def measure(place: Path, runs: int, repeats: int) -> None:
+    results = place / "results"
+    print(f"{os.cpu_count()} processors, {os.getloadavg()[0]:.1f} at work when it began (load average)")
+    say(f"{runs} folders written", [timed(lambda: write_runs(results, runs))])
+    found = [timed(lambda: report(results, ["--rebuild_index", "--newest=1"])) for _ in range(min(repeats, 3))]
+    say("index made anew, and one run shown", found)
+    size = sum(path.stat().st_size for path in (place / "home" / "index").iterdir())
+    print(f"  the index takes {size / 1e6:.0f} MB; resident memory at most {peak_memory_mb():.0f} MB")
+    say("report of nothing new", [timed(lambda: report(results, ["--newest=1"])) for _ in range(repeats)])
+    for question in QUESTIONS:
+        lines = report(results, question).count("\n")
+        found = [timed(lambda question=question: report(results, question)) for _ in range(repeats)]
+        say(f"{' '.join(question)} ({lines} lines)", found)
+    add_one(results)
+    say("report after one run has come", [timed(lambda: report(results, [*QUESTIONS[0]]))])
+    say("all runs as JSON", [timed(lambda: report(results, ["--format=json"]))])
+    print(f"  {counted(results)}")
+
+
+def measure_dashboard(results: Path) -> None:
+    """Made from nothing, and once more with nothing new; its size and number of files are what TensorBoard reads."""
+    script = [sys.executable, str(REPOSITORY / "launch" / "dashboard.py"), f"--output_dir={results}"]
+    for what in ("dashboard made", "dashboard with nothing new"):
+        say(what, [timed(lambda: subprocess.run(script, check=True, capture_output=True))])
+    files = [path for path in (results / "dashboard").rglob("*") if path.is_file()]
+    print(f"  {len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB")
+
+
+class Took(NamedTuple):
+    """The seconds that a person waits, and those that the processors worked: the first holds other people's work."""
+
+    waited: float
+    worked: float
+
+
+def timed(work: Callable[[], object]) -> Took:
+    started, before = time.perf_counter(), processor_seconds()
+    work()
+    return Took(time.perf_counter() - started, processor_seconds() - before)
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it has started and seen end."""
+    return sum(os.times()[:4])
+
+
+def say(what: str, found: list[Took]) -> None:
+    waited, worked = [took.waited for took in found], [took.worked for took in found]
+    spread = f" (from {min(waited):.2f} to {max(waited):.2f})" if len(found) > 1 else ""
+    print(
+        f"{what}: n={len(found)}, median {statistics.median(waited):.2f} s{spread}, "
+        f"processors {statistics.median(worked):.2f} s",
+        flush=True,
+    )
+
+
+def report(results: Path, arguments: list[str]) -> str:
+    command = [sys.executable, str(REPOSITORY / "launch" / "report.py"), f"--runs={results}", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def counted(results: Path) -> str:
+    found = json.loads(report(results, ["--format=json", "--newest=1"]))
+    return f"{found['left_out'] + len(found['runs'])} runs, {len(found['problems'])} folders left out with a reason"
+
+
+def peak_memory_mb() -> float:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6
+
+
+# --- the runs -------------------------------------------------------------------------------------
+
+
+def write_runs(results: Path, runs: int) -> None:
+    chance = random.Random(7)
+    templates = [template_of(*kind) for kind in KINDS]
+    for number in range(runs):
+        if number % EVERY_FOREIGN == EVERY_FOREIGN - 1:
+            folder = results / f"plots-{number}"
+            folder.mkdir(parents=True)
+            (folder / "notes.txt").write_text("no run\n")
+        else:
+            write_run(results, templates[number % len(templates)], number, chance)
+
+
+def add_one(results: Path) -> None:
+    write_run(results, template_of(*KINDS[0]), 10_000_000, random.Random(8))
+
+
+def write_run(results: Path, template: Template, number: int, chance: random.Random) -> None:
+    when = FIRST_DAY + chance.random() * DAYS * 86400
+    run_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(when))}-{template.name}-{number:05x}"
+    folder = results / run_id
+    folder.mkdir(parents=True)
+    provenance = {**template.provenance, "run_id": run_id, "labels": labels(number, when)}
+    provenance["git"] = {"commit": f"{chance.getrandbits(160):040x}", "changed_files": 0}
+    result = {**template.result, "run_id": run_id, "seconds_per_step": dict(template.result["seconds_per_step"])}
+    faster = chance.gauss(1, 0.004)
+    for name in ("median", "mean"):
+        result["seconds_per_step"][name] *= faster
+    text = json.dumps(result)
+    if number % EVERY_DAMAGED == 0:
+        text = text[: len(text) // 2]
+    (folder / "benchmark.json").write_bytes(template.benchmark)
+    (folder / "provenance.json").write_text(json.dumps(provenance))
+    (folder / "steps.jsonl").write_bytes(template.steps)
+    (folder / "result.json").write_text(text)
+    os.utime(folder, (when + 600, when + 600))  # as one that ended then
+
+
+def labels(number: int, when: float) -> dict[str, Any]:
+    nightly = None
+    if number % 3:
+        night = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(when))
+        suite = "weekly" if number % 7 == 0 else "nightly"
+        nightly = {"suite": suite, "cell": f"cell-{number % len(KINDS)}", "night": night, "role": "night"}
+    return {"tags": ["accept"] if number % 10 == 0 else [], "nightly": nightly}
+
+
+def template_of(backend_name: str, model: str, dtype: str, gpus: int) -> Template:
+    """A run as Stepmark would have written it on such a cluster; its step times are made up."""
+    backend = find_backend(backend_name)
+    asked = Request(backend=backend_name, model=model, dtype=dtype, gpus=gpus, hardware="h100", steps=50)
+    benchmark = resolve(asked, Configs(), backend)
+    chance = random.Random(gpus)
+    flops = workload_of(benchmark).flops_per_step("palm")
+    seconds = flops / (gpus * FLOPS_A_GPU)
+    record = RunRecord(
+        attempt=1,
+        facts=[facts(benchmark.gpus)],
+        steps=made_up_steps(benchmark.steps, seconds, chance),
+        ends=[WorkerEnd(rank=0, status="done")],
+        unreadable=[],
+    )
+    result, steps = summarise(benchmark, "run", record, [Ended(rank=0, exit_code=0)], "sha256:" + "0" * 64)
+    if result.status != "valid":
+        raise SystemExit(f"the made-up run is no valid one: {result.reasons}")
+    provenance = {
+        "stepmark": "0.6.0",
+        "command": ["run.py"],
+        "environment": {
+            "name": f"{backend_name}-environment",
+            "lock_file": "requirements.lock",
+            "lock_sha256": "ab" * 32,
+        },
+        "machine": {"hostname": "login1", "cpu": "a processor"},
+        "worker": [json.loads(json_text(fact)) for fact in record.facts] * 8,
+    }
+    return Template(
+        name=f"{backend_name}-{model}-pretrain-{dtype}-{gpus}xh100",
+        benchmark=json_text(benchmark).encode(),
+        provenance=provenance,
+        result=json.loads(json_text(result)),
+        steps="".join(json.dumps(json.loads(json_text(step))) + "\n" for step in steps).encode(),
+    )
+
+
+def facts(gpus: int) -> WorkerFacts:
+    return WorkerFacts(
+        rank=0,
+        process_count=1,
+        device_count=gpus,
+        local_device_count=gpus,
+        device_kind="NVIDIA H100 80GB HBM3",
+        platform="gpu",
+        parameters=None,
+        trainable_parameters=None,
+        mesh={"devices": gpus},
+        versions={"python": "3.12.1"},
+        argv=["steps=50"],
+    )
+
+
+def made_up_steps(count: int, seconds: float, chance: random.Random) -> list[Step]:
+    steps, elapsed = [], 0.0
+    for number in range(count):
+        took = seconds * (30 if number == 0 else chance.gauss(1, 0.003))
+        elapsed += took
+        steps.append(Step(step=number, seconds=took, loss=8 - number / 50, tokens=None, elapsed_seconds=elapsed))
+    return steps
+
+
+if __name__ == "__main__":
+    main()
