@@ -17,6 +17,7 @@ OF_THE_WORK = (
 )  # fmt: skip
 # What else was asked for. Named at the top where the sides differ in it.
 ALSO_ASKED = ("steps", "data", "knobs", "environment", "xla_flags")
+WORDS = {"knobs": "setting", "environment": "variable", "xla_flags": "XLA flag"}  # of one entry
 MOST_NAMED = 4
 
 
@@ -128,7 +129,8 @@ def asked(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> list[str]:
             found.append("settings: each framework has its own")
         elif isinstance(one, dict) and isinstance(other, dict):
             names = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
-            found += [f"{name}: {_setting(one, name)} -> {_setting(other, name)}" for name in names]
+            word = WORDS[field]
+            found += [f"{word} {name}: {_setting(one, name)} -> {_setting(other, name)}" for name in names]
         elif shown(one) != shown(other):
             found.append(f"{field.replace('_', ' ')}: {shown(one)} -> {shown(other)}")
     return found

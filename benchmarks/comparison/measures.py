@@ -22,6 +22,7 @@ class Measure(NamedTuple):
     faster: int  # 1: more of it is faster; -1: slower
     weight: float  # where it fits a slower or faster step
     else_weight: float
+    of_it: float = 0.0  # a smaller share of the smaller value is no difference either
 
 
 class Measured(NamedTuple):
@@ -75,7 +76,7 @@ def measures(on_cpu: bool) -> list[Measure]:
         Measure("clock", "highest temperature", "C", _gpu(lambda g: g.temperature_c_max), 5.0, False, -1, 46, 18),
         Measure("clock", "uncorrected ECC errors", "", _gpu(lambda g: g.ecc_uncorrected), 0.5, False, -1, 62, 35),
         Measure("clock", "PCIe replays", "", _gpu(lambda g: g.pcie_replays), 0.5, False, -1, 61, 33),
-        Measure("load", "at the start, a processor", "", _load, 0.25, False, -1, *load_weights),
+        Measure("load", "at the start, a processor", "", _load, 0.25, False, -1, *load_weights, 0.25),
     ]  # fmt: skip
 
 
@@ -90,7 +91,7 @@ def differing(
     change = other - one
     relative = change / one if one else None
     size = relative if measure.relative and relative is not None else change
-    if abs(size) < measure.least:
+    if abs(size) < measure.least or abs(change) < measure.of_it * min(abs(one), abs(other)):
         return False
     weight, why = _fit(measure, size, slower)
     if min(map(len, sides)) > 1 and not (max(sides[0]) < min(sides[1]) or max(sides[1]) < min(sides[0])):

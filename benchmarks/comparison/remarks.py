@@ -65,7 +65,7 @@ def _unsettled(a: Runs, b: Runs) -> list[str]:
 def _few(a: Runs, b: Runs) -> list[str]:
     if min(len(a), len(b)) >= FEWEST_RUNS:
         return []
-    return ["an interval of one run speaks of its window alone: another run of the same may lie outside it"]
+    return ["fewer than 3 runs on a side: a run that was disturbed looks like a change; more runs tell them apart"]
 
 
 def _times(a: Runs, b: Runs) -> list[str]:

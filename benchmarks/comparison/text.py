@@ -1,5 +1,6 @@
 """A comparison -> what a person reads: a table for the screen, Markdown for a pull request. Pure."""
 
+import textwrap
 from collections.abc import Sequence
 
 from benchmarks.comparison.values import Cause, Comparison, Difference, Figure, Side
@@ -9,6 +10,7 @@ HEADINGS = ("", "A", "B", "B against A", "95% interval", "verdict")
 MOST_CAUSES = 20  # shown to people; all are in the JSON
 LONGEST_VALUE = 60
 LONGEST_LABEL = 100
+WIDTH = 118
 MOST_ASKED = 12
 NOT_SET = "not set"
 NOTHING_DIFFERS = "nothing that is recorded of these runs differs"
@@ -18,10 +20,10 @@ def table_text(comparison: Comparison) -> str:
     """The figures with their verdicts, then what was left out and what to know, then the causes."""
     lines = _sides(comparison)
     if comparison.refused:
-        return "\n".join([*lines, "not comparable:", *(f"  {reason}" for reason in comparison.refused)])
+        return "\n".join([*lines, "not comparable:", *map(_wrapped, comparison.refused)])
     lines += _section("asked otherwise:", _asked(comparison))
     lines += ["", *columns([HEADINGS, *map(_row, comparison.differences)])]
-    lines += ["", *aligned([(names, why) for why, names in _whys(comparison.differences)])]
+    lines += _section("why:", [f"{names}: {why}" for why, names in _whys(comparison.differences)])
     lines += _section("notes:", comparison.notes)
     if comparison.causes is not None:
         lines += ["", *_causes(comparison, comparison.causes)]
@@ -29,7 +31,15 @@ def table_text(comparison: Comparison) -> str:
 
 
 def _section(heading: str, texts: Sequence[str]) -> list[str]:
-    return ["", heading, *(f"  {text}" for text in texts)] if texts else []
+    return ["", heading, *map(_wrapped, texts)] if texts else []
+
+
+def _wrapped(text: str, indent: str = "  ") -> str:
+    """Names of runs and paths are never broken."""
+    return textwrap.fill(
+        text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _asked(comparison: Comparison) -> list[str]:
@@ -44,7 +54,7 @@ def _sides(comparison: Comparison) -> list[str]:
     rows = [("A", side_text(comparison.a)), ("B", side_text(comparison.b))]
     lines = aligned(rows, indent="")
     for name, side in (("A", comparison.a), ("B", comparison.b)):
-        lines += [f"  left out of {name}: {run}: {why}" for run, why in side.left_out.items()]
+        lines += [_wrapped(f"left out of {name}: {run}: {why}") for run, why in side.left_out.items()]
     return lines
 
 
@@ -102,12 +112,12 @@ def _causes(comparison: Comparison, causes: Sequence[Cause]) -> list[str]:
     if causes:
         lines.append(f"{causes_heading(comparison)}:")
         for cause in causes[:MOST_CAUSES]:
-            lines += [f"  {cause.rank:>2}  {cause_text(cause)}", f"      {cause.why}"]
+            lines += [f"  {cause.rank:>2}  {cause_text(cause)}", _wrapped(cause.why, " " * 6)]
         if len(causes) > MOST_CAUSES:
             lines.append(f"      and {len(causes) - MOST_CAUSES} less likely ones (--format=json has all)")
     else:
         lines.append(NOTHING_DIFFERS)
-    return lines + aligned(_looked_at(comparison))
+    return lines + [_wrapped(f"{label}: {text}") for label, text in _looked_at(comparison)]
 
 
 def causes_heading(comparison: Comparison) -> str:
@@ -121,7 +131,7 @@ def causes_heading(comparison: Comparison) -> str:
 
 def _looked_at(comparison: Comparison) -> list[tuple[str, str]]:
     rows = [("alike", ", ".join(comparison.same))] if comparison.same else []
-    return rows + ([("not known", "\n".join(comparison.not_known))] if comparison.not_known else [])
+    return rows + ([("not known", "; ".join(comparison.not_known))] if comparison.not_known else [])
 
 
 def cause_text(cause: Cause) -> str:

@@ -5,6 +5,8 @@ import math
 from benchmarks.comparison.intervals import FEWEST_FOR_NOISE, FEWEST_RUNS, Estimate
 from benchmarks.comparison.values import Direction, Verdict
 
+SHORT = 100.0  # percent: from here on two digits would need an exponent
+
 
 def verdict_of(
     found: Estimate, direction: Direction, margin_percent: float, counts: tuple[int, int]
@@ -41,7 +43,9 @@ def _within(found: Estimate, margin_percent: float) -> bool:
 def _what_would_show(found: Estimate) -> str:
     if not found.detectable:
         return ""
-    return f"; at this noise {100 * math.expm1(found.detectable):.2g}% or more shows in 4 of 5 cases"
+    percent = 100 * math.expm1(found.detectable)
+    text = f"{percent:.2g}" if percent < SHORT else f"{percent:,.0f}"
+    return f"; at this noise {text}% or more shows in 4 of 5 cases"
 
 
 def _better_or_worse(direction: Direction, centre: float) -> Verdict:

@@ -413,6 +413,16 @@ def test_a_busy_machine_explains_a_slow_run_on_a_cpu_and_hardly_one_on_gpus() ->
     assert [cause.kind for cause in causes([on_gpu("a", 1.0)], [b], SLOWER).causes] == ["version", "load"]
 
 
+def test_a_machine_that_was_as_busy_before_both_explains_nothing() -> None:
+    def at(load: float) -> ComparedRun:
+        machine = {**REAL_RUN.provenance["machine"], "load_average": [load, 1.0, 1.0]}
+        return run(f"at {load}", provenance={**REAL_RUN.provenance, "machine": machine})
+
+    assert causes([at(12.0)], [at(13.0)], SLOWER).causes == []
+    assert causes([at(0.1)], [at(0.4)], SLOWER).causes == []
+    assert [cause.kind for cause in causes([at(4.0)], [at(6.0)], SLOWER).causes] == ["load"]
+
+
 def test_another_device_and_another_profile_are_named() -> None:
     provenance = json.loads(json.dumps(REAL_RUN.provenance))
     worker(provenance)["device_kind"] = "NVIDIA B200"
