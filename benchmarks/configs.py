@@ -17,6 +17,7 @@ import yaml
 
 from benchmarks.assets import Needs
 from benchmarks.errors import RequestError, nearest
+from benchmarks.gate.values import Suite
 from benchmarks.profiling import ProfileDefaults, ProfileTable
 from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
 from benchmarks.values import Hardware, Model, Recipe, Site, Value
@@ -24,16 +25,18 @@ from benchmarks.values import Hardware, Model, Recipe, Site, Value
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
 
-Kind = Literal["models", "hardware", "sites", "recipes", "assets"]
+Kind = Literal["models", "hardware", "sites", "recipes", "assets", "suites"]
 SINGULAR: dict[Kind, str] = {
     "models": "model",
     "hardware": "hardware",
     "sites": "site",
     "recipes": "recipe",
     "assets": "list of assets",
+    "suites": "suite",
 }
 
 WHERE_TO_LOOK: dict[Kind, str] = {
+    "suites": "python launch/nightly.py --list",
     "sites": "python launch/cluster.py up --nodes=4 makes the site 'dev' on this machine; "
     "docs/slurm.md says how to add another",
 }
@@ -75,6 +78,9 @@ class Configs:
 
     def needs(self, name: str) -> Needs:
         return self._row("assets", name, Needs)
+
+    def suite(self, name: str) -> Suite:
+        return self._row("suites", name, Suite)
 
     def all_needs(self) -> list[Needs]:
         """Everything that is known of what real runs need, in the order of the names."""

@@ -26,22 +26,17 @@ COLUMNS = 118
 MOST_LINES = 44
 
 COMMANDS = {
-    "run": "launch/run.py --backend=jax --model=llama2_tiny",
     "dry_run": "launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run",
     "plan": "launch/plan.py --backend=jax --model=llama2_70b --dtype=fp8 --gpus=64 --price=2.5",
     "compile": "launch/plan.py --backend=jax --model=llama2_70b --dtype=bf16 --gpus=64 --compile",
     "equivalence": "launch/verify.py --equivalence --model=llama2_tiny",
-    "list": "launch/run.py --list --hardware=h100",
-    "lora": "launch/run.py --backend=nemo --model=llama3_tiny --task=lora",
     "report": "launch/report.py --window=2-8 logs",
-    "refusal": "launch/run.py --backend=jax --model=llama2_70b --hardware=a100 --dtype=fp8",
 }
 
 # In one folder, in this order.
 PROFILED = {
     "profiled_run": "launch/run.py --backend=jax --model=llama2_tiny --gpus=2 --profile=xplane",
     "trace": "launch/report.py --trace results",
-    "xla_flags": "launch/doctor.py --xla_flags=--xla_gpu_graph_level=0",
 }
 
 # On a private cluster that is brought up and down around them, in this order.
@@ -54,7 +49,7 @@ ON_A_CLUSTER = {
     "down": "launch/cluster.py down",
 }
 
-SHOWN = ("slurm_run", "doctor", "status", "trace", "xla_flags")
+SHOWN = ("slurm_run", "doctor", "status", "trace")
 
 
 def printed(command: str, folder: str, **variables: str) -> list[str]:

@@ -15,7 +15,7 @@ from benchmarks.gate.values import NightReport
 from benchmarks.log_endings import HIDDEN, SECRET, printable
 from benchmarks.log_stream import without_colours
 from benchmarks.pages.comparison import comparison_page
-from benchmarks.pages.elements import LogTail
+from benchmarks.pages.elements import LogTail, plural
 from benchmarks.pages.night import night_page, night_part
 from benchmarks.pages.page import Part, page
 from benchmarks.pages.run import RunMaterial, run_part
@@ -166,7 +166,7 @@ def log_tails(folder: RunFolder, result: Result) -> Iterator[LogTail]:
     for path in [*chosen[:MOST_LOGS], *folder.job_output()[-1:]]:
         yield _tail(path, str(path.relative_to(folder.path)))
     if others:
-        yield LogTail(f"{others} more logs in attempt-{max(folder.attempts())}", [], "not shown")
+        yield LogTail(f"{plural(others, 'more log')} in attempt-{max(folder.attempts())}", [], "not shown")
 
 
 def _chosen_logs(folder: RunFolder, result: Result) -> tuple[list[Path], int]:

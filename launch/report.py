@@ -45,25 +45,14 @@ from launch.cli import run_main
 DEFAULT_FOLDER = "experiments"
 DEFAULT_RUNS = "results"
 MARKDOWN = "markdown"
-# A kind of report over runs -> the other flags it takes; the last one is asked for by any of its own.
+# A kind of report over runs -> the other flags it takes.
 OF_RUNS = {
     "verify_archive": (),
     "archive": ("runs", "where", "newest"),
     "html": ("runs", "where", "newest"),
     "runs": ("where", "newest", "rebuild_index", "format"),
 }
-NOT_WITH_OTHERS = (
-    "references",
-    "trace",
-    "sweep",
-    "window",
-    "full_names",
-    "format",
-    *OF_RUNS,
-    "where",
-    "newest",
-    "rebuild_index",
-)
+NOT_WITH_RUNS = ("references", "trace", "sweep", "window", "full_names")
 WHICH_SWEEPS = (
     "ls results/sweep-*.json     (--sweep=FILE with one of them; they lie in the --output_dir of the sweep)"
 )
@@ -105,9 +94,10 @@ def main(argv: list[str]) -> int:
 
 def _kind_of_runs() -> str | None:
     """Which report over runs was asked for, if any; what it does not take is refused."""
-    given = [name for name in NOT_WITH_OTHERS if flags.FLAGS[name].present]
+    known = dict.fromkeys([*OF_RUNS, *OF_RUNS["runs"], *NOT_WITH_RUNS])
+    given = [name for name in known if flags.FLAGS[name].present]
     kind = next((name for name in OF_RUNS if name in given), None)
-    if kind is None and any(name in given for name in OF_RUNS["runs"] if name != "format"):
+    if kind is None and any(name in given for name in ("where", "newest", "rebuild_index")):
         kind = "runs"
     if kind is None:
         return None

@@ -103,7 +103,7 @@ def archive(target: Path, names: Sequence[str], folder: Path, where: Sequence[st
 def _named(names: Sequence[str], output_dir: Path) -> list[Path]:
     from launch.run_states import find_run
 
-    return [find_run(name, output_dir).path.resolve() for name in dict.fromkeys(names)]
+    return list(dict.fromkeys(find_run(name, output_dir).path.resolve() for name in names))
 
 
 def _ended(folders: Sequence[Path]) -> list[Path]:

@@ -11,7 +11,7 @@ import msgspec
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.gate.nights import Division, PastNight, divide
 from benchmarks.gate.rule import G3, Judged, Rule, judge
-from benchmarks.gate.series import Series, left_out_points
+from benchmarks.gate.series import MOST_SHOWN, Series, left_out_points
 from benchmarks.gate.suites import Cell, Watched, value_of
 from benchmarks.gate.values import (
     CellReport,
@@ -129,7 +129,7 @@ def _used(points: Sequence[NightPoint], divided: Division) -> list[NightPoint]:
     return [
         msgspec.structs.replace(point, used_as=used.get(place, "recent"), why=divided.left_out.get(place, ""))
         for place, point in enumerate(points)
-    ]
+    ][-MOST_SHOWN:]
 
 
 def _values(entries: Sequence[Entry] | None, metric: Metric) -> list[float] | None:

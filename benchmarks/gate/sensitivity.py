@@ -5,10 +5,17 @@ Both follow from the level's noise alone, not from what was measured tonight.
 
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from benchmarks.gate.level import MEAN_VARIANCE, Level, t_quantile
 from benchmarks.gate.rule_settings import Rule
 from benchmarks.gate.values import Direction
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float64]
 
 _LARGEST = 20.0  # deviations: nobody asks for more
 _STEPS = 40  # of halving: to a billionth
@@ -41,14 +48,21 @@ def _detectable_deviations(nights: int, relevant: float, rule: Rule, sides: floa
 
 def _power(effect: float, nights: int, screen: float, confirm: float, rule: Rule) -> float:
     """How often both are passed, over what the baseline's error may be. In deviations of one night."""
-    import numpy as np
     from scipy.special import ndtr
 
-    points, weights = np.polynomial.hermite_e.hermegauss(15)
+    points, weights = _gauss()
     shifts = effect - points / math.sqrt(nights)
     of_reruns = math.sqrt(_median_variance(rule.confirmations))
     passed = ndtr(shifts - screen) * ndtr((shifts - confirm) / of_reruns)
     return float((weights * passed).sum() / weights.sum())
+
+
+@lru_cache(maxsize=1)
+def _gauss() -> tuple["Array", "Array"]:
+    """Where to look and how much it counts, to take a mean over a normal error."""
+    import numpy as np
+
+    return np.polynomial.hermite_e.hermegauss(15)
 
 
 def _median_variance(values: int) -> float:

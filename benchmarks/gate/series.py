@@ -11,6 +11,8 @@ from benchmarks.gate.values import NightPoint
 from benchmarks.history import identity
 from benchmarks.history.entry import Entry
 
+MOST_NIGHTS = 200  # that are looked back on; the rule needs some 30, the search for change points is glad of more
+MOST_SHOWN = 60  # that a record holds of them
 NO_VALUE = 0.0  # of a point whose run has none: it is left out
 
 
@@ -50,7 +52,10 @@ def series(
         if entry.run_id not in known and (_is_of(entry, suite, cell) or _same_benchmark(entry, tonight))
     ]
     earlier = {night_of(entry): entry for entry in _one_a_night(found) if night_of(entry) < before}
-    nights = [Past(night, entry, _why_left_out(entry, tonight, across)) for night, entry in sorted(earlier.items())]
+    nights = [
+        Past(night, entry, _why_left_out(entry, tonight, across))
+        for night, entry in sorted(earlier.items())[-MOST_NIGHTS:]
+    ]
     return Series(nights, _changes([past.entry for past in nights], tonight, across))
 
 
@@ -100,4 +105,4 @@ def left_out_points(found: Series) -> list[NightPoint]:
         )
         for past in found.nights
         if past.left_out
-    ]
+    ][-MOST_SHOWN:]

@@ -71,8 +71,8 @@ def _said(found: SelfTest) -> str:
     every = [found.row(noise, 0.0).alarms for noise in NOISES]
     total = sum(one.count for one in every) / sum(one.of for one in every)
     return (
-        "Where nothing changed, by cell (*said* on the third night; of what is 1% slower on the first, where it ought "
-        f"to be rare):\n\n{_table(heading, rows)}\n\n"
+        "Where nothing changed, by cell (*said* on the third night; of what is 1% slower on the first: this should "
+        f"be rare):\n\n{_table(heading, rows)}\n\n"
         f"False alarms over all of these: {100 * total:.2f}% a cell and night."
     )
 

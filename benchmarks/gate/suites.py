@@ -65,7 +65,7 @@ def watched(suite: Suite) -> list[Watched]:
                 where=f"{_file(suite)}: metrics",
             )
     asked = {**USUAL, **suite.metrics}
-    found = [Watched(METRICS[name], how == "gate") for name, how in asked.items() if how != "off"]
+    found = [Watched(METRICS[name], how == "gate") for name, how in asked.items() if how != "none"]
     if not any(one.gates for one in found):
         raise RequestError(
             f"suite {suite.name} gates nothing",

@@ -12,7 +12,7 @@ Direction = Literal["lower", "higher", "same"]  # which way is better; same: eit
 
 
 Axis = str | int | list[str | int] | None  # one value of a flag, several, or what the recipe says
-Watch = Literal["gate", "watch", "off"]
+Watch = Literal["gate", "watch", "none"]
 
 
 class Matrix(Value, frozen=True):

@@ -67,7 +67,7 @@ def scan(root: str, below: str, known: Mapping[str, int], doubtful: set[str]) ->
             except OSError:  # it was removed meanwhile
                 continue
             path, changed_ns = prefix + name, about.st_mtime_ns
-            paths.add(path)
+            paths.add(path if path.isascii() else _shown(path))
             stamp, young = (changed_ns + about.st_ctime_ns) & _MOST, changed_ns > youngest
             if young or known.get(path) != stamp or path in doubtful:
                 candidates.append(Candidate(root, path, stamp, young))
@@ -82,10 +82,14 @@ def look(candidate: Candidate) -> Looked:
         entry = read_entry(RunFolder(folder), candidate.path)
         return Looked(candidate.path, candidate.stamp, columns=columns_of(entry), entry=_ENCODER.encode(entry))
     except UnicodeEncodeError:
-        shown = candidate.path.encode(errors="backslashreplace").decode()
-        return Looked(shown, candidate.stamp, reason="its name is no text (UTF-8)")
+        return Looked(_shown(candidate.path), candidate.stamp, reason="its name is no text (UTF-8)")
     except RequestError as error:
         return _no_run(candidate, folder, error.what)
+
+
+def _shown(path: str) -> str:
+    """A name that is no UTF-8, as text."""
+    return path.encode(errors="backslashreplace").decode()
 
 
 def _no_run(candidate: Candidate, folder: Path, wrong: str) -> Looked:

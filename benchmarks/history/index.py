@@ -185,7 +185,6 @@ class Index:
     def _bring_up_to_date(self, rebuild: bool) -> None:
         if self._database is None:
             return self._keep_in_memory()
-        self._database.parent.mkdir(parents=True, exist_ok=True)
         with _locked(self._database, fcntl.LOCK_EX):
             if rebuild:
                 _remove(self._database)
@@ -318,6 +317,7 @@ def _of_the_place(error: Exception) -> bool:
 @contextlib.contextmanager
 def _locked(database: Path, how: int) -> Iterator[None]:
     """Nobody has the file open but behind this lock: so it may be replaced at any time."""
+    database.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(database.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _wait_for(descriptor, how)

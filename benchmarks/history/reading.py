@@ -5,14 +5,16 @@ read is refused by name; whether the figures follow from the raw files is for la
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.history import identity
 from benchmarks.history.entry import Entry
+from benchmarks.history.slim import BenchmarkPart, ProvenancePart, ResultPart, TelemetryPart, WorkerPart
 from benchmarks.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.summary import SCHEMA_VERSION
 from benchmarks.values import Parallelism
@@ -23,158 +25,18 @@ RUNNING = "running"  # the status of a run that has no result yet: it trains, wa
 _BEGINNING = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z")
 _AXES = [name for name in Parallelism.__struct_fields__ if name != "virtual_pipeline"] + ["virtual_pipeline"]
 
-Read = TypeVar("Read")
-
-
-class Slim(msgspec.Struct, frozen=True, gc=False):
-    """A part of a file: other keys may be there."""
-
-
-class _Named(Slim, frozen=True):
-    name: str
-
-
-class _Hardware(Slim, frozen=True):
-    name: str
-    kind: str = "gpu"
-
-
-class _Site(Slim, frozen=True):
-    name: str
-    kind: str = "local"
-    environment: dict[str, str] = {}
-
-
-class _Benchmark(Slim, frozen=True):
-    backend: str
-    engine: str
-    model: _Named
-    task: str
-    dtype: str
-    hardware: _Hardware
-    site: _Site
-    gpus: int
-    nodes: int
-    parallelism: dict[str, int]
-    sequence_length: int
-    global_batch_size: int
-    steps: int
-    window: str
-    profile: str = "none"
-    pgle: str = "off"
-    inject_slowdown: float = 0.0
-
-
-class _Git(Slim, frozen=True):
-    commit: str
-    changed_files: int | None = None
-
-
-class _Machine(Slim, frozen=True):
-    hostname: str | None = None
-    cpu: str | None = None
-
-
-class _Worker(Slim, frozen=True):
-    rank: int = 0
-    device_kind: str | None = None
-    versions: dict[str, str] = {}
-
-
-class _Nightly(Slim, frozen=True):
-    suite: str
-    cell: str
-    night: str
-    role: str = "night"
-
-
-class _Labels(Slim, frozen=True):
-    tags: list[str] = []
-    nightly: _Nightly | None = None
-
-
-class _Provenance(Slim, frozen=True):
-    stepmark: str | None = None
-    run_id: str | None = None
-    git: _Git | None = None
-    environment: dict[str, Any] = {}
-    machine: _Machine = _Machine()
-    worker: list[_Worker] = []
-    labels: _Labels = _Labels()
-
-
-class _OfBenchmark(Slim, frozen=True):
-    backend: str
-    model: str
-    dtype: str
-    gpus: int
-
-
-class _Window(Slim, frozen=True):
-    rule: str
-    counted: int = 0
-    settled: bool = False
-
-
-class _Seconds(Slim, frozen=True):
-    median: float | None = None
-    mean: float | None = None
-    ci95: tuple[float, float] | None = None
-    excess: float | None = None
-
-
-class _Mfu(Slim, frozen=True):
-    convention: str
-    precision_peak: str
-    peak_tflops: float
-    percent: float
-
-
-class _Loss(Slim, frozen=True):
-    last: float | None = None
-
-
-class _Gpu(Slim, frozen=True):
-    memory_bytes_max: int | None = None
-
-
-class _Telemetry(Slim, frozen=True):
-    gpu: _Gpu | None = None
-    host_memory_bytes_max: int | None = None
-
-
-class _Attempt(Slim, frozen=True):
-    nodes: str | None = None
-
-
-class _Result(Slim, frozen=True):
-    schema_version: int
-    run_id: str
-    status: Literal["valid", "invalid", "failed"]
-    benchmark: _OfBenchmark
-    window: _Window
-    seconds_per_step: _Seconds
-    reasons: list[str] = []
-    tokens_per_second: float | None = None
-    tokens_per_second_per_gpu: float | None = None
-    mfu: list[_Mfu] | None = None
-    loss: _Loss = _Loss()
-    telemetry: _Telemetry | None = None
-    attempts: list[_Attempt] = []
-    not_comparable: list[str] = []
-    slowed_by: float = 0.0
-
-
-_OF_A_RESULT = msgspec.json.Decoder(_Result)
-_OF_A_PROVENANCE = msgspec.json.Decoder(_Provenance)
-_OF_A_BENCHMARK = msgspec.json.Decoder(_Benchmark)
+_OF_A_RESULT = msgspec.json.Decoder(ResultPart)
+_OF_A_PROVENANCE = msgspec.json.Decoder(ProvenancePart)
+_OF_A_BENCHMARK = msgspec.json.Decoder(BenchmarkPart)
 
 
 def read_entry(folder: RunFolder, relative_path: str) -> Entry:
     """The row of a run; of one without a result yet, what is known of it. RequestError: what is wrong with it."""
     benchmark, benchmark_identity = _checked(folder, BENCHMARK, _understood, _bytes(folder, BENCHMARK))
     about = _bytes(folder, PROVENANCE)
-    provenance = _checked(folder, PROVENANCE, _OF_A_PROVENANCE.decode, about) if about is not None else _Provenance()
+    provenance = (
+        _checked(folder, PROVENANCE, _OF_A_PROVENANCE.decode, about) if about is not None else ProvenancePart()
+    )
     found = _bytes(folder, RESULT)
     result = _checked(folder, RESULT, _OF_A_RESULT.decode, found) if found is not None else None
     _refuse_another(folder, benchmark, result)
@@ -191,7 +53,7 @@ def _bytes(folder: RunFolder, name: str) -> bytes | None:
         raise _damaged(folder, f"{name} cannot be read: {error.strerror}") from None
 
 
-def _checked(folder: RunFolder, name: str, decode: "Any", data: bytes | None) -> Any:
+def _checked(folder: RunFolder, name: str, decode: Callable[[bytes], Any], data: bytes | None) -> Any:
     if data is None:
         raise _damaged(folder, f"{name} is missing")
     try:
@@ -201,12 +63,12 @@ def _checked(folder: RunFolder, name: str, decode: "Any", data: bytes | None) ->
 
 
 @lru_cache(maxsize=256)
-def _understood(data: bytes) -> tuple[_Benchmark, tuple[str, str]]:
+def _understood(data: bytes) -> tuple[BenchmarkPart, tuple[str, str]]:
     """Many runs have the very same benchmark."""
     return _OF_A_BENCHMARK.decode(data), identity.of_benchmark(msgspec.json.decode(data))
 
 
-def _refuse_another(folder: RunFolder, benchmark: _Benchmark, result: _Result | None) -> None:
+def _refuse_another(folder: RunFolder, benchmark: BenchmarkPart, result: ResultPart | None) -> None:
     if result is None:
         return
     if result.schema_version > SCHEMA_VERSION:
@@ -232,10 +94,10 @@ def _damaged(folder: RunFolder, what: str) -> RequestError:
 def _entry(
     folder: RunFolder,
     relative_path: str,
-    benchmark: _Benchmark,
+    benchmark: BenchmarkPart,
     benchmark_identity: tuple[str, str],
-    provenance: _Provenance,
-    result: _Result | None,
+    provenance: ProvenancePart,
+    result: ResultPart | None,
 ) -> Entry:
     run_id = (result.run_id if result else provenance.run_id) or folder.path.name
     nightly = provenance.labels.nightly
@@ -277,7 +139,7 @@ def _entry(
     )
 
 
-def _figures(result: _Result | None) -> dict[str, Any]:
+def _figures(result: ResultPart | None) -> dict[str, Any]:
     if result is None:
         return dict.fromkeys(_FIGURES) | {"counted": 0, "settled": False, "not_comparable": [], "reasons": []}
     seconds, mfu = result.seconds_per_step, result.mfu[0] if result.mfu else None
@@ -310,7 +172,7 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def _memory(telemetry: _Telemetry | None) -> float | None:
+def _memory(telemetry: TelemetryPart | None) -> float | None:
     if telemetry is None:
         return None
     on_gpu = telemetry.gpu.memory_bytes_max if telemetry.gpu else None
@@ -318,9 +180,9 @@ def _memory(telemetry: _Telemetry | None) -> float | None:
 
 
 def _identities(
-    benchmark: _Benchmark, benchmark_identity: tuple[str, str], provenance: _Provenance
+    benchmark: BenchmarkPart, benchmark_identity: tuple[str, str], provenance: ProvenancePart
 ) -> dict[str, tuple[str, str]]:
-    first = next((worker for worker in provenance.worker if worker.rank == 0), _Worker())
+    first = next((worker for worker in provenance.worker if worker.rank == 0), WorkerPart())
     here = benchmark.site.kind == "local"
     machine = [
         ("site", None if here else benchmark.site.name),
@@ -338,7 +200,7 @@ def _identities(
     }
 
 
-def _host(benchmark: _Benchmark, provenance: _Provenance, result: _Result | None) -> str | None:
+def _host(benchmark: BenchmarkPart, provenance: ProvenancePart, result: ResultPart | None) -> str | None:
     if benchmark.site.kind == "local":
         return provenance.machine.hostname
     nodes = result.attempts[-1].nodes if result and result.attempts else None

@@ -81,7 +81,7 @@ def _overview(report: NightReport, key: str) -> Table | None:
         row = [Cell(cell.title, link=f"{key}-cell-{number}"), Cell(cell.verdict, TONES[cell.verdict])]
         rows.append([*row, *(_judged(found.get(name)) for name in metrics)])
     caption = "Each cell, and how far tonight lies from its baseline"
-    return table(caption, ["cell", "verdict", *(f"#{titles[name]}" for name in metrics)], rows, "scroll")
+    return table(caption, ["cell", "verdict", *(f"#{titles[name]}" for name in metrics)], rows)
 
 
 def _judged(one: MetricJudgement | None) -> Cell:

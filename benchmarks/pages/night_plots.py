@@ -169,14 +169,11 @@ def _keys(one: MetricJudgement) -> list[Key]:
 def _in_words(one: MetricJudgement) -> str:
     words = [sentence(f"{one.verdict.capitalize()}: {one.why}")]
     if one.tonight is not None and one.baseline is not None:
-        words.append(
-            f"Tonight {value_text(one.tonight, one.metric.unit)}, baseline {value_text(one.baseline, one.metric.unit)} "
-            f"over {plural(one.baseline_nights, 'night')}."
-        )
+        tonight, level = (value_text(value, one.metric.unit) for value in (one.tonight, one.baseline))
+        words.append(f"Tonight {tonight}, baseline {level} over {plural(one.baseline_nights, 'night')}.")
     if one.confirmations:
-        words.append(
-            "Confirmations: " + ", ".join(value_text(value, one.metric.unit) for value in one.confirmations) + "."
-        )
+        shown = ", ".join(value_text(value, one.metric.unit) for value in one.confirmations)
+        words.append(f"Confirmations: {shown}.")
     if out := beyond(one):
         shown = ", ".join(f"{point.night} with {value_text(point.value, one.metric.unit)}" for _, point in out)
         words.append(f"Outside of the axis, ▲ above or ▼ below: {shown}.")

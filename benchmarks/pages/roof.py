@@ -56,7 +56,7 @@ def roof_plot(result: Result, bound: Bound | None, name: str) -> Plot | None:
     rows = bars(result, bound)
     if len(rows) < 2:
         return None
-    size = Size(SIZE_WIDTH, ROW_HEIGHT * len(rows) + 58, left=4, right=62, top=8, bottom=50)
+    size = Size(SIZE_WIDTH, ROW_HEIGHT * len(rows) + 58, left=14, right=62, top=8, bottom=50)
     return plot(
         name,
         "Under the roof",
@@ -122,7 +122,7 @@ def roof_in_words(result: Result, bound: Bound | None) -> str:
 def _shares_text(entries: Sequence[Mfu]) -> str:
     first = entries[0].counted_by
     return ", ".join(
-        f"{m.percent:.1f}% of the {m.precision_peak} peak of {m.peak_tflops:.5g} ({m.table})"
+        f"{m.percent:.1f}% of the {m.precision_peak} peak of {_rate_text(m.peak_tflops)} ({m.table})"
         for m in entries
         if m.counted_by == first and m.precision_peak != MIXED
     )

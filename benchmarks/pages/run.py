@@ -170,7 +170,7 @@ def mfu_table(result: Result) -> Table | None:
     names = list(dict.fromkeys(m.counted_by for m in result.mfu))
     rows = _peak_rows("MFU", "mfu", result.mfu, names) + _peak_rows("HFU", "hfu", result.hfu or [], names)
     titles = ["figure and peak", *(f"#{name}" for name in names), "source of the peak"]
-    return table("Utilisation: a column for each way to count the FLOPs", titles, rows)
+    return table("A column for each way to count the FLOPs", titles, rows)
 
 
 def _peak_rows(figure: str, field: str, entries: Sequence[Mfu], names: Sequence[str]) -> list[list[Cell]]:

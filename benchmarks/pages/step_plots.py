@@ -22,7 +22,7 @@ MOST_POINTS = 1500  # beyond that a mark stands for several steps: the middle on
 COLUMNS = 300
 FAR = 4.0  # widths of the middle half; a counted step beyond does not set the scale
 LEAST_SPREAD = 0.002  # of the median, where that width is next to nothing
-LOG_ABOVE = 4.0  # the highest of the others over the lowest
+LOG_ABOVE = 20.0  # the highest of the others over the lowest
 NEAR = 1.0  # such spans to either side, within which a step is drawn where it belongs
 MOST_RIM_LABELS = 4
 EARLIER = "earlier_attempt"
@@ -132,12 +132,13 @@ def step_plot(result: Result, steps: Sequence[Step], name: str) -> Plot | None:
 
 
 def _draw_steps(canvas: Canvas, result: Result, groups: dict[str | None, list[Step]], seen: View) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     axes = canvas.axes
     scale, unit = unit_of_seconds(result.seconds_per_step.median or seen.low or seen.high)
     if seen.log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_ylim(max(seen.low, 1e-9) * scale if seen.log else seen.low * scale, seen.high * scale)
     numbers = [step.step for group in groups.values() for step in group]

@@ -178,7 +178,7 @@ def _table(series: Series) -> Table:
     conventions = list(dict.fromkeys(point.mfu_convention for point in series.points if point.mfu_convention))
     rows = [
         [
-            Cell(str(point.gpus)),
+            Cell(plural(point.gpus, "device")),
             Cell(str(point.nodes)),
             Cell(str(point.global_batch_size)),
             Cell(point.layout),
@@ -192,7 +192,7 @@ def _table(series: Series) -> Table:
         for point in series.points
     ]
     titles = [
-        "devices", "#nodes", "#batch", "layout", "#valid runs", "#seconds per step", "#tokens/s",
+        "scale", "#nodes", "#batch", "layout", "#valid runs", "#seconds per step", "#tokens/s",
         "#tokens/s a device", "#MFU", "#efficiency",
     ]  # fmt: skip
     of = f"; MFU by {', '.join(conventions)}" if conventions else ""

@@ -99,10 +99,6 @@ class Slurm:
         """End a job or take it out of the queue; one that has ended already is none to cancel."""
         self._commands.ask_about_jobs(["scancel", job_id])
 
-    def signal(self, job_id: str, name: str) -> None:
-        """Send a signal to the job's steps and to its script."""
-        self._commands.ask_about_jobs(["scancel", f"--signal={name}", "--full", job_id])
-
     def find(self, run_id: str) -> str | None:
         """The job of a run, by its comment stepmark:<run_id> or by the run's folder, in which it works."""
         return self.find_all([run_id]).get(run_id)
@@ -157,9 +153,6 @@ class Slurm:
     def has_pyxis(self) -> bool:
         """Whether srun can start containers; Slurm's own --container is another thing, and silently does nothing."""
         return "--container-image" in self._commands.ask(["srun", "--help"])
-
-    def version(self) -> str:
-        return self._commands.ask(["sinfo", "--version"]).strip().rpartition(" ")[2]
 
     # --- how a command is run ---
 

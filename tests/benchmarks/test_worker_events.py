@@ -58,6 +58,24 @@ def written(folder: Path, text: bytes, rank: int = 0) -> Path:
 # --- reading a phase that has ended -------------------------------------------------------------------
 
 
+def test_a_program_that_is_compiled_after_the_facts_belongs_to_them(tmp_path: Path) -> None:
+    """Of its own rank; a digest that came with the facts is one as well."""
+    late = {"event": "program", "sha256": "ab" * 32}
+    written(tmp_path, lines_of(FACTS, STARTED, step_event(0), late, END))
+    written(tmp_path, lines_of({**FACTS, "rank": 1, "program": "cd" * 32}), rank=1)
+    written(tmp_path, lines_of({**FACTS, "rank": 2}), rank=2)
+    record = read_phase(tmp_path, attempt=1)
+    assert [facts.program for facts in record.facts] == ["ab" * 32, "cd" * 32, None]
+    assert (record.unreadable, len(record.steps), len(record.ends)) == ([], 1, 1)
+
+
+def test_a_program_without_its_digest_is_named_and_takes_nothing_with_it(tmp_path: Path) -> None:
+    written(tmp_path, lines_of(FACTS, {"event": "program"}, step_event(0)))
+    record = read_phase(tmp_path, attempt=1)
+    assert [line.partition(" ")[0] for line in record.unreadable] == ["events-rank0.jsonl:2"]
+    assert (record.facts[0].program, len(record.steps)) == (None, 1)
+
+
 def test_all_that_a_worker_wrote(tmp_path: Path) -> None:
     written(tmp_path, WHOLE)
     record = read_phase(tmp_path, attempt=3)

@@ -191,6 +191,99 @@ def test_gradients_that_are_all_zero_are_a_failure(kit: Any) -> None:
     assert recorded(kit, [5.0, 4.0], [0.0, 1e-9])[0].failures() == []
 
 
+class Clock:
+    """Stands in for the module time: a sleep takes as long as it says, and nothing else takes any."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.late = 0.0  # a sleeper is woken
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.now += seconds + self.late
+
+
+def slowed_seconds(
+    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float, works: list[tuple[float, float | None]]
+) -> tuple[list[float], Any]:
+    """What steps take: each works so long before its end, of which so much is its own (None: all)."""
+    clock, slowdown, seconds = Clock(), kit.Slowdown(fraction), []
+    monkeypatch.setattr(kit, "time", clock)
+    for work, own in works:
+        before = clock.now
+        clock.now += work
+        end = slowdown.end_of_step(clock.now, own)
+        assert end == clock.now
+        seconds.append(end - before)
+    return seconds, slowdown
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5, 3.0])
+def test_a_slowed_step_takes_that_much_longer_and_the_first_one_does_not(
+    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float
+) -> None:
+    seconds, _ = slowed_seconds(kit, monkeypatch, fraction, [(9.0, None), (1.0, None), (2.0, None), (1.0, None)])
+    longer = 1 + fraction
+    assert seconds == pytest.approx([9.0, longer, 2 * longer, longer])
+
+
+@pytest.mark.parametrize(
+    ("work", "own", "wanted"),
+    [
+        (1.2, 1.0, 1.5),  # what is not its own has its place in the wait
+        (1.8, 1.0, 1.8),  # and is never cut short
+    ],
+)
+def test_only_a_steps_own_seconds_are_made_longer(
+    kit: Any, monkeypatch: pytest.MonkeyPatch, work: float, own: float, wanted: float
+) -> None:
+    seconds, _ = slowed_seconds(kit, monkeypatch, 0.5, [(1.0, 1.0), (work, own), (work, own)])
+    assert seconds[1:] == pytest.approx([wanted, wanted])
+
+
+def test_how_long_a_worker_slept_is_told(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, slowdown = slowed_seconds(kit, monkeypatch, 0.5, [(9.0, None), (1.0, None), (2.0, None)])
+    assert slowdown.notes() == ["--inject_slowdown=0.5: the worker slept 1.5 s at the end of 2 steps"]
+    _, none = slowed_seconds(kit, monkeypatch, 0.0, [(9.0, None), (1.0, None)])
+    assert none.notes() == []
+
+
+def test_of_ranks_that_wait_for_one_another_the_first_sleeps(kit: Any) -> None:
+    assert [kit.slowdown(SimpleNamespace(inject_slowdown=0.5, rank=rank)).fraction for rank in (0, 1, 7)] == [
+        0.5,
+        0,
+        0,
+    ]
+
+
+def seconds_of_two_ranks(kit: Any, monkeypatch: pytest.MonkeyPatch, both_sleep: bool) -> list[float]:
+    """Of steps that take 1 s once both ranks are there; the first rank is woken 1 ms late, once."""
+    ranks = [kit.Slowdown(2.0), kit.Slowdown(2.0 if both_sleep else 0.0)]
+    done, seconds = 1.0, []
+    for step in range(20):
+        ready = []
+        for rank in ranks:
+            clock = Clock()
+            clock.now = done
+            clock.late = 0.001 if (step, rank) == (1, ranks[0]) else 0.0
+            monkeypatch.setattr(kit, "time", clock)
+            ready.append(rank.end_of_step(done))
+        seconds.append(max(ready) + 1.0 - done)
+        done += seconds[-1]
+    return seconds[2:]
+
+
+def test_were_all_ranks_to_sleep_their_waits_would_grow_without_end(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why one rank sleeps: each would take for its own time what it waits for the other."""
+    assert max(seconds_of_two_ranks(kit, monkeypatch, both_sleep=True)) > 30
+    assert seconds_of_two_ranks(kit, monkeypatch, both_sleep=False) == pytest.approx([3.0] * 18, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("number", "written"), [(None, None), (3, 3.0), ("2.5", 2.5), (math.nan, None), (-math.inf, None)]
 )

@@ -155,6 +155,20 @@ def test_two_processes_train_the_same_model(sharded: Run, two_processes: Run) ->
     assert together == pytest.approx(alone, abs=1e-3)
 
 
+def programs_of(run: Run) -> list[str]:
+    return [worker["program"] for worker in run.provenance["worker"]]
+
+
+def test_equal_steps_have_equal_digests_and_others_have_others(tiny: Run, sharded: Run, two_processes: Run) -> None:
+    """In folders of their own, and one of them of two processes with half of the devices each."""
+    (alone,), (over_eight,) = programs_of(tiny), programs_of(sharded)
+    assert re.fullmatch("[0-9a-f]{64}", alone)
+    assert programs_of(two_processes) == [over_eight] * 2
+    assert alone != over_eight
+    for run in (tiny, sharded, two_processes):
+        assert not [note for note in run.result["notes"] if "digest" in note]
+
+
 @pytest.mark.parametrize("dtype", ["fp32", "int8", "fp8"])
 def test_other_precisions(start: Start, tmp_path: Path, dtype: str) -> None:
     run = finish(start(tmp_path, JAX, TINY, f"--dtype={dtype}", "--steps=8"), tmp_path)

@@ -142,6 +142,7 @@ def test_provenance_names_versions_lock_machine_and_final_arguments(default: Run
     argv = about["phases"]["perf"]["argv"]
     assert not any("{" in word for word in argv)
     assert argv[argv.index("--") + 1 :] == worker["argv"]
+    assert worker["program"] is None  # its step is no program that is lowered as a whole
     assert about["shell"]["HF_TOKEN"] == "<redacted>"
 
 

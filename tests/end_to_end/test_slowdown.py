@@ -98,14 +98,14 @@ def test_every_step_takes_that_much_longer(request: pytest.FixtureRequest, tmp_p
 def test_of_two_processes_the_first_sleeps_and_the_other_waits(
     request: pytest.FixtureRequest, tmp_path: Path, name: str
 ) -> None:
-    """In the same run both take the same time, and more than twice what the first rank works."""
+    """All steps after the first take both the same time, of which the first rank sleeps two thirds."""
     several = ("--gpus=2", "--nodes=2") if name == "maxtext" else ("--gpus=2",)
     flags = (*LONG_STEPS[name][:3], *several, "--set=micro_batch_size=4", "--inject_slowdown=2")
     run = finish(start_of(request, name)(tmp_path, *flags), tmp_path)
     assert run.code == 0, run.err
     assert (run.result["status"], run.result["slowed_by"]) == ("valid", 2)
-    medians = [statistics.median(step["seconds"] for step in run.steps if step["rank"] == rank) for rank in (0, 1)]
-    assert medians[1] == pytest.approx(medians[0], rel=0.2)
+    took = [sum(step["seconds"] for step in run.steps if step["rank"] == rank and step["step"]) for rank in (0, 1)]
+    assert took[1] == pytest.approx(took[0], rel=0.15)
     assert slept_share(run, rank=0) == pytest.approx(2, abs=0.5)
     assert slept_share(run, rank=1) == 0
 

@@ -256,12 +256,9 @@ def test_jobs_that_end_by_themselves(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_is_cancelled_while_it_runs_and_a_signal(jobs: Jobs) -> None:
-    job = jobs.submit("trap 'touch signalled' USR1\nwhile :; do sleep 0.2; done", run_id="signalled-run")
+def test_a_job_that_is_cancelled_while_it_runs(jobs: Jobs) -> None:
+    job = jobs.submit("sleep 300", run_id="runs")
     jobs.wait(lambda: jobs.runs(job))
-    time.sleep(0.5)
-    jobs.slurm.signal(job, "USR1")
-    jobs.wait((jobs.place / "signalled-run" / "signalled").exists)
     jobs.slurm.cancel(job)
     (ended,) = jobs.ended(job)
     assert ended.state == "CANCELLED"
@@ -321,7 +318,6 @@ def test_the_real_cluster_is_described(jobs: Jobs) -> None:
     nodes = jobs.slurm.nodes(partition.name)
     assert [(node.gpus, node.up) for node in nodes] == [(8, True)] * 2
     assert jobs.slurm.has_pyxis() is False
-    assert jobs.slurm.version().split(".")[0].isdecimal()
     with pytest.raises(RequestError, match="the partition 'nope' is not known"):
         jobs.slurm.partition("nope")
 

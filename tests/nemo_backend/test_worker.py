@@ -41,6 +41,7 @@ def options(**changes: Any) -> SimpleNamespace:
         "disturbed_steps": "",
         "recorded_ranks": "",
         "until": None,
+        "inject_slowdown": 0.0,
         "settings": ["trainer.default_root_dir=/run"],
     }
     return SimpleNamespace(**{**fields, **changes})
@@ -588,6 +589,21 @@ def test_a_sound_training_has_no_failures(
     assert steps[1]["loss"] == 5.0
     assert (steps[1]["framework_seconds"], steps[1]["framework_tflops_per_device"]) == (0.1, None)
     assert (work.failures(), work.notes()) == ([], [])
+
+
+@pytest.mark.parametrize(("rank", "sleeps"), [(0, True), (1, False)])
+def test_a_slowed_step_ends_later_and_the_first_rank_says_so(
+    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, rank: int, sleeps: bool
+) -> None:
+    clock = SimpleNamespace(now=100.0, time=lambda: 0.0, perf_counter=lambda: clock.now)
+    clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
+    monkeypatch.setattr(worker.kit, "time", clock)
+    work, _ = begun(worker, put_modules, monkeypatch, rank=rank, inject_slowdown=0.5)
+    for step in range(3):
+        clock.now += 1
+        work.end_of_step(step, clock.now, measured(6.0 - step))
+    assert [event["seconds"] for event in work._events.written[2:]] == ([1.0, 1.5, 1.5] if sleeps else [1.0] * 3)
+    assert [note.endswith("slept 1 s at the end of 2 steps") for note in work.notes()] == [True] * sleeps
 
 
 def test_the_steps_that_a_profiler_disturbs_are_marked_on_every_rank(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.gate.nights import BETWEEN, OLDER, OLDER_LEVEL, PastNight, divide
@@ -167,6 +167,7 @@ def test_other_settings_are_followed() -> None:
     assert found.recent == [29, 30]
 
 
+@settings(deadline=None)
 @given(
     st.text(alphabet="niirbx-", max_size=60),
     st.sets(st.integers(0, 59), max_size=3),

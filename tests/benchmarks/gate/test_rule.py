@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
@@ -135,6 +135,7 @@ def test_either_way_is_two_chances_so_its_p_is_twice_as_large() -> None:
     assert judged(at(0.0), None, "same").p == 1.0
 
 
+@settings(deadline=None)
 @given(st.floats(-0.05, 0.05), st.lists(st.floats(-0.05, 0.05), min_size=3, max_size=3))
 def test_an_improvement_is_the_mirror_image_of_a_regression(share: float, reruns: list[float]) -> None:
     """The reciprocals of all nights, where more is better, must be judged the same."""
@@ -150,6 +151,7 @@ def test_an_improvement_is_the_mirror_image_of_a_regression(share: float, reruns
     assert 1 + other.effect == pytest.approx(1 / (1 + one.effect))
 
 
+@settings(deadline=None)
 @given(st.floats(1e-6, 1e6), st.floats(-0.03, 0.03))
 def test_the_unit_does_not_matter(factor: float, share: float) -> None:
     assume(abs(abs(math.log1p(share)) - G3.relevant_log) > 1e-9)  # on the very edge, rounding decides
@@ -202,6 +204,12 @@ def test_nights_before_do_not_hide_a_change_that_began_tonight() -> None:
     quiet = at(*[0.0] * 9)
     assert judged(at(0.0), baseline=baseline, since=[*quiet, *at(0.0)]).outcome == "no change"
     assert judged(at(0.0065), baseline=baseline, since=[*quiet, *at(0.0065)]).outcome == "inconclusive"
+
+
+def test_one_odd_night_of_those_since_the_last_decision_does_not_count() -> None:
+    found = judged(at(0.0), baseline=nights(noise=0.004), since=at(0.0, 0.1, 0.0, 0.0, 0.0))
+    assert found.outcome == "no change"
+    assert found.effect == pytest.approx(0.0, abs=1e-4)
 
 
 def test_a_change_as_large_as_the_margin_is_never_called_none() -> None:
@@ -279,17 +287,17 @@ def test_nothing_below_what_is_relevant_is_ever_detectable() -> None:
 
 @pytest.mark.parametrize("noise", [0.002, 0.01])
 def test_four_of_five_first_nights_find_the_smallest_detectable_effect(noise: float) -> None:
-    """Of the level whose noise is known; 2,000 nights, through screen and re-runs."""
+    """Of the level whose noise is known; 1,000 nights, through screen and re-runs."""
     random, found = np.random.RandomState(11), 0
     detectable = judge(nights(noise=noise), at(0.0), "lower").smallest_detectable
     assert detectable is not None
     shift = math.log1p(detectable)
-    for _ in range(2000):
+    for _ in range(1000):
         logs = noise * random.standard_normal(24)
         logs[20:] += shift
         values = np.exp(logs).tolist()
         found += judge(values[:20], values[20:21], "lower", values[21:]).outcome == "regression"
-    assert 0.74 <= found / 2000 <= 0.86
+    assert 0.74 <= found / 1000 <= 0.86
 
 
 def test_the_variance_of_a_mean_without_its_extremes_is_as_simulated() -> None:
@@ -304,13 +312,13 @@ def test_the_variance_of_a_mean_without_its_extremes_is_as_simulated() -> None:
 def test_the_tail_of_the_test_is_what_it_says(count: int) -> None:
     """Clipping takes spread away; what is given back makes 5% be 5%, and 0.5% nearly 0.5%."""
     random = np.random.RandomState(13)
-    drawn = random.standard_normal((20_000, count + 1))
+    drawn = random.standard_normal((10_000, count + 1))
     p = []
     for *base, tonight in (0.01 * drawn).tolist():
         found = level(base, G3)
         p.append(found.p(tonight - found.centre) if tonight > found.centre else 1.0)
-    assert 0.042 <= np.mean(np.array(p) < 0.05) <= 0.056
-    assert 0.0035 <= np.mean(np.array(p) < 0.005) <= 0.0075
+    assert 0.04 <= np.mean(np.array(p) < 0.05) <= 0.06
+    assert 0.003 <= np.mean(np.array(p) < 0.005) <= 0.008
 
 
 # --- the settings ---------------------------------------------------------------------------------

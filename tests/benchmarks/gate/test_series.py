@@ -75,6 +75,13 @@ def test_of_a_night_that_was_begun_twice_the_valid_run_counts() -> None:
     assert past.entry.run_id == "b"
 
 
+def test_no_more_nights_are_looked_back_on_than_are_of_use() -> None:
+    many = [entry(1, night=f"2025{number:04d}T000000Z", slowed_by=0.5) for number in range(300)]
+    made = found(many)
+    assert days(made) == [f"2025{number:04d}T000000Z" for number in range(100, 300)]
+    assert [point.night for point in left_out_points(made)] == days(made)[-60:]
+
+
 def test_a_replayed_run_of_the_same_benchmark_is_a_night_whoever_started_it() -> None:
     plain = entry(7, suite=None, cell=None, night=None, role=None, run_id="plain")
     made = found(history(), [plain, other("benchmark", 8, suite=None, cell=None), *history()])

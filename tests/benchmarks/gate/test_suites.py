@@ -98,8 +98,8 @@ def test_seconds_gate_and_the_excess_is_watched_where_nothing_is_said() -> None:
     assert found == [("seconds_per_step", True), ("excess", False)]
 
 
-def test_what_gates_comes_first_and_off_is_off() -> None:
-    made = suite(BLOCK, metrics={"excess": "off", "last_loss": "gate", "memory_bytes": "watch"})
+def test_what_gates_comes_first_and_none_is_not_watched() -> None:
+    made = suite(BLOCK, metrics={"excess": "none", "last_loss": "gate", "memory_bytes": "watch"})
     found = [(one.metric.name, one.gates) for one in suites.watched(made)]
     assert found == [("seconds_per_step", True), ("last_loss", True), ("memory_bytes", False)]
 

@@ -78,7 +78,7 @@ def test_a_step_far_outside_stands_at_the_rim_with_its_seconds_and_in_words() ->
 
 
 def test_where_counted_steps_differ_many_times_over_the_axis_is_logarithmic_and_holds_all() -> None:
-    steps = steps_of((62.0, "compile"), *((0.1 * (1 + n), None) for n in range(20)))
+    steps = steps_of((62.0, "compile"), *((0.1 * (1 + n * n), None) for n in range(20)))
     seen = view(drawable(steps))
     assert seen.log
     assert beyond(drawable(steps), seen) == []

@@ -1,0 +1,52 @@
+"""Makes the tables of docs/gate.md: the gate's settings, and what its self test finds.
+
+.venv/bin/python docs/make_gate_tables.py [--runs=500] [--print]
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+from benchmarks.gate.rule import G3, SOURCES  # noqa: E402
+from benchmarks.gate.simulation_table import RUNS, SEED, self_test_text  # noqa: E402
+
+DOCUMENT = REPOSITORY / "docs" / "gate.md"
+
+
+def settings_table() -> str:
+    values = msgspec.to_builtins(G3)
+    rows = [f"| `{name}` | {values[name]} | {why} |" for name, why in SOURCES.items()]
+    return "\n".join(["| setting | value | why |", "|---|---|---|", *rows])
+
+
+def between(text: str, name: str, new: str) -> str:
+    """`text` with what stands between the two markers of this name replaced."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (found and ended):
+        raise SystemExit(f"{DOCUMENT.name} lacks the markers of '{name}'")
+    return f"{before}{begin}\n{new.strip()}\n\n{end}{after}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--print", action="store_true", help="print the tables and write nothing")
+    asked = parser.parse_args()
+    tables = self_test_text(SEED, asked.runs, lambda done, of: print(f"\r{done} of {of}", end="", file=sys.stderr))
+    print(file=sys.stderr)
+    if asked.print:
+        print(settings_table(), tables, sep="\n\n")
+        return
+    text = between(DOCUMENT.read_text(encoding="utf-8"), "settings", settings_table())
+    DOCUMENT.write_text(between(text, "simulated", tables), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""Run a suite of benchmarks as one night, hold it against earlier nights, and say whether anything changed.
+
+Examples:
+  python launch/nightly.py --suite=smoke
+      run every cell once; run again what is suspect; judge. The first ten nights make the history
+  python launch/nightly.py --suite=smoke --history=/somewhere/results
+      take the runs in another folder as earlier nights too
+  python launch/nightly.py --suite=NAME --site=CLUSTER --junit=night.xml --html=night.html
+      the same as jobs of a cluster, with a report for CI and a page for people
+  python launch/nightly.py --suite=smoke --accept=jax-llama2_tiny --because='the new container is slower, and stays'
+      from its last night on, that cell is held against the new level
+  python launch/nightly.py --suite=smoke --replay=last
+      judge a night again from its files; nothing is run, nothing is written
+  python launch/nightly.py --suite=smoke --install=cron --at=02:30
+      run it every night; prints what it installed, and how to remove it
+  python launch/nightly.py --self_test
+      simulate the rule: its false alarms, and what it sees
+  python launch/nightly.py --list
+      the suites that there are
+
+Typed again after it was ended, it goes on with tonight's night. A suite is a file of configs/suites; docs/nightly.md
+has the fields. Exit codes: 0 nothing to act on (no change, an improvement, or too little history yet); 1 a run failed
+or could not be started; 2 the request was wrong and nothing was started; 3 a regression, or an invalid run.
+"""
+
+if not __package__:  # run as a script: put the checkout, not launch/, on the path
+    import _script  # noqa: F401
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.gate import suites
+from benchmarks.gate.values import Suite
+from benchmarks.report import aligned
+from benchmarks.values import Labels, Site
+from launch import places, provenance
+from launch.cli import run_main
+from launch.slurm import job_flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("suite", None, "A suite of configs/suites, such as smoke.")
+flags.DEFINE_string("site", None, "Where to run: a site; else the suite's own, $STEPMARK_SITE, or local.")
+flags.DEFINE_string("output_dir", "results", "The folder with the runs, and in nights/ the records of the nights.")
+flags.DEFINE_multi_string("history", [], "Another folder whose runs are earlier nights; repeat for more.")
+flags.DEFINE_integer("max_reruns", None, "Confirmation runs of one night; the suite says how many else.")
+flags.DEFINE_enum("sweep", "weekly", ["weekly", "yes", "no"], "Search all nights for change points.")
+flags.DEFINE_boolean("resume", True, "Go on with a night that a launcher has left half done.")
+flags.DEFINE_float(
+    "inject_slowdown", 0.0, "Slow every step, 0.5: by half. To try the gate; no baseline takes such runs."
+)
+flags.DEFINE_boolean("dry_run", False, "Show the cells; start nothing, write nothing.")
+flags.DEFINE_boolean("list", False, "Show the suites.")
+flags.DEFINE_string("replay", None, "Judge a night again: its name, or last.")
+flags.DEFINE_string("accept", None, "A cell whose new level is the one to hold nights against from now on.")
+flags.DEFINE_string("because", None, "Why it is accepted.")
+flags.DEFINE_string("junit", None, "Write JUnit XML to this file.")
+flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_STEP_SUMMARY gets it anyway).")
+flags.DEFINE_string("html", None, "Write a page for people to this file.")
+flags.DEFINE_string("webhook", None, "Post the night there as Slack's JSON; $STEPMARK_WEBHOOK else. Kept nowhere.")
+flags.DEFINE_string("webhook_file", None, "A file of yours with that address, for a night that nobody types.")
+flags.DEFINE_enum("install", None, ["cron", "scrontab", "systemd", "github"], "Run the suite every night.")
+flags.DEFINE_enum("uninstall", None, ["cron", "scrontab", "systemd", "github"], "Run it no more.")
+flags.DEFINE_string("at", "02:30", "When, with --install: HH:MM of this machine's clock (github: UTC).")
+flags.DEFINE_boolean("print_only", False, "With --install: show what would be installed.")
+flags.DEFINE_boolean("self_test", False, "Simulate the rule and print its table.")
+flags.DEFINE_integer("seed", None, "Of --self_test, for other draws than those of the documentation.")
+flags.DEFINE_integer("trials", 500, "Of --self_test: simulated histories a row.")
+flags.adopt_module_key_flags(job_flags)
+
+MODES = ("self_test", "list", "accept", "replay", "install", "uninstall", "dry_run")
+
+
+def main(argv: list[str]) -> int:
+    _refuse(argv)
+    if FLAGS.self_test:
+        return _self_test()
+    configs = places.configs()
+    if FLAGS.list:
+        print("\n".join(aligned([(name, _about(configs.suite(name))) for name in configs.names("suites")])))
+        return EXIT_VALID
+    if not FLAGS.suite:
+        raise RequestError("--suite is missing", next_command="python launch/nightly.py --list")
+    suite = configs.suite(FLAGS.suite)
+    site = configs.site(FLAGS.site or suite.site or os.environ.get("STEPMARK_SITE") or "local")
+    if FLAGS.install or FLAGS.uninstall:
+        return _install(suite, site)
+    cells = suites.cells(suite, site.name, FLAGS.inject_slowdown)
+    if FLAGS.accept is not None:
+        return _accept(suite, cells)
+    if FLAGS.dry_run:
+        return _dry_run(suite, cells, site, configs)
+    return _replay(suite, cells) if FLAGS.replay else _night(suite, cells, site, configs)
+
+
+def _refuse(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise RequestError(
+            f"unexpected argument '{argv[1]}'",
+            why="everything is said by flags",
+            next_command="python launch/nightly.py --help",
+        )
+    modes = [name for name in MODES if getattr(FLAGS, name)]
+    if len(modes) > 1:
+        raise RequestError(f"--{modes[0]} and --{modes[1]} exclude each other", where="launch/nightly.py")
+    if FLAGS.because is not None and FLAGS.accept is None:
+        raise RequestError("--because goes with --accept=CELL", where="--because")
+    if FLAGS.max_reruns is not None and FLAGS.max_reruns < 0:
+        raise RequestError(f"--max_reruns={FLAGS.max_reruns}: it must be 0 or more", where="--max_reruns")
+
+
+def _about(suite: Suite) -> str:
+    count = len(suites.cells(suite, suite.site or "local"))
+    return f"{suite.title} ({count} cell{'' if count == 1 else 's'})"
+
+
+# --- a night --------------------------------------------------------------------------------------
+
+
+def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
+    from launch.nights import earlier, outputs
+    from launch.nights.launcher import Asked, Launcher
+    from launch.nights.records import Records
+    from launch.runners import Job, runner_of
+
+    wanted = _outputs()
+    history = [Path(folder) for folder in FLAGS.history]
+    earlier.check_folders(history)
+    output_dir = Path(FLAGS.output_dir)
+    asked = Asked(
+        suite=suite,
+        cells=cells,
+        watched=suites.watched(suite),
+        site=site,
+        output_dir=output_dir,
+        history=history,
+        slowdown=FLAGS.inject_slowdown,
+        budget=suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns,
+        sweep=FLAGS.sweep,
+        resume=FLAGS.resume,
+        typed=job_flags.typed(),
+        command=["python", *(provenance.scrub(word) for word in sys.argv)],
+    )
+
+    def runners(labels: Labels, typed: Mapping[str, Any]) -> Any:
+        return runner_of(site, configs, output_dir, Job(typed or asked.typed, None, True, labels))
+
+    records = Records(output_dir, suite.name)
+    code, report = Launcher(asked, runners, records).run()
+    if report is not None:
+        outputs.show(report, wanted, records.path(report.night))
+    return code
+
+
+def _outputs() -> Any:
+    from launch.nights import posting
+    from launch.nights.outputs import Outputs
+
+    address = posting.address(FLAGS.webhook, FLAGS.webhook_file)
+    sys.argv[:] = posting.without_address(sys.argv)  # every run writes down the command that it was started by
+    wanted = Outputs(FLAGS.junit, FLAGS.markdown, FLAGS.html, address)
+    wanted.check()
+    return wanted
+
+
+def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
+    from launch.nights import outputs, replaying
+    from launch.nights.records import Records
+
+    wanted, history = _outputs(), [Path(folder) for folder in FLAGS.history]
+    records = Records(Path(FLAGS.output_dir), suite.name)
+    report = replaying.judged_again(suite, cells, records, Path(FLAGS.output_dir), history, FLAGS.replay, FLAGS.sweep)
+    outputs.show(report, wanted, None)
+    return report.exit_code
+
+
+def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
+    from launch.nights.plan_text import plan_text
+    from launch.runners import Job, runner_of
+
+    runner = runner_of(site, configs, Path(FLAGS.output_dir), Job(job_flags.typed(), None, True))
+    budget = suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns
+    print(plan_text(suite, cells, suites.watched(suite), runner.understand, site.name, budget))
+    return EXIT_VALID
+
+
+# --- beside the nights ----------------------------------------------------------------------------
+
+
+def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
+    from launch.nights.records import Records
+
+    cell = suites.chosen(cells, FLAGS.accept, suite.name)
+    records = Records(Path(FLAGS.output_dir), suite.name)
+    reports, _ = records.read_newest()
+    judged = [
+        r.night for r in reports if any(c.cell == cell.name and c.judgements for c in r.cells) and not r.slowed_by
+    ]
+    if not (FLAGS.because or "").strip():
+        raise RequestError(
+            "--because is missing: why is the new level the one that counts?",
+            where=f"--accept={cell.name}",
+            next_command="--because='...': it is kept with the decision, for those who wonder later",
+        )
+    if not judged:
+        raise RequestError(
+            f"{cell.name} has no night that was judged, so there is no level to accept",
+            where=str(records.folder),
+            next_command=f"python launch/nightly.py --suite={suite.name}",
+        )
+    said = records.accept(cell.name, judged[-1], FLAGS.because)
+    print(f"{cell.name}: the level of night {said.night} is the one that counts from now on ({said.because})")
+    return EXIT_VALID
+
+
+def _install(suite: Suite, site: Site) -> int:
+    from launch.nights import installing
+
+    if FLAGS.webhook:
+        raise RequestError(
+            "--webhook cannot be installed: its address is a secret, and a timetable is a file",
+            where="--webhook",
+            next_command="write it into a file that only you can read, and say --webhook_file=FILE "
+            "(github: the repository's secret STEPMARK_WEBHOOK)",
+        )
+    hour, minute = installing.time_of(FLAGS.at)
+    output_dir = Path(FLAGS.output_dir).absolute()
+    words = [f"--suite={suite.name}", f"--site={site.name}", f"--output_dir={output_dir}"]
+    for name in ("junit", "markdown", "html", "webhook_file"):
+        value = getattr(FLAGS, name)
+        words += [f"--{name}={Path(value).absolute()}"] if value else []
+    words += [f"--history={Path(folder).absolute()}" for folder in FLAGS.history]
+    words += [f"--max_reruns={FLAGS.max_reruns}"] if FLAGS.max_reruns is not None else []
+    words += [word for flag in _job_flags() for word in flag.serialize().split("\n")]
+    table = installing.Timetable(suite.name, hour, minute, words, output_dir)
+    kind = FLAGS.install or FLAGS.uninstall
+    print(installing.carry_out(kind, table, install=bool(FLAGS.install), print_only=FLAGS.print_only))
+    return EXIT_VALID
+
+
+def _job_flags() -> list["flags.Flag[Any]"]:
+    found = FLAGS.flags_by_module_dict()[job_flags.__name__]
+    return [flag for flag in found if flag.present]
+
+
+def _self_test() -> int:
+    from benchmarks.gate import simulation_table
+
+    seed = simulation_table.SEED if FLAGS.seed is None else FLAGS.seed
+    if FLAGS.trials < 1:
+        raise RequestError(f"--trials={FLAGS.trials}: it must be 1 or more", where="--trials")
+    found = simulation_table.self_test(
+        seed=seed, runs=FLAGS.trials, progress=_simulated if sys.stderr.isatty() else None
+    )
+    print(simulation_table.table_text(found))
+    broken = simulation_table.check_bounds(found)
+    for bound in broken:
+        print(f"stepmark: broken bound: {bound}", file=sys.stderr)
+    return EXIT_INVALID if broken else EXIT_VALID
+
+
+def _simulated(done: int, total: int) -> None:
+    end = "\r\x1b[K" if done == total else ""
+    print(f"\rsimulating: {done} of {total}{end}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    run_main(main)

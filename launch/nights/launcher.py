@@ -1,0 +1,272 @@
+"""One night: every cell run once, judged, suspects run again within the budget, judged again; written down always.
+
+A launcher that was killed is resumed from the night's record. A run that was cut off with its launcher runs again;
+one that goes on in a queue is waited for.
+"""
+
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.gate.night import MISSING, RUNNING, grant
+from benchmarks.gate.rule import G3
+from benchmarks.gate.suites import Cell, Watched
+from benchmarks.gate.values import Budget, NightReport, Suite
+from benchmarks.report import seconds_text
+from benchmarks.runfolder import RunFolder, new_run_id
+from benchmarks.values import Benchmark, Labels, Nightly, Site
+from launch.cli import EXIT_INTERRUPTED
+from launch.local import interrupted_once
+from launch.nights import fresh_nodes
+from launch.nights.crew import Crew, Work, say
+from launch.nights.earlier import Earlier
+from launch.nights.judging import CellRuns, Found, Frame, Judge, report_of
+from launch.nights.records import SCHEMA_VERSION, Records, now
+
+RERUN = ", re-run "  # in the label of a run: behind the name of its cell, before its number
+Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with runs of these labels and job options
+
+
+class Asked(NamedTuple):
+    """What the flags say of a night."""
+
+    suite: Suite
+    cells: list[Cell]
+    watched: list[Watched]
+    site: Site
+    output_dir: Path
+    history: list[Path]
+    slowdown: float
+    budget: int
+    sweep: str
+    resume: bool
+    typed: Mapping[str, Any]  # options of a job
+    command: list[str]
+
+    @property
+    def max_jobs(self) -> int:
+        return self.site.slurm.max_jobs if self.site.slurm else 1
+
+
+class Launcher:
+    """One launcher's work on a night."""
+
+    def __init__(
+        self, asked: Asked, runners: Runners, records: Records, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._asked, self._runners, self._records, self._sleep = asked, runners, records, sleep
+        self._benchmarks: dict[str, Benchmark] = {}
+        self._runs = {cell.name: CellRuns() for cell in asked.cells}
+        self._refused: list[str] = []  # suspects without re-runs
+        self._frame = Frame(asked.suite.name, asked.suite.title, "", now(), asked.site.name, asked.slowdown, [], [])
+        self._crew = self._new_crew()
+
+    def run(self) -> tuple[int, NightReport | None]:
+        """The exit code, and the report where the night came to its end."""
+        with self._records.alone():
+            left = self._take_up()
+            self._resolve()
+            self._keep()
+            with interrupted_once():
+                try:
+                    return self._run(left)
+                except KeyboardInterrupt:
+                    say("interrupted")  # what ran until now is asked for when the night goes on
+                    self._say_how_to_go_on()
+                    return EXIT_INTERRUPTED, None
+                except (StepmarkError, OSError):
+                    self._say_how_to_go_on()
+                    raise
+
+    def _run(self, left: NightReport | None) -> tuple[int, NightReport]:
+        self._first_runs(left)
+        earlier = Earlier(self._asked.output_dir, self._asked.history, self._asked.suite)
+        judge = Judge(
+            self._frame.night, self._asked.cells, self._asked.watched, earlier, self._records, self._asked.sweep
+        )
+        self._reruns(judge.judge(self._runs, final=False))
+        found = judge.judge(self._runs, final=True)
+        self._frame = self._frame._replace(
+            history=earlier.places(), notes=[*self._frame.notes, *judge.notes, *earlier.notes()]
+        )
+        report = report_of(self._frame, found.cells, self._budget(), now(), SCHEMA_VERSION, swept=judge.sweeps)
+        self._records.write(report)
+        return report.exit_code, report
+
+    # --- the beginning ---
+
+    def _take_up(self) -> NightReport | None:
+        """The night that another launcher has left half done, or a new one."""
+        asked = self._asked
+        left = self._records.unfinished(asked.site.name, asked.slowdown) if asked.resume else None
+        if left is None:
+            self._frame = self._frame._replace(night=self._records.new_night())
+            say(f"suite {asked.suite.name}, night {self._frame.night}: {len(asked.cells)} cells")
+            return None
+        self._frame = self._frame._replace(night=left.night, started=left.started)
+        self._runs |= {cell.cell: CellRuns.of(cell) for cell in left.cells if cell.cell in self._runs}
+        say(f"suite {asked.suite.name}: resuming night {left.night} (--noresume starts another)")
+        return left
+
+    def _resolve(self) -> None:
+        """A cell that cannot work hides no other; where none can, the request was wrong."""
+        errors: dict[str, RequestError] = {}
+        runner = self._runners(Labels(), {})
+        for cell in self._asked.cells:
+            try:
+                self._benchmarks[cell.name] = runner.resolve(cell.request)
+            except RequestError as error:
+                errors[cell.name] = error
+        if errors and not self._benchmarks:
+            raise next(iter(errors.values()))
+        for name, refusal in errors.items():
+            reason = f"refused: {refusal.what}" + (f" ({refusal.why})" if refusal.why else "")
+            self._change(name, status=MISSING, reasons=[reason])
+            say(f"{name}: {reason}")
+
+    # --- the runs ---
+
+    def _first_runs(self, left: NightReport | None) -> None:
+        self._crew = self._new_crew()
+        going = []
+        if left is not None:
+            going = [self._work(name, runs.run_id) for name, runs in self._runs.items() if self._goes_on(name, runs)]
+        todo = [name for name in self._benchmarks if self._runs[name].status == MISSING]
+        self._crew.run([self._work(name, self._new_name(name)) for name in todo], going)
+
+    def _goes_on(self, name: str, runs: CellRuns) -> bool:
+        """Of a night that is resumed. What was cut off runs again."""
+        if runs.status != RUNNING or runs.run_id is None or name not in self._benchmarks:
+            return False
+        if runs.run_id not in self._runner(name, "night").ended([runs.run_id]):
+            return True
+        self._take_end(name)
+        if self._runs[name].status != "valid":
+            note = f"{runs.run_id} was cut off with its launcher, and run again"
+            self._change(name, run_id=None, status=MISSING, reasons=[], notes=[*runs.notes, note])
+        return False
+
+    def _reruns(self, found: Found) -> None:
+        """Fresh runs of what is suspect; those of a night that is resumed are completed."""
+        wanting = {name: p for name, p in found.suspicions.items() if not self._runs[name].rerun_ids}
+        begun = [name for name, runs in self._runs.items() if runs.rerun_ids and name in self._benchmarks]
+        granted, self._refused = grant(wanting, G3.confirmations, self._asked.budget - self._budget().used)
+        for name in self._refused:
+            say(f"{name}: suspect, and the budget of {self._asked.budget} re-runs is used up")
+        for name in granted:
+            say(f"{name}: suspect, {G3.confirmations} re-runs will tell")
+        self._crew = self._new_crew()
+        going, wanted = [], []
+        for name in [*begun, *granted]:
+            ours, missing = self._rerun_work(name)
+            going += ours
+            wanted += missing
+        # Turn by turn, so that what slows the machine for some minutes falls on all cells.
+        wanted.sort(key=lambda work: work.label.rpartition(RERUN)[2])
+        self._crew.run(wanted, going)
+        for name in [*begun, *granted]:
+            self._note_nodes(name)
+
+    def _rerun_work(self, name: str) -> tuple[list[Work], list[Work]]:
+        """The re-runs of a cell that go on, and those that are still to be started."""
+        known = self._runs[name].rerun_ids
+        exclude = None
+        if self._asked.site.slurm is not None:
+            nodes = fresh_nodes.nodes_of(self._folder(self._runs[name].run_id))
+            benchmark = self._benchmarks[name]
+            exclude = fresh_nodes.without(benchmark, nodes, self._asked.typed, self._asked.output_dir)
+        runner = self._runner(name, "rerun", {"exclude": exclude} if exclude else {})
+        ended = runner.ended(known) if known else set()
+        going = [
+            Work(f"{name}{RERUN}{number}", runner, self._benchmarks[name], run_id)
+            for number, run_id in enumerate(known, start=1)
+            if run_id not in ended
+        ]
+        valid = [run_id for run_id in known if run_id in ended and self._status(run_id)[0] == "valid"]
+        missing = min(G3.confirmations - len(valid) - len(going), self._asked.budget - self._budget().used)
+        missing = G3.confirmations if not known else max(missing, 0)
+        return going, [
+            Work(f"{name}{RERUN}{len(known) + n + 1}", runner, self._benchmarks[name], self._new_name(name))
+            for n in range(missing)
+        ]
+
+    def _work(self, name: str, run_id: str | None) -> Work:
+        assert run_id is not None
+        return Work(name, self._runner(name, "night"), self._benchmarks[name], run_id)
+
+    def _runner(self, name: str, role: Any, options: Mapping[str, Any] | None = None) -> Any:
+        nightly = Nightly(suite=self._asked.suite.name, cell=name, night=self._frame.night, role=role)
+        return self._runners(Labels(nightly=nightly), {**self._asked.typed, **(options or {})})
+
+    def _new_crew(self) -> Crew:
+        return Crew(self._asked.max_jobs, self._started, self._ended, self._sleep)
+
+    def _new_name(self, name: str) -> str:
+        """Names of one second differ in four digits of chance."""
+        while (self._asked.output_dir / (run_id := new_run_id(self._benchmarks[name]))).exists():
+            pass
+        return run_id
+
+    # --- what is written down ---
+
+    def _started(self, work: Work) -> None:
+        name, _, rerun = work.label.partition(RERUN)
+        if rerun:
+            self._change(name, rerun_ids=[*self._runs[name].rerun_ids, work.run_id])
+        else:
+            self._change(name, run_id=work.run_id, status=RUNNING, reasons=[])
+        self._keep()
+
+    def _ended(self, work: Work, trouble: str | None) -> None:
+        name, _, rerun = work.label.partition(RERUN)
+        if not rerun:
+            self._take_end(name, trouble)
+        elif trouble:
+            self._change(name, notes=[*self._runs[name].notes, f"re-run {work.run_id} {trouble}"])
+        status, reasons, seconds = self._status(work.run_id)
+        said = f", {seconds_text(seconds)}/step" if seconds and status == "valid" else ""
+        why = f": {trouble or '; '.join(reasons)}" if trouble or reasons else ""
+        say(f"{work.label}: {work.run_id} {status}{said}{why}")
+        self._keep()
+
+    def _take_end(self, name: str, trouble: str | None = None) -> None:
+        status, reasons, _ = self._status(self._runs[name].run_id or "")
+        self._change(name, status=status, reasons=[trouble] if trouble else reasons)
+
+    def _status(self, run_id: str) -> tuple[str, list[str], float | None]:
+        try:
+            result = self._folder(run_id).stored_result()
+        except (RequestError, OSError):
+            return "failed", ["it ended and left no result"], None
+        return result.status, result.reasons, result.seconds_per_step.median
+
+    def _folder(self, run_id: str | None) -> RunFolder:
+        return RunFolder(self._asked.output_dir / (run_id or ""))
+
+    def _note_nodes(self, name: str) -> None:
+        runs = self._runs[name]
+        if self._asked.site.slurm is not None:
+            first = fresh_nodes.nodes_of(self._folder(runs.run_id))
+            again = [fresh_nodes.nodes_of(self._folder(run_id)) for run_id in runs.rerun_ids]
+            self._change(name, notes=list(dict.fromkeys([*runs.notes, *fresh_nodes.note(first, again)])))
+
+    def _change(self, name: str, **what: Any) -> None:
+        self._runs[name] = msgspec.structs.replace(self._runs[name], **what)
+
+    def _budget(self) -> Budget:
+        used = sum(len(runs.rerun_ids) for runs in self._runs.values())
+        return Budget(allowed=self._asked.budget, used=used, refused=list(self._refused))
+
+    def _keep(self) -> None:
+        cells = [self._runs[cell.name].unjudged(cell) for cell in self._asked.cells]
+        self._records.write(report_of(self._frame, cells, self._budget(), None, SCHEMA_VERSION, swept=False))
+
+    def _say_how_to_go_on(self) -> None:
+        if self._crew.going and self._asked.site.slurm is not None:
+            say(f"in the queue they go on: {', '.join(self._crew.going)}")
+        say(f"  next:  the same command goes on where this one ended: {shlex.join(self._asked.command)}")

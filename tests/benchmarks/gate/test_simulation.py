@@ -1,0 +1,356 @@
+"""The gate's error rates, asserted with fixed seeds: 500 histories a case, 3% of the runs outliers.
+
+The bounds are those that the rule was chosen by, or stricter where it does better; the negative controls show that
+the simulation can tell a bad rule from a good one.
+"""
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from benchmarks.gate import controls
+from benchmarks.gate.change_points import change_points
+from benchmarks.gate.rule import G3, Rule
+from benchmarks.gate.self_test import (
+    EFFECTS,
+    FIVE_PERCENT,
+    FRESH,
+    NOISES,
+    RUNS,
+    SEED,
+    USUAL,
+    Bound,
+    Count,
+    Line,
+    Row,
+    SelfTest,
+    bounds,
+    check_bounds,
+    row_of,
+    self_test,
+)
+from benchmarks.gate.simulation import STEPS, Case, StepNoise, World, draw, draw_steps, gated, generator, medians
+from benchmarks.gate.simulation_table import self_test_text, settings_line, table_text
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "docs" / "gate.md"
+
+
+@cache
+def row(noise: float, effect: float) -> Row:
+    """Exactly as the self test has it, so that its tables are those of the documentation."""
+    return row_of(Case(World(noise), effect), G3, SEED, RUNS)
+
+
+@cache
+def small() -> SelfTest:
+    return self_test(runs=20)
+
+
+# --- false alarms ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_false_regressions_are_rare(noise: float) -> None:
+    assert row(noise, 0.0).found[3].share <= 0.015
+    assert row(noise, 0.0).better[3].share <= 0.015
+
+
+def test_false_alarms_a_cell_and_night_are_below_a_tenth_of_a_percent() -> None:
+    alarms = [row(noise, 0.0).alarms for noise in NOISES]
+    assert sum(one.count for one in alarms) / sum(one.of for one in alarms) <= 0.001
+
+
+@pytest.mark.parametrize("history", [10, 11, 12, 13])
+def test_a_short_history_cries_wolf_no_more_often(history: int) -> None:
+    """The eleventh night is judged: against ten, the gap smaller."""
+    found = row_of(Case(USUAL, history=history, nights=3), G3, SEED, RUNS)
+    assert found.found[3].share <= 0.015
+    assert found.alarms.of >= 3 * RUNS - 20
+
+
+def test_a_short_history_sees_less_but_not_little() -> None:
+    found = row_of(Case(USUAL, 0.03, history=10, nights=3), G3, SEED, RUNS)
+    assert 0.75 <= found.found[1].share <= row(0.005, 0.03).found[1].share
+
+
+def test_a_figure_of_which_either_way_is_worse_cries_wolf_no_more_often() -> None:
+    found = row_of(Case(USUAL, direction="same"), G3, SEED, RUNS)
+    assert found.found[3].share <= 0.015
+    assert found.better[3].count == 0
+
+
+# --- power ----------------------------------------------------------------------------------------
+
+
+def test_what_the_noise_lets_be_seen_is_seen() -> None:
+    assert row(0.002, 0.01).found[1].share >= 0.94
+    assert row(0.005, 0.02).found[1].share >= 0.78
+    assert row(0.005, 0.02).found[3].share >= 0.94
+    assert row(0.005, 0.03).found[1].share >= 0.96
+    assert row(0.01, 0.05).found[1].share >= 0.90
+
+
+def test_what_the_noise_hides_is_not_found_by_luck() -> None:
+    assert row(0.005, 0.005).found[1].share < 0.05
+    assert row(0.02, 0.02).found[1].share < 0.05
+
+
+@pytest.mark.parametrize(("noise", "effect"), [(0.002, 0.01), (0.005, 0.02), (0.005, 0.03)])
+def test_an_improvement_is_seen_as_often_as_a_regression(noise: float, effect: float) -> None:
+    """Nearly: slow outliers among the re-runs speak against one."""
+    mirrored = row_of(Case(World(noise), -effect), G3, SEED, RUNS)
+    assert mirrored.better[1].share == pytest.approx(row(noise, effect).found[1].share, abs=0.06)
+    assert mirrored.found[10].count == 0
+
+
+def test_where_more_is_better_less_is_a_regression() -> None:
+    found = row_of(Case(USUAL, -0.03, direction="higher", nights=1), G3, SEED, RUNS)
+    assert found.found[1].share >= 0.9
+    assert found.better[1].count == 0
+
+
+# --- no change ------------------------------------------------------------------------------------
+
+
+def test_no_change_is_not_claimed_where_the_noise_does_not_allow_it() -> None:
+    assert row(0.01, 0.0).inconclusive[3].share >= 0.95
+    assert row(0.02, 0.0).no_change[3].count == 0
+
+
+def test_no_change_is_said_where_the_noise_allows_it() -> None:
+    assert row(0.002, 0.0).no_change[1].share >= 0.95
+    assert row(0.005, 0.0).no_change[3].share >= 0.15
+
+
+def test_no_change_is_not_said_of_a_change() -> None:
+    assert row(0.005, 0.02).no_change[1].count == 0
+    for noise in NOISES:
+        assert row(noise, 0.01).no_change[1].share <= 0.09  # as large as the margin itself: nominally 5%
+
+
+# --- negative controls ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.005, 0.01])
+def test_the_five_percent_rule_of_one_run_does_not_see_three_percent(noise: float) -> None:
+    assert controls.five_percent_rule(G3, World(noise), 0.03, SEED, RUNS) / RUNS < 0.10
+
+
+def test_without_re_runs_the_screen_cries_wolf() -> None:
+    assert controls.without_confirmation(G3, USUAL, 0.0, SEED, RUNS) / RUNS > 0.05
+
+
+def test_repeats_of_one_night_are_not_nights() -> None:
+    assert controls.repeats_as_independent(G3, USUAL, 0.0, SEED, RUNS) / RUNS > 0.02
+
+
+def test_steps_of_one_run_are_not_nights_and_the_rule_on_their_medians_is_right() -> None:
+    assert controls.steps_as_independent(G3, USUAL, 0.0, SEED, RUNS) / RUNS > 0.05
+    assert controls.gate_on_steps(G3, USUAL, 0.0, SEED, RUNS) / RUNS <= 0.005
+    assert controls.gate_on_steps(G3, USUAL, 0.03, SEED, RUNS) / RUNS >= 0.96
+
+
+def test_the_repeats_are_nights_where_they_share_nothing() -> None:
+    """So it is what they share that makes them cry wolf, not the test."""
+    independent = World(0.005, of_night=0.0, of_nodes=0.0, outliers=0.0, drift=0.0)
+    assert controls.repeats_as_independent(G3, independent, 0.0, SEED, RUNS) / RUNS <= 0.015
+
+
+# --- what is weak, as documented ------------------------------------------------------------------
+
+
+def test_re_runs_on_the_same_nodes_raise_false_alarms() -> None:
+    same = row_of(Case(USUAL._replace(fresh_nodes=False)), G3, SEED, RUNS).alarms
+    assert row(0.005, 0.0).alarms.share < same.share < 0.006
+
+
+def test_a_slow_night_that_all_re_runs_share_is_not_covered() -> None:
+    slow = row_of(Case(USUAL._replace(slow_nights=0.05)), G3, SEED, RUNS).alarms
+    assert 0.01 < slow.share < 0.05
+
+
+def test_a_steady_creep_is_found_late_and_the_sweep_takes_it_for_steps() -> None:
+    """0.3% a week for 8 weeks, at 0.2% noise."""
+    case, histories = Case(World(0.002), nights=56), 20
+    drawn = draw(case.world, generator("creep"), histories, case.history + case.nights, G3.confirmations)
+    creep = 0.003 * np.arange(1, case.nights + 1) / 7
+    drawn.runs[:, case.history :] += creep
+    drawn.reruns[:, case.history :] += creep[:, None]
+    found = [len(one.verdicts) for one in gated(drawn, case) if "regression" in one.verdicts]
+    assert len(found) >= histories / 2
+    assert np.median(found) > 21
+    assert all(len(change_points(np.exp(runs).tolist())) >= 2 for runs in drawn.runs[:5])
+
+
+# --- the synthetic nights themselves --------------------------------------------------------------
+
+
+def test_nights_have_the_noise_that_is_asked_for_and_re_runs_share_what_they_should() -> None:
+    plain = World(0.01, outliers=0.0, drift=0.0)
+    fresh = draw(plain, generator("plain"), 4000, 5, 1)
+    assert fresh.runs.std() == pytest.approx(0.01, rel=0.02)
+    assert correlation(fresh.runs, fresh.reruns) == pytest.approx(plain.of_night, abs=0.03)
+    same = draw(plain._replace(fresh_nodes=False), generator("plain"), 4000, 5, 1)
+    assert correlation(same.runs, same.reruns) == pytest.approx(plain.of_night + plain.of_nodes, abs=0.03)
+
+
+def correlation(runs: np.ndarray, reruns: np.ndarray) -> float:
+    return float(np.corrcoef(runs.ravel(), reruns[:, :, 0].ravel())[0, 1])
+
+
+def test_outliers_drift_and_slow_nights_are_as_asked_for() -> None:
+    odd = draw(World(1e-9, drift=0.0), generator("odd"), 2000, 10, 0).runs
+    assert (odd > 0.0198).mean() == pytest.approx(0.03, abs=0.005)
+    assert odd.max() <= np.log(1.1) + 1e-6
+    drifting = draw(World(1e-9, outliers=0.0, drift=0.002), generator("drift"), 200, 120, 0).runs
+    assert drifting.max(axis=1) == pytest.approx(np.full(200, 0.002), rel=0.01)
+    slow = draw(World(1e-9, outliers=0.0, drift=0.0, slow_nights=0.1), generator("slow"), 500, 20, 2)
+    assert (slow.runs > 0.01).mean() == pytest.approx(0.1, abs=0.02)
+    assert np.array_equal(slow.runs > 0.01, slow.reruns[:, :, 0] > 0.01)
+
+
+def test_steps_are_as_real_ones() -> None:
+    noise = StepNoise(spikes=0.0, settling=0.0)
+    logs = np.log(draw_steps(np.zeros(3000), noise, generator("steps")))
+    assert logs.shape == (3000, STEPS)
+
+    def lag(steps: int) -> float:
+        return float(np.corrcoef(logs[:, :-steps].ravel(), logs[:, steps:].ravel())[0, 1])
+
+    assert 0.3 < lag(1) < 0.6
+    assert 0.05 < lag(20) < 0.3
+    spiked = np.log(draw_steps(np.zeros(3000), StepNoise(settling=0.0), generator("steps")))
+    assert (spiked > 0.05).mean() == pytest.approx(0.017, abs=0.003)
+    settling = np.log(draw_steps(np.zeros(3000), StepNoise(spikes=0.0), generator("steps")))
+    assert settling[:, 0].mean() == pytest.approx(-0.01, abs=0.001)
+    assert settling[:, -1].mean() == pytest.approx(0.0, abs=0.001)
+
+
+def test_the_median_of_the_steps_finds_the_level_of_the_run() -> None:
+    levels = np.array([0.0, 0.5, 1.0])
+    assert medians(draw_steps(levels, StepNoise(), generator("level"))) == pytest.approx(levels, abs=0.005)
+
+
+def test_the_same_seed_draws_the_same_and_another_one_another() -> None:
+    case = Case(USUAL, nights=3)
+    assert row_of(case, G3, 1, 20) == row_of(case, G3, 1, 20)
+    assert row_of(case, G3, 1, 20).runs != row_of(case, G3, 2, 20).runs
+
+
+# --- the self test --------------------------------------------------------------------------------
+
+
+BOUNDED = [(noise, 0.0) for noise in NOISES] + [(0.002, 0.01), (0.005, 0.02), (0.005, 0.03)]
+
+
+def of_fresh_rows() -> SelfTest:
+    """The whole self test as far as the bounds look at it, of the rows that the tests above have."""
+    return msgspec.structs.replace(small(), runs=RUNS, rows=[row(*one) for one in BOUNDED])
+
+
+def test_this_rule_keeps_its_bounds() -> None:
+    assert check_bounds(of_fresh_rows()) == []
+    assert [bound.what for bound in bounds(of_fresh_rows()) if bound.found.of == RUNS and not bound.holds] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken"),
+    [
+        (Rule(screen_p=0.5, confirm_p=0.3), "false regressions"),
+        (Rule(confirm_p=1e-7), "is found"),
+        (Rule(relevant=0.03), "is found"),
+        (Rule(same_within=0.1), "nothing is claimed"),
+    ],
+)
+def test_a_worse_rule_breaks_them(rule: Rule, broken: str) -> None:
+    rows = [row_of(Case(World(noise), effect, nights=3), rule, SEED, 60) for noise, effect in BOUNDED]
+    lines = check_bounds(msgspec.structs.replace(small(), rows=rows))
+    assert any(broken in line for line in lines), lines
+    assert all("not at " in line for line in lines)
+
+
+def test_a_bound_bears_chance_and_no_more() -> None:
+    assert not Bound("it", Count(count=2, of=100), most=0.015).broken
+    assert Bound("it", Count(count=9, of=100), most=0.015).broken
+    assert not Bound("it", Count(count=85, of=100), least=0.88).broken
+    assert Bound("it", Count(count=70, of=100), least=0.88).broken
+    assert not Bound("it", Count(count=100, of=100), least=0.88).broken
+    assert not Bound("it", Count(count=0, of=100), most=0.015).broken
+
+
+def test_it_tells_how_far_it_is() -> None:
+    told: list[tuple[int, int]] = []
+    found = self_test(runs=2, progress=lambda done, of: told.append((done, of)))
+    assert told[0][0] == 0
+    assert told[-1][0] == told[-1][1] == len(told) - 1
+    assert len(found.rows) == len(NOISES) * len(EFFECTS)
+
+
+def test_its_tables_have_all_of_it() -> None:
+    text = table_text(small())
+    assert settings_line(G3, SEED, 20) in text
+    for noise in NOISES:
+        assert text.count(f"| {100 * noise:g}% | ") >= 2
+    for line in (*small().controls, *small().weak):
+        assert f"| {line.what} | " in text
+    assert "bounds hold" in text
+    assert FRESH in text
+
+
+def test_a_broken_bound_is_in_the_text() -> None:
+    blind = [
+        msgspec.structs.replace(line, found=Count(count=20, of=20)) if line.what == FIVE_PERCENT else line
+        for line in small().controls
+    ]
+    text = table_text(msgspec.structs.replace(small(), controls=blind))
+    assert "BROKEN BOUNDS" in text
+    assert "- the 5% rule of one run finds 3%: 100.0% of 20, not at most 10%" in text
+
+
+def test_the_text_is_that_of_the_self_test() -> None:
+    assert self_test_text(seed=3, runs=2) == table_text(self_test(seed=3, runs=2))
+
+
+# --- the documentation ----------------------------------------------------------------------------
+
+
+def test_the_documented_tables_are_those_of_this_rule() -> None:
+    assert settings_line(G3, SEED, RUNS) in DOCUMENT.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.005])
+def test_a_documented_row_is_what_the_simulation_gives(noise: float) -> None:
+    cells = [" / ".join(count.text() for count in row(noise, effect).found.values()) for effect in EFFECTS[1:]]
+    assert f"| {100 * noise:g}% | {' | '.join(cells)} |" in DOCUMENT.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_documented_settings_are_the_rules() -> None:
+    assert script().settings_table() in DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_the_script_replaces_what_is_between_its_markers_and_nothing_else() -> None:
+    text = "a\n<!-- it -->\nold\n<!-- end of it -->\nb\n"
+    once = script().between(text, "it", "new\n")
+    assert once == "a\n<!-- it -->\n\nnew\n\n<!-- end of it -->\nb\n"
+    assert script().between(once, "it", "new") == once
+    with pytest.raises(SystemExit, match="lacks the markers"):
+        script().between(text, "other", "new")
+
+
+@cache
+def script():  # type: ignore[no-untyped-def]
+    spec = importlib.util.spec_from_file_location("make_gate_tables", ROOT / "docs" / "make_gate_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_line_is_a_line() -> None:
+    assert Line(what="it", found=Count(count=0, of=0)).found.text() == "none"

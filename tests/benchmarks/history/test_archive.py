@@ -1,0 +1,271 @@
+"""An archive of runs is the same for the same runs, whole or not there, and tells whatever was done to it since."""
+
+import gzip
+import hashlib
+import io
+import json
+import random
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.errors import RequestError, RunError
+from benchmarks.history import archive as module
+from benchmarks.history.archive import GZIP_HEADER, MANIFEST, SUMS, unpack, write_archive
+from tests.benchmarks.history.made_runs import whole_run
+
+Members = list[tuple[tarfile.TarInfo, bytes]]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    found = [whole_run(tmp_path / "results", f"2026112{n}T000000Z-x").path for n in range(2)]
+    for path in found:
+        (path / "tensorboard").mkdir()
+        (path / "tensorboard" / "events").write_text("made from the steps")
+        deep = path / "attempt-1" / "perf" / "framework" / ("a_long_name_" * 12)
+        deep.mkdir(parents=True)
+        (deep / "profile.xplane.pb").write_bytes(bytes(range(256)) * 40)
+        (path / ".result.json.7").write_text("half")
+    return found
+
+
+@pytest.fixture
+def packed(runs: list[Path], tmp_path: Path) -> Path:
+    target = tmp_path / "runs.tar.gz"
+    write_archive(runs, target)
+    return target
+
+
+def differences(archive: Path, tmp_path: Path) -> list[str]:
+    target = tmp_path / f"unpacked-{len(list(tmp_path.iterdir()))}"
+    target.mkdir()
+    return unpack(archive, target).differences
+
+
+def members(archive: Path) -> Members:
+    with tarfile.open(archive) as tar:
+        found = []
+        for member in tar:
+            stream = tar.extractfile(member)
+            found.append((member, stream.read() if stream else b""))
+        return found
+
+
+def packed_again(archive: Path, change: Callable[[Members], Members]) -> Path:
+    """By somebody who knows how: an archive that is sound as gzip and tar."""
+    found = change(members(archive))
+    with (
+        archive.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as stream,
+        tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for member, data in found:
+            member.size = len(data) if member.isreg() else 0
+            tar.addfile(member, io.BytesIO(data) if member.isreg() else None)
+    return archive
+
+
+def test_every_file_comes_back_as_it_was(packed: Path, runs: list[Path], tmp_path: Path) -> None:
+    found = unpack(packed, tmp_path / "there")
+    assert found.differences == []
+    assert found.manifest is not None
+    assert found.manifest.runs == [run.name for run in runs]
+    unpacked = {
+        path.relative_to(tmp_path / "there" / "runs"): path.read_bytes()
+        for path in (tmp_path / "there").rglob("*")
+        if path.is_file()
+    }
+    for run in runs:
+        for path in run.rglob("*"):
+            if path.is_file() and "tensorboard" not in path.parts and path.name != ".result.json.7":
+                assert unpacked.pop(path.relative_to(run.parent)) == path.read_bytes()
+    assert unpacked == {}
+
+
+def test_the_same_runs_give_the_same_bytes(packed: Path, runs: list[Path], tmp_path: Path) -> None:
+    for path in (tmp_path / "results").rglob("*"):
+        path.touch()
+    write_archive(list(reversed(runs)), tmp_path / "again.tar.gz")
+    assert (tmp_path / "again.tar.gz").read_bytes() == packed.read_bytes()
+
+
+def test_tar_and_sha256sum_can_check_it_too(packed: Path, tmp_path: Path) -> None:
+    place = tmp_path / "by_hand"
+    place.mkdir()
+    subprocess.run(["tar", "xzf", packed], cwd=place, check=True)
+    subprocess.run(["sha256sum", "--quiet", "--strict", "-c", SUMS], cwd=place, check=True)
+    assert hashlib.sha256((place / MANIFEST).read_bytes()).hexdigest() in (place / SUMS).read_text()
+
+
+def test_any_flipped_bit_is_caught(packed: Path, tmp_path: Path) -> None:
+    data = packed.read_bytes()
+    chance = random.Random(3)
+    # Deflate may leave a few bits of its last byte unused; the checksum and the length follow it.
+    places = [*range(len(GZIP_HEADER)), *(chance.randrange(10, len(data) - 9) for _ in range(60))]
+    places += range(len(data) - 8, len(data))
+    spoilt = tmp_path / "spoilt.tar.gz"
+    for place in places:
+        changed = bytearray(data)
+        changed[place] ^= 1 << chance.randrange(8)
+        spoilt.write_bytes(changed)
+        assert differences(spoilt, tmp_path), f"byte {place}"
+
+
+@pytest.mark.parametrize("keep", [0, 5, 10, 300, -9000, -9, -1])
+def test_a_cut_file_is_caught(packed: Path, tmp_path: Path, keep: int) -> None:
+    packed.write_bytes(packed.read_bytes()[:keep])
+    assert differences(packed, tmp_path)
+
+
+@pytest.mark.parametrize("more", [b"x", gzip.compress(b"another file"), gzip.compress(b"\0" * 512)])
+def test_what_was_put_behind_it_is_caught(packed: Path, tmp_path: Path, more: bytes) -> None:
+    packed.write_bytes(packed.read_bytes() + more)
+    assert differences(packed, tmp_path)
+
+
+def test_what_stands_in_the_padding_is_caught(packed: Path, tmp_path: Path) -> None:
+    data = bytearray(gzip.decompress(packed.read_bytes()))
+    data[-1] = 1
+    packed.write_bytes(
+        gzip.compress(bytes(data), 6, mtime=0)[:9] + GZIP_HEADER[9:] + gzip.compress(bytes(data), 6)[10:]
+    )
+    assert differences(packed, tmp_path) == ["there is something after its last file"]
+
+
+def test_a_changed_file_is_caught(packed: Path, tmp_path: Path) -> None:
+    def change(found: Members) -> Members:
+        return [
+            (member, data.replace(b"the framework's", b"the Framework's") if member.name.endswith(".log") else data)
+            for member, data in found
+        ]
+
+    found = differences(packed_again(packed, change), tmp_path)
+    assert len(found) == 2
+    assert all("sha256 is another" in line for line in found)
+
+
+def test_added_renamed_removed_and_doubled_files_are_caught(packed: Path, tmp_path: Path) -> None:
+    def named(name: str) -> tarfile.TarInfo:
+        return tarfile.TarInfo(name)
+
+    original = packed.read_bytes()
+    run = "runs/20261120T000000Z-x"
+    for change, said in (
+        (lambda found: [*found, (named(f"{run}/attempt-1/perf/more.log"), b"x")], "was added"),
+        (lambda found: found[:-1], "is missing"),
+        (lambda found: [*found, found[-1]], "is there twice"),
+        (lambda found: [*found[1:], found[0]], "was added"),
+        (lambda found: [(found[0][0], found[0][1].replace(b'"0', b'"1', 1)), *found[1:]], "SHA256SUMS"),
+        (lambda found: found[2:], "was added"),
+        (lambda found: [found[0], *found[2:]], None),
+    ):
+        packed.write_bytes(original)
+        found = differences(packed_again(packed, change), tmp_path)
+        assert said is None or any(said in line for line in found), said
+
+    def renamed(found: Members) -> Members:
+        found[-1][0].name += "2"
+        return found
+
+    packed.write_bytes(original)
+    found = differences(packed_again(packed, renamed), tmp_path)
+    assert any("was added" in line for line in found)
+    assert any("is missing" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "/tmp/outside", "runs/../../outside", "runs/x/../../../outside", "runs/x"]
+)
+def test_nothing_is_written_outside(packed: Path, tmp_path: Path, name: str) -> None:
+    """Also where the manifest names it."""
+
+    def add(found: Members) -> Members:
+        manifest = json.loads(found[0][1])
+        manifest["files"][name] = {"sha256": hashlib.sha256(b"x").hexdigest(), "bytes": 1}
+        return [(found[0][0], json.dumps(manifest).encode()), *found[1:], (tarfile.TarInfo(name), b"x")]
+
+    before = set(tmp_path.parent.rglob("outside"))
+    there = tmp_path / "deep" / "there"
+    assert unpack(packed_again(packed, add), there).differences
+    assert set(tmp_path.parent.rglob("outside")) == before
+    assert not Path("/tmp/outside").exists()
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE]
+)
+def test_links_and_devices_are_refused(packed: Path, tmp_path: Path, kind: bytes) -> None:
+    def turned(found: Members) -> Members:
+        found[-1][0].type = kind
+        found[-1][0].linkname = "/etc/passwd"
+        return found
+
+    found = unpack(packed_again(packed, turned), tmp_path / "there").differences
+    assert any("is no plain file" in line for line in found)
+    assert not any(path.is_symlink() for path in (tmp_path / "there").rglob("*"))
+
+
+def test_what_is_no_archive_of_runs_is_told(tmp_path: Path) -> None:
+    other = tmp_path / "other.tar.gz"
+    for data in (b"", b"text", gzip.compress(b"text"), gzip.compress(b"")):
+        other.write_bytes(data)
+        assert differences(other, tmp_path)
+    with tarfile.open(other, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("a"))
+    assert differences(other, tmp_path)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def test_links_in_a_run_are_left_out_and_named(runs: list[Path], tmp_path: Path) -> None:
+    (runs[0] / "attempt-1" / "secret").symlink_to("/etc/passwd")
+    (runs[0] / "elsewhere").symlink_to(tmp_path)
+    found = write_archive(runs, tmp_path / "x.tar.gz")
+    assert sorted(Path(path).name for path in found.skipped) == ["elsewhere", "secret"]
+    assert not any("secret" in name for name in found.manifest.files)
+
+
+def test_an_archive_that_is_there_is_not_touched(packed: Path, runs: list[Path]) -> None:
+    before = packed.read_bytes()
+    with pytest.raises(RequestError, match="already"):
+        write_archive(runs, packed)
+    assert packed.read_bytes() == before
+
+
+def test_two_runs_of_one_name_are_refused(runs: list[Path], tmp_path: Path) -> None:
+    other = whole_run(tmp_path / "team", runs[0].name).path
+    with pytest.raises(RequestError, match="two runs are called"):
+        write_archive([*runs, other], tmp_path / "x.tar.gz")
+    assert not (tmp_path / "x.tar.gz").exists()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_run_that_changes_meanwhile_leaves_no_archive(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    log = runs[1] / "attempt-1" / "perf" / "rank-0.log"
+    pack = module._pack
+
+    def changed_first(*arguments: object) -> None:
+        log.write_text("" if cut else "the Framework's own words\n")
+        pack(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "_pack", changed_first)
+    with pytest.raises(RunError, match="changed while it was archived"):
+        write_archive(runs, tmp_path / "x.tar.gz")
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_a_full_disk_leaves_no_archive(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "_pack", full)
+    with pytest.raises(RunError, match="No space left"):
+        write_archive(runs, tmp_path / "x.tar.gz")
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]

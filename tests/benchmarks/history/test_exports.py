@@ -1,0 +1,83 @@
+"""Many runs as text: nothing of a run is lost in CSV and JSON, and people see which MFU and which interval."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import msgspec
+
+from benchmarks.history.entry import Entry
+from benchmarks.history.exports import FORMATS, Listing
+from benchmarks.history.filters import parse_condition
+from benchmarks.history.index import Problem
+from tests.benchmarks.history.made_runs import an_entry
+
+NIGHT = {"suite": "smoke", "cell": "jax", "night": "20261122T020000Z", "role": "rerun"}
+NULLS = ("seconds_per_step", "seconds_low", "seconds_high", "tokens_per_second", "mfu_percent")
+ENTRIES = [
+    an_entry(run_id="a", path="a", tags=["x", "y"], **NIGHT),
+    an_entry(run_id="b", path="b", status="failed", reasons=["rank 3 died", "more"], **dict.fromkeys(NULLS)),
+    an_entry(run_id="c", path="c", seconds_per_step=0.0125, seconds_low=0.012, seconds_high=0.013, dtype="fp8"),
+    an_entry(run_id="d", path="team/d|e", not_comparable=["profiled"], slowed_by=0.5, started=""),
+]
+
+
+def text(form: str, entries: list[Entry] | None = None, **options: Any) -> str:
+    found = ENTRIES if entries is None else entries
+    listing = Listing(
+        "results", [parse_condition("gpus>=64")], found, [Problem(folder="z", reason="no run")], **options
+    )
+    return FORMATS[form](listing)
+
+
+def test_json_gives_every_field_back() -> None:
+    found = json.loads(text("json", left_out=3))
+    assert [msgspec.convert(run, Entry) for run in found["runs"]] == ENTRIES
+    assert found["where"] == ["gpus>=64"]
+    assert found["problems"] == [{"folder": "z", "reason": "no run"}]
+    assert found["left_out"] == 3
+
+
+def test_csv_has_every_field_and_nothing_where_nothing_is_known() -> None:
+    rows = list(csv.DictReader(io.StringIO(text("csv"), newline="")))
+    assert [row["run_id"] for row in rows] == ["a", "b", "c", "d"]
+    assert set(Entry.__struct_fields__) - {"identity", "identity_text"} <= set(rows[0])
+    assert {"identity.benchmark", "identity_text.machine"} <= set(rows[0])
+    assert rows[0]["seconds_per_step"] == "7.0"
+    assert rows[0]["tags"] == "x; y"
+    assert rows[1]["seconds_per_step"] == ""
+    assert rows[1]["reasons"] == "rank 3 died; more"
+
+
+def test_the_table_says_which_mfu_which_interval_and_what_must_be_known() -> None:
+    lines = text("table").splitlines()
+    (row,) = (line for line in lines if line.endswith("  a"))
+    assert "7 s" in row
+    assert "6.9 to 7.1 s" in row
+    assert "52.6% recipe, bf16 989 TFLOP/s" in row
+    assert "149,797" in row
+    (small,) = (line for line in lines if line.endswith("  c"))
+    assert "12.5 ms" in small
+    assert "12 to 13 ms" in small
+    shown = "\n".join(lines)
+    assert "failed: rank 3 died" in shown
+    assert "never to be compared: profiled" in shown
+    assert "slowed on purpose by 50%" in shown
+    assert "tag x; tag y; suite smoke, cell jax, night 20261122T020000Z, rerun" in shown
+    assert "4 runs in results with gpus>=64: 3 valid, 1 failed" in shown
+    assert lines.count("llama2_70b pretrain bf16 · jax (maxtext) · 64 x h100 · eos") == 1  # of three runs
+
+
+def test_what_was_left_out_is_said() -> None:
+    assert "7 older ones fit too" in text("table", left_out=7)
+    assert "older ones" not in text("table")
+    assert text("table", []).startswith("0 runs in results with gpus>=64")
+    assert "no result yet" in text("table", [an_entry(status="running")])
+
+
+def test_markdown_keeps_its_columns() -> None:
+    lines = [line for line in text("markdown").splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(ENTRIES)
+    assert {line.replace("\\|", "").count("|") for line in lines} == {10}
+    assert "team/d\\|e" in lines[-1]

@@ -1,0 +1,139 @@
+"""Conditions on runs: what they mean, what is refused, and that the index's SQL means the very same."""
+
+import sqlite3
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.errors import RequestError
+from benchmarks.history.filters import (
+    COLUMNS,
+    KEYS,
+    Condition,
+    columns_of,
+    matches,
+    matches_all,
+    parse_condition,
+    sql_of,
+)
+from tests.benchmarks.history.made_runs import an_entry
+
+
+def fits(text: str, **changes: Any) -> bool:
+    return matches(an_entry(**changes), parse_condition(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "fitting", "other"),
+    [
+        ("model=llama2_70b", {}, {"model": "llama2_7b"}),
+        ("dtype=bf16,fp8", {"dtype": "fp8"}, {"dtype": "fp32"}),
+        ("dtype!=bf16,fp8", {"dtype": "fp32"}, {"dtype": "fp8"}),
+        ("gpus>=64", {"gpus": 64}, {"gpus": 63}),
+        ("gpus > 64", {"gpus": 65}, {"gpus": 64}),
+        ("gpus<=64", {"gpus": 64}, {"gpus": 65}),
+        ("gpus<64", {"gpus": 8}, {"gpus": 64}),
+        ("gpus=8,16", {"gpus": 16}, {"gpus": 64}),
+        ("nodes=8.0", {}, {"nodes": 9}),
+        ("date=2026-11", {}, {"started": "2026-12-01T00:00:00Z"}),
+        ("date>=2026-11-22", {}, {"started": "2026-11-21T23:59:59Z"}),
+        ("date<=2026-11-22", {"started": "2026-11-22T23:59:59Z"}, {"started": "2026-11-23T00:00:00Z"}),
+        ("date>2026-11-21", {}, {"started": "2026-11-21T23:59:59Z"}),
+        ("date<2026-11-22T03:45:12Z", {}, {"started": "2026-11-22T03:45:12Z"}),
+        ("date=2026-11-22 03", {}, {"started": "2026-11-22T04:00:00Z"}),
+        ("commit=a1b2", {}, {"commit": "0a1b2"}),
+        ("run=0345", {}, {"run_id": "20261122T044511Z"}),
+        ("tag=accept", {"tags": ["trial", "accept"]}, {"tags": ["accepted"]}),
+        ("tag!=trial", {"tags": ["accept"]}, {"tags": ["accept", "trial"]}),
+        ("suite=smoke", {"suite": "smoke"}, {"suite": None}),
+        ("suite!=smoke", {"suite": None}, {"suite": "smoke"}),
+        ("night>=20261101", {"night": "20261101T020000Z"}, {"night": None}),
+        ("slowed=0", {}, {"slowed_by": 0.5}),
+        ("status=valid", {}, {"status": "running"}),
+        ("batch=256", {}, {"global_batch_size": 128}),
+    ],
+)
+def test_what_a_condition_means(text: str, fitting: dict[str, Any], other: dict[str, Any]) -> None:
+    assert fits(text, **fitting)
+    assert not fits(text, **other)
+
+
+def test_a_time_that_is_not_known_is_neither_before_nor_after() -> None:
+    assert not fits("date<2030", started="")
+    assert not fits("date>=2000", started="")
+    assert fits("date!=2026", started="")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("modl=x", "did you mean 'model'?"),
+        ("model", "KEY=VALUE"),
+        ("model=", "a value is expected"),
+        ("model=a,,b", "a value is expected"),
+        ("gpus=many", "'many' is none"),
+        ("gpus=nan", "'nan' is none"),
+        ("model>=x", "has no order"),
+        ("gpus>=8,16", "one value"),
+        ("date=yesterday", "2026-11-22"),
+        ("date=2026-13", "2026-11-22"),
+        ("gpus==8", "the signs are"),
+        ("gpus=>8", "the signs are"),
+        ("model=\x00", "a value is expected"),
+        ("", "KEY=VALUE"),
+    ],
+)
+def test_what_is_no_condition_is_refused_with_a_hint(text: str, said: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse_condition(text)
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_condition_is_written_as_it_was_typed() -> None:
+    assert parse_condition(" gpus >= 64").text == "gpus>=64"
+    assert parse_condition("dtype=bf16, fp8").text == "dtype=bf16,fp8"
+
+
+# --- the index means the same ---------------------------------------------------------------------
+
+LETTERS = st.text(st.sampled_from("ab%_'\"é1"), min_size=1, max_size=3)
+NUMBERS = st.sampled_from([1, 8, 63, 64, 65])
+TIMES = st.sampled_from(["", "2026-11-22T03:45:11Z", "2026-11-23T00:00:00Z", "2025-01-01T12:00:00Z"])
+MAYBE = st.none() | LETTERS
+ENTRIES = st.fixed_dictionaries(
+    {
+        "model": LETTERS, "dtype": LETTERS, "host": MAYBE, "suite": MAYBE, "night": MAYBE, "commit": MAYBE,
+        "run_id": LETTERS, "gpus": NUMBERS, "nodes": NUMBERS, "started": TIMES, "version": MAYBE,
+        "tags": st.lists(LETTERS, max_size=3), "slowed_by": st.sampled_from([0.0, 0.5]),
+    }
+)  # fmt: skip
+DATES = st.sampled_from(["2026", "2026-11", "2026-11-22", "2026-11-22T03:45", "2025-01-01T12:00:00"])
+VALUES = {"number": st.sampled_from(["1", "8", "64", "0.5", "0", "64.0"]), "date": DATES}
+
+
+@st.composite
+def conditions(draw: st.DrawFn) -> Condition:
+    name = draw(st.sampled_from(sorted(KEYS)))
+    kind = KEYS[name].kind
+    ordered = kind in ("number", "date", "order")
+    sign = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="] if ordered else ["=", "!="]))
+    most = 3 if sign in ("=", "!=") else 1
+    values = draw(st.lists(VALUES.get(kind, LETTERS), min_size=1, max_size=most))
+    return parse_condition(f"{name}{sign}{','.join(values)}")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(ENTRIES, min_size=1, max_size=6), st.lists(conditions(), max_size=3))
+def test_sql_and_matches_choose_the_same_runs(rows: list[dict[str, Any]], asked: list[Condition]) -> None:
+    entries = [an_entry(**row, path=str(number)) for number, row in enumerate(rows)]
+    connection = sqlite3.connect(":memory:")
+    names = ", ".join(f'"{name}"' for name in COLUMNS)
+    connection.execute(f"CREATE TABLE runs (path, {names})")
+    marks = ", ".join("?" * (len(COLUMNS) + 1))
+    connection.executemany(f"INSERT INTO runs VALUES ({marks})", [(e.path, *columns_of(e)) for e in entries])
+    hit, parameters = sql_of(asked)
+    found = {row[0] for row in connection.execute(f"SELECT path FROM runs WHERE {hit}", parameters)}
+    assert found == {entry.path for entry in entries if matches_all(entry, asked)}

@@ -1,0 +1,337 @@
+"""The index over many runs: up to date whenever it is opened, made anew when it must be, shared by processes."""
+
+import multiprocessing
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.errors import RequestError
+from benchmarks.history import index as module
+from benchmarks.history.filters import parse_condition
+from benchmarks.history.folders import FOREIGN
+from benchmarks.history.index import Index
+from benchmarks.runfolder import BENCHMARK, RESULT
+from tests.benchmarks.history.made_runs import age, put, quick_run
+
+Opened = Callable[[], Index]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    place = tmp_path / "results"
+    for number, dtype in enumerate(("bf16", "fp8", "bf16")):
+        quick_run(place, f"2026112{number}T000000Z-{dtype}", dtype=dtype, gpus=8 * (number + 1), seconds=1.0 + number)
+    return place
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "index" / "some.sqlite"
+
+
+@pytest.fixture
+def opened(results: Path, database: Path) -> Opened:
+    return lambda: Index.open(results, database)
+
+
+def ids(index: Index, *where: str, newest: int | None = None) -> list[str]:
+    return [entry.run_id for entry in index.select([parse_condition(text) for text in where], newest)]
+
+
+def problems(index: Index) -> dict[str, str]:
+    return {problem.folder: problem.reason for problem in index.problems()}
+
+
+def test_the_oldest_first_filtered_and_the_newest_of_them(opened: Opened) -> None:
+    index = opened()
+    assert ids(index) == ["20261120T000000Z-bf16", "20261121T000000Z-fp8", "20261122T000000Z-bf16"]
+    assert ids(index, "dtype=bf16") == ["20261120T000000Z-bf16", "20261122T000000Z-bf16"]
+    assert ids(index, "dtype=bf16", "gpus>8") == ["20261122T000000Z-bf16"]
+    assert ids(index, newest=2) == ["20261121T000000Z-fp8", "20261122T000000Z-bf16"]
+    assert index.count([parse_condition("dtype=bf16")]) == 2
+    assert index.values("dtype") == ["bf16", "fp8"]
+    assert index.problems() == []
+    assert index.notes == []
+
+
+def test_what_is_known_is_not_read_again(opened: Opened) -> None:
+    assert opened().read_anew == 3
+    assert opened().read_anew == 0
+
+
+def test_new_changed_and_removed_runs_are_seen(opened: Opened, results: Path) -> None:
+    opened()
+    quick_run(results, "20261123T000000Z-new")
+    changed = results / "20261121T000000Z-fp8"
+    put(changed / RESULT, (changed / RESULT).read_text().replace('"median": 2.0', '"median": 9.0'))
+    age(changed)  # its time is the old one again: that it was changed is seen all the same
+    shutil.rmtree(results / "20261120T000000Z-bf16")
+    index = opened()
+    assert ids(index) == ["20261121T000000Z-fp8", "20261122T000000Z-bf16", "20261123T000000Z-new"]
+    assert index.select([parse_condition("dtype=fp8")])[0].seconds_per_step == 9.0
+    assert index.read_anew == 2
+
+
+def test_a_folder_that_was_changed_just_now_is_looked_at_again(opened: Opened, results: Path) -> None:
+    """Two changes within a tick of the file system's clock leave the same time behind."""
+    path = quick_run(results, "20261123T000000Z-new", seconds=1.5, old=False)
+    opened()
+    text = (path / RESULT).read_text().replace('"median": 1.5', '"median": 2.5')
+    (path / RESULT).write_text(text)  # in place: the folder's time stays
+    assert opened().select([parse_condition("run=new")])[0].seconds_per_step == 2.5
+
+
+def test_runs_one_level_deeper(opened: Opened, results: Path) -> None:
+    opened()
+    inner = quick_run(results / "team", "20261124T000000Z-deep")
+    (results / "team" / "plots").mkdir()
+    index = opened()
+    assert [entry.path for entry in index.select([parse_condition("run=deep")])] == ["team/20261124T000000Z-deep"]
+    assert problems(index) == {}  # a young, empty folder may become a run
+    age(results / "team" / "plots")
+    assert problems(opened()) == {"team/plots": FOREIGN}
+    quick_run(results / "team", "20261125T000000Z-deep")
+    assert len(ids(opened(), "run=deep")) == 2
+    shutil.rmtree(inner)
+    assert len(ids(opened(), "run=deep")) == 1
+
+
+def test_what_is_no_run_is_named_and_what_stepmark_keeps_there_is_not(opened: Opened, results: Path) -> None:
+    (results / "sweep-x.json").write_text("{}")
+    (results / ".sweep-x.lock").write_text("")
+    for name in ("nights", "dashboard", ".hidden", "plots"):
+        (results / name).mkdir()
+        (results / name / "file").write_text("")
+    (results / "cut").mkdir()
+    (results / "cut" / RESULT).write_text("{}")
+    damaged = quick_run(results, "20261123T000000Z-damaged")
+    whole = (damaged / RESULT).read_text()
+    put(damaged / RESULT, "{")
+    age(damaged)
+    found = problems(opened())
+    assert found["plots"] == FOREIGN
+    assert found["cut"] == "a damaged run: benchmark.json is missing"
+    assert "result.json cannot be read" in found[damaged.name]
+    assert len(found) == 3
+    (damaged / RESULT).write_text(whole)  # by hand, in place: the folder's time stays
+    assert set(problems(opened())) == {"plots", "cut"}
+
+
+def test_a_run_that_is_just_made_is_no_problem(opened: Opened, results: Path) -> None:
+    (results / "20261123T000000Z-new").mkdir()
+    assert problems(opened()) == {}
+    age(results / "20261123T000000Z-new")
+    assert problems(opened()) == {"20261123T000000Z-new": FOREIGN}
+
+
+def test_a_copy_of_a_run_counts_once(opened: Opened, results: Path) -> None:
+    shutil.copytree(results / "20261120T000000Z-bf16", results / "a_copy")
+    index = opened()
+    assert len(ids(index)) == 3
+    assert problems(index) == {"a_copy": "the same run as 20261120T000000Z-bf16: a copy counts once"}
+    assert index.select(newest=3)[0].path == "20261120T000000Z-bf16"
+    shutil.rmtree(results / "20261120T000000Z-bf16")
+    index = opened()
+    assert index.select()[0].path == "a_copy"
+    assert problems(index) == {}
+
+
+def test_a_name_that_is_no_text_is_named(opened: Opened, results: Path) -> None:
+    os.mkdir(os.fsencode(results) + b"/\xff")  # noqa: PTH102 - a Path is text
+    for _ in range(2):
+        index = opened()
+        assert problems(index) == {"\\udcff": "its name is no text (UTF-8)"}
+        assert len(ids(index)) == 3
+
+
+def test_a_link_to_a_run_is_one(opened: Opened, results: Path, tmp_path: Path) -> None:
+    elsewhere = quick_run(tmp_path / "elsewhere", "20261125T000000Z-linked")
+    (results / "link").symlink_to(elsewhere)
+    (results / "broken").symlink_to(tmp_path / "nowhere")
+    index = opened()
+    assert [entry.path for entry in index.select([parse_condition("run=linked")])] == ["link"]
+    assert problems(index) == {}
+
+
+# --- made anew ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spoil", ["missing", "empty", "text", "zeros", "cut", "other_version", "no_table", "header"])
+def test_a_spoilt_file_is_made_anew(opened: Opened, database: Path, spoil: str) -> None:
+    opened()
+    spoiled(database, spoil)
+    index = opened()
+    assert len(ids(index)) == 3
+    assert len(ids(opened())) == 3
+    assert opened().read_anew == 0
+
+
+@pytest.mark.parametrize("spoil", ["missing", "text", "zeros", "cut", "other_version", "no_table", "entries"])
+def test_a_file_that_is_spoilt_while_it_is_open_is_made_anew(opened: Opened, database: Path, spoil: str) -> None:
+    index = opened()
+    spoiled(database, spoil)
+    assert len(ids(index)) == 3
+    assert any("made anew" in note for note in index.notes)
+    again = opened()
+    assert len(ids(again)) == 3
+    assert again.notes == []
+
+
+def spoiled(database: Path, how: str) -> None:
+    data = database.read_bytes()
+    if how == "missing":
+        shutil.rmtree(database.parent)
+    elif how in ("no_table", "other_version", "entries"):
+        connection = sqlite3.connect(database)
+        connection.execute(
+            {
+                "no_table": "DROP TABLE entries",
+                "other_version": f"PRAGMA user_version = {module.SCHEMA_VERSION - 1}",
+                "entries": "UPDATE entries SET entry = x'00'",
+            }[how]
+        )
+        connection.commit()
+        connection.close()
+    else:
+        database.write_bytes(
+            {
+                "empty": b"",
+                "text": b"no database at all",
+                "zeros": b"\0" * len(data),
+                "cut": data[: len(data) // 2],
+                "header": b"X" * 200 + data[200:],
+            }[how]
+        )
+
+
+def test_rebuild_forgets_everything(results: Path, database: Path) -> None:
+    Index.open(results, database)
+    assert Index.open(results, database, rebuild=True).read_anew == 3
+
+
+def test_progress_is_told(results: Path, database: Path) -> None:
+    told: list[tuple[int, int]] = []
+    Index.open(results, database, lambda done, total: told.append((done, total)))
+    assert told == [(3, 3)]
+
+
+def test_without_a_place_for_it_the_index_is_made_in_memory(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    index = Index.open(results, tmp_path / "file" / "index" / "x.sqlite")
+    assert len(ids(index, "dtype=bf16")) == 2
+    assert index.count() == 3
+    assert "it is made for this once" in index.notes[0]
+    assert Index.open(results, None).notes == []
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from benchmarks.history.index import Index
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+index = Index.open(Path(sys.argv[1]), Path(sys.argv[2]))
+print(len(index.select()), index.notes)
+"""
+
+
+def test_a_full_disk_costs_the_index_and_not_the_report(results: Path, database: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, results, database], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.startswith("3 ['the index cannot be kept in ")
+    assert len(ids(Index.open(results, database))) == 3  # with space again
+
+
+def test_no_such_folder_is_refused(tmp_path: Path, database: Path) -> None:
+    with pytest.raises(RequestError, match="no such folder"):
+        Index.open(tmp_path / "nowhere", database)
+
+
+# --- several processes ----------------------------------------------------------------------------
+
+
+def write_many(results: Path, writer: int, runs: int) -> None:
+    for number in range(runs):
+        path = quick_run(results, f"20261122T{writer:02d}{number:04d}Z-w", seconds=0.5, old=False)
+        text = (path / RESULT).read_text()
+        put(path / RESULT, text.replace('"median": 0.5', f'"median": {1 + number}.5'))
+
+
+def open_often(results: Path, database: Path, counts: "Any", times: int) -> None:
+    for _ in range(times):
+        index = Index.open(results, database)
+        counts.put((len(index.select()), index.notes, [problem.reason for problem in index.problems()]))
+
+
+def test_runs_that_end_while_others_open_the_index_are_all_there(tmp_path: Path, database: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    context = multiprocessing.get_context("fork")
+    told: Any = context.Queue()
+    writers = [context.Process(target=write_many, args=(results, n, 25)) for n in range(4)]
+    readers = [context.Process(target=open_often, args=(results, database, told, 12)) for _ in range(3)]
+    for process in (*writers, *readers):
+        process.start()
+    seen = [told.get(timeout=60) for _ in range(3 * 12)]
+    for process in (*writers, *readers):
+        process.join(60)
+        assert process.exitcode == 0
+    for path in results.iterdir():
+        age(path)
+    index = Index.open(results, database)
+    entries = index.select()
+    assert len(entries) == 100
+    assert sorted({entry.seconds_per_step for entry in entries}) == [1.5 + number for number in range(25)]
+    assert index.problems() == []
+    assert all(notes == [] for _, notes, _ in seen)  # no reader was thrown back on its own memory
+    assert {reason for _, _, reasons in seen for reason in reasons} <= {"a damaged run: benchmark.json is missing"}
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from benchmarks.history import index
+store = index._store
+def half(connection, batch):
+    store(connection, batch)
+    os.kill(os.getpid(), 9)
+index._store = half
+index.Index.open(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_a_process_that_is_killed_leaves_what_was_there(opened: Opened, results: Path, database: Path) -> None:
+    opened()
+    quick_run(results, "20261123T000000Z-new")
+    done = subprocess.run([sys.executable, "-c", KILLED, results, database], check=False, timeout=60)
+    assert done.returncode == -9
+    index = opened()
+    assert len(ids(index)) == 4
+    assert index.notes == []
+
+
+def test_one_process_waits_for_the_other_and_no_longer_than_it_must(
+    opened: Opened, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    opened()
+    monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.2)
+    with module._locked(database, fcntl.LOCK_EX):
+        index = opened()
+    assert len(ids(index)) == 3
+    assert "it is made for this once" in index.notes[0]
+
+
+def test_a_run_needs_no_more_than_its_benchmark_to_be_listed(opened: Opened, results: Path) -> None:
+    path = results / "20261123T000000Z-queued"
+    path.mkdir()
+    shutil.copy(results / "20261120T000000Z-bf16" / BENCHMARK, path / BENCHMARK)
+    assert [entry.status for entry in opened().select([parse_condition("status=running")])] == ["running"]

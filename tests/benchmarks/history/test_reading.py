@@ -1,0 +1,201 @@
+"""A run folder becomes a row: what is taken from which file, and what is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.errors import RequestError
+from benchmarks.history import identity
+from benchmarks.history.entry import Entry
+from benchmarks.history.reading import first_node, read_entry, started_of
+from benchmarks.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
+from benchmarks.values import to_builtins
+from tests.benchmarks.history.made_runs import ENVIRONMENT, put, quick_run, whole_run
+
+NIGHTLY = {"suite": "smoke", "cell": "jax", "night": "20261122T020000Z", "role": "rerun"}
+
+
+def entry_of(path: Path) -> Entry:
+    return read_entry(RunFolder(path), path.name)
+
+
+def changed(path: Path, name: str, change: dict[str, Any]) -> None:
+    put(path / name, json.dumps(json.loads((path / name).read_bytes()) | change))
+
+
+def test_a_row_says_what_the_files_say(tmp_path: Path) -> None:
+    folder = whole_run(tmp_path)
+    result, benchmark = folder.stored_result(), folder.benchmark()
+    entry = entry_of(folder.path)
+    assert entry.run_id == folder.run_id == entry.path
+    assert entry.started == "2026-11-22T03:45:11Z"
+    assert (entry.status, entry.model, entry.dtype, entry.gpus) == ("valid", "llama2_tiny", "bf16", 1)
+    assert entry.seconds_per_step == result.seconds_per_step.median
+    assert (entry.seconds_low, entry.seconds_high) == tuple(result.seconds_per_step.ci95 or (None, None))
+    assert (entry.counted, entry.settled, entry.window) == (result.window.counted, result.window.settled, "steady")
+    assert entry.tokens_per_second == result.tokens_per_second
+    assert entry.last_loss == result.loss.last
+    assert entry.global_batch_size == benchmark.global_batch_size
+    assert (entry.version, entry.commit, entry.host) == ("0.6.0", "a1" * 20, "here")
+    assert entry.parallelism == "one device"
+    assert entry.mfu_percent is None
+
+
+def test_labels_memory_and_the_first_mfu(tmp_path: Path) -> None:
+    mfu = [
+        {"convention": "recipe", "precision_peak": "bf16", "peak_tflops": 989.0, "peak_source": "x", "percent": 52.5}
+    ]
+    telemetry = {"gpu": {"memory_bytes_max": 70}, "host_memory_bytes_max": 5}
+    path = quick_run(tmp_path, "one", tags=["a"], nightly=NIGHTLY, result={"mfu": mfu, "telemetry": telemetry})
+    entry = entry_of(path)
+    assert (entry.suite, entry.cell, entry.night, entry.role) == tuple(NIGHTLY.values())
+    assert entry.tags == ["a"]
+    assert (entry.mfu_percent, entry.mfu_convention, entry.mfu_peak_tflops) == (52.5, "recipe", 989.0)
+    assert entry.memory_bytes == 70
+    changed(path, RESULT, {"telemetry": {"gpu": None, "host_memory_bytes_max": 5}})
+    assert entry_of(path).memory_bytes == 5
+
+
+def test_a_run_without_a_result_is_running(tmp_path: Path) -> None:
+    path = quick_run(tmp_path, "20261122T034511Z-x", nightly=NIGHTLY)
+    (path / RESULT).unlink()
+    entry = entry_of(path)
+    assert (entry.status, entry.seconds_per_step, entry.suite) == ("running", None, "smoke")
+
+
+def test_files_of_an_older_version_are_read(tmp_path: Path) -> None:
+    """What came later is not there: labels, a slowdown, telemetry, attempts, what may not be compared."""
+    path = quick_run(tmp_path, "one")
+    for name, younger in (
+        (RESULT, ("telemetry", "attempts", "not_comparable", "slowed_by", "until", "pgle", "ranks", "hfu")),
+        (PROVENANCE, ("labels", "worker")),
+        (BENCHMARK, ("inject_slowdown", "until", "measured_peaks", "pgle_profile", "profiling")),
+    ):
+        kept = {key: value for key, value in json.loads((path / name).read_bytes()).items() if key not in younger}
+        put(path / name, json.dumps(kept))
+    entry = entry_of(path)
+    assert (entry.status, entry.tags, entry.slowed_by, entry.memory_bytes) == ("valid", [], 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (RESULT, '{"schema_version": 1', "result.json cannot be read"),
+        (RESULT, "", "result.json cannot be read"),
+        (RESULT, "[1, 2]", "result.json cannot be read"),
+        (RESULT, "\x80", "result.json cannot be read"),
+        (BENCHMARK, "null", "benchmark.json cannot be read"),
+        (BENCHMARK, None, "benchmark.json is missing"),
+        (PROVENANCE, '{"labels": 3}', "provenance.json cannot be read"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, text: str | None, said: str) -> None:
+    path = quick_run(tmp_path, "one")
+    (path / name).unlink()
+    if text is not None:
+        (path / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(RequestError) as caught:
+        entry_of(path)
+    assert said in caught.value.what
+    assert str(path) in caught.value.where
+
+
+def test_a_result_of_another_run_or_a_later_version_is_refused(tmp_path: Path) -> None:
+    path = quick_run(tmp_path, "one")
+    changed(path, RESULT, {"schema_version": 2})
+    with pytest.raises(RequestError, match="has schema 2"):
+        entry_of(path)
+    other = quick_run(tmp_path, "two", dtype="fp32")
+    (path / RESULT).write_bytes((other / RESULT).read_bytes())
+    with pytest.raises(RequestError, match="another benchmark"):
+        entry_of(path)
+
+
+def test_times_and_nodes() -> None:
+    assert started_of("20261122T035129Z-jax-x") == "2026-11-22T03:51:29Z"
+    assert started_of("run-1") == ""
+    assert first_node("node[03-07,9],login1") == "node03"
+    assert first_node("a7,b[1-2]") == "a7"
+    assert first_node("node12") == "node12"
+
+
+# --- identity -------------------------------------------------------------------------------------
+
+
+def benchmark_digest(path: Path) -> str:
+    return entry_of(path).identity["benchmark"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inject_slowdown": 0.5},
+        {"overrides": {"steps": "12"}},
+        {"recipe": {"name": "another", "source": "", "date": ""}},
+        {"measured_peaks": {"bf16": {"tflops": 1.0, "source": "here"}}},
+        {"a_setting_of_a_later_version": None},
+        {"another": {"deep": {"off": False, "none": []}}},
+        {"site": {"name": "other", "kind": "local", "environment": {}}},
+    ],
+)
+def test_what_changes_no_work_changes_no_benchmark(tmp_path: Path, change: dict[str, Any]) -> None:
+    one, two = quick_run(tmp_path, "one"), quick_run(tmp_path, "two")
+    changed(two, BENCHMARK, change)
+    assert benchmark_digest(one) == benchmark_digest(two)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": 13},
+        {"knobs": {"remat_policy": "full"}},
+        {"xla_flags": {"xla_gpu_x": "true"}},
+        {"environment": {"NCCL_X": "1"}},
+        {"global_batch_size": 3},
+        {"window": "last"},
+        {"data": "elsewhere"},
+        {"nodes": 2},
+    ],
+)
+def test_other_work_is_another_benchmark(tmp_path: Path, change: dict[str, Any]) -> None:
+    one, two = quick_run(tmp_path, "one"), quick_run(tmp_path, "two")
+    changed(two, BENCHMARK, change)
+    assert benchmark_digest(one) != benchmark_digest(two)
+    named = next(iter(change))
+    said = identity.definition_changes(*(json.loads((path / BENCHMARK).read_bytes()) for path in (one, two)))
+    assert said
+    assert all(line.startswith((named, "and ")) for line in said)
+
+
+def test_another_lock_file_image_or_variable_of_the_site_is_another_environment(tmp_path: Path) -> None:
+    one, two = quick_run(tmp_path, "one"), quick_run(tmp_path, "two")
+    changed(two, PROVENANCE, {"environment": ENVIRONMENT | {"lock_sha256": "1a2b3c4" + "0" * 57}})
+    before, after = entry_of(one), entry_of(two)
+    assert identity.changes(before, after) == ["environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"]
+    image = {"name": "nemo", "image": "nvcr.io/nvidia/nemo:25.04", "file_bytes": "7", "file_written": "2026-01-01"}
+    changed(two, PROVENANCE, {"environment": image})
+    first = entry_of(two)
+    assert "nemo:25.04 (7 bytes of 2026-01-01)" in first.identity_text["environment"]
+    changed(two, PROVENANCE, {"environment": image | {"file_bytes": "8"}})
+    assert entry_of(two).identity["environment"] != first.identity["environment"]
+    site = to_builtins(RunFolder(one).benchmark().site) | {"environment": {"NCCL_IB_HCA": "mlx5"}}
+    changed(one, BENCHMARK, {"site": site})
+    assert entry_of(one).identity["environment"] != before.identity["environment"]
+    assert entry_of(one).identity["benchmark"] == before.identity["benchmark"]
+
+
+def test_a_machine_is_this_host_here_and_the_site_on_a_cluster(tmp_path: Path) -> None:
+    one, two = quick_run(tmp_path, "one"), quick_run(tmp_path, "two")
+    changed(two, PROVENANCE, {"machine": {"hostname": "there", "cpu": "a processor"}})
+    assert identity.changes(entry_of(one), entry_of(two), ["machine"])
+    cluster = {"name": "eos", "kind": "slurm", "environment": {}}
+    for path in (one, two):
+        changed(path, BENCHMARK, {"site": cluster})
+    changed(two, RESULT, {"attempts": [{"nodes": "n[3-4]"}]})
+    assert entry_of(one).identity["machine"] == entry_of(two).identity["machine"]
+    assert (entry_of(one).host, entry_of(two).host) == (None, "n3")
+    assert "processor" not in entry_of(one).identity_text["machine"]
+    changed(two, PROVENANCE, {"worker": [{"rank": 0, "device_kind": "NVIDIA H200"}]})
+    assert entry_of(one).identity["machine"] != entry_of(two).identity["machine"]

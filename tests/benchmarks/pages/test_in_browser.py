@@ -1,0 +1,177 @@
+"""Pages as a person sees them: they fit a phone and a desk, everybody can read them, they ask nobody, they print."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from benchmarks.pages import comparison_page, night_page, page, run_page, sweep_page
+from benchmarks.pages.elements import LogTail
+from benchmarks.pages.night import night_part
+from benchmarks.pages.run import run_part
+from tests.benchmarks.pages import samples
+from tests.benchmarks.pages.test_other_pages import scaling_report
+from tests.browser import DESK, PHONE, assert_accessible, assert_fits, browser, needs_chromium, page_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [needs_chromium, pytest.mark.slow]
+
+A4 = 700  # pixels between the margins of a sheet
+LONG = "a" * 300  # a word that breaks nowhere
+
+
+@pytest.fixture(scope="module")
+def chromium() -> "Iterator[Browser]":
+    with browser() as started:
+        yield started
+
+
+def failed_page() -> str:
+    logs = [LogTail("attempt-1/perf/rank-3.log", [LONG, "  File 'a.py', line 1", ""], "the last 40 lines")]
+    material = samples.gpu_material(logs=logs, missing=[LONG], provenance={"machine": {LONG: LONG}})
+    return run_page(material)
+
+
+def several() -> str:
+    run = samples.gpu_material(steps=12)
+    return page([night_part(samples.night(), "a"), run_part(run, "b"), run_part(run, "c")])
+
+
+PAGES = {
+    "run": lambda: run_page(samples.gpu_material()),
+    "failed": failed_page,
+    "comparison": lambda: comparison_page(samples.comparison()),
+    "night": lambda: night_page(samples.night()),
+    "sweep": lambda: sweep_page(scaling_report()),
+    "several": several,
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("pages")
+    for name, make in PAGES.items():
+        (folder / f"{name}.html").write_text(make(), encoding="utf-8")
+    return {name: Path(folder, f"{name}.html").as_uri() for name in PAGES}
+
+
+def unfold(seen: "Page") -> None:
+    seen.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+
+
+def cut_off(seen: "Page") -> list[str]:
+    """Elements whose text is wider than they are, and which offer no way to scroll to it."""
+    found: list[str] = seen.evaluate(
+        """() => [...document.querySelectorAll('body *')]
+            .filter(one => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 1)
+            .filter(one => !['auto', 'scroll'].includes(getComputedStyle(one).overflowX))
+            .filter(one => getComputedStyle(one).display !== 'inline' && !one.closest('svg'))
+            .map(one => one.tagName + '.' + one.className + ': ' + one.textContent.trim().slice(0, 40))"""
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [
+        *((name, PHONE, "light") for name in PAGES),
+        *((name, DESK, "dark") for name in ("failed", "comparison", "night", "sweep")),
+        *(("run", width, scheme) for width, scheme in ((PHONE, "dark"), (DESK, "light"), (DESK, "dark"))),
+    ],
+)
+def test_it_fits_and_everybody_can_read_it(
+    chromium: "Browser", places: dict[str, str], name: str, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    with page_of(chromium, places[name], width, scheme) as seen:
+        unfold(seen)
+        assert_fits(seen)
+        assert cut_off(seen) == []
+        assert_accessible(seen)
+
+
+@pytest.mark.parametrize("name", ["failed", "several", "sweep"])
+def test_it_asks_nobody_and_runs_nothing(chromium: "Browser", places: dict[str, str], name: str) -> None:
+    context = chromium.new_context(java_script_enabled=False)
+    asked: list[str] = []
+    try:
+        seen = context.new_page()
+        seen.on("request", lambda request: asked.append(request.url))
+        seen.goto(places[name])
+    finally:
+        context.close()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert places[name] in asked
+
+
+@pytest.mark.parametrize("name", ["run", "comparison", "night", "sweep"])
+def test_the_text_of_plots_is_large_enough_and_stays_inside(
+    chromium: "Browser", places: dict[str, str], name: str
+) -> None:
+    for width in (PHONE, DESK):
+        with page_of(chromium, places[name], width) as seen:
+            texts: list[tuple[str, float, bool]] = seen.evaluate(
+                """() => [...document.querySelectorAll('svg text')].map(one => {
+                    const text = one.getBoundingClientRect(), plot = one.ownerSVGElement
+                    const box = plot.getBoundingClientRect()
+                    const pixels = parseFloat(getComputedStyle(one).fontSize) * box.width / plot.viewBox.baseVal.width
+                    const inside = text.left > box.left - 2 && text.right < box.right + 2
+                        && text.top > box.top - 2 && text.bottom < box.bottom + 2
+                    return [one.textContent, text.width ? pixels : 0, inside]
+                }).filter(one => one[1])"""
+            )
+            assert texts
+            assert [text for text, pixels, _ in texts if pixels < 9] == []
+            assert [text for text, _, inside in texts if not inside] == []
+
+
+@pytest.mark.parametrize("width", [660, 820])
+def test_between_a_phone_and_a_desk_it_fits_too(chromium: "Browser", places: dict[str, str], width: int) -> None:
+    for name in PAGES:
+        with page_of(chromium, places[name], width) as seen:
+            assert_fits(seen)
+            assert cut_off(seen) == []
+
+
+def test_dark_is_dark_and_plots_follow(chromium: "Browser", places: dict[str, str]) -> None:
+    colours = []
+    for scheme in ("light", "dark"):
+        with page_of(chromium, places["run"], DESK, scheme) as seen:  # type: ignore[arg-type]
+            colours.append(
+                seen.evaluate(
+                    """() => [getComputedStyle(document.body).backgroundColor,
+                              getComputedStyle(document.querySelector('svg text')).fill]"""
+                )
+            )
+    (paper, letters), (night_paper, night_letters) = colours
+    assert brightness(night_paper) < 0.2
+    assert brightness(paper) > 0.9
+    assert brightness(letters) < 0.5 < brightness(night_letters)
+
+
+def brightness(colour: str) -> float:
+    return sum(int(part) for part in colour[4:-1].split(",")) / 3 / 255
+
+
+@pytest.mark.parametrize("name", ["failed", "night", "sweep"])
+def test_on_paper_nothing_is_cut_and_nothing_stays_folded(
+    chromium: "Browser", places: dict[str, str], name: str
+) -> None:
+    with page_of(chromium, places[name], A4, "dark") as seen:
+        seen.emulate_media(media="print", color_scheme="dark")
+        assert_fits(seen)
+        assert brightness(seen.evaluate("getComputedStyle(document.body).color")) < 0.3  # ink, on a dark screen too
+        scrolling: list[str] = seen.evaluate(
+            """() => [...document.querySelectorAll('.scroll')]
+                .filter(one => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== 'visible')
+                .map(one => one.getAttribute('aria-label'))"""
+        )
+        assert scrolling == []
+        hidden: list[str] = seen.evaluate(
+            """() => [...document.querySelectorAll('details .inside')]
+                .filter(one => !one.checkVisibility({contentVisibilityAuto: true}) || one.offsetHeight < 5)
+                .map(one => one.parentElement.textContent.trim().slice(0, 30))"""
+        )
+        assert hidden == []

@@ -1,0 +1,402 @@
+"""The dashboard over real run folders: what a real TensorBoard serves of it, and what a person sees."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.gate.values import ChangePoint
+from benchmarks.values import Parallelism
+from jax_backend import BACKEND
+from launch.execute import store_result
+from tests.benchmarks.boards.made import judgement, report
+from tests.browser import browser, needs_chromium, page_of
+from tests.launch.boards.made_runs import MEASURED, begun, ended
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SERIES = "series/jax-maxtext 1xcpu pretrain seq128 batch2 one_device"
+SERIES_OF_TWO = "series/jax-maxtext 2xcpu pretrain seq128 batch4 data_2"
+SCALING = "scaling/jax-maxtext cpu pretrain seq128"
+NIGHTS = {f"2026-11-0{n}": 0.5 + 0.1 * (n > 3) for n in range(1, 7)}
+CHANGE = ChangePoint(night="2026-11-04", percent=20.0, p=0.001)
+NIGHT_TAG = "perf/night_seconds_per_step/smoke/tiny"
+NO_TENSORFLOW = "import sys\nsys.modules[__name__].__dict__['here'] = True\nopen({!r}, 'w').close()\n"
+
+
+def run_name(number: int, devices: int = 1) -> str:
+    return f"202611{number:02d}T000000Z-jax-llama2_tiny-{devices}xcpu-{number:04x}"
+
+
+def on(devices: int) -> dict[str, Any]:
+    return {"gpus": devices, "global_batch_size": 2 * devices, "parallelism": Parallelism(data=devices)}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two scales, an own peak, a run that failed, one that still trains, a profile, a slow one, and six nights."""
+    root = tmp_path_factory.mktemp("results")
+    for number in (1, 2, 3):
+        ended(root, run_name(number), 0.5 + number / 100, measured_peaks=MEASURED)
+        ended(root, run_name(number, 2), 0.6, **on(2))
+    ended(root, run_name(4), 0.5, inject_slowdown=0.5)
+    profiled = ended(root, run_name(5), 0.5, profile="xplane")
+    session = root / run_name(5) / "attempt-1/perf/tensorboard/plugins/profile/2026_11_05"
+    session.mkdir(parents=True)
+    (session / "here.xplane.pb").write_bytes(b"a trace")
+    store_result(profiled, BACKEND)
+    begun(root, run_name(6))
+    (root / "nights/smoke").mkdir(parents=True)
+    text = msgspec.json.encode(report("2026-11-06", {"tiny": [judgement(NIGHTS, [CHANGE])]}))
+    (root / "nights/smoke/2026-11-06.json").write_bytes(text)
+    return root
+
+
+@pytest.fixture
+def results(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "results"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The index of the runs is no part of the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STEPMARK_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, str(REPOSITORY / "launch/dashboard.py"), *arguments]
+
+
+def dashboard(*arguments: str, code: int = 0, **variables: str) -> str:
+    done = subprocess.run(
+        command(*arguments), capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **variables}
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def files(place: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(place)): path.lstat().st_mtime_ns
+        for path in place.rglob("*")
+        if (path.is_file() or path.is_symlink()) and ".state" not in path.parts
+    }
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def test_what_it_holds_and_what_it_leaves_out_is_said(results: Path) -> None:
+    said = dashboard(f"--output_dir={results}")
+    assert "dashboard over 9 runs" in said
+    assert "charts    6 runs in 2 series; 6 nights" in said
+    assert "left out  1 profiled, 1 running, 1 slowed on purpose: in no chart over many runs" in said
+    assert "table     9 runs\n" in said
+
+
+def test_a_second_time_writes_nothing(results: Path) -> None:
+    dashboard(f"--output_dir={results}")
+    before = files(results / "dashboard")
+    assert "written   0 new, 0 added to, 14 as before, 0 removed" in dashboard(f"--output_dir={results}")
+    assert files(results / "dashboard") == before
+
+
+def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
+    dashboard(f"--output_dir={results}")
+    ended(results, run_name(9), 0.5, measured_peaks=MEASURED)
+    shutil.rmtree(results / run_name(2, 2))
+    said = dashboard(f"--output_dir={results}")
+    assert "charts    6 runs in 2 series" in said
+    # New: the row, the shorter series, the scaling and the table's columns may not change with it.
+    assert "1 added to" in said
+    assert not (results / "dashboard/runs" / run_name(2, 2)).exists()
+    assert (results / "dashboard/runs" / run_name(9)).is_dir()
+
+
+def test_rebuild_makes_the_same_anew(results: Path) -> None:
+    dashboard(f"--output_dir={results}")
+    before = files(results / "dashboard")
+    assert "written   14 new" in dashboard(f"--output_dir={results}", "--rebuild")
+    assert len(files(results / "dashboard")) == len(before)
+    assert not files(results / "dashboard").items() <= before.items()
+
+
+def test_filters_and_a_place_of_its_own(results: Path, tmp_path: Path) -> None:
+    said = dashboard(f"--output_dir={results}", "--where=gpus>=2", f"--dashboard_dir={tmp_path}/two")
+    assert "dashboard over 3 runs" in said
+    assert [path.name for path in (tmp_path / "two/series").iterdir()] == [Path(SERIES_OF_TWO).name]
+    assert not (tmp_path / "two/nights").exists()
+    assert not (results / "dashboard").exists()
+
+
+def test_the_newest_have_rows_and_all_have_points(results: Path) -> None:
+    said = dashboard(f"--output_dir={results}", "--newest=2")
+    assert "table     2 runs, the newest (--newest=2); 7 older ones are in the charts alone" in said
+    assert "charts    6 runs in 2 series" in said
+    rows = sorted(path.name for path in (results / "dashboard/runs").iterdir())
+    assert rows == [run_name(5), run_name(6)]
+
+
+def test_profiles_are_linked_where_the_plugin_looks(results: Path) -> None:
+    dashboard(f"--output_dir={results}")
+    (link,) = (results / "dashboard").glob("**/*.xplane.pb")
+    assert link.relative_to(results / "dashboard/runs" / run_name(5)) == Path(
+        "plugins/profile/2026_11_05/here.xplane.pb"
+    )
+    assert link.read_bytes() == b"a trace"
+
+
+def test_a_night_that_cannot_be_read_is_named(results: Path) -> None:
+    (results / "nights/smoke/2026-11-07.json").write_text("{ cut")
+    said = dashboard(f"--output_dir={results}")
+    assert "2026-11-07.json: the night cannot be read" in said
+    assert "6 nights" in said
+
+
+def test_steps_that_cannot_be_read_are_named(results: Path) -> None:
+    (results / run_name(1) / "steps.jsonl").write_text("{ cut")
+    said = dashboard(f"--output_dir={results}")
+    assert f"{run_name(1)}: not in the charts of step times: steps.jsonl cannot be read" in said
+
+
+def test_no_tensorflow_is_imported_though_there_is_one(results: Path, tmp_path: Path) -> None:
+    package = tmp_path / "fake" / "tensorflow"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(NO_TENSORFLOW.format(str(tmp_path / "imported")))
+    code = (
+        "import sys, runpy\n"
+        f"sys.argv = ['dashboard.py', '--output_dir={results}']\n"
+        "try:\n"
+        f"    runpy.run_path({str(REPOSITORY / 'launch/dashboard.py')!r}, run_name='__main__')\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code\n"
+        "assert 'tensorboard' in sys.modules\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    path = os.pathsep.join([str(tmp_path / "fake"), str(REPOSITORY), str(REPOSITORY / "launch")])
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path}, timeout=120)
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--output_dir=/nowhere/at/all"], "no such folder of runs"),
+        (["results"], "takes flags alone"),
+        (["--where=modell=x"], "did you mean 'model'?"),
+        (["--newest=-1"], "newest"),
+        (["--serv"], "did you mean 'serve'"),
+    ],
+)
+def test_what_is_asked_wrongly(tmp_path: Path, arguments: list[str], words: str) -> None:
+    here = [f"--output_dir={tmp_path}"] if "--output_dir" not in arguments[0] else []
+    assert words in dashboard(*here, *arguments, code=2)
+
+
+def test_a_folder_without_runs_has_an_empty_dashboard(tmp_path: Path) -> None:
+    assert "dashboard over 0 runs" in dashboard(f"--output_dir={tmp_path}")
+
+
+# --- what is served -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def served(results: Path, *arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    server = subprocess.Popen(
+        command(f"--output_dir={results}", "--serve", "--port=0", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert server.stdout is not None
+        said = []
+        for line in server.stdout:
+            said.append(line)
+            if line.startswith("Ctrl-C"):
+                break
+        found = re.search(r"http://localhost:\d+", "".join(said))
+        assert found, "".join(said)
+        yield found[0], server
+    finally:
+        if server.poll() is None:
+            server.send_signal(signal.SIGINT)
+            server.wait(30)
+        if server.stdout is not None:
+            server.stdout.close()
+
+
+def ask(address: str, post: dict[str, Any] | None = None, /, **query: str) -> Any:
+    url = f"{address}?{urllib.parse.urlencode(query)}" if query else address
+    data = json.dumps(post).encode() if post is not None else None
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def wait_for(address: str, run: str, seconds: float = 60) -> set[str]:
+    """TensorBoard reads while it serves."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        runs = set(ask(f"{address}/data/runs"))
+        if run in runs:
+            return runs
+        time.sleep(0.3)
+    raise AssertionError(f"{run} is not served")
+
+
+@pytest.fixture(scope="module")
+def address(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    root = shutil.copytree(made, tmp_path_factory.mktemp("served") / "results")
+    with served(Path(root), "--refresh_seconds=0") as (found, _):
+        wait_for(found, SCALING)
+        wait_for(found, SERIES_OF_TWO)
+        yield found
+
+
+@pytest.mark.slow
+def test_the_lines_of_all_runs_are_served(address: str) -> None:
+    tags = ask(f"{address}/data/plugin/scalars/tags")
+    assert {"nights/smoke", SERIES, SERIES_OF_TWO, SCALING, f"runs/{run_name(1)}", f"runs/{run_name(5)}"} <= set(tags)
+    assert {"step_seconds/llama2_tiny/bf16", "mfu_percent/llama2_tiny/bf16/recipe_measured_bf16"} <= set(tags[SERIES])
+    own = set(tags[f"runs/{run_name(1)}"])
+    assert {"perf/step_seconds", "perf/mfu_percent/recipe_measured_bf16", "train/loss"} <= own
+    assert "slowed/step_seconds" in tags[f"runs/{run_name(4)}"]
+    assert "profiled/step_seconds" in tags[f"runs/{run_name(5)}"]
+
+
+@pytest.mark.slow
+def test_the_band_of_step_times_is_served_point_by_point(address: str) -> None:
+    layout = ask(f"{address}/data/plugin/custom_scalars/layout")
+    titles = [category["title"] for category in layout["category"]]
+    assert titles == [
+        "Step time", "Nights of smoke", "Throughput", "MFU", "Steadiness and memory", "Scaling",
+        "Each run, step by step",
+    ]  # fmt: skip
+    (chart,) = layout["category"][0]["chart"]
+    (band,) = chart["margin"]["series"]
+    found = ask(f"{address}/data/plugin/custom_scalars/scalars", run=SERIES, tag=band["value"])["tag_to_events"]
+    for name, expected in (("value", 0.5), ("lower", 0.5), ("upper", 0.6)):
+        steps = [(step, round(value, 3)) for _, step, value in found[band[name]]]
+        factor = 1.2 if name == "upper" else 1.0
+        assert steps == [(n - 1, round(factor * (0.5 + n / 100), 3)) for n in (1, 2, 3)], (name, expected)
+    times = [when for when, _, _ in found[band["value"]]]
+    assert times == [1793491200.0 + 86400 * n for n in range(3)]
+
+
+@pytest.mark.slow
+def test_each_line_of_each_chart_is_there(address: str) -> None:
+    """A chart whose lines nobody writes would be an empty box."""
+    layout = ask(f"{address}/data/plugin/custom_scalars/layout")
+    tags = ask(f"{address}/data/plugin/scalars/tags")
+    for category in layout["category"][:-1]:  # the last one has telemetry, which these runs lack
+        for chart in category["chart"]:
+            wanted = chart.get("multiline", {}).get("tag", [])
+            wanted += [re.escape(tag) for one in chart.get("margin", {}).get("series", []) for tag in one.values()]
+            assert wanted
+            for tag in wanted:
+                assert any(re.match(tag, name) for names in tags.values() for name in names), (chart["title"], tag)
+
+
+@pytest.mark.slow
+def test_scaling_has_its_ideal(address: str) -> None:
+    def line(tag: str) -> list[tuple[int, float]]:
+        found = ask(f"{address}/data/plugin/scalars/scalars", run=SCALING, tag=f"scaling/llama2_tiny/bf16/{tag}")
+        return [(step, round(value, 1)) for _, step, value in found]
+
+    (one, first), (two, second) = line("tokens_per_second")
+    assert (one, two) == (1, 2)
+    assert line("ideal") == [(1, first), (2, pytest.approx(2 * first, abs=0.2))]
+    assert second == pytest.approx(512 / 0.6, abs=0.1)
+
+
+@pytest.mark.slow
+def test_the_nights_are_served_with_their_change(address: str) -> None:
+    def line(tag: str) -> list[tuple[int, float]]:
+        found = ask(f"{address}/data/plugin/scalars/scalars", run="nights/smoke", tag=tag)
+        return [(step, round(value, 3)) for _, step, value in found]
+
+    assert line(NIGHT_TAG) == list(enumerate(NIGHTS.values()))
+    assert line(f"{NIGHT_TAG}/change_2026-11-04") == [(3, 0.6)]
+    assert line(f"{NIGHT_TAG}/level") == [(n, 0.5 if n < 3 else 0.6) for n in range(6)]
+
+
+@pytest.mark.slow
+def test_the_table_has_a_row_for_each_run(address: str) -> None:
+    columns = ask(f"{address}/data/plugin/hparams/experiment", {"experimentName": "", "hparamsLimit": 0})
+    names = {column["name"] for column in columns["hparamInfos"]}
+    assert {"model", "dtype", "backend", "engine", "hardware", "gpus", "nodes", "site", "global_batch",
+            "sequence_length", "parallelism", "pgle", "commit", "suite", "status"} <= names  # fmt: skip
+    assert [one["displayName"] for one in columns["metricInfos"]] == [
+        "s/step", "tokens/s/GPU", "MFU %", "excess %", "memory GB", "steps"
+    ]  # fmt: skip
+    wanted = {"experimentName": "", "allowedStatuses": ["STATUS_UNKNOWN"], "colParams": [], "startIndex": 0,
+              "sliceSize": 100}  # fmt: skip
+    found = ask(f"{address}/data/plugin/hparams/session_groups", wanted)
+    rows = {row["name"]: row for row in found["sessionGroups"]}
+    assert len(rows) == 9
+    assert rows[run_name(1)]["hparams"]["model"] == "llama2_tiny"
+    assert rows[run_name(1, 2)]["hparams"]["gpus"] == 2.0
+    assert rows[run_name(4)]["hparams"]["status"] == "valid, slowed on purpose"
+    figures = {one["name"]["tag"]: one["value"] for one in rows[run_name(1)]["metricValues"]}
+    assert figures["result/seconds_per_step"] == pytest.approx(0.51, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_it_serves_what_comes_meanwhile_and_ends_cleanly(results: Path) -> None:
+    with served(results, "--refresh_seconds=0.5") as (address, server):
+        wait_for(address, SERIES)
+        ended(results, run_name(8), 0.5, **on(4))
+        wait_for(address, "series/jax-maxtext 4xcpu pretrain seq128 batch8 data_4")
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0
+        with pytest.raises(OSError, match="refused"):
+            urllib.request.urlopen(address, timeout=5)
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_said(results: Path, address: str) -> None:
+    port = address.rpartition(":")[2]
+    said = dashboard(f"--output_dir={results}", "--serve", f"--port={port}", code=1)
+    assert "TensorBoard did not start" in said
+    assert "--port=0" in said
+
+
+# --- what is seen ---------------------------------------------------------------------------------
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_person_sees_the_charts_and_the_table(address: str) -> None:
+    with browser() as started:
+        over_runs = "#custom_scalars&regexInput=%5E(series|scaling|nights)%2F"
+        with page_of(started, f"{address}/{over_runs}") as page:
+            band = page.locator("tf-custom-scalar-margin-chart-card", has_text="llama2_tiny bf16: seconds/step")
+            band.get_by_text("Matches (2)").wait_for(timeout=30_000)  # one for each series
+            change = page.locator(
+                "tf-custom-scalar-multi-line-chart-card", has_text="tiny: seconds/step, s, by night"
+            )
+            change.get_by_text("Matches (3)").wait_for(timeout=30_000)  # the values, their level, the change
+            assert page.get_by_text(SERIES, exact=True).count() >= 1
+            areas = band.locator("path.area").evaluate_all("found => found.map(one => one.getAttribute('d'))")
+            assert len([area for area in areas if area]) == 2
+        with page_of(started, f"{address}/#hparams") as page:
+            table = page.locator("tf-hparams-table-view")
+            for word in ("model", "dtype", "gpus", "s/step", "tokens/s/GPU", "llama2_tiny", "bf16", run_name(1)[:12]):
+                table.get_by_text(word).first.wait_for(state="visible", timeout=30_000)

@@ -1,0 +1,328 @@
+"""launch/nightly.py on a suite of naps: the whole way, from the first night to a regression and back."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launch.nights.chat import chat
+from tests.launch.nights.toy_suite import LONG, REPOSITORY, SHORT, SUITE, Naps, cell, judged, naps_in, used_as
+
+NIGHTS = 10
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Naps:
+    """Ten nights, made once; tests that add to them take a copy."""
+    naps = naps_in(tmp_path_factory.mktemp("past"))
+    for number in range(NIGHTS):
+        done = naps.night()
+        assert done.returncode == 0, done.stderr
+        assert f"{NIGHTS - number} more night" in done.stdout
+    return naps
+
+
+@pytest.fixture
+def naps(past: Naps, tmp_path: Path) -> Iterator[Naps]:
+    """The same suite, with a copy of its results."""
+    shutil.copytree(past.results, tmp_path / "results")
+    naps = Naps(tmp_path, past.variables)
+    with naps.left_as_it_was():
+        yield naps
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Naps:
+    return naps_in(tmp_path)
+
+
+# --- from the first night to a regression and back ----------------------------------------------------
+
+
+@pytest.mark.slow
+def test_too_little_history_is_inconclusive_and_no_failure(past: Naps) -> None:
+    first, *_, last = past.reports()
+    assert [report["exit_code"] for report in past.reports()] == [0] * NIGHTS
+    assert first["verdict"] == last["verdict"] == "inconclusive"
+    assert judged(first, SHORT)["nights_needed"] == 10
+    assert judged(last, SHORT)["nights_needed"] == 1
+    assert all(report["finished"] for report in past.reports())
+    assert len(list(past.nights.glob("*.md"))) == NIGHTS
+
+
+@pytest.mark.slow
+def test_a_slowed_night_is_a_regression_by_its_own_re_runs(naps: Naps) -> None:
+    outputs = [f"--{name}={naps.folder}/night.{name}" for name in ("junit", "markdown", "html")]
+    done = naps.night("--inject_slowdown=0.5", *outputs, GITHUB_STEP_SUMMARY=str(naps.folder / "summary"))
+    assert done.returncode == 3, done.stderr
+    report = naps.last()
+    assert report["verdict"] == "regression"
+    assert report["slowed_by"] == 0.5
+    for name in (SHORT, LONG):
+        found = judged(report, name)
+        assert found["verdict"] == "regression"
+        assert 30 < found["effect_percent"] < 90
+        assert found["low_percent"] < found["effect_percent"] < found["high_percent"]
+        assert len(found["confirmations"]) == 3
+        assert len(cell(report, name)["rerun_ids"]) == 3
+        assert found["why"] in done.stdout
+    assert report["budget"] == {"allowed": 6, "used": 6, "refused": []}
+    assert "re-runs        6 of 6 that were allowed" in done.stdout
+    suite = ET.parse(naps.folder / "night.junit").getroot()[0]
+    assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
+    assert "**regression**" in (naps.folder / "night.markdown").read_text()
+    assert "**regression**" in (naps.folder / "summary").read_text()
+    assert "regression" in (naps.folder / "night.html").read_text()
+    # And what was slowed on purpose is no night of the history.
+    again = naps.night("--max_reruns=0")
+    left_out = [point for point in cell(naps.last(), SHORT)["left_out"] if "slowed on purpose" in point["why"]]
+    assert [point["night"] for point in left_out] == [report["night"]]
+    assert used_as(naps.last(), SHORT).count("baseline") == 10
+    assert again.returncode == 0, again.stdout  # nothing is a regression that no re-run confirms
+
+
+@pytest.mark.slow
+def test_the_runs_say_which_night_and_role_they_are(naps: Naps) -> None:
+    naps.night("--inject_slowdown=0.5", "--max_reruns=3")
+    report = naps.last()
+    (confirmed,) = (one for one in report["cells"] if one["rerun_ids"])
+    labels = [
+        json.loads((naps.results / run_id / "provenance.json").read_text())["labels"]["nightly"]
+        for run_id in (confirmed["run_id"], *confirmed["rerun_ids"])
+    ]
+    assert [one["role"] for one in labels] == ["night", "rerun", "rerun", "rerun"]
+    assert {(one["suite"], one["cell"], one["night"]) for one in labels} == {
+        ("naps", confirmed["cell"], report["night"])
+    }
+    (other,) = (one for one in report["cells"] if not one["rerun_ids"])
+    assert report["budget"]["refused"] == [other["cell"]]
+    assert other["verdict"] == "inconclusive"
+
+
+@pytest.mark.slow
+def test_nights_of_another_folder_are_replayed(past: Naps, tmp_path: Path) -> None:
+    naps = Naps(tmp_path, past.variables)
+    done = naps.night("--inject_slowdown=1", f"--history={past.results}", "--max_reruns=3")
+    assert done.returncode == 3, done.stderr
+    assert naps.last()["history"] == [str(naps.results), str(past.results)]
+    assert naps.night("--inject_slowdown=1", "--max_reruns=3").returncode == 0  # alone it has no history
+
+
+@pytest.mark.slow
+def test_a_night_is_judged_again_from_its_files_and_nothing_is_written(naps: Naps) -> None:
+    first = naps.night("--inject_slowdown=0.5", "--max_reruns=6")
+    before = {path: path.read_bytes() for path in naps.results.rglob("*") if path.is_file()}
+    again = naps.night("--replay=last")
+    assert again.returncode == first.returncode == 3
+    assert "judged again from files" in again.stdout
+    assert judged(naps.last(), SHORT)["why"] in again.stdout
+    assert naps.night(f"--replay={naps.reports()[0]['night']}").returncode == 0
+    assert {path: path.read_bytes() for path in naps.results.rglob("*") if path.is_file()} == before
+    assert naps.night("--replay=20000101T000000Z").returncode == 2
+
+
+@pytest.mark.slow
+def test_an_accepted_level_begins_a_new_baseline(naps: Naps) -> None:
+    naps.nap_longer(1.6)
+    assert naps.night().returncode == 3
+    unsaid = naps.night(f"--accept={SHORT}")
+    assert unsaid.returncode == 2
+    assert "--because is missing" in unsaid.stderr
+    said = naps.night(f"--accept={SHORT}", "--because=the new container stays")
+    assert said.returncode == 0, said.stderr
+    (line,) = (naps.nights / "decisions.jsonl").read_text().splitlines()
+    assert json.loads(line)["because"] == "the new container stays"
+    assert naps.night().returncode == 3  # the other cell is as slow, and nobody has accepted that
+    assert judged(naps.last(), LONG)["verdict"] == "regression"
+    assert judged(naps.last(), SHORT)["verdict"] == "inconclusive"
+    assert judged(naps.last(), SHORT)["nights_needed"] == 9
+    assert naps.night("--accept=nothing", "--because=x").returncode == 2
+
+
+@pytest.mark.slow
+def test_a_changed_benchmark_begins_a_new_baseline_and_that_is_said(naps: Naps) -> None:
+    naps.write_suite(naps.suite_text().replace("steps: 8", "steps: 9"))
+    done = naps.night()
+    assert done.returncode == 0, done.stderr
+    assert "new baseline" in done.stdout
+    (change,) = cell(naps.last(), SHORT)["new_baseline"]
+    assert change.startswith("benchmark: ")
+    assert " -> " in change
+    assert judged(naps.last(), SHORT)["nights_needed"] == 10
+    assert len(cell(naps.last(), SHORT)["left_out"]) == NIGHTS
+
+
+# --- what goes wrong ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_hides_no_other_cell(naps: Naps) -> None:
+    naps.write_suite(naps.suite_text().replace("{nap_seconds: 0.01}", "{nap_seconds: 0.01, fault: raise@3}"))
+    done = naps.night()
+    assert done.returncode == 1, done.stdout
+    assert cell(naps.last(), SHORT)["status"] == "failed"
+    assert "told to" in " ".join(cell(naps.last(), SHORT)["reasons"])
+    assert cell(naps.last(), LONG)["status"] == "valid"
+    assert used_as(naps.last(), LONG).count("baseline") == 10
+    assert "exit code      1: a run failed" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_cell_that_cannot_work_is_named_and_the_others_run(fresh: Naps) -> None:
+    fresh.write_suite(SUITE.replace("{nap_seconds: 0.01}", "{nap_seconds: 2}"))
+    done = fresh.night()
+    assert done.returncode == 1
+    assert cell(fresh.last(), SHORT)["reasons"] == ["refused: too deep a sleep"]
+    assert cell(fresh.last(), LONG)["status"] == "valid"
+    dry = fresh.night("--dry_run")
+    assert dry.returncode == 2
+    assert f"cell {SHORT} cannot work: too deep a sleep" in dry.stderr
+
+
+def test_where_no_cell_can_work_nothing_is_started(fresh: Naps) -> None:
+    fresh.write_suite(SUITE.replace("nap_seconds: 0.0", "nap_seconds: 3.0"))
+    done = fresh.night()
+    assert done.returncode == 2
+    assert "too deep a sleep" in done.stderr
+    assert [path.name for path in fresh.results.rglob("2*")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_same_command_goes_on_with_a_night_that_was_cut_off(fresh: Naps, number: signal.Signals) -> None:
+    fresh.write_suite(SUITE.replace("{nap_seconds: 0.03}", "{nap_seconds: 0.5}"))
+    process = fresh.start("--suite=naps", f"--output_dir={fresh.results}")
+    deadline = time.monotonic() + 60
+    while not any(one["status"] == "running" and one["cell"] == LONG for r in fresh.reports() for one in r["cells"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in out + err
+    (left,) = fresh.reports()
+    assert left["finished"] is None
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "the same command goes on" in err
+    done = fresh.night()
+    assert done.returncode == 0, done.stderr
+    assert f"resuming night {left['night']}" in done.stderr
+    (report,) = fresh.reports()
+    assert report["finished"]
+    assert cell(report, SHORT)["run_id"] == cell(left, SHORT)["run_id"]  # it had ended, and is not run again
+    assert cell(report, LONG)["run_id"] != cell(left, LONG)["run_id"]
+    assert any("was cut off with its launcher" in note for note in cell(report, LONG)["notes"])
+    assert fresh.night().returncode == 0
+    assert len(fresh.reports()) == 2
+
+
+@pytest.mark.slow
+def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
+    fresh.write_suite(SUITE.replace("{nap_seconds: 0.03}", "{nap_seconds: 0.5}"))
+    process = fresh.start("--suite=naps", f"--output_dir={fresh.results}")
+    deadline = time.monotonic() + 60
+    while not fresh.reports():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    done = fresh.night()
+    assert done.returncode == 2
+    assert f"another launcher runs this suite: process {process.pid}" in done.stderr
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+# --- the webhook --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_night_is_posted_and_its_address_is_kept_nowhere(fresh: Naps) -> None:
+    with chat() as (url, received):
+        done = fresh.night(f"--webhook={url}/services/T0/secret-part")
+        assert done.returncode == 0
+        assert "webhook: posted (200)" in done.stderr
+        (message,) = received
+        assert "inconclusive" in message["text"]
+        assert fresh.night("--webhook", f"{url}/services/T0/secret-part").returncode == 0
+        by_variable = fresh.night(STEPMARK_WEBHOOK=f"{url}/services/T0/secret-part")
+        assert len(received) == 3
+    everything = [
+        path.read_bytes() for path in fresh.folder.rglob("*") if path.is_file() and "site" not in path.parts
+    ]
+    assert len(everything) > 10
+    shown = done.stdout + done.stderr + by_variable.stdout + by_variable.stderr
+    assert not any(b"secret-part" in data for data in [*everything, shown.encode()])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [404, 302, None])
+def test_a_webhook_that_fails_is_said_and_changes_no_code(fresh: Naps, status: int | None) -> None:
+    with chat(status or 200) as (url, _):
+        pass_on = url if status else "http://127.0.0.1:9"
+        done = fresh.night(f"--webhook={pass_on}/secret-part")
+    assert done.returncode == 0
+    assert "the exit code is the night's all the same" in done.stderr
+    assert "secret-part" not in done.stdout + done.stderr
+
+
+def test_an_address_that_is_none_is_refused_unseen(fresh: Naps) -> None:
+    done = fresh.night("--webhook=secret-part")
+    assert done.returncode == 2
+    assert "it is not shown" in done.stderr
+    assert "secret-part" not in done.stderr.replace("--webhook=secret-part", "")
+
+
+# --- words ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--suite=nap"], "did you mean 'naps'?"),
+        ([], "--suite is missing"),
+        (["--suite=naps", "--history=/nowhere"], "there is no such folder of runs"),
+        (["--suite=naps", "--because=x"], "--because goes with --accept=CELL"),
+        (["--suite=naps", "--dry_run", "--replay=last"], "exclude each other"),
+        (["--suite=naps", "--max_reruns=-1"], "it must be 0 or more"),
+        (["--suite=naps", "extra"], "unexpected argument 'extra'"),
+        (["--suite=naps", "--junit=/proc/x/y"], "cannot be written"),
+        (["--suite=naps", "--webhook=https://x", "--webhook_file=y"], "exclude each other"),
+        (["--suite=naps", "--webhook_file=/nowhere"], "cannot be read"),
+        (["--suite=naps", "--partition=x"], "has no Slurm"),
+        (["--suite=naps", "--inject_slowdown=-1"], "inject_slowdown"),
+    ],
+)
+def test_a_wrong_request_is_refused_and_starts_nothing(fresh: Naps, words: list[str], said: str) -> None:
+    done = fresh.call(*words, f"--output_dir={fresh.results}")
+    assert done.returncode == 2, done.stdout
+    assert said in done.stderr
+    assert list(fresh.results.glob("2*")) == []
+
+
+def test_a_dry_run_shows_the_cells_and_writes_nothing(fresh: Naps) -> None:
+    done = fresh.night("--dry_run")
+    assert done.returncode == 0, done.stderr
+    assert SHORT in done.stdout
+    assert "2 to 8 runs a night" in done.stdout
+    assert "gates seconds/step; watches mean over median" in done.stdout
+    assert not fresh.results.exists()
+
+
+def test_suites_are_listed(fresh: Naps) -> None:
+    assert "naps  Naps (2 cells)" in fresh.call("--list").stdout
+
+
+def test_help_needs_no_heavy_import() -> None:
+    command = [sys.executable, "-X", "importtime", str(REPOSITORY / "launch/nightly.py"), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert "--install" in done.stdout
+    imported = {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert imported & {"numpy", "scipy", "matplotlib", "sqlite3", "tensorboard", "urllib3"} == set()
+    assert "absl" in imported

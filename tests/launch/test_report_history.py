@@ -1,0 +1,248 @@
+"""launch/report.py over the runs of a folder, as a user runs it: lists, archives and their verification."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.runfolder import RESULT
+from launch import history
+from tests.benchmarks.history.made_runs import put, quick_run, whole_run
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / "launch" / "report.py"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    place = tmp_path / "results"
+    for number, dtype in enumerate(("bf16", "fp8", "bf16")):
+        quick_run(place, f"2026112{number}T000000Z-{dtype}", dtype=dtype, gpus=8 * (number + 1), tags=["all"])
+    (place / "plots").mkdir()
+    (place / "plots" / "file").write_text("")
+    return place
+
+
+@pytest.fixture
+def run(home: Path, tmp_path: Path) -> Any:
+    def call(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"STEPMARK_HOME": str(home)}
+        command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=120, env=environment, cwd=tmp_path
+        )
+        assert "Traceback" not in done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+
+def test_the_runs_that_fit_in_each_format(run: Any, results: Path) -> None:
+    chosen = (f"--runs={results}", "--where=dtype=bf16", "--where=gpus>8")
+    table = run(*chosen)
+    assert "20261122T000000Z-bf16" in table.stdout
+    assert "20261120T000000Z-bf16" not in table.stdout
+    assert "1 run in" in table.stdout
+    assert "1 folder is left out" in table.stderr
+    assert "plots: no run" in table.stderr
+    assert [row["gpus"] for row in csv.DictReader(io.StringIO(run(*chosen, "--format=csv").stdout))] == ["24"]
+    found = json.loads(run(*chosen, "--format=json").stdout)
+    assert [one["run_id"] for one in found["runs"]] == ["20261122T000000Z-bf16"]
+    assert [one["folder"] for one in found["problems"]] == ["plots"]
+    assert run(*chosen, "--format=markdown").stdout.startswith("| run |")
+
+
+@pytest.mark.usefixtures("results")
+def test_the_folder_is_results_where_only_a_condition_is_given(run: Any) -> None:
+    assert "20261121T000000Z-fp8" in run("--where=dtype=fp8").stdout
+    assert "1 run in results" in run("--newest=1").stdout
+    assert "2 older ones fit too" in run("--newest=1").stdout
+
+
+def test_the_index_lies_in_the_users_own_folder_and_may_be_deleted(run: Any, results: Path, home: Path) -> None:
+    before = sorted(results.rglob("*"))
+    run(f"--runs={results}")
+    assert len(list((home / "index").glob("*.sqlite"))) == 1
+    assert sorted(results.rglob("*")) == before
+    shutil.rmtree(home)
+    assert "3 runs in" in run(f"--runs={results}").stdout
+    assert "3 runs in" in run(f"--runs={results}", "--rebuild_index").stdout
+
+
+def test_a_home_that_cannot_be_written_is_said_and_costs_nothing_else(run: Any, results: Path, home: Path) -> None:
+    home.write_text("a file")
+    done = run(f"--runs={results}")
+    assert "3 runs in" in done.stdout
+    assert "it is made for this once" in done.stderr
+
+
+def test_where_nothing_fits_what_there_is_is_said(run: Any, results: Path) -> None:
+    done = run(f"--runs={results}", "--where=dtype=fp4")
+    assert "0 runs in" in done.stdout
+    assert "dtype of the runs" in done.stderr
+    assert "bf16, fp8" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--where=modl=x"], "did you mean 'model'?"),
+        (["--where="], "KEY=VALUE"),
+        (["--runs="], "names nothing"),
+        (["--runs=nowhere"], "no such folder of runs"),
+        (["--runs=results", "more"], "--runs takes no places"),
+        (["--runs=results", "--window=steady"], "--runs takes no --window"),
+        (["--where=dtype=bf16", "--references"], "--runs takes no --references"),
+        (["--newest=0"], "newest"),
+        (["--format=markdown", "results"], "with --runs alone"),
+        (["--archive=x.tar.gz"], "which runs?"),
+        (["--archive=x.tar.gz", "--format=json", "a"], "--archive takes no --format"),
+        (["--archive=x.tar.gz", "--where=dtype=bf16", "a"], "not both"),
+        (["--archive=x.zip", "--where=dtype=bf16"], "NAME.tar.gz"),
+        (["--archive=x.tar.gz", "--where=dtype=fp4"], "no run fits"),
+        (["--archive=x.tar.gz", "nothing"], "'nothing'"),
+        (["--verify_archive=nowhere.tar.gz"], "no such file"),
+        (["--verify_archive=x", "y"], "takes no places"),
+        (["--verify_archive=x", "--where=dtype=bf16"], "--verify_archive takes no --where"),
+        (["--html=x.html"], "which runs?"),
+        (["--html=x.html", "--archive=y.tar.gz", "z"], "--archive takes no --html"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run: Any, results: Path, arguments: list[str], said: str) -> None:
+    done = run(*arguments, code=2)
+    assert said in done.stderr
+    assert not (results.parent / "x.tar.gz").exists()
+
+
+def test_a_run_itself_is_no_folder_of_runs(run: Any, results: Path) -> None:
+    done = run(f"--runs={results / '20261121T000000Z-fp8'}", code=2)
+    assert f"--runs={results} --where=run=20261121T000000Z-fp8" in done.stderr
+
+
+def test_many_folders_are_read_by_all_processors_and_none_is_lost(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPMARK_HOME", str(home))
+    monkeypatch.setattr(history, "WORTH_A_POOL", 30)
+    monkeypatch.setattr(history, "AT_ONCE", 7)
+    for number in range(60):
+        quick_run(tmp_path / "results", f"20261120T{number:06d}Z-x", seconds=1.0 + number)
+    found = history.open_index(tmp_path / "results").select()
+    assert [entry.seconds_per_step for entry in found] == [1.0 + number for number in range(60)]
+
+
+def test_two_names_of_a_folder_share_an_index(
+    tmp_path: Path, results: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPMARK_HOME", str(home))
+    (tmp_path / "link").symlink_to(results)
+    assert history.index_file(tmp_path / "link") == history.index_file(results)
+    assert history.index_file(results) != history.index_file(tmp_path)
+
+
+# --- archives -------------------------------------------------------------------------------------
+
+RUN = "20261122T034511Z-jax-llama2_tiny-pretrain-bf16-1xcpu-eeab"
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> Path:
+    place = tmp_path / "results"
+    whole_run(place, RUN)
+    whole_run(place, RUN.replace("eeab", "beef"))
+    return place
+
+
+def test_an_archive_is_verified_where_the_runs_are_not(run: Any, two_runs: Path) -> None:
+    made = run("--archive=x.tar.gz", "--where=model=llama2_tiny")
+    assert "2 runs" in made.stdout
+    assert "left out of each: tensorboard/" in made.stdout
+    shutil.rmtree(two_runs)
+    found = run("--verify_archive=x.tar.gz")
+    assert f"{RUN}: agrees" in found.stdout
+    assert "2 of 2 runs agree with their raw files" in found.stdout
+    told = [line for line in made.stdout.splitlines() if "manifest" in line]
+    assert told
+    assert told[0] in found.stdout.splitlines()
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_runs_may_be_named_by_their_folder_or_a_part_of_it(run: Any, tmp_path: Path) -> None:
+    run("--archive=one.tar.gz", "--runs=results", "eeab")
+    run("--archive=two.tar.gz", f"results/{RUN}", "eeab")
+    assert (tmp_path / "one.tar.gz").read_bytes() == (tmp_path / "two.tar.gz").read_bytes()
+    assert "already" in run("--archive=one.tar.gz", f"results/{RUN}", code=2).stderr
+
+
+def test_a_result_that_does_not_follow_from_its_raw_files_is_told(run: Any, two_runs: Path) -> None:
+    """The archive is whole: it was made of a run whose result had been changed."""
+    path = two_runs / RUN / RESULT
+    put(path, path.read_text().replace('"gpus": 1', '"gpus": 1 ').replace('"counted": ', '"counted": 1'))
+    run("--archive=x.tar.gz", "--where=model=llama2_tiny")
+    found = run("--verify_archive=x.tar.gz", code=3)
+    assert "differences between what is stored" in found.stdout
+    assert "1 of 2 runs agree" in found.stdout
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_a_changed_archive_is_told_and_nothing_of_it_is_believed(run: Any, tmp_path: Path) -> None:
+    run("--archive=x.tar.gz", "--where=model=llama2_tiny")
+    path = tmp_path / "x.tar.gz"
+    with tarfile.open(path) as tar:
+        found = [(member, stream.read()) for member in tar if (stream := tar.extractfile(member))]
+    changed = [(m, d.replace(b"0.25", b"0.20") if m.name.endswith("rank0.jsonl") else d) for m, d in found]
+    with gzip.GzipFile(path, "wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as tar:
+        for member, data in changed:
+            tar.addfile(member, io.BytesIO(data))
+    path.write_bytes(_with_our_header(path.read_bytes()))
+    told = run("--verify_archive=x.tar.gz", code=3).stdout
+    assert "not as it was written" in told
+    assert "sha256 is another" in told
+    assert "agree" not in told
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "cut off or damaged" in run("--verify_archive=x.tar.gz", code=3).stdout
+    path.write_text("no archive")
+    assert "not as it was written" in run("--verify_archive=x.tar.gz", code=3).stdout
+
+
+def _with_our_header(data: bytes) -> bytes:
+    """Without the name and the level that gzip notes."""
+    return (
+        gzip.compress(gzip.decompress(data), 6, mtime=0)[:9] + b"\xff" + gzip.compress(gzip.decompress(data), 6)[10:]
+    )
+
+
+def test_a_run_without_a_result_is_not_archived(run: Any, two_runs: Path, tmp_path: Path) -> None:
+    (two_runs / RUN / RESULT).unlink()
+    done = run("--archive=x.tar.gz", "--where=model=llama2_tiny", code=2)
+    assert "has no result yet" in done.stderr
+    assert [path.name for path in tmp_path.iterdir() if "tar" in path.name] == []
+    run("--archive=x.tar.gz", "--where=status=valid")
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_a_page_of_the_runs_that_fit(run: Any, tmp_path: Path) -> None:
+    done = run("--html=page.html", "--where=run=eeab")
+    assert "page.html" in done.stdout
+    assert RUN in (tmp_path / "page.html").read_text()
