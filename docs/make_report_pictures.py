@@ -39,7 +39,6 @@ COMPARED = (
 )
 NIGHTS = "results/nights/*/*.json"
 STEPS_BEFORE_KILLED = 100
-COLOURS = 96  # of a picture: a page has few
 
 
 class Shot(NamedTuple):
@@ -67,6 +66,8 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         place = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         place.mkdir(parents=True, exist_ok=True)
+        if not (place / "launch").exists():  # commands as a reader types them; pages quote them
+            (place / "launch").symlink_to(REPOSITORY / "launch")
         if not (place / "killed").is_dir():
             train(place)
         pages(place)
@@ -86,8 +87,7 @@ def train(place: Path) -> None:
 def killed(place: Path) -> None:
     """A run whose worker is killed while it trains, as a machine without memory does it."""
     print(f"$ python {KILLED}", flush=True)
-    script, *arguments = KILLED.split()
-    launcher = subprocess.Popen([sys.executable, str(REPOSITORY / script), *arguments], cwd=place)
+    launcher = subprocess.Popen([sys.executable, *KILLED.split()], cwd=place)
     while launcher.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             launcher.wait(timeout=1)
@@ -111,8 +111,7 @@ def worker_of(launcher: int) -> int:
 
 def called(place: Path, command: str) -> None:
     print(f"$ python {command}", flush=True)
-    script, *arguments = command.split()
-    subprocess.run([sys.executable, str(REPOSITORY / script), *arguments], cwd=place, check=False)
+    subprocess.run([sys.executable, *command.split()], cwd=place, check=False)
 
 
 def pages(place: Path) -> None:
@@ -128,7 +127,7 @@ def pages(place: Path) -> None:
 
 
 def take(started: "Browser", place: Path, shot: Shot) -> None:
-    """The upper part of a page, in as few colours as it has."""
+    """The upper part of a page."""
     from PIL import Image
 
     url = (place / shot.page).resolve().as_uri()
@@ -137,7 +136,7 @@ def take(started: "Browser", place: Path, shot: Shot) -> None:
         page.set_viewport_size({"width": shot.width, "height": height})
         picture = Image.open(io.BytesIO(page.screenshot()))
     target = PICTURES / f"{shot.name}.png"
-    picture.convert("RGB").quantize(COLOURS).save(target, optimize=True)
+    picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(target, optimize=True)
     print(f"docs/pictures/{target.name}: {target.stat().st_size // 1024} kB", flush=True)
 
 

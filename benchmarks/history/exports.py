@@ -107,7 +107,8 @@ def _closing(listing: Listing) -> str:
     by_status = ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
     lines = [f"{runs} in {listing.folder}{asked}{by_status}"]
     if listing.left_out:
-        lines.append(f"{listing.left_out} older ones fit too: --newest=N with a larger N shows them")
+        older = "1 older one fits" if listing.left_out == 1 else f"{listing.left_out} older ones fit"
+        lines.append(f"{older} too: a larger --newest=N shows more")
     if any(entry.seconds_per_step is None or entry.mfu_percent is None for entry in listing.entries):
         lines.append(f"{NOTHING}: not known; the run's result.json says why")
     if counts.get(RUNNING):

@@ -221,21 +221,17 @@ class Index:
             for statement in _SCHEMA:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        known = dict(connection.execute("SELECT path, stamp FROM folders"))
-        doubtful = {row[0] for row in connection.execute("SELECT path FROM folders WHERE reason IS NOT NULL")}
+        # What was wrong may have been mended in place, and then no time tells of it.
+        known = dict(connection.execute("SELECT path, iif(reason IS NULL, stamp, NULL) FROM folders"))
         root = str(self.output_dir.absolute())
-        above = scan(root, "", known, doubtful)
-        changed = self._look_into(connection, above.candidates)
-        seen, below = above.paths, list[Candidate]()
-        groups = {row[0] for row in connection.execute("SELECT path FROM folders WHERE holds_runs")}
-        for group in sorted(groups & above.paths):
+        changed = self._look_into(connection, scan(root, "", known))
+        below = list[Candidate]()
+        for (group,) in connection.execute("SELECT path FROM folders WHERE holds_runs ORDER BY path").fetchall():
             with contextlib.suppress(OSError):  # it was removed meanwhile
-                inner = scan(root, group, known, doubtful)
-                seen, below = seen | inner.paths, below + inner.candidates
+                below += scan(root, group, known)
         changed |= self._look_into(connection, below)
-        gone = known.keys() - seen
-        _delete(connection, gone)
-        if gone or changed:
+        _delete(connection, known)
+        if known or changed:
             _find_copies(connection)
         connection.execute("COMMIT")
 

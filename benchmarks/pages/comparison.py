@@ -38,7 +38,8 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
             "percent of A",
         ),
         table=_table(comparison.differences),
-        sentences=[f"{one.name}: {one.why}" for one in comparison.differences],
+        lead=_lead(comparison),
+        sentences=[f"{one.name}, {one.verdict}: {one.why}" for one in comparison.differences],
         causes=_causes(comparison),
         sides=[_side("A", a), _side("B", b)],
     )
@@ -50,6 +51,14 @@ def _verdict(comparison: Comparison) -> str:
     if comparison.refused:
         return "not comparable"
     return comparison.differences[0].verdict if comparison.differences else "nothing to compare"
+
+
+def _lead(comparison: Comparison) -> str:
+    """The same figure with its interval, in one sentence."""
+    first = comparison.differences[0] if comparison.differences else None
+    if first is None or first.percent is None:
+        return ""
+    return f"{first.name}: {percent_text(first.percent)} ({interval_text(first.low, first.high)}), {first.verdict}."
 
 
 def _tone(comparison: Comparison) -> Tone:

@@ -89,7 +89,6 @@ def _judged(one: MetricJudgement | None) -> Cell:
         return Cell(UNKNOWN, "muted")
     tone = TONES[one.verdict] if one.gates or one.verdict != "regression" else "warm"
     effect = percent_text(one.effect_percent) if one.effect_percent is not None else one.verdict
-    watched = "" if one.gates else " (watched)"
     return Cell(
         f"{SIGNS[one.verdict]} {effect}{watched}", tone, one.effect_percent, f"{one.metric.name}.effect_percent"
     )
@@ -100,12 +99,13 @@ def _judged(one: MetricJudgement | None) -> Cell:
 
 def _cell(cell: CellReport, key: str) -> dict[str, object]:
     plots = [history_plot(one, f"{key}-{number}") for number, one in enumerate(cell.judgements)]
+    undrawn = [one for one, plot in zip(cell.judgements, plots, strict=True) if plot is None]
     left_out = _left_out(cell)
     return {
         "key": key,
         "report": cell,
         "tone": TONES[cell.verdict],
-        "sentences": [(one.metric.title, one.verdict, TONES[one.verdict], one.why) for one in cell.judgements],
+        "sentences": [(one.metric.title, one.verdict, TONES[one.verdict], one.why) for one in undrawn],
         "plots": [plot for plot in plots if plot is not None],
         "table": _figures(cell),
         "change_points": _change_points(cell),

@@ -91,14 +91,15 @@ def _warnings(result: Result) -> list[str]:
     found = [f"not to be compared: {reason}" for reason in result.not_comparable]
     if result.slowed_by:
         found.append(f"slowed on purpose: every step by {result.slowed_by:.0%}; no baseline may hold this run")
-    if result.window.counted and not result.window.settled:
+    if result.seconds_per_step.median is not None and not result.window.settled:
         found.append("not settled: step times may still drift, and the interval does not cover that")
     return found
 
 
 def _notes(result: Result) -> list[str]:
     """Without those that already stand among the warnings."""
-    return [note for note in result.notes if not note.startswith(("not settled:", "slowed on purpose:"))]
+    said = ("not settled:",) if result.seconds_per_step.median is not None else ()
+    return [note for note in result.notes if not note.startswith((*said, "slowed on purpose:"))]
 
 
 # --- the figures --------------------------------------------------------------------------------

@@ -119,11 +119,10 @@ def step_plot(result: Result, steps: Sequence[Step], name: str) -> Plot | None:
     if not groups:
         return None
     seen = view(groups)
-    shown = "logarithmic" if seen.log else "does not begin at 0"
     return plot(
         name,
         "Seconds of each step",
-        f"Across: the step. Up: its seconds ({shown}). A line at the median with its 95% interval as a band.",
+        f"Across: the step. Up: its seconds; that axis {_axis_text(seen)}. A line and a band: median, 95% interval.",
         _steps_in_words(result, groups, seen),
         lambda canvas: _draw_steps(canvas, result, groups, seen),
         STEP_SIZES,
@@ -263,6 +262,12 @@ def _step_keys(result: Result, steps: Sequence[Step]) -> list[Key]:
     return keys
 
 
+def _axis_text(seen: View) -> str:
+    if seen.log:
+        return "is logarithmic"
+    return "does not begin at 0" if seen.low > 0 else "begins at 0"
+
+
 def _steps_in_words(result: Result, groups: dict[str | None, list[Step]], seen: View) -> str:
     window = result.window
     words = [
@@ -276,7 +281,7 @@ def _steps_in_words(result: Result, groups: dict[str | None, list[Step]], seen: 
     if out := beyond(groups, seen):
         named = ", ".join(f"step {step.step} took {seconds_text(step.seconds or 0.0)}" for step in out[:4])
         words.append(f"Outside of the axis: {named}{f', and {len(out) - 4} more' if len(out) > 4 else ''}.")
-    words.append("The axis of seconds is logarithmic." if seen.log else "The axis of seconds does not begin at 0.")
+    words.append(f"The axis of seconds {_axis_text(seen)}.")
     if any(len(group) > MOST_POINTS for group in groups.values()):
         words.append("So many steps that a line stands for several: from the lowest to the highest of them.")
     return " ".join(words)

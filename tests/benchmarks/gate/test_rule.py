@@ -10,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
-from benchmarks.gate.level import MEAN_VARIANCE, level
+from benchmarks.gate.level import MEAN_VARIANCE, Level, level, t_quantile
 from benchmarks.gate.rule import G3, SOURCES, Judged, Rule, judge
+from benchmarks.gate.sensitivity import smallest_detectable
 from benchmarks.gate.values import Direction
 
 
@@ -206,6 +207,15 @@ def test_nights_before_do_not_hide_a_change_that_began_tonight() -> None:
     assert judged(at(0.0065), baseline=baseline, since=[*quiet, *at(0.0065)]).outcome == "inconclusive"
 
 
+def test_all_of_the_interval_must_lie_within_the_margin() -> None:
+    baseline = nights(noise=0.0029)
+    assert judged(at(0.0), baseline=baseline).outcome == "no change"
+    found = judged(at(0.0049), baseline=baseline)
+    assert found.outcome == "inconclusive"
+    assert found.high is not None
+    assert 0.010 < found.high < 0.011
+
+
 def test_one_odd_night_of_those_since_the_last_decision_does_not_count() -> None:
     found = judged(at(0.0), baseline=nights(noise=0.004), since=at(0.0, 0.1, 0.0, 0.0, 0.0))
     assert found.outcome == "no change"
@@ -298,6 +308,18 @@ def test_four_of_five_first_nights_find_the_smallest_detectable_effect(noise: fl
         values = np.exp(logs).tolist()
         found += judge(values[:20], values[20:21], "lower", values[21:]).outcome == "regression"
     assert 0.74 <= found / 1000 <= 0.86
+
+
+def test_the_power_allows_for_the_error_of_the_baseline() -> None:
+    """Of ten nights, whose mean is a third of a night's noise off: drawn instead of integrated."""
+    random, noise = np.random.RandomState(19), 0.01
+    wanted = smallest_detectable(Level(0.0, noise, 10), G3, "lower") / noise
+    error = math.sqrt(1 + 1 / 10)
+    centres = random.standard_normal(400_000) / math.sqrt(10)
+    tonight = wanted + random.standard_normal(400_000) - centres
+    reruns = wanted + np.median(random.standard_normal((400_000, 3)), axis=1) - centres
+    found = (tonight > t_quantile(9, 0.95) * error) & (reruns > t_quantile(9, 0.995) * error)
+    assert found.mean() == pytest.approx(0.8, abs=0.004)
 
 
 def test_the_variance_of_a_mean_without_its_extremes_is_as_simulated() -> None:

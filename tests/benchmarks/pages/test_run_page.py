@@ -102,7 +102,7 @@ def test_reasons_stand_above_the_figures_and_logs_between() -> None:
     failed = msgspec.structs.replace(changed(status="failed", reasons=["rank 3 died"]), logs=logs)
     page = run_page(failed)
     places = [
-        page.index(text) for text in ("Why it is failed", "rank 3 died", "seconds per step", "RuntimeError: no")
+        page.index(text) for text in ("Why it failed", "rank 3 died", "seconds per step", "RuntimeError: no")
     ]
     assert places == sorted(places)
 
