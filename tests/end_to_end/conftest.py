@@ -129,12 +129,12 @@ def tiny(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def sharded(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return _whole_run(start, tmp_path_factory.mktemp("sharded"), *SHARDED)
+    return _whole_run(start, tmp_path_factory.mktemp("sharded"), *SHARDED, "--steps=12")
 
 
 @pytest.fixture(scope="session")
 def two_processes(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return _whole_run(start, tmp_path_factory.mktemp("two"), *SHARDED, "--nodes=2")
+    return _whole_run(start, tmp_path_factory.mktemp("two"), *SHARDED, "--nodes=2", "--steps=12")
 
 
 # --- NeMo -------------------------------------------------------------------------------------

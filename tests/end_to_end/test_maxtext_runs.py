@@ -148,7 +148,7 @@ def test_two_processes_train_the_same_model(sharded: Run, two_processes: Run) ->
     about = json.loads((two_processes.folder / "provenance.json").read_text())
     assert [worker["process_count"] for worker in about["worker"]] == [2, 2]
     assert {(step["rank"], step["step"]) for step in two_processes.steps} == {
-        (rank, step) for rank in (0, 1) for step in range(50)
+        (rank, step) for rank in (0, 1) for step in range(12)
     }
     together = [step["loss"] for step in two_processes.steps if step["rank"] == 0]
     alone = [step["loss"] for step in sharded.steps]
