@@ -89,9 +89,9 @@ def _judged(one: MetricJudgement | None) -> Cell:
         return Cell(UNKNOWN, "muted")
     tone = TONES[one.verdict] if one.gates or one.verdict != "regression" else "warm"
     effect = percent_text(one.effect_percent) if one.effect_percent is not None else one.verdict
-    return Cell(
-        f"{SIGNS[one.verdict]} {effect}{watched}", tone, one.effect_percent, f"{one.metric.name}.effect_percent"
-    )
+    field = f"{one.metric.name}.effect_percent"
+    watched = "" if one.gates else "watched"
+    return Cell(f"{SIGNS[one.verdict]} {effect}", tone, one.effect_percent, field, detail=watched)
 
 
 # --- one cell -----------------------------------------------------------------------------------
