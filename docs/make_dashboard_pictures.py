@@ -7,6 +7,7 @@ some ten minutes; with DIR, the runs are kept there, and taken from there the ne
 """
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -41,12 +42,12 @@ def main() -> None:
         place.mkdir(parents=True, exist_ok=True)
         if not (place / "results").is_dir():
             train(place)
-        command = stack.enter_context(served(place))
+        address = stack.enter_context(served(place))
         started = stack.enter_context(browser())
-        charts(started, command)
-        nights(started, command)
-        table(started, command)
-        one_run(started, command)
+        charts(started, address)
+        nights(started, address)
+        table(started, address)
+        one_run(started, address, place / "results")
 
 
 def train(place: Path) -> None:
@@ -97,8 +98,8 @@ def served(place: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def page(started: "Browser", url: str, height: int) -> "Iterator[Page]":
-    context = started.new_context(viewport={"width": WIDTH, "height": height}, device_scale_factor=1.0)
+def page(started: "Browser", url: str, height: int, width: int = WIDTH) -> "Iterator[Page]":
+    context = started.new_context(viewport={"width": width, "height": height})
     opened = context.new_page()
     opened.goto(url)
     try:
@@ -107,14 +108,14 @@ def page(started: "Browser", url: str, height: int) -> "Iterator[Page]":
         context.close()
 
 
-AS_THEY_ARE = "_smoothingWeight=0&_ignoreYOutliers=false"
-DRAWN = "path.line"
+UNSMOOTHED = "_smoothingWeight=0"
 SETTLE_MILLISECONDS = 4000  # for the last lines, which are drawn one by one
 
 
 def charts(started: "Browser", address: str) -> None:
-    url = f"{address}/#custom_scalars&{AS_THEY_ARE}&regexInput=%5E(series|scaling)%2Fjax"
+    url = f"{address}/#custom_scalars&{UNSMOOTHED}&regexInput=%5E(series|scaling)%2F(jax|nemo)"
     with page(started, url, 1000) as opened:
+        all_points(opened)
         fold(opened, "Nights of smoke")
         save(opened, "dashboard-charts")
         for title in ("Step time", "Throughput", "MFU", "Steadiness and memory"):
@@ -123,25 +124,33 @@ def charts(started: "Browser", address: str) -> None:
 
 
 def nights(started: "Browser", address: str) -> None:
-    url = f"{address}/#custom_scalars&{AS_THEY_ARE}&regexInput=%5Enights%2F"
+    url = f"{address}/#custom_scalars&{UNSMOOTHED}&regexInput=%5Enights%2F"
     with page(started, url, 900) as opened:
+        all_points(opened)
         fold(opened, "Step time")
         save(opened, "dashboard-nights", 700)
 
 
 def table(started: "Browser", address: str) -> None:
-    with page(started, f"{address}/#hparams", 800) as opened:
+    with page(started, f"{address}/#hparams", 800, 1900) as opened:
         opened.locator("tf-hparams-table-view").get_by_text("llama2_tiny").first.wait_for()
         save(opened, "dashboard-table")
 
 
-def one_run(started: "Browser", address: str) -> None:
+def one_run(started: "Browser", address: str, results: Path) -> None:
     """The longest run, step by step."""
-    url = f"{address}/?runFilter=pretrain-bf16-1xcpu&tagFilter=perf%2F%7Ctelemetry%7Closs&smoothing=0#timeseries"
+    _, name = max(
+        (json.loads(path.read_text())["steps"], path.parent.name) for path in results.glob("*/benchmark.json")
+    )
+    url = f"{address}/?runFilter={name}&tagFilter=perf%2F%7Ctelemetry%7Closs&smoothing=0#timeseries"
     with page(started, url, 1000) as opened:
         opened.locator("card-view").first.wait_for()
         opened.get_by_role("button", name="Settings").first.click()
         save(opened, "dashboard-run")
+
+
+def all_points(opened: "Page") -> None:
+    opened.get_by_text("Ignore outliers in chart scaling").click()
 
 
 def fold(opened: "Page", title: str) -> None:

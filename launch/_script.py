@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-NEEDED = ("absl", "jinja2", "msgspec", "numpy", "rich", "scipy", "tensorboard", "yaml")
+NEEDED = ("absl", "jinja2", "matplotlib", "msgspec", "numpy", "rich", "scipy", "tensorboard", "yaml")
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 

@@ -151,11 +151,10 @@ def _serve(output_dir: Path, logdir: Path, where: "list[Condition]") -> int:
 
 def addresses(address: str) -> list[str]:
     """TensorBoard draws no line by itself where there are more than 40: the charts' address says which."""
-    as_they_are = "_smoothingWeight=0&_ignoreYOutliers=false"
-    over_runs = "regexInput=%5E(series|scaling|nights)%2F"
+    over_runs = "_smoothingWeight=0&regexInput=%5E(series|scaling|nights)%2F"
     return [
         f"TensorBoard  {address}/",
-        f"  charts     {address}/#custom_scalars&{as_they_are}&{over_runs}",
+        f"  charts     {address}/#custom_scalars&{over_runs}",
         f"  table      {address}/#hparams",
         f"  each run   {address}/#timeseries",
         "Ctrl-C ends it",

@@ -1,11 +1,12 @@
 """How throughput grows with the devices, over all runs of a folder, beside the ideal line.
 
-The step is the device count. A figure is the median of the newest runs at a scale, all with the newest one's batch
-and layout. The ideal is the smallest scale's throughput of one device, times the devices. What a sweep says of its
+The step is the device count. A line is of weak scaling (the same batch for each device) or of strong scaling (the
+same global batch), so that no line mixes them. Of a scale counts the median of its newest runs, all with the newest
+one's layout. The ideal is the smallest scale's throughput of one device, times the devices. What a sweep says of its
 own runs, with ranges, is in benchmarks/scaling.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmarks.boards.live import plain
 from benchmarks.boards.points import Board, Category, Chart, Point
@@ -21,22 +22,29 @@ def boards(entries: Sequence[Entry]) -> list[Board]:
     """`entries` in the order of time, those that are points. One scale alone is no scaling."""
     groups: dict[str, dict[str, list[Entry]]] = {}
     for entry in entries:
-        groups.setdefault(_name(entry), {}).setdefault(work_of(entry), []).append(entry)
+        for kind in _kinds(entry):
+            groups.setdefault(f"{_name(entry)} {kind}", {}).setdefault(work_of(entry), []).append(entry)
     found = []
     for name, works in sorted(groups.items()):
+        grown = {work: runs for work, runs in works.items() if len({run.gpus for run in runs}) > 1}
         by_scale: dict[int, dict[str, float]] = {}
-        newest = 0.0
-        for work, runs in works.items():
-            if len({run.gpus for run in runs}) > 1:
-                newest = max(newest, unix_seconds(runs[-1]))
-                for gpus, scalars in _of_work(work, runs).items():
-                    by_scale.setdefault(gpus, {}).update(scalars)
+        for work, runs in grown.items():
+            for gpus, scalars in _of_work(work, runs).items():
+                by_scale.setdefault(gpus, {}).update(scalars)
         if by_scale:
+            newest = max(unix_seconds(runs[-1]) for runs in grown.values())
             points = [
                 Point(step=gpus, unix_seconds=newest, scalars=scalars) for gpus, scalars in sorted(by_scale.items())
             ]
-            found.append(Board(name=name, points=points, descriptions=_descriptions(works)))
+            found.append(Board(name=name, points=points, descriptions=_descriptions(grown)))
     return found
+
+
+def _kinds(entry: Entry) -> list[str]:
+    """The lines that a run may be a point of."""
+    strong = f"strong batch{entry.global_batch_size}"
+    each, rest = divmod(entry.global_batch_size, entry.gpus)
+    return [strong] if rest else [f"weak batch{each}_a_device", strong]
 
 
 def _name(entry: Entry) -> str:
@@ -65,13 +73,12 @@ def _newest_figure(runs: Sequence[Entry]) -> float:
     alike = [
         run.tokens_per_second
         for run in runs
-        if (run.global_batch_size, run.parallelism) == (last.global_batch_size, last.parallelism)
-        and run.tokens_per_second is not None
+        if run.parallelism == last.parallelism and run.tokens_per_second is not None
     ]
     return median(alike[-NEWEST:]) or 0.0
 
 
-def _descriptions(works: Sequence[str] | dict[str, list[Entry]]) -> dict[str, str]:
+def _descriptions(works: Iterable[str]) -> dict[str, str]:
     found = {}
     for work in works:
         found[f"scaling/{work}/tokens_per_second"] = (

@@ -38,10 +38,27 @@ def test_a_scale_is_the_median_of_its_newest_runs() -> None:
     assert board.points[0].scalars[f"{WORK}/tokens_per_second"] == pytest.approx(200.0)
 
 
-def test_runs_of_another_batch_or_layout_than_the_newest_are_not_of_its_scale() -> None:
-    runs = [at(2, 1.0, 0, global_batch_size=64), at(2, 2.0, 1, parallelism="fsdp 2"), at(2, 200.0, 2)]
+def test_runs_of_another_layout_than_the_newest_are_not_of_its_scale() -> None:
+    runs = [at(2, 2.0, 1, parallelism="fsdp 2"), at(2, 200.0, 2)]
     (board,) = scaling.boards([*runs, at(4, 400.0, 3)])
     assert board.points[0].scalars[f"{WORK}/tokens_per_second"] == 200.0
+
+
+def test_weak_and_strong_scaling_are_lines_of_their_own() -> None:
+    """Where the batch stays, where it grows with the devices; a run of another batch is a point of neither."""
+    runs = [at(2, 200.0), at(4, 400.0, 1), at(8, 500.0, 2, global_batch_size=4), at(2, 1.0, 3, global_batch_size=64)]
+    found = {board.name: [point.step for point in board.points] for board in scaling.boards(runs)}
+    assert found == {
+        "scaling/jax-maxtext cpu pretrain seq128 weak batch2_a_device": [2, 4],
+        "scaling/jax-maxtext cpu pretrain seq128 strong batch4": [2, 8],
+    }
+    weak = next(board for board in scaling.boards(runs) if "weak" in board.name)
+    assert weak.points[0].scalars[f"{WORK}/tokens_per_second"] == 200.0
+
+
+def test_a_batch_that_the_devices_do_not_divide_has_no_weak_line() -> None:
+    runs = [at(2, 200.0, 0, global_batch_size=9), at(4, 400.0, 1, global_batch_size=18)]
+    assert scaling.boards(runs) == []
 
 
 @pytest.mark.parametrize("changes", [{"backend": "nemo"}, {"hardware": "h100"}, {"sequence_length": 256}])
