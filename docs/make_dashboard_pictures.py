@@ -113,12 +113,13 @@ SETTLE_MILLISECONDS = 4000  # for the last lines, which are drawn one by one
 
 
 def charts(started: "Browser", address: str) -> None:
-    url = f"{address}/#custom_scalars&{UNSMOOTHED}&regexInput=%5E(series|scaling)%2F(jax|nemo)"
-    with page(started, url, 1000) as opened:
+    with page(started, f"{address}/#custom_scalars&{UNSMOOTHED}&regexInput=%5Eseries%2F", 1000) as opened:
         all_points(opened)
         fold(opened, "Nights of smoke")
         save(opened, "dashboard-charts")
-        for title in ("Step time", "Throughput", "MFU", "Steadiness and memory"):
+    with page(started, f"{address}/#custom_scalars&{UNSMOOTHED}&regexInput=%5Escaling%2F.*weak", 1000) as opened:
+        all_points(opened)
+        for title in ("Step time", "Nights of smoke", "Throughput", "MFU", "Steadiness and memory"):
             fold(opened, title)
         save(opened, "dashboard-scaling", 640)
 

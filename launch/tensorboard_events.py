@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from benchmarks.boards import beside
-from benchmarks.boards.live import PERF, PROFILED, StepScalars, step_scalars
+from benchmarks.boards.live import PERF, StepScalars, step_scalars
 from benchmarks.runfolder import RunFolder
 from benchmarks.telemetry.samples import NodeSample
 from benchmarks.values import Benchmark, Step
@@ -33,12 +33,11 @@ class ScalarWriter:
         self,
         folder: Path,
         *,
-        profiled: bool = False,
         figures: StepScalars | None = None,
         machines: "Machines | None" = None,
     ) -> None:
         self._folder = folder
-        self._figures = figures or StepScalars(place=PROFILED if profiled else PERF)
+        self._figures = figures or StepScalars(place=PERF)
         self._machines = machines
         self._started = time.time()
         self._file: BinaryIO | None = None

@@ -138,14 +138,17 @@ def _descriptions(tag: str, history: _History) -> dict[str, str]:
 
 
 def categories(reports: Iterable[NightReport]) -> list[Category]:
-    """A category a suite: of each cell the metrics that gate, with their changes and effects."""
-    newest: dict[str, NightReport] = {}
+    """A category a suite: of each cell the metrics that gate, with their changes and effects.
+
+    As the newest report has them that tells of them: a night that goes on has judged nothing yet.
+    """
+    newest: dict[str, dict[str, tuple[str, MetricJudgement]]] = {}
     for report in sorted(reports, key=lambda one: one.night):
-        newest[report.suite] = report
+        for cell, judgement in _judgements(report):
+            newest.setdefault(report.suite, {})[f"{cell} {judgement.metric.name}"] = (cell, judgement)
     found = []
-    for suite, report in sorted(newest.items()):
-        charts = [chart for cell in report.cells for one in cell.judgements if one.gates
-                  for chart in _charts(suite, cell.cell, one)]  # fmt: skip
+    for suite, judgements in sorted(newest.items()):
+        charts = [chart for cell, one in judgements.values() if one.gates for chart in _charts(suite, cell, one)]
         if charts:
             found.append(Category(title=f"Nights of {suite}", charts=charts))
     return found

@@ -9,10 +9,10 @@ from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
 from benchmarks.queue.job_record import SCHEDULER, JobEvent, SchedulerEnd
 from benchmarks.runfolder import BENCHMARK, RunFolder, write_atomically
-from benchmarks.summary import Result, not_comparable
+from benchmarks.summary import Result
 from benchmarks.values import json_text
 from launch.execute import finish
-from launch.tensorboard_events import ScalarWriter
+from launch.tensorboard_events import write_ended
 
 # A clock of a node may be so far from the launcher's.
 SKEW_SECONDS = 300.0
@@ -24,19 +24,8 @@ def collect(folder: RunFolder, backend: Backend, ends: Sequence[SchedulerEnd]) -
         for attempt, end in matched(folder, ends).items():
             _write_down(folder, attempt, end)
         result = finish(folder, backend)
-        _write_events(folder)
+        write_ended(folder)
         return result
-
-
-def _write_events(folder: RunFolder) -> None:
-    """TensorBoard's events, where nobody followed the run and wrote them as the steps came."""
-    place = folder.path / "tensorboard"
-    if any(place.glob("events.out.tfevents.*")):
-        return
-    last = max(folder.attempts(), default=0)
-    events = ScalarWriter(place, profiled=bool(not_comparable(folder.benchmark())))
-    events.write([step for step in folder.stored_steps() if step.attempt == last])
-    events.close()
 
 
 def matched(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, SchedulerEnd]:

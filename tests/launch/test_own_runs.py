@@ -123,4 +123,5 @@ def test_the_scalars_of_a_profiled_run_have_tags_of_their_own(tmp_path: Path) ->
             sink.take([Step(step=n, seconds=0.5, loss=6.0, tokens=None) for n in range(3)])
         events = EventAccumulator(str(folder.path / "tensorboard"))
         events.Reload()
-        assert set(events.Tags()["scalars"]) == {f"{place}/step_seconds", f"{place}/tokens_per_second", "train/loss"}
+        figures = {f"{place}/{name}" for name in ("step_seconds", "tokens_per_second", "tokens_per_second_per_gpu")}
+        assert set(events.Tags()["scalars"]) == figures | {"train/loss"}

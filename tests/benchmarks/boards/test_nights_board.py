@@ -73,6 +73,12 @@ def test_suites_and_cells_have_lines_of_their_own() -> None:
     assert {f"{TAG}", "perf/night_seconds_per_step/smoke/small"} <= set(found[1].points[0].scalars)
 
 
+def test_a_night_that_goes_on_hides_nothing_of_those_before() -> None:
+    going_on = report("2026-11-05", {"tiny": []})
+    before = [report("2026-11-04", {"tiny": [judgement(VALUES)]})]
+    assert nights.categories([*before, going_on]) == nights.categories(before) != []
+
+
 def test_the_charts_draw_what_gates() -> None:
     watched = judgement(VALUES, gates=False)
     reports = [report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])], "small": [watched]})]

@@ -1,6 +1,7 @@
 """Conditions on runs: what they mean, what is refused, and that the index's SQL means the very same."""
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
+from benchmarks.history.entry import Entry
 from benchmarks.history.filters import (
     COLUMNS,
     KEYS,
@@ -22,7 +24,21 @@ from tests.benchmarks.history.made_runs import an_entry
 
 
 def fits(text: str, **changes: Any) -> bool:
-    return matches(an_entry(**changes), parse_condition(text))
+    """By the definition, and by the index: they must agree."""
+    entry, condition = an_entry(**changes), parse_condition(text)
+    fit = matches(entry, condition)
+    assert chosen([entry], [condition]) == ({entry.path} if fit else set())
+    return fit
+
+
+def chosen(entries: Sequence[Entry], asked: Sequence[Condition]) -> set[str]:
+    connection = sqlite3.connect(":memory:")
+    names = ", ".join(f'"{name}"' for name in COLUMNS)
+    connection.execute(f"CREATE TABLE runs (path, {names})")
+    marks = ", ".join("?" * (len(COLUMNS) + 1))
+    connection.executemany(f"INSERT INTO runs VALUES ({marks})", [(e.path, *columns_of(e)) for e in entries])
+    hit, parameters = sql_of(asked)
+    return {row[0] for row in connection.execute(f"SELECT path FROM runs WHERE {hit}", parameters)}
 
 
 @pytest.mark.parametrize(
@@ -129,11 +145,4 @@ def conditions(draw: st.DrawFn) -> Condition:
 @given(st.lists(ENTRIES, min_size=1, max_size=6), st.lists(conditions(), max_size=3))
 def test_sql_and_matches_choose_the_same_runs(rows: list[dict[str, Any]], asked: list[Condition]) -> None:
     entries = [an_entry(**row, path=str(number)) for number, row in enumerate(rows)]
-    connection = sqlite3.connect(":memory:")
-    names = ", ".join(f'"{name}"' for name in COLUMNS)
-    connection.execute(f"CREATE TABLE runs (path, {names})")
-    marks = ", ".join("?" * (len(COLUMNS) + 1))
-    connection.executemany(f"INSERT INTO runs VALUES ({marks})", [(e.path, *columns_of(e)) for e in entries])
-    hit, parameters = sql_of(asked)
-    found = {row[0] for row in connection.execute(f"SELECT path FROM runs WHERE {hit}", parameters)}
-    assert found == {entry.path for entry in entries if matches_all(entry, asked)}
+    assert chosen(entries, asked) == {entry.path for entry in entries if matches_all(entry, asked)}

@@ -1,5 +1,6 @@
 """The index over many runs: up to date whenever it is opened, made anew when it must be, shared by processes."""
 
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -317,17 +318,19 @@ def test_a_process_that_is_killed_leaves_what_was_there(opened: Opened, results:
     assert index.notes == []
 
 
-def test_one_process_waits_for_the_other_and_no_longer_than_it_must(
-    opened: Opened, database: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("other", [fcntl.LOCK_EX, fcntl.LOCK_SH], ids=["writes", "reads"])
+def test_nobody_changes_the_file_while_another_has_it_open(
+    opened: Opened, database: Path, monkeypatch: pytest.MonkeyPatch, other: int
 ) -> None:
-    import fcntl
-
-    opened()
+    """One waits for the other; for one that never ends, no longer than it must."""
+    before = opened()
     monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.2)
-    with module._locked(database, fcntl.LOCK_EX):
+    with module._locked(database, other):
         index = opened()
+        assert len(ids(before)) == 3
     assert len(ids(index)) == 3
     assert "it is made for this once" in index.notes[0]
+    assert bool(before.notes) == (other == fcntl.LOCK_EX)  # several may read at once
 
 
 def test_a_run_needs_no_more_than_its_benchmark_to_be_listed(opened: Opened, results: Path) -> None:
