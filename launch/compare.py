@@ -53,6 +53,8 @@ def main(argv: list[str]) -> int:
         )
     if not 0 <= FLAGS.margin <= comparing.LARGEST_MARGIN:
         raise RequestError(f"--margin={FLAGS.margin:g}: 0 to {comparing.LARGEST_MARGIN:g} percent", where="--margin")
+    if FLAGS.html is not None:
+        comparing.refuse_folder(Path(FLAGS.html))
     sides = comparing.Sides(Path(FLAGS.output_dir), FLAGS.where, FLAGS.newest)
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)

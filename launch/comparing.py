@@ -13,7 +13,7 @@ from benchmarks.comparison.values import Comparison
 from benchmarks.errors import RequestError
 from benchmarks.history.entry import Entry
 from benchmarks.history.filters import Condition, parse_condition
-from benchmarks.runfolder import BENCHMARK, RunFolder, write_atomically
+from benchmarks.runfolder import BENCHMARK, RunFolder
 from benchmarks.sweep import Sweep
 from benchmarks.values import json_text
 from launch.run_states import find_run
@@ -146,10 +146,15 @@ def text_of(comparison: Comparison, form: str) -> str:
     return (markdown_text(comparison) if form == "markdown" else table_text(comparison)) + "\n"
 
 
-def write_page(comparison: Comparison, path: Path) -> None:
-    from benchmarks.pages.comparison import comparison_page
+def refuse_folder(path: Path) -> None:
+    """Before the work is done, not after it."""
+    from launch import html_pages
 
-    if not path.parent.is_dir():
-        raise RequestError("there is no such folder", where=f"--html={path}", next_command=f"mkdir -p {path.parent}")
-    write_atomically(path, comparison_page(comparison).encode())
+    html_pages.refuse_folder(path)
+
+
+def write_page(comparison: Comparison, path: Path) -> None:
+    from launch import html_pages
+
+    html_pages.write_page(html_pages.comparison_page(comparison), path)
     print(f"stepmark: {path}", file=sys.stderr)

@@ -19,13 +19,14 @@ Exit codes: 0 done; 1 TensorBoard or the disk failed; 2 the request was wrong.
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
 
-from benchmarks.errors import EXIT_VALID, RequestError, StepmarkError
+from benchmarks.errors import EXIT_VALID, RequestError
 from launch.cli import run_main
 
 if TYPE_CHECKING:
@@ -59,10 +60,25 @@ def main(argv: list[str]) -> int:
             where=f"--output_dir={output_dir}",
             next_command="--output_dir=DIR with the folder that was given to run.py",
         )
-    logdir = Path(DASHBOARD_DIR.value) if DASHBOARD_DIR.value else output_dir / "dashboard"
     where = _conditions()
-    print(text_of(_update(output_dir, logdir, where, rebuild=REBUILD.value), logdir, NEWEST.value))
-    return _serve(output_dir, logdir, where) if SERVE.value else EXIT_VALID
+    logdir = _logdir(output_dir, where)
+    updated, told = _update(output_dir, logdir, where, rebuild=REBUILD.value)
+    print(text_of(updated, logdir, NEWEST.value))
+    return _serve(output_dir, logdir, where, told) if SERVE.value else EXIT_VALID
+
+
+def _logdir(output_dir: Path, where: "list[Condition]") -> Path:
+    """Of some runs alone not the place of all: what does not fit would be removed there."""
+    of_all = output_dir / "dashboard"
+    logdir = Path(DASHBOARD_DIR.value) if DASHBOARD_DIR.value else of_all
+    if where and logdir.resolve() == of_all.resolve():
+        raise RequestError(
+            "a dashboard of some runs needs a directory of its own",
+            where="--where",
+            why=f"{of_all} is that of all runs, and would lose the others",
+            next_command="the same with --dashboard_dir=DIR, a new or an empty folder",
+        )
+    return logdir
 
 
 def _conditions() -> "list[Condition]":
@@ -73,7 +89,8 @@ def _conditions() -> "list[Condition]":
 
 def _update(
     output_dir: Path, logdir: Path, where: "list[Condition]", *, rebuild: bool = False, quiet: bool = False
-) -> "Updated":
+) -> "tuple[Updated, list[str]]":
+    """And what is to be said of folders and runs; where it is not `quiet`, that of folders was."""
     from launch.boards.update import update
     from launch.history import open_index, say_problems
 
@@ -81,7 +98,7 @@ def _update(
     if not quiet:
         say_problems(index)
     entries = index.select(where)
-    return update(
+    updated = update(
         output_dir,
         logdir,
         entries,
@@ -90,6 +107,8 @@ def _update(
         rebuild=rebuild,
         progress=_progress if sys.stderr.isatty() and not quiet else None,
     )
+    left_out = [f"{problem.folder} is left out: {problem.reason}" for problem in index.problems()]
+    return updated, [*index.notes, *left_out, *updated.notes]
 
 
 def _progress(done: int, total: int) -> None:
@@ -116,9 +135,16 @@ def text_of(updated: "Updated", logdir: Path, newest: int) -> str:
     lines += [f"  note      {note}" for note in updated.notes]
     lines += [
         f"  files     {logdir}",
-        f"  next      python launch/dashboard.py --serve --output_dir={OUTPUT_DIR.value}",
+        f"  next      {_serve_command()}",
     ]
     return "\n".join(lines)
+
+
+def _serve_command() -> str:
+    """Of the same runs in the same place."""
+    own = [f"--dashboard_dir={DASHBOARD_DIR.value}"] if DASHBOARD_DIR.value else []
+    where = [f"--where={text}" for text in WHERE.value or []]
+    return shlex.join(["python", "launch/dashboard.py", "--serve", f"--output_dir={OUTPUT_DIR.value}", *own, *where])
 
 
 def _count(number: int, word: str) -> str:
@@ -128,17 +154,12 @@ def _count(number: int, word: str) -> str:
 # --- serving --------------------------------------------------------------------------------------
 
 
-def _serve(output_dir: Path, logdir: Path, where: "list[Condition]") -> int:
+def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[str]) -> int:
     from launch.boards.folders import STATE
-    from launch.boards.serving import LOG, tensorboard, watch
+    from launch.boards.serving import LOG, Refresh, tensorboard, watch
     from launch.local import interrupted_once
 
-    def refresh() -> None:
-        try:
-            _update(output_dir, logdir, where, quiet=True)
-        except (StepmarkError, OSError) as error:
-            print(f"stepmark: not brought up to date: {error}", file=sys.stderr)
-
+    refresh = Refresh(lambda: _update(output_dir, logdir, where, quiet=True)[1], told)
     with interrupted_once():
         try:
             with tensorboard(logdir, HOST.value, PORT.value) as (address, server):

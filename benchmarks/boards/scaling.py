@@ -1,14 +1,17 @@
 """How throughput grows with the devices, over all runs of a folder, beside the ideal line.
 
 The step is the device count. A line is of weak scaling (the same batch for each device) or of strong scaling (the
-same global batch), so that no line mixes them. Of a scale counts the median of its newest runs, all with the newest
-one's layout. The ideal is the smallest scale's throughput of one device, times the devices. What a sweep says of its
-own runs, with ranges, is in benchmarks/scaling.py.
+same global batch); of one suite, site or host, and window; and of one layout, but for the axes data and fsdp, which
+grow with the devices. So no line mixes them. Of a scale counts the median of its newest runs, all with the newest
+one's layout, benchmark and machine. The ideal is the smallest scale's throughput of one device, times the devices.
+What a sweep says of its own runs, with ranges, is in benchmarks/scaling.py.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 from benchmarks.boards.live import plain
+from benchmarks.boards.names import engine_word, how_words, place_words, split_words
 from benchmarks.boards.points import Board, Category, Chart, Point
 from benchmarks.boards.series import unix_seconds, work_of
 from benchmarks.history.entry import Entry
@@ -48,10 +51,17 @@ def _kinds(entry: Entry) -> list[str]:
 
 
 def _name(entry: Entry) -> str:
-    engine = entry.backend if entry.engine in ("", entry.backend) else f"{entry.backend}-{entry.engine}"
-    words = [engine, entry.hardware, entry.task, f"seq{entry.sequence_length}"]
-    words += [] if entry.pgle in ("", "off") else [f"pgle-{entry.pgle}"]
-    return f"{KIND}/{' '.join(plain(word) for word in words)}"
+    words = [
+        entry.suite or "",
+        engine_word(entry),
+        entry.hardware,
+        *place_words(entry),
+        entry.task,
+        f"seq{entry.sequence_length}",
+        *split_words(entry),
+        *how_words(entry),
+    ]
+    return f"{KIND}/{' '.join(plain(word) for word in words if word)}"
 
 
 def _of_work(work: str, runs: Sequence[Entry]) -> dict[int, dict[str, float]]:
@@ -69,13 +79,14 @@ def _of_work(work: str, runs: Sequence[Entry]) -> dict[int, dict[str, float]]:
 
 
 def _newest_figure(runs: Sequence[Entry]) -> float:
-    last = runs[-1]
-    alike = [
-        run.tokens_per_second
-        for run in runs
-        if run.parallelism == last.parallelism and run.tokens_per_second is not None
-    ]
-    return median(alike[-NEWEST:]) or 0.0
+    """All of them are points, so each has a speed."""
+    wanted = _what_it_is(runs[-1])
+    alike = [run.tokens_per_second for run in runs if run.tokens_per_second and _what_it_is(run) == wanted]
+    return median(alike[-NEWEST:]) or math.nan
+
+
+def _what_it_is(entry: Entry) -> tuple[str | None, ...]:
+    return (entry.parallelism, entry.identity.get("benchmark"), entry.identity.get("machine"))
 
 
 def _descriptions(works: Iterable[str]) -> dict[str, str]:

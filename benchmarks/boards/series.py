@@ -1,13 +1,15 @@
-"""Many runs -> a board for each series: the runs that trained the same in the same way on as many devices.
+"""Many runs -> a board for each series: the runs that trained the same in the same way on the same machine.
 
 A point is a run. The points of a series are numbered in the order of time, and each has its own time of day, so both
 axes of a chart say something.
 """
 
 import datetime
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.boards.live import plain
+from benchmarks.boards.names import engine_word, how_words, place_words, telling_apart
 from benchmarks.boards.points import Board, Category, Chart, Point
 from benchmarks.figures import usable_seconds
 from benchmarks.history.entry import Entry
@@ -46,7 +48,10 @@ def why_not_drawn(entry: Entry) -> str | None:
         return "slowed on purpose"
     if entry.not_comparable:
         return "profiled"
-    if entry.seconds_per_step is None or entry.tokens_per_second is None or entry.tokens_per_second_per_gpu is None:
+    if entry.gpus < 1:
+        return "without devices"
+    speeds = (entry.seconds_per_step, entry.tokens_per_second, entry.tokens_per_second_per_gpu)
+    if not all(speed is not None and 0 < speed < math.inf for speed in speeds):
         return "without a speed"
     return None
 
@@ -71,23 +76,39 @@ def work_of(entry: Entry) -> str:
 
 
 def series_of(entry: Entry) -> str:
-    """The line that a run belongs to: who trains it how, on what; all of it, so that no line mixes two benchmarks."""
+    """The line that a run belongs to, by what people call it: who trains it how, on what, and where."""
     words = [
         entry.suite or "",
-        entry.backend if entry.engine in ("", entry.backend) else f"{entry.backend}-{entry.engine}",
+        engine_word(entry),
         f"{entry.gpus}x{entry.hardware}",
+        *place_words(entry),
         entry.task,
         f"seq{entry.sequence_length}",
         f"batch{entry.global_batch_size}",
         entry.parallelism,
-        "" if entry.pgle in ("", "off") else f"pgle-{entry.pgle}",
+        *how_words(entry),
     ]
     return f"{KIND}/{' '.join(plain(word) for word in words if word)}"
 
 
+def lines_of(entries: Iterable[Entry]) -> list[str]:
+    """The line of each: `series_of`, and where one would mix benchmarks or machines, what tells them apart."""
+    named = [(entry, series_of(entry)) for entry in entries]
+    groups: dict[str, list[Entry]] = {}
+    for entry, name in named:
+        groups.setdefault(f"{name}/{work_of(entry)}", []).append(entry)
+    apart = telling_apart(groups)
+    return [" ".join([name, *map(plain, apart.get(entry.path, []))]) for entry, name in named]
+
+
 def mfu_name(entry: Entry) -> str:
-    """Convention and peak: charts of different ones are different charts."""
-    return plain(f"{entry.mfu_convention} {entry.mfu_precision}")
+    """Convention and peak: a line has one of each, since percentages of another peak are other percentages."""
+    return plain(f"{entry.mfu_convention} {entry.mfu_precision} {_tflops(entry)}")
+
+
+def _tflops(entry: Entry) -> str:
+    """A measured one differs from one measurement to the next, so by more digits than people read."""
+    return f"{entry.mfu_peak_tflops:.6g} TFLOP/s" if entry.mfu_peak_tflops is not None else "unknown"
 
 
 def drawn(entries: Iterable[Entry]) -> tuple[list[Entry], dict[str, int]]:
@@ -108,8 +129,8 @@ def boards(entries: Sequence[Entry], bands: Mapping[str, Band]) -> list[Board]:
     points: dict[str, list[Point]] = {}
     counts: dict[tuple[str, str], int] = {}
     told: dict[str, dict[str, str]] = {}
-    for entry in entries:
-        name, work = series_of(entry), work_of(entry)
+    for entry, name in zip(entries, lines_of(entries), strict=True):
+        work = work_of(entry)
         number = counts.get((name, work), 0)
         counts[name, work] = number + 1
         scalars = _scalars(entry, bands.get(entry.path))
@@ -142,12 +163,12 @@ def _descriptions(entry: Entry) -> dict[str, str]:
         f"step_seconds/{work}/p05": "the 5th percentile of the run's counted steps",
         f"step_seconds/{work}/p95": "the 95th percentile of the run's counted steps",
         f"tokens_per_second_per_gpu/{work}": "tokens/s of one device, from the median step",
-        f"excess_percent/{work}": "mean over median, less 1: the share of time in slow steps",
+        f"excess_percent/{work}": "mean over median, less 1: how much longer the mean step is than the median one",
         f"memory_gb/{work}": "decimal GB: the most that a device held; of a CPU, the host",
     }
     if entry.mfu_percent is not None:
         found[f"mfu_percent/{work}/{mfu_name(entry)}"] = (
-            f"% of {entry.mfu_peak_tflops:.4g} TFLOP/s {entry.mfu_precision}, convention '{entry.mfu_convention}'"
+            f"% of {_tflops(entry)} {entry.mfu_precision}, convention '{entry.mfu_convention}'"
         )
     return found
 
@@ -159,13 +180,6 @@ def categories(entries: Sequence[Entry]) -> list[Category]:
     """Of the runs that are points: a chart for each model and precision, a line for each series."""
     works = sorted({(work_of(entry), f"{entry.model} {entry.dtype}") for entry in entries})
     with_memory = {work_of(entry) for entry in entries if entry.memory_bytes is not None}
-    peaks = sorted(
-        {
-            (f"{entry.model} {entry.dtype}", f"mfu_percent/{work_of(entry)}/{mfu_name(entry)}", _peak_text(entry))
-            for entry in entries
-            if entry.mfu_percent is not None
-        }
-    )
     found = [
         Category(title="Step time", charts=[_band_chart(work, title) for work, title in works]),
         Category(
@@ -175,7 +189,7 @@ def categories(entries: Sequence[Entry]) -> list[Category]:
                 for work, title in works
             ],
         ),
-        Category(title="MFU", charts=[Chart(title=f"{title}: {peak}", tags=[tag]) for title, tag, peak in peaks]),
+        Category(title="MFU", charts=_mfu_charts(entries)),
         Category(
             title="Steadiness and memory",
             charts=[
@@ -203,5 +217,17 @@ def _band_chart(work: str, title: str) -> Chart:
     )
 
 
-def _peak_text(entry: Entry) -> str:
-    return f"MFU %, {entry.mfu_convention}, of the {entry.mfu_precision} peak"
+def _mfu_charts(entries: Sequence[Entry]) -> list[Chart]:
+    """One for each convention and kind of peak; in it each peak, such as another device's, is a line of its own."""
+    peaks: dict[tuple[str, str, str], dict[str, str]] = {}
+    for entry in entries:
+        if entry.mfu_percent is not None:
+            of_chart = (f"{entry.model} {entry.dtype}", entry.mfu_convention or "", entry.mfu_precision or "")
+            peaks.setdefault(of_chart, {})[f"mfu_percent/{work_of(entry)}/{mfu_name(entry)}"] = _tflops(entry)
+    charts = []
+    for (title, convention, precision), tags in sorted(peaks.items()):
+        which = next(iter(tags.values())) if len(tags) == 1 else f"{len(tags)} peaks, named in the tags"
+        charts.append(
+            Chart(title=f"{title}: MFU %, {convention}, of the {precision} peak ({which})", tags=sorted(tags))
+        )
+    return charts

@@ -9,19 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.comparison import admission, explain, remarks
+from benchmarks.comparison.days import Noise, Timed, days_of, left_out, noise_of, started_at
 from benchmarks.comparison.figures import FigureKind, figure_kinds
 from benchmarks.comparison.intervals import (
-    FEWEST_FOR_NOISE,
     FEWEST_RUNS,
     Estimate,
     Level,
-    Noise,
     between_pairs,
-    between_sets,
+    between_sets_of_days,
     between_windows,
     level,
-    noise_of,
-    unknown_interval,
     with_noise,
 )
 from benchmarks.comparison.runs import Chosen, ComparedRun
@@ -49,7 +46,7 @@ def compare(
     margin_percent: float = DEFAULT_MARGIN_PERCENT,
     history: History = no_history,
 ) -> Comparison:
-    """B against A. `history` gives earlier runs, and is asked only where a side has fewer than 3."""
+    """B against A. `history` gives earlier runs, and is asked only where the sides' own do not say enough."""
     side_a, runs_a = admission.admitted(a, baseline=True)
     side_b, runs_b = admission.admitted(b, baseline=False)
     sides, runs = (side_a, side_b), (runs_a, runs_b)
@@ -112,6 +109,7 @@ class _Beside:
         self.a, self.b = a, b
         self.margin_percent = margin_percent
         self.pairs = _pairs(a, b)
+        self.days = _days(a, b)
         self._history = history
         self._entries: Sequence[Entry] | None = None
         self._clipped: dict[str, None] = {}
@@ -124,18 +122,19 @@ class _Beside:
     def single(self) -> bool:
         return len(self.a) == len(self.b) == 1
 
-    def noise(self, kind: FigureKind, logs_a: Sequence[float], logs_b: Sequence[float]) -> Noise | None:
+    def noise(self, kind: FigureKind, logs_a: Sequence[float], logs_b: Sequence[float]) -> Noise:
         """From earlier runs of the sides' own identities, and from a side that is a set."""
         named = {run.result.run_id for run in (*self.a, *self.b)}
         identities = {frozenset(e.identity.items()) for e in self._earlier() if e.run_id in named and e.identity}
-        groups: list[Sequence[float]] = [
-            found
-            for identity in sorted(identities, key=sorted)
-            if (found := _earlier_logs(kind, self._earlier(), identity, named))
+        groups = [
+            _earlier_runs(kind, self._earlier(), identity, named) for identity in sorted(identities, key=sorted)
         ]
-        groups += [logs for logs in (logs_a, logs_b) if len(logs) >= FEWEST_RUNS]
-        runs = sum(len(group) for group in groups if len(group) >= FEWEST_FOR_NOISE)
-        return noise_of(groups, f"of {runs} runs of the same kind")
+        groups += [
+            [Timed(log, started_at(run.result.run_id)) for log, run in zip(logs, runs, strict=True)]
+            for logs, runs in ((logs_a, self.a), (logs_b, self.b))
+            if len(logs) >= FEWEST_RUNS
+        ]
+        return noise_of([group for group in groups if len(group) >= FEWEST_RUNS])
 
     def _earlier(self) -> Sequence[Entry]:
         if self._entries is None:
@@ -170,9 +169,14 @@ def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
     return found if len(found) >= FEWEST_PAIRS else []
 
 
-def _earlier_logs(
+def _days(a: Runs, b: Runs) -> tuple[list[int], list[int]]:
+    found = days_of([started_at(run.result.run_id) for run in (*a, *b)])
+    return found[: len(a)], found[len(a) :]
+
+
+def _earlier_runs(
     kind: FigureKind, entries: Sequence[Entry], identity: frozenset[tuple[str, str]], but: set[str]
-) -> list[float]:
+) -> list[Timed]:
     alike = [
         entry
         for entry in entries
@@ -182,8 +186,8 @@ def _earlier_logs(
         and not entry.not_comparable
         and not entry.slowed_by
     ]
-    values = [kind.of_history(entry) for entry in alike]
-    return [math.log(value) for value in values if value is not None and value > 0]
+    values = [(kind.of_history(entry), started_at(entry.run_id)) for entry in alike]
+    return [Timed(math.log(value), started) for value, started in values if value is not None and value > 0]
 
 
 # --- one figure -----------------------------------------------------------------------------------
@@ -276,14 +280,13 @@ def _estimate(kind: FigureKind, beside: _Beside, a: _Known, b: _Known) -> Estima
     if beside.pairs:
         return between_pairs([b.logs[y] - a.logs[x] for x, y in beside.pairs])
     if beside.sets:
-        return between_sets(a.logs, b.logs)
-    noise = beside.noise(kind, a.logs, b.logs)
+        noise = beside.noise(kind, a.logs, b.logs) if left_out(*beside.days) else None
+        return between_sets_of_days(a.logs, b.logs, beside.days, noise)
     windows = between_windows(a.level, b.level) if beside.single else None
-    if noise is None:
-        centre = b.level.centre - a.level.centre
-        return windows or unknown_interval(centre)
-    found = with_noise(a.logs, b.logs, noise)
+    found = with_noise(a.logs, b.logs, beside.days, beside.noise(kind, a.logs, b.logs))
+    if found.half_width is None:
+        return windows._replace(lacks=found.lacks) if windows else found
     # A run whose own steps say less than its fellows do is known no better than they say.
-    if windows and windows.half_width and found.half_width and windows.half_width > found.half_width:
+    if windows and windows.half_width and windows.half_width > found.half_width:
         return windows._replace(of_runs=True, by=f"{found.by}; the windows' own intervals are wider, and taken")
     return found

@@ -1,19 +1,29 @@
 """How far side B is from side A, with its interval: sets of runs, pairs, single runs. Pure; logarithms throughout.
 
 The unit is the run. Steps of one run share its machine, its placing and its minute: intervals of steps, put together,
-hold a difference of nothing in far fewer cases than they say (tests/benchmarks/comparison/test_simulated.py). So a
-single run against a single run has a verdict only where it is known how much such runs differ by chance.
+hold a difference of nothing in far fewer cases than they say (tests/benchmarks/comparison/test_intervals.py). So a
+single run against a single run has a verdict only where it is known how much such runs differ by chance. And runs of
+one day share that day: sides of different days have one only where it is known how much days differ.
 """
 
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks import statistics
-from benchmarks.pairs import FEWEST_PAIRS, POWER, paired
+from benchmarks.comparison.days import (
+    FEWEST_DAYS,
+    FEWEST_FOR_NOISE,
+    Noise,
+    Spread,
+    combined,
+    day_means,
+    left_out,
+    shared_out,
+)
+from benchmarks.pairs import FEWEST_PAIRS, POWER, Paired, paired
 
 FEWEST_RUNS = FEWEST_PAIRS  # of a side that is a set: two have an interval that holds nearly everything
-FEWEST_FOR_NOISE = 5  # runs of one identity, before their spread is taken for that of others
+FEWEST_OF_SIDE = 3  # days of a side, before its days alone say how much days differ
 CONFIDENCE = 0.975  # two-sided 95%
 EQUALITY = 0.95  # two-sided 90%: two one-sided tests at 5%
 
@@ -29,7 +39,9 @@ class Estimate(NamedTuple):
     equal_high: float | None
     detectable: float | None  # the effect that is seen in 4 of 5 cases
     by: str  # what the interval is made from
-    of_runs: bool = True  # whether what differs from run to run is in it; else it speaks of two windows alone
+    of_runs: bool = True  # whether what differs from run to run, and from day to day, is in it
+    lacks: str = ""  # what would have to be known, where it is not
+    days_explain: float | None = None  # days that differ by so much (one standard deviation) make it by chance
 
 
 class Level(NamedTuple):
@@ -40,15 +52,6 @@ class Level(NamedTuple):
     high: float | None
     runs: int
     clipped: list[int]  # the places of runs that lie far off, and count as if they did not
-
-
-class Noise(NamedTuple):
-    """How much runs of one identity differ by chance, as the standard deviation of logarithms."""
-
-    deviation: float
-    freedom: int
-    runs: int
-    of: str  # which runs, for people
 
 
 # --- one side -----------------------------------------------------------------------------------
@@ -72,16 +75,62 @@ def level(logs: Sequence[float], window: tuple[float, float] | None = None) -> L
 
 def between_sets(a: Sequence[float], b: Sequence[float]) -> Estimate:
     """Welch's t on the means of logarithms; from 6 runs a side on, a run far off counts as in pairs.py."""
-    one, other = paired(a), paired(b)
-    if one is None or other is None:
-        raise ValueError(f"a set has {FEWEST_RUNS} runs or more")
-    parts = [one.deviation**2 / len(a), other.deviation**2 / len(b)]
-    error = math.sqrt(math.fsum(parts))
-    weights = (len(a) - 1, len(b) - 1)
+    centre, error, freedom = _welch(a, b)
+    return _around(centre, error, freedom, f"{len(a)} and {len(b)} runs, Welch's t")
+
+
+def between_sets_of_days(
+    a: Sequence[float], b: Sequence[float], days: tuple[Sequence[int], Sequence[int]], noise: Noise | None
+) -> Estimate:
+    """The same, where the days of both sides are known: what differs from day to day is in it, or it says less."""
+    missing = left_out(*days)
+    if not missing:
+        return between_sets(a, b)
+    counts = [len(set(own)) for own in days]
+    if min(counts) >= FEWEST_OF_SIDE:
+        found = _welch(day_means(a, days[0]), day_means(b, days[1]))
+        return _around(
+            *found, f"{len(a)} and {len(b)} runs on {counts[0]} and {counts[1]} days, Welch's t on the days"
+        )
+    centre, error, freedom = _welch(a, b)
+    if noise is None or noise.between is None:
+        return _of_these_days(_around(centre, error, freedom, ""), error, missing)
+    days_part = Spread(missing * noise.between.variance, noise.between.freedom)
+    whole = combined([Spread(error**2, freedom), days_part])
+    by = (
+        f"{len(a)} and {len(b)} runs, and the noise from day to day, "
+        f"{_percent(math.sqrt(noise.between.variance))}, {noise.between.of}"
+    )
+    return _around(centre, math.sqrt(whole.variance), whole.freedom, by)
+
+
+def _of_these_days(found: Estimate, error: float, missing: float) -> Estimate:
+    half = found.half_width or 0.0
+    factor = half / error if error else quantile(CONFIDENCE, math.inf)
+    room = (abs(found.centre) / factor) ** 2 - error**2
+    return found._replace(
+        by="the runs of these days alone",
+        of_runs=False,
+        lacks=f"runs of A and B in turns, {FEWEST_OF_SIDE} days a side, or other runs of the same kind on "
+        f"{FEWEST_DAYS} days, would show it",
+        equal_low=None,
+        equal_high=None,
+        detectable=None,
+        days_explain=math.sqrt(room / missing) if room > 0 else 0.0,
+    )
+
+
+def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
+    """The difference, its standard error and its degrees of freedom."""
+    sides: list[tuple[Paired, int]] = []
+    for logs in (a, b):
+        found = paired(logs)
+        if found is None:
+            raise ValueError(f"a set has {FEWEST_RUNS} runs or more")
+        sides.append((found, len(logs)))
     # Satterthwaite: as many degrees of freedom as the noisier side leaves.
-    below = math.fsum(part**2 / weight for part, weight in zip(parts, weights, strict=True))
-    freedom = math.fsum(parts) ** 2 / below if below > 0 else float(sum(weights))
-    return _around(other.centre - one.centre, error, freedom, f"{len(a)} and {len(b)} runs, Welch's t")
+    whole = combined([Spread(side.deviation**2 / count, count - 1) for side, count in sides])
+    return sides[1][0].centre - sides[0][0].centre, math.sqrt(whole.variance), whole.freedom
 
 
 def between_pairs(logs: Sequence[float]) -> Estimate:
@@ -93,11 +142,30 @@ def between_pairs(logs: Sequence[float]) -> Estimate:
     return _around(found.centre, error, len(logs) - 1, f"{len(logs)} pairs of one sweep, Student's t")
 
 
-def with_noise(a: Sequence[float], b: Sequence[float], noise: Noise) -> Estimate:
-    """Fewer runs than a set has, beside a known noise from run to run."""
-    error = noise.deviation * math.sqrt(1 / len(a) + 1 / len(b))
-    by = f"the noise from run to run, {100 * math.expm1(noise.deviation):.2g}%, {noise.of}"
-    return _around(_mean(b) - _mean(a), error, noise.freedom, by)
+def with_noise(
+    a: Sequence[float], b: Sequence[float], days: tuple[Sequence[int], Sequence[int]], noise: Noise
+) -> Estimate:
+    """Fewer runs than a set has, beside a known noise: of runs of one day where they are, else of any days."""
+    centre, parts = _mean(b) - _mean(a), shared_out(*days)
+    same_day = len({*days[0], *days[1]}) == 1
+    each = 1 / len(a) + 1 / len(b)
+    one = (noise.within if same_day else None) or noise.single
+    if one is None:
+        return unknown_interval(centre)._replace(
+            lacks=lacking(same_day=same_day, of=noise.within.of if noise.within else "")
+        )
+    kind = "run to run" if one is noise.within else "run to run and day to day"
+    by = f"the noise from {kind}, {_percent(math.sqrt(one.variance))}, {one.of}"
+    return _around(centre, math.sqrt(one.variance * max(parts, each)), one.freedom, by)
+
+
+def lacking(*, same_day: bool, of: str = "") -> str:
+    """What two sides of few runs need for a verdict."""
+    if same_day:
+        return f"{FEWEST_RUNS} runs a side, or {FEWEST_FOR_NOISE} other runs of the same kind, would show it"
+    known = f" (known is the noise within a day, {of})" if of else ""
+    ways = f"{FEWEST_RUNS} runs a side in turns, or other runs of the same kind on {FEWEST_DAYS} days"
+    return f"A and B are of different days; {ways}, would show it{known}"
 
 
 def between_windows(a: Level, b: Level) -> Estimate:
@@ -115,16 +183,6 @@ def unknown_interval(centre: float) -> Estimate:
     return Estimate(centre, None, None, None, None, None, None, "", of_runs=False)
 
 
-def noise_of(groups: Sequence[Sequence[float]], of: str) -> Noise | None:
-    """Pooled over groups of runs that are alike; None where no group is large enough."""
-    counted = [group for group in groups if len(group) >= FEWEST_FOR_NOISE]
-    if not counted:
-        return None
-    freedom = sum(len(group) - 1 for group in counted)
-    squares = math.fsum((len(group) - 1) * (statistics.stdev(group) or 0.0) ** 2 for group in counted)
-    return Noise(math.sqrt(squares / freedom), freedom, sum(map(len, counted)), of)
-
-
 def _around(centre: float, error: float, freedom: float, by: str) -> Estimate:
     half, equal = quantile(CONFIDENCE, freedom) * error, quantile(EQUALITY, freedom) * error
     return Estimate(
@@ -137,6 +195,10 @@ def _around(centre: float, error: float, freedom: float, by: str) -> Estimate:
         detectable=half + quantile(POWER, freedom) * error,
         by=by,
     )
+
+
+def _percent(deviation: float) -> str:
+    return f"{100 * math.expm1(deviation):.2g}%"
 
 
 def _mean(logs: Sequence[float]) -> float:

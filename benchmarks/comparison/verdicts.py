@@ -2,7 +2,7 @@
 
 import math
 
-from benchmarks.comparison.intervals import FEWEST_FOR_NOISE, FEWEST_RUNS, Estimate
+from benchmarks.comparison.intervals import Estimate, lacking
 from benchmarks.comparison.values import Direction, Verdict
 
 SHORT = 100.0  # percent: from here on two digits would need an exponent
@@ -24,13 +24,27 @@ def verdict_of(
 
 
 def _why_none(found: Estimate, counts: tuple[int, int]) -> str:
-    fewest = f"{FEWEST_RUNS} runs a side, or {FEWEST_FOR_NOISE} other runs of the same kind, would show it"
+    lacks = found.lacks or lacking(same_day=True)
     if found.low is None or found.high is None:
         runs = " and ".join(f"{count} run{'s' * (count > 1)}" for count in counts)
-        return f"{runs}: how much such runs differ by chance is not known; {fewest}"
+        return f"{runs}: how much such runs differ by chance is not known; {lacks}"
     differ = found.low > 0 or found.high < 0
+    if found.days_explain is not None:
+        return _of_other_days(found.days_explain, differ, lacks)
     words = "the two windows differ" if differ else "the two windows do not differ beyond their own noise"
-    return f"{words}; how much runs differ by chance is not in that: {fewest}"
+    return f"{words}; how much runs differ by chance is not in that: {lacks}"
+
+
+def _of_other_days(explain: float, differ: bool, lacks: str) -> str:
+    """Both sides are sets, made on different days."""
+    words = "these runs differ" if differ else "these runs do not differ beyond their own noise"
+    chance = (
+        f"; days that differ by {_short(explain)}% (one standard deviation) can make it by chance" if differ else ""
+    )
+    return (
+        f"{words}, but A and B were made on different days; how much days differ by chance is not in that{chance}: "
+        f"{lacks}"
+    )
 
 
 def _within(found: Estimate, margin_percent: float) -> bool:
@@ -43,9 +57,12 @@ def _within(found: Estimate, margin_percent: float) -> bool:
 def _what_would_show(found: Estimate) -> str:
     if not found.detectable:
         return ""
-    percent = 100 * math.expm1(found.detectable)
-    text = f"{percent:.2g}" if percent < SHORT else f"{percent:,.0f}"
-    return f"; at this noise {text}% or more shows in 4 of 5 cases"
+    return f"; at this noise {_short(found.detectable)}% or more shows in 4 of 5 cases"
+
+
+def _short(log: float) -> str:
+    percent = 100 * math.expm1(log)
+    return f"{percent:.2g}" if percent < SHORT else f"{percent:,.0f}"
 
 
 def _better_or_worse(direction: Direction, centre: float) -> Verdict:

@@ -58,11 +58,13 @@ def _result_of(entry: Entry) -> str:
 
 def _band_of(path: Path) -> Band | str:
     """Or why there is none."""
+    if path.exists() and not path.is_file():
+        return f"{STEPS} is no file"  # a pipe would be waited for
     try:
         steps = [_DECODER.decode(line) for line in path.read_bytes().splitlines()]
     except OSError as error:
         return f"{STEPS}: {error.strerror}"
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return f"{STEPS} cannot be read: {error}"
     return band_of(steps) or f"{STEPS} has no counted step"
 

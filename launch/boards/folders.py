@@ -113,7 +113,7 @@ def _keep_folder(path: Path, folder: Folder, before: Written | None) -> tuple[Wr
     header = _digest_of([folder.told, folder.board.descriptions])
     links = _keep_links(path, folder.links, before.links if before else [])
     old = before if before and before.header == header and before.points <= len(points) else None
-    if old and _digest_of(points[: old.points]) == old.digest and _is_at_least(path / old.file, old.size):
+    if old and _digest_of(points[: old.points]) == old.digest and _is_as_long(path / old.file, old.size):
         new = points[old.points :]
         size = _append(path / old.file, old.size, folder, new) if new else old.size
         _remove_files(path, {old.file, *links})
@@ -125,10 +125,10 @@ def _keep_folder(path: Path, folder: Folder, before: Written | None) -> tuple[Wr
     return written, "written", len(points)
 
 
-def _is_at_least(path: Path, size: int) -> bool:
-    """More than was noted is the rest of an update that was interrupted, and is cut off when something is added."""
+def _is_as_long(path: Path, size: int) -> bool:
+    """More than was noted is the rest of an update that was interrupted: what it added may be gone by now."""
     with contextlib.suppress(OSError):
-        return path.stat().st_size >= size
+        return path.stat().st_size == size
     return False
 
 
@@ -136,7 +136,6 @@ def _append(path: Path, size: int, folder: Folder, points: Sequence[Point]) -> i
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     with path.open("r+b") as stream:
-        stream.truncate(size)
         stream.seek(size)
         _write_points(RecordWriter(stream), folder.board.descriptions, points, set())
         return stream.tell()

@@ -5,16 +5,17 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.errors import RunError
+from benchmarks.errors import RunError, StepmarkError
 from launch.boards.folders import STATE
 
 LOG = "tensorboard.log"
 START_SECONDS = 120.0
 END_SECONDS = 10.0
 LOOK_SECONDS = 0.2
+MOST_SAID = 5  # new troubles of one update; all are said by the next call without --serve
 REST = 10  # times what an update has taken, before the next: a folder of very many runs must not keep a core busy
 POINTS = 20_000  # of each line; TensorBoard's own limit is 1,000, and it draws some of more
 _ADDRESS = re.compile(r"TensorBoard \S+ at (http://\S+)")
@@ -74,6 +75,27 @@ def watch(server: "subprocess.Popen[bytes]", log: Path, refresh: Callable[[], No
             ended = time.monotonic()
             due = ended + max(seconds, REST * (ended - began))
     raise failed(log)
+
+
+class Refresh:
+    """Updates meanwhile. What is wrong is said when it begins, and whatever it is, the server goes on."""
+
+    def __init__(self, update: Callable[[], list[str]], told: Sequence[str] = ()) -> None:
+        self._update = update
+        self._told = set(told)
+
+    def __call__(self) -> None:
+        try:
+            troubles = self._update()
+        except (StepmarkError, OSError) as error:
+            troubles = [f"not brought up to date: {error}"]
+        except Exception as error:  # what is served stays as it is, and the next update may do better
+            troubles = [f"not brought up to date: {type(error).__name__}: {error}"]
+        new = [trouble for trouble in troubles if trouble not in self._told]
+        more = [f"and {len(new) - MOST_SAID} more"] if len(new) > MOST_SAID else []
+        for line in [*new[:MOST_SAID], *more]:
+            print(f"stepmark: {line}", file=sys.stderr, flush=True)
+        self._told = set(troubles)
 
 
 def _end(server: "subprocess.Popen[bytes]") -> None:

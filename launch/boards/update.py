@@ -106,10 +106,13 @@ def read_reports(folder: Path) -> tuple[list[NightReport], list[str]]:
     """The nights of all suites, and which files are none."""
     reports, notes = [], []
     for path in sorted(folder.glob("*/*.json")):
+        if path.exists() and not path.is_file():
+            notes.append(f"{path}: the night cannot be read: it is no file")
+            continue
         try:
             reports.append(msgspec.json.decode(path.read_bytes(), type=NightReport))
         except OSError as error:
             notes.append(f"{path}: the night cannot be read: {error.strerror}")
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             notes.append(f"{path}: the night cannot be read: {error}")
     return reports, notes

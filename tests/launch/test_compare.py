@@ -150,9 +150,26 @@ def test_markdown_and_a_page(runs: Path, tmp_path: Path) -> None:
     assert "| seconds/step |" in done.stdout
     assert "seconds/step" in page.read_text()
     assert str(page) in done.stderr
-    missing = compare("tag=before", "tag=after", f"--html={tmp_path}/none/page.html", place=runs)
-    assert missing.returncode == 2
-    assert "there is no such folder" in missing.stderr
+    made = tmp_path / "none" / "page.html"
+    assert compare("tag=before", "tag=after", f"--html={made}", place=runs).returncode == 0
+    assert made.read_text() == page.read_text()
+
+
+def test_a_page_that_is_a_folder_is_refused_before_anything_is_compared(runs: Path, tmp_path: Path) -> None:
+    done = compare("tag=before", "tag=after", f"--html={tmp_path}", place=runs)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "this is a folder, and a page is a file" in done.stderr
+    assert "verify.py" not in done.stderr
+
+
+def test_a_page_that_cannot_be_written_says_nothing_of_runs(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    done = compare("tag=before", "tag=after", f"--html={tmp_path}/file/page.html", place=runs)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "a page is made of what is stored" in done.stderr
+    assert "verify.py" not in done.stderr
 
 
 def test_a_run_against_itself_changed_by_hand_says_so(runs: Path) -> None:

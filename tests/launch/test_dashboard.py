@@ -144,6 +144,47 @@ def test_filters_and_a_place_of_its_own(results: Path, tmp_path: Path) -> None:
     assert not (results / "dashboard").exists()
 
 
+@pytest.mark.parametrize("place", [[], ["--dashboard_dir={results}/dashboard"]])
+def test_some_runs_do_not_take_the_place_of_all(results: Path, place: list[str]) -> None:
+    dashboard(f"--output_dir={results}")
+    before = files(results / "dashboard")
+    here = [one.format(results=results) for one in place]
+    said = dashboard(f"--output_dir={results}", "--where=gpus>=2", *here, code=2)
+    assert "needs a directory of its own" in said
+    assert "--dashboard_dir=DIR" in said
+    assert files(results / "dashboard") == before
+
+
+def test_the_next_command_serves_the_same_runs(results: Path, tmp_path: Path) -> None:
+    said = dashboard(f"--output_dir={results}", "--where=gpus>=2", f"--dashboard_dir={tmp_path}/two")
+    assert f"--serve --output_dir={results} --dashboard_dir={tmp_path}/two '--where=gpus>=2'" in said
+
+
+def changed(path: Path, **values: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_a_run_of_no_devices_or_without_a_speed_costs_no_other_its_place(results: Path) -> None:
+    for name, figure in ((run_name(1), 0.0), (run_name(2), -1.0)):
+        changed(results / name / "result.json", tokens_per_second=figure)
+    result = json.loads((results / run_name(3) / "result.json").read_text())
+    changed(results / run_name(3) / "result.json", benchmark={**result["benchmark"], "gpus": 0})
+    changed(results / run_name(3) / "benchmark.json", gpus=0)
+    said = dashboard(f"--output_dir={results}")
+    assert "charts    3 runs in 1 series" in said
+    assert "1 without devices" in said
+    assert "2 without a speed" in said
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(results: Path) -> None:
+    (results / run_name(1) / "steps.jsonl").unlink()
+    os.mkfifo(results / run_name(1) / "steps.jsonl")
+    os.mkfifo(results / "nights/smoke/2026-11-07.json")
+    said = dashboard(f"--output_dir={results}")
+    assert "steps.jsonl is no file" in said
+    assert "2026-11-07.json: the night cannot be read: it is no file" in said
+
+
 def test_the_newest_have_rows_and_all_have_points(results: Path) -> None:
     said = dashboard(f"--output_dir={results}", "--newest=2")
     assert "table     2 runs, the newest (--newest=2); 7 older ones are in the charts alone" in said
@@ -274,7 +315,9 @@ def address(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 def test_the_lines_of_all_runs_are_served(address: str) -> None:
     tags = ask(f"{address}/data/plugin/scalars/tags")
     assert {"nights/smoke", SERIES, SERIES_OF_TWO, SCALING, f"runs/{run_name(1)}", f"runs/{run_name(5)}"} <= set(tags)
-    assert {"step_seconds/llama2_tiny/bf16", "mfu_percent/llama2_tiny/bf16/recipe_measured_bf16"} <= set(tags[SERIES])
+    assert {"step_seconds/llama2_tiny/bf16", "mfu_percent/llama2_tiny/bf16/recipe_measured_bf16_0.1_TFLOP_s"} <= set(
+        tags[SERIES]
+    )
     own = set(tags[f"runs/{run_name(1)}"])
     assert {"perf/step_seconds", "perf/mfu_percent/recipe_measured_bf16", "train/loss"} <= own
     assert "slowed/step_seconds" in tags[f"runs/{run_name(4)}"]
@@ -368,6 +411,22 @@ def test_it_serves_what_comes_meanwhile_and_ends_cleanly(results: Path) -> None:
         assert server.wait(30) == 0
         with pytest.raises(OSError, match="refused"):
             urllib.request.urlopen(address, timeout=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [10**20, "many"])
+def test_a_damaged_folder_that_comes_meanwhile_is_named_and_the_server_goes_on(
+    results: Path, tmp_path: Path, steps: object
+) -> None:
+    damaged = ended(tmp_path, run_name(7), 0.5).path
+    changed(damaged / "benchmark.json", steps=steps)
+    with served(results, "--refresh_seconds=0.5") as (address, server):
+        wait_for(address, SERIES)
+        damaged.rename(results / run_name(7))
+        assert server.stdout is not None
+        assert run_name(7) in server.stdout.readline()
+        ended(results, run_name(8), 0.5, **on(4))
+        wait_for(address, f"runs/{run_name(8)}")
 
 
 @pytest.mark.slow

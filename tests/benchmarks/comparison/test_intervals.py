@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from benchmarks.comparison import intervals
-from benchmarks.comparison.intervals import Level, between_pairs, between_sets, between_windows, noise_of, with_noise
+from benchmarks.comparison.days import Noise, Spread, Timed, noise_of
+from benchmarks.comparison.intervals import Level, between_pairs, between_sets, between_windows, with_noise
 from benchmarks.comparison.verdicts import verdict_of
 from benchmarks.interval import median_interval
 
@@ -69,22 +70,17 @@ def test_a_window_without_an_interval_gives_none() -> None:
     assert (found.centre, found.low, found.high) == (0.1, None, None)
 
 
-def test_the_noise_of_several_groups_is_pooled_and_small_groups_say_nothing() -> None:
-    one, other = [0.0, 0.01, 0.02, 0.03, 0.04], [1.0, 1.02, 1.04, 1.06, 1.08, 1.1]
-    found = noise_of([one, other, [5.0, 9.0]], "of them")
-    assert found is not None
-    assert found.freedom == 9
-    squares = 4 * np.var(one, ddof=1) + 5 * np.var(other, ddof=1)
-    assert found.deviation == pytest.approx(math.sqrt(squares / 9))
-    assert noise_of([one[:4]], "of them") is None
-
-
 def test_a_known_noise_counts_once_for_each_run() -> None:
-    noise = noise_of([[0.0, 0.01, 0.02, 0.03, 0.04]], "of them")
-    assert noise is not None
-    found = with_noise([0.0], [0.1, 0.2], noise)
+    noise = Noise(Spread(1e-4, 4), None, None)
+    found = with_noise([0.0], [0.1, 0.2], ([1], [1, 1]), noise)
     assert found.centre == pytest.approx(0.15)
-    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 4) * noise.deviation * math.sqrt(1.5))
+    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 4) * 0.01 * math.sqrt(1.5))
+
+
+def test_two_runs_of_one_day_are_one_day_beside_the_noise_of_days() -> None:
+    noise = Noise(None, Spread(1e-4, 4), Spread(1e-4, 4))
+    found = with_noise([0.0, 0.0], [0.1], ([1, 1], [2]), noise)
+    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 4) * 0.01 * math.sqrt(2))
 
 
 def test_two_runs_are_no_set() -> None:
@@ -157,9 +153,8 @@ def test_single_runs_beside_a_known_noise(earlier: int, outliers: float, false_a
     random = np.random.RandomState(11)
     false = held = 0
     for _ in range(DRAWS):
-        noise = noise_of([logs(random, earlier, outliers)], "of them")
-        assert noise is not None
-        found = with_noise(logs(random, 1, outliers), logs(random, 1, outliers), noise)
+        noise = noise_of([[Timed(one, None) for one in logs(random, earlier, outliers)]])
+        found = with_noise(logs(random, 1, outliers), logs(random, 1, outliers), ([0], [0]), noise)
         assert found.low is not None
         assert found.high is not None
         held += found.low <= 0 <= found.high

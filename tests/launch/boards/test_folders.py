@@ -80,8 +80,19 @@ def test_an_update_that_was_interrupted_while_it_added_is_put_right(tmp_path: Pa
     (only,) = (tmp_path / NAME).iterdir()
     with only.open("ab") as stream:
         stream.write(b"half a rec")
-    assert kept(tmp_path, folder(4)) == Changes(appended=1, points=1)
+    kept(tmp_path, folder(4))
     assert line(tmp_path) == up_to(4)
+
+
+def test_what_an_interrupted_update_added_and_is_gone_since_is_not_drawn(tmp_path: Path) -> None:
+    """The update was killed before it noted what it had added, and the run was removed before the next one."""
+    kept(tmp_path, folder(3))
+    state = (tmp_path / ".state/written.json").read_bytes()
+    kept(tmp_path, folder(4))
+    (tmp_path / ".state/written.json").write_bytes(state)
+    kept(tmp_path, folder(3))
+    assert (line(tmp_path), len(files(tmp_path))) == (up_to(3), 1)
+    assert kept(tmp_path, folder(3)) == Changes(unchanged=1)
 
 
 def test_an_update_that_was_interrupted_before_it_could_note_anything(
