@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.errors import RequestError
+from benchmarks.log_endings import printable
 from launch.places import stepmark_home
 
 if TYPE_CHECKING:
@@ -37,20 +38,24 @@ def open_index(output_dir: Path, rebuild: bool = False) -> "Index":
     except RequestError:  # a user without a home
         file = None
     with _progress() as progress:
-        return Index.open(output_dir, file, progress, spread=_spread, rebuild=rebuild)
+        return Index.open(output_dir, file, progress, spread=_spread, rebuild=rebuild, waiting=_say_waiting)
+
+
+def _say_waiting(lock: Path) -> None:
+    print(f"stepmark: another process makes the index of these runs; waiting for {lock}", file=sys.stderr, flush=True)
 
 
 def say_problems(index: "Index") -> None:
     """What was left out, and what is to be known of the index itself, beside what is printed."""
     for note in index.notes:
-        print(f"stepmark: {note}", file=sys.stderr)
+        print(f"stepmark: {printable(note)}", file=sys.stderr)
     problems = index.problems()
     if not problems:
         return
     folders = "1 folder is" if len(problems) == 1 else f"{len(problems)} folders are"
     print(f"stepmark: {folders} left out in {index.output_dir}:", file=sys.stderr)
     for problem in problems[:MOST_SHOWN]:
-        print(f"  {problem.folder}: {problem.reason}", file=sys.stderr)
+        print(printable(f"  {problem.folder}: {problem.reason}"), file=sys.stderr)
     if len(problems) > MOST_SHOWN:
         print(f"  and {len(problems) - MOST_SHOWN} more (--format=json has all)", file=sys.stderr)
 

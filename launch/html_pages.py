@@ -9,10 +9,10 @@ import msgspec
 
 from benchmarks import beside
 from benchmarks.backend import Backend, find_backend
-from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.errors import EXIT_VALID, RequestError, RunError
 from benchmarks.forecasting.bounds import Bound, bound
 from benchmarks.gate.values import NightReport
-from benchmarks.log_endings import HIDDEN, SECRET, printable
+from benchmarks.log_endings import printable, without_secrets
 from benchmarks.log_stream import without_colours
 from benchmarks.pages.comparison import comparison_page
 from benchmarks.pages.elements import LogTail, plural
@@ -21,12 +21,12 @@ from benchmarks.pages.page import Part, page
 from benchmarks.pages.run import RunMaterial, run_part
 from benchmarks.pages.sweep import sweep_part
 from benchmarks.references import read_references
-from benchmarks.runfolder import BENCHMARK, RunFolder, write_atomically
+from benchmarks.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
 from benchmarks.settings import is_secret_name
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Step
 from launch.places import configs
-from launch.provenance import REDACTED, scrub
+from launch.provenance import REDACTED
 
 __all__ = ["comparison_page", "night_page", "write_html"]
 
@@ -35,6 +35,8 @@ Read = TypeVar("Read")
 LAST_LINES = 40
 MOST_LOGS = 6
 TAIL_BYTES = 64 << 10
+OUR_PAGE = b'<meta name="generator" content="Stepmark '
+WITHIN_BYTES = 4096  # of a page's beginning
 WHAT_CAN_BE_SHOWN = "a run's folder, the record of a sweep (sweep-*.json), or the report of a night (JSON)"
 
 
@@ -47,6 +49,7 @@ def write_html(places: list[str], output: Path) -> int:
             why=f"a place is {WHAT_CAN_BE_SHOWN}",
             next_command=f"python launch/report.py --html={output} results/RUN",
         )
+    refuse_folder(output)
     keys = ["report"] if len(places) == 1 else [f"report-{number}" for number in range(1, len(places) + 1)]
     parts = [part_of(Path(place), key) for place, key in zip(places, keys, strict=True)]
     write_page(page(parts), output)
@@ -55,12 +58,41 @@ def write_html(places: list[str], output: Path) -> int:
 
 def write_page(html: str, output: Path) -> None:
     """Whole or not at all; a folder that is not there is made."""
+    refuse_folder(output)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output, html.encode())
+    except (OSError, RunError) as error:
+        what = error.what if isinstance(error, RunError) else f"the folder can't be made: {error.strerror}"
+        raise RunError(
+            what,
+            where=str(output),
+            why="nothing is lost: a page is made of what is stored, and can be made again",
+            next_command="--html=FILE where there is space and you may write",
+        ) from None
+
+
+def refuse_folder(output: Path) -> None:
+    """A page takes the place of an earlier page, and of nothing else; what lies in a run's folder is evidence."""
     if output.is_dir():
         raise RequestError(
-            "this is a folder, and a page is a file", where=str(output), next_command="--html=page.html"
+            "this is a folder, and a page is a file", where=str(output), next_command=f"--html={output / 'page.html'}"
         )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, html.encode())
+    what = None
+    if any((folder / BENCHMARK).is_file() for folder in output.resolve().parents):
+        what = "this is within a run's folder, where only the run itself writes"
+    elif output.exists() and not _is_our_page(output):
+        what = "there is such a file already, and it is no page of Stepmark's"
+    if what:
+        raise RequestError(what, where=str(output), next_command="--html=page.html, or another name")
+
+
+def _is_our_page(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        beginning = stream.read(WITHIN_BYTES)
+    return not beginning or OUR_PAGE in beginning  # an empty file was made for it
 
 
 def part_of(place: Path, key: str) -> Part:
@@ -96,6 +128,13 @@ def material_of(folder: RunFolder) -> RunMaterial:
     """All that a run's page is made of. A result is needed; what else can't be read is named on the page."""
     if not (folder.path / BENCHMARK).exists():
         raise RequestError("this is no run's folder", where=str(folder.path), why=f"a place is {WHAT_CAN_BE_SHOWN}")
+    if not (folder.path / RESULT).exists():
+        raise RequestError(
+            f"this run has no result yet: {RESULT} is missing",
+            where=str(folder.path),
+            why="it trains, waits in a queue, or was cut off",
+            next_command=f"python launch/status.py {folder.path}",
+        )
     benchmark, result = folder.benchmark(), folder.stored_result()
     backend = find_backend(benchmark.backend)
     missing: list[str] = []
@@ -153,8 +192,8 @@ def scrubbed_result(result: Result) -> Result:
 
 def cleaned(text: str) -> str:
     """A line or several, without secrets and without what moves a cursor."""
-    hidden = SECRET.sub(HIDDEN, text.encode(errors="backslashreplace")).decode()
-    return "\n".join(printable(scrub(line)) for line in hidden.split("\n"))
+    hidden = without_secrets(text.encode(errors="backslashreplace")).decode(errors="backslashreplace")
+    return "\n".join(printable(line) for line in hidden.split("\n"))
 
 
 # --- the ends of logs ---------------------------------------------------------------------------
@@ -196,15 +235,23 @@ def _rank(path: Path) -> int:
 
 
 def _tail(path: Path, name: str) -> LogTail:
+    if not path.is_file():
+        return LogTail(name, [], "is no plain file")
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, 2)
             stream.seek(max(0, size - TAIL_BYTES))
-            text = without_colours(stream.read()).replace(b"\r", b"\n").decode(errors="backslashreplace")
+            text = without_colours(stream.read()).replace(b"\r", b"\n")
     except OSError as error:
         return LogTail(name, [], f"could not be read: {error.strerror}")
-    lines = [cleaned(line.rstrip()) for line in text.splitlines()]
-    whole = size <= TAIL_BYTES and len(lines) <= LAST_LINES
+    if size > TAIL_BYTES:  # it begins within a line: what is before the cut would say that the rest is a secret
+        text = text.partition(b"\n")[2]
+        if not text.strip():
+            return LogTail(name, [], f"ends in a line of more than {TAIL_BYTES >> 10} KiB, which is not shown")
+    lines = [line.rstrip() for line in cleaned(text.decode(errors="backslashreplace")).split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
     if not lines:
         return LogTail(name, [], "is empty")
+    whole = size <= TAIL_BYTES and len(lines) <= LAST_LINES
     return LogTail(name, lines[-LAST_LINES:], "" if whole else f"the last {min(LAST_LINES, len(lines))} lines")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError, StepmarkError
 from benchmarks.history.filters import KEYS, Condition, parse_condition
+from benchmarks.log_endings import printable
 from benchmarks.report import bytes_text, count_text
 from benchmarks.runfolder import BENCHMARK, RESULT, RunFolder
 
@@ -70,10 +71,12 @@ def _index(folder: Path, *, rebuild: bool) -> "Index":
 
 
 def _say_what_there_is(index: "Index", conditions: Sequence[Condition]) -> None:
-    for name in dict.fromkeys(condition.key for condition in conditions if KEYS[condition.key].kind == "word"):
+    """All but their names: these are the runs themselves."""
+    for name in dict.fromkeys(condition.key for condition in conditions if KEYS[condition.key].kind != "part"):
         values = index.values(name)
         if values:
-            print(f"stepmark: {name} of the runs in {index.output_dir}: {', '.join(values)}", file=sys.stderr)
+            listed = (" to " if KEYS[name].kind == "date" else ", ").join(values)
+            print(f"stepmark: {name} of the runs in {index.output_dir}: {printable(listed)}", file=sys.stderr)
 
 
 # --- archives -------------------------------------------------------------------------------------
@@ -96,8 +99,20 @@ def archive(target: Path, names: Sequence[str], folder: Path, where: Sequence[st
     print(f"  manifest  sha256 {packed.manifest_sha256}")
     print(f"  next      python launch/report.py --verify_archive={target}     (on any machine)")
     for path in packed.skipped:
-        print(f"stepmark: left out, no plain file: {path}", file=sys.stderr)
+        why = "a name with a dot before it" if Path(path).name.startswith(".") else "no plain file"
+        print(f"stepmark: left out, {why}: {printable(path)}", file=sys.stderr)
+    if packed.secrets:
+        _say_secrets(packed.secrets)
     return EXIT_VALID
+
+
+def _say_secrets(names: Sequence[str]) -> None:
+    """Raw files go in as they are: else no digest would agree."""
+    print("stepmark: what looks like a secret is in these files, and now in the archive:", file=sys.stderr)
+    for name in names[:MOST_SHOWN]:
+        print(f"  {name}", file=sys.stderr)
+    if len(names) > MOST_SHOWN:
+        print(f"  and {len(names) - MOST_SHOWN} more", file=sys.stderr)
 
 
 def _named(names: Sequence[str], output_dir: Path) -> list[Path]:
@@ -186,7 +201,24 @@ def _runs(count: int) -> str:
 def html(target: Path, places: Sequence[str], folder: Path, where: Sequence[str], newest: int | None) -> int:
     from launch.html_pages import write_html
 
-    chosen = list(places) or [str(folder / one.path) for one in fitting(folder, where, newest)]
+    chosen = list(places) or _with_result(folder, where, newest)
     code = write_html(chosen, target)
     print(f"{target}: {bytes_text(target.stat().st_size)}, needs no network")
     return code
+
+
+def _with_result(folder: Path, where: Sequence[str], newest: int | None) -> list[str]:
+    """A run that has no result yet has no figures to show: it is named and left out."""
+    from benchmarks.history.reading import RUNNING
+
+    entries = fitting(folder, where, newest)
+    ended = [str(folder / one.path) for one in entries if one.status != RUNNING]
+    if not ended:
+        first = folder / entries[0].path
+        raise RequestError(
+            "no run that fits has a result yet", where=str(first), next_command=f"python launch/status.py {first}"
+        )
+    for one in entries:
+        if one.status == RUNNING:
+            print(f"stepmark: left out, it has no result yet: {printable(one.path)}", file=sys.stderr)
+    return ended

@@ -2,10 +2,13 @@
 
 First manifest.json (every file's size and sha256), then SHA256SUMS (the same for `sha256sum -c`, the manifest's own
 included), then runs/NAME/... The same runs give the same bytes: no times, owners or modes are kept. Left out of a run
-is what is no proof of anything: tensorboard/, which is made from the steps, and files that were just being written.
+is what is no proof of anything: tensorboard/, which is made from the steps; and, by name, links and files with a dot
+before their name, which are just being written or somebody's own. Raw files go in as they are, for their digests:
+which of them hold what looks like a secret is told.
 """
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import io
@@ -20,6 +23,7 @@ from typing import IO, BinaryIO, cast
 import msgspec
 
 from benchmarks.errors import RequestError, RunError
+from benchmarks.log_endings import without_secrets
 from benchmarks.values import Value, json_text
 from benchmarks.version import VERSION
 
@@ -27,10 +31,17 @@ MANIFEST, SUMS, RUNS = "manifest.json", "SHA256SUMS", "runs"
 LEFT_OUT = ("tensorboard",)
 SCHEMA_VERSION = 1
 LARGEST_MANIFEST_BYTES = 1 << 29
+# A manifest is half digests, which do not become smaller: it is no larger than a few times its archive.
+MANIFEST_PER_ARCHIVE, SMALLEST_LIMIT_BYTES = 20, 1 << 20
+LARGEST_HEADER_BYTES = 1 << 20  # of a member; a name has at most some thousand
+MOST_DIFFERENCES = 1000
+LOOKED_AT_BYTES = 1 << 20  # of each end of a file, for secrets
 CHUNK = 1 << 20
 # Deflate, no flags, no time, no system: the only bytes of a gzip file that no checksum covers.
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+# Of a name in an archive that no file can have, or not beside the others.
+_OF_THE_NAME = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 _NOT_SOUND = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError)
 
 
@@ -60,7 +71,8 @@ class Manifest(Value, frozen=True):
 class Packed(Value, frozen=True):
     manifest: Manifest
     manifest_sha256: str
-    skipped: list[str]  # links and the like, by their paths
+    skipped: list[str]  # links, files with a dot before their name and the like, by their paths
+    secrets: list[str] = []  # files that hold what looks like a secret, as they are called in the archive
 
 
 def write_archive(folders: Sequence[Path], target: Path) -> Packed:
@@ -83,7 +95,12 @@ def write_archive(folders: Sequence[Path], target: Path) -> Packed:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    return Packed(manifest=manifest, manifest_sha256=hashlib.sha256(data).hexdigest(), skipped=skipped)
+    return Packed(
+        manifest=manifest,
+        manifest_sha256=hashlib.sha256(data).hexdigest(),
+        skipped=skipped,
+        secrets=[name for name, path in sources.items() if _holds_a_secret(path)],
+    )
 
 
 def _sources(folders: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
@@ -100,7 +117,7 @@ def _sources(folders: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
         names[folder.name] = folder
         for path in _files(folder):
             relative = path.relative_to(folder).as_posix()
-            if path.is_symlink() or not path.is_file() or not _is_text(relative):
+            if path.name.startswith(".") or path.is_symlink() or not path.is_file() or not _is_text(relative):
                 skipped.append(str(path).encode(errors="backslashreplace").decode())
             else:
                 sources[f"{RUNS}/{folder.name}/{relative}"] = path
@@ -113,7 +130,18 @@ def _files(folder: Path) -> Iterator[Path]:
         here = Path(place)
         links = [name for name in below if (here / name).is_symlink()]
         below[:] = sorted(name for name in below if not (here == folder and name in LEFT_OUT))
-        yield from (here / name for name in (*names, *links) if not name.startswith("."))
+        yield from (here / name for name in (*names, *links))
+
+
+def _holds_a_secret(path: Path) -> bool:
+    """In the first or the last part of a text; what is no text is not looked at."""
+    with path.open("rb") as stream:
+        first = stream.read(LOOKED_AT_BYTES)
+        if b"\0" in first:
+            return False
+        stream.seek(max(len(first), path.stat().st_size - LOOKED_AT_BYTES))
+        last = stream.read(LOOKED_AT_BYTES)
+    return any(without_secrets(text) != text for text in (first, last))
 
 
 def _is_text(name: str) -> bool:
@@ -187,7 +215,8 @@ class Unpacked(Value, frozen=True):
 
 def unpack(archive: Path, target: Path) -> Unpacked:
     """Every file that the manifest names, checked and written below `target`; nothing else is ever written."""
-    reader = _Reader(target)
+    allowed = max(SMALLEST_LIMIT_BYTES, MANIFEST_PER_ARCHIVE * archive.stat().st_size)
+    reader = _Reader(target, min(allowed, LARGEST_MANIFEST_BYTES))
     try:
         with archive.open("rb") as raw:
             if raw.read(len(GZIP_HEADER)) != GZIP_HEADER:
@@ -203,8 +232,9 @@ def unpack(archive: Path, target: Path) -> Unpacked:
 class _Reader:
     """Goes through an archive once, from its first byte to its last."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path, largest_manifest_bytes: int) -> None:
         self._target = target
+        self._largest_manifest_bytes = largest_manifest_bytes
         self._manifest: Manifest | None = None
         self._data = b""
         self._seen: set[str] = set()
@@ -213,8 +243,12 @@ class _Reader:
     def read(self, packed: gzip.GzipFile) -> None:
         watched = _Watched(packed)
         with tarfile.open(fileobj=cast("IO[bytes]", watched), mode="r|", bufsize=tarfile.RECORDSIZE) as tar:
-            for member in tar:
+            while (member := tar.next()) is not None:
+                tar.members = []  # type: ignore[attr-defined] # it would keep all of them
+                watched.limit = tar.offset + LARGEST_HEADER_BYTES
                 self._take(tar, member)
+                if len(self._differences) > MOST_DIFFERENCES:
+                    raise ValueError(f"more than {MOST_DIFFERENCES:,} differences: the rest was not read")
             end = tar.offset % tarfile.RECORDSIZE
         if watched.last[end:].strip(b"\0") or packed.read(1):
             self._differences.append("there is something after its last file")
@@ -252,12 +286,14 @@ class _Reader:
 
     def _refused(self, member: tarfile.TarInfo) -> str | None:
         """Why a member is not read at all."""
-        if member.type != tarfile.REGTYPE or member.issparse():
+        if member.issparse():
+            raise ValueError("a file with holes in it, which no archive of runs has")
+        if member.type != tarfile.REGTYPE:
             return "is no plain file"
         if member.name in self._seen:
             return "is there twice"
         if member.name in (MANIFEST, SUMS):
-            return "is too large" if member.size > LARGEST_MANIFEST_BYTES else None
+            return "is too large" if member.size > self._largest_manifest_bytes else None
         expected = self._manifest.files.get(member.name) if self._manifest else None
         if expected is None:
             return f"was added: {MANIFEST} does not name it"
@@ -271,31 +307,51 @@ class _Reader:
         unsafe = [name for name in manifest.files if not _is_safe(name)]
         if unsafe:
             raise ValueError(f"{MANIFEST} names {unsafe[0]!r}, which is no file of a run")
+        if not manifest.files:
+            raise ValueError(f"{MANIFEST} names no file of a run")
         if self._seen != {MANIFEST} or manifest.schema_version != SCHEMA_VERSION:
             raise ValueError(f"{MANIFEST} is not the first file, or of another version than {SCHEMA_VERSION}")
         self._manifest, self._data = manifest, data
 
     def _copy(self, name: str, stream: IO[bytes]) -> None:
-        path = self._target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         summed = _Summed(stream)
-        with path.open("xb") as out:
+        with self._made(name) as out:
             while data := summed.read(CHUNK):
                 out.write(data)
         assert self._manifest is not None
         if summed.sha256.hexdigest() != self._manifest.files[name].sha256:
             self._differences.append(f"{name} was changed: its sha256 is another")
 
+    def _made(self, name: str) -> BinaryIO:
+        path = self._target / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return path.open("xb")
+        except OSError as error:
+            if error.errno not in _OF_THE_NAME:
+                raise
+            raise ValueError(
+                f"{MANIFEST} names {name[:200]!r}, and no file can be called so: {error.strerror}"
+            ) from None
+
 
 class _Watched:
-    """What tarfile reads, with the last record at hand: what stands in it after the end, tarfile does not say."""
+    """What tarfile reads, with the last record at hand: what stands in it after the end, tarfile does not say.
+
+    tarfile takes a member's headers into memory, however large they say they are: `limit` is how far it may read.
+    """
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream = stream
+        self._read = 0
         self.last = b""
+        self.limit = LARGEST_HEADER_BYTES
 
     def read(self, size: int) -> bytes:
+        if self._read > self.limit:
+            raise ValueError("a header is larger than any that Stepmark writes")
         data = self._stream.read(size)
+        self._read += len(data)
         self.last = data or self.last
         return data
 

@@ -12,6 +12,7 @@ from benchmarks.history.entry import Entry
 from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
 from benchmarks.history.reading import RUNNING
+from benchmarks.log_endings import printable
 from benchmarks.values import json_text
 
 NOTHING = "-"
@@ -38,7 +39,7 @@ def as_table(listing: Listing) -> str:
         groups.setdefault(_what(entry), []).append(entry)
     lines: list[str] = []
     for what, entries in sorted(groups.items(), key=lambda group: group[1][-1].started):
-        lines += [what, *_rows(entries), ""]
+        lines += [printable(line) for line in (what, *_rows(entries), "")]  # whoever wrote a run may be a stranger
     return "\n".join([*lines, _closing(listing)]) + "\n"
 
 
@@ -134,14 +135,20 @@ def _commit(entry: Entry) -> str:
 
 
 def _markdown(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+    safe = printable(text.replace("\n", " "))
+    for sign in ("\\", "|", "[", "`"):
+        safe = safe.replace(sign, f"\\{sign}")
+    return safe.replace("<", "&lt;")
 
 
 # --- for programs ---------------------------------------------------------------------------------
 
 
 def as_csv(listing: Listing) -> str:
-    """A header and a record for each run, as RFC 4180 has it; what is not known is an empty field."""
+    """A header and a record for each run, as RFC 4180 has it; what is not known is an empty field.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(_CSV_FIELDS)
@@ -164,8 +171,14 @@ def _csv_cell(entry: Entry, field: str) -> Any:
     if kind:
         value = value.get(kind)
     if isinstance(value, list):
-        return "; ".join(value)
+        value = "; ".join(value)
+    if isinstance(value, str):
+        text = printable(value)
+        return f"'{text}" if text.lstrip()[:1] in _FORMULA else text
     return "" if value is None else value
+
+
+_FORMULA = ("=", "+", "-", "@")
 
 
 def as_json(listing: Listing) -> str:

@@ -4,7 +4,7 @@
 fits no condition but `!=`. Pure.
 """
 
-import math
+import datetime
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -43,7 +43,10 @@ KEYS: dict[str, Key] = {
 }
 
 _FORM = re.compile(r"\s*(\w+)\s*(!=|<=|>=|=|<|>)(.*)", re.DOTALL)
-_DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01])([T ]([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d)?)?)?)?)?Z?")
+_DATE = re.compile(
+    r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01])([T ]([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d)?)?)?)?)?Z?", re.ASCII
+)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
 _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -86,9 +89,9 @@ def _refuse_values(text: str, name: str, values: Sequence[str]) -> None:
             raise _refused(f"'{text}' names nothing", f"a value is expected after {name}")
         if value[0] in "=<>!":
             raise _refused(f"'{text}' is no condition", "the signs are = != < <= > >=")
-        if kind == "number" and _number(value) is None:
+        if kind == "number" and not _NUMBER.fullmatch(value):
             raise _refused(f"'{text}': {name} is a number", f"'{value}' is none")
-        if kind == "date" and not _DATE.fullmatch(value):
+        if kind == "date" and not _is_date(value):
             raise _refused(f"'{text}': that is no date", "2026-11-22, 2026-11 or 2026-11-22T03:45 (UTC) are some")
 
 
@@ -103,12 +106,15 @@ def _refused(what: str, why: str) -> RequestError:
     return RequestError(what, where="--where", why=why, next_command=EXAMPLE)
 
 
-def _number(text: str) -> float | None:
+def _is_date(text: str) -> bool:
+    """Whole or in part; the 31st of February is none."""
+    if not _DATE.fullmatch(text):
+        return False
     try:
-        value = float(text)
+        datetime.date.fromisoformat(f"{text.removesuffix('Z')}-01-01"[:10] if len(text) < 10 else text[:10])
     except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+        return False
+    return True
 
 
 # --- what a condition means -----------------------------------------------------------------------

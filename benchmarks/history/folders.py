@@ -4,6 +4,7 @@ A run lies in the folder itself, or one level deeper (results/team/RUN). What ha
 or a dot before it, is no run; files are none either. All else is a row, or is named with its reason.
 """
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ FOREIGN = f"no run: it has no {BENCHMARK}, and no folder in it has one"
 
 _ENCODER = msgspec.msgpack.Encoder()
 _MOST = (1 << 63) - 1
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}  # it was removed meanwhile, or is a link to nothing
 
 
 class Candidate(NamedTuple):
@@ -47,8 +49,10 @@ class Looked(NamedTuple):
     entry: bytes | None = None
 
 
-def scan(root: str, below: str, known: dict[str, int | None]) -> list[Candidate]:
+def scan(root: str, below: str, known: dict[str, int | None], unread: dict[str, str]) -> list[Candidate]:
     """The folders that are new, have changed, or may have; one stat each.
+
+    What is there but cannot be looked at now is put into `unread`, with the reason; what was known of it stays known.
 
     `known` are the stamps that they had (None: to be looked into in any case). Those that are there are taken out of
     it, so that the rest is gone: of a hundred thousand folders, each line here costs a few hundredths of a second.
@@ -59,27 +63,40 @@ def scan(root: str, below: str, known: dict[str, int | None]) -> list[Candidate]
         for entry in entries:
             try:
                 about = entry.stat()
-            except OSError:  # it was removed meanwhile, or is a link to nothing
+            except OSError as error:
+                if error.errno not in _GONE and not is_own(entry.name):
+                    unread[_shown(prefix + entry.name)] = str(error.strerror)
                 continue
             path, changed_ns = prefix + entry.name, about.st_mtime_ns
             stamp = (changed_ns + about.st_ctime_ns) & _MOST
             if before(path, None) == stamp and changed_ns < youngest:
                 continue
-            if entry.name[0] != "." and entry.name not in NO_RUNS and entry.is_dir():
+            if not is_own(entry.name) and entry.is_dir():
                 before(_shown(path), None)
                 candidates.append(Candidate(root, path, stamp, changed_ns >= youngest))
     return candidates
 
 
+def is_own(name: str) -> bool:
+    """Stepmark's, or somebody's own business: never looked into."""
+    return name[0] == "." or name in NO_RUNS
+
+
 def look(candidate: Candidate) -> Looked:
-    """Reads a folder; may be called in another process."""
-    folder = Path(candidate.root, candidate.path)
+    """Reads a folder; may be called in another process. Whatever is in it, the other folders are read as well."""
+    shown = _shown(candidate.path)
+    if shown != candidate.path:
+        return Looked(shown, candidate.stamp, reason="its name is no text (UTF-8)")
     try:
-        candidate.path.encode()
+        return _looked(candidate, Path(candidate.root, candidate.path))
+    except Exception as error:
+        return Looked(shown, candidate.stamp, reason=f"it cannot be read: {type(error).__name__}: {error}")
+
+
+def _looked(candidate: Candidate, folder: Path) -> Looked:
+    try:
         entry = read_entry(RunFolder(folder), candidate.path)
         return Looked(candidate.path, candidate.stamp, columns=columns_of(entry), entry=_ENCODER.encode(entry))
-    except UnicodeEncodeError:
-        return Looked(_shown(candidate.path), candidate.stamp, reason="its name is no text (UTF-8)")
     except RequestError as error:
         return _no_run(candidate, folder, error.what)
 

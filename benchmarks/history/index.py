@@ -12,6 +12,7 @@ import hashlib
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -20,18 +21,20 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.history.entry import Entry
-from benchmarks.history.filters import COLUMNS, KEYS, Condition, sql_of
+from benchmarks.history.filters import COLUMNS, KEYS, SEPARATOR, Condition, sql_of
 from benchmarks.history.folders import Candidate, Looked, look, scan
 from benchmarks.history.reading import READING
 from benchmarks.values import Value
 from benchmarks.version import VERSION
 
 Progress = Callable[[int, int], None]
+Waiting = Callable[[Path], None]
 Spread = Callable[[Callable[[Candidate], Looked], Sequence[Candidate]], Iterable[Looked]]
 Answer = TypeVar("Answer")
 
 LONGEST_WAIT_SECONDS = 300.0  # for another process that makes the same index
 SHORTEST_WAIT_SECONDS = 0.02
+SAID_AFTER_SECONDS = 1.0
 BATCH = 2000
 
 _COLUMNS = ", ".join(f'"{name}"' for name in COLUMNS)
@@ -70,13 +73,21 @@ class Problem(Value, frozen=True):
 class Index:
     """The runs of one folder as they were when it was opened."""
 
-    def __init__(self, output_dir: Path, database: Path | None, progress: Progress | None, spread: Spread) -> None:
+    def __init__(
+        self,
+        output_dir: Path,
+        database: Path | None,
+        progress: Progress | None,
+        spread: Spread,
+        waiting: Waiting | None = None,
+    ) -> None:
         self.output_dir = output_dir
         self.notes: list[str] = []  # what a person should know of the index itself
         self.read_anew = 0  # folders that were looked into when it was opened
         self._database = database
         self._progress = progress
         self._spread = spread
+        self._waiting = waiting
         self._memory: sqlite3.Connection | None = None  # where it cannot be kept
 
     @property
@@ -92,10 +103,12 @@ class Index:
         *,
         spread: Spread = map,
         rebuild: bool = False,
+        waiting: Waiting | None = None,
     ) -> "Index":
         """Makes it, or brings it up to date. Without a file it is kept in memory.
 
-        `spread` looks into many folders: map, or that of a pool of processes.
+        `spread` looks into many folders: map, or that of a pool of processes. `waiting` is told once of the lock that
+        another process holds for longer than a second.
         """
         if not output_dir.is_dir():
             raise RequestError(
@@ -103,7 +116,7 @@ class Index:
                 where=str(output_dir),
                 next_command="name the folder that was given to run.py as --output_dir",
             )
-        index = cls(output_dir, database, progress, spread)
+        index = cls(output_dir, database, progress, spread, waiting)
         with os.scandir(output_dir):  # a folder that may not be read is no fault of the index's
             pass
         try:
@@ -131,13 +144,26 @@ class Index:
         return self._asked(lambda rows: int(rows.execute(sql, parameters).fetchone()[0]))
 
     def values(self, key: str, most: int = 20) -> list[str]:
-        """What runs have of something that they can be looked for by; the most frequent first."""
-        column = KEYS[key].column
+        """What runs have of something that they can be looked for by; the most frequent first, of dates both ends."""
+        column, kind = KEYS[key]
+        if kind == "any":
+            return self._parts(column, most)
+        if kind == "date":
+            ends = f'SELECT min("{column}"), max("{column}") FROM runs WHERE copy_of IS NULL'
+            row = self._asked(lambda rows: rows.execute(ends).fetchone())
+            return list(dict.fromkeys(str(one) for one in row if one is not None))
         sql = (
             f'SELECT "{column}" FROM runs WHERE copy_of IS NULL AND "{column}" IS NOT NULL '
             f"GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT {int(most)}"
         )
         return self._asked(lambda rows: [str(row[0]) for row in rows.execute(sql)])
+
+    def _parts(self, column: str, most: int) -> list[str]:
+        sql = f'SELECT "{column}", count(*) FROM runs WHERE copy_of IS NULL GROUP BY 1'
+        counts = Counter[str]()
+        for text, count in self._asked(lambda rows: rows.execute(sql).fetchall()):
+            counts.update(dict.fromkeys(filter(None, str(text).split(SEPARATOR)), count))
+        return [name for name, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:most]]
 
     def problems(self) -> list[Problem]:
         """The folders that are no row, each with the reason."""
@@ -165,7 +191,7 @@ class Index:
         if self._memory is not None or self._database is None:
             assert self._memory is not None
             return question(self._memory)
-        with _locked(self._database, fcntl.LOCK_SH), _opened(self._database) as connection:
+        with _locked(self._database, fcntl.LOCK_SH, self._waiting), _opened(self._database) as connection:
             if _version(connection) != SCHEMA_VERSION:
                 raise sqlite3.DatabaseError("it was deleted, or replaced by one of another version")
             return question(connection)
@@ -185,7 +211,7 @@ class Index:
     def _bring_up_to_date(self, rebuild: bool) -> None:
         if self._database is None:
             return self._keep_in_memory()
-        with _locked(self._database, fcntl.LOCK_EX):
+        with _locked(self._database, fcntl.LOCK_EX, self._waiting):
             if rebuild:
                 _remove(self._database)
             try:
@@ -223,17 +249,31 @@ class Index:
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         # What was wrong may have been mended in place, and then no time tells of it.
         known = dict(connection.execute("SELECT path, iif(reason IS NULL, stamp, NULL) FROM folders"))
-        root = str(self.output_dir.absolute())
-        changed = self._look_into(connection, scan(root, "", known))
+        root, unread = str(self.output_dir.absolute()), dict[str, str]()
+        changed = self._look_into(connection, scan(root, "", known, unread))
         below = list[Candidate]()
         for (group,) in connection.execute("SELECT path FROM folders WHERE holds_runs ORDER BY path").fetchall():
-            with contextlib.suppress(OSError):  # it was removed meanwhile
-                below += scan(root, group, known)
+            try:
+                below += scan(root, group, known, unread)
+            except (FileNotFoundError, NotADirectoryError):  # it was removed meanwhile
+                continue
+            except OSError as error:
+                unread[group] = str(error.strerror)
         changed |= self._look_into(connection, below)
+        self._keep_unread(known, unread)
         _delete(connection, known)
         if known or changed:
             _find_copies(connection)
         connection.execute("COMMIT")
+
+    def _keep_unread(self, known: dict[str, int | None], unread: dict[str, str]) -> None:
+        """A fault of the file system's that may pass is no reason to forget runs."""
+        for path, reason in unread.items():
+            for one in [one for one in known if one == path or one.startswith(f"{path}/")]:
+                del known[one]
+            note = f"{path} cannot be read now ({reason}): what was known of it is shown"
+            if note not in self.notes:
+                self.notes.append(note)
 
     def _look_into(self, connection: sqlite3.Connection, candidates: Sequence[Candidate]) -> bool:
         """Whether a run was among them, or is no more."""
@@ -311,24 +351,29 @@ def _of_the_place(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(database: Path, how: int) -> Iterator[None]:
+def _locked(database: Path, how: int, waiting: Waiting | None = None) -> Iterator[None]:
     """Nobody has the file open but behind this lock: so it may be replaced at any time."""
     database.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(database.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    lock = database.with_suffix(".lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        _wait_for(descriptor, how)
+        _wait_for(descriptor, how, lambda: waiting(lock) if waiting else None)
         yield
     finally:
         os.close(descriptor)
 
 
-def _wait_for(descriptor: int, how: int) -> None:
-    until, pause = time.monotonic() + LONGEST_WAIT_SECONDS, SHORTEST_WAIT_SECONDS
+def _wait_for(descriptor: int, how: int, say: Callable[[], None]) -> None:
+    began, pause, said = time.monotonic(), SHORTEST_WAIT_SECONDS, False
     while True:
         try:
             return fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > until:
+            waited = time.monotonic() - began
+            if waited > LONGEST_WAIT_SECONDS:
                 raise
+            if waited > SAID_AFTER_SECONDS and not said:
+                said = True
+                say()
         time.sleep(pause)
         pause = min(2 * pause, 0.5)

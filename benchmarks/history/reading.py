@@ -4,7 +4,9 @@ A file that an older version of Stepmark wrote, and that lacks what came later, 
 read is refused by name; whether the figures follow from the raw files is for launch/verify.py to say.
 """
 
+import os
 import re
+import stat
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -20,6 +22,8 @@ from benchmarks.summary import SCHEMA_VERSION
 from benchmarks.values import Parallelism
 
 READING = 1  # what an entry means: higher, and every index is made anew
+LARGEST_FILE_BYTES = 1 << 28
+LARGEST_NUMBER = (1 << 63) - 1  # what the index and every reader of JSON can hold
 RUNNING = "running"  # the status of a run that has no result yet: it trains, waits in a queue, or was cut off
 
 _BEGINNING = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z")
@@ -40,13 +44,24 @@ def read_entry(folder: RunFolder, relative_path: str) -> Entry:
     found = _bytes(folder, RESULT)
     result = _checked(folder, RESULT, _OF_A_RESULT.decode, found) if found is not None else None
     _refuse_another(folder, benchmark, result)
-    return _entry(folder, relative_path, benchmark, benchmark_identity, provenance, result)
+    entry = _entry(folder, relative_path, benchmark, benchmark_identity, provenance, result)
+    for name in _WHOLE_NUMBERS:
+        if abs(getattr(entry, name) or 0) > LARGEST_NUMBER:
+            raise _damaged(folder, f"{name} is larger than any run's: {getattr(entry, name):.3g}")
+    return entry
 
 
 def _bytes(folder: RunFolder, name: str) -> bytes | None:
+    """A pipe would wait for its writer for ever, so it is opened without waiting, and refused."""
     try:
-        with open(f"{folder.path}/{name}", "rb") as stream:  # noqa: PTH123 - a hundred thousand Paths take seconds
-            return stream.read()
+        descriptor = os.open(f"{folder.path}/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb", buffering=0) as stream:  # noqa: PTH123 - a hundred thousand Paths take seconds
+            about = os.fstat(descriptor)
+            if not stat.S_ISREG(about.st_mode):
+                raise _damaged(folder, f"{name} is no plain file")
+            if about.st_size > LARGEST_FILE_BYTES:
+                raise _damaged(folder, f"{name} has {about.st_size:,} bytes, which no run writes")
+            return stream.readall()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -165,6 +180,9 @@ def _figures(result: ResultPart | None) -> dict[str, Any]:
     }
 
 
+_WHOLE_NUMBERS = (
+    "gpus", "nodes", "sequence_length", "global_batch_size", "steps", "counted", "memory_bytes", "changed_files",
+)  # fmt: skip
 _FIGURES = (
     "seconds_per_step", "seconds_low", "seconds_high", "seconds_mean", "excess", "tokens_per_second",
     "tokens_per_second_per_gpu", "mfu_percent", "mfu_convention", "mfu_precision", "mfu_peak_tflops", "last_loss",

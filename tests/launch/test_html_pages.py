@@ -14,7 +14,7 @@ from benchmarks.queue.job_record import AttemptEnd
 from benchmarks.runfolder import PROVENANCE, RESULT, STEPS, RunFolder, recompute
 from benchmarks.values import json_text
 from jax_backend import BACKEND
-from launch.html_pages import LAST_LINES, cleaned, material_of, scrubbed, write_html
+from launch.html_pages import LAST_LINES, OUR_PAGE, cleaned, material_of, scrubbed, write_html
 from tests.benchmarks.conftest import (  # noqa: F401 - fixtures
     add_attempt,
     benchmark_value,
@@ -26,6 +26,7 @@ from tests.benchmarks.pages import samples
 from tests.benchmarks.test_sweep import a_sweep
 from tests.benchmarks.test_sweep_report import ran
 
+OLD = f'<head>{OUR_PAGE.decode()}1">'
 TOKEN = "hf_" + "a" * 34
 
 
@@ -166,18 +167,43 @@ def test_no_place_a_folder_as_output_and_a_run_without_result_are_refused(
     (whole_run.path / RESULT).unlink()
     with pytest.raises(RequestError, match=r"result\.json is missing") as refused:
         write_html([str(whole_run.path)], tmp_path / "page.html")
-    assert "verify.py --repair" in refused.value.next_command
+    assert "status.py" in refused.value.next_command
+
+
+def test_nothing_but_a_page_is_replaced(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
+    steps = (whole_run.path / STEPS).read_bytes()
+    for within in (whole_run.path / STEPS, whole_run.path / "attempt-1" / "page.html"):
+        with pytest.raises(RequestError, match="within a run's folder"):
+            write_html([str(whole_run.path)], within)
+    assert (whole_run.path / STEPS).read_bytes() == steps
+    (tmp_path / "notes.html").write_text("<html>my own")
+    with pytest.raises(RequestError, match="no page of Stepmark's"):
+        write_html([str(whole_run.path)], tmp_path / "notes.html")
+    assert (tmp_path / "notes.html").read_text() == "<html>my own"
+    (tmp_path / "empty.html").touch()
+    for _ in range(2):
+        assert write_html([str(whole_run.path)], tmp_path / "empty.html") == 0
+
+
+@pytest.mark.parametrize("before", ["", "a line\n"])
+def test_a_secret_that_is_longer_than_what_is_read_is_not_shown(
+    failed_run: RunFolder, tmp_path: Path, before: str
+) -> None:
+    (failed_run.path / "attempt-1" / "perf" / "rank-1.log").write_text(f"{before}password={'hunter2' * 20_000}\n")
+    page = written(tmp_path, failed_run.path)
+    assert "hunter2" not in page
+    assert "ends in a line of more than 64 KiB" in page
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_page_that_cannot_be_written_leaves_the_old_one(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "locked").mkdir()
     old = tmp_path / "locked" / "page.html"
-    old.write_text("old")
+    old.write_text(OLD)
     old.parent.chmod(0o500)
     with pytest.raises(RunError):
         write_html([str(whole_run.path)], old)
-    assert old.read_text() == "old"
+    assert old.read_text() == OLD
 
 
 def test_a_page_is_replaced_whole(
@@ -186,7 +212,7 @@ def test_a_page_is_replaced_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     old = tmp_path / "page.html"
-    old.write_text("old")
+    old.write_text(OLD)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -195,7 +221,7 @@ def test_a_page_is_replaced_whole(
         patched.setattr(os, "fsync", full)
         with pytest.raises(RunError):
             write_html([str(whole_run.path)], old)
-    assert old.read_text() == "old"
+    assert old.read_text() == OLD
     assert [path.name for path in tmp_path.glob(".page*")] == []
 
 

@@ -184,6 +184,32 @@ def test_an_archive_is_verified_where_the_runs_are_not(run: Any, two_runs: Path)
     assert told[0] in found.stdout.splitlines()
 
 
+def test_a_page_leaves_out_what_still_trains_and_says_so(run: Any, two_runs: Path, tmp_path: Path) -> None:
+    (two_runs / RUN / RESULT).unlink()
+    done = run("--html=x.html", "--where=model=llama2_tiny")
+    assert f"left out, it has no result yet: {RUN}" in done.stderr
+    assert RUN.replace("eeab", "beef") in (tmp_path / "x.html").read_text()
+    assert "status.py" in run("--html=y.html", "--where=status=running", code=2).stderr
+    assert not (tmp_path / "y.html").exists()
+
+
+def test_an_archive_says_which_files_hold_secrets_and_what_it_left_out(run: Any, two_runs: Path) -> None:
+    (two_runs / RUN / ".env").write_text("A=1")
+    (two_runs / RUN / "note.txt").write_text("HF_TOKEN=SeCrEtSeCrEt")
+    said = run("--archive=x.tar.gz", "--where=model=llama2_tiny").stderr
+    assert f"runs/{RUN}/note.txt" in said
+    assert "looks like a secret" in said
+    assert "a name with a dot before it" in said
+    assert "rank-0.log" not in said
+
+
+def test_of_numbers_and_dates_too_what_there_is_is_said(run: Any, results: Path) -> None:
+    said = run(f"--runs={results}", "--where=gpus=7", "--where=date=2020", "--where=tag=x").stderr
+    assert ": 8, 16, 24" in said
+    assert ": 2026-11-20T00:00:00Z to 2026-11-22T00:00:00Z" in said
+    assert said.rstrip().endswith(": all")
+
+
 @pytest.mark.usefixtures("two_runs")
 def test_runs_may_be_named_by_their_folder_or_a_part_of_it(run: Any, tmp_path: Path) -> None:
     run("--archive=one.tar.gz", "--runs=results", "eeab")

@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -226,7 +227,11 @@ def test_links_in_a_run_are_left_out_and_named(runs: list[Path], tmp_path: Path)
     (runs[0] / "attempt-1" / "secret").symlink_to("/etc/passwd")
     (runs[0] / "elsewhere").symlink_to(tmp_path)
     found = write_archive(runs, tmp_path / "x.tar.gz")
-    assert sorted(Path(path).name for path in found.skipped) == ["elsewhere", "secret"]
+    (runs[1] / "attempt-1" / ".env").write_text("A=1")
+    again = write_archive(runs, tmp_path / "y.tar.gz")
+    assert sorted(Path(path).name for path in found.skipped) == [*[".result.json.7"] * 2, "elsewhere", "secret"]
+    assert ".env" in [Path(path).name for path in again.skipped]
+    assert not any("/." in name for name in again.manifest.files)
     assert not any("secret" in name for name in found.manifest.files)
 
 
@@ -269,3 +274,81 @@ def test_a_full_disk_leaves_no_archive(runs: list[Path], tmp_path: Path, monkeyp
     with pytest.raises(RunError, match="No space left"):
         write_archive(runs, tmp_path / "x.tar.gz")
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def hostile(tmp_path: Path, files: list[str], *members: tarfile.TarInfo) -> Path:
+    """An archive whose manifest names these files, each empty, and with these members before it."""
+    empty = hashlib.sha256(b"").hexdigest()
+    sums = {name: {"sha256": empty, "bytes": 0} for name in files}
+    data = json.dumps({"schema_version": 1, "made_by": "x", "left_out": [], "files": sums}).encode()
+    target = tmp_path / "hostile.tar.gz"
+    with (
+        target.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as stream,
+        tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for member in members:
+            tar.addfile(member, io.BytesIO(bytes(member.size)))
+        tar.addfile(module._member(MANIFEST, len(data)), io.BytesIO(data))
+        for name in files:
+            tar.addfile(module._member(name, 0), io.BytesIO())
+    return target
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ([], "names no file of a run"),
+        (["runs/x/a", "runs/x/a/x"], "no file can be called so"),
+        (["runs/x/a/x", "runs/x/a"], "no file can be called so"),
+        (["runs/x/" + "a" * 300], "no file can be called so"),
+    ],
+)
+def test_names_that_no_file_can_have_are_told_and_no_fault_of_this_machine(
+    tmp_path: Path, files: list[str], said: str
+) -> None:
+    assert any(said in one for one in differences(hostile(tmp_path, files), tmp_path))
+
+
+def large_header(kind: bytes) -> tarfile.TarInfo:
+    member = module._member("x", 64 << 20)
+    member.type = kind
+    return member
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_large_header_is_not_taken_into_memory(tmp_path: Path, kind: bytes) -> None:
+    archive = hostile(tmp_path, ["runs/x/a"], large_header(kind))
+    tracemalloc.start()
+    try:
+        found = differences(archive, tmp_path)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert any("a header is larger" in one for one in found)
+    assert most < 16 << 20
+
+
+def test_a_manifest_is_no_larger_than_its_archive_allows(tmp_path: Path) -> None:
+    first = module._member(MANIFEST, 64 << 20)
+    assert any("is too large" in one for one in differences(hostile(tmp_path, ["runs/x/a"], first), tmp_path))
+
+
+def test_very_many_differences_are_not_all_collected(tmp_path: Path) -> None:
+    others = [module._member(f"runs/x/{number}", 0) for number in range(3000)]
+    found = differences(hostile(tmp_path, ["runs/x/a"], *others), tmp_path)
+    assert len(found) < module.MOST_DIFFERENCES + 10
+    assert any("the rest was not read" in one for one in found)
+
+
+def test_files_with_what_looks_like_a_secret_are_named_and_go_in_as_they_are(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    place = runs[0] / "attempt-1" / "perf"
+    log = place / "rank-0.log"
+    log.write_bytes(b"a line\n" * 400_000 + b"HF_TOKEN=SeCrEtSeCrEt\n")
+    (place / "binary").write_bytes(b"\0HF_TOKEN=SeCrEtSeCrEt")
+    target = tmp_path / "x.tar.gz"
+    packed = write_archive(runs, target)
+    assert packed.secrets == [f"runs/{runs[0].name}/attempt-1/perf/rank-0.log"]
+    assert differences(target, tmp_path) == []

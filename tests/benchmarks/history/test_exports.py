@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
 from benchmarks.history.entry import Entry
 from benchmarks.history.exports import FORMATS, Listing
@@ -81,3 +82,27 @@ def test_markdown_keeps_its_columns() -> None:
     assert len(lines) == 2 + len(ENTRIES)
     assert {line.replace("\\|", "").count("|") for line in lines} == {10}
     assert "team/d\\|e" in lines[-1]
+
+
+HOSTILE = '=HYPERLINK("http://x")\x1b]0;owned\x07\nFAKE\u202e'
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "markdown"])
+def test_what_a_stranger_wrote_moves_no_cursor_and_is_no_formula(form: str) -> None:
+    entry = an_entry(status="failed", reasons=[HOSTILE], tags=["=1+1", "@x"], path="[a](b)`c`\x1b", site="-1+\n2")
+    shown = text(form, [entry])
+    assert not any(sign in shown for sign in ("\x1b", "\x07", "\u202e"))
+    assert not any(line.startswith("FAKE") for line in shown.splitlines())
+    if form == "csv":
+        (row,) = csv.DictReader(io.StringIO(shown, newline=""))
+        assert row["reasons"].startswith("'=HYPERLINK")
+        assert row["tags"] == "'=1+1; @x"
+        assert row["site"].startswith("'-1")
+        assert row["seconds_per_step"] == "7.0"
+    if form == "markdown":
+        assert "[a](b)" not in shown.replace("\\[", "")
+
+
+def test_a_number_below_zero_stays_one_in_csv() -> None:
+    (row,) = csv.DictReader(io.StringIO(text("csv", [an_entry(excess=-0.5)]), newline=""))
+    assert row["excess"] == "-0.5"

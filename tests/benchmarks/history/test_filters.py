@@ -95,6 +95,12 @@ def test_a_time_that_is_not_known_is_neither_before_nor_after() -> None:
         ("gpus>=8,16", "one value"),
         ("date=yesterday", "2026-11-22"),
         ("date=2026-13", "2026-11-22"),
+        ("date=2026-02-31", "2026-11-22"),
+        ("date=2026-02-31T10", "2026-11-22"),
+        ("date=\uff12026", "2026-11-22"),
+        ("batch=1_0", "'1_0' is none"),
+        ("batch=\uff11", "is none"),
+        ("gpus=1e400", "is none"),
         ("gpus==8", "the signs are"),
         ("gpus=>8", "the signs are"),
         ("model=\x00", "a value is expected"),
@@ -106,6 +112,13 @@ def test_what_is_no_condition_is_refused_with_a_hint(text: str, said: str) -> No
         parse_condition(text)
     assert said in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["date=2024-02-29", "date=2026", "date=2026-11", "date>=2026-11-22T03:45Z", "slowed<.5"]
+)
+def test_dates_and_numbers_that_there_are_are_taken(text: str) -> None:
+    assert parse_condition(text).text == text.removesuffix("Z")
 
 
 def test_a_condition_is_written_as_it_was_typed() -> None:

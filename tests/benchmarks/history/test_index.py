@@ -1,5 +1,6 @@
 """The index over many runs: up to date whenever it is opened, made anew when it must be, shared by processes."""
 
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.errors import RequestError
+from benchmarks.history import folders
 from benchmarks.history import index as module
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.folders import FOREIGN
@@ -159,6 +161,77 @@ def test_a_link_to_a_run_is_one(opened: Opened, results: Path, tmp_path: Path) -
     index = opened()
     assert [entry.path for entry in index.select([parse_condition("run=linked")])] == ["link"]
     assert problems(index) == {}
+
+
+# --- what may lie in a folder ---------------------------------------------------------------------
+
+
+def test_one_bad_folder_costs_no_other(opened: Opened, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, (old, new) in enumerate(
+        [('"steps": 12', '"steps": 1' + "0" * 20), ('"steps": 12', '"steps": -1e400')]
+    ):
+        path = quick_run(results, f"2026112{number}T010000Z-bad")
+        assert old in (path / BENCHMARK).read_text()
+        put(path / BENCHMARK, (path / BENCHMARK).read_text().replace(old, new, 1))
+    index = opened()
+    assert len(ids(index)) == 3
+    assert "a damaged run: steps is larger" in problems(index)["20261120T010000Z-bad"]
+    assert len(problems(index)) == 2
+
+    def unforeseen(*_: object) -> None:
+        raise ZeroDivisionError("whatever it is")
+
+    monkeypatch.setattr(folders, "read_entry", unforeseen)
+    assert folders.look(folders.Candidate(str(results), "x", 1, False)).reason == (
+        "it cannot be read: ZeroDivisionError: whatever it is"
+    )
+
+
+@pytest.mark.parametrize("name", [BENCHMARK, RESULT])
+def test_a_pipe_is_not_waited_for(opened: Opened, results: Path, name: str) -> None:
+    path = quick_run(results, "20261123T000000Z-pipe")
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    assert problems(opened()) == {path.name: f"a damaged run: {name} is no plain file"}
+
+
+def test_a_file_that_no_run_writes_is_not_read(opened: Opened, results: Path) -> None:
+    path = quick_run(results, "20261123T000000Z-huge")
+    os.truncate(path / RESULT, 1 << 40)
+    assert "which no run writes" in problems(opened())[path.name]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_a_fault_that_passes_costs_no_run_and_is_said(
+    opened: Opened, results: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    quick_run(results / "team", "20261124T000000Z-deep")
+    age(results / "team")
+    opened()
+    real = os.scandir
+
+    def faulty(place: str) -> Any:
+        if str(place).endswith("/team"):
+            raise OSError(number, os.strerror(number))
+        return real(place)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folders.os, "scandir", faulty)
+        index = opened()
+    assert len(ids(index)) == 4
+    assert index.notes == [f"team cannot be read now ({os.strerror(number)}): what was known of it is shown"]
+    assert len(ids(opened())) == 4
+    shutil.rmtree(results / "team")
+    assert len(ids(opened())) == 3
+
+
+def test_what_there_is_of_every_kind(opened: Opened, results: Path) -> None:
+    quick_run(results, "20261123T000000Z-tagged", tags=["b", "a"])
+    quick_run(results, "20261124T000000Z-tagged", tags=["b"])
+    index = opened()
+    assert index.values("tag") == ["b", "a"]
+    assert index.values("gpus") == ["1", "8", "16", "24"]
+    assert index.values("date") == ["2026-11-20T00:00:00Z", "2026-11-24T00:00:00Z"]
 
 
 # --- made anew ------------------------------------------------------------------------------------
@@ -331,6 +404,18 @@ def test_nobody_changes_the_file_while_another_has_it_open(
     assert len(ids(index)) == 3
     assert "it is made for this once" in index.notes[0]
     assert bool(before.notes) == (other == fcntl.LOCK_EX)  # several may read at once
+
+
+def test_whoever_waits_for_another_says_so_once(
+    results: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Index.open(results, database)
+    monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(module, "SAID_AFTER_SECONDS", 0.05)
+    told: list[Path] = []
+    with module._locked(database, fcntl.LOCK_EX):
+        Index.open(results, database, waiting=told.append)
+    assert told == [database.with_suffix(".lock")]
 
 
 def test_a_run_needs_no_more_than_its_benchmark_to_be_listed(opened: Opened, results: Path) -> None:
