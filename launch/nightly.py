@@ -74,6 +74,7 @@ flags.DEFINE_integer("seed", None, "Of --self_test, for other draws than those o
 flags.DEFINE_integer("trials", 500, "Of --self_test: simulated histories a row.")
 flags.adopt_module_key_flags(job_flags)
 
+FILLED = ("suite", "site", "output_dir", "history", "replay", "accept", "webhook_file")  # where they are said
 MODES = ("self_test", "list", "accept", "replay", "install", "uninstall", "dry_run")
 
 
@@ -106,13 +107,26 @@ def _refuse(argv: list[str]) -> None:
             why="everything is said by flags",
             next_command="python launch/nightly.py --help",
         )
+    _refuse_empty()
     modes = [name for name in MODES if getattr(FLAGS, name)]
     if len(modes) > 1:
         raise RequestError(f"--{modes[0]} and --{modes[1]} exclude each other", where="launch/nightly.py")
     if FLAGS.because is not None and FLAGS.accept is None:
         raise RequestError("--because goes with --accept=CELL", where="--because")
-    if FLAGS.max_reruns is not None and FLAGS.max_reruns < 0:
-        raise RequestError(f"--max_reruns={FLAGS.max_reruns}: it must be 0 or more", where="--max_reruns")
+    if FLAGS.max_reruns is not None:
+        if FLAGS.max_reruns < 0:
+            raise RequestError(f"--max_reruns={FLAGS.max_reruns}: it must be 0 or more", where="--max_reruns")
+        suites.refuse_budget(FLAGS.max_reruns, f"--max_reruns={FLAGS.max_reruns}")
+
+
+def _refuse_empty() -> None:
+    """A variable of a script's that is not set would else mean another request."""
+    for name in FILLED:
+        value = getattr(FLAGS, name)
+        if value == "" or (isinstance(value, list) and "" in value):
+            raise RequestError(
+                f"--{name} is empty", where=f"--{name}=", next_command=f"say what it is, or leave --{name} out"
+            )
 
 
 def _about(suite: Suite) -> str:
@@ -146,6 +160,7 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
         resume=FLAGS.resume,
         typed=job_flags.typed(),
         command=["python", *(provenance.scrub(word) for word in sys.argv)],
+        begins=wanted.remove_old,
     )
 
     def runners(labels: Labels, typed: Mapping[str, Any]) -> Any:
@@ -194,14 +209,16 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
 
 
 def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
+    from benchmarks.gate import night as gate
     from launch.nights.records import Records
 
     cell = suites.chosen(cells, FLAGS.accept, suite.name)
     records = Records(Path(FLAGS.output_dir), suite.name)
     reports, _ = records.read_newest()
-    judged = [
-        r.night for r in reports if any(c.cell == cell.name and c.judgements for c in r.cells) and not r.slowed_by
-    ]
+    told, _ = records.accepted()
+    since = max((one.night for one in told if one.cell == cell.name), default="")
+    judged = {r.night: gate.verdicts_of(r, cell.name) for r in reports if not r.slowed_by}
+    judged = {night: verdicts for night, verdicts in judged.items() if verdicts}
     if not (FLAGS.because or "").strip():
         raise RequestError(
             "--because is missing: why is the new level the one that counts?",
@@ -214,7 +231,18 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
             where=str(records.folder),
             next_command=f"python launch/nightly.py --suite={suite.name}",
         )
-    said = records.accept(cell.name, judged[-1], FLAGS.because)
+    newest = max(judged)
+    if since == newest:
+        print(f"{cell.name}: the level of night {newest} was accepted before; nothing is changed")
+        return EXIT_VALID
+    if not any({"regression", "improvement"} & {*verdicts} for night, verdicts in judged.items() if night > since):
+        raise RequestError(
+            f"{cell.name} has no other level to accept: its newest night says {', '.join(sorted({*judged[newest]}))}",
+            where=f"--accept={cell.name}",
+            why="accepting starts a new baseline, and the next ten nights of the cell would be judged by none",
+            next_command=f"python launch/nightly.py --suite={suite.name} --replay=last",
+        )
+    said = records.accept(cell.name, newest, FLAGS.because)
     print(f"{cell.name}: the level of night {said.night} is the one that counts from now on ({said.because})")
     return EXIT_VALID
 
@@ -222,6 +250,40 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
 def _install(suite: Suite, site: Site) -> int:
     from launch.nights import installing
 
+    if FLAGS.install:
+        _refuse_uninstallable()
+    hour, minute = installing.time_of(FLAGS.at)
+    output_dir = Path(FLAGS.output_dir).absolute()
+    words = [f"--suite={suite.name}", f"--site={site.name}", f"--output_dir={output_dir}", f"--sweep={FLAGS.sweep}"]
+    words += [] if FLAGS.resume else ["--noresume"]
+    for name in ("junit", "markdown", "html", "webhook_file"):
+        value = getattr(FLAGS, name)
+        words += [f"--{name}={Path(value).absolute()}"] if value else []
+    words += [f"--history={Path(folder).absolute()}" for folder in FLAGS.history]
+    words += [f"--max_reruns={FLAGS.max_reruns}"] if FLAGS.max_reruns is not None else []
+    words += [word for flag in _job_flags() for word in flag.serialize().split("\n")]
+    kind = FLAGS.install or FLAGS.uninstall
+    table = installing.Timetable(suite.name, hour, minute, words, output_dir, kind)
+    print(installing.carry_out(kind, table, install=bool(FLAGS.install), print_only=FLAGS.print_only))
+    return EXIT_VALID
+
+
+def _refuse_uninstallable() -> None:
+    from launch.nights import earlier, posting
+
+    if FLAGS.inject_slowdown:
+        raise RequestError(
+            "--inject_slowdown cannot be installed",
+            where="--inject_slowdown",
+            why="it is there to try the gate once: nights slowed on purpose make no history",
+            next_command="leave it out",
+        )
+    if FLAGS.webhook_file and FLAGS.install == "github":
+        raise RequestError(
+            "--webhook_file cannot be installed on GitHub: no runner has that file",
+            where="--webhook_file",
+            next_command="the repository's secret STEPMARK_WEBHOOK",
+        )
     if FLAGS.webhook:
         raise RequestError(
             "--webhook cannot be installed: its address is a secret, and a timetable is a file",
@@ -229,19 +291,9 @@ def _install(suite: Suite, site: Site) -> int:
             next_command="write it into a file that only you can read, and say --webhook_file=FILE "
             "(github: the repository's secret STEPMARK_WEBHOOK)",
         )
-    hour, minute = installing.time_of(FLAGS.at)
-    output_dir = Path(FLAGS.output_dir).absolute()
-    words = [f"--suite={suite.name}", f"--site={site.name}", f"--output_dir={output_dir}"]
-    for name in ("junit", "markdown", "html", "webhook_file"):
-        value = getattr(FLAGS, name)
-        words += [f"--{name}={Path(value).absolute()}"] if value else []
-    words += [f"--history={Path(folder).absolute()}" for folder in FLAGS.history]
-    words += [f"--max_reruns={FLAGS.max_reruns}"] if FLAGS.max_reruns is not None else []
-    words += [word for flag in _job_flags() for word in flag.serialize().split("\n")]
-    table = installing.Timetable(suite.name, hour, minute, words, output_dir)
-    kind = FLAGS.install or FLAGS.uninstall
-    print(installing.carry_out(kind, table, install=bool(FLAGS.install), print_only=FLAGS.print_only))
-    return EXIT_VALID
+    if FLAGS.webhook_file:
+        posting.address_in(FLAGS.webhook_file)
+    earlier.check_folders([Path(folder) for folder in FLAGS.history])
 
 
 def _job_flags() -> list["flags.Flag[Any]"]:
@@ -253,8 +305,13 @@ def _self_test() -> int:
     from benchmarks.gate import simulation_table
 
     seed = simulation_table.SEED if FLAGS.seed is None else FLAGS.seed
-    if FLAGS.trials < 1:
-        raise RequestError(f"--trials={FLAGS.trials}: it must be 1 or more", where="--trials")
+    if FLAGS.trials < simulation_table.FEWEST_RUNS:
+        raise RequestError(
+            f"--trials={FLAGS.trials}: it must be {simulation_table.FEWEST_RUNS} or more",
+            where="--trials",
+            why="with fewer histories, chance alone decides whether a bound is kept",
+            next_command="python launch/nightly.py --self_test",
+        )
     found = simulation_table.self_test(
         seed=seed, runs=FLAGS.trials, progress=_simulated if sys.stderr.isatty() else None
     )

@@ -1,6 +1,6 @@
 """Headless Chromium for tests that look at a page as a person would: does it fit, can everybody read it?
 
-The browser is the system's own (Debian's package chromium): nothing is downloaded, nothing outside this machine is asked.
+The browser is the system's own (Debian's package chromium): none is downloaded, and nothing outside is asked.
 """
 
 import shutil

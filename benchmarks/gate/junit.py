@@ -8,7 +8,7 @@ import re
 import xml.etree.ElementTree as ET
 from datetime import datetime
 
-from benchmarks.gate.report_text import change_text, value_text
+from benchmarks.gate.report_text import change_text, refused_text, slowed_text, value_text
 from benchmarks.gate.values import CellReport, MetricJudgement, NightReport
 
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -20,17 +20,22 @@ def junit_xml(report: NightReport) -> str:
     for name, value in _facts(report):
         ET.SubElement(properties, "property", name=name, value=_clean(value))
     for cell in report.cells:
-        _add_cell(suite, report.suite, cell)
+        _add_cell(suite, report, cell)
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
     suite.set("tests", str(len(suite.findall("testcase"))))
     suite.set("time", f"{_seconds(report):.3f}")
     suite.set("timestamp", report.started.removesuffix("Z"))
-    ET.SubElement(suite, "system-out").text = _clean("\n".join([*report.could_not_see, *report.notes]))
+    ET.SubElement(suite, "system-out").text = _clean("\n".join(_said(report)))
     root = ET.Element("testsuites")
     root.append(suite)
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _said(report: NightReport) -> list[str]:
+    refused = map(refused_text, report.budget.refused)
+    return [*filter(None, [slowed_text(report)]), *refused, *report.could_not_see, *report.notes]
 
 
 def _facts(report: NightReport) -> list[tuple[str, str]]:
@@ -42,6 +47,7 @@ def _facts(report: NightReport) -> list[tuple[str, str]]:
         ("reruns", f"{report.budget.used} of {report.budget.allowed}"),
         ("false_alarms", report.false_alarms),
     ]
+    facts += [("slowed_by", f"{report.slowed_by:g}")] if report.slowed_by else []
     for cell in report.cells:
         facts.append((f"{cell.cell}.run", cell.run_id or ""))
         for one in cell.judgements:
@@ -51,22 +57,24 @@ def _facts(report: NightReport) -> list[tuple[str, str]]:
     return facts
 
 
-def _add_cell(suite: ET.Element, name: str, cell: CellReport) -> None:
+def _add_cell(suite: ET.Element, report: NightReport, cell: CellReport) -> None:
+    name = report.suite
     if not cell.judgements:
         case = ET.SubElement(suite, "testcase", classname=f"{name}.{cell.cell}", name="run", time="0")
         text = "; ".join(cell.reasons) or f"the run is {cell.status}"
-        ET.SubElement(case, "error", message=_clean(text), type=cell.status).text = _clean(text)
+        kind = "not comparable" if cell.status == "valid" else cell.status
+        ET.SubElement(case, "error", message=_clean(text), type=kind).text = _clean(text)
     for one in cell.judgements:
         case = ET.SubElement(suite, "testcase", classname=f"{name}.{cell.cell}", name=one.metric.name, time="0")
-        _add_verdict(case, one)
+        _add_verdict(case, one, slowed_text(report))
         ET.SubElement(case, "system-out").text = _clean(_output(cell, one))
 
 
-def _add_verdict(case: ET.Element, one: MetricJudgement) -> None:
+def _add_verdict(case: ET.Element, one: MetricJudgement, slowed: str) -> None:
     if not one.gates:
         return
     if one.verdict == "regression":
-        message = f"{one.metric.title} {change_text(one)}"
+        message = f"{one.metric.title} {change_text(one)}" + (f", {slowed}" if slowed else "")
         ET.SubElement(case, "failure", message=_clean(message), type="regression").text = _clean(one.why)
     elif one.verdict == "inconclusive":
         ET.SubElement(case, "skipped", message=_clean(one.why))

@@ -30,6 +30,7 @@ class Level(NamedTuple):
     centre: float  # logarithm
     deviation: float  # of one night, as a share
     nights: int
+    odd: tuple[float, ...] = ()  # distances of the nights that lie beyond the clip
 
     def error(self, variance: float = 1.0) -> float:
         """Standard error of a distance from the centre, of something whose variance is so many nights'."""
@@ -50,17 +51,24 @@ def level(values: Sequence[float], rule: Rule) -> Level:
     """Logarithms of the baseline nights -> their level.
 
     A few nights that are very far off are left out, as one of them would hide a small change for weeks; what is left
-    counts as if it lay no further than the clip. Where many are far off, the machine is like that, and all count.
+    counts as if it lay no further than the clip. Where many are far off, the machine is like that: all count, as far
+    off as they are, since clipping would take the very spread away that tonight has too.
     """
     middle = _median(values)
     # Where more than half of the nights are equal, the least noise says what is far.
     unit = max(DEVIATIONS_PER_MAD * _median([abs(value - middle) for value in values]), rule.least_noise)
-    near = [value for value in values if abs(value - middle) <= rule.outlier_deviations * unit]
-    kept = near if len(values) - len(near) <= rule.most_outliers * len(values) else values
     clip = rule.clip_deviations * unit
-    clipped = [min(max(value, middle - clip), middle + clip) for value in kept]
-    deviation = _correction(len(values)) * (statistics.stdev(clipped) or 0.0)
-    return Level(math.fsum(clipped) / len(clipped), max(deviation, rule.least_noise), len(clipped))
+    beyond = [value for value in values if abs(value - middle) > clip]
+    near = [value for value in values if abs(value - middle) <= rule.outlier_deviations * unit]
+    few_left_out = len(values) - len(near) <= rule.most_outliers * len(values)
+    if few_left_out and len(beyond) <= rule.most_clipped * len(values):
+        counted = [min(max(value, middle - clip), middle + clip) for value in near]
+    else:
+        counted = list(values)
+    deviation = _correction(len(values)) * (statistics.stdev(counted) or 0.0)
+    centre = math.fsum(counted) / len(counted)
+    odd = tuple(value - centre for value in beyond)
+    return Level(centre, max(deviation, rule.least_noise), len(counted), odd)
 
 
 def _median(values: Sequence[float]) -> float:

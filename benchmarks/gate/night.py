@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.gate.nights import Division, PastNight, divide
-from benchmarks.gate.rule import G3, Judged, Rule, judge
+from benchmarks.gate.rule import G3, Judged, Rule, judge, stands
 from benchmarks.gate.series import MOST_SHOWN, Series, left_out_points
 from benchmarks.gate.suites import Cell, Watched, value_of
 from benchmarks.gate.values import (
@@ -29,6 +29,7 @@ from benchmarks.values import Value
 # The later, the worse. A cell that could not be judged is worse than one that has too little history yet.
 BADNESS: tuple[Verdict, ...] = ("no change", "improvement", "inconclusive", "invalid", "regression")
 RUNNING, MISSING = "running", "missing"
+SAME_SHIFT_NIGHTS = 3  # with more nights the same shift is found a night or two beside
 
 Shift = tuple[int, float, float]  # place in the series, percent, p
 Sweep = Callable[[Sequence[float]], Sequence[Shift]]
@@ -39,6 +40,8 @@ class Memory(Value, frozen=True):
 
     verdicts: dict[tuple[str, str, str], Verdict] = {}  # by cell, metric and night
     accepted: list[tuple[str, str]] = []  # cell and night
+    suspects: list[tuple[str, str, str]] = []  # cell, metric and night: neither confirmed nor refuted
+    told: list[tuple[str, str, str]] = []  # cell, metric and night of a change point that was reported
 
     def past(self, cell: str, metric: str, night: str, value: float, left_out: str) -> PastNight:
         return PastNight(
@@ -46,17 +49,25 @@ class Memory(Value, frozen=True):
             verdict=self.verdicts.get((cell, metric, night)),
             accepted=(cell, night) in self.accepted,
             left_out=left_out,
+            suspect=(cell, metric, night) in self.suspects,
         )
 
 
 def memory_of(reports: Sequence[NightReport], accepted: Sequence[tuple[str, str]], before: str) -> Memory:
     """Of the nights before one."""
-    found: dict[tuple[str, str, str], Verdict] = {}
-    for report in reports:
-        if report.night < before and not report.slowed_by:
-            for cell in report.cells:
-                found |= {(cell.cell, one.metric.name, report.night): one.verdict for one in cell.judgements}
-    return Memory(verdicts=found, accepted=list(accepted))
+    judged = [
+        (cell.cell, report.night, one)
+        for report in reports
+        if report.night < before and not report.slowed_by
+        for cell in report.cells
+        for one in cell.judgements
+    ]
+    return Memory(
+        verdicts={(cell, one.metric.name, night): one.verdict for cell, night, one in judged},
+        accepted=list(accepted),
+        suspects=[(cell, one.metric.name, night) for cell, night, one in judged if one.suspect],
+        told=[(cell, one.metric.name, shift.night) for cell, _, one in judged for shift in one.change_points],
+    )
 
 
 class Tonight(NamedTuple):
@@ -68,6 +79,16 @@ class Tonight(NamedTuple):
     series: Series
     reruns: Sequence[Entry] | None  # None: none was made yet
     notes: Sequence[str] = ()
+
+
+class Suspicion(NamedTuple):
+    """What wants re-runs, the most urgent smallest: what decides the exit code before what is watched."""
+
+    order: int
+    p: float
+
+
+GATES, WATCHED = range(2)
 
 
 # --- one figure -----------------------------------------------------------------------------------
@@ -98,28 +119,60 @@ def _point(night: str, entry: Entry, value: float, left_out: str) -> NightPoint:
 
 def judge_metric(
     tonight: Tonight, watched: Watched, memory: Memory, rule: Rule = G3, sweep: Sweep | None = None
-) -> tuple[MetricJudgement, bool]:
-    """The judgement, and whether it is a suspicion that re-runs must confirm or refute."""
+) -> tuple[MetricJudgement, Suspicion | None]:
+    """The judgement, and where re-runs must confirm or refute a suspicion, how urgent they are.
+
+    What was confirmed the night before needs no re-runs: as long as the screen sees it, it stands.
+    """
     metric = watched.metric
     value = value_of(tonight.entry, metric)
     if value is None:
-        return _nothing(watched, f"tonight's run has no {metric.title}"), False
+        return _nothing(watched, f"tonight's run has no {metric.title}"), None
     line = _line(tonight, metric, memory, value)
     divided = divide(line.nights, rule)
-    # For a figure that is only watched no re-run is started; it has those that another figure has caused.
-    reruns = _values(tonight.reruns, metric) if watched.gates or tonight.reruns is not None else []
-    judged = judge(
-        [line.nights[n].value for n in divided.baseline],
-        [line.nights[n].value for n in divided.recent],
-        metric.direction,
-        reruns,
-        [line.nights[n].value for n in divided.since],
-        rule,
-    )
+    reruns = _values(tonight.reruns, metric)
+
+    def judged_with(confirmations: list[float] | None) -> Judged:
+        return judge(
+            [line.nights[n].value for n in divided.baseline],
+            [line.nights[n].value for n in divided.recent],
+            metric.direction,
+            confirmations,
+            [line.nights[n].value for n in divided.since],
+            rule,
+        )
+
+    judged, seen = judged_with(reruns), judged_with(None)
+    before = _verdict_before(line.nights)
+    if not reruns:  # those that another figure has caused say more
+        baseline = [line.nights[n].value for n in divided.baseline]
+        judged = _standing(seen, stands(baseline, value, metric.direction, before, rule)) or judged
     judgement = _judgement(watched, judged, value, _used(line.points, divided), reruns or [])
-    if sweep is not None:
-        judgement = msgspec.structs.replace(judgement, change_points=_shifts(line, sweep))
-    return judgement, judged.outcome == "suspect"
+    undecided = seen.outcome == "suspect" and judged.outcome in ("suspect", "inconclusive")
+    unrefuted = undecided and len(reruns or []) < rule.confirmations
+    if divided.alarm is not None and judged.outcome == "inconclusive":
+        why = f"{judged.why}; the alarm of night {line.points[divided.alarm].night} is open"
+        judgement = msgspec.structs.replace(judgement, why=why)
+    shifts = _shifts(
+        line, sweep, [night for *about, night in memory.told if about == [tonight.cell.name, metric.name]]
+    )
+    judgement = msgspec.structs.replace(judgement, suspect=unrefuted, change_points=shifts)
+    if judged.outcome != "suspect":
+        return judgement, None
+    return judgement, Suspicion(GATES if watched.gates else WATCHED, judged.p or 0.0)
+
+
+def _verdict_before(nights: Sequence[PastNight]) -> Verdict | None:
+    """Of the newest earlier night that counts, unless its level was accepted."""
+    newest = next((night for night in reversed(nights[:-1]) if not night.left_out), None)
+    return newest.verdict if newest and not newest.accepted else None
+
+
+def _standing(seen: Judged, stands: Verdict | None) -> Judged | None:
+    if seen.outcome != "suspect" or stands not in ("regression", "improvement"):
+        return None
+    why = f"{seen.why.partition(': ')[0]}: it stands, as confirmed before"
+    return msgspec.structs.replace(seen, outcome=stands, why=why)
 
 
 def _used(points: Sequence[NightPoint], divided: Division) -> list[NightPoint]:
@@ -139,11 +192,19 @@ def _values(entries: Sequence[Entry] | None, metric: Metric) -> list[float] | No
     return [value for value in found if value is not None]
 
 
-def _shifts(line: _Line, sweep: Sweep) -> list[ChangePoint]:
+def _shifts(line: _Line, sweep: Sweep | None, told: Sequence[str]) -> list[ChangePoint]:
     """Over all nights that could be compared, those of a level that was given up too."""
+    if sweep is None:
+        return []
     kept = [point for point, night in zip(line.points, line.nights, strict=True) if not night.left_out]
+    known = [place for place, point in enumerate(kept) if point.night in told]
     return [
-        ChangePoint(night=kept[place].night, percent=percent, p=p)
+        ChangePoint(
+            night=kept[place].night,
+            percent=percent,
+            p=p,
+            told_before=any(abs(place - other) <= SAME_SHIFT_NIGHTS for other in known),
+        )
         for place, percent, p in sweep([point.value for point in kept])
     ]
 
@@ -191,8 +252,8 @@ def _percent(share: float | None) -> float | None:
 
 def judge_cell(
     tonight: Tonight, watched: Sequence[Watched], memory: Memory, rule: Rule = G3, sweep: Sweep | None = None
-) -> tuple[CellReport, float | None]:
-    """The report, and where re-runs are wanted, how little chance alone would explain what is seen."""
+) -> tuple[CellReport, Suspicion | None]:
+    """The report, and where re-runs are wanted, how urgent they are."""
     entry, cell = tonight.entry, tonight.cell
     report = CellReport(
         cell=cell.name,
@@ -213,9 +274,12 @@ def judge_cell(
         return msgspec.structs.replace(report, reasons=[*entry.reasons, *entry.not_comparable]), None
     judged = [judge_metric(tonight, one, memory, rule, sweep) for one in watched]
     judgements = [judgement for judgement, _ in judged]
-    suspicions = [judgement.p or 0.0 for judgement, suspect in judged if suspect]
+    suspicions = [suspicion for _, suspicion in judged if suspicion is not None]
     verdict = worst([one.verdict for one in judgements if one.gates])
-    return msgspec.structs.replace(report, judgements=judgements, verdict=verdict), min(suspicions, default=None)
+    unconfirmed = any(one.gates and one.suspect for one in judgements)
+    failed = [rerun.run_id for rerun in tonight.reruns or () if rerun.status != "valid"] if unconfirmed else []
+    report = msgspec.structs.replace(report, judgements=judgements, verdict=verdict, failed_reruns=failed)
+    return report, min(suspicions, default=None)
 
 
 def _rerun_notes(reruns: Sequence[Entry]) -> list[str]:
@@ -234,6 +298,11 @@ def unjudged(cell: Cell, run_id: str | None, status: str, reasons: Sequence[str]
     )  # fmt: skip
 
 
+def verdicts_of(report: NightReport, cell: str) -> list[Verdict]:
+    """Of every figure of a cell that was judged that night."""
+    return [one.verdict for found in report.cells if found.cell == cell for one in found.judgements]
+
+
 # --- all of them ----------------------------------------------------------------------------------
 
 
@@ -242,16 +311,18 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def exit_code(cells: Sequence[CellReport]) -> int:
-    """A run that failed, or never ran, outranks a regression: what it would have shown is not known."""
-    if any(cell.status not in ("valid", "invalid") for cell in cells):
+    """A run that failed, or never ran, outranks a regression: what it would have shown is not known. So does a re-run
+    that failed where it had to confirm something.
+    """
+    if any(cell.status not in ("valid", "invalid") or cell.failed_reruns for cell in cells):
         return EXIT_FAILED
     if any(cell.verdict in ("invalid", "regression") for cell in cells):
         return EXIT_INVALID
     return EXIT_VALID
 
 
-def grant(suspicions: Mapping[str, float], each: int, left: int) -> tuple[list[str], list[str]]:
-    """Which cells are re-run and which are not: the least likely chance first, as far as the budget goes."""
+def grant(suspicions: Mapping[str, Suspicion], each: int, left: int) -> tuple[list[str], list[str]]:
+    """Which cells are re-run and which are not: the most urgent first, as far as the budget goes."""
     order = sorted(suspicions, key=lambda name: (suspicions[name], name))
     affordable = max(left, 0) // each
     return order[:affordable], order[affordable:]

@@ -41,6 +41,20 @@ def verdict_text(one: MetricJudgement) -> str:
     return one.verdict if one.gates else f"{one.verdict} (watched)"
 
 
+def run_text(cell: CellReport) -> str:
+    """What became of a run that was not judged. One that is valid may still be none to compare."""
+    return "run not comparable" if cell.status == "valid" else f"run {cell.status}"
+
+
+def slowed_text(report: NightReport) -> str:
+    """Empty where nobody has slowed the night."""
+    return f"slowed on purpose by {report.slowed_by:.0%}: a trial of the gate" if report.slowed_by else ""
+
+
+def refused_text(cell: str) -> str:
+    return f"{cell}: suspect, and no re-runs were left for it"
+
+
 def headline(report: NightReport) -> str:
     """The whole night in one line."""
     counts = [f"{sum(cell.verdict == word for cell in report.cells)} {word}" for word in _words_of(report)]
@@ -55,7 +69,7 @@ def _words_of(report: NightReport) -> list[str]:
 
 
 def screen_text(report: NightReport) -> str:
-    lines = [headline(report), ""]
+    lines = [headline(report), *([slowed_text(report)] if report.slowed_by else []), ""]
     lines += _columns([_HEAD, *(row for cell in report.cells for row in _rows(cell))])
     for cell in report.cells:
         lines += ["", cell.cell, *aligned(_details(cell))]
@@ -65,7 +79,7 @@ def screen_text(report: NightReport) -> str:
 
 def _rows(cell: CellReport) -> list[tuple[str, ...]]:
     if not cell.judgements:
-        return [(cell.cell, "-", "-", "-", "-", f"{cell.verdict}: run {cell.status}")]
+        return [(cell.cell, "-", "-", "-", "-", f"{cell.verdict}: {run_text(cell)}")]
     return [
         (
             cell.cell if place == 0 else "",
@@ -106,7 +120,7 @@ def _end(report: NightReport) -> list[tuple[str, str]]:
     budget = report.budget
     rows = _under("could not see", report.could_not_see)
     rows.append(("re-runs", f"{budget.used} of {budget.allowed} that were allowed"))
-    rows += [("", f"{cell}: suspect, and none were left for it") for cell in budget.refused]
+    rows += [("", refused_text(cell)) for cell in budget.refused]
     rows.append(("errors", report.false_alarms))
     rows += _under("history", report.history)
     rows += _under("note", report.notes)
@@ -126,7 +140,7 @@ _MARKS = {"regression": "🔴", "invalid": "🔴", "inconclusive": "⚪", "impro
 def markdown(report: NightReport) -> str:
     lines = [f"## {_cell(headline(report))}", ""]
     if report.slowed_by:
-        lines += [f"**Slowed on purpose by {report.slowed_by:.0%}: a trial of the gate.**", ""]
+        lines += [f"**{slowed_text(report).capitalize()}.**", ""]
     lines += [
         "| | cell | figure | tonight | baseline | change (90% interval) | noise | seen from | verdict |",
         "|---|---|---|--:|--:|--:|--:|--:|---|",
@@ -138,13 +152,14 @@ def markdown(report: NightReport) -> str:
     lines += ["", "</details>", ""]
     budget = report.budget
     lines.append(_cell(f"Re-runs: {budget.used} of {budget.allowed}. Exit code {report.exit_code}."))
-    return "\n".join([*lines, *(f"- {_cell(note)}" for note in report.notes)]) + "\n"
+    said = [*map(refused_text, budget.refused), *report.notes]
+    return "\n".join([*lines, *([""] if said else []), *(f"- {_cell(text)}" for text in said)]) + "\n"
 
 
 def _markdown_cells(cell: CellReport) -> list[tuple[str, ...]]:
     name = f"`{cell.cell}`"
     if not cell.judgements:
-        return [(_MARKS[cell.verdict], name, "", "", "", "", "", "", f"**{cell.verdict}**: run {cell.status}")]
+        return [(_MARKS[cell.verdict], name, "", "", "", "", "", "", f"**{cell.verdict}**: {run_text(cell)}")]
     return [
         (
             _MARKS[one.verdict] if one.gates else "",

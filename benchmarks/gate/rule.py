@@ -19,14 +19,14 @@ from typing import Literal, NamedTuple
 from benchmarks import statistics
 from benchmarks.gate.level import Level, level, logarithms, median_of, middle_of
 from benchmarks.gate.rule_settings import G3, SOURCES, Rule
-from benchmarks.gate.sensitivity import nights_needed, shows_no_change, smallest_detectable
-from benchmarks.gate.values import Direction
+from benchmarks.gate.sensitivity import nights_needed, shows_no_change, smallest_detectable, unreachable
+from benchmarks.gate.values import Direction, Verdict
 from benchmarks.values import Value
 
-__all__ = ["G3", "SOURCES", "Decision", "Judged", "Outcome", "Rule", "decide", "judge"]
+__all__ = ["G3", "SOURCES", "Decision", "Judged", "Outcome", "Rule", "decide", "judge", "stands"]
 
 Outcome = Literal["suspect", "regression", "improvement", "no change", "inconclusive"]
-Because = Literal["short", "screen", "confirmed", "unconfirmed", "not re-run", "wide", "same"]
+Because = Literal["short", "screen", "confirmed", "unconfirmed", "usual", "not re-run", "wide", "same"]
 RECENT = 3
 
 
@@ -90,10 +90,12 @@ def judge(
         )
     found, test = decided.level, decided.test
     reach = found.reach(rule.confidence, test.variance)
-    more = nights_needed(found, decided.nights, rule) if decided.outcome == "inconclusive" else None
+    open_yet = decided.outcome == "inconclusive"
+    more = nights_needed(found, decided.nights, rule) if open_yet else None
+    never = open_yet and more is None and unreachable(found, decided.nights, rule)
     return Judged(
         outcome=decided.outcome,
-        why=_why(decided, found, test, rule, more),
+        why=_why(decided, found, test, rule, _until(found, more, never)),
         effect=math.expm1(test.distance),
         low=math.expm1(test.distance - reach),
         high=math.expm1(test.distance + reach),
@@ -101,7 +103,7 @@ def judge(
         noise=found.deviation,
         smallest_detectable=math.expm1(smallest_detectable(found, rule, direction)),
         nights_needed=more,
-        unreachable=decided.outcome == "inconclusive" and more is None,
+        unreachable=never,
         baseline=math.exp(found.centre),
         baseline_nights=found.nights,
     )
@@ -133,10 +135,25 @@ def decide(
         return Decision("inconclusive", "not re-run", found, suspicion, len(reruns), len(nights))
     confirmed = _confirm(found, reruns, sides)
     if _passes(confirmed, rule.confirm_p, rule) and confirmed.distance * suspicion.distance > 0:
-        return Decision(_to_which_side(confirmed, direction), "confirmed", found, confirmed, len(reruns))
+        outcome, because = _confirmed(found, confirmed, [last[-1], *reruns], direction, rule)
+        return Decision(outcome, because, found, confirmed, len(reruns), len(nights))
     # Tonight was picked because it is far off; its re-runs were not picked.
     nights = [*nights[:-1], found.centre + confirmed.distance]
     return _same_or_not(found, nights, "unconfirmed", len(reruns), sides, rule)
+
+
+def stands(
+    baseline: Sequence[float], tonight: float, direction: Direction, before: Verdict | None, rule: Rule = G3
+) -> Literal["regression", "improvement"] | None:
+    """What the night before was confirmed to be, where tonight alone looks the same: it needs no re-runs again.
+
+    Tonight alone, as the median of 3 nights is still slow on the night after a regression was mended.
+    """
+    if before not in ("regression", "improvement"):
+        return None
+    decided = decide(baseline, [tonight], direction, None, (), rule)
+    same = decided.outcome == "suspect" and decided.test and _to_which_side(decided.test, direction) == before
+    return before if same else None
 
 
 def _screen(found: Level, last: Sequence[float], sides: float, rule: Rule) -> Test | None:
@@ -157,6 +174,40 @@ def _confirm(found: Level, reruns: Sequence[float], sides: float) -> Test:
     return _test(f"the median of {len(reruns)} re-runs is", found, (middle, 1.0), sides)
 
 
+def _confirmed(
+    found: Level, confirmed: Test, runs: Sequence[float], direction: Direction, rule: Rule
+) -> tuple[Outcome, Because]:
+    if _happens(found, confirmed, runs) < rule.confirm_p:
+        return _to_which_side(confirmed, direction), "confirmed"
+    return "inconclusive", "usual"
+
+
+def _happens(found: Level, confirmed: Test, runs: Sequence[float]) -> float:
+    """How often as many of tonight's runs are as far off by chance, by the share of baseline nights that were.
+
+    The spread does not know of nights that were left out or clipped: where one node in ten is slow, tonight's run and
+    its re-runs meet slow nodes now and then.
+    """
+    as_far = len(_as_far(found, confirmed))
+    if not as_far:
+        return 0.0
+    from scipy.special import bdtrc
+
+    sign, least = math.copysign(1.0, confirmed.distance), _nearly(found, confirmed)
+    seen = sum(sign * (run - found.centre) >= least for run in runs)
+    return float(bdtrc(seen - 1, len(runs), (as_far + 1) / (found.nights + 2))) if seen else 1.0
+
+
+def _as_far(found: Level, confirmed: Test) -> list[float]:
+    """The odd nights of the baseline that the re-runs are no further off than, but for noise."""
+    sign, least = math.copysign(1.0, confirmed.distance), _nearly(found, confirmed)
+    return [distance for distance in found.odd if sign * distance >= least]
+
+
+def _nearly(found: Level, confirmed: Test) -> float:
+    return abs(confirmed.distance) - 2 * found.deviation
+
+
 def _test(of: str, found: Level, value: tuple[float, float], sides: float) -> Test:
     distance = value[0] - found.centre
     return Test(of, distance, value[1], min(sides * found.p(distance, value[1]), 1.0))
@@ -166,7 +217,7 @@ def _passes(test: Test, p: float, rule: Rule) -> bool:
     return test.p < p and abs(test.distance) >= rule.relevant_log
 
 
-def _to_which_side(test: Test, direction: Direction) -> Outcome:
+def _to_which_side(test: Test, direction: Direction) -> Literal["regression", "improvement"]:
     better = (test.distance < 0) if direction == "lower" else (test.distance > 0)
     return "improvement" if better and direction != "same" else "regression"
 
@@ -190,7 +241,7 @@ def _same_or_not(
 # --- the sentence ---------------------------------------------------------------------------------
 
 
-def _why(decided: Decision, found: Level, test: Test, rule: Rule, more: int | None) -> str:
+def _why(decided: Decision, found: Level, test: Test, rule: Rule, until: str) -> str:
     seen, margin = _seen(found, test, rule), _percent(rule.same_within)
     if decided.because == "screen":
         return f"{seen}: {rule.confirmations} re-runs must confirm it"
@@ -198,10 +249,12 @@ def _why(decided: Decision, found: Level, test: Test, rule: Rule, more: int | No
         return f"{seen}, which confirms what the screen suspected"
     if decided.because == "not re-run":
         return f"{seen}, but only {decided.reruns} of {rule.confirmations} re-runs to confirm it were made"
+    if decided.because == "usual":
+        return f"{seen}, but so are now and then nights of the baseline ({len(_as_far(found, test))} of them)"
     lead = f"{decided.reruns} re-runs did not confirm a suspicion; with them, " if decided.reruns else ""
     if decided.outcome == "no change":
         return f"{lead}{seen}: all of the interval lies within {margin}"
-    return f"{lead}{seen}: a change of {margin} is not ruled out, {_until(found, more)}"
+    return f"{lead}{seen}: a change of {margin} is not ruled out, {until}"
 
 
 def _seen(found: Level, test: Test, rule: Rule) -> str:
@@ -215,10 +268,13 @@ def _seen(found: Level, test: Test, rule: Rule) -> str:
     )
 
 
-def _until(found: Level, more: int | None) -> str:
-    if more is None:
-        return f"which is unreachable at this noise ({_percent(found.deviation)} from night to night)"
-    return f"which takes about {_nights(more)} more at this noise ({_percent(found.deviation)} from night to night)"
+def _until(found: Level, more: int | None, never: bool) -> str:
+    noise = f"({_percent(found.deviation)} from night to night)"
+    if more is not None:
+        return f"which takes about {_nights(more)} more at this noise {noise}"
+    if never:
+        return f"which is unreachable at this noise {noise}"
+    return f"which this noise {noise} does not allow, unless it turns out to be lower"
 
 
 def _nights(count: int) -> str:

@@ -20,9 +20,11 @@ class Rule(Value, frozen=True):
     fewest_baseline_nights: int = 10
     gap_nights: int = 3
     since_nights: int = 10
+    calm_nights: int = 5
     clip_deviations: float = 2.5
     outlier_deviations: float = 5.0
     most_outliers: float = 0.15
+    most_clipped: float = 0.25
     least_noise: float = 0.001
     relevant: float = 0.005
     screen_p: float = 0.05
@@ -43,13 +45,14 @@ class Rule(Value, frozen=True):
             )
 
     def _conditions(self) -> list[tuple[bool, str]]:
-        effects = ("least_noise", "most_outliers", "relevant", "same_within")
+        effects = ("least_noise", "most_outliers", "most_clipped", "relevant", "same_within")
         shares = (*effects, "screen_p", "screen_recent_p", "confirm_p", "confidence", "power")
         return [
             (self.fewest_baseline_nights >= 3, "a baseline needs 3 nights or more to have a spread"),
             (self.baseline_nights >= self.fewest_baseline_nights, "baseline_nights is below fewest_baseline_nights"),
             (self.gap_nights >= 1, "tonight is no part of its own baseline: gap_nights is 1 or more"),
             (1 <= self.since_nights <= MOST_SINCE_NIGHTS, f"since_nights is from 1 to {MOST_SINCE_NIGHTS}"),
+            (self.calm_nights >= 1, "a level is back when nights show it: calm_nights is 1 or more"),
             (self.confirmations >= 1, "nothing is called a regression without a re-run: confirmations is 1 or more"),
             (0 < self.clip_deviations <= self.outlier_deviations, "clip_deviations is up to outlier_deviations"),
             *((0 < getattr(self, name) < 1, f"{name} is a share between 0 and 1") for name in shares),
@@ -77,9 +80,11 @@ SOURCES: Mapping[str, str] = {
     "fewest_baseline_nights": "a t test on 5 nights finds nothing below one and a half times what one on 10 finds",
     "gap_nights": "tonight and the two nights before are judged, so they are no baseline",
     "since_nights": "more nights say little more: the baseline's own error stays",
+    "calm_nights": "an alarm is over when so many nights in a row, none of them called one, lie at the old level",
     "clip_deviations": f"some runs are outliers ({_MEASURED}); beyond so many MADs they count no more",
     "outlier_deviations": "further off, a night is left out: finds 2% at 0.5% noise in 80%, not 70% of first nights",
     "most_outliers": "3 of 20, 1 of 10: where more are so far off, it is how the machine is, and all count",
+    "most_clipped": "5 of 20, 2 of 10 beyond the clip: where more are, all count as well, as far off as they are",
     "least_noise": f"run medians of one day differ by 0.1% at the middle cluster ({_MEASURED})",
     "relevant": "half a percent: below, nobody acts on one night; lasting small shifts are the weekly sweep's",
     "screen_p": "a false suspicion costs re-runs alone: less than half a run a cell and night (docs/gate.md)",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float64]
 
 _LARGEST = 20.0  # deviations: nobody asks for more
+# Of 20 nights a spread comes out within a quarter of what it is, and of the next 20 again: together within 0.7.
+_LOWER_NOISE = 0.7
 _STEPS = 40  # of halving: to a billionth
 
 
@@ -71,7 +73,32 @@ def _median_variance(values: int) -> float:
 
 
 def nights_needed(level: Level, since: int, rule: Rule) -> int | None:
-    """How many more nights until "no change" can be said in 4 of 5 cases, were there none; None: no number would do.
+    """Until "no change" is said in 4 of 5 cases, were there none, at this noise; None: it does not allow it.
+
+    From the first night on which the test is made, each night is another try: tonight must be near the level, and the
+    interval of the nights before it changes little from one to the next, which counts as another factor of `power`.
+    How often it holds is simulated (docs/gate.md).
+    """
+    first = _first_test(level, since, rule)
+    if first is None:
+        return None
+    near = 2 * _normal_share(rule.relevant_log / level.error()) - 1
+    failing = 1 - near * rule.power**2
+    return first - 1 + math.ceil(math.log(1 - rule.power) / math.log(failing))
+
+
+def unreachable(level: Level, since: int, rule: Rule) -> bool:
+    """Whether even a noise as low as it may turn out to be, with other nights in the baseline, would not allow it.
+
+    Where many nights lie far off, nobody can tell: the noise is theirs, and falls when they leave the baseline.
+    """
+    if len(level.odd) > rule.most_outliers * level.nights:
+        return False
+    return _first_test(level._replace(deviation=_LOWER_NOISE * level.deviation), since, rule) is None
+
+
+def _first_test(level: Level, since: int, rule: Rule) -> int | None:
+    """In how many nights the test is made first; None: never.
 
     Nights that are not decided yet stay out of the baseline; it grows when there are as many of them as the rule
     looks at.
@@ -95,3 +122,7 @@ def _normal_quantile(probability: float) -> float:
     from scipy.special import ndtri
 
     return float(ndtri(probability))
+
+
+def _normal_share(value: float) -> float:
+    return math.erfc(-value / math.sqrt(2)) / 2

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks import interval
-from benchmarks.gate.nights import PastNight, divide
-from benchmarks.gate.rule import G3, Outcome, Rule, decide
+from benchmarks.gate.nights import LEVELS, PastNight, divide
+from benchmarks.gate.rule import G3, Decision, Rule, decide, stands
+from benchmarks.gate.sensitivity import nights_needed, unreachable
 from benchmarks.gate.values import Direction, Verdict
 
 if TYPE_CHECKING:
@@ -148,20 +149,26 @@ def medians(seconds: "Array") -> "Array":
 
 
 class Watched(NamedTuple):
-    """What the gate said of one history: a verdict for each night from the change on, until it was found."""
+    """What the gate said of one history, night by night from the change on; nobody accepts anything."""
 
-    verdicts: list[Outcome]
+    verdicts: list[Verdict]
+    open: list[bool]  # whether an alarm was: of that night, or of one before
     runs: int  # that these nights cost, re-runs included
+    needed: int | None = None  # nights until "no change", as the first of them says; None: it does not
+    unreachable: bool = False
 
 
 class Case(NamedTuple):
-    """A world, and what happens in it: from night `HISTORY` on every run is slower by `effect` (a share)."""
+    """A world, and what happens in it: from night `HISTORY` on every run is slower by `effect` (a share), until it is
+    mended.
+    """
 
     world: World
     effect: float = 0.0
     direction: Direction = "lower"
     history: int = HISTORY
     nights: int = WATCHED
+    lasts: int | None = None  # nights; None: for good
 
 
 def watch(case: Case, rule: Rule, seed: int, histories: int) -> list[Watched]:
@@ -170,8 +177,9 @@ def watch(case: Case, rule: Rule, seed: int, histories: int) -> list[Watched]:
 
     random = generator(seed, case.world, case.history)
     drawn = draw(case.world, random, histories, case.history + case.nights, rule.confirmations)
-    drawn.runs[:, case.history :] += np.log1p(case.effect)
-    drawn.reruns[:, case.history :] += np.log1p(case.effect)
+    end = None if case.lasts is None else case.history + case.lasts
+    drawn.runs[:, case.history : end] += np.log1p(case.effect)
+    drawn.reruns[:, case.history : end] += np.log1p(case.effect)
     return gated(drawn, case, rule)
 
 
@@ -183,34 +191,41 @@ def gated(drawn: Drawn, case: Case, rule: Rule = G3) -> list[Watched]:
 
 
 def _watched(runs: Sequence[float], reruns: Sequence[Sequence[float]], case: Case, rule: Rule) -> Watched:
-    verdicts, cost = list[Outcome](), 0
-    for night, (outcome, used) in enumerate(_nightly(runs, reruns, case.direction, rule)):
-        if night < case.history:
-            continue
-        verdicts.append(outcome)
-        cost += used
-        if outcome in ("regression", "improvement"):
-            break
-    return Watched(verdicts, cost)
+    seen = list(_nightly(runs, reruns, case.direction, rule))[case.history :]
+    first, found = seen[0], seen[0].decided.level
+    more = never = None
+    if first.verdict == "inconclusive" and found is not None:
+        more = nights_needed(found, first.decided.nights, rule)
+        never = more is None and unreachable(found, first.decided.nights, rule)
+    return Watched(
+        [one.verdict for one in seen], [one.open for one in seen], sum(one.runs for one in seen), more, bool(never)
+    )
+
+
+class _Night(NamedTuple):
+    verdict: Verdict
+    open: bool
+    runs: int
+    decided: Decision
 
 
 def _nightly(
     runs: Sequence[float], reruns: Sequence[Sequence[float]], direction: Direction, rule: Rule
-) -> Iterator[tuple[Outcome, int]]:
-    """Each night's verdict and the runs that it took; earlier verdicts decide what later nights are held against."""
+) -> Iterator[_Night]:
+    """Earlier verdicts decide what later nights are held against."""
     past: list[PastNight] = []
     for value, again in zip(runs, reruns, strict=True):
+        before = past[-1].verdict if past else None
         past.append(PastNight(value=value))
         parts = divide(past, rule)
         baseline, recent, since = ([past[n].value for n in part] for part in parts[:3])
-        outcome, cost = decide(baseline, recent, direction, None, since, rule).outcome, 1
+        decided, cost = decide(baseline, recent, direction, None, since, rule), 1
+        outcome = decided.outcome
         if outcome == "suspect":
-            outcome = decide(baseline, recent, direction, again, since, rule).outcome
-            cost += len(again)
-        past[-1] = PastNight(value=value, verdict=_verdict(outcome))
-        yield outcome, cost
-
-
-def _verdict(outcome: Outcome) -> Verdict:
-    assert outcome != "suspect"
-    return outcome
+            outcome = stands(baseline, value, direction, before, rule) or outcome
+        if outcome == "suspect":
+            decided, cost = decide(baseline, recent, direction, again, since, rule), cost + len(again)
+            outcome = decided.outcome
+        assert outcome != "suspect"
+        past[-1] = PastNight(value=value, verdict=outcome)
+        yield _Night(outcome, parts.alarm is not None or outcome in LEVELS, cost, decided)

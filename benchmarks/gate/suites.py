@@ -12,6 +12,7 @@ from typing import NamedTuple
 from benchmarks import sweep
 from benchmarks.early_stop.until import refuse_in_gate
 from benchmarks.errors import RequestError, nearest
+from benchmarks.gate.rule_settings import G3
 from benchmarks.gate.values import Matrix, Metric, Suite
 from benchmarks.history.entry import Entry
 from benchmarks.resolve import Request
@@ -80,7 +81,15 @@ def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
     """Every cell, in order, at a site. RequestError where the suite cannot be meant so."""
     for rule in suite.exclude:
         _refuse_unknown_axes(suite, rule)
-    found = [cell for block in suite.matrix for cell in _cells_of(suite, block, site, slowdown)]
+    refuse_budget(suite.rerun_budget, f"{_file(suite)}: rerun_budget")
+    asked = [one for block in suite.matrix for one in _asked_by(suite, block, site, slowdown)]
+    for rule in suite.exclude:
+        _refuse_idle(suite, rule, [one.request for one in asked])
+    found = [
+        Cell(_name(suite, one.typed, one.label), _title(one.typed, one.label), one.request)
+        for one in asked
+        if not any(_matches(one.request, rule) for rule in suite.exclude)
+    ]
     if not found:
         raise RequestError(f"suite {suite.name} has no cell left", where=f"{_file(suite)}: exclude")
     names = [cell.name for cell in found]
@@ -95,7 +104,26 @@ def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
     return found
 
 
-def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterator[Cell]:
+class _Asked(NamedTuple):
+    """A combination of what the lists of a block name, before anything is excluded."""
+
+    request: Request
+    typed: list[tuple[str, str | int]]
+    label: str | None
+
+
+def refuse_budget(budget: int, where: str) -> None:
+    """One that no suspicion could be answered with would be spent for nothing."""
+    if 0 < budget < G3.confirmations:
+        raise RequestError(
+            f"{budget} re-run{'' if budget == 1 else 's'} a night can confirm nothing: a suspicion takes "
+            f"{G3.confirmations}",
+            where=where,
+            next_command=f"{G3.confirmations} or more; or 0, and nothing is run again",
+        )
+
+
+def _asked_by(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterator[_Asked]:
     refuse_in_gate(block.until, GATE)
     _refuse_profile(suite, block)
     rest = {
@@ -109,8 +137,7 @@ def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterat
     lists = {name: _list_text(getattr(block, name)) for name in sweep.LISTED}
     for request in sweep.cells(lists, rest):
         typed = [(name, getattr(request, name)) for name in sweep.LISTED if lists[name] is not None]
-        if not any(_matches(request, rule) for rule in suite.exclude):
-            yield Cell(_name(suite, typed, block.label), _title(typed, block.label), request)
+        yield _Asked(request, typed, block.label)
 
 
 def _refuse_profile(suite: Suite, block: Matrix) -> None:
@@ -130,6 +157,21 @@ def _refuse_unknown_axes(suite: Suite, rule: Mapping[str, str | int]) -> None:
                 f"suite {suite.name} excludes by '{name}', which no list names: {nearest(name, sweep.LISTED)}",
                 where=f"{_file(suite)}: exclude",
             )
+
+
+def _refuse_idle(suite: Suite, rule: Mapping[str, str | int], asked: Sequence[Request]) -> None:
+    """A mistyped value would leave every cell in."""
+    if any(_matches(request, rule) for request in asked):
+        return
+    near = ""
+    for name, value in rule.items():
+        there = sorted({str(getattr(request, name)) for request in asked})
+        if str(value) not in there:
+            near = f": no cell has {name} '{value}', {nearest(str(value), there)}"
+            break
+    raise RequestError(
+        f"suite {suite.name} excludes what is no cell, {dict(rule)}{near}", where=f"{_file(suite)}: exclude"
+    )
 
 
 def _matches(request: Request, rule: Mapping[str, str | int]) -> bool:

@@ -76,6 +76,7 @@ class ChangePoint(Value, frozen=True):
     night: str
     percent: float  # the new level against the one before
     p: float
+    told_before: bool = False  # by an earlier night's report
 
 
 class MetricJudgement(Value, frozen=True):
@@ -97,6 +98,7 @@ class MetricJudgement(Value, frozen=True):
     confirmations: list[float]
     points: list[NightPoint]
     change_points: list[ChangePoint]
+    suspect: bool = False  # far off, and neither confirmed nor refuted: no later baseline holds such a night
 
 
 class CellReport(Value, frozen=True):
@@ -111,6 +113,7 @@ class CellReport(Value, frozen=True):
     judgements: list[MetricJudgement]
     notes: list[str]
     left_out: list[NightPoint] = []  # runs that no metric may be compared with, each with the reason
+    failed_reruns: list[str] = []  # that left a suspicion of a gating figure unconfirmed
 
 
 class Budget(Value, frozen=True):

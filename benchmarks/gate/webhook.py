@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.gate.report_text import change_text, headline
+from benchmarks.gate.report_text import change_text, headline, refused_text, run_text, slowed_text
 from benchmarks.gate.values import CellReport, NightReport
 
 MOST_CELLS = 20  # of 50 blocks that one message may have
@@ -27,11 +27,16 @@ def message(report: NightReport) -> dict[str, Any]:
     hidden = len(report.cells) - len(shown)
     ending = [f"and {hidden} more cells"] if hidden else []
     ending += [f"re-runs {report.budget.used} of {report.budget.allowed}", f"exit code {report.exit_code}"]
-    ending += [f"slowed on purpose by {report.slowed_by:.0%}"] if report.slowed_by else []
+    ending += [slowed_text(report)] if report.slowed_by else []
+    ending += map(refused_text, report.budget.refused)
     ending += report.notes
     text = _escaped(" · ".join(ending))[:MOST_CHARACTERS]
     blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": text}]})
-    lines = [title, *(f"{cell.cell}: {_first_reason(cell)}" for cell in trouble)]
+    lines = [
+        title,
+        *filter(None, [slowed_text(report)]),
+        *(f"{cell.cell}: {_first_reason(cell)}" for cell in trouble),
+    ]
     return {"text": _escaped("\n".join(lines))[:MOST_CHARACTERS], "blocks": blocks}
 
 
@@ -51,7 +56,7 @@ def _first_reason(cell: CellReport) -> str:
     if cell.reasons:
         return cell.reasons[0]
     gating = [one for one in cell.judgements if one.gates and one.verdict == cell.verdict]
-    return gating[0].why if gating else f"run {cell.status}"
+    return gating[0].why if gating else run_text(cell)
 
 
 def _escaped(text: str) -> str:

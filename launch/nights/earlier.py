@@ -36,6 +36,9 @@ class Earlier:
         """The run as its folder has it now. RequestError: it cannot be read."""
         return read_entry(RunFolder(self._output_dir / run_id), run_id)
 
+    def has(self, run_id: str) -> bool:
+        return (self._output_dir / run_id).is_dir()
+
     def places(self) -> list[str]:
         return [str(index.output_dir) for index in (self._own, *self._replayed)]
 

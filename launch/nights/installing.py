@@ -1,8 +1,9 @@
 """Installs a suite where nobody types: cron, scrontab, systemd's user timers, or a GitHub workflow. Idempotent.
 
-The first three start one script per suite, $STEPMARK_HOME/nights/<suite>.sh, which holds the whole command with
-absolute paths and the few variables that a bare environment lacks. No secret is ever written: the address of a
-webhook is read from a file of the user's own (--webhook_file) or, on GitHub, from the repository's secrets.
+Each of the first three starts a script of its own, $STEPMARK_HOME/nights/<suite>.<kind>.sh, which holds the whole
+command with absolute paths and the few variables that a bare environment lacks. No secret is ever written: variables
+with a login in them are left out, and the address of a webhook is read from a file of the user's own (--webhook_file)
+or, on GitHub, from the repository's secrets.
 """
 
 import os
@@ -15,7 +16,9 @@ from typing import NamedTuple
 
 from benchmarks.errors import RequestError
 from benchmarks.runfolder import write_atomically
+from launch.nights.posting import VARIABLE
 from launch.places import stepmark_home
+from launch.provenance import scrub
 
 KINDS = ("cron", "scrontab", "systemd", "github")
 # What a launcher is told by its environment; PATH, as sbatch and srun may lie anywhere.
@@ -34,6 +37,11 @@ class Timetable(NamedTuple):
     minute: int
     words: list[str]  # flags of launch/nightly.py, absolute
     output_dir: Path
+    kind: str
+
+    @property
+    def script(self) -> Path:
+        return stepmark_home() / "nights" / f"{self.suite}.{self.kind}.sh"
 
     @property
     def log(self) -> Path:
@@ -69,13 +77,11 @@ def time_of(text: str) -> tuple[int, int]:
 # --- the script that all of them start --------------------------------------------------------------
 
 
-def script_path(suite: str) -> Path:
-    return stepmark_home() / "nights" / f"{suite}.sh"
-
-
 def script_text(table: Timetable, environment: Mapping[str, str] = os.environ) -> str:
     exports = [
-        f"export {name}={shlex.quote(_plain(name, environment[name]))}" for name in CARRIED if environment.get(name)
+        f"export {name}={shlex.quote(_plain(name, environment[name]))}"
+        for name in CARRIED
+        if environment.get(name) and not _is_secret(environment[name])
     ]
     command = [sys.executable, str(LAUNCHER), *table.words]
     folder = shlex.quote(str(table.log.parent))
@@ -91,6 +97,23 @@ def script_text(table: Timetable, environment: Mapping[str, str] = os.environ) -
     )
 
 
+def _is_secret(value: str) -> bool:
+    return scrub(value) != value
+
+
+def not_carried(kind: str, words: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """What this shell has, and the nights will not: secrets."""
+    found = [
+        f"${name} is not carried, its value holds a login or a token: nights run without it"
+        for name in CARRIED
+        if kind != "github" and _is_secret(environment.get(name, ""))
+    ]
+    if environment.get(VARIABLE) and not any(word.startswith("--webhook_file=") for word in words):
+        instead = f"the repository's secret {VARIABLE}" if kind == "github" else "--webhook_file=FILE"
+        found.append(f"${VARIABLE} is not carried, it is a secret; to have the nights posted: {instead}")
+    return found
+
+
 def _plain(name: str, value: str) -> str:
     if "\n" in value:
         raise RequestError(f"${name} has a line break in it, which no timetable can hold", where=f"${name}")
@@ -98,7 +121,7 @@ def _plain(name: str, value: str) -> str:
 
 
 def script_change(table: Timetable, *, install: bool) -> Change:
-    return file_change(script_path(table.suite), script_text(table) if install else None, mode=0o755)
+    return file_change(table.script, script_text(table) if install else None, mode=0o755)
 
 
 def file_change(path: Path, text: str | None, mode: int = 0o644) -> Change:
@@ -178,6 +201,7 @@ def carry_out(kind: str, table: Timetable, *, install: bool, print_only: bool) -
     if install:
         lines += [f"every night at {table.at}{' UTC' if kind == 'github' else ''}: suite {table.suite}"]
         lines += [] if kind == "github" else [f"what it says:  {table.log}"]
+        lines += not_carried(kind, table.words)
         lines += [f"to remove it:  python launch/nightly.py --suite={table.suite} --uninstall={kind}"]
     return "\n".join(lines)
 

@@ -1,6 +1,5 @@
 """The runs of a night and the nights before -> its report. Starts nothing, writes nothing."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -40,10 +39,10 @@ class CellRuns(msgspec.Struct, frozen=True):
 
 
 class Found(NamedTuple):
-    """The cells' reports, and which want re-runs: how little chance alone would explain what each shows."""
+    """The cells' reports, and which want re-runs, how urgently."""
 
     cells: list[CellReport]
-    suspicions: dict[str, float]
+    suspicions: dict[str, gate.Suspicion]
 
 
 class Judge:
@@ -55,68 +54,99 @@ class Judge:
         cells: Sequence[Cell],
         watched: Sequence[Watched],
         earlier: Earlier,
-        records: Records,
+        recorded: Sequence[Records],
         sweep: str,
+        *,
+        slowed: bool,
     ) -> None:
+        """`recorded`: the nights beside tonight's runs, then those of other folders (--history)."""
         self._night, self._cells, self._watched, self._earlier = night, cells, watched, earlier
-        reports, problems = records.read_newest()
-        accepted, unread = records.accepted()
-        self.notes = [*problems, *unread]
-        before = [report for report in reports if report.night < night]
-        self._memory = gate.memory_of(before, [(one.cell, one.night) for one in accepted], night)
-        self.sweeps = _due(sweep, night, before)
+        self.notes: list[str] = []
+        known: dict[str, NightReport] = {}
+        accepted: list[tuple[str, str]] = []
+        for records in recorded:
+            reports, problems = records.read_newest()
+            decisions, unread = records.accepted()
+            known = {report.night: report for report in reports} | known  # one's own word counts first
+            accepted += [(one.cell, one.night) for one in decisions]
+            self.notes += [*problems, *unread]
+        before = [report for name, report in sorted(known.items()) if name < night]
+        self._memory = gate.memory_of(before, accepted, night)
+        self._sweeps = _due(sweep, night, before, slowed=slowed)
+        self.swept = False  # whether any cell had nights enough to search
 
     def judge(self, runs: Mapping[str, CellRuns], *, final: bool) -> Found:
         """`final`: a suspicion gets no more re-runs."""
         found = Found([], {})
         for cell in self._cells:
-            report, p = self._cell(cell, runs[cell.name], final=final)
+            report, suspicion = self._cell(cell, runs[cell.name], final=final)
             found.cells.append(report)
-            if p is not None:
-                found.suspicions[cell.name] = p
+            if suspicion is not None:
+                found.suspicions[cell.name] = suspicion
         return found
 
-    def _cell(self, cell: Cell, runs: CellRuns, *, final: bool) -> tuple[CellReport, float | None]:
-        entry = self._entry(runs.run_id)
+    def _cell(self, cell: Cell, runs: CellRuns, *, final: bool) -> tuple[CellReport, gate.Suspicion | None]:
+        entry, why = self._entry(runs.run_id)
         if entry is None or runs.status == gate.MISSING:
-            return runs.unjudged(cell), None
-        reruns = [found for run_id in runs.rerun_ids if (found := self._entry(run_id)) is not None]
+            return _gone(runs, why).unjudged(cell), None
+        again = [self._entry(run_id) for run_id in runs.rerun_ids]
+        reruns = [found for found, _ in again if found is not None]
+        gone = [(run_id, why) for run_id, (found, why) in zip(runs.rerun_ids, again, strict=True) if found is None]
         tonight = gate.Tonight(
             cell,
             self._night,
             entry,
             self._earlier.series(entry, cell),
             reruns if runs.rerun_ids or final else None,
-            runs.notes,
+            [*runs.notes, *(f"re-run {run_id} confirms nothing: {why}" for run_id, why in gone)],
         )
-        report, p = gate.judge_cell(tonight, self._watched, self._memory, G3, _swept if self.sweeps else None)
-        return msgspec.structs.replace(report, rerun_ids=runs.rerun_ids), p
+        sweep = self._swept if self._sweeps and final else None
+        report, suspicion = gate.judge_cell(tonight, self._watched, self._memory, G3, sweep)
+        unconfirmed = any(one.gates and one.suspect for one in report.judgements)
+        failed = [*report.failed_reruns, *(run_id for run_id, _ in gone if unconfirmed)]
+        notes = list(dict.fromkeys(report.notes))  # a night judged again has said them before
+        report = msgspec.structs.replace(report, rerun_ids=runs.rerun_ids, failed_reruns=failed, notes=notes)
+        return report, suspicion
 
-    def _entry(self, run_id: str | None) -> Entry | None:
-        with contextlib.suppress(StepmarkError, OSError):
-            return self._earlier.entry(run_id) if run_id else None
-        return None
+    def _entry(self, run_id: str | None) -> tuple[Entry | None, str]:
+        """The run as its folder has it, or why there is none."""
+        if run_id is None:
+            return None, ""
+        try:
+            return self._earlier.entry(run_id), ""
+        except (StepmarkError, OSError) as error:
+            if not self._earlier.has(run_id):
+                return None, f"the folder of run {run_id} is gone"
+            what = error.what if isinstance(error, StepmarkError) else error
+            return None, f"run {run_id} cannot be read: {what}"
+
+    def _swept(self, values: Sequence[float]) -> Sequence[gate.Shift]:
+        from benchmarks.gate.change_points import change_points
+
+        if len(values) < FEWEST_FOR_A_SWEEP:
+            return []
+        self.swept = True
+        return [(place, percent, p) for place, percent, p in change_points(values)]
 
 
-def _due(sweep: str, night: str, before: Sequence[NightReport]) -> bool:
-    """Every week: more often, and chance would find a shift sooner or later."""
+def _gone(runs: CellRuns, why: str) -> CellRuns:
+    """What had ended well, and is not there any more, is not told as if it were."""
+    if not why or runs.status not in ("valid", "invalid"):
+        return runs
+    return msgspec.structs.replace(runs, status=gate.MISSING, reasons=[f"{why}; that night it was {runs.status}"])
+
+
+def _due(sweep: str, night: str, before: Sequence[NightReport], *, slowed: bool) -> bool:
+    """Every week: more often, and chance would find a shift sooner or later. A night slowed on purpose is no turn."""
     if sweep != "weekly":
         return sweep == "yes"
-    newest = max((report.night for report in before if report.swept), default=None)
-    return newest is None or _days(newest, night) >= SWEEP_EVERY_DAYS
+    newest = max((report.night for report in before if report.swept and not report.slowed_by), default=None)
+    return not slowed and (newest is None or _days(newest, night) >= SWEEP_EVERY_DAYS)
 
 
 def _days(before: str, after: str) -> float:
     first, then = (datetime.strptime(night, NIGHT_FORMAT) for night in (before, after))
     return (then - first).total_seconds() / 86_400
-
-
-def _swept(values: Sequence[float]) -> Sequence[gate.Shift]:
-    from benchmarks.gate.change_points import change_points
-
-    if len(values) < FEWEST_FOR_A_SWEEP:
-        return []
-    return [(place, percent, p) for place, percent, p in change_points(values)]
 
 
 class Frame(NamedTuple):

@@ -1,7 +1,7 @@
 """One night: every cell run once, judged, suspects run again within the budget, judged again; written down always.
 
-A launcher that was killed is resumed from the night's record. A run that was cut off with its launcher runs again;
-one that goes on in a queue is waited for.
+A launcher that was killed is resumed from the night's record. A run that was cut off with its launcher runs again,
+and a re-run that was is not counted; one that failed by itself has failed, one that goes on in a queue is waited for.
 """
 
 import shlex
@@ -22,12 +22,13 @@ from benchmarks.runfolder import RunFolder, new_run_id
 from benchmarks.values import Benchmark, Labels, Nightly, Site
 from launch.cli import EXIT_INTERRUPTED
 from launch.local import interrupted_once
-from launch.nights import fresh_nodes
+from launch.nights import fresh_nodes, resuming
 from launch.nights.crew import Crew, Work, say
 from launch.nights.earlier import Earlier
 from launch.nights.judging import CellRuns, Found, Frame, Judge, report_of
 from launch.nights.records import SCHEMA_VERSION, Records, now
 
+REPLACED = 2  # times that re-runs which failed are made again, as far as the budget goes
 RERUN = ", re-run "  # in the label of a run: behind the name of its cell, before its number
 Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with runs of these labels and job options
 
@@ -47,6 +48,7 @@ class Asked(NamedTuple):
     resume: bool
     typed: Mapping[str, Any]  # options of a job
     command: list[str]
+    begins: Callable[[], None] = lambda: None  # called once nothing is refused any more
 
     @property
     def max_jobs(self) -> int:
@@ -69,9 +71,11 @@ class Launcher:
     def run(self) -> tuple[int, NightReport | None]:
         """The exit code, and the report where the night came to its end."""
         with self._records.alone():
+            refused = self._resolve()
             left = self._take_up()
-            self._resolve()
+            self._say_refused(refused)
             self._keep()
+            self._asked.begins()
             with interrupted_once():
                 try:
                     return self._run(left)
@@ -85,16 +89,24 @@ class Launcher:
 
     def _run(self, left: NightReport | None) -> tuple[int, NightReport]:
         self._first_runs(left)
+        self._drop_cut_off()
         earlier = Earlier(self._asked.output_dir, self._asked.history, self._asked.suite)
+        recorded = [self._records, *self._records.of_others(self._asked.history)]
         judge = Judge(
-            self._frame.night, self._asked.cells, self._asked.watched, earlier, self._records, self._asked.sweep
+            self._frame.night,
+            self._asked.cells,
+            self._asked.watched,
+            earlier,
+            recorded,
+            self._asked.sweep,
+            slowed=self._asked.slowdown > 0,
         )
         self._reruns(judge.judge(self._runs, final=False))
         found = judge.judge(self._runs, final=True)
         self._frame = self._frame._replace(
             history=earlier.places(), notes=[*self._frame.notes, *judge.notes, *earlier.notes()]
         )
-        report = report_of(self._frame, found.cells, self._budget(), now(), SCHEMA_VERSION, swept=judge.sweeps)
+        report = report_of(self._frame, found.cells, self._budget(), now(), SCHEMA_VERSION, swept=judge.swept)
         self._records.write(report)
         return report.exit_code, report
 
@@ -104,7 +116,10 @@ class Launcher:
         """The night that another launcher has left half done, or a new one."""
         asked = self._asked
         left = self._records.unfinished(asked.site.name, asked.slowdown) if asked.resume else None
-        if left is None:
+        changed = left and resuming.another_suite(left, asked.cells, self._benchmarks, asked.output_dir)
+        if left is not None and changed:
+            say(f"suite {asked.suite.name}: night {left.night} is not resumed, the suite was changed: {changed}")
+        if left is None or changed:
             self._frame = self._frame._replace(night=self._records.new_night())
             say(f"suite {asked.suite.name}, night {self._frame.night}: {len(asked.cells)} cells")
             return None
@@ -113,7 +128,7 @@ class Launcher:
         say(f"suite {asked.suite.name}: resuming night {left.night} (--noresume starts another)")
         return left
 
-    def _resolve(self) -> None:
+    def _resolve(self) -> dict[str, RequestError]:
         """A cell that cannot work hides no other; where none can, the request was wrong."""
         errors: dict[str, RequestError] = {}
         runner = self._runners(Labels(), {})
@@ -124,6 +139,9 @@ class Launcher:
                 errors[cell.name] = error
         if errors and not self._benchmarks:
             raise next(iter(errors.values()))
+        return errors
+
+    def _say_refused(self, errors: Mapping[str, RequestError]) -> None:
         for name, refusal in errors.items():
             reason = f"refused: {refusal.what}" + (f" ({refusal.why})" if refusal.why else "")
             self._change(name, status=MISSING, reasons=[reason])
@@ -140,40 +158,61 @@ class Launcher:
         self._crew.run([self._work(name, self._new_name(name)) for name in todo], going)
 
     def _goes_on(self, name: str, runs: CellRuns) -> bool:
-        """Of a night that is resumed. What was cut off runs again."""
+        """Of a night that is resumed. What was cut off runs again, what failed by itself has failed."""
         if runs.status != RUNNING or runs.run_id is None or name not in self._benchmarks:
             return False
         if runs.run_id not in self._runner(name, "night").ended([runs.run_id]):
             return True
         self._take_end(name)
-        if self._runs[name].status != "valid":
+        if self._runs[name].status != "valid" and resuming.was_cut_off(self._folder(runs.run_id)):
             note = f"{runs.run_id} was cut off with its launcher, and run again"
             self._change(name, run_id=None, status=MISSING, reasons=[], notes=[*runs.notes, note])
         return False
+
+    def _drop_cut_off(self) -> None:
+        """Of a night that is resumed: re-runs that ended with their launcher are made again, at no cost."""
+        for name, runs in self._runs.items():
+            if name in self._benchmarks and runs.rerun_ids:
+                ended = self._runner(name, "rerun").ended(runs.rerun_ids)
+                gone = [run_id for run_id in runs.rerun_ids if run_id in ended and self._is_cut_off(run_id, runs)]
+                notes = [f"re-run {run_id} was cut off with its launcher, and is not counted" for run_id in gone]
+                kept = [run_id for run_id in runs.rerun_ids if run_id not in gone]
+                self._change(name, rerun_ids=kept, notes=[*runs.notes, *notes])
+
+    def _is_cut_off(self, run_id: str, runs: CellRuns) -> bool:
+        """One that could not be started has left no folder either, but a note."""
+        told = any(note.startswith(f"re-run {run_id} ") for note in runs.notes)
+        return not told and self._status(run_id)[0] != "valid" and resuming.was_cut_off(self._folder(run_id))
 
     def _reruns(self, found: Found) -> None:
         """Fresh runs of what is suspect; those of a night that is resumed are completed."""
         wanting = {name: p for name, p in found.suspicions.items() if not self._runs[name].rerun_ids}
         begun = [name for name, runs in self._runs.items() if runs.rerun_ids and name in self._benchmarks]
-        granted, self._refused = grant(wanting, G3.confirmations, self._asked.budget - self._budget().used)
+        self._crew = self._new_crew()
+        owed = sum(len(self._rerun_work(name, G3.confirmations)[1]) for name in begun)
+        granted, self._refused = grant(wanting, G3.confirmations, self._left() - owed)
+        used = self._budget().used + owed
         for name in self._refused:
-            say(f"{name}: suspect, and the budget of {self._asked.budget} re-runs is used up")
+            say(f"{name}: suspect, and gets no re-runs: of {self._asked.budget} that are allowed, {used} are taken")
         for name in granted:
             say(f"{name}: suspect, {G3.confirmations} re-runs will tell")
-        self._crew = self._new_crew()
-        going, wanted = [], []
-        for name in [*begun, *granted]:
-            ours, missing = self._rerun_work(name)
-            going += ours
-            wanted += missing
-        # Turn by turn, so that what slows the machine for some minutes falls on all cells.
-        wanted.sort(key=lambda work: work.label.rpartition(RERUN)[2])
-        self._crew.run(wanted, going)
+        for _ in range(1 + REPLACED):
+            going: list[Work] = []
+            wanted: list[Work] = []
+            for name in [*begun, *granted]:
+                ours, missing = self._rerun_work(name, self._left() - len(wanted))
+                going += ours
+                wanted += missing
+            if not going and not wanted:
+                break
+            # Turn by turn, so that what slows the machine for some minutes falls on all cells.
+            wanted.sort(key=lambda work: work.label.rpartition(RERUN)[2])
+            self._crew.run(wanted, going)
         for name in [*begun, *granted]:
             self._note_nodes(name)
 
-    def _rerun_work(self, name: str) -> tuple[list[Work], list[Work]]:
-        """The re-runs of a cell that go on, and those that are still to be started."""
+    def _rerun_work(self, name: str, most: int) -> tuple[list[Work], list[Work]]:
+        """The re-runs of a cell that go on, and those that are still to be started, as far as the budget goes."""
         known = self._runs[name].rerun_ids
         exclude = None
         if self._asked.site.slurm is not None:
@@ -188,12 +227,14 @@ class Launcher:
             if run_id not in ended
         ]
         valid = [run_id for run_id in known if run_id in ended and self._status(run_id)[0] == "valid"]
-        missing = min(G3.confirmations - len(valid) - len(going), self._asked.budget - self._budget().used)
-        missing = G3.confirmations if not known else max(missing, 0)
+        missing = max(min(G3.confirmations - len(valid) - len(going), most), 0)
         return going, [
             Work(f"{name}{RERUN}{len(known) + n + 1}", runner, self._benchmarks[name], self._new_name(name))
             for n in range(missing)
         ]
+
+    def _left(self) -> int:
+        return self._asked.budget - self._budget().used
 
     def _work(self, name: str, run_id: str | None) -> Work:
         assert run_id is not None

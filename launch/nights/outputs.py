@@ -12,10 +12,12 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.gate.junit import junit_xml
 from benchmarks.gate.report_text import markdown, screen_text
 from benchmarks.gate.values import NightReport
-from benchmarks.runfolder import write_atomically
+from benchmarks.runfolder import BENCHMARK, write_atomically
 from launch.nights.crew import say
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
+WITHIN_BYTES = 2000
+BEGINNINGS = {"junit": b"<testsuite", "markdown": b"## suite ", "html": b'content="Stepmark '}
 
 
 class Outputs(NamedTuple):
@@ -37,6 +39,33 @@ class Outputs(NamedTuple):
                 path.parent.mkdir(parents=True, exist_ok=True)
             if not place or path.is_dir() or not os.access(path.parent, os.W_OK):
                 raise RequestError(f"'{place}' cannot be written", where=f"--{flag}={place}")
+            _refuse_other_files(flag, path)
+
+    def remove_old(self) -> None:
+        """Of the night before: where this one comes to no end, nobody shall take that for its result."""
+        for place in (self.junit, self.markdown, self.html):
+            if place is not None and Path(place).is_file():
+                with contextlib.suppress(OSError):  # what cannot be removed is said when it cannot be written
+                    Path(place).unlink()
+
+
+def _refuse_other_files(flag: str, path: Path) -> None:
+    """A report takes the place of an earlier one, and of nothing else."""
+    if any((folder / BENCHMARK).is_file() for folder in path.resolve().parents):
+        what = "this is within a run's folder, where only the run itself writes"
+    elif path.exists() and not _is_ours(flag, path):
+        what = "there is such a file already, and it is no report of a night"
+    else:
+        return
+    raise RequestError(what, where=f"--{flag}={path}", next_command=f"--{flag} with another name")
+
+
+def _is_ours(flag: str, path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        beginning = stream.read(WITHIN_BYTES)
+    return not beginning or BEGINNINGS[flag] in beginning
 
 
 def show(report: NightReport, outputs: Outputs, record: Path | None) -> None:

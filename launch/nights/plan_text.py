@@ -10,6 +10,7 @@ from benchmarks.report import aligned
 from benchmarks.resolve import Request
 from benchmarks.scaling import scale_of
 from benchmarks.values import Benchmark
+from launch.nights.launcher import REPLACED
 
 
 def plan_text(
@@ -30,12 +31,21 @@ def plan_text(
             f"suite {suite.name} at site {site}: {suite.title}",
             *aligned(rows),
             "",
-            f"one run a cell, and {G3.confirmations} more of each that is suspect: {len(cells)} to "
-            f"{len(cells) + budget} runs a night",
+            _cost(len(cells), budget),
             f"gates {gated}; watches {beside}",
             *([f"a change of {across} is what is tested, and starts no new baseline"] if across else []),
             "nothing was started (--dry_run)",
         ]
+    )
+
+
+def _cost(cells: int, budget: int) -> str:
+    if not budget:
+        return f"one run a cell, {cells} a night; no re-runs are allowed, so nothing can be confirmed"
+    most = cells + min(budget, cells * G3.confirmations * (1 + REPLACED))
+    return (
+        f"one run a cell, and {G3.confirmations} more of each that is suspect, as far as {budget} go, which replace "
+        f"those that fail too: {cells} to {most} runs a night"
     )
 
 

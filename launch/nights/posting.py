@@ -24,7 +24,20 @@ def address(typed: str | None, file: str | None) -> str | None:
         raise RequestError("--webhook and --webhook_file exclude each other", where="--webhook_file")
     # Taken out of the environment: a run writes down the variables it was started with, and its worker inherits them.
     variable = os.environ.pop(VARIABLE, "")
-    found = typed or (_from_file(file) if file else variable).strip()
+    if file and not typed:
+        return address_in(file)
+    return _checked(typed or variable.strip(), "--webhook" if typed else f"${VARIABLE}")
+
+
+def address_in(file: str) -> str:
+    """RequestError: there is none."""
+    found = _checked(_from_file(file).strip(), f"--webhook_file={file}")
+    if found is None:
+        raise RequestError("the file with the webhook's address is empty", where=f"--webhook_file={file}")
+    return found
+
+
+def _checked(found: str, where: str) -> str | None:
     if not found:
         return None
     try:
@@ -35,7 +48,7 @@ def address(typed: str | None, file: str | None) -> str | None:
     if not valid or any(character.isspace() for character in found):
         raise RequestError(
             "the address of the webhook is none (it is not shown: it is a secret)",
-            where="--webhook" if typed else f"--webhook_file={file}" if file else f"${VARIABLE}",
+            where=where,
             why="https://HOST/... is expected",
         )
     return found

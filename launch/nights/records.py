@@ -9,7 +9,7 @@ import fcntl
 import getpass
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,6 +35,11 @@ class Records:
     def __init__(self, output_dir: Path, suite: str) -> None:
         self.suite = suite
         self.folder = output_dir / "nights" / suite
+
+    def of_others(self, history: Sequence[Path]) -> list["Records"]:
+        """Those of the same suite beside the runs of other folders; a folder without any says nothing."""
+        own = self.folder.parents[1].resolve()
+        return [Records(folder, self.suite) for folder in history if folder.resolve() != own]
 
     def path(self, night: str) -> Path:
         return self.folder / f"{night}.json"

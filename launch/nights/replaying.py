@@ -27,11 +27,12 @@ def judged_again(
     before = records.read(nights[-1] if night == LAST and nights else night)
     earlier = Earlier(output_dir, history, suite)
     kept = {cell.cell: CellRuns.of(cell) for cell in before.cells}
-    judge = Judge(before.night, cells, watched(suite), earlier, records, sweep)
+    recorded = [records, *records.of_others(history)]
+    judge = Judge(before.night, cells, watched(suite), earlier, recorded, sweep, slowed=before.slowed_by > 0)
     found = judge.judge({cell.name: kept.get(cell.name, CellRuns()) for cell in cells}, final=True)
     gone = [f"{name} was a cell then, and is none now" for name in kept if name not in {cell.name for cell in cells}]
     notes = ["judged again from files", *judge.notes, *earlier.notes(), *gone]
     frame = Frame(
         suite.name, suite.title, before.night, before.started, before.site, before.slowed_by, earlier.places(), notes
     )
-    return report_of(frame, found.cells, before.budget, before.finished, SCHEMA_VERSION, swept=judge.sweeps)
+    return report_of(frame, found.cells, before.budget, before.finished, SCHEMA_VERSION, swept=judge.swept)

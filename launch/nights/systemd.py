@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from launch.nights.installing import Change, Timetable, file_change, script_path
+from launch.nights.installing import Change, Timetable, file_change
 
 
 def changes(table: Timetable, *, install: bool) -> list[Change]:
@@ -29,7 +29,7 @@ Description=A night of Stepmark's suite {table.suite}
 
 [Service]
 Type=oneshot
-ExecStart=/bin/sh {_word(str(script_path(table.suite)))}
+ExecStart=/bin/sh {_word(str(table.script))}
 """
 
 

@@ -4,7 +4,7 @@ import shlex
 import subprocess
 
 from benchmarks.errors import RequestError, RunError
-from launch.nights.installing import Change, Timetable, script_path, with_block
+from launch.nights.installing import Change, Timetable, with_block
 
 PROGRAMS = {"cron": "crontab", "scrontab": "scrontab"}
 # A launcher waits for its jobs: it needs little of its node, and the time of all its runs one after the other.
@@ -24,7 +24,7 @@ def change(kind: str, table: Timetable, *, install: bool) -> Change:
 
 def _lines(kind: str, table: Timetable) -> list[str]:
     # In cron % is the end of the line, unless it stands behind a backslash.
-    command = shlex.quote(str(script_path(table.suite)))
+    command = shlex.quote(str(table.script))
     command = command.replace("%", r"\%") if kind == "cron" else command
     line = f"{table.minute} {table.hour} * * * {command}"
     if len(line) > LONGEST_LINE:

@@ -174,7 +174,9 @@ def test_tensorboard_reads_the_scalars(default: Run) -> None:
 
     events = EventAccumulator(str(default.folder / "tensorboard"), size_guidance={"scalars": 0})
     events.Reload()
-    assert set(events.Tags()["scalars"]) == {"perf/step_seconds", "perf/tokens_per_second", "train/loss"}
+    figures = {f"perf/{name}" for name in ("step_seconds", "tokens_per_second", "tokens_per_second_per_gpu")}
+    # A run may be over before a sample of its machine falls within a step.
+    assert {tag for tag in events.Tags()["scalars"] if not tag.startswith("telemetry/")} == figures | {"train/loss"}
     assert [event.step for event in events.Scalars("perf/step_seconds")] == list(range(50))
     assert [event.value for event in events.Scalars("train/loss")] == pytest.approx(default.losses, rel=1e-6)
 

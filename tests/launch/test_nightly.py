@@ -54,6 +54,8 @@ def test_too_little_history_is_inconclusive_and_no_failure(past: Naps) -> None:
     assert judged(first, SHORT)["nights_needed"] == 10
     assert judged(last, SHORT)["nights_needed"] == 1
     assert all(report["finished"] for report in past.reports())
+    # Nights that are too few to be searched take nobody's turn.
+    assert [report["swept"] for report in past.reports()] == [False] * (NIGHTS - 1) + [True]
     assert len(list(past.nights.glob("*.md"))) == NIGHTS
 
 
@@ -74,6 +76,7 @@ def test_a_slowed_night_is_a_regression_by_its_own_re_runs(naps: Naps) -> None:
         assert len(cell(report, name)["rerun_ids"]) == 3
         assert found["why"] in done.stdout
     assert report["budget"] == {"allowed": 6, "used": 6, "refused": []}
+    assert done.stdout.strip().splitlines()[1] == "slowed on purpose by 50%: a trial of the gate"
     assert "re-runs        6 of 6 that were allowed" in done.stdout
     suite = ET.parse(naps.folder / "night.junit").getroot()[0]
     assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
@@ -116,6 +119,25 @@ def test_nights_of_another_folder_are_replayed(past: Naps, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_what_nights_of_another_folder_were_judged_to_be_counts_too(naps: Naps, tmp_path: Path) -> None:
+    naps.nap_longer(1.6)
+    assert naps.night().returncode == 3
+    slow = naps.last()["night"]
+    (tmp_path / "other").mkdir()
+    other = Naps(tmp_path / "other", naps.variables)
+    done = other.night(f"--history={naps.results}")
+    assert done.returncode == 3, done.stdout
+    assert other.last()["budget"]["used"] == 0  # confirmed there, it stands
+    used = {point["night"]: point["used_as"] for point in judged(other.last(), SHORT)["points"]}
+    assert used[slow] != "baseline"
+    for name in (SHORT, LONG):
+        assert naps.night(f"--accept={name}", "--because=it stays").returncode == 0
+    again = other.night(f"--history={naps.results}")
+    assert again.returncode == 0, again.stdout
+    assert judged(other.last(), SHORT)["verdict"] == "inconclusive"
+
+
+@pytest.mark.slow
 def test_a_night_is_judged_again_from_its_files_and_nothing_is_written(naps: Naps) -> None:
     first = naps.night("--inject_slowdown=0.5", "--max_reruns=6")
     before = {path: path.read_bytes() for path in naps.results.rglob("*") if path.is_file()}
@@ -129,7 +151,28 @@ def test_a_night_is_judged_again_from_its_files_and_nothing_is_written(naps: Nap
 
 
 @pytest.mark.slow
+def test_a_night_whose_folders_are_gone_is_not_judged_again_as_if_they_were_there(naps: Naps) -> None:
+    assert naps.night("--inject_slowdown=0.5").returncode == 3
+    shutil.rmtree(naps.results / cell(naps.last(), LONG)["rerun_ids"][0])
+    done = naps.night("--replay=last")
+    assert done.returncode == 1, done.stdout
+    gone = cell(naps.last(), LONG)["rerun_ids"][0]
+    assert f"re-run {gone} confirms nothing: the folder of run {gone} is gone" in done.stdout
+    gone = cell(naps.last(), SHORT)["run_id"]
+    shutil.rmtree(naps.results / gone)
+    done = naps.night("--replay=last", f"--junit={naps.folder}/night.xml")
+    assert done.returncode == 1, done.stdout
+    assert f"{gone}, missing" in done.stdout
+    assert f"the folder of run {gone} is gone; that night it was valid" in done.stdout
+    (error,) = ET.parse(naps.folder / "night.xml").getroot().iter("error")
+    assert error.get("type") == "missing"
+
+
+@pytest.mark.slow
 def test_an_accepted_level_begins_a_new_baseline(naps: Naps) -> None:
+    early = naps.night(f"--accept={SHORT}", "--because=too early")
+    assert early.returncode == 2
+    assert "no other level to accept: its newest night says inconclusive" in early.stderr
     naps.nap_longer(1.6)
     assert naps.night().returncode == 3
     unsaid = naps.night(f"--accept={SHORT}")
@@ -137,10 +180,15 @@ def test_an_accepted_level_begins_a_new_baseline(naps: Naps) -> None:
     assert "--because is missing" in unsaid.stderr
     said = naps.night(f"--accept={SHORT}", "--because=the new container stays")
     assert said.returncode == 0, said.stderr
+    twice = naps.night(f"--accept={SHORT}", "--because=the new container stays")
+    assert twice.returncode == 0
+    assert "was accepted before; nothing is changed" in twice.stdout
     (line,) = (naps.nights / "decisions.jsonl").read_text().splitlines()
     assert json.loads(line)["because"] == "the new container stays"
     assert naps.night().returncode == 3  # the other cell is as slow, and nobody has accepted that
     assert judged(naps.last(), LONG)["verdict"] == "regression"
+    assert judged(naps.last(), LONG)["confirmations"] == []  # confirmed the night before, it stands
+    assert naps.last()["budget"]["used"] == 0
     assert judged(naps.last(), SHORT)["verdict"] == "inconclusive"
     assert judged(naps.last(), SHORT)["nights_needed"] == 9
     assert naps.night("--accept=nothing", "--because=x").returncode == 2
@@ -157,6 +205,53 @@ def test_a_changed_benchmark_begins_a_new_baseline_and_that_is_said(naps: Naps) 
     assert " -> " in change
     assert judged(naps.last(), SHORT)["nights_needed"] == 10
     assert len(cell(naps.last(), SHORT)["left_out"]) == NIGHTS
+
+
+# --- re-runs that end otherwise ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_re_run_that_failed_is_made_again(naps: Naps) -> None:
+    naps.nap_longer(1.6)
+    naps.let_fail(3)  # after the first run of both cells
+    done = naps.night("--max_reruns=7")
+    assert done.returncode == 3, done.stdout
+    assert naps.last()["budget"] == {"allowed": 7, "used": 7, "refused": []}
+    assert sorted(len(one["rerun_ids"]) for one in naps.last()["cells"]) == [3, 4]
+    assert [len(judged(naps.last(), name)["confirmations"]) for name in (SHORT, LONG)] == [3, 3]
+
+
+@pytest.mark.slow
+def test_a_re_run_that_failed_and_cannot_be_made_again_fails_the_night(naps: Naps) -> None:
+    naps.nap_longer(1.6)
+    naps.let_fail(3)
+    done = naps.night("--max_reruns=6")
+    assert done.returncode == 1, done.stdout
+    confirmed, found = sorted(naps.last()["cells"], key=lambda one: len(one["failed_reruns"]))
+    assert found["failed_reruns"] == found["rerun_ids"][:1]
+    assert (found["verdict"], confirmed["verdict"]) == ("inconclusive", "regression")
+    assert naps.last()["budget"]["used"] == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [3, 6])
+def test_a_re_run_that_was_cut_off_is_made_again_and_costs_nothing(naps: Naps, budget: int) -> None:
+    naps.nap_longer(10)
+    process = naps.start("--suite=naps", f"--output_dir={naps.results}", f"--max_reruns={budget}")
+    deadline = time.monotonic() + 120
+    while not any(one["rerun_ids"] for one in naps.last()["cells"] if budget == 3 or one["cell"] == LONG):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    left = naps.last()
+    assert left["finished"] is None
+    done = naps.night(f"--max_reruns={budget}")
+    assert done.returncode == 3, done.stdout
+    assert naps.last()["night"] == left["night"]
+    assert naps.last()["budget"]["used"] == budget
+    assert f"{budget} of {budget} that were allowed" in done.stdout
+    assert "was cut off with its launcher, and is not counted" in done.stdout
 
 
 # --- what goes wrong ----------------------------------------------------------------------------------
@@ -198,7 +293,9 @@ def test_where_no_cell_can_work_nothing_is_started(fresh: Naps) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_same_command_goes_on_with_a_night_that_was_cut_off(fresh: Naps, number: signal.Signals) -> None:
     fresh.write_suite(SUITE.replace("{nap_seconds: 0.03}", "{nap_seconds: 0.5}"))
-    process = fresh.start("--suite=naps", f"--output_dir={fresh.results}")
+    old = fresh.folder / "night.xml"
+    old.write_text("of the night before")
+    process = fresh.start("--suite=naps", f"--output_dir={fresh.results}", f"--junit={old}")
     deadline = time.monotonic() + 60
     while not any(one["status"] == "running" and one["cell"] == LONG for r in fresh.reports() for one in r["cells"]):
         assert time.monotonic() < deadline
@@ -207,6 +304,7 @@ def test_the_same_command_goes_on_with_a_night_that_was_cut_off(fresh: Naps, num
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert "Traceback" not in out + err
+    assert not old.exists()
     (left,) = fresh.reports()
     assert left["finished"] is None
     if number == signal.SIGINT:
@@ -222,6 +320,43 @@ def test_the_same_command_goes_on_with_a_night_that_was_cut_off(fresh: Naps, num
     assert any("was cut off with its launcher" in note for note in cell(report, LONG)["notes"])
     assert fresh.night().returncode == 0
     assert len(fresh.reports()) == 2
+
+
+@pytest.mark.slow
+def test_a_run_that_failed_by_itself_is_not_taken_for_one_that_was_cut_off(fresh: Naps) -> None:
+    fresh.write_suite(SUITE.replace("{nap_seconds: 0.01}", "{nap_seconds: 0.01, fault: raise@3}"))
+    assert fresh.night().returncode == 1
+    before = cell(fresh.last(), SHORT)
+    fresh.leave_unfinished(short={"status": "running", "reasons": []})
+    (fresh.results / before["run_id"] / "result.json").unlink()
+    done = fresh.night()
+    assert "resuming night" in done.stderr
+    assert done.returncode == 1, done.stdout
+    after = cell(fresh.last(), SHORT)
+    assert (after["run_id"], after["status"]) == (before["run_id"], "failed")
+    assert "told to" in " ".join(after["reasons"])
+    assert after["notes"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{nap_seconds: 0.01}", "{nap_seconds: 0.02}", f"{SHORT} is another benchmark than run 2"),
+        ("label: short", "label: brief", "toy-llama2_tiny-brief is new, toy-llama2_tiny-short is gone"),
+    ],
+)
+def test_a_night_of_a_suite_that_was_changed_since_is_not_gone_on_with(
+    fresh: Naps, old: str, new: str, said: str
+) -> None:
+    assert fresh.night().returncode == 0
+    fresh.leave_unfinished()
+    fresh.write_suite(SUITE.replace(old, new))
+    done = fresh.night()
+    assert done.returncode == 0, done.stderr
+    assert f"is not resumed, the suite was changed: {said}" in done.stderr
+    first, second = fresh.reports()
+    assert {one["run_id"] for one in first["cells"]} & {one["run_id"] for one in second["cells"]} == set()
 
 
 @pytest.mark.slow
@@ -291,6 +426,10 @@ def test_an_address_that_is_none_is_refused_unseen(fresh: Naps) -> None:
         (["--suite=naps", "--because=x"], "--because goes with --accept=CELL"),
         (["--suite=naps", "--dry_run", "--replay=last"], "exclude each other"),
         (["--suite=naps", "--max_reruns=-1"], "it must be 0 or more"),
+        (["--suite=naps", "--max_reruns=2"], "2 re-runs a night can confirm nothing"),
+        (["--suite=naps", "--replay="], "--replay is empty"),
+        (["--suite=naps", "--history="], "--history is empty"),
+        (["--suite=naps", "--site="], "--site is empty"),
         (["--suite=naps", "extra"], "unexpected argument 'extra'"),
         (["--suite=naps", "--junit=/proc/x/y"], "cannot be written"),
         (["--suite=naps", "--webhook=https://x", "--webhook_file=y"], "exclude each other"),
@@ -311,6 +450,8 @@ def test_a_dry_run_shows_the_cells_and_writes_nothing(fresh: Naps) -> None:
     assert done.returncode == 0, done.stderr
     assert SHORT in done.stdout
     assert "2 to 8 runs a night" in done.stdout
+    assert "2 a night; no re-runs are allowed" in fresh.night("--dry_run", "--max_reruns=0").stdout
+    assert "2 to 20 runs a night" in fresh.night("--dry_run", "--max_reruns=100").stdout
     assert "gates seconds/step; watches mean over median" in done.stdout
     assert not fresh.results.exists()
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.gate import unseen
-from benchmarks.gate.night import Memory, Tonight, exit_code, judge_cell, worst
+from benchmarks.gate.night import Memory, Suspicion, Tonight, exit_code, judge_cell, worst
 from benchmarks.gate.series import series
 from benchmarks.gate.suites import METRICS, Cell, Watched
 from benchmarks.gate.values import Budget, CellReport, NightReport
@@ -64,7 +64,7 @@ def tonight(
 
 def judged(
     seconds: float, past: Sequence[Entry], reruns: Sequence[float] | None = None, memory: Memory | None = None
-) -> tuple[CellReport, float | None]:
+) -> tuple[CellReport, Suspicion | None]:
     return judge_cell(tonight(seconds, past, reruns), GATED, memory or Memory())
 
 

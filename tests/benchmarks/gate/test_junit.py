@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.gate.junit import junit_xml
-from benchmarks.gate.night import unjudged
+from benchmarks.gate.night import Memory, judge_cell, unjudged
 from benchmarks.gate.values import CellReport
-from tests.benchmarks.gate.nights_made import CELL, history, judged, report
+from tests.benchmarks.gate.nights_made import CELL, GATED, history, judged, report, tonight
 
 SLOW, _ = judged(1.5, history(), [1.5, 1.5, 1.5])
 SHORT, _ = judged(1.0, history()[:3])
@@ -80,6 +80,21 @@ def test_a_failure_names_cell_figure_and_interval() -> None:
     assert failure is not None
     assert "+50.00% (+49.18 to +50.82)" in str(failure.get("message"))
     assert failure.text == SLOW.judgements[0].why
+
+
+def test_a_night_that_was_slowed_on_purpose_says_so() -> None:
+    root = ET.fromstring(junit_xml(report([SLOW], slowed_by=0.5)))
+    check(root)
+    assert [one.get("value") for one in root.iter("property") if one.get("name") == "slowed_by"] == ["0.5"]
+    (failure,) = root.iter("failure")
+    assert str(failure.get("message")).endswith("slowed on purpose by 50%: a trial of the gate")
+    assert "slowed" not in junit_xml(report([SLOW]))
+
+
+def test_a_valid_run_that_may_not_be_compared_is_no_error_of_type_valid() -> None:
+    found, _ = judge_cell(tonight(1.0, history(), not_comparable=["profiled"]), GATED, Memory())
+    (error,) = suite(found).iter("error")
+    assert error.get("type") == "not comparable"
 
 
 def test_what_is_skipped_says_what_it_takes() -> None:

@@ -2,10 +2,22 @@
 
 import pytest
 
-from benchmarks.gate.night import BADNESS, Memory, exit_code, grant, judge_cell, memory_of, unjudged, worst
+from benchmarks.gate.night import (
+    BADNESS,
+    GATES,
+    WATCHED,
+    Memory,
+    Suspicion,
+    exit_code,
+    grant,
+    judge_cell,
+    memory_of,
+    unjudged,
+    worst,
+)
 from benchmarks.gate.suites import METRICS, Watched
 from benchmarks.gate.unseen import could_not_see, false_alarms, night_notes
-from benchmarks.gate.values import ChangePoint
+from benchmarks.gate.values import ChangePoint, Verdict
 from tests.benchmarks.gate.nights_made import (
     CELL,
     GATED,
@@ -20,13 +32,16 @@ from tests.benchmarks.gate.nights_made import (
 
 
 def test_a_slower_night_is_suspect_until_its_re_runs_confirm_it() -> None:
-    before, p = judged(1.5, history())
-    assert p is not None
-    assert p < 0.001
+    before, suspicion = judged(1.5, history())
+    assert suspicion is not None
+    assert suspicion.order == GATES
+    assert suspicion.p < 0.001
+    assert before.judgements[0].suspect
     assert before.verdict == "inconclusive"
     after, suspicion = judged(1.5, history(), [1.51, 1.49, 1.5])
     assert suspicion is None
     assert after.verdict == "regression"
+    assert not after.judgements[0].suspect
     (seconds, _) = after.judgements
     assert seconds.effect_percent == pytest.approx(50, abs=1)
     assert seconds.low_percent is not None
@@ -67,13 +82,30 @@ def test_a_suspect_that_gets_no_re_runs_says_so() -> None:
     assert "only 0 of" in found.judgements[0].why
 
 
-def test_a_figure_that_is_only_watched_asks_for_no_re_run_and_decides_nothing() -> None:
+def test_a_figure_that_is_only_watched_asks_for_re_runs_after_all_others_and_decides_nothing() -> None:
     jumpy = [Watched(METRICS["memory_bytes"], False), *GATED]
     now = tonight(1.0, history(), memory_bytes=9e9)
-    found, p = judge_cell(now, jumpy, Memory())
-    assert p is None
+    found, suspicion = judge_cell(now, jumpy, Memory())
+    assert suspicion is not None
+    assert suspicion.order == WATCHED
     assert found.judgements[0].verdict == "inconclusive"
     assert found.verdict == found.judgements[1].verdict
+    again = [entry(20, 1.0, run_id=f"r{n}", memory_bytes=9e9) for n in range(3)]
+    confirmed, suspicion = judge_cell(now._replace(reruns=again), jumpy, Memory())
+    assert suspicion is None
+    assert confirmed.judgements[0].verdict == "regression"
+    assert confirmed.verdict == confirmed.judgements[1].verdict != "regression"
+    assert exit_code([confirmed]) == 0
+
+
+def test_re_runs_that_a_watched_figure_lacks_fail_no_night() -> None:
+    jumpy = [Watched(METRICS["memory_bytes"], False), *GATED]
+    broken = [entry(20, run_id=f"r{n}", status="failed", memory_bytes=None) for n in range(3)]
+    now = tonight(1.0, history(), memory_bytes=9e9)._replace(reruns=broken)
+    found, _ = judge_cell(now, jumpy, Memory())
+    assert found.judgements[0].suspect
+    assert found.failed_reruns == []
+    assert exit_code([found]) == 0
 
 
 @pytest.mark.parametrize(("loss", "verdict"), [(6.0, "regression"), (4.0, "regression")])
@@ -107,6 +139,47 @@ def test_a_re_run_that_failed_confirms_nothing() -> None:
     assert found.verdict == "inconclusive"
     assert found.judgements[0].confirmations == [1.5, 1.5]
     assert "re-run broken confirms nothing, it is failed: told to" in found.notes
+    assert found.judgements[0].suspect
+    assert found.failed_reruns == ["broken"]
+    assert exit_code([found]) == 1  # what it would have shown is not known
+
+
+def test_a_re_run_that_failed_and_was_replaced_fails_no_night() -> None:
+    now = tonight(1.5, history(), [1.5, 1.5, 1.5])
+    broken = entry(20, 1.5, run_id="broken", status="failed", reasons=["told to"])
+    found, _ = judge_cell(now._replace(reruns=[broken, *(now.reruns or [])]), GATED, Memory())
+    assert (found.verdict, found.failed_reruns, exit_code([found])) == ("regression", [], 3)
+
+
+SLOW_BEFORE = (CELL.name, "seconds_per_step", night_name(19))
+
+
+def test_what_was_confirmed_the_night_before_stands_without_re_runs() -> None:
+    past = [*history(), entry(19, 1.5)]
+    found, suspicion = judged(1.5, past, memory=Memory(verdicts={SLOW_BEFORE: "regression"}))
+    assert suspicion is None
+    assert found.verdict == "regression"
+    assert found.judgements[0].why.endswith("it stands, as confirmed before")
+    assert exit_code([found]) == 3
+
+
+@pytest.mark.parametrize("before", ["inconclusive", "improvement", None])
+def test_nothing_stands_that_was_not_confirmed_before(before: Verdict | None) -> None:
+    memory = Memory(verdicts={SLOW_BEFORE: before} if before else {})
+    _, suspicion = judged(1.5, [*history(), entry(19, 1.5)], memory=memory)
+    assert suspicion is not None
+
+
+def test_a_regression_that_is_gone_stands_no_more() -> None:
+    found, _ = judged(1.0, [*history(), entry(19, 1.5)], memory=Memory(verdicts={SLOW_BEFORE: "regression"}))
+    assert found.verdict != "regression"
+
+
+def test_suspicions_without_an_answer_are_remembered() -> None:
+    found, _ = judged(1.5, history(), [])
+    memory = memory_of([report([found])], [], night_name(21))
+    assert memory.suspects == [(CELL.name, "seconds_per_step", night_name(20))]
+    assert memory.past(CELL.name, "seconds_per_step", night_name(20), 1.5, "").suspect
 
 
 def test_nights_that_were_judged_regressions_stay_out_until_somebody_accepts_them() -> None:
@@ -114,7 +187,7 @@ def test_nights_that_were_judged_regressions_stay_out_until_somebody_accepts_the
     slow = {(CELL.name, "seconds_per_step", night_name(day)): "regression" for day in range(11, 20)}
     memory = Memory(verdicts=slow)  # type: ignore[arg-type]
     found, p = judged(1.5, past, memory=memory)
-    assert p is not None
+    assert (found.verdict, p) == ("regression", None)
     assert found.judgements[0].baseline == pytest.approx(1.0, rel=0.01)
     accepted = Memory(verdicts=slow, accepted=[(CELL.name, night_name(19))])  # type: ignore[arg-type]
     found, p = judged(1.5, past, memory=accepted)
@@ -155,6 +228,13 @@ def test_change_points_are_named_by_their_night() -> None:
 
     found, _ = judge_cell(tonight(1.0, [*history(), entry(12, slowed_by=1.0)]), GATED[:1], Memory(), sweep=sweep)
     assert found.judgements[0].change_points == [ChangePoint(night=night_name(7), percent=1.5, p=0.001)]
+    told, _ = judge_cell(
+        tonight(1.0, history()),
+        GATED[:1],
+        Memory(told=[(CELL.name, "seconds_per_step", night_name(6))]),
+        sweep=lambda _values: [(6, 1.5, 0.001), (1, 1.5, 0.001)],
+    )
+    assert [shift.told_before for shift in told.judgements[0].change_points] == [True, False]
     assert night_notes([found]) == [
         f"change point: tiny, seconds/step +1.50% from night {night_name(7)} on (p = 0.001)"
     ]
@@ -179,11 +259,17 @@ def test_a_run_that_failed_or_never_ran_outranks_a_regression_in_the_code() -> N
 
 
 def test_the_budget_goes_to_the_least_likely_chance_first() -> None:
-    suspicions = {"a": 0.04, "b": 0.001, "c": 0.02}
+    suspicions = {name: Suspicion(GATES, p) for name, p in {"a": 0.04, "b": 0.001, "c": 0.02}.items()}
     assert grant(suspicions, 3, 6) == (["b", "c"], ["a"])
     assert grant(suspicions, 3, 8) == (["b", "c"], ["a"])
     assert grant(suspicions, 3, 2) == ([], ["b", "c", "a"])
     assert grant(suspicions, 3, -3) == ([], ["b", "c", "a"])
+
+
+def test_the_budget_goes_to_what_gates_before_what_is_watched() -> None:
+    suspicions = {"a": Suspicion(WATCHED, 1e-9), "b": Suspicion(GATES, 0.04)}
+    assert grant(suspicions, 3, 3) == (["b"], ["a"])
+    assert grant(suspicions, 3, 6) == (["b", "a"], [])
 
 
 def test_what_could_not_be_seen_is_said_of_every_cell() -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from benchmarks.gate.night import unjudged
+from benchmarks.gate.night import Memory, judge_cell, unjudged
 from benchmarks.gate.report_text import change_text, headline, markdown, screen_text, value_text
 from benchmarks.gate.suites import METRICS
 from benchmarks.gate.values import Budget
-from tests.benchmarks.gate.nights_made import CELL, entry, history, judged, night_name, other, report
+from tests.benchmarks.gate.nights_made import CELL, GATED, entry, history, judged, night_name, other, report, tonight
 
 SLOW, _ = judged(1.5, history(), [1.5, 1.51, 1.49])
 SHORT, _ = judged(1.0, history()[:3])
@@ -68,7 +68,21 @@ def test_a_new_baseline_is_said() -> None:
 
 def test_cells_without_a_budget_are_named() -> None:
     text = screen_text(report([SLOW], budget=Budget(allowed=3, used=3, refused=["other"])))
-    assert "other: suspect, and none were left for it" in text
+    assert "other: suspect, and no re-runs were left for it" in text
+    assert "- other: suspect, and no re-runs were left for it" in markdown(
+        report([SLOW], budget=Budget(allowed=3, used=3, refused=["other"]))
+    )
+
+
+def test_a_night_that_was_slowed_on_purpose_says_so_above_its_table() -> None:
+    said = screen_text(report([SLOW], slowed_by=0.5)).splitlines()
+    assert said[1] == "slowed on purpose by 50%: a trial of the gate"
+    assert "slowed" not in screen_text(report([SLOW]))
+
+
+def test_a_valid_run_that_may_not_be_compared_is_called_so() -> None:
+    found, _ = judge_cell(tonight(1.0, history(), not_comparable=["profiled"]), GATED, Memory())
+    assert "invalid: run not comparable" in screen_text(report([found]))
 
 
 def test_a_failed_run_is_shown_with_its_reason_in_both() -> None:

@@ -79,6 +79,10 @@ def test_steps_settings_site_and_slowdown_reach_the_request() -> None:
         (suite(BLOCK, {**BLOCK, "steps": 10}), "two cells of suite s are called jax-llama2_70b"),
         (suite(BLOCK, exclude=[{"model": "llama2_70b"}]), "no cell left"),
         (suite(BLOCK, exclude=[{"modl": "x"}]), "did you mean 'model'?"),
+        (suite({**BLOCK, "dtype": ["bf16", "fp8"]}, exclude=[{"dtype": "bf61"}]), "did you mean 'bf16'?"),
+        (suite(BLOCK, {**BLOCK, "gpus": 8}, exclude=[{"gpus": 8, "task": "lora"}]), "excludes what is no cell"),
+        (suite(BLOCK, rerun_budget=2), "2 re-runs a night can confirm nothing: a suspicion takes 3"),
+        (suite(BLOCK, rerun_budget=1), "1 re-run a night can confirm nothing"),
         (suite({**BLOCK, "label": "a b"}), "cannot be the name of a cell"),
     ],
 )
@@ -86,6 +90,11 @@ def test_what_a_suite_cannot_mean_is_refused(made: Suite, said: str) -> None:
     with pytest.raises(RequestError) as caught:
         suites.cells(made, "local")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("budget", [0, 3, 4])
+def test_a_budget_that_can_confirm_something_or_none_at_all_is_taken(budget: int) -> None:
+    assert suites.cells(suite(BLOCK, rerun_budget=budget), "local")
 
 
 def test_a_label_tells_equal_cells_apart() -> None:

@@ -101,9 +101,7 @@ def test_reasons_stand_above_the_figures_and_logs_between() -> None:
     logs = [LogTail("attempt-1/perf/rank-3.log", ["RuntimeError: no"])]
     failed = msgspec.structs.replace(changed(status="failed", reasons=["rank 3 died"]), logs=logs)
     page = run_page(failed)
-    places = [
-        page.index(text) for text in ("Why it failed", "rank 3 died", "seconds per step", "RuntimeError: no")
-    ]
+    places = [page.index(text) for text in ("Why it failed", "rank 3 died", "seconds per step", "RuntimeError: no")]
     assert places == sorted(places)
 
 

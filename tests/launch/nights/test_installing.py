@@ -62,9 +62,8 @@ class Installer:
         path = self.folder / f"{PROGRAM[kind]}.table.writes"
         return len(path.read_text().splitlines()) if path.exists() else 0
 
-    @property
-    def script(self) -> Path:
-        return self.home / "stepmark/nights/smoke.sh"
+    def script(self, kind: str = "cron") -> Path:
+        return self.home / f"stepmark/nights/smoke.{kind}.sh"
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_a_second_installation_changes_nothing_and_another_time_replaces(install
     table = installer.table(kind)
     assert table.startswith("# mine\n5 4 * * * /bin/true\n# stepmark nightly smoke: begin\n")
     assert "\n30 2 * * * " in table
-    assert installer.script.name in first.stdout
+    assert installer.script(kind).name in first.stdout
     assert f"--uninstall={kind}" in first.stdout
     again = installer.call(f"--install={kind}", "--at=02:30")
     assert again.stdout.count("is as it should be") == 2
@@ -97,11 +96,11 @@ def test_removed_it_leaves_the_table_as_it_was(installer: Installer, kind: str) 
     mine = "# mine\n5 4 * * * /bin/true\n"
     (installer.folder / f"{PROGRAM[kind]}.table").write_text(mine)
     installer.call(f"--install={kind}")
-    assert installer.script.exists()
+    assert installer.script(kind).exists()
     done = installer.call(f"--uninstall={kind}")
     assert done.stdout.count(": removed") == 2
     assert installer.table(kind) == mine
-    assert not installer.script.exists()
+    assert not installer.script(kind).exists()
     assert "was not there" in installer.call(f"--uninstall={kind}").stdout
 
 
@@ -112,7 +111,7 @@ def test_print_only_writes_nothing(installer: Installer, kind: str) -> None:
     assert "would be made" in done.stdout
     assert "exec " in done.stdout
     assert installer.writes("cron") == installer.writes("scrontab") == 0
-    assert not installer.script.exists()
+    assert not installer.script(kind).exists()
     assert not (installer.home / ".config").exists()
 
 
@@ -127,14 +126,51 @@ def test_no_token_and_no_webhook_is_ever_written(installer: Installer) -> None:
     refused = installer.call("--install=cron", "--webhook=https://hooks.example/secret-part")
     assert refused.returncode == 2
     assert "--webhook_file=FILE" in refused.stderr
-    done = installer.call(
-        "--install=cron", "--webhook_file=mine", STEPMARK_WEBHOOK="https://hooks.example/secret-part"
-    )
+    address = "https://hooks.example/secret-part"
+    index = "https://me:s3cr3t@host/simple"
+    done = installer.call("--install=cron", STEPMARK_WEBHOOK=address, PIP_FIND_LINKS=index)
     assert done.returncode == 0, done.stderr
+    assert "$STEPMARK_WEBHOOK is not carried, it is a secret; to have the nights posted: --webhook_file=FILE" in (
+        done.stdout
+    )
+    assert "$PIP_FIND_LINKS is not carried" in done.stdout
     everything = "".join(path.read_text() for path in installer.folder.rglob("*") if path.is_file())
-    for secret in ("secret-part", "hf_a-token"):
+    for secret in ("secret-part", "hf_a-token", "s3cr3t"):
         assert secret not in everything + done.stdout
-    assert f"--webhook_file={installer.folder}/mine" in installer.script.read_text()
+
+
+def test_the_file_with_the_address_is_looked_at(installer: Installer) -> None:
+    mine = installer.folder / "mine"
+    refused = installer.call("--install=cron", "--webhook_file=mine")
+    assert refused.returncode == 2
+    assert "cannot be read" in refused.stderr
+    mine.write_text(" \n")
+    assert "is empty" in installer.call("--install=cron", "--webhook_file=mine").stderr
+    mine.write_text("https://hooks.example/secret-part\n")
+    done = installer.call("--install=cron", "--webhook_file=mine", STEPMARK_WEBHOOK="https://other.example/x")
+    assert done.returncode == 0, done.stderr
+    assert "not carried" not in done.stdout
+    assert f"--webhook_file={mine}" in installer.script().read_text()
+    assert "secret-part" not in done.stdout + installer.script().read_text()
+    assert installer.call("--install=github", "--webhook_file=mine").returncode == 2
+
+
+def test_what_was_said_of_the_nights_is_installed_or_refused(installer: Installer) -> None:
+    assert installer.call("--install=cron", "--sweep=no", "--noresume", "--max_reruns=3").returncode == 0
+    for word in ("--sweep=no", "--noresume", "--max_reruns=3"):
+        assert f" {word}" in installer.script().read_text()
+    for word in ("--inject_slowdown=0.5", "--history=/nowhere", "--max_reruns=1"):
+        assert installer.call("--install=cron", word).returncode == 2
+
+
+def test_one_kind_is_removed_without_the_other(installer: Installer) -> None:
+    installer.call("--install=cron")
+    installer.call("--install=systemd")
+    installer.call("--uninstall=cron")
+    assert not installer.script("cron").exists()
+    assert installer.script("systemd").exists()
+    (service,) = units(installer).glob("*.service")
+    assert "smoke.systemd.sh" in service.read_text()
 
 
 def test_a_table_that_somebody_has_spoilt_is_left_alone(installer: Installer) -> None:
@@ -275,7 +311,7 @@ def test_a_block_keeps_its_place_and_those_of_other_suites() -> None:
 
 
 def test_a_line_break_in_a_variable_is_refused(tmp_path: Path) -> None:
-    table = Timetable("smoke", 2, 30, ["--suite=smoke"], tmp_path)
+    table = Timetable("smoke", 2, 30, ["--suite=smoke"], tmp_path, "cron")
     assert "export TZ=UTC" in script_text(table, {"TZ": "UTC", "SECRET": "x"})
     assert "SECRET" not in script_text(table, {"SECRET": "x"})
     with pytest.raises(RequestError, match="line break"):

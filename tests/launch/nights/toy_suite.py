@@ -33,6 +33,7 @@ rerun_budget: 6
 source: a test
 date: "2026-11-22"
 """
+RECORDED = "    recorder.start()\n"
 NAP = 'float(said["nap"])'
 SHORT, LONG = "toy-llama2_tiny-short", "toy-llama2_tiny-long"
 
@@ -69,6 +70,29 @@ class Naps:
         text = self.worker_file.read_text()
         assert NAP in text
         self.worker_file.write_text(text.replace(NAP, f"{NAP} * {times}"))
+
+    def let_fail(self, *numbers: int) -> None:
+        """Of the runs from now on, the first is 1: these raise an error."""
+        countdown = self.folder / "countdown"
+        countdown.write_text("0")
+        text = self.worker_file.read_text()
+        assert RECORDED in text
+        fault = f"""\
+    number = int(Path({str(countdown)!r}).read_text()) + 1
+    Path({str(countdown)!r}).write_text(str(number))
+    if number in {numbers!r}:
+        raise RuntimeError("told to by its number")
+"""
+        self.worker_file.write_text(text.replace(RECORDED, fault + RECORDED))
+
+    def leave_unfinished(self, **cells: dict[str, Any]) -> None:
+        """The newest night's record, as a launcher that was killed has left it; `cells`: what it says of each."""
+        path = max(self.nights.glob("2*.json"))
+        report = json.loads(path.read_text())
+        report["finished"] = None
+        for one in report["cells"]:
+            one.update(cells.get(one["cell"].rpartition("-")[2], {}))
+        path.write_text(json.dumps(report))
 
     @contextmanager
     def left_as_it_was(self) -> Iterator[None]:

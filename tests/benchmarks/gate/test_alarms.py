@@ -1,0 +1,54 @@
+"""What the gate says after an alarm, and whether its forecasts come true, on synthetic nights with fixed seeds."""
+
+import pytest
+
+from benchmarks.gate.rule import G3
+from benchmarks.gate.self_test import SEED, course_of, forecast_of
+from benchmarks.gate.simulation import Case, World, watch
+
+
+@pytest.mark.parametrize(
+    ("noise", "effect", "said", "is_open"),
+    [(0.002, 0.01, 0.95, 0.97), (0.005, 0.02, 0.9, 0.95), (0.01, 0.03, 0.6, 0.8)],
+)
+def test_a_lasting_regression_does_not_turn_green_by_itself(
+    noise: float, effect: float, said: float, is_open: float
+) -> None:
+    found = course_of(noise, effect, G3, SEED, 150)
+    for night in (20, 60):
+        assert found.said[night].share >= said
+        assert found.open[night].share >= is_open
+
+
+def test_a_regression_that_is_mended_is_green_again_and_no_improvement() -> None:
+    found = course_of(0.005, 0.02, G3, SEED, 150)
+    assert found.after[1].share <= 0.15
+    assert found.after[3].share <= 0.02
+    assert found.turned.share <= 0.05
+
+
+def test_an_alarm_is_closed_after_mending_even_where_no_change_cannot_be_said() -> None:
+    mended = watch(Case(World(0.01), 0.05, nights=60, lasts=20), G3, SEED, 60)
+    assert sum(one.open[19] for one in mended) >= 58
+    assert sum(one.open[-1] for one in mended) <= 3
+
+
+def test_an_improvement_that_lasts_becomes_the_level_and_its_loss_a_regression() -> None:
+    for noise, effect in ((0.005, -0.02), (0.01, -0.03)):
+        lost = watch(Case(World(noise), effect, nights=50, lasts=40), G3, SEED, 60)
+        assert sum(one.open[30] for one in lost) <= 3
+        assert sum("regression" in one.verdicts[40:] for one in lost) >= 54
+
+
+@pytest.mark.parametrize(("noise", "least"), [(0.005, 0.9), (0.007, 0.8)])
+def test_the_nights_that_no_change_takes_come_true(noise: float, least: float) -> None:
+    found = forecast_of(noise, G3, SEED, 200)
+    assert found.reached.of > 100
+    assert found.reached.share >= least
+    assert found.unreachable.of <= 0.02 * 200
+
+
+def test_what_is_called_unreachable_is_seldom_reached() -> None:
+    found = forecast_of(0.01, G3, SEED, 200)
+    assert found.unreachable.of >= 30
+    assert found.unreachable.share <= 0.2
