@@ -5,12 +5,10 @@ launcher killed at any moment leaves no run that the next one does not know of.
 """
 
 import contextlib
-import fcntl
-import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +25,7 @@ from benchmarks.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark, json_text
 from launch.cli import EXIT_INTERRUPTED
 from launch.local import interrupted_once
+from launch.one_launcher import alone
 
 FIRST_WAIT_SECONDS = 1.0  # between two questions about the runs; then longer, as long as none ends
 LONGEST_WAIT_SECONDS = 15.0
@@ -81,7 +80,8 @@ def run_sweep(
             raise RequestError(f"--{flag}={number}: it must be 1 or more", where=f"--{flag}")
     checked = record.check(requests, runner.resolve, skip_refused)
     new = record.new_sweep(requests, checked, repeats, command)
-    with _alone(output_dir, new.key):
+    lock = output_dir / f".sweep-{new.key}.lock"
+    with alone(lock, work="sweep", kept_there="the record of the sweep", two_would="start every run twice"):
         sweep = _found(output_dir, new) if resume else None
         if sweep is None:
             sweep = new
@@ -335,44 +335,6 @@ def _found(output_dir: Path, new: Sweep) -> Sweep | None:
 
 def _path(output_dir: Path, sweep: Sweep) -> Path:
     return output_dir / f"{sweep.sweep_id}.json"
-
-
-@contextlib.contextmanager
-def _alone(output_dir: Path, key: str) -> Iterator[None]:
-    """One launcher at a time, on any machine that sees the folder; the lock ends with its process."""
-    path = output_dir / f".sweep-{key}.lock"
-    try:
-        output_dir.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise RequestError(
-            f"the output folder cannot be written: {error.strerror}",
-            where=str(output_dir),
-            why="the record of the sweep is kept there, beside its runs",
-            next_command="--output_dir=DIR with a folder that is writable and has space",
-        ) from None
-    try:
-        _lock(descriptor, path)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 300, 0).decode(errors="replace").strip()
-        raise RequestError(
-            f"another launcher runs this sweep: {holder or 'it has not said which'}",
-            where=str(path),
-            why="two would start every run twice",
-            next_command="wait for it, or end it and type the same command again",
-        ) from None
-    except OSError as error:
-        _say(f"{path}: no lock ({error.strerror}): nothing keeps a second launcher from running this sweep too")
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
 
 
 # --- words --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import fcntl
 import getpass
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from benchmarks.gate.series import MOST_NIGHTS
 from benchmarks.gate.values import Acceptance, NightReport
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import json_text
+from launch.one_launcher import alone
 
 SCHEMA_VERSION = 1
 NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"
@@ -136,42 +137,10 @@ class Records:
                 problems.append(f"{path}:{number}: {error}")
         return found, problems
 
-    # --- one launcher at a time ---
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """On any machine that sees the folder; the lock ends with its process."""
-        path = self.folder / ".lock"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise RequestError(
-                f"the output folder cannot be written: {error.strerror}",
-                where=str(self.folder),
-                why="the record of the night is kept there",
-                next_command="--output_dir=DIR with a folder that is writable and has space",
-            ) from None
-        try:
-            _lock(descriptor, path)
-            yield
-        finally:
-            os.close(descriptor)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 300, 0).decode(errors="replace").strip()
-        raise RequestError(
-            f"another launcher runs this suite: {holder or 'it has not said which'}",
-            where=str(path),
-            why="two would start every run twice, and measure each other",
-            next_command="wait for it, or end it and type the same command again",
-        ) from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """One launcher at a time works on a night of this suite."""
+        twice = "start every run twice, and measure each other"
+        return alone(self.folder / ".lock", work="suite", kept_there="the record of the night", two_would=twice)
 
 
 def now() -> str:
