@@ -294,7 +294,7 @@ def test_where_no_cell_can_work_nothing_is_started(fresh: Naps) -> None:
 def test_the_same_command_goes_on_with_a_night_that_was_cut_off(fresh: Naps, number: signal.Signals) -> None:
     fresh.write_suite(SUITE.replace("{nap_seconds: 0.03}", "{nap_seconds: 0.5}"))
     old = fresh.folder / "night.xml"
-    old.write_text("of the night before")
+    old.write_text("<testsuite/>")
     process = fresh.start("--suite=naps", f"--output_dir={fresh.results}", f"--junit={old}")
     deadline = time.monotonic() + 60
     while not any(one["status"] == "running" and one["cell"] == LONG for r in fresh.reports() for one in r["cells"]):
