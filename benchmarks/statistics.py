@@ -19,6 +19,6 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def excess(seconds: Sequence[float]) -> float | None:
-    """Mean over median, less 1: the share of time in slow steps, which the median hides by design."""
+    """Mean over median, less 1: what slow steps add to the time, which the median hides by design."""
     middle, average = median(seconds), mean(seconds)
     return average / middle - 1 if middle and average is not None else None

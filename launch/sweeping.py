@@ -17,7 +17,7 @@ import msgspec
 from benchmarks import sweep as record
 from benchmarks import sweep_report
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, RunError, StepmarkError
-from benchmarks.report import duration_text, seconds_text
+from benchmarks.report import seconds_text
 from benchmarks.resolve import Request
 from benchmarks.runfolder import RESULT, RunFolder, new_run_id, write_atomically
 from benchmarks.summary import Result
@@ -26,10 +26,8 @@ from benchmarks.values import Benchmark, json_text
 from launch.cli import EXIT_INTERRUPTED
 from launch.local import interrupted_once
 from launch.one_launcher import alone
+from launch.patience import wait_for_one
 
-FIRST_WAIT_SECONDS = 1.0  # between two questions about the runs; then longer, as long as none ends
-LONGEST_WAIT_SECONDS = 15.0
-LONGEST_SILENCE_SECONDS = 600.0  # a queue's controller may be restarted while jobs run
 # One cell may be what cannot be started; where the next cannot either, it is the site.
 FAILED_STARTS = 2
 
@@ -128,7 +126,7 @@ class _Launcher:
                 if self._failed_starts >= FAILED_STARTS and todo:
                     _say(f"{FAILED_STARTS} starts in a row failed: the other {_runs(len(todo))} are not started")
                     todo = []
-                self._wait_for_one()
+                wait_for_one(self.going, self._take_ended, self._sleep)
         except KeyboardInterrupt:
             _say("interrupted")
             with contextlib.suppress(StepmarkError):  # where nobody answers now, they are said to go on
@@ -180,23 +178,6 @@ class _Launcher:
             self._code = EXIT_FAILED
         else:
             self._failed_starts = 0
-
-    def _wait_for_one(self) -> None:
-        """Ask, ever more seldom, until a run has ended."""
-        pause, silence = FIRST_WAIT_SECONDS, 0.0
-        while self.going:
-            try:
-                if self._take_ended():
-                    return
-                silence = 0.0
-            except StepmarkError as error:
-                if silence >= LONGEST_SILENCE_SECONDS:
-                    raise
-                if not silence:
-                    _say(f"stepmark: {error}\nit is asked again, for {duration_text(LONGEST_SILENCE_SECONDS)}")
-                silence += pause
-            self._sleep(pause)
-            pause = min(pause * 1.5, LONGEST_WAIT_SECONDS)
 
     def _take_ended(self) -> bool:
         ended = self._runner.ended(self.going) if self.going else set()

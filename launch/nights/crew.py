@@ -8,12 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from benchmarks.errors import StepmarkError
-from benchmarks.report import duration_text
 from benchmarks.values import Benchmark
+from launch.patience import wait_for_one
 
-FIRST_WAIT_SECONDS = 1.0  # between two questions about the runs; then longer, as long as none ends
-LONGEST_WAIT_SECONDS = 15.0
-LONGEST_SILENCE_SECONDS = 600.0  # a queue's controller may be restarted while jobs run
 FAILED_STARTS = 2  # in a row: then it is the site
 
 
@@ -59,7 +56,7 @@ class Crew:
         while todo or self._going:
             while todo and len(self._going) < self._max_jobs:
                 self._start(todo.pop(0))
-            self._wait_for_one()
+            wait_for_one(self._going, self._take_ended, self._sleep)
 
     def _start(self, work: Work) -> None:
         if self._failed_starts >= FAILED_STARTS:
@@ -80,22 +77,6 @@ class Crew:
         else:
             self._failed_starts = 0
         return None
-
-    def _wait_for_one(self) -> None:
-        pause, silence = FIRST_WAIT_SECONDS, 0.0
-        while self._going:
-            try:
-                if self._take_ended():
-                    return
-                silence = 0.0
-            except StepmarkError as error:
-                if silence >= LONGEST_SILENCE_SECONDS:
-                    raise
-                if not silence:
-                    say(f"stepmark: {error}\nit is asked again, for {duration_text(LONGEST_SILENCE_SECONDS)}")
-                silence += pause
-            self._sleep(pause)
-            pause = min(pause * 1.5, LONGEST_WAIT_SECONDS)
 
     def _take_ended(self) -> bool:
         ended = self._ended_now(list(self._going))

@@ -25,7 +25,7 @@ from benchmarks.summary import Pgle
 from benchmarks.sweep import Sweep
 from benchmarks.values import Benchmark, PgleSeen, json_text
 from jax_backend import BACKEND
-from launch import sweeping
+from launch import patience, sweeping
 from tests.benchmarks.test_scaling import result
 from tests.end_to_end.clusters import TOY, cluster_of_tests, until
 from tests.toy_backend import install, make_environment_in
@@ -197,9 +197,9 @@ def test_the_questions_come_more_and_more_seldom(queue: Queue) -> None:
     waits: list[float] = []
     queue.polls = 12
     run(queue, repeats=1, gpus="1", sleep=waits.append)
-    assert waits[0] == sweeping.FIRST_WAIT_SECONDS
+    assert waits[0] == patience.FIRST_WAIT_SECONDS
     assert waits == sorted(waits)
-    assert waits[-1] == sweeping.LONGEST_WAIT_SECONDS
+    assert waits[-1] == patience.LONGEST_WAIT_SECONDS
 
 
 def test_a_run_is_written_down_before_it_is_started(queue: Queue) -> None:
@@ -498,7 +498,7 @@ def test_a_queue_that_does_not_answer_for_long_ends_it_with_the_same_words(
     waits: list[float] = []
     with pytest.raises(RunError, match="does not answer"):
         run(Mute(queue.output_dir), sleep=waits.append)
-    assert sweeping.LONGEST_SILENCE_SECONDS <= sum(waits) < sweeping.LONGEST_SILENCE_SECONDS + 30
+    assert patience.LONGEST_SILENCE_SECONDS <= sum(waits) < patience.LONGEST_SILENCE_SECONDS + 30
     assert "in the queue they go on: 2" in capsys.readouterr().err
     assert run(queue) == 0
     assert len(queue.started) == 2  # and two by the first

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.errors import RequestError, RunError
-from launch.nights import crew
+from launch import patience
 from launch.nights.crew import Crew, Work
 from launch.nights.posting import HIDDEN, without_address
 
@@ -104,7 +104,7 @@ def test_a_site_that_does_not_answer_for_a_while_is_asked_again(capsys: pytest.C
 
 
 def test_a_site_that_never_answers_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "LONGEST_SILENCE_SECONDS", 20.0)
+    monkeypatch.setattr(patience, "LONGEST_SILENCE_SECONDS", 20.0)
     site = Site(polls=100)
     told = Told(site)
 
@@ -118,9 +118,9 @@ def test_a_site_that_never_answers_ends_the_waiting(monkeypatch: pytest.MonkeyPa
 
 def test_the_questions_come_more_and_more_seldom() -> None:
     told = Told(Site(polls=14)).run(1)
-    assert told.waits[0] == crew.FIRST_WAIT_SECONDS
+    assert told.waits[0] == patience.FIRST_WAIT_SECONDS
     assert told.waits == sorted(told.waits)
-    assert told.waits[-1] == crew.LONGEST_WAIT_SECONDS
+    assert told.waits[-1] == patience.LONGEST_WAIT_SECONDS
 
 
 @pytest.mark.parametrize(
