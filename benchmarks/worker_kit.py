@@ -131,31 +131,26 @@ class Slowdown:
         self.fraction = fraction
         self._last_end = None
         self._steps = 0
-        self._slept = 0.0
+        self._own = 0.0
+        self._took = 0.0
 
-    def end_of_step(self, end, own_seconds=None):
-        """When the step that was done at `end` is over. The first one compiles, and is as long as it is.
-
-        `own_seconds` is what the step takes by itself, where not all since the one before belongs to it: what else
-        the framework does in between falls into the wait then.
-        """
+    def end_of_step(self, end):
+        """When the step that was done at `end` is over. The first one compiles, and is as long as it is."""
         if self.fraction and self._last_end is not None:
-            own = end - self._last_end if own_seconds is None else own_seconds
-            wait = max(0.0, self._last_end + (1 + self.fraction) * own - end)
-            time.sleep(wait)
-            self._steps += 1
-            self._slept += wait
+            own = end - self._last_end
+            time.sleep(self.fraction * own)
             end = time.perf_counter()
+            self._steps += 1
+            self._own += own
+            self._took += end - self._last_end
         self._last_end = end
         return end
 
     def notes(self):
         if not self._steps:
             return []
-        longer = (
-            f"--inject_slowdown={self.fraction:g}: the worker slept {self._slept:.3g} s at the end of {self._steps}"
-        )
-        return [f"{longer} steps"]
+        longer = f"{self._own:.3g} s by themselves lasted {self._took:.3g} s"
+        return [f"--inject_slowdown={self.fraction:g}: {self._steps} steps of {longer}"]
 
 
 def slowdown(options):

@@ -16,7 +16,6 @@ import importlib.util
 import os
 import sys
 import time
-from collections import deque
 from pathlib import Path
 
 
@@ -42,7 +41,7 @@ class StepClock(kit.StepRecorder):
     def __init__(self, events, reasons_against=()):
         super().__init__(events)
         self._reasons_against = reasons_against  # functions of a step's number: why it cannot count, or None
-        self.ended = deque()  # when steps were over, where that is known before MaxText's writer comes to them
+        self.end_of_step = time.perf_counter  # asked when a step is done on the device: when was it over?
 
     def around(self, write_metrics):
         """MaxText's metric writer, with the clock read when the step it writes is done on the device.
@@ -56,7 +55,7 @@ class StepClock(kit.StepRecorder):
             if metric_type != "train":
                 return write_metrics(metrics, step, metric_type)
             metrics["scalar"]["learning/loss"].block_until_ready()
-            end = self.ended.popleft() if self.ended else time.perf_counter()
+            end = self.end_of_step()
             try:
                 return write_metrics(metrics, step, metric_type)
             finally:  # MaxText may refuse a loss and raise: the step was trained all the same
@@ -238,9 +237,9 @@ def hook_step(device_state, clock, slowdown, watch):
         import jax
 
         slowed_steps = kit.load(Path(__file__).with_name("slowed_steps.py"))
-        device_state["p_train_step"] = slowed_steps.around(
-            device_state["p_train_step"], slowdown, clock.ended, jax.block_until_ready
-        )
+        slowed = slowed_steps.SlowedSteps(slowdown, jax.block_until_ready)
+        device_state["p_train_step"] = slowed.around(device_state["p_train_step"])
+        clock.end_of_step = slowed.end_of_next
 
 
 def train_under_clock(options, clock, events, watch, slowdown, program):

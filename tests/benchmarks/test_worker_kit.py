@@ -207,15 +207,15 @@ class Clock:
 
 
 def slowed_seconds(
-    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float, works: list[tuple[float, float | None]]
+    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float, works: list[float]
 ) -> tuple[list[float], Any]:
-    """What steps take: each works so long before its end, of which so much is its own (None: all)."""
+    """What steps take: each works so long before its end."""
     clock, slowdown, seconds = Clock(), kit.Slowdown(fraction), []
     monkeypatch.setattr(kit, "time", clock)
-    for work, own in works:
+    for work in works:
         before = clock.now
         clock.now += work
-        end = slowdown.end_of_step(clock.now, own)
+        end = slowdown.end_of_step(clock.now)
         assert end == clock.now
         seconds.append(end - before)
     return seconds, slowdown
@@ -225,29 +225,15 @@ def slowed_seconds(
 def test_a_slowed_step_takes_that_much_longer_and_the_first_one_does_not(
     kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float
 ) -> None:
-    seconds, _ = slowed_seconds(kit, monkeypatch, fraction, [(9.0, None), (1.0, None), (2.0, None), (1.0, None)])
+    seconds, _ = slowed_seconds(kit, monkeypatch, fraction, [9.0, 1.0, 2.0, 1.0])
     longer = 1 + fraction
     assert seconds == pytest.approx([9.0, longer, 2 * longer, longer])
 
 
-@pytest.mark.parametrize(
-    ("work", "own", "wanted"),
-    [
-        (1.2, 1.0, 1.5),  # what is not its own has its place in the wait
-        (1.8, 1.0, 1.8),  # and is never cut short
-    ],
-)
-def test_only_a_steps_own_seconds_are_made_longer(
-    kit: Any, monkeypatch: pytest.MonkeyPatch, work: float, own: float, wanted: float
-) -> None:
-    seconds, _ = slowed_seconds(kit, monkeypatch, 0.5, [(1.0, 1.0), (work, own), (work, own)])
-    assert seconds[1:] == pytest.approx([wanted, wanted])
-
-
-def test_how_long_a_worker_slept_is_told(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, slowdown = slowed_seconds(kit, monkeypatch, 0.5, [(9.0, None), (1.0, None), (2.0, None)])
-    assert slowdown.notes() == ["--inject_slowdown=0.5: the worker slept 1.5 s at the end of 2 steps"]
-    _, none = slowed_seconds(kit, monkeypatch, 0.0, [(9.0, None), (1.0, None)])
+def test_what_became_of_the_steps_is_told(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, slowdown = slowed_seconds(kit, monkeypatch, 0.5, [9.0, 1.0, 2.0])
+    assert slowdown.notes() == ["--inject_slowdown=0.5: 2 steps of 3 s by themselves lasted 4.5 s"]
+    _, none = slowed_seconds(kit, monkeypatch, 0.0, [9.0, 1.0])
     assert none.notes() == []
 
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import itertools
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -47,27 +46,32 @@ class Device:
 
 
 def ends_of(
-    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float, between: float = 0.0
+    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float, between: float = 0.0, behind: bool = True
 ) -> tuple[list[float], Device]:
-    device, ended = Device(), deque[float]()
+    """Of a loop that asks for a step's end when the next one is begun (`behind`), as MaxText's, or at once."""
+    device, ends = Device(), list[float]()
     monkeypatch.setattr(kit, "time", device)
     monkeypatch.setattr(slowed_steps, "time", device)
-    step = slowed_steps.around(device.train_step, kit.Slowdown(fraction), ended, device.wait_for)
-    for _ in range(4):
+    slowed = slowed_steps.SlowedSteps(kit.Slowdown(fraction), device.wait_for)
+    step = slowed.around(device.train_step)
+    for number in range(4):
         step("state", "batch")
+        if number or not behind:
+            ends.append(slowed.end_of_next())
         device.sleep(between)
-    return list(ended), device
+    return [*ends, *([slowed.end_of_next()] if behind else [])], device
 
 
 def seconds_of(ends: list[float]) -> list[float]:
     return [later - earlier for earlier, later in itertools.pairwise(ends)]
 
 
+@pytest.mark.parametrize("behind", [True, False])
 @pytest.mark.parametrize("fraction", [0.5, 2.0])
 def test_each_step_after_the_first_takes_as_much_longer(
-    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float
+    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float, behind: bool
 ) -> None:
-    ends, device = ends_of(kit, monkeypatch, fraction)
+    ends, device = ends_of(kit, monkeypatch, fraction, behind=behind)
     assert ends[0] == device.begun[0] + 1.0
     assert seconds_of(ends) == pytest.approx([1 + fraction] * 3)
 
@@ -77,13 +81,15 @@ def test_no_step_begins_before_the_one_before_is_over(kit: Any, monkeypatch: pyt
     assert device.begun[1:] == ends[:-1]
 
 
-def test_what_the_loop_does_between_two_steps_is_not_made_longer(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing is slowed it hides behind the running step; here it has its place in the wait."""
+def test_what_the_loop_does_between_two_steps_hides_behind_one(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does where nothing is slowed; what takes longer than a step makes it longer."""
     ends, _ = ends_of(kit, monkeypatch, 0.5, between=0.25)
     assert seconds_of(ends) == pytest.approx([1.5] * 3)
+    ends, _ = ends_of(kit, monkeypatch, 0.5, between=1.25)
+    assert seconds_of(ends)[:2] == pytest.approx([1.875] * 2)
 
 
 def test_the_framework_has_its_step_back_as_it_was(kit: Any) -> None:
     made = object()
-    step = slowed_steps.around(lambda *words: (made, words), kit.Slowdown(0.5), deque(), lambda _made: None)
-    assert step("state", "batch") == (made, ("state", "batch"))
+    slowed = slowed_steps.SlowedSteps(kit.Slowdown(0.5), lambda _made: None)
+    assert slowed.around(lambda *words: (made, words))("state", "batch") == (made, ("state", "batch"))

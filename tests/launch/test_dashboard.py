@@ -453,8 +453,9 @@ def test_a_person_sees_the_charts_and_the_table(address: str) -> None:
             )
             change.get_by_text("Matches (3)").wait_for(timeout=30_000)  # the values, their level, the change
             assert page.get_by_text(SERIES, exact=True).count() >= 1
-            areas = band.locator("path.area").evaluate_all("found => found.map(one => one.getAttribute('d'))")
-            assert len([area for area in areas if area]) == 2
+            areas = band.locator("path.area[d]:not([d=''])")
+            areas.nth(1).wait_for(state="attached", timeout=30_000)  # drawn a moment after they are counted
+            assert areas.count() == 2
         with page_of(started, f"{address}/#hparams") as page:
             table = page.locator("tf-hparams-table-view")
             for word in ("model", "dtype", "gpus", "s/step", "tokens/s/GPU", "llama2_tiny", "bf16", run_name(1)[:12]):

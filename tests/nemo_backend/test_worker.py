@@ -603,7 +603,7 @@ def test_a_slowed_step_ends_later_and_the_first_rank_says_so(
         clock.now += 1
         work.end_of_step(step, clock.now, measured(6.0 - step))
     assert [event["seconds"] for event in work._events.written[2:]] == ([1.0, 1.5, 1.5] if sleeps else [1.0] * 3)
-    assert [note.endswith("slept 1 s at the end of 2 steps") for note in work.notes()] == [True] * sleeps
+    assert [note.endswith("2 steps of 2 s by themselves lasted 3 s") for note in work.notes()] == [True] * sleeps
 
 
 def test_the_steps_that_a_profiler_disturbs_are_marked_on_every_rank(
