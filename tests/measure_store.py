@@ -1,7 +1,7 @@
 """Measures the index over very many runs: how long it takes to make, and a filtered report over it. Not a test.
 
     python tests/measure_store.py --runs=100000
-    python tests/measure_store.py --runs=100000 --tensorboard     the dashboard's log directory over them too
+    python tests/measure_store.py --runs=100000 --tensorboard     the dashboard over them, and TensorBoard on it, too
 
 Each kind of run (model, precision, number of GPUs, backend) is resolved from the recipes and summarised by Stepmark
 itself from made-up step times; its files are then written many times over with another name, date, commit, tag, suite
@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,12 +34,14 @@ from benchmarks.resolve import Request, resolve  # noqa: E402
 from benchmarks.summary import Ended, summarise  # noqa: E402
 from benchmarks.utilisation import workload_of  # noqa: E402
 from benchmarks.values import RunRecord, Step, WorkerEnd, WorkerFacts, json_text  # noqa: E402
+from launch.boards.serving import tensorboard  # noqa: E402
 
 KINDS = [
     *(("jax", "llama2_70b", dtype, gpus) for dtype in ("bf16", "fp8") for gpus in (64, 128, 256, 512)),
     *(("nemo", "llama31_70b", "bf16", gpus) for gpus in (64,)),
     *(("nemo", "llama31_8b", dtype, gpus) for dtype in ("bf16", "fp8") for gpus in (8,)),
 ]
+SERVED_SECONDS = 120.0
 FLOPS_A_GPU = 5e14  # half of what the datasheet says
 FIRST_DAY = 1_735_689_600.0  # 2025-01-01
 DAYS = 600
@@ -64,7 +68,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--dir", type=Path)
-    parser.add_argument("--tensorboard", action="store_true", help="the dashboard's log directory over all runs, too")
+    parser.add_argument("--tensorboard", action="store_true", help="the dashboard, and TensorBoard on it, too")
     parser.add_argument("--keep", action="store_true", help="remove nothing")
     options = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="stepmark-store-", dir=options.dir))
@@ -104,8 +108,39 @@ def measure_dashboard(results: Path) -> None:
     script = [sys.executable, str(REPOSITORY / "launch" / "dashboard.py"), f"--output_dir={results}"]
     for what in ("dashboard made", "dashboard with nothing new"):
         say(what, [timed(lambda: subprocess.run(script, check=True, capture_output=True))])
-    files = [path for path in (results / "dashboard").rglob("*") if path.is_file()]
+    logdir = results / "dashboard"
+    files = [path for path in logdir.rglob("*") if path.is_file()]
     print(f"  {len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB")
+    measure_tensorboard(logdir)
+
+
+def measure_tensorboard(logdir: Path) -> None:
+    """From its start until it serves every series that the directory holds, and its answers after that."""
+    wanted = {str(path.parent.relative_to(logdir)) for path in logdir.glob("series/**/events.out.tfevents.*")}
+    began, before = time.perf_counter(), processor_seconds()
+    with tensorboard(logdir, "localhost", 0) as (address, server):
+        while not wanted <= set(tags := ask(f"{address}/data/plugin/scalars/tags")):
+            if time.perf_counter() - began > SERVED_SECONDS:
+                raise SystemExit(f"TensorBoard does not serve {sorted(wanted - set(tags))}")
+            time.sleep(0.2)
+        ready = Took(time.perf_counter() - began, processor_seconds() - before + seconds_of(server.pid))
+        say(f"TensorBoard serves all {len(wanted)} series", [ready])
+        series = max(wanted, key=lambda run: len(tags[run]))
+        line = f"scalars/scalars?{urllib.parse.urlencode({'run': series, 'tag': min(tags[series])})}"
+        points = len(ask(f"{address}/data/plugin/{line}"))
+        for what, where in ((f"a line of {points} points", line), ("the charts' layout", "custom_scalars/layout")):
+            say(f"  {what}", [timed(lambda where=where: ask(f"{address}/data/plugin/{where}")) for _ in range(5)])
+
+
+def ask(address: str) -> Any:
+    with urllib.request.urlopen(address, timeout=SERVED_SECONDS) as answer:
+        return json.load(answer)
+
+
+def seconds_of(process: int) -> float:
+    """That a process which still runs has worked, by /proc."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Took(NamedTuple):
@@ -128,10 +163,10 @@ def processor_seconds() -> float:
 
 def say(what: str, found: list[Took]) -> None:
     waited, worked = [took.waited for took in found], [took.worked for took in found]
-    spread = f" (from {min(waited):.2f} to {max(waited):.2f})" if len(found) > 1 else ""
+    spread = f" (from {min(waited):.3g} to {max(waited):.3g})" if len(found) > 1 else ""
     print(
-        f"{what}: n={len(found)}, median {statistics.median(waited):.2f} s{spread}, "
-        f"processors {statistics.median(worked):.2f} s",
+        f"{what}: n={len(found)}, median {statistics.median(waited):.3g} s{spread}, "
+        f"processors {statistics.median(worked):.3g} s",
         flush=True,
     )
 
