@@ -28,10 +28,8 @@ REFUSED = "is of another program"  # what a worker says of a profile that is not
 
 def place_of(output_dir: Path, key: str, environment: Mapping[str, str | None]) -> Path:
     """Where the profile of a key lies; `environment` is what a run writes down of what it runs in."""
-    image = [environment.get("file_bytes"), environment.get("file_written")]
-    if not all(image):
-        return output_dir / FOLDER / key
-    return output_dir / FOLDER / f"{key}-{hashlib.sha256(' '.join(map(str, image)).encode()).hexdigest()[:8]}"
+    image = environment.get("image_digest")
+    return output_dir / FOLDER / (f"{key}-{hashlib.sha256(image.encode()).hexdigest()[:8]}" if image else key)
 
 
 def with_kept_profile(

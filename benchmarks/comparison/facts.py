@@ -225,6 +225,6 @@ def _texts(value: object) -> dict[str, str]:
 
 def _digest(text: str) -> str:
     """A digest by its first digits; anything else as it is."""
-    bare = text.removeprefix("sha256:")
+    bare = text.removeprefix("ends-").removeprefix("sha256:")
     whole = len(bare) in (40, 64) and all(digit in "0123456789abcdef" for digit in bare)
     return bare[:SHOWN_DIGEST] if whole else text

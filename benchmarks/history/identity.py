@@ -52,8 +52,8 @@ def of_environment(
         text = f"{environment.get('lock_file') or environment.get('name') or 'lock file'} {sha[:SHOWN_DIGITS]}"
         what: object = ["lock", sha]
     elif environment.get("image"):
-        file = [environment.get(name) for name in ("image_digest", "file_bytes", "file_written")]
-        text = f"{environment['image']} ({_file_text(*file)})"
+        file, text = _image_file(environment)
+        text = f"{environment['image']} ({text})"
         what = ["image", environment["image"], *file]
     elif versions:
         text = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
@@ -66,10 +66,12 @@ def of_environment(
     return digest([what, dict(site_variables)]), text
 
 
-def _file_text(sha256: str | None, size: str | None, written: str | None) -> str:
-    if sha256:
-        return str(sha256)[:19]
-    return f"{size} bytes of {written}" if size else "file unknown"
+def _image_file(environment: Mapping[str, Any]) -> tuple[list[str], str]:
+    """What tells an image's file from another, wherever it lies and whenever it was copied there."""
+    if sha256 := environment.get("image_digest"):
+        return [str(sha256)], str(sha256).rpartition(":")[2][:SHOWN_DIGITS]
+    size, written = environment.get("file_bytes"), environment.get("file_written")
+    return [str(size), str(written)], f"{size} bytes of {written}" if size else "file unknown"
 
 
 def of_machine(parts: Sequence[tuple[str, object]]) -> tuple[str, str]:

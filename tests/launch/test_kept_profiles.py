@@ -136,5 +136,5 @@ def test_a_kept_profile_that_a_worker_has_refused_is_put_aside(benchmark: Benchm
 
 
 def test_another_image_of_the_same_name_has_another_place(tmp_path: Path) -> None:
-    images = [{"file_bytes": "1", "file_written": day} for day in ("Monday", "Tuesday")]
+    images = [{"image_digest": f"ends-sha256:{digest}"} for digest in ("a1", "b2")]
     assert len({place_of(tmp_path, "key", image) for image in [*images, {}]}) == 3

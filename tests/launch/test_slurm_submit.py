@@ -1,11 +1,14 @@
 """From a benchmark to the queue: what a job inherits, what a refusal leaves, what is written down when."""
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.resolve import Request, resolve
@@ -97,3 +100,17 @@ def test_a_secret_in_the_script_is_refused_and_leaves_no_folder(
     assert "correct-horse" not in str(refusal.value)
     assert not (tmp_path / "a_run").exists()
     assert slurm.submitted == {}
+
+
+@pytest.mark.parametrize("size", [0, 10, submit.ENDS_BYTES + 10, 3 * submit.ENDS_BYTES])
+def test_an_image_is_known_by_its_ends_wherever_it_lies(tmp_path: Path, size: int) -> None:
+    spec = EnvironmentSpec(name="nemo", locks=(), import_check="", image="nvcr.io/nvidia/nemo:24.09")
+    one, copy = tmp_path / "one.sqsh", tmp_path / "copy.sqsh"
+    one.write_bytes(b"x" * size)
+    os.utime(shutil.copy(one, copy), (0, 0))
+    first, second = submit.of_image(spec, one), submit.of_image(spec, copy)
+    assert first["file_written"] != second["file_written"]
+    assert first["image_digest"] == second["image_digest"]
+    for at, changed in {(0, b"y"), (max(0, size - 1), b"y"), (size, b"x")}:  # another beginning, end, length
+        copy.write_bytes(one.read_bytes()[:at] + changed + one.read_bytes()[at + 1 :])
+        assert submit.of_image(spec, copy)["image_digest"] != first["image_digest"]

@@ -180,6 +180,14 @@ def test_another_lock_file_image_or_variable_of_the_site_is_another_environment(
     assert "nemo:25.04 (7 bytes of 2026-01-01)" in first.identity_text["environment"]
     changed(two, PROVENANCE, {"environment": image | {"file_bytes": "8"}})
     assert entry_of(two).identity["environment"] != first.identity["environment"]
+    known = image | {"image_digest": "ends-sha256:0123456789ab" + "0" * 52}
+    changed(two, PROVENANCE, {"environment": known})
+    first = entry_of(two)
+    assert first.identity_text["environment"].startswith("nvcr.io/nvidia/nemo:25.04 (0123456")
+    changed(two, PROVENANCE, {"environment": known | {"file_written": "2026-02-02"}})  # the same file, copied
+    assert entry_of(two).identity["environment"] == first.identity["environment"]
+    changed(two, PROVENANCE, {"environment": known | {"image_digest": "ends-sha256:" + "f" * 64}})
+    assert entry_of(two).identity["environment"] != first.identity["environment"]
     site = to_builtins(RunFolder(one).benchmark().site) | {"environment": {"NCCL_IB_HCA": "mlx5"}}
     changed(one, BENCHMARK, {"site": site})
     assert entry_of(one).identity["environment"] != before.identity["environment"]
