@@ -18,6 +18,7 @@ import yaml
 from benchmarks.assets import Needs
 from benchmarks.errors import RequestError, nearest
 from benchmarks.gate.values import Suite
+from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.profiling import ProfileDefaults, ProfileTable
 from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
 from benchmarks.values import Hardware, Model, Recipe, Site, Value
@@ -25,7 +26,7 @@ from benchmarks.values import Hardware, Model, Recipe, Site, Value
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
 
-Kind = Literal["models", "hardware", "sites", "recipes", "assets", "suites"]
+Kind = Literal["models", "hardware", "sites", "recipes", "assets", "suites", "mlperf"]
 SINGULAR: dict[Kind, str] = {
     "models": "model",
     "hardware": "hardware",
@@ -33,10 +34,12 @@ SINGULAR: dict[Kind, str] = {
     "recipes": "recipe",
     "assets": "list of assets",
     "suites": "suite",
+    "mlperf": "MLPerf benchmark",
 }
 
 WHERE_TO_LOOK: dict[Kind, str] = {
     "suites": "python launch/nightly.py --list",
+    "mlperf": "ls configs/mlperf",
     "sites": "python launch/cluster.py up --nodes=4 makes the site 'dev' on this machine; "
     "docs/slurm.md says how to add another",
 }
@@ -81,6 +84,18 @@ class Configs:
 
     def suite(self, name: str) -> Suite:
         return self._row("suites", name, Suite)
+
+    def mlperf(self, name: str) -> MlperfBenchmark:
+        row = self._row("mlperf", name, MlperfBenchmark)
+        for key, other, known in (
+            ("model", row.model, self.names("models")),
+            ("stands_for", row.stands_for, self.names("mlperf")),
+        ):
+            if other is not None and other not in known:
+                raise RequestError(
+                    f"unknown name '{other}': {nearest(other, known)}", where=f"{self.path('mlperf', name)}: {key}"
+                )
+        return row
 
     def all_needs(self) -> list[Needs]:
         """Everything that is known of what real runs need, in the order of the names."""

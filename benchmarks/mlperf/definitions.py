@@ -1,0 +1,119 @@
+"""An MLPerf benchmark as a frozen value, read from configs/mlperf; its batch and its first evaluation as NVIDIA's
+submissions compute them. The reference convergence points are reference_points.py's.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from benchmarks.values import Lora, Positive, Value
+
+Skip = Literal["none", "eighth_of_batch_plus_two"]
+
+
+class Target(Value, frozen=True):
+    """What an evaluation must reach for the run to be a success."""
+
+    metric: Literal["eval_loss"]
+    at_most: Annotated[float, msgspec.Meta(gt=0)]
+
+    def reached_by(self, value: float) -> bool:
+        """As the checkers have it: a loss of 0 or less, or one that is no number, reaches nothing."""
+        return 0 < value <= self.at_most
+
+
+class Cadence(Value, frozen=True):
+    """When the rules evaluate: every so many samples, rounded up to whole steps, after skipping the first few."""
+
+    every_samples: Positive
+    skip: Skip
+    knob_counts: Literal["samples", "steps", "unknown"]  # what VAL_CHECK_INTERVAL counts in NVIDIA's submissions
+
+
+class Optimizer(Value, frozen=True):
+    """The optimizer as the rules fix it; None: the rules leave it to the submitter."""
+
+    name: str
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    weight_decay: float
+    gradient_clip_norm: float
+    schedule: str
+    warmup_steps: int | None
+    end_rate_ratio: float  # the last learning rate over the base one
+    decay_and_warmup_steps: int | None = None  # both together, where the rules say
+
+
+class DataFile(Value, frozen=True):
+    """One file or folder of the data; exactly so many bytes, or about so many."""
+
+    path: str
+    what: str
+    bytes: int | None = None
+    about_bytes: int | None = None
+
+
+class MlperfBenchmark(Value, frozen=True):
+    """One file of configs/mlperf."""
+
+    name: str
+    title: str
+    model: str | None  # a row of configs/models; None: no decoder of that kind
+    task: Literal["pretrain", "lora", "diffusion"]
+    target: Target
+    sequence_length: Positive | None
+    train_samples: Positive
+    eval_samples: Positive
+    evaluation: Cadence
+    max_steps: Positive | None
+    optimizer: Optimizer
+    rulesets: list[str]
+    source: str
+    date: str
+    lora: Lora | None = None
+    files: list[DataFile] = []
+    stands_for: str | None = None  # a small copy for a small machine: the benchmark of the rules that it stands for
+
+
+class FirstEvaluation(Value, frozen=True):
+    """When the first evaluation comes."""
+
+    steps_apart: int
+    skipped: int
+    step: int
+    samples: int
+
+
+def global_batch_size(minibatch: int, gpus: int, tensor: int, pipeline: int, context: int) -> int:
+    """NVIDIA's knobs: MINIBS x (GPUs // (TP x PP)) // CP. 0 where the GPUs are too few."""
+    return minibatch * (gpus // (tensor * pipeline)) // context
+
+
+def skipped_evaluations(skip: Skip, batch: int) -> int:
+    """How many of the first evaluations the rules leave out."""
+    return 0 if skip == "none" else batch // 8 + 2  # floor(0.125 x batch + 2), in whole numbers
+
+
+def steps_apart(cadence: Cadence, batch: int, knob: int | None = None) -> int:
+    """Steps from one evaluation to the next; `knob` is a VAL_CHECK_INTERVAL that was set in its place."""
+    if knob is not None and cadence.knob_counts == "steps":
+        return knob
+    samples = cadence.every_samples if knob is None else knob
+    return -(-samples // batch)
+
+
+def first_evaluation(benchmark: MlperfBenchmark, batch: int, knob: int | None = None) -> FirstEvaluation:
+    """The first evaluation at a global batch size: at (skipped + 1) x ceil(interval / batch) steps.
+
+    So it is in NVIDIA's published logs: 72 GPUs with a batch of 9 first evaluate at step 172 = 4 x ceil(384 / 9).
+    """
+    apart = steps_apart(benchmark.evaluation, batch, knob)
+    skipped = skipped_evaluations(benchmark.evaluation.skip, batch)
+    step = (skipped + 1) * apart
+    return FirstEvaluation(steps_apart=apart, skipped=skipped, step=step, samples=step * batch)
+
+
+def wall_minutes(experiments: int, minutes_of_one: int) -> int:
+    """NVIDIA's WALLTIME: 5 + NEXP x (WALLTIME_RUNANDTIME + 5)."""
+    return 5 + experiments * (minutes_of_one + 5)

@@ -1,0 +1,51 @@
+"""The reference convergence points: pruned and interpolated as rcp_checker does it."""
+
+import pytest
+
+from benchmarks.errors import RequestError
+from benchmarks.mlperf.reference_points import ReferencePoint, expected, prune, read_points
+
+
+def point(batch: int, samples: float, stdev: float = 1.0) -> ReferencePoint:
+    return ReferencePoint(batch=batch, samples=samples, stdev=stdev, runs=20, learning_rate=None)
+
+
+def record(batch: int, samples: list[float], unit: str = "samples to converge") -> dict[str, object]:
+    return {"BS": batch, unit: samples, "Hyperparams": {"opt_base_learning_rate": 4e-4}}
+
+
+def test_a_point_leaves_out_the_best_and_the_worst_run() -> None:
+    (read,) = read_points({"a": record(8, [100, 1, 4, 2, 3])}, "rcps.json")
+    assert (read.batch, read.samples, read.runs, read.learning_rate) == (8, 3.0, 5, 4e-4)
+    assert read.stdev == pytest.approx(39.0128, abs=1e-4)
+
+
+def test_samples_are_read_under_both_names_of_the_unit() -> None:
+    (read,) = read_points({"a": record(16, [1, 2, 3], "Epochs to converge")}, "rcps.json")
+    assert read.samples == 2
+
+
+def test_what_is_no_file_of_points_is_refused() -> None:
+    for records in ({"a": {}}, {"a": record(8, [1, 2])}, {"a": []}):
+        with pytest.raises(RequestError, match="not the reference points"):
+            read_points(records, "rcps.json")
+
+
+def test_a_point_above_the_line_of_its_neighbours_is_pruned() -> None:
+    kept = prune([point(8, 100), point(16, 190), point(32, 220), point(64, 400)])
+    assert [one.batch for one in kept] == [8, 32, 64]
+
+
+def test_batches_smaller_than_the_fastest_are_pruned() -> None:
+    assert [one.batch for one in prune([point(8, 120), point(16, 100), point(32, 200)])] == [16, 32]
+
+
+def test_a_batch_between_two_points_is_interpolated() -> None:
+    found = expected([point(8, 100, 10), point(16, 200, 30)], 10)
+    assert (found.how, found.samples, found.stdev, found.between) == ("interpolated", 125, 15, [8, 16])
+
+
+def test_a_batch_outside_has_no_expectation() -> None:
+    points = [point(8, 100), point(16, 200)]
+    assert (expected(points, 4).how, expected(points, 32).how) == ("below", "above")
+    assert expected(points, 4).samples is None and not expected(points, 32).inside
