@@ -157,7 +157,7 @@ def summarise(
         tokens_per_second_effective=figures.tokens_per_second_effective,
         tokens_per_second_per_gpu=figures.tokens_per_second_per_gpu,
         days_per_trillion_tokens=figures.days_per_trillion_tokens,
-        model_flops_per_step=workload.flops_per_step(flops.conventions_for(benchmark.task)[0]),
+        model_flops_per_step=workload.flops_per_step(flops.conventions_for(benchmark.trains)[0]),
         mfu=figures.mfu,
         loss=loss,
         trainable_parameters=facts.trainable_parameters if facts else None,

@@ -319,6 +319,11 @@ class Benchmark(Value, frozen=True):
     convergence: Convergence | None = None  # None: it trains its steps, and evaluates nothing
 
     @property
+    def trains(self) -> str:
+        """pretrain or lora: what is trained, where the task is a benchmark of either."""
+        return "lora" if self.lora is not None else "pretrain"
+
+    @property
     def tokens_per_step(self) -> int:
         return self.sequence_length * self.global_batch_size
 

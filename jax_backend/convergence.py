@@ -30,7 +30,7 @@ def schedule_settings(schedule: Schedule) -> dict[str, Scalar]:
 def text_settings(benchmark: Benchmark) -> dict[str, Scalar]:
     """MaxText's own reader of Megatron's files, and its evaluation step without its trigger."""
     index = "{phase_dir}/maxtext/index"
-    files = {part: f"{text_folder(benchmark, part)}/{part}_00_text_document" for part in (TRAIN, VALIDATION)}
+    files = {part: f"{text_folder(benchmark)}/{part}/{part}_00_text_document" for part in (TRAIN, VALIDATION)}
     return {
         "dataset_type": "grain",
         "grain_file_type": "mmap_npy",
@@ -46,3 +46,9 @@ def text_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         "eval_start_step": NEVER,
         "eval_steps": evaluation_batches(benchmark),
     }
+
+
+def stated(benchmark: Benchmark) -> dict[str, Scalar]:
+    """All that the benchmark fixes."""
+    towards = benchmark.convergence
+    return {**schedule_settings(towards.schedule), **text_settings(benchmark)} if towards else {}

@@ -30,3 +30,9 @@ def evaluation_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         "trainer.val_check_interval": NEVER,
         "trainer.check_val_every_n_epoch": "none",
     }
+
+
+def stated(benchmark: Benchmark) -> dict[str, Scalar]:
+    """All that the benchmark fixes."""
+    towards = benchmark.convergence
+    return {**schedule_settings(towards.schedule), **evaluation_settings(benchmark)} if towards else {}

@@ -60,9 +60,9 @@ def convergence_of(wanted: MlperfBenchmark, steps: int, batch: int) -> Convergen
     )
 
 
-def text_folder(benchmark: Benchmark, part: str) -> str:
-    """Where the tokens of a part lie: train or validation."""
-    return f"{SHIPPED_TEXTS}/{benchmark.data}/{part}"
+def text_folder(benchmark: Benchmark) -> str:
+    """Where the tokens lie, in a folder for each part."""
+    return f"{SHIPPED_TEXTS}/{benchmark.data}"
 
 
 def evaluation_batches(benchmark: Benchmark) -> int:
