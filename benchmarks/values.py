@@ -264,6 +264,14 @@ class Schedule(Value, frozen=True):
     clip_norm: float
 
 
+class BandPoint(Value, frozen=True):
+    """Between what the loss of reference runs lies after so many sequences."""
+
+    sequences: int
+    low: float
+    high: float
+
+
 class Convergence(Value, frozen=True):
     """What a run trains towards, and how: a benchmark of configs/mlperf at this batch."""
 
@@ -273,6 +281,7 @@ class Convergence(Value, frozen=True):
     evaluate_every: int  # steps
     evaluation_sequences: int
     schedule: Schedule
+    band: list[BandPoint] = []  # of reference runs at this batch; empty: there are none
 
 
 class RecipeReference(Value, frozen=True):

@@ -94,6 +94,27 @@ def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
     return new_steps
 
 
+def follow_evaluations(phase_dir: Path) -> Callable[[], list[Evaluation]]:
+    """New evaluations of rank 0 at each call."""
+    taken = 0
+
+    def new_evaluations() -> list[Evaluation]:
+        nonlocal taken
+        path = phase_dir / EVENT_FILES.replace("*", "0")
+        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+        new, taken = [line for line in lines[taken:] if b'"evaluation"' in line], len(lines)
+        return [value for line in new if isinstance(value := _value_or_none(line), Evaluation)]
+
+    return new_evaluations
+
+
+def _value_or_none(line: bytes) -> Event | None:
+    try:
+        return _value_of(line, 0, 1)
+    except UNREADABLE:
+        return None  # named by read_phase when the run ends
+
+
 def _steps_among(text: bytes, rank: int, attempt: int) -> list[Step]:
     steps = []
     for line in text.split(b"\n"):

@@ -219,7 +219,7 @@ def early_stop(options, events, channel, begun):
 
 
 def evaluations(options, events):
-    """When this rank evaluates, and what it writes down of it; None where the run has no target (goal.Evaluations)."""
+    """When this rank evaluates, and what it writes down; None where the run has no target (goal.Evaluations)."""
     if not options.goal:
         return None
     goal = load(Path(__file__).resolve().parent / "convergence" / "goal.py")

@@ -21,7 +21,7 @@ def convergence_of(wanted: MlperfBenchmark, steps: int, batch: int) -> Convergen
             f"{wanted.name} is not trained by Stepmark's own recipes",
             where=f"--model={wanted.name}",
             why="it is the submission's own program, in its container, that trains it: engine mlperf",
-            next_command="--engine=mlperf on a Slurm site, or the small copy that runs anywhere: --model=llama31_8b_tiny",
+            next_command="--engine=mlperf on a Slurm site, or --model=llama31_8b_tiny, which runs anywhere",
         )
     first = first_evaluation(wanted, batch)
     if first.step > steps:
