@@ -105,10 +105,12 @@ def _convergence_rows(result: Result) -> Rows:
     taken = found.time_to_train
     if taken is None:
         return [*rows, ("to train", "unknown: " + result.null_because["convergence.time_to_train"])]
-    beside = max(0.0, taken.other)  # two clocks: their difference may be some microseconds below nothing
-    parts = f"{taken.training:.1f} s of steps, {taken.evaluation:.1f} s of evaluation, {beside:.1f} s beside"
-    init = "" if taken.init is None else f"; {taken.init:.1f} s of init before"
-    return [*rows, ("to train", f"{duration_text(taken.total)}: {parts}{init}")]
+    parts = (
+        f"{taken.training_seconds:.1f} s of steps, {taken.evaluation_seconds:.1f} s of evaluation, "
+        f"{taken.other_seconds:.1f} s beside"
+    )
+    init = "" if taken.init_seconds is None else f"; {taken.init_seconds:.1f} s of init before"
+    return [*rows, ("to train", f"{duration_text(taken.total_seconds)}: {parts}{init}")]
 
 
 def _attempt_rows(result: Result) -> Rows:

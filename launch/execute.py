@@ -16,6 +16,7 @@ from benchmarks.summary import Result
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
 from benchmarks.worker_events import follow_evaluations
 from launch import environments, kept_profiles, local, provenance, sampling
+from launch.mlperf import own_log
 from launch.screen import Screen
 from launch.step_sink import StepSink
 
@@ -122,6 +123,7 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
     about["files"] = folder.raw_digests()
     folder.write(PROVENANCE, about)
     result = store_result(folder, backend)
+    own_log.write(folder, backend)
     kept_profiles.keep(folder, result)
     return result
 

@@ -11,20 +11,11 @@ from benchmarks.convergence import standing
 from benchmarks.convergence.goal import Goal
 from benchmarks.convergence.goals import goal_of
 from benchmarks.figures import usable_seconds
+from benchmarks.mlperf.time_to_train import TimeToTrain
 from benchmarks.values import Benchmark, Evaluation, RunRecord, Step, Value
 
 NOT_ASKED = "no target was asked for (--task=mlperf)"
 FAILED = "the run failed"
-
-
-class TimeToTrain(Value, frozen=True):
-    """Seconds, from the beginning of the first step to the end of the last evaluation; `init` comes before it."""
-
-    total: float
-    training: float  # the steps
-    evaluation: float
-    other: float  # what is neither: writing down, waiting
-    init: float | None  # from the program's start to the first step; None: it was not written down
 
 
 class ConvergenceFigures(Value, frozen=True):
@@ -103,8 +94,10 @@ def convergence_figures(
     taken, why_not = _time_to_train(record, steps) if found else (None, why)
     if taken is None:
         nulls["convergence.time_to_train"] = why_not
-    elif taken.init is None:
-        nulls["convergence.time_to_train.init"] = "the worker did not write down when it began"
+    else:
+        nulls["convergence.time_to_train.step_seconds_printed"] = "the steps are timed by Stepmark itself"
+        if taken.init_seconds is None:
+            nulls["convergence.time_to_train.init_seconds"] = "the worker did not write down when it began"
     last = record.evaluations[-1].loss if record.evaluations else None
     if last is None:
         nulls["convergence.last_loss"] = "no evaluation gave a loss"
@@ -130,11 +123,19 @@ def _time_to_train(record: RunRecord, steps: Sequence[Step]) -> tuple[TimeToTrai
         return None, "a step has no time"
     total = record.evaluations[-1].ended_unix - started.unix_seconds
     training, evaluation = math.fsum(seconds), math.fsum(one.seconds for one in record.evaluations)
-    launched = started.launched_unix_seconds
+    launched, samples = started.launched_unix_seconds, record.evaluations[-1].sequences
     return TimeToTrain(
-        total=total,
-        training=training,
-        evaluation=evaluation,
-        other=total - training - evaluation,
-        init=None if launched is None else started.unix_seconds - launched,
+        total_seconds=total,
+        training_seconds=training,
+        evaluation_seconds=evaluation,
+        checkpoint_seconds=0.0,
+        other_seconds=max(0.0, total - training - evaluation),  # two clocks: they may differ by microseconds
+        init_seconds=None if launched is None else started.unix_seconds - launched,
+        samples=samples,
+        evaluations=len(record.evaluations),
+        steps=len(steps),
+        seconds_per_step=training / len(steps),
+        step_seconds_printed=None,
+        samples_per_second=samples / training,
+        divided=True,
     ), ""
