@@ -144,7 +144,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         window=request.window or recipe.window,
         profile=request.profile,
         pgle=request.pgle,
-        data=request.data or (mlperf.training.text if mlperf and mlperf.training else recipe.data),
+        data=request.data or (towards.text if towards else recipe.data),
         knobs=knobs,
         environment={
             **_merged(overlays, "environment"),

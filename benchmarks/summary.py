@@ -98,10 +98,10 @@ class Result(Value, frozen=True):
     ranks: RankSpread | None = None
     pgle: Pgle | None = None  # None: it was off
     until: UntilFigures | None = None  # None: all steps were asked for
-    convergence: ConvergenceFigures | None = None  # None: no target was asked for
     not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
     hfu: list[Mfu] | None = None  # MFU with what is computed twice
     slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
+    convergence: ConvergenceFigures | None = None  # None: no target was asked for
 
 
 # --- a run's result -----------------------------------------------------------------------------
@@ -182,10 +182,10 @@ def summarise(
         attempts=list(attempts),
         pgle=pgle,
         until=until,
-        convergence=converged,
         not_comparable=not_comparable(benchmark),
         hfu=figures.hfu,
         slowed_by=benchmark.inject_slowdown,
+        convergence=converged,
     )
     result = _with_machines(result, benchmark, record, sampled, marked)
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.

@@ -276,6 +276,7 @@ class Convergence(Value, frozen=True):
     """What a run trains towards, and how: a benchmark of configs/mlperf at this batch."""
 
     benchmark: str
+    text: str  # that it trains on
     target_loss: float
     first_evaluation: int  # after so many steps
     evaluate_every: int  # steps

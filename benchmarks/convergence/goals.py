@@ -42,6 +42,7 @@ def convergence_of(wanted: MlperfBenchmark, steps: int, batch: int) -> Convergen
     optimizer = wanted.optimizer
     return Convergence(
         benchmark=wanted.name,
+        text=wanted.training.text,
         target_loss=wanted.target.at_most,
         first_evaluation=first.step,
         evaluate_every=first.steps_apart,
@@ -105,6 +106,13 @@ def refusals(benchmark: Benchmark, stated: Mapping[str, Scalar], rate: str) -> I
                 why="the run ends at its target, and its time to train is to be training's and evaluation's alone",
                 next_command=f"leave {flag} out, or --task={benchmark.trains}",
             )
+    if benchmark.data != benchmark.convergence.text:
+        yield RequestError(
+            f"{benchmark.convergence.benchmark} is trained on {benchmark.convergence.text}",
+            where=f"--data={benchmark.data}",
+            why="its target is a loss on that text",
+            next_command=f"leave --data out, or --task={benchmark.trains}",
+        )
     changed = [name for name in benchmark.overrides if name in stated and name != rate]
     if changed:
         yield RequestError(
