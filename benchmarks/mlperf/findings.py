@@ -22,6 +22,7 @@ class Finding(Value, frozen=True):
     level: Literal["error", "warning"]
     what: str
     line: int | None = None
+    of_convergence: bool = False  # the run did not meet its target: one of a set may, as the worst that is left out
 
     def text(self) -> str:
         return f"{self.level}: {self.what}" + (f" (line {self.line})" if self.line is not None else "")
@@ -45,8 +46,8 @@ def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.level != "error")
 
 
-def _error(what: str, line: int | None = None) -> Finding:
-    return Finding(level="error", what=what, line=line)
+def _error(what: str, line: int | None = None, *, of_convergence: bool = False) -> Finding:
+    return Finding(level="error", what=what, line=line, of_convergence=of_convergence)
 
 
 def _warning(what: str, line: int | None = None) -> Finding:
@@ -61,12 +62,11 @@ def _ending(run: LoggedRun) -> Iterator[Finding]:
     if not run.marks["run_start"]:
         yield _error("no run_start: training never began")
     if not stops:
-        yield _error("no run_stop: the run ended without a word")
+        yield _error("no run_stop: the run ended without a word", of_convergence=True)
     elif run.status != "success":
         said = repr(run.status_text) if run.status_text else "not given"
-        yield _error(
-            f"status is {said}, not 'success' (the compliance checker may pass it all the same)", stops[-1].line
-        )
+        what = f"status is {said}, not 'success' (the compliance checker may pass it all the same)"
+        yield _error(what, stops[-1].line, of_convergence=True)
 
 
 def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
