@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from benchmarks.backend import Backend, FlagGroup
+from benchmarks.convergence import goals
 from benchmarks.early_stop import until
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.peak.peak_file import MeasuredPeak, peaks_for
 from benchmarks.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
 from benchmarks.refusals import refuse_what_cannot_work
@@ -78,12 +80,14 @@ class ConfigSource(Protocol):
     def hardware(self, name: str) -> Hardware: ...
     def site(self, name: str) -> Site: ...
     def recipes(self) -> list[Recipe]: ...
+    def mlperf(self, name: str) -> MlperfBenchmark: ...
     def profile_defaults(self, task: str) -> ProfileDefaults: ...
 
 
 def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchmark:
     """The benchmark that a request means. RequestError where it cannot work, NoLayoutError without a layout."""
-    model = configs.model(request.model)
+    mlperf = configs.mlperf(request.model) if request.task == goals.TASK else None
+    model = configs.model(_model_of(mlperf) if mlperf else request.model)
     site = configs.site(request.site)
     device = request.hardware or _only_hardware(site)
     hardware_wanted = configs.hardware(device) if device else None
@@ -107,7 +111,11 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     parallelism = backend.parallelism(knobs, gpus)
     micro_batch, accumulation, global_batch = _choose_batch(own, recipe, parallelism)
     sequence_length = own.get("sequence_length", recipe.sequence_length)
-    steps = positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps)
+    own_steps = mlperf.max_steps if mlperf and mlperf.max_steps else recipe.defaults.steps
+    steps = positive("--steps", request.steps if request.steps is not None else own_steps)
+    towards = goals.convergence_of(mlperf, steps, global_batch) if mlperf else None
+    if towards:
+        knobs = {**backend.schedule_settings(towards.schedule), **knobs}
     wanted = ProfilingWanted(
         kind=request.profile,
         ranks=request.profile_ranks,
@@ -127,7 +135,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         gpus=gpus,
         nodes=nodes,
         parallelism=parallelism,
-        lora=backend.lora(knobs) if request.task == "lora" else None,
+        lora=backend.lora(knobs) if "lora" in (request.task, mlperf and mlperf.task) else None,
         sequence_length=sequence_length,
         micro_batch_size=micro_batch,
         gradient_accumulation=accumulation,
@@ -136,7 +144,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         window=request.window or recipe.window,
         profile=request.profile,
         pgle=request.pgle,
-        data=request.data or recipe.data,
+        data=request.data or (mlperf.training.text if mlperf and mlperf.training else recipe.data),
         knobs=knobs,
         environment={
             **_merged(overlays, "environment"),
@@ -147,14 +155,27 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         xla_flags={**_merged(overlays, "xla_flags"), **group.flags, **xla_set},
         recipe=_reference(recipe, sequence_length, gpus, backend),
         overrides=request.settings,
-        profiling=choose_profiling(wanted, configs.profile_defaults(request.task), gpus, steps),
+        profiling=choose_profiling(
+            wanted, configs.profile_defaults(mlperf.task if mlperf else request.task), gpus, steps
+        ),
         until=until.parse(request.until),
         measured_peaks=peaks_for(request.measured_peak, hardware, site, dtype, gpus, nodes),
         inject_slowdown=request.inject_slowdown,
+        convergence=towards,
     )
     refuse_what_cannot_work(benchmark, backend)
     until.refuse_until(benchmark, backend)
     return benchmark
+
+
+def _model_of(wanted: MlperfBenchmark) -> str:
+    if wanted.model is None:
+        raise RequestError(
+            f"{wanted.title} is no decoder: no model of configs/models is trained by it",
+            where=f"--model={wanted.name}",
+            next_command=LIST_COMMAND,
+        )
+    return wanted.model
 
 
 def _reference(recipe: Recipe, sequence_length: int, gpus: int, backend: Backend) -> RecipeReference:

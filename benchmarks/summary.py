@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 
 from benchmarks import flops, statistics
+from benchmarks.convergence import reached
+from benchmarks.convergence.reached import ConvergenceFigures
 from benchmarks.early_stop.stopped import UntilFigures, broken_agreements, expected_steps, until_figures
 from benchmarks.figures import Figures, SecondsPerStep, measure, no_figures
 from benchmarks.ledger import Recompute
@@ -96,6 +98,7 @@ class Result(Value, frozen=True):
     ranks: RankSpread | None = None
     pgle: Pgle | None = None  # None: it was off
     until: UntilFigures | None = None  # None: all steps were asked for
+    convergence: ConvergenceFigures | None = None  # None: no target was asked for
     not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
     hfu: list[Mfu] | None = None  # MFU with what is computed twice
     slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
@@ -128,7 +131,8 @@ def summarise(
     own = [msgspec.structs.replace(step, tokens=tokens) for step in record.steps]
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
-    failures = why_failed(expected_steps(benchmark, record), record, ended, first_rank, failed_before, queued)
+    asked = reached.expected_steps(benchmark, record) or expected_steps(benchmark, record)
+    failures = why_failed(asked, record, ended, first_rank, failed_before, queued)
     complaints = figures.complaints if first_rank or not failures else []  # without a step there is no window
     pgle = _pgle(benchmark, record, failures)
     doubts = [
@@ -136,6 +140,7 @@ def summarise(
         *_other_work(benchmark, record),
         *_unproven_pgle(benchmark, pgle, failed=bool(failures)),
         *broken_agreements(benchmark, record, first_rank),
+        *([] if failures else reached.broken_goal(benchmark, record, first_rank)),
         *complaints,
     ]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
@@ -145,6 +150,7 @@ def summarise(
     unknown = _why_unknown(figures.window, loss, facts, provenance_digest, reported)
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
     until, until_unknown = until_figures(benchmark, first_rank, figures)
+    converged, not_converged = reached.convergence_figures(benchmark, record, first_rank, failed=bool(failures))
     result = Result(
         schema_version=SCHEMA_VERSION,
         run_id=run_id,
@@ -157,14 +163,14 @@ def summarise(
         tokens_per_second_effective=figures.tokens_per_second_effective,
         tokens_per_second_per_gpu=figures.tokens_per_second_per_gpu,
         days_per_trillion_tokens=figures.days_per_trillion_tokens,
-        model_flops_per_step=workload.flops_per_step(flops.conventions_for(benchmark.task)[0]),
+        model_flops_per_step=workload.flops_per_step(flops.conventions_for(benchmark.trains)[0]),
         mfu=figures.mfu,
         loss=loss,
         trainable_parameters=facts.trainable_parameters if facts else None,
         parameters=facts.parameters if facts else None,
         provenance=provenance_digest,
         reported_by_framework=reported,
-        null_because={**figures.null_because, **unknown, **until_unknown},
+        null_because={**figures.null_because, **unknown, **until_unknown, **not_converged},
         notes=[
             *notes,
             *_what_it_was(benchmark, record),
@@ -176,6 +182,7 @@ def summarise(
         attempts=list(attempts),
         pgle=pgle,
         until=until,
+        convergence=converged,
         not_comparable=not_comparable(benchmark),
         hfu=figures.hfu,
         slowed_by=benchmark.inject_slowdown,

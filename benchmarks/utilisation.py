@@ -61,7 +61,7 @@ def workload_of(benchmark: Benchmark, recompute: Recompute | None = None) -> Wor
     return Workload(
         model=benchmark.model,
         hardware=benchmark.hardware,
-        task=benchmark.task,
+        task=benchmark.trains,
         dtype=benchmark.dtype,
         gpus=benchmark.gpus,
         sequence_length=benchmark.sequence_length,

@@ -11,8 +11,19 @@ from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
-from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
-from nemo_backend import bridge, dataset, environment, layout, megatron, memory, planning, profiles, work
+from benchmarks.values import (
+    Benchmark,
+    Hardware,
+    Lora,
+    Parallelism,
+    Plan,
+    RunRecord,
+    Scalar,
+    Schedule,
+    SettingTypes,
+    Step,
+)
+from nemo_backend import bridge, convergence, dataset, environment, layout, megatron, memory, planning, profiles, work
 from nemo_backend.logs import LOG_FORMATS
 
 BRIDGE = "bridge"
@@ -51,6 +62,9 @@ class NemoBackend:
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         return megatron.lora(knobs)
+
+    def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
+        return convergence.schedule_settings(schedule)
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         return bridge.refusals(benchmark) if benchmark.engine == BRIDGE else planning.refusals(benchmark)
