@@ -7,7 +7,8 @@
 With --model, --hardware, --gpus, --dtype, --global_batch_size and --sequence_length it also gives the
 uniform figures (seconds/step, tokens/s, MFU) of the log's last attempt, beside the nearest published ones;
 --task=lora counts the FLOPs of training adapters only. Of several logs, each is another host's of the same
-run, or what came after.
+run, or what came after. Of an MLLOG (MLPerf) it tells each run too: status, time to train and its parts, samples,
+evaluations (docs/mlperf_logs.md).
 
 Exit codes: 0 the steps were read, and the figures, if asked for, are valid; 2 the request was wrong or the log
 is of no known format; 3 the log was read but the figures are invalid (the result says why).
@@ -36,8 +37,10 @@ from launch.cli import run_main
 
 if TYPE_CHECKING:
     from benchmarks.beside import Nearest
+    from benchmarks.mlperf.story import Story
 
 STDIN = "-"
+MLLOG = "mllog"
 IN_MEMORY_BYTES = 8 << 20  # of what can't be printed yet, or can't be read twice; the rest waits on disk
 STEPS_A_WRITE = 512  # few enough to stay in the processor's cache
 SHOWN_LINES = 10  # skipped lines and gaps in the table; --json has all
@@ -75,8 +78,17 @@ def main(argv: list[str]) -> int:
         report.add(events if measured is None else last.watch(events))
         others = sorted({name for _, stream in watched for name in stream.others})
         outcome = None if measured is None else measured.outcome(last, log_format)
-        report.finish(last, others, outcome)
+        report.finish(last, others, outcome, _stories(log_format, logs))
     return EXIT_VALID if outcome is None or outcome.result["status"] == "valid" else EXIT_INVALID
+
+
+def _stories(log_format: LogFormat, logs: list[tuple[str, BinaryIO]]) -> "list[Story] | None":
+    """The runs of MLLOGs; None of every other format."""
+    if log_format.name != MLLOG:
+        return None
+    from launch.mlperf.reading import stories
+
+    return stories([stream for _, stream in logs], Configs())
 
 
 # --- the request ------------------------------------------------------------------------------
@@ -250,7 +262,13 @@ class Report(Protocol):
 
     def add(self, events: Iterable[LogEvent]) -> None: ...
 
-    def finish(self, last: ingest.LastTimedAttempt, other_formats: list[str], outcome: Outcome | None) -> None: ...
+    def finish(
+        self,
+        last: ingest.LastTimedAttempt,
+        other_formats: list[str],
+        outcome: Outcome | None,
+        stories: "list[Story] | None",
+    ) -> None: ...
 
 
 class JsonReport:
@@ -283,11 +301,14 @@ class JsonReport:
         last: ingest.LastTimedAttempt,  # noqa: ARG002
         other_formats: list[str],
         outcome: Outcome | None,
+        stories: "list[Story] | None",
     ) -> None:
         self._end_attempt()
         self._out.write(b'], "duplicates": ' + self._encode(self._duplicates) + b', "skipped_lines": [')
         self._skipped.write_to(self._out)
         self._out.write(b'], "other_formats": ' + self._encode(other_formats))
+        if stories is not None:
+            self._out.write(b', "mlperf": ' + self._encode(stories))
         if outcome is not None:
             found, why = outcome.reference
             self._out.write(b', "result": ' + self._encode(outcome.result))
@@ -355,7 +376,13 @@ class TableReport:
                     self._outline, self._attempt = ingest.OutlineMaker(event.attempt), event.attempt
                 self._outline.add(event.step)
 
-    def finish(self, last: ingest.LastTimedAttempt, other_formats: list[str], outcome: Outcome | None) -> None:
+    def finish(
+        self,
+        last: ingest.LastTimedAttempt,
+        other_formats: list[str],
+        outcome: Outcome | None,
+        stories: "list[Story] | None",
+    ) -> None:
         self._print_attempt()
         print(f"duplicates: {self._duplicates} (further reports of the same steps)")
         print(f"skipped lines: {self._skipped}")
@@ -365,6 +392,10 @@ class TableReport:
             print(f"  and {self._skipped - SHOWN_LINES} more (--json has all)")
         if other_formats:
             print(f"other formats: {', '.join(other_formats)} (a part of the log is theirs, and was not read)")
+        for number, story in enumerate(stories or [], start=1):
+            from benchmarks.mlperf.story import lines
+
+            print("\n  ".join([f"run {number}:", *lines(story)]))
         if outcome is not None:
             from benchmarks.beside import text
 

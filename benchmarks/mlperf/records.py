@@ -74,8 +74,10 @@ def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | Skipp
         return SkippedLine(line=place, reason="mingled with another writer's line")
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError):
-        return SkippedLine(line=place, reason="truncated: its JSON object does not end" if _cut(text) else "not JSON")
+    except json.JSONDecodeError as error:
+        return SkippedLine(line=place, reason=_not_json(error, text))
+    except (ValueError, RecursionError) as error:
+        return SkippedLine(line=place, reason=f"not JSON: {error}")
     problem = _problem(data)
     if problem:
         return SkippedLine(line=place, reason=problem)
@@ -90,8 +92,12 @@ def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | Skipp
     )
 
 
-def _cut(text: str) -> bool:
-    return not text.endswith("}") or text.count("{") > text.count("}")
+def _not_json(error: json.JSONDecodeError, text: str) -> str:
+    if error.msg.startswith("Extra data"):
+        return "text after its JSON object"
+    if error.pos >= len(text) or error.msg.startswith("Unterminated"):
+        return "truncated: its JSON object does not end"
+    return f"not JSON: {error.msg}"
 
 
 def _problem(data: Any) -> str:
