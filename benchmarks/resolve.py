@@ -52,6 +52,7 @@ class Request(Value, frozen=True):
     profile_cpu: bool = False
     data: str | None = None  # a folder that holds a dataset
     settings: dict[str, str] = {}
+    recipe: str | None = None  # by its name, where it is not the first that fits
     measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
     inject_slowdown: float = 0.0
 
@@ -87,7 +88,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     site = configs.site(request.site)
     device = request.hardware or _only_hardware(site)
     hardware_wanted = configs.hardware(device) if device else None
-    recipe = _choose_recipe(request, configs.recipes(), hardware_wanted, backend)
+    recipe = _choose_recipe(request, _named(request, configs.recipes()), hardware_wanted, backend)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
     dtype = _choose_dtype(request.dtype, recipe, hardware)
     _refuse_foreign_hardware(site, hardware)
@@ -127,7 +128,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         gpus=gpus,
         nodes=nodes,
         parallelism=parallelism,
-        lora=backend.lora(knobs) if request.task == "lora" else None,
+        lora=backend.lora(knobs) if _adapts(request.task, knobs) else None,
         sequence_length=sequence_length,
         micro_batch_size=micro_batch,
         gradient_accumulation=accumulation,
@@ -172,9 +173,27 @@ def _reference(recipe: Recipe, sequence_length: int, gpus: int, backend: Backend
 # --- choosing -----------------------------------------------------------------------------------
 
 
+def _named(request: Request, recipes: list[Recipe]) -> list[Recipe]:
+    if request.recipe is None:
+        return recipes
+    found = [recipe for recipe in recipes if recipe.name == request.recipe]
+    if not found:
+        raise RequestError(
+            f"unknown recipe '{request.recipe}': {nearest(request.recipe, [recipe.name for recipe in recipes])}",
+            where="--recipe",
+            next_command=LIST_COMMAND,
+        )
+    return found
+
+
+def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
+    """Some of MLPerf's benchmarks train adapters, and their recipes say which."""
+    return task == "lora" or (task == "mlperf" and any(key.startswith("peft.") for key in knobs))
+
+
 def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware | None, backend: Backend) -> Recipe:
     """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype."""
-    engine = _choose_engine(request, backend)
+    engine = _choose_engine(request, recipes, backend)
     refusal = backend.refuses_hardware(engine, hardware) if hardware else None
     if refusal is not None:
         raise refusal
@@ -223,9 +242,13 @@ def _with_engine(request: Request) -> str:
     return f" with engine '{request.engine}'" if request.engine else ""
 
 
-def _choose_engine(request: Request, backend: Backend) -> str:
+def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) -> str:
+    """As typed; else the first that has a recipe of the task for the model, or of the task."""
     if request.engine is None:
-        return backend.engines[0]
+        own = [r for r in recipes if (r.backend, r.task) == (backend.name, request.task)]
+        naming = {r.engine for r in own if request.model in r.models} if request.task == "mlperf" else set()
+        wanted = naming or {r.engine for r in own}
+        return next((engine for engine in backend.engines if engine in wanted), backend.engines[0])
     if request.engine not in backend.engines:
         raise RequestError(
             f"backend '{backend.name}' has no engine '{request.engine}': {nearest(request.engine, backend.engines)}",

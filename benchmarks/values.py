@@ -23,7 +23,9 @@ Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class Model(Value, frozen=True):
-    """Dimensions of a dense Llama-shaped decoder."""
+    """Dimensions of a dense Llama-shaped decoder; or, with `uncounted`, of another model that no formula here counts:
+    its steps are timed, and its FLOPs are null.
+    """
 
     name: str
     family: str
@@ -33,7 +35,7 @@ class Model(Value, frozen=True):
     attention_heads: Positive
     query_groups: Positive
     head_dim: Positive
-    vocabulary_size: Positive
+    vocabulary_size: Annotated[int, msgspec.Meta(ge=0)]  # 0: it predicts no tokens
     tied_embeddings: bool
     rope_theta: float
     norm_epsilon: float
@@ -41,6 +43,7 @@ class Model(Value, frozen=True):
     backend_settings: dict[str, dict[str, Scalar]]  # backend name -> the settings that name this model there
     source: str
     date: str
+    uncounted: str = ""  # why no formula here counts its parameters and FLOPs
 
 
 class Peak(Value, frozen=True):
@@ -335,6 +338,10 @@ class Phase(Value, frozen=True):
     devices_per_task: int
     writes_steps: bool  # of several that do, the steps of the last are the result
     programs: list[str] = []  # that its nodes, or its container, must have on their PATH
+    mounts: list[str] = []  # HOST:CONTAINER beside the site's; {phase_dir} is filled in here too
+    as_root: bool = False  # in its container, where it must write into the image's own folders
+    on_host: bool = False  # not in the container, where the site has one
+    alone: bool = False  # it changes its nodes for everybody: only where the job has them to itself
 
     @property
     def tasks(self) -> int:
@@ -347,6 +354,7 @@ class Plan(Value, frozen=True):
     backend: str
     environment_name: str  # the backend's environment, or the container image, that the phases run in
     phases: list[Phase]
+    minutes: int | None = None  # that the job must be given; None: the site's own limit will do
 
 
 # --- run --------------------------------------------------------------------------------------
