@@ -241,13 +241,17 @@ def find_backend(name: str) -> Backend:
     return backend
 
 
-def backend_of_format(log_format: LogFormat) -> Backend:
-    """The backend whose frameworks print a format."""
-    return next(backend for backend in backends().values() if log_format in backend.log_formats)
+def backend_of_format(log_format: LogFormat) -> Backend | None:
+    """The backend whose frameworks print a format; None where frameworks of any may print it."""
+    return next((backend for backend in backends().values() if log_format in backend.log_formats), None)
 
 
 def all_log_formats() -> list[LogFormat]:
-    """The foreign log formats of all installed backends; without any, no log could be told from another file."""
+    """The foreign log formats of all installed backends, after the one that every framework may print; without any
+    backend's, no log could be told from another file.
+    """
+    from benchmarks.mlperf.log_format import MLLOG  # reads with this module's values
+
     found = [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats]
     if not found:
         raise RequestError(
@@ -256,4 +260,4 @@ def all_log_formats() -> list[LogFormat]:
             why=f"no backend with one is registered for {sys.executable}, or this user may not read where it is",
             next_command=f"{sys.executable} -m pip install --editable {Path(__file__).resolve().parents[1]}",
         )
-    return found
+    return [MLLOG, *found]

@@ -132,6 +132,8 @@ class Measured(Value, frozen=True):
         from benchmarks.references import read_references
 
         backend = backend_of_format(log_format)
+        if backend is None:
+            return None, f"{log_format.name} does not say which framework wrote it"
         ours = beside.Ours(
             backend=backend.name,
             engine=backend.engines[0] if len(backend.engines) == 1 else None,

@@ -402,7 +402,7 @@ def test_half_a_benchmark_is_refused(missing: str) -> None:
         (["--log=/dev/null"], "empty"),
         (["--log=-"], "empty"),
         (["--log=-", "--log=-"], "once"),
-        ([f"--log={REPOSITORY / 'setup.cfg'}"], "known formats: maxtext"),
+        ([f"--log={REPOSITORY / 'setup.cfg'}"], "known formats: mllog, maxtext"),
         ([str(REAL_LOG)], "unexpected argument"),
         ([f"--log={REAL_LOG}", "--gpu=3"], "gpus"),
         ([f"--log={REAL_LOG}", "--gpus=0"], "gpus"),

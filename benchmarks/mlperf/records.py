@@ -1,0 +1,106 @@
+"""The lines of an MLLOG: `:::MLLOG {json}` wherever it stands in a line, whatever else the log holds.
+
+Text in, records out; what a line begins but does not hold whole is named. What the records mean is run_log.py's.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from benchmarks.backend import SkippedLine
+from benchmarks.log_stream import rank_of_line, without_colours
+from benchmarks.values import Value
+
+TOKEN = b":::MLLOG"
+# A line of the format has this after the token; a message such as `:::MLLOG Weight initialization: ...` has not.
+BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
+TIME = "time_ms"
+
+
+class Record(Value, frozen=True):
+    """One line of an MLLOG."""
+
+    line: int  # 1-based, in its file
+    key: str
+    value: Any
+    event: str
+    metadata: dict[str, Any]
+    time_ms: float
+    rank: int | None = None  # as srun or torchrun labels the line
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples the line says were trained, or its block holds. NVIDIA's counts are floats at times."""
+        return whole(self.metadata.get("samples_count"))
+
+    @property
+    def step(self) -> int | None:
+        return whole(self.metadata.get("step"))
+
+    @property
+    def number(self) -> float | None:
+        return number(self.value)
+
+
+def number(value: Any) -> float | None:
+    """A finite number, None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def whole(value: Any) -> int | None:
+    found = number(value)
+    return None if found is None else round(found)
+
+
+def read_records(lines: Iterable[bytes]) -> Iterator[Record | SkippedLine]:
+    """Every MLLOG line, in order."""
+    for place, line in enumerate(lines, start=1):
+        if TOKEN not in line:
+            continue
+        found = BEGIN.search(line)
+        if found is None:
+            yield SkippedLine(line=place, reason="no JSON object after :::MLLOG")
+        else:
+            yield _record(line, found, place)
+
+
+def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | SkippedLine:
+    text = without_colours(line[found.end() :]).decode("utf-8", errors="replace").strip()
+    if BEGIN.search(line, found.end()):
+        return SkippedLine(line=place, reason="mingled with another writer's line")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return SkippedLine(line=place, reason="truncated: its JSON object does not end" if _cut(text) else "not JSON")
+    problem = _problem(data)
+    if problem:
+        return SkippedLine(line=place, reason=problem)
+    return Record(
+        line=place,
+        key=data["key"],
+        value=data.get("value"),
+        event=str(data.get("event_type", "")),
+        metadata=data.get("metadata") or {},
+        time_ms=float(data[TIME]),
+        rank=rank_of_line(line[: found.start()]),
+    )
+
+
+def _cut(text: str) -> bool:
+    return not text.endswith("}") or text.count("{") > text.count("}")
+
+
+def _problem(data: Any) -> str:
+    if not isinstance(data, dict):
+        return "no JSON object"
+    if not isinstance(data.get("key"), str):
+        return "it has no key"
+    if number(data.get(TIME)) is None:
+        return "it has no time_ms"
+    if not isinstance(data.get("metadata") or {}, dict):
+        return "its metadata is no object"
+    return ""

@@ -1,0 +1,235 @@
+"""The runs of an MLLOG: what each says of itself, from its start to its stop. Records in, values out. Pure.
+
+A log may hold several runs, one after the other (NEXP experiments of one job), and lines of many ranks. What is
+worth a complaint in it is findings.py's; where its time went is time_to_train.py's.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from benchmarks.backend import SkippedLine
+from benchmarks.mlperf.records import Record, number, whole
+from benchmarks.values import Value
+
+EVALUATION_KEYS = ("eval_accuracy", "eval_error", "eval_loss")
+# Keys that say something of the whole run, once. `submission_` and `opt_` and `lora_` keys are settings too.
+SETTINGS = {
+    "global_batch_size", "train_samples", "eval_samples", "gradient_accumulation_steps", "max_sequence_length",
+    "max_steps", "seed", "evaluation_frequency", "target_accuracy", "tensor_parallelism", "pipeline_parallelism",
+    "context_parallelism", "expert_parallelism", "micro_batch_size", "config_filename", "cache_clear",
+}  # fmt: skip
+SETTING_PREFIXES = ("submission_", "opt_", "lora_", "lowest_numerical_precision_in_")
+MARKS = ("init_start", "init_stop", "run_start", "run_stop")
+SECONDS_KEYS = ("train_step_time", "train_step_timing in s")
+LOSS_KEYS = ("train_loss", "reduced_train_loss")
+
+Status = Literal["success", "aborted", "fail", "unknown"]
+
+
+class Evaluation(Value, frozen=True):
+    """One evaluation."""
+
+    samples: int | None
+    value: float | None  # None: no finite number was logged
+    time_ms: float
+    line: int
+
+
+class TrackedStep(Value, frozen=True):
+    """What a line says of a training step, or of those since the line before."""
+
+    time_ms: float
+    line: int
+    step: int | None
+    samples: int | None
+    seconds: float | None
+    loss: float | None
+    learning_rate: float | None
+    rank: int | None
+
+
+class LoggedRun(Value, frozen=True):
+    """One run, as its log tells it."""
+
+    records: list[Record]
+    skipped: list[SkippedLine]
+    other_ranks: int  # records of ranks beside the one that the run was read from
+    settings: dict[str, Any]  # key -> its last value
+    marks: dict[str, list[Record]]  # of MARKS, in order
+    evaluations: list[Evaluation]
+    steps: list[TrackedStep]
+    throughputs: list[float]  # samples/s as the run itself printed them
+    status: Status
+    status_text: str  # as it was written
+
+    @property
+    def benchmark(self) -> str | None:
+        value = self.settings.get("submission_benchmark")
+        return value if isinstance(value, str) else None
+
+    @property
+    def batch(self) -> int | None:
+        return whole(self.settings.get("global_batch_size"))
+
+    def time_of(self, mark: str) -> float | None:
+        """When something was first logged."""
+        found = self.marks.get(mark)
+        return found[0].time_ms if found else None
+
+    @property
+    def start_ms(self) -> float | None:
+        return self.time_of("run_start")
+
+    @property
+    def stop_ms(self) -> float | None:
+        found = self.marks.get("run_stop")
+        return found[-1].time_ms if found else None
+
+    @property
+    def seconds(self) -> float | None:
+        """Time to train, of an aborted run the time until then: from run_start to run_stop."""
+        if self.start_ms is None or self.stop_ms is None:
+            return None
+        return (self.stop_ms - self.start_ms) / 1000
+
+    @property
+    def init_seconds(self) -> float | None:
+        """From the first init_start to run_start."""
+        began = self.time_of("init_start")
+        return None if began is None or self.start_ms is None else (self.start_ms - began) / 1000
+
+    @property
+    def samples(self) -> int | None:
+        """Trained until the last evaluation: what rcp_checker takes for the samples to converge."""
+        counted = [one.samples for one in self.evaluations if one.samples is not None]
+        return counted[-1] if counted else None
+
+
+def read_runs(found: Iterable[Record | SkippedLine]) -> list[LoggedRun]:
+    """The runs of a log, in order; one that holds nothing but settings is a run that never started."""
+    records: list[Record] = []
+    skipped: list[SkippedLine] = []
+    for one in found:
+        if isinstance(one, Record):
+            records.append(one)
+        else:
+            skipped.append(one)
+    told = _of_one_rank(records)
+    runs = _split(told)
+    others = len(records) - len(told)
+    return [_run(run, _beside(skipped, runs, place), others if place == 0 else 0) for place, run in enumerate(runs)]
+
+
+def _of_one_rank(records: Sequence[Record]) -> list[Record]:
+    """MLLOG is rank 0's; where all ranks wrote it, the lowest that starts a run tells it."""
+    starters = [record.rank for record in records if record.key == "run_start" and record.rank is not None]
+    if not starters:
+        return list(records)
+    teller = min(starters)
+    return [record for record in records if record.rank in (None, teller) or record.key == "cache_clear"]
+
+
+def _split(records: Sequence[Record]) -> list[list[Record]]:
+    runs: list[list[Record]] = []
+    started = False
+    for record in records:
+        begins = record.key in ("cache_clear", "init_start") and started
+        again = record.key == "run_start" and any(one.key == "run_stop" for one in (runs[-1] if runs else []))
+        if not runs or begins or (again and started):
+            runs.append([])
+            started = False
+        runs[-1].append(record)
+        started = started or record.key == "run_start"
+    return runs
+
+
+def _beside(skipped: Sequence[SkippedLine], runs: Sequence[Sequence[Record]], place: int) -> list[SkippedLine]:
+    """The unread lines of one run: up to where the next one begins."""
+    first = 0 if place == 0 else runs[place][0].line
+    last = runs[place + 1][0].line if place + 1 < len(runs) else float("inf")
+    return [one for one in skipped if first <= one.line < last]
+
+
+def _run(records: list[Record], skipped: list[SkippedLine], other_ranks: int) -> LoggedRun:
+    marks = {mark: [record for record in records if record.key == mark] for mark in MARKS}
+    stops = marks["run_stop"]
+    text = str(stops[-1].metadata.get("status", "")) if stops else ""
+    return LoggedRun(
+        records=records,
+        skipped=skipped,
+        other_ranks=other_ranks,
+        settings={record.key: record.value for record in records if _is_setting(record.key)},
+        marks=marks,
+        evaluations=_evaluations(records),
+        steps=[step for record in records if (step := tracked_step(record)) is not None],
+        throughputs=[rate for record in records if (rate := _throughput(record)) is not None],
+        status=_status(text, stopped=bool(stops)),
+        status_text=text,
+    )
+
+
+def _is_setting(key: str) -> bool:
+    return key in SETTINGS or key.startswith(SETTING_PREFIXES)
+
+
+def _status(text: str, *, stopped: bool) -> Status:
+    if not stopped:
+        return "unknown"
+    known: dict[str, Status] = {"success": "success", "aborted": "aborted", "fail": "fail", "failed": "fail"}
+    return known.get(text.lower(), "unknown")
+
+
+def _evaluations(records: Sequence[Record]) -> list[Evaluation]:
+    """Each evaluation once: what is said again of the same samples with the same value is another rank's."""
+    found: list[Evaluation] = []
+    for record in records:
+        if record.key not in EVALUATION_KEYS:
+            continue
+        one = Evaluation(
+            samples=record.samples if record.samples is not None else whole(record.metadata.get("epoch_num")),
+            value=record.number,
+            time_ms=record.time_ms,
+            line=record.line,
+        )
+        if one.samples is None or not any((e.samples, e.value) == (one.samples, one.value) for e in found[-8:]):
+            found.append(one)
+    return found
+
+
+def whole_batch(record: Record) -> int | None:
+    """The global batch size, where a record is what says it."""
+    return whole(record.value) if record.key == "global_batch_size" else None
+
+
+def tracked_step(record: Record) -> TrackedStep | None:
+    """A line of a training step: `train_loss`, or NVIDIA's tracked_stats with a loss or with a step's time."""
+    if record.key == "train_loss":
+        stats: dict[str, Any] = {"train_loss": record.value}
+    elif record.key == "tracked_stats" and isinstance(record.value, dict):
+        stats = record.value
+    else:
+        return None
+    seconds = next((number(stats[key]) for key in SECONDS_KEYS if key in stats), None)
+    losses = [number(stats[key]) for key in LOSS_KEYS if key in stats]
+    if seconds is None and not losses:
+        return None
+    rate = stats.get("lr", record.metadata.get("lr"))
+    return TrackedStep(
+        time_ms=record.time_ms,
+        line=record.line,
+        step=record.step,
+        samples=record.samples,
+        seconds=seconds,
+        loss=losses[0] if losses else None,
+        learning_rate=number(rate),
+        rank=record.rank,
+    )
+
+
+def _throughput(record: Record) -> float | None:
+    """Samples a second as the run printed them: NVIDIA's tracked_stats, or a key of that name."""
+    if record.key == "throughput":
+        return record.number
+    if record.key == "tracked_stats" and isinstance(record.value, dict):
+        return number(record.value.get("throughput"))
+    return None

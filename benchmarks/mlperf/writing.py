@@ -1,0 +1,267 @@
+"""What a run's MLLOG says: one frozen value with all that is needed, and the records it becomes, in order. Pure.
+
+The keys are those that the rulesets up to 6.1.0 require; a ruleset ignores what it does not know. Every value is
+the run's own: a setting that differs from the rules is written as it was, and the checkers find it.
+launch/mlperf/emit.py writes the records with the package's own logger.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from benchmarks.errors import RequestError
+from benchmarks.mlperf.definitions import MlperfBenchmark, Optimizer
+from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE
+from benchmarks.values import Lora, Parallelism, Value
+
+Event = Literal["start", "end", "point"]
+# Our names of precisions -> those of the rules.
+PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "fp16", "fp8": "fp8", "fp4": "nvfp4"}
+
+
+class Entry(Value, frozen=True):
+    """One line to write."""
+
+    time_ms: int
+    key: str
+    value: Any = None
+    event: Event = "point"
+    metadata: dict[str, Any] = {}
+
+
+class WrittenEvaluation(Value, frozen=True):
+    """One evaluation of a run: when it ran, after how many samples, and what it found."""
+
+    step: int
+    samples: int
+    value: float
+    start_ms: int
+    stop_ms: int
+
+
+class WrittenStep(Value, frozen=True):
+    """One training step worth a line: when it ended, its loss and its learning rate."""
+
+    step: int
+    time_ms: int
+    loss: float | None
+    seconds: float | None = None
+    learning_rate: float | None = None
+
+
+class WrittenCheckpoint(Value, frozen=True):
+    """When a checkpoint was written."""
+
+    step: int
+    start_ms: int
+    stop_ms: int
+
+
+class Submission(Value, frozen=True):
+    """Who ran what on what."""
+
+    org: str
+    platform: str
+    division: Literal["closed", "open"] = "closed"
+    status: str = "onprem"
+
+
+class Precision(Value, frozen=True):
+    """The lowest precision of each kind of arithmetic, as PRECISIONS names them."""
+
+    linear: str
+    attention: str
+    communication: str
+
+
+class WrittenRun(Value, frozen=True):
+    """One run with a target, with all that its MLLOG says. Times are Unix milliseconds."""
+
+    benchmark: MlperfBenchmark
+    submission: Submission
+    batch: int
+    gradient_accumulation: int
+    micro_batch: int
+    sequence_length: int
+    max_steps: int
+    learning_rate: float
+    warmup_steps: int
+    optimizer: Optimizer  # as the run had it
+    lora: Lora | None
+    precision: Precision
+    parallelism: Parallelism
+    config_filename: str
+    seed: int
+    train_samples: int
+    eval_samples: int
+    cache_cleared: bool
+    init_start_ms: int
+    init_stop_ms: int
+    run_start_ms: int
+    run_stop_ms: int | None  # None: the run ended without a word, and so does its log
+    status: Literal["success", "aborted"]
+    evaluations: list[WrittenEvaluation]
+    steps: list[WrittenStep] = []
+    checkpoints: list[WrittenCheckpoint] = []
+    expert_parallelism: int = 1
+    synthetic: str = ""  # what the values are where no run made them; every line then says so
+
+
+def entries(run: WrittenRun) -> list[Entry]:
+    """Every line, by its time; what has the same time, in the order that the rules ask for."""
+    found = [*_beginning(run), *_training(run), *_end(run)]
+    if run.synthetic:
+        found = [_labelled(entry, run.synthetic) for entry in found]
+    _refuse_secrets(found)
+    return found
+
+
+def file_name(place: int, synthetic: str = "") -> str:
+    """result_0.txt, as the package checker looks for it; of synthetic values, a name that says so."""
+    return f"synthetic_result_{place}.txt" if synthetic else f"result_{place}.txt"
+
+
+def end_rate(run: WrittenRun) -> float:
+    return run.learning_rate * run.optimizer.end_rate_ratio
+
+
+def _beginning(run: WrittenRun) -> Iterator[Entry]:
+    began = run.init_start_ms
+    yield Entry(time_ms=began, key="cache_clear", value=run.cache_cleared)
+    yield Entry(time_ms=began, key="init_start", event="start")
+    for key, value in _settings(run).items():
+        yield Entry(time_ms=run.init_stop_ms, key=key, value=value)
+    yield Entry(time_ms=run.init_stop_ms, key="init_stop", event="end")
+    yield Entry(time_ms=run.run_start_ms, key="run_start", event="start")
+
+
+def _settings(run: WrittenRun) -> dict[str, Any]:
+    """The settings, the warm-up before the decay that a rule computes from it."""
+    return {
+        "submission_benchmark": run.benchmark.name,
+        "submission_org": run.submission.org,
+        "submission_division": run.submission.division,
+        "submission_status": run.submission.status,
+        "submission_platform": run.submission.platform,
+        "target_accuracy": run.benchmark.target.at_most,
+        "seed": run.seed,
+        "global_batch_size": run.batch,
+        "micro_batch_size": run.micro_batch,
+        "gradient_accumulation_steps": run.gradient_accumulation,
+        "max_sequence_length": run.sequence_length,
+        "max_steps": run.max_steps,
+        "train_samples": run.train_samples,
+        "eval_samples": run.eval_samples,
+        **_optimizer_settings(run),
+        **({"lora_rank": run.lora.rank, "lora_alpha": run.lora.alpha} if run.lora else {}),
+        "lowest_numerical_precision_in_linear": _precision(run.precision.linear),
+        "lowest_numerical_precision_in_attn": _precision(run.precision.attention),
+        "lowest_numerical_precision_in_comm": _precision(run.precision.communication),
+        "tensor_parallelism": run.parallelism.tensor,
+        "pipeline_parallelism": run.parallelism.pipeline,
+        "context_parallelism": run.parallelism.context,
+        "expert_parallelism": run.expert_parallelism,
+        "config_filename": run.config_filename,
+    }
+
+
+def _optimizer_settings(run: WrittenRun) -> dict[str, Any]:
+    optimizer = run.optimizer
+    together = optimizer.decay_and_warmup_steps or run.max_steps
+    return {
+        "opt_name": optimizer.name,
+        "opt_base_learning_rate": run.learning_rate,
+        "opt_end_learning_rate": end_rate(run),
+        "opt_learning_rate_warmup_steps": run.warmup_steps,
+        "opt_learning_rate_decay_steps": together - run.warmup_steps,
+        "opt_learning_rate_decay_schedule": optimizer.schedule,
+        "opt_learning_rate_training_steps": run.max_steps,
+        "opt_adamw_beta_1": optimizer.beta_1,
+        "opt_adamw_beta_2": optimizer.beta_2,
+        "opt_adamw_epsilon": optimizer.epsilon,
+        "opt_adamw_weight_decay": optimizer.weight_decay,
+        "opt_gradient_clip_norm": optimizer.gradient_clip_norm,
+    }
+
+
+def _precision(name: str) -> str:
+    if name not in PRECISIONS:
+        raise RequestError(
+            f"the rules have no name for the precision '{name}'",
+            where="lowest_numerical_precision",
+            why=f"known: {', '.join(PRECISIONS)}",
+        )
+    return PRECISIONS[name]
+
+
+def _training(run: WrittenRun) -> list[Entry]:
+    """The blocks between evaluations, and what lies in them."""
+    found = list(_blocks(run))
+    found += [_step_entry(run, step) for step in run.steps]
+    for checkpoint in run.checkpoints:
+        where = {"samples_count": checkpoint.step * run.batch, "step": checkpoint.step}
+        found.append(Entry(time_ms=checkpoint.start_ms, key="checkpoint_start", event="start", metadata=where))
+        found.append(Entry(time_ms=checkpoint.stop_ms, key="checkpoint_stop", event="end", metadata=where))
+    return sorted(found, key=lambda entry: entry.time_ms)
+
+
+def _blocks(run: WrittenRun) -> Iterator[Entry]:
+    """Each block from the evaluation before it to the next; the last ends with the run where it has no evaluation."""
+    began, at = run.run_start_ms, _where(0, 0)
+    for place, one in enumerate(run.evaluations):
+        here = _where(one.step, one.samples)
+        yield Entry(time_ms=began, key="block_start", event="start", metadata=at)
+        yield Entry(time_ms=one.start_ms, key="block_stop", event="end", metadata=here)
+        yield Entry(time_ms=one.start_ms, key="eval_start", event="start", metadata=here)
+        yield Entry(time_ms=one.stop_ms, key="eval_accuracy", value=one.value, metadata=here)
+        yield Entry(time_ms=one.stop_ms, key="eval_stop", event="end", metadata=here)
+        began, at = one.stop_ms, here
+        if place == len(run.evaluations) - 1 and run.status == "success":
+            return
+    last = max([step.step for step in run.steps], default=at["step"])
+    if run.run_stop_ms is not None and (last > at["step"] or not run.evaluations):
+        yield Entry(time_ms=began, key="block_start", event="start", metadata=at)
+        stop = _where(last, last * run.batch)
+        yield Entry(time_ms=run.run_stop_ms, key="block_stop", event="end", metadata=stop)
+
+
+def _where(step: int, samples: int) -> dict[str, Any]:
+    return {"samples_count": samples, "step": step}
+
+
+def _step_entry(run: WrittenRun, step: WrittenStep) -> Entry:
+    stats = {"train_loss": step.loss, "train_step_time": step.seconds, "lr": step.learning_rate}
+    return Entry(
+        time_ms=step.time_ms,
+        key="tracked_stats",
+        value={key: value for key, value in stats.items() if value is not None},
+        metadata=_where(step.step, step.step * run.batch),
+    )
+
+
+def _end(run: WrittenRun) -> Iterator[Entry]:
+    if run.run_stop_ms is None:
+        return
+    samples = run.evaluations[-1].samples if run.evaluations else 0
+    metadata = {"status": run.status, "samples_count": samples}
+    yield Entry(time_ms=run.run_stop_ms, key="run_stop", event="end", metadata=metadata)
+
+
+def _labelled(entry: Entry, what: str) -> Entry:
+    return Entry(
+        time_ms=entry.time_ms,
+        key=entry.key,
+        value=entry.value,
+        event=entry.event,
+        metadata={**entry.metadata, "synthetic": what},
+    )
+
+
+def _refuse_secrets(found: list[Entry]) -> None:
+    """The log is published: what looks like a token or a login must not be in it. The value is not repeated here."""
+    for entry in found:
+        text = entry.value if isinstance(entry.value, str) else ""
+        if TOKEN_SHAPE.search(text) or LOGIN_IN_URL.search(text):
+            raise RequestError(
+                f"{entry.key} looks like a secret, which must not be written into a log",
+                where=f"MLLOG: {entry.key}",
+            )

@@ -1,0 +1,65 @@
+"""The MLLOG that is written passes the package's own compliance checker; all values are synthetic, and say so."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.mlperf.writing import Submission, file_name
+from launch.mlperf.emit import write
+from tests.benchmarks.mlperf.made_runs import LABEL, START_MS, made_run
+
+CONFIGS = Configs()
+CASES = [(name, rules) for name in ("llama2_70b_lora", "llama31_8b") for rules in CONFIGS.mlperf(name).rulesets]
+
+
+def check(path: Path, ruleset: str, tmp_path: Path) -> str:
+    command = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--ruleset", ruleset, str(path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("name", "ruleset"), CASES)
+def test_the_compliance_checker_says_success_without_a_warning(name: str, ruleset: str, tmp_path: Path) -> None:
+    path = write(made_run(name), tmp_path / file_name(0, LABEL))
+    said = check(path, ruleset, tmp_path)
+    assert "SUCCESS" in said, said
+    assert "WARNING" not in said, said
+
+
+def test_a_loss_above_the_target_fails_the_checker(tmp_path: Path) -> None:
+    run = made_run()
+    high = [msgspec.structs.replace(one, value=1.5) for one in run.evaluations]
+    said = check(write(msgspec.structs.replace(run, evaluations=high), tmp_path / "a.txt"), "6.1.0", tmp_path)
+    assert "FAILED" in said and "eval_accuracy" in said
+
+
+def test_synthetic_values_say_so_in_the_name_and_in_every_line(tmp_path: Path) -> None:
+    path = write(made_run(), tmp_path / file_name(3, LABEL))
+    assert path.name == "synthetic_result_3.txt" and file_name(3) == "result_3.txt"
+    lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines()]
+    assert all(line["metadata"]["synthetic"] == LABEL for line in lines)
+
+
+def test_the_times_are_the_runs_and_no_path_of_this_machine_is_in_the_log(tmp_path: Path) -> None:
+    path = write(made_run(), tmp_path / "a.txt")
+    text = path.read_text()
+    first = json.loads(text.splitlines()[0].removeprefix(":::MLLOG "))
+    assert first["time_ms"] == START_MS
+    assert first["metadata"]["file"] == "launch/mlperf/emit.py"
+    assert str(Path(__file__).parents[3]) not in text and str(tmp_path) not in text
+    assert [found.name for found in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_secret_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    secret = "hf_" + "abcdefghijklmnopqrstuvwxyz012345"
+    run = made_run(submission=Submission(org=secret, platform="1xSynthetic"))
+    with pytest.raises(RequestError, match="submission_org looks like a secret") as refused:
+        write(run, tmp_path / "a.txt")
+    assert secret not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
