@@ -354,7 +354,6 @@ class Plan(Value, frozen=True):
     backend: str
     environment_name: str  # the backend's environment, or the container image, that the phases run in
     phases: list[Phase]
-    minutes: int | None = None  # that the job must be given; None: the site's own limit will do
 
 
 # --- run --------------------------------------------------------------------------------------
@@ -446,6 +445,28 @@ class PgleSeen(Value, frozen=True):
     profile: PgleProfile | None = None  # made by a profiler of its own
 
 
+class MlperfEvaluation(Value, frozen=True):
+    samples: int | None
+    value: float | None
+
+
+class MlperfOutcome(Value, frozen=True):
+    """What an MLPerf run's own log says became of it. Seconds are its own clock's, from run_start to run_stop."""
+
+    benchmark: str
+    file: str  # of the phase's folder
+    status: str  # success, aborted, fail or unknown, as run_stop says
+    target: float
+    reached: bool  # by an evaluation, whatever the status says
+    division: str
+    evaluations: list[MlperfEvaluation]
+    samples: int | None
+    seconds: float | None  # time to train, of an aborted run the time until then
+    init_seconds: float | None
+    parts: dict[str, float]  # training, evaluation, checkpoint, other: they sum up to seconds; empty: not marked
+    samples_per_second: float | None
+
+
 class RunRecord(Value, frozen=True):
     """All that the raw files of one phase of one attempt say; nothing counted yet."""
 
@@ -458,6 +479,7 @@ class RunRecord(Value, frozen=True):
     watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
     pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
     stopped: dict[int, Stopped] = {}  # by rank: the early end it announced or heard of
+    mlperf: MlperfOutcome | None = None  # of a submission's run
 
 
 # --- summarised -------------------------------------------------------------------------------

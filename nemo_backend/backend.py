@@ -11,8 +11,8 @@ from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
-from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
 from benchmarks.mlperf.submission import ENGINE as SUBMISSION
+from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
 from nemo_backend import bridge, dataset, environment, layout, megatron, memory, mlperf, planning, profiles, work
 from nemo_backend.logs import LOG_FORMATS
 
@@ -65,7 +65,7 @@ class NemoBackend:
             raise RequestError(
                 "how an MLPerf submission stores a model is not known",
                 where=f"--task=mlperf --model={benchmark.model.name}",
-                why="NVIDIA's program decides it in its container, so no memory and no step time can be said beforehand",
+                why="NVIDIA's own program decides it, so no memory and no step time can be said beforehand",
                 next_command="python launch/run.py with the same flags and --dry_run shows what would run",
             )
         return bridge.storage(benchmark) if benchmark.engine == BRIDGE else memory.storage(benchmark)

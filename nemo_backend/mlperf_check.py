@@ -8,39 +8,39 @@ Every fault is printed; the first ones are the event of how this ended. A folder
 import json
 import os
 import sys
+from pathlib import Path
 
 MOST_NAMED = 3
 
 
-def fault_of(path, size):
+def fault_of(path: Path, size: str) -> str:
+    """What is wrong with a file; empty where nothing is."""
     try:
-        if os.path.isdir(path):
-            return None if os.listdir(path) else "%s is empty" % path
-        there = os.stat(path).st_size
+        if path.is_dir():
+            return "" if any(path.iterdir()) else f"{path} is empty"
+        there = path.stat().st_size
     except OSError as error:
-        return "%s: %s" % (path, error.strerror)
+        return f"{path}: {error.strerror}"
     if there == 0:
-        return "%s is empty" % path
-    if size and there != int(size):
-        return "%s has %s bytes, %s are expected" % (path, format(there, ","), format(int(size), ","))
-    return None
+        return f"{path} is empty"
+    return f"{path} has {there:,} bytes, {int(size):,} are expected" if size and there != int(size) else ""
 
 
-def main(arguments):
-    phase_dir, wanted = arguments[0], [text.rpartition("=") for text in arguments[1:]]
-    faults = [fault for path, _, size in wanted if (fault := fault_of(path, size))]
+def main(phase_dir: Path, files: list[str]) -> int:
+    wanted = [text.rpartition("=") for text in files]
+    faults = [fault for path, _, size in wanted if (fault := fault_of(Path(path), size))]
     for fault in faults:
-        print("stepmark: %s" % fault, flush=True)
+        print(f"stepmark: {fault}", flush=True)
     end = {"event": "end", "status": "done"}
     if faults:
-        more = ", and %d more" % (len(faults) - MOST_NAMED) if len(faults) > MOST_NAMED else ""
-        end = {"event": "end", "status": "error", "message": "mounts: " + "; ".join(faults[:MOST_NAMED]) + more}
+        more = f", and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
+        end = {"event": "end", "status": "error", "message": f"mounts: {'; '.join(faults[:MOST_NAMED])}{more}"}
     rank = os.environ.get("STEPMARK_RANK", "0")
-    with open(os.path.join(phase_dir, "events-rank%s.jsonl" % rank), "a", encoding="utf-8") as stream:
-        stream.write(json.dumps(end) + "\n")
-    print("%d of %d files are as they should be" % (len(wanted) - len(faults), len(wanted)), flush=True)
+    with (phase_dir / f"events-rank{rank}.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({**end, "rank": int(rank)}) + "\n")
+    print(f"{len(wanted) - len(faults)} of {len(wanted)} files are as they should be", flush=True)
     return 1 if faults else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -16,7 +16,6 @@ from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.asked import asked, config_name
-from benchmarks.mlperf.definitions import wall_minutes
 from benchmarks.mlperf.submission import ENGINE, Submission, setting_types
 from benchmarks.mlperf.variables import inside, of_the_job, variables
 from benchmarks.values import Benchmark, Parallelism, Phase, Plan, Scalar
@@ -47,17 +46,17 @@ RESERVED = {
 
 
 @cache
-def _configs() -> Configs:
+def configs() -> Configs:
     return Configs()
 
 
 @cache
 def submissions() -> dict[str, Submission]:
     """None where somebody's own configs have no such folder."""
-    configs = _configs()
-    if not (configs.root / "submissions").is_dir():
+    known = configs()
+    if not (known.root / "submissions").is_dir():
         return {}
-    return {name: configs.submission(name) for name in configs.names("submissions")}
+    return {name: known.submission(name) for name in known.names("submissions")}
 
 
 def submission_of(model: str) -> Submission:
@@ -105,7 +104,9 @@ def shares(knobs: dict[str, Scalar]) -> bool:
 def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
     """Data parallelism is what the other axes leave."""
     axes = {name: axis for one in submissions().values() for axis, name in one.knobs.layout().items()}
-    named = {f"{layout.PLACES['bridge']}.{layout.SIZES[axis]}": knobs[name] for name, axis in axes.items() if name in knobs}
+    named = {
+        f"{layout.PLACES['bridge']}.{layout.SIZES[axis]}": knobs[name] for name, axis in axes.items() if name in knobs
+    }
     return layout.parallelism(named, gpus)
 
 
@@ -114,12 +115,10 @@ def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
 
 def plan(benchmark: Benchmark) -> Plan:
     submission = submission_of(benchmark.model.name)
-    minutes = of_the_job(benchmark, "WALLTIME_RUNANDTIME", 0)
     return Plan(
         backend=benchmark.backend,
         environment_name=submission.image,
         phases=[*_before(benchmark, submission), _train(benchmark, submission)],
-        minutes=wall_minutes(1, int(minutes)) if minutes else None,
     )
 
 
@@ -128,7 +127,7 @@ def _before(benchmark: Benchmark, submission: Submission) -> Iterator[Phase]:
     if clears or boost:
         words = ["{repository}/nemo_backend/mlperf_clear.sh", str(int(clears)), str(boost)]
         yield _a_node(benchmark, CLEAR, ["bash", *words], on_host=True, alone=True)
-    yield _a_node(benchmark, CHECK, _check(benchmark, submission), mounts=_mounts(benchmark, submission), as_root=True)
+    yield _a_node(benchmark, CHECK, _check(submission), mounts=_mounts(benchmark, submission), as_root=True)
     if benchmark.gpus > 1 and of_the_job(benchmark, "NCCL_TEST", True):
         yield Phase(
             name=NCCL,
@@ -170,7 +169,9 @@ def _a_node(
 def _train(benchmark: Benchmark, submission: Submission) -> Phase:
     own = [f"{{phase_dir}}/{mount.folder}:{mount.inside}" for mount in submission.run_mounts]
     told = variables(benchmark, submission)
-    name = config_name(NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name), asked(told, submission))
+    name = config_name(
+        NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name), asked(told, submission)
+    )
     return Phase(
         name=TRAIN,
         command=[
@@ -203,7 +204,7 @@ def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:
     return [f"{benchmark.data}/{mount.folder}:{mount.inside}:ro" for mount in submission.mounts]
 
 
-def _check(benchmark: Benchmark, submission: Submission) -> list[str]:
+def _check(submission: Submission) -> list[str]:
     """The program, and each file of the data where the container sees it, with its bytes where they are known."""
     files = [f"{path}={size or ''}" for path, size in seen_inside(submission)]
     return [
@@ -218,7 +219,7 @@ def _check(benchmark: Benchmark, submission: Submission) -> list[str]:
 def seen_inside(submission: Submission) -> Iterator[tuple[str, int | None]]:
     """The files of configs/assets as the container sees them."""
     places = sorted(submission.mounts, key=lambda mount: len(mount.folder), reverse=True)
-    for asset in _configs().needs(f"nemo_mlperf_{submission.name}").assets:
+    for asset in configs().needs(f"nemo_mlperf_{submission.name}").assets:
         for part in asset.parts:
             path = f"{asset.folder}/{part.path}"
             mount = next((one for one in places if path.startswith(f"{one.folder}/")), None)

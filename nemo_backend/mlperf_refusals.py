@@ -36,7 +36,9 @@ def _platform(benchmark: Benchmark) -> Iterator[RequestError]:
         yield refusal
     if benchmark.task != "mlperf":
         yield RequestError(
-            f"a submission has no task '{benchmark.task}'", where=f"--task={benchmark.task}", next_command="--task=mlperf"
+            f"a submission has no task '{benchmark.task}'",
+            where=f"--task={benchmark.task}",
+            next_command="--task=mlperf",
         )
     if benchmark.site.runtime != "container":
         yield RequestError(
@@ -81,7 +83,10 @@ def _beside(benchmark: Benchmark) -> Iterator[RequestError]:
     for flag, given, why in asked_for:
         if given:
             yield RequestError(
-                f"--{flag} is not to be had with a submission", where=f"--{flag}", why=why, next_command=f"no --{flag}"
+                f"--{flag} is not to be had with a submission",
+                where=f"--{flag}",
+                why=why,
+                next_command=f"no --{flag}",
             )
 
 

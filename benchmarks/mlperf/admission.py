@@ -201,7 +201,9 @@ def _reference(asked: Asked, points: Sequence[ReferencePoint]) -> Iterator[Findi
     found = expected(points, asked.batch)
     if found.inside or not points:
         return
-    side, end = ("smaller than the smallest", "below") if found.how == "below" else ("larger than the largest", "above")
+    side, end = (
+        ("smaller than the smallest", "below") if found.how == "below" else ("larger than the largest", "above")
+    )
     batches = ", ".join(str(point.batch) for point in points)
     yield Finding(
         rule="reference points",

@@ -19,6 +19,11 @@ _BRACED = re.compile(r"([A-Za-z_]\w*)(?:(:?[-=+?])(.*))?$", re.DOTALL)
 _BESIDE = re.compile(r"\$\(\s*dirname\s+\"?\$\{BASH_SOURCE\[\d\]\}\"?\s*\)/")
 _OPENS = re.compile(r"\s*(?:if|for|while|until|case)\b|.*\(\)\s*\{|\s*function\b")
 _CLOSES = re.compile(r"\s*(?:fi|done|esac)\b|\s*\}\s*$")
+_TOKEN = re.compile(
+    r"'(?P<single>[^']*)'|\\(?P<escaped>.)|(?P<double>\")|(?P<command>`|\$\((?!\())|(?P<sum>\$\(\()|(?P<braced>\$\{)"
+    r"|\$(?P<name>[A-Za-z_]\w*)|(?P<other>.)",
+    re.DOTALL,
+)
 _INSIDE = re.compile(r"\s*(?:then|else|elif|do)\b\s*")
 
 
@@ -128,39 +133,37 @@ class _Reader:
 
     def _value(self, text: str) -> str:
         """A word as bash would expand it, as far as no command is needed."""
-        out, at, quote = [], 0, ""
-        while at < len(text):
-            character = text[at]
-            if quote == "'":
-                at += 1
-                if character == "'":
-                    quote = ""
-                else:
-                    out.append(character)
-            elif character == quote:
-                quote, at = "", at + 1
-            elif character in "'\"" and not quote:
-                quote, at = character, at + 1
-            elif character == "\\" and at + 1 < len(text):
-                out.append(text[at + 1])
-                at += 2
-            elif character == "`" or text.startswith("$(", at) and not text.startswith("$((", at):
-                raise CannotKnow("a command gives its value: nothing is executed")
-            elif text.startswith("$((", at):
-                end = _closing(text, at + 1, "(", ")")
-                out.append(str(self._arithmetic(text[at + 3 : end - 1])))
-                at = end + 1
-            elif text.startswith("${", at):
-                end = _closing(text, at + 1, "{", "}")
-                out.append(self._braced(text[at + 2 : end]))
-                at = end + 1
-            elif character == "$" and (found := re.match(r"[A-Za-z_]\w*", text[at + 1 :])):
-                out.append(self._variable(found[0]))
-                at += 1 + len(found[0])
+        out: list[str] = []
+        at, quoted = 0, False
+        while found := _TOKEN.match(text, at):
+            at = found.end()
+            if found.lastgroup == "single" and quoted:  # between double quotes it is a letter like others
+                out.append("'")
+                at = found.start() + 1
+            elif found.lastgroup == "double":
+                quoted = not quoted
+            elif found.lastgroup in ("sum", "braced"):
+                piece, at = self._expansion(text, found)
+                out.append(piece)
             else:
-                out.append(character)
-                at += 1
+                out.append(self._plain(found))
         return "".join(out)
+
+    def _plain(self, found: "re.Match[str]") -> str:
+        if found["command"]:
+            raise CannotKnow("a command gives its value: nothing is executed")
+        if found["name"]:
+            return self._variable(found["name"])
+        return next(text for text in (found["single"], found["escaped"], found["other"]) if text is not None)
+
+    def _expansion(self, text: str, found: "re.Match[str]") -> tuple[str, int]:
+        """What `$((...))` or `${...}` stands for, and the place after it."""
+        opening = found.start() + 1
+        if found.lastgroup == "sum":
+            end = _closing(text, opening, "(", ")")
+            return str(self._arithmetic(text[opening + 2 : end - 1])), end + 1
+        end = _closing(text, opening, "{", "}")
+        return self._braced(text[opening + 1 : end]), end + 1
 
     def _braced(self, text: str) -> str:
         found = _BRACED.fullmatch(text)
@@ -199,31 +202,29 @@ class _Reader:
             raise CannotKnow(f"$(({text.strip()})) is {expanded.strip()}: {error or 'no arithmetic'}") from None
 
 
+def _quotient(left: int, right: int) -> int:
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: lambda left, right: left + right,
+    ast.Sub: lambda left, right: left - right,
+    ast.Mult: lambda left, right: left * right,
+    ast.Div: _quotient,
+    ast.Mod: lambda left, right: left - right * _quotient(left, right),
+}
+
+
 def _compute(node: ast.expr) -> int:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         value = _compute(node.operand)
         return -value if isinstance(node.op, ast.USub) else value
-    if isinstance(node, ast.BinOp):
-        left, right = _compute(node.left), _compute(node.right)
-        match node.op:
-            case ast.Add():
-                return left + right
-            case ast.Sub():
-                return left - right
-            case ast.Mult():
-                return left * right
-            case ast.Div():
-                return _cut(left, right)
-            case ast.Mod():
-                return left - right * _cut(left, right)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_compute(node.left), _compute(node.right))
     raise ValueError("more than whole numbers with + - * / % and brackets")
-
-
-def _cut(left: int, right: int) -> int:
-    quotient = abs(left) // abs(right)
-    return quotient if (left < 0) == (right < 0) else -quotient
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
@@ -241,7 +242,8 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _split_commands(line: str) -> list[str]:
-    parts, depth, quote, start = [], 0, "", 0
+    parts: list[str] = []
+    depth, quote, start = 0, "", 0
     for at, character in enumerate(line):
         if quote:
             quote = "" if character == quote else quote

@@ -53,7 +53,7 @@ class Kept(Value, frozen=True):
 
 
 class PrepareStep(Value, frozen=True):
-    """One step of getting data and model ready, in the container; `inside` of the submission is where --out is seen."""
+    """One step of getting data and model ready; the container sees --out at the submission's `inside`."""
 
     name: str
     command: list[str]

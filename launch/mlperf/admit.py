@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.admission import Finding, findings, refused
@@ -43,12 +45,14 @@ def refusal(bad: Sequence[Finding], name: str) -> RequestError:
     """One message for all of them; each with its arithmetic and its cure."""
     if len(bad) == 1:
         return RequestError(bad[0].what, where=_where(bad[0], name), why=bad[0].arithmetic, next_command=bad[0].cure)
-    lines = [f"{number}. {one.what}\n     {one.arithmetic}\n     cure: {one.cure}" for number, one in enumerate(bad, 1)]
+    lines = [
+        f"{number}. {one.what}\n     {one.arithmetic}\n     cure: {one.cure}" for number, one in enumerate(bad, 1)
+    ]
     return RequestError(
         f"MLPerf {name}: {len(bad)} reasons why this cannot be run\n  " + "\n  ".join(lines),
         where=", ".join(dict.fromkeys(one.rule for one in bad)),
         why="nothing was submitted: each of them costs a run",
-        next_command="python launch/plan.py --mlperf_config=FILE --mlperf_benchmark=NAME looks at a file the same way",
+        next_command="the cures; python launch/plan.py --mlperf_config=FILE looks at a config_*.sh in the same way",
     )
 
 
@@ -73,9 +77,9 @@ def _refuse_shared_nodes(asked_for: Asked, options: JobOptions) -> None:
     )
 
 
-def minutes_needed(benchmark: Benchmark, configs: Configs) -> int | None:
-    """NVIDIA's WALLTIME for one experiment; None where nothing says how long one takes."""
-    if not is_submission(benchmark):
-        return None
+def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> JobOptions:
+    """NVIDIA's WALLTIME for one experiment is the job's limit, unless a person typed another."""
     one = benchmark.knobs.get("WALLTIME_RUNANDTIME")
-    return wall_minutes(1, int(one)) if one else None
+    if typed or not one:
+        return options
+    return msgspec.structs.replace(options, time=str(wall_minutes(1, int(one))))
