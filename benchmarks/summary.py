@@ -100,8 +100,8 @@ class Result(Value, frozen=True):
     until: UntilFigures | None = None  # None: all steps were asked for
     not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
     hfu: list[Mfu] | None = None  # MFU with what is computed twice
-    mlperf: MlperfOutcome | None = None  # what a submission's own log says; None: it was none, or wrote none
     slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
+    mlperf: MlperfOutcome | None = None  # what a submission's own log says; None: it was none, or wrote none
 
 
 # --- a run's result -----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from benchmarks.errors import RequestError
 from benchmarks.mlperf.asked import asked, config_name
 from benchmarks.mlperf.submission import ENGINE, Submission, setting_types
 from benchmarks.mlperf.variables import inside, of_the_job, variables
+from benchmarks.settings import positive
 from benchmarks.values import Benchmark, Parallelism, Phase, Plan, Scalar
 from nemo_backend import layout
 
@@ -104,10 +105,11 @@ def shares(knobs: dict[str, Scalar]) -> bool:
 def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
     """Data parallelism is what the other axes leave."""
     axes = {name: axis for one in submissions().values() for axis, name in one.knobs.layout().items()}
-    named = {
-        f"{layout.PLACES['bridge']}.{layout.SIZES[axis]}": knobs[name] for name, axis in axes.items() if name in knobs
-    }
-    return layout.parallelism(named, gpus)
+    named = {name: knobs[name] for name in axes if name in knobs}
+    for name, size in named.items():
+        positive(f"--set={name}", int(size))
+    place = layout.PLACES["bridge"]
+    return layout.parallelism({f"{place}.{layout.SIZES[axes[name]]}": size for name, size in named.items()}, gpus)
 
 
 # --- the phases ---------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ SPREAD = 1e-9  # of a learning rate that was printed and read back
 def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
     if phase_dir.name != TRAIN:
         return worker_events.read_phase(phase_dir, attempt)
+    if not phase_dir.is_dir():
+        return RunRecord(attempt=attempt, facts=[], steps=[], ends=[], unreadable=[])
     path = phase_dir / RESULT_FILE
     runs = _runs(path)
     steps, unreadable = _steps(path, attempt)
