@@ -350,6 +350,7 @@ CONTRACT: dict[str, Any] = {
     "hfu": None,
     "slowed_by": None,
     "convergence": None,
+    "mlperf": None,
 }  # fmt: skip
 
 
