@@ -1,7 +1,7 @@
 """Which files the doctor reads, and how: plain and gzip, as streams, a run's folder by what Stepmark knows of it.
 
-Of a run's folder the last attempt counts: what its job printed, the log of every rank of every phase, how each process
-ended. The diagnosis itself is made in benchmarks/diagnosis.
+Of a run's folder the last attempt counts: what its job printed, the log of every rank of every phase, how each
+process ended. The diagnosis itself is made in benchmarks/diagnosis.
 """
 
 import glob
@@ -11,7 +11,7 @@ import re
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from benchmarks.diagnosis.evidence import LogEvidence, Scanner
@@ -123,9 +123,9 @@ def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:
             stream.seek(0)
             clock = Clock(facts.tm_year, facts.tm_gmtoff)
             scanner = Scanner(symptoms, printable(name), clock, rank_of_file(path.name))
-            source = gzip.open(stream) if packed else stream
-            while data := source.read(CHUNK_BYTES):
-                scanner.feed(data)
+            with gzip.open(stream) if packed else nullcontext(stream) as source:
+                while data := source.read(CHUNK_BYTES):
+                    scanner.feed(data)
             return scanner.finish()
     except (OSError, EOFError, zlib.error) as error:
         raise RequestError(

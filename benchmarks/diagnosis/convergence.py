@@ -1,6 +1,7 @@
 """Evaluations that do not come nearer to their target: no line says so, their values do. Pure."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import fmean
 
 from benchmarks.diagnosis.evidence import Evaluation, Finding, LogEvidence
@@ -35,7 +36,7 @@ def _is_stuck(values: Sequence[float], falls: bool) -> bool:
 def _diverges(said: Sequence[Evaluation]) -> bool:
     values = [one.value for one in said]
     last = values[-COMPARED - 1 :]
-    rises = all(after > before for before, after in zip(last, last[1:], strict=False))
+    rises = all(after > before for before, after in pairwise(last))
     return rises and values[-1] > min(values) * (1 + WORSE)
 
 

@@ -1,10 +1,10 @@
-"""One log -> what in it tells of a failure, read as it comes and once; the lines that tell nothing cost little. Pure."""
+"""One log -> what in it tells of a failure. Read as it comes and once; lines that tell nothing cost little. Pure."""
 
 import re
-from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from benchmarks.diagnosis.picking import LinePicker
 from benchmarks.diagnosis.stamps import Clock, label_of, rank_in
 from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.diagnosis.tracebacks import TRACEBACK, error_lines, writer_end
@@ -87,7 +87,7 @@ class Scanner:
 
     def __init__(self, symptoms: Symptoms, file: str, clock: Clock, rank: int | None = None) -> None:
         self._symptoms, self._file, self._clock, self._rank = symptoms, file, clock, rank
-        self._words = alarm_words(symptoms)
+        self._picker = _picker(symptoms)
         self._text = b""
         self._done = 0  # in the text: lines that begin before it have been looked at
         self._lines = 0  # that end before it
@@ -108,7 +108,8 @@ class Scanner:
 
     def finish(self) -> LogEvidence:
         self._look_until(len(self._text))
-        findings, survived = [], []
+        findings: list[Finding] = []
+        survived: list[Finding] = []
         for (name, _), seen in self._seen.items():
             symptom = self._symptoms.by_id.get(name)
             last = seen.lasts(self._steps)
@@ -132,11 +133,11 @@ class Scanner:
     def _look_until(self, end: int) -> None:
         if end <= self._done:
             return
-        position = self._done
-        for start, stop, word in self._alarming_lines(position, end):
-            self._pass(position, start)
-            position = start
-            self._look_at(start, stop, word)
+        begin = position = self._done
+        for picked in self._picker.lines(self._text[begin:end]):
+            self._pass(position, begin + picked.start)
+            position = begin + picked.start
+            self._look_at(position, begin + picked.end, begin + picked.at)
         self._pass(position, end)
         keep = max(0, end - BEHIND_BYTES)
         self._text, self._done = self._text[keep:], end - keep
@@ -146,39 +147,22 @@ class Scanner:
         self._lines += self._text.count(b"\n", start, end)
         self._steps += sum(self._text.count(word, start, end) for word in self._symptoms.progress)
 
-    def _alarming_lines(self, start: int, end: int) -> Iterator[tuple[int, int, list[tuple[bytes, int]]]]:
-        """The lines in which a word stands: where they begin and end, and the words, each with its place."""
-        lower = self._text[start:end].lower()
-        found: dict[int, tuple[int, list[tuple[bytes, int]]]] = {}
-        for word in self._words:
-            position = lower.find(word)
-            while position >= 0:
-                begin = max(lower.rfind(b"\n", 0, position), lower.rfind(b"\r", 0, position)) + 1
-                if begin not in found:
-                    stop = LINE_END.search(lower, position)
-                    found[begin] = (stop.start() if stop else len(lower), [])
-                stop_at, words = found[begin]
-                words.append((word, start + position))
-                position = lower.find(word, stop_at)
-        for begin in sorted(found):
-            stop_at, words = found[begin]
-            yield start + begin, start + stop_at, words
-
     # --- a line ---
 
-    def _look_at(self, start: int, stop: int, words: Sequence[tuple[bytes, int]]) -> None:
-        line = self._text[start:stop]
-        if len(line) > LONGEST_LINE:
-            middle = words[0][1] - start
-            line = line[max(0, middle - LONGEST_LINE // 2) : middle + LONGEST_LINE // 2]
+    def _look_at(self, start: int, stop: int, word_at: int) -> None:
+        if stop - start > LONGEST_LINE:
+            line = self._text[max(start, word_at - LONGEST_LINE // 2) : min(stop, word_at + LONGEST_LINE // 2)]
+        else:
+            line = self._text[start:stop]
         line = without_colours(line)
         bare = line[writer_end(line) :]
-        if self._symptoms.ends_well(line.lower()):
+        lower = line.lower()
+        if self._symptoms.ends_well(lower):
             self._steps = (self._steps // _END_OF_TRAINING + 1) * _END_OF_TRAINING + self._steps % _END_OF_TRAINING
             self._ended_well = True
             return
         self._take_evaluation(start, line)
-        candidates = {one.id: one for word, _ in words for one in self._symptoms.found_by(word)}
+        candidates = {one.id: one for word in self._picker.words_in(lower) for one in self._symptoms.found_by(word)}
         shown = list(self._symptoms.shown_by(bare, candidates.values())) if candidates else []
         for symptom in shown:
             self._add(symptom.id, start, line, line)
@@ -245,6 +229,13 @@ _END_OF_TRAINING = 1 << 40  # counts as so many steps: whatever was before it wa
 
 def _counted(finding: Finding, count: int) -> Finding:
     return msgspec.structs.replace(finding, count=count)
+
+
+def _picker(symptoms: Symptoms) -> LinePicker:
+    """Made once for all logs that are read with the same table."""
+    if symptoms.picker is None:
+        symptoms.picker = LinePicker(alarm_words(symptoms))
+    return symptoms.picker
 
 
 def alarm_words(symptoms: Symptoms) -> list[bytes]:

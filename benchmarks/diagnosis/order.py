@@ -1,8 +1,9 @@
 """Which of all that was found came first: the cause, and not who cries loudest. Pure.
 
 A cause comes before an error nobody knows, that before a death whose reason is not said, that before what follows
-from another's failure. Among causes and unknown errors the earliest counts; where one of two has no time stamp, the
-known one. Where it is known which rank failed first, what that rank says comes before what the others say.
+from another's failure. Among causes and unknown errors the earliest counts: in one log the first line, of two logs
+the earlier stamp, or the known one where a stamp is missing. Where it is known which rank failed first, what that rank
+says comes before what the others say.
 """
 
 from collections.abc import Sequence
@@ -105,7 +106,8 @@ def _explaining(found: Sequence[Finding], symptoms: Symptoms) -> list[Finding]:
     return [
         one
         for one in found
-        if not (one.id == UNKNOWN and _writer(one) in explained) and not (one.id == SUSPECT and _writer(one) in better)
+        if not (one.id == UNKNOWN and _writer(one) in explained)
+        and not (one.id == SUSPECT and _writer(one) in better)
     ]
 
 
@@ -125,7 +127,7 @@ class _Order:
         return [self._entry(group) for group in groups.values()]
 
     def _sorted(self, found: Sequence[Finding]) -> list[Finding]:
-        """The first rank's and the job's own first, then all others; in each part the tiers, the first three by time."""
+        """The first rank's and the job's own, then all others; in each part the tiers, the first three by time."""
         parts: dict[tuple[int, int], list[Finding]] = {}
         for one in found:
             tier = self._tier(one)
@@ -138,20 +140,31 @@ class _Order:
         return [one for key in sorted(parts) for one in self._by_time(parts[key])]
 
     def _by_time(self, found: Sequence[Finding]) -> list[Finding]:
-        """Merged: those with a time in its order, those without where the better known of two goes first."""
-        dated = sorted((one for one in found if one.time is not None), key=self._dated)
-        undated = sorted((one for one in found if one.time is None), key=self._undated)
+        """The logs merged, each in the order of its lines: the earliest head goes first, or the better known one
+        where a head has no time."""
+        logs: dict[str, list[Finding]] = {}
+        for one in sorted(found, key=lambda one: (one.file, one.line, self._tier(one))):
+            logs.setdefault(one.file, []).append(one)
         merged = []
-        while dated and undated:
-            first = undated if self._tier(undated[0]) < self._tier(dated[0]) else dated
-            merged.append(first.pop(0))
-        return [*merged, *dated, *undated]
+        while logs:
+            first = self._first([log[0] for log in logs.values()])
+            merged.append(logs[first.file].pop(0))
+            if not logs[first.file]:
+                del logs[first.file]
+        return merged
 
-    def _dated(self, one: Finding) -> tuple[float, int, str, int]:
-        return (NEVER if one.time is None else one.time, self._tier(one), one.file, one.line)
+    def _first(self, heads: Sequence[Finding]) -> Finding:
+        dated = min((one for one in heads if one.time is not None), key=self._dated, default=None)
+        undated = min((one for one in heads if one.time is None), key=self._undated, default=None)
+        if dated is None or undated is None:
+            return dated or undated or heads[0]
+        return undated if self._tier(undated) < self._tier(dated) else dated
 
-    def _undated(self, one: Finding) -> tuple[int, str, int]:
-        return (self._tier(one), one.file, one.line)
+    def _dated(self, one: Finding) -> tuple[float, int, str]:
+        return (NEVER if one.time is None else one.time, self._tier(one), one.file)
+
+    def _undated(self, one: Finding) -> tuple[int, str]:
+        return (self._tier(one), one.file)
 
     def _tier(self, one: Finding) -> int:
         symptom = self._symptoms.by_id.get(one.id)
@@ -186,7 +199,7 @@ def _nobody_knows(finding: Finding) -> Symptom:
         phase="unknown",
         kind="cause",
         of="rank",
-        title="",
+        title="an error that is not known" if error else "a line marked as an error",
         words=[],
         pattern="",
         means="No known symptom: this is the first error "

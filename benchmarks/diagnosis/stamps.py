@@ -2,6 +2,7 @@
 
 import calendar
 import re
+from collections import deque
 
 # `3: ` of srun --label, [rank3]: of PyTorch, [default3]: of torchrun, [Rank 3] of its watchdog.
 LABEL = re.compile(rb"\s*(?:(\d{1,7}): |\[(?:rank|default)(\d{1,7})\]:? ?)")
@@ -37,10 +38,8 @@ class Clock:
 
     def last(self, text: bytes, start: int, end: int) -> float | None:
         """The last stamp of a piece of text."""
-        found = None
-        for found in STAMP.finditer(text, start, end):
-            pass
-        return None if found is None else self._seconds(found)
+        found = deque(STAMP.finditer(text, start, end), maxlen=1)
+        return self._seconds(found[0]) if found else None
 
     def _seconds(self, found: re.Match[bytes]) -> float | None:
         said = found.groupdict()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.configs import read_yaml
+from benchmarks.diagnosis.picking import LinePicker
 from benchmarks.errors import RequestError
 from benchmarks.values import Value
 
@@ -65,6 +66,7 @@ class Symptoms:
         self._quoting = _compiled(table.no_evidence, f"{where}: no_evidence")
         self._info = _compiled(table.info, f"{where}: info")
         self._harmless = _compiled(table.harmless, f"{where}: harmless")
+        self.picker: LinePicker | None = None  # made when a log is read
         self._found_by: dict[bytes, list[Symptom]] = {}
 
     def words(self) -> list[bytes]:

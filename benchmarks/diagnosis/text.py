@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from benchmarks.diagnosis.grouping import ranks_text
 from benchmarks.diagnosis.order import Diagnosis, Entry
+from benchmarks.diagnosis.symptoms import SymptomTable
 from benchmarks.report import Rows, aligned, bytes_text, count_text
 
 MOST_FURTHER = 6
@@ -71,6 +72,17 @@ def _who(entry: Entry) -> str:
 
 def time_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
+
+
+def symptoms_text(table: SymptomTable) -> str:
+    """What is known: a row for each symptom."""
+    known = [("ID", "PHASE", "KIND", "WHAT", "SEEN IN")]
+    known += [(one.id, one.phase, one.kind, one.title or one.means, one.source) for one in table.symptoms]
+    widths = [max(map(len, column)) for column in zip(*known, strict=True)]
+    lines = ["  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in known]
+    return "\n".join(
+        [*lines, f"{len(table.symptoms)} symptoms, of {table.date}; what each means and what helps: --json"]
+    )
 
 
 def _lines(entries: Sequence[Entry], most: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""The errors of a Python traceback, whoever's name stands before its lines, and those of others between them. Pure."""
+"""The errors of a Python traceback, whoever's name stands before its lines, whose lines between them. Pure."""
 
 import re
 
