@@ -398,6 +398,20 @@ class WorkerEnd(Value, frozen=True):
     notes: list[str] = []
 
 
+class AdaptersSeen(Value, frozen=True):
+    """What a rank saw of its tensors before the first step and after the last, where adapters are trained.
+
+    `digests` and `norms` have [before, after] of `adapters` and of `frozen`.
+    """
+
+    adapters: int
+    adapters_changed: int
+    frozen: int
+    frozen_changed: int
+    digests: dict[str, list[str]]
+    norms: dict[str, list[float | None]]
+
+
 class Started(Value, frozen=True):
     """When and where a rank began its first step: what its elapsed_seconds count from."""
 
@@ -450,6 +464,7 @@ class RunRecord(Value, frozen=True):
     watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
     pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
     stopped: dict[int, Stopped] = {}  # by rank: the early end it announced or heard of
+    adapters: dict[int, AdaptersSeen] = {}  # by rank: that adapters changed, and nothing else did
 
 
 # --- summarised -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from benchmarks.values import PgleSeen, RunRecord, Started, Step, Stopped, Value, WorkerEnd, WorkerFacts
+from benchmarks.values import AdaptersSeen, PgleSeen, RunRecord, Started, Step, Stopped, Value, WorkerEnd, WorkerFacts
 
 
 class Program(Value, frozen=True):
@@ -18,14 +18,15 @@ class Program(Value, frozen=True):
     sha256: str
 
 
-Event = Step | WorkerFacts | WorkerEnd | Started | PgleSeen | Stopped | Program
+Event = Step | WorkerFacts | WorkerEnd | Started | PgleSeen | Stopped | Program | AdaptersSeen
 # The event's name -> what its fields are; those of a step and of a start are completed.
-AS_WRITTEN: Mapping[str, type[WorkerFacts | WorkerEnd | PgleSeen | Stopped | Program]] = {
+AS_WRITTEN: Mapping[str, type[WorkerFacts | WorkerEnd | PgleSeen | Stopped | Program | AdaptersSeen]] = {
     "facts": WorkerFacts,
     "end": WorkerEnd,
     "pgle": PgleSeen,
     "stopped": Stopped,
     "program": Program,
+    "adapters": AdaptersSeen,
 }
 EVENT_FILES = "events-rank*.jsonl"
 
@@ -66,6 +67,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
         started=[started for _, started in found[Started]],
         watched=dict(found[PgleSeen]),
         stopped=dict(found[Stopped]),
+        adapters=dict(found[AdaptersSeen]),
     )
 
 

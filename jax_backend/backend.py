@@ -13,7 +13,7 @@ from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
-from jax_backend import compiling, layout, memory, pgle_evidence, phases, planning, work, xla_flags
+from jax_backend import compiling, layout, lora, memory, pgle_evidence, phases, planning, work, xla_flags
 from jax_backend.logs import MaxTextLog
 
 HERE = Path(__file__).parent
@@ -58,11 +58,14 @@ class MaxTextBackend:
     ) -> dict[str, Scalar] | None:
         return layout.settings_for(parallelism, gpus, hardware)
 
-    def lora(self, knobs: dict[str, Scalar]) -> Lora:  # noqa: ARG002
-        raise RequestError("MaxText trains no adapters in this version", where="--task=lora")
+    def lora(self, knobs: dict[str, Scalar]) -> Lora:
+        return lora.of_knobs(knobs)
+
+    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - there is one
+        return lora.settings_for(wanted)
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
-        return [*planning.refusals(benchmark), *phases.refusals(benchmark)]
+        return [*planning.refusals(benchmark), *lora.refusals(benchmark), *phases.refusals(benchmark)]
 
     def storage(self, benchmark: Benchmark) -> Storage:
         return memory.storage(benchmark)

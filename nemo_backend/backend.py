@@ -12,7 +12,7 @@ from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
-from nemo_backend import bridge, dataset, environment, layout, megatron, memory, planning, profiles, work
+from nemo_backend import bridge, dataset, environment, layout, lora, memory, planning, profiles, work
 from nemo_backend.logs import LOG_FORMATS
 
 BRIDGE = "bridge"
@@ -50,7 +50,10 @@ class NemoBackend:
         return layout.settings_for(engine, parallelism, hardware)
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
-        return megatron.lora(knobs)
+        return lora.of_knobs(knobs)
+
+    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - both say it alike
+        return lora.settings_for(wanted)
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         return bridge.refusals(benchmark) if benchmark.engine == BRIDGE else planning.refusals(benchmark)
