@@ -73,6 +73,12 @@ def made(settings, group):
     return class_of(GROUPS[group])(**settings[group]) if settings[group] else None
 
 
+def adapters_of(settings, adapters):
+    """NeMo's LoRA beside Megatron's own matrices, or adapters beside the parts of the fused ones (adapters.py)."""
+    fields = settings["peft"]
+    return adapters.separate(fields) if adapters.are_separate(fields) else made(settings, "peft")
+
+
 def tokenizer_of(vocabulary_size):
     """Data is made of token numbers already, so no tokenizer is needed but its size; the last one ends a document."""
     from nemo.collections.common.tokenizers.tokenizer_utils import get_nmt_tokenizer
