@@ -111,6 +111,16 @@ def _torchtitan(model: Model, sequence_length: int) -> float:
     return weights + attention_core_flops_per_token(model, sequence_length)
 
 
+def adapted_flops_per_token(model: Model, lora: Lora, sequence_length: int) -> float:
+    """All that a program multiplies which trains adapters: no convention, for it counts the adapters themselves.
+
+    Of a frozen matmul the gradient towards its weight is left out; adapters and the attention core have both.
+    """
+    frozen = linear_flops_per_token(model) * 2 / 3
+    core = attention_core_flops_per_token(model, sequence_length)
+    return frozen + core + FLOPS_PER_WEIGHT * adapter_parameter_count(model, lora)
+
+
 def _lora(model: Model, sequence_length: int) -> float:
     return _causal(model, sequence_length) * 2 / 3
 

@@ -4,7 +4,7 @@ Two backends train the same adapters where these words are given to both; each t
 (Backend.lora_settings_for). Which adapters came of it is in the benchmark, as a values.Lora.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -20,12 +20,12 @@ MATRICES = {
     "q": "query",
     "k": "key",
     "v": "value",
+    "qkv": "query_key_value",
     "o": "attention_output",
     "gate": "gate",
     "up": "up",
-    "down": "mlp_output",
-    "qkv": "query_key_value",
     "gate_up": "mlp_input",
+    "down": "mlp_output",
 }
 SEPARATE = "q,k,v,o,gate,up,down"
 FUSED = {"query_key_value": ("query", "key", "value"), "mlp_input": ("gate", "up")}
@@ -93,7 +93,13 @@ def _targets(text: str) -> list[str]:
             )
     if len(set(found)) < len(found):
         raise RequestError(f"{TARGETS}={text}: each matrix is named once", where=f"--set={TARGETS}")
-    return [target for target in MATRICES.values() if target in found]
+    return ordered(found)
+
+
+def ordered(targets: Iterable[str]) -> list[str]:
+    """In one order, whatever backend names them: equal adapters are equal values."""
+    named = set(targets)
+    return [target for target in MATRICES.values() if target in named]
 
 
 def text(lora: Lora) -> str:

@@ -15,12 +15,7 @@ class Adapters:
         self._look = kit.Look
         self._proof = kit.AdapterProof(events, rank)
         self._device_state = None
-        self.counts = counts
-
-    def install(self):
-        from maxtext.utils import lora_utils, model_creation_utils
-
-        put_beside(model_creation_utils, lora_utils)
+        self.counts, self.install = counts, install
 
     def begin(self, device_state):
         self._device_state = device_state  # MaxText's loop puts each step's new state into it
@@ -39,6 +34,12 @@ class Adapters:
 
     def notes(self):
         return self._proof.notes
+
+
+def install():
+    from maxtext.utils import lora_utils, model_creation_utils
+
+    put_beside(model_creation_utils, lora_utils)
 
 
 def put_beside(model_creation, lora):

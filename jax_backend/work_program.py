@@ -18,7 +18,8 @@ HERE = Path(__file__).resolve().parent
 COUNTED_BY = "the dots of XLA's program of MaxText's training step, before optimization, loops multiplied in"
 RECOMPUTED = "/rematted_computation/"
 EINSUMS = {"btkgd,bskd->bkgts": "attention scores", "bkgts,bskd->btkgd": "attention over values"}
-CANNOT_BE_TOLD = {"attention_scale": 1.0, "rope_interleaved": False}
+CANNOT_BE_TOLD = {"attention_scale": 1.0, "rope_interleaved": False, "adapters_in_order": True, "trains_base": False}
+TRAINS_ADAPTERS = "lora.enable_lora=true"
 PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -48,6 +49,13 @@ IN_LAYER = {
     "up": ("mlp/wi_1/kernel", (1, 0)),
     "down": ("mlp/wo/kernel", (1, 0)),
 }
+# Beside each kernel: kernel_lora_a [in, r] and kernel_lora_b [r, out], which a scan stacks along the same axis.
+IN_LAYER |= {
+    f"{ours}{end}": (f"{path}_lora{end}", (1, 0))
+    for ours, (path, _) in IN_LAYER.items()
+    if path.endswith("kernel")
+    for end in ("_a", "_b")
+}
 SCANNED = "decoder/layers/"
 SCAN_AXIS = 1
 
@@ -58,8 +66,9 @@ def neutral(arrays, layers):
     for ours, (path, axes) in IN_LAYER.items():
         stacked = arrays.get(SCANNED + path)
         for layer in range(layers):
-            one = arrays[unscanned(layer, path)] if stacked is None else np.take(stacked, layer, SCAN_AXIS)
-            found[f"layers.{layer}.{ours}"] = one.transpose(axes)
+            one = arrays.get(unscanned(layer, path)) if stacked is None else np.take(stacked, layer, SCAN_AXIS)
+            if one is not None:  # a weight without an adapter, or one that is frozen and has no gradient
+                found[f"layers.{layer}.{ours}"] = one.transpose(axes)
     return found
 
 
@@ -67,6 +76,8 @@ def of_maxtext(weights, layers, paths):
     """The way back, to the paths that the model has."""
     found = {path: weights[ours].transpose(np.argsort(axes)) for ours, (path, axes) in WHOLE.items() if path in paths}
     for ours, (path, axes) in IN_LAYER.items():
+        if f"layers.0.{ours}" not in weights:
+            continue
         parts = [weights[f"layers.{layer}.{ours}"].transpose(np.argsort(axes)) for layer in range(layers)]
         if SCANNED + path in paths:
             found[SCANNED + path] = np.stack(parts, SCAN_AXIS)
@@ -126,6 +137,8 @@ def told(words, case, steps):
     }
     if case.get("rope_theta") is not None:
         settings["rope_max_timescale"] = int(case["rope_theta"])  # MaxText takes it as a whole number
+    if case.get("adapter_alpha") is not None:
+        settings["lora.lora_alpha"] = case["adapter_alpha"]
     if case.get("norm_epsilon") is not None:
         settings["normalization_layer_epsilon"] = case["norm_epsilon"]
     return [f"{name}={value}" for name, value in settings.items()]
@@ -135,6 +148,7 @@ class Training:
     """MaxText's train state and its compiled training step, on one device."""
 
     def __init__(self, argv, worker):
+        from flax import nnx
         from maxtext.trainers.pre_train import train
         from maxtext.utils import train_utils
 
@@ -143,6 +157,7 @@ class Training:
             self.config, recorder
         )
         self.layers = self.config.num_decoder_layers
+        self._trained = nnx.LoRAParam if TRAINS_ADAPTERS in argv else nnx.Param
 
     def within(self):
         """What MaxText's functions look up around them."""
@@ -178,7 +193,7 @@ class Training:
         from flax import nnx
         from maxtext.trainers.pre_train import train
 
-        graph, weights, rest = nnx.split(self.state.model, nnx.Param, ...)
+        graph, weights, rest = nnx.split(self.state.model, self._trained, ...)
 
         def loss_of(weights, rest, data):
             return train.loss_fn(
@@ -324,6 +339,8 @@ def main(options):
     worker = load(HERE / "worker.py")
     if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
         worker.kit.die_with_parent()
+    if TRAINS_ADAPTERS in options.settings:
+        load(HERE / "adapters.py").install()
     kit.run(
         options.folder,
         worker.kit.installed_versions(PACKAGES),

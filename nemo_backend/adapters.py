@@ -24,45 +24,59 @@ def notes(settings):
     return [NOTE] if any(are_separate({"target_modules": names}) for names in named) else []
 
 
-def separate(fields):
-    """NeMo's CanonicalLoRA, which puts its adapters where Megatron has the matrices."""
+def separate(fields, *, in_order=True):
+    """NeMo's CanonicalLoRA, which puts its adapters where Megatron has the matrices; or where NeMo itself does."""
     from nemo.collections.llm.peft import canonical_lora
 
-    put_right(canonical_lora)
-    return canonical_lora.CanonicalLoRA(**fields)
+    found = canonical_lora.CanonicalLoRA(**fields)
+    if in_order:
+        put_right(found, canonical_lora)
+    return found
 
 
-def put_right(canonical_lora):
-    """Rebind the two wrappers that CanonicalLoRA looks up late."""
+def put_right(peft, canonical_lora):
+    """Each wrapper that it makes of a fused matrix gets the forward pass that knows Megatron's order."""
+    own = peft.transform
+    ordered = {
+        canonical_lora.LoRALinearSplitQKV: attention_forward,
+        canonical_lora.LoRALinearSplitFC1UpGate: gate_and_up_forward,
+    }
+
+    def transform(module, name=None, prefix=None):
+        made = own(module, name=name, prefix=prefix)
+        if type(made) in ordered:
+            made.forward = ordered[type(made)].__get__(made)
+        return made
+
+    peft.transform = transform
+
+
+def attention_forward(wrapper, x):
+    """Group by group: its queries, its key, its value."""
     import torch
 
-    class GroupByGroup(canonical_lora.LoRALinearSplitQKV):
-        def forward(self, x):
-            output, bias, normed = self.base_linear_forward(x)
-            config, adapter = self.to_wrap.config, self.adapter
-            head, queries = config.kv_channels, config.num_attention_heads // config.num_query_groups
-            groups = output.shape[-1] // (head * (queries + 2))  # of this device
-            parts = [
-                grouped(part, normed, groups, width)
-                for part, width in (
-                    (adapter.adapter_q, queries * head),
-                    (adapter.adapter_k, head),
-                    (adapter.adapter_v, head),
-                )
-            ]
-            return output + torch.cat(parts, dim=-1).reshape(output.shape), bias
+    output, bias, normed = wrapper.base_linear_forward(x)
+    config, adapter = wrapper.to_wrap.config, wrapper.adapter
+    head, queries = config.kv_channels, config.num_attention_heads // config.num_query_groups
+    groups = output.shape[-1] // (head * (queries + 2))  # of this device
+    parts = [
+        grouped(part, normed, groups, width)
+        for part, width in (
+            (adapter.adapter_q, queries * head),
+            (adapter.adapter_k, head),
+            (adapter.adapter_v, head),
+        )
+    ]
+    return output + torch.cat(parts, dim=-1).reshape(output.shape), bias
 
-    class GateAndUp(canonical_lora.LoRALinearSplitFC1UpGate):
-        def forward(self, x):
-            output, bias, normed = self.base_linear_forward(x)
-            parts = [
-                grouped(part, normed, 1, output.shape[-1] // 2)
-                for part in (self.adapter.adapter_gate, self.adapter.adapter_up)
-            ]
-            return output + torch.cat(parts, dim=-1).reshape(output.shape), bias
 
-    canonical_lora.LoRALinearSplitQKV = GroupByGroup
-    canonical_lora.LoRALinearSplitFC1UpGate = GateAndUp
+def gate_and_up_forward(wrapper, x):
+    import torch
+
+    output, bias, normed = wrapper.base_linear_forward(x)
+    both = (wrapper.adapter.adapter_gate, wrapper.adapter.adapter_up)
+    parts = [grouped(part, normed, 1, output.shape[-1] // 2) for part in both]
+    return output + torch.cat(parts, dim=-1).reshape(output.shape), bias
 
 
 def grouped(adapter, normed, groups, width):

@@ -73,10 +73,10 @@ def made(settings, group):
     return class_of(GROUPS[group])(**settings[group]) if settings[group] else None
 
 
-def adapters_of(settings, adapters):
+def adapters_of(settings, adapters, **order):
     """NeMo's LoRA beside Megatron's own matrices, or adapters beside the parts of the fused ones (adapters.py)."""
     fields = settings["peft"]
-    return adapters.separate(fields) if adapters.are_separate(fields) else made(settings, "peft")
+    return adapters.separate(fields, **order) if adapters.are_separate(fields) else made(settings, "peft")
 
 
 def tokenizer_of(vocabulary_size):

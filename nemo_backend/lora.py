@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from benchmarks.errors import RequestError, nearest
+from benchmarks.lora_words import ordered
 from benchmarks.settings import positive
 from benchmarks.values import Benchmark, Lora, Scalar
 
@@ -41,7 +42,7 @@ def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
         rank=positive("--set=peft.dim", int(knobs["peft.dim"])),
         alpha=float(knobs["peft.alpha"]),
         dropout=float(knobs.get("peft.dropout", 0.0)),
-        targets=[_target(name) for name in target_names(knobs)],
+        targets=ordered([_target(name) for name in target_names(knobs)]),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 COUNTED_BY = "torch's FlopCounterMode"
+TOWARDS_EMBEDDING = "gradient towards the frozen embedding"
 PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "numpy")
 
 
@@ -38,6 +39,19 @@ SAME_IN_LAYER = {
     "mlp_norm": "pre_mlp_layernorm.weight",
     "down": "mlp.linear_fc2.weight",
 }
+# Where NeMo has the two matrices of an adapter, of a neutral name.
+ADAPTERS = {
+    "query": "self_attention.linear_qkv.adapter.adapter_q",
+    "key": "self_attention.linear_qkv.adapter.adapter_k",
+    "value": "self_attention.linear_qkv.adapter.adapter_v",
+    "attention_output": "self_attention.linear_proj.adapter",
+    "gate": "mlp.linear_fc1.adapter.adapter_gate",
+    "up": "mlp.linear_fc1.adapter.adapter_up",
+    "down": "mlp.linear_fc2.adapter",
+}
+IN_ADAPTER = {"_a": "linear_in.weight", "_b": "linear_out.weight"}
+IN_AN_ADAPTER = ".adapter."
+WRAPPED = ".to_wrap."  # a matrix that an adapter stands beside has this in its name
 QKV = "self_attention.linear_qkv.weight"
 PROJECTION = "self_attention.linear_proj.weight"
 FC1 = "mlp.linear_fc1.weight"
@@ -57,9 +71,15 @@ class Sizes:
 
 def neutral(tensors, sizes):
     """Megatron's arrays by name -> the same by neutral names."""
+    tensors = {name.replace(WRAPPED, "."): tensor for name, tensor in tensors.items()}
     found = {ours: tensors[theirs] for ours, theirs in SAME.items() if theirs in tensors}
     for layer in range(sizes.layers):
         place, name = LAYER.format(layer), f"layers.{layer}."
+        found |= {
+            name + ours: tensors[place + theirs] for ours, theirs in adapters_in_layer() if place + theirs in tensors
+        }
+        if place + QKV not in tensors:
+            continue  # frozen: these are gradients
         found |= {name + ours: tensors[place + theirs] for ours, theirs in SAME_IN_LAYER.items()}
         # Each group holds its query heads, then its key, then its value.
         grouped = tensors[place + QKV].reshape(sizes.groups, sizes.per_group + 2, sizes.head, sizes.hidden)
@@ -70,12 +90,22 @@ def neutral(tensors, sizes):
     return found
 
 
+def adapters_in_layer():
+    """(neutral name, NeMo's) of each matrix of a layer's adapters."""
+    return [
+        (ours + end, f"{place}.{matrix}") for ours, place in ADAPTERS.items() for end, matrix in IN_ADAPTER.items()
+    ]
+
+
 def of_megatron(weights, sizes):
     """The way back."""
     found = {theirs: weights[ours] for ours, theirs in SAME.items() if ours in weights}
     for layer in range(sizes.layers):
         place, name = LAYER.format(layer), f"layers.{layer}."
         found |= {place + theirs: weights[name + ours] for ours, theirs in SAME_IN_LAYER.items()}
+        found |= {
+            place + theirs: weights[name + ours] for ours, theirs in adapters_in_layer() if name + ours in weights
+        }
         queries = weights[name + "query"].reshape(sizes.groups, sizes.per_group, sizes.head, sizes.hidden)
         key, value = weights[name + "key"][:, None], weights[name + "value"][:, None]
         found[place + QKV] = np.concatenate([queries, key, value], axis=1).reshape(-1, sizes.hidden)
@@ -92,7 +122,7 @@ def load_parameters(gpt, tensors):
     """Every parameter gets its array, and every array has its parameter: a name too many or too few ends it."""
     import torch
 
-    own = dict(gpt.named_parameters())
+    own = {name.replace(WRAPPED, "."): parameter for name, parameter in gpt.named_parameters()}
     if own.keys() != tensors.keys():
         raise SystemExit(f"stepmark: weights that fit no parameter: {sorted(own.keys() ^ tensors.keys())}")
     with torch.no_grad():
@@ -123,6 +153,8 @@ def told(words, case, build):
         "layernorm_epsilon": case.get("norm_epsilon"),
     }
     settings["model.config"].update({name: value for name, value in model.items() if value is not None})
+    if case.get("adapter_alpha") is not None:
+        settings["peft"]["alpha"] = case["adapter_alpha"]
     return settings
 
 
@@ -143,13 +175,22 @@ class Training:
         strategy.trainer = trainer
         model.configure_model()
         strategy._setup_optimizers = False  # Lightning's loop would step it; here it is stepped below
+        strategy._init_model_parallel = not settings["peft"]  # adapters are put into it before it is wrapped
         strategy.setup_megatron_parallel(trainer)
+        if settings["peft"]:
+            in_order = case.get("adapters_in_order", True)
+            adapters = build.adapters_of(settings, load(HERE / "adapters.py"), in_order=in_order)
+            adapters(strategy.megatron_parallel)
+            if case.get("trains_base"):
+                strategy.megatron_parallel.unfreeze()
+            strategy.init_model_parallel()
         strategy.configure_ddp()
         (wrapped,) = strategy.megatron_parallel
         self.ddp = wrapped.module
         self.gpt = self.ddp.module
         self._module = model.optim
         self._parallel = strategy.megatron_parallel
+        self._adapters = bool(settings["peft"])
         self._case = case
 
     def make_optimizer(self):
@@ -181,19 +222,36 @@ class Training:
 
     def gradient(self, inputs, targets):
         """The loss of one batch, and its gradient by parameter, from a pass beside the training."""
+        own = self.gpt.named_parameters()
+        parameters = {name: each for name, each in own if not self._adapters or IN_AN_ADAPTER in name}
+        loss, gradients = self._pass(inputs, targets, parameters.values())
+        return loss.item(), {name: found.numpy() for name, found in zip(parameters, gradients, strict=True)}
+
+    def _pass(self, inputs, targets, parameters):
         import torch
 
         loss = self.losses(self.gpt, inputs, targets).mean()
-        parameters = dict(self.gpt.named_parameters())
-        gradients = torch.autograd.grad(loss, parameters.values())
-        return loss.item(), {name: found.numpy() for name, found in zip(parameters, gradients, strict=True)}
+        return loss, torch.autograd.grad(loss, parameters)
 
     def flops(self, inputs, targets):
+        trained = [parameter for parameter in self.gpt.parameters() if parameter.requires_grad]
+        total = self._counted(inputs, targets, trained)
+        found = {"total": total, "counted_by": COUNTED_BY}
+        below = list(self.gpt.embedding.parameters())
+        if self._adapters and not below[0].requires_grad:
+            # Below the first layer nothing is trained: torch need not go there, and a scan over layers does. A
+            # table's own gradient is no matmul, so what is more with it is all on the way there.
+            self.gpt.embedding.requires_grad_(True)
+            found["left_out"] = {TOWARDS_EMBEDDING: self._counted(inputs, targets, [*trained, *below]) - total}
+            self.gpt.embedding.requires_grad_(False)
+        return found
+
+    def _counted(self, inputs, targets, parameters):
         from torch.utils.flop_counter import FlopCounterMode
 
         with FlopCounterMode(display=False) as counter:
-            self.gradient(inputs, targets)
-        return {"total": counter.get_total_flops(), "counted_by": COUNTED_BY}
+            self._pass(inputs, targets, parameters)
+        return counter.get_total_flops()
 
 
 def settings_of(gpt):
@@ -263,6 +321,7 @@ def main(options):
     from megatron.core.tensor_parallel.random import initialize_rng_tracker
 
     initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
+    redirect.without_transformer_engine()
     build = load(HERE / "build.py")
     tokenizer = build.tokenizer_of(options.vocabulary_size)
     kit.run(
