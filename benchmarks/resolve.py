@@ -123,6 +123,8 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     )
     if towards:
         knobs = {**backend.schedule_settings(towards.schedule), **knobs}
+    if towards and mlperf and mlperf.lora:
+        knobs = {**backend.lora_settings_for(recipe.engine, mlperf.lora), **knobs}
     wanted = ProfilingWanted(
         kind=request.profile,
         ranks=request.profile_ranks,
@@ -142,7 +144,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         gpus=gpus,
         nodes=nodes,
         parallelism=parallelism,
-        lora=backend.lora(knobs) if _adapts(request.task, knobs) else None,
+        lora=backend.lora(knobs) if _adapts(request.task, knobs) or (mlperf and mlperf.lora) else None,
         sequence_length=sequence_length,
         micro_batch_size=micro_batch,
         gradient_accumulation=accumulation,

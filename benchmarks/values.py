@@ -280,6 +280,7 @@ class Convergence(Value, frozen=True):
 
     benchmark: str
     text: str  # that it trains on
+    weights: str | None  # that it begins with, a file; None: random ones
     target_loss: float
     first_evaluation: int  # after so many steps
     evaluate_every: int  # steps

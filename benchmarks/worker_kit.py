@@ -275,6 +275,7 @@ def add_options(parser):
     parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
     parser.add_argument("--until", help="HALF_WIDTH,AT_LEAST,STEPS: end as soon as the median is known so well")
     parser.add_argument("--goal", help="TARGET,FIRST,EVERY,BATCHES,SEQUENCES: evaluate, and end at the target")
+    parser.add_argument("--weights", help="a file of weights by neutral names, which the model begins with")
     parser.add_argument("--inject_slowdown", type=float, default=0.0, help="0.5: every step half as long again")
     parser.add_argument("settings", nargs="*", help="after --: the framework's own key=value settings")
 

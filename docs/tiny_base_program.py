@@ -28,7 +28,9 @@ def main(out, argv):
     code = worker.main(worker.parse(argv))
     if code == 0:
         # In half the bits: the same numbers then lie in both frameworks.
-        kept = {name: array.astype(np.float16) for name, array in weights.neutral_of(states[0]["state"]["model"]).items()}
+        arrays = weights.flat(weights.frozen(states[0]["state"]["model"]))
+        layers = next(array.shape[weights.SCAN_AXIS] for path, array in arrays.items() if weights.SCANNED in path)
+        kept = {name: array.astype(np.float16) for name, array in weights.neutral(arrays, layers).items()}
         np.savez_compressed(out, **kept)
     return code
 

@@ -117,7 +117,7 @@ def told(benchmark: Benchmark) -> dict[str, Scalar]:
 
 def options(benchmark: Benchmark) -> list[str]:
     """The worker's."""
-    return [f"--task={benchmark.task}"] if benchmark.lora else []
+    return [f"--task={benchmark.trains}"] if benchmark.lora else []
 
 
 # --- what MaxText cannot do -----------------------------------------------------------------------

@@ -109,14 +109,14 @@ def parameter_counts(state, adapters):
     return total, total
 
 
-def facts(rank, device_state, argv, program, adapters=None):
+def facts(options, device_state, program, adapters=None):
     import jax
 
     total, trainable = parameter_counts(device_state["state"], adapters)
     mesh = device_state["mesh"].shape
     device = jax.devices()[0]
     return {
-        "rank": rank,
+        "rank": options.rank,
         "process_count": jax.process_count(),
         "device_count": jax.device_count(),
         "local_device_count": jax.local_device_count(),
@@ -126,10 +126,10 @@ def facts(rank, device_state, argv, program, adapters=None):
         "trainable_parameters": int(trainable),
         "mesh": {axis: int(size) for axis, size in mesh.items() if size > 1},
         "versions": kit.installed_versions(PACKAGES),
-        "argv": argv,
+        "argv": options.settings,
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "program": program,
-        "notes": [kit.RANDOM_WEIGHTS] if adapters else [],
+        "notes": [kit.RANDOM_WEIGHTS] if adapters and not options.weights else [],
     }
 
 
@@ -264,8 +264,10 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
     config, recorder = train.initialize(argv)
 
     def on_first_step(device_state):
-        what_runs = facts(options.rank, device_state, options.settings, program.sha256, adapters)
+        what_runs = facts(options, device_state, program.sha256, adapters)
         events.write("facts", **what_runs)
+        if options.weights:
+            kit.load(Path(__file__).with_name("weights.py")).begin_with(device_state, options.weights)
         if adapters:
             adapters.begin(device_state)
         program.on_found = lambda sha256: events.write("program", sha256=sha256)

@@ -26,110 +26,7 @@ def load(path):
     return module
 
 
-# --- Megatron's tensors under neutral names ----------------------------------------------------
-
-LAYER = "decoder.layers.{}."
-SAME = {
-    "embedding": "embedding.word_embeddings.weight",
-    "final_norm": "decoder.final_layernorm.weight",
-    "head": "output_layer.weight",
-}
-SAME_IN_LAYER = {
-    "attention_norm": "input_layernorm.weight",
-    "mlp_norm": "pre_mlp_layernorm.weight",
-    "down": "mlp.linear_fc2.weight",
-}
-# Where NeMo has the two matrices of an adapter, of a neutral name.
-ADAPTERS = {
-    "query": "self_attention.linear_qkv.adapter.adapter_q",
-    "key": "self_attention.linear_qkv.adapter.adapter_k",
-    "value": "self_attention.linear_qkv.adapter.adapter_v",
-    "attention_output": "self_attention.linear_proj.adapter",
-    "gate": "mlp.linear_fc1.adapter.adapter_gate",
-    "up": "mlp.linear_fc1.adapter.adapter_up",
-    "down": "mlp.linear_fc2.adapter",
-}
-IN_ADAPTER = {"_a": "linear_in.weight", "_b": "linear_out.weight"}
-IN_AN_ADAPTER = ".adapter."
-WRAPPED = ".to_wrap."  # a matrix that an adapter stands beside has this in its name
-QKV = "self_attention.linear_qkv.weight"
-PROJECTION = "self_attention.linear_proj.weight"
-FC1 = "mlp.linear_fc1.weight"
-
-
-class Sizes:
-    """Of attention, from the configuration of the model that was built."""
-
-    def __init__(self, config):
-        self.layers = config.num_layers
-        self.hidden = config.hidden_size
-        self.heads = config.num_attention_heads
-        self.groups = config.num_query_groups
-        self.head = config.kv_channels
-        self.per_group = self.heads // self.groups
-
-
-def neutral(tensors, sizes):
-    """Megatron's arrays by name -> the same by neutral names."""
-    tensors = {name.replace(WRAPPED, "."): tensor for name, tensor in tensors.items()}
-    found = {ours: tensors[theirs] for ours, theirs in SAME.items() if theirs in tensors}
-    for layer in range(sizes.layers):
-        place, name = LAYER.format(layer), f"layers.{layer}."
-        found |= {
-            name + ours: tensors[place + theirs] for ours, theirs in adapters_in_layer() if place + theirs in tensors
-        }
-        if place + QKV not in tensors:
-            continue  # frozen: these are gradients
-        found |= {name + ours: tensors[place + theirs] for ours, theirs in SAME_IN_LAYER.items()}
-        # Each group holds its query heads, then its key, then its value.
-        grouped = tensors[place + QKV].reshape(sizes.groups, sizes.per_group + 2, sizes.head, sizes.hidden)
-        found[name + "query"] = grouped[:, :-2].reshape(sizes.heads, sizes.head, sizes.hidden)
-        found[name + "key"], found[name + "value"] = grouped[:, -2], grouped[:, -1]
-        found[name + "attention_output"] = tensors[place + PROJECTION].reshape(sizes.hidden, sizes.heads, sizes.head)
-        found[name + "gate"], found[name + "up"] = np.split(tensors[place + FC1], 2)
-    return found
-
-
-def adapters_in_layer():
-    """(neutral name, NeMo's) of each matrix of a layer's adapters."""
-    return [
-        (ours + end, f"{place}.{matrix}") for ours, place in ADAPTERS.items() for end, matrix in IN_ADAPTER.items()
-    ]
-
-
-def of_megatron(weights, sizes):
-    """The way back."""
-    found = {theirs: weights[ours] for ours, theirs in SAME.items() if ours in weights}
-    for layer in range(sizes.layers):
-        place, name = LAYER.format(layer), f"layers.{layer}."
-        found |= {place + theirs: weights[name + ours] for ours, theirs in SAME_IN_LAYER.items()}
-        found |= {
-            place + theirs: weights[name + ours] for ours, theirs in adapters_in_layer() if name + ours in weights
-        }
-        queries = weights[name + "query"].reshape(sizes.groups, sizes.per_group, sizes.head, sizes.hidden)
-        key, value = weights[name + "key"][:, None], weights[name + "value"][:, None]
-        found[place + QKV] = np.concatenate([queries, key, value], axis=1).reshape(-1, sizes.hidden)
-        found[place + PROJECTION] = weights[name + "attention_output"].reshape(sizes.hidden, -1)
-        found[place + FC1] = np.concatenate([weights[name + "gate"], weights[name + "up"]])
-    return found
-
-
-def parameters_of(gpt):
-    return {name: parameter.detach().numpy().copy() for name, parameter in gpt.named_parameters()}
-
-
-def load_parameters(gpt, tensors):
-    """Every parameter gets its array, and every array has its parameter: a name too many or too few ends it."""
-    import torch
-
-    own = {name.replace(WRAPPED, "."): parameter for name, parameter in gpt.named_parameters()}
-    if own.keys() != tensors.keys():
-        raise SystemExit(f"stepmark: weights that fit no parameter: {sorted(own.keys() ^ tensors.keys())}")
-    with torch.no_grad():
-        for name, parameter in own.items():
-            if tuple(parameter.shape) != tensors[name].shape:
-                raise SystemExit(f"stepmark: {name} is {tuple(parameter.shape)}, given {tensors[name].shape}")
-            parameter.copy_(torch.from_numpy(np.ascontiguousarray(tensors[name])))
+known = load(HERE / "weights.py")
 
 
 # --- NeMo's objects ------------------------------------------------------------------------------
@@ -223,7 +120,7 @@ class Training:
     def gradient(self, inputs, targets):
         """The loss of one batch, and its gradient by parameter, from a pass beside the training."""
         own = self.gpt.named_parameters()
-        parameters = {name: each for name, each in own if not self._adapters or IN_AN_ADAPTER in name}
+        parameters = {name: each for name, each in own if not self._adapters or known.IN_AN_ADAPTER in name}
         loss, gradients = self._pass(inputs, targets, parameters.values())
         return loss.item(), {name: found.numpy() for name, found in zip(parameters, gradients, strict=True)}
 
@@ -280,9 +177,9 @@ def train_case(words, case, given, tokenizer, build):
     import torch
 
     training = Training(told(words, case, build), case, tokenizer, build)
-    gpt, sizes = training.gpt, Sizes(training.gpt.config)
-    weights = kit.starting_weights(case, given, lambda: neutral(parameters_of(gpt), sizes))
-    load_parameters(gpt, of_megatron(weights, sizes))
+    gpt, sizes = training.gpt, known.Sizes(training.gpt.config)
+    weights = kit.starting_weights(case, given, lambda: known.neutral(known.parameters_of(gpt), sizes))
+    known.load_parameters(gpt, known.of_megatron(weights, sizes))
     training.make_optimizer()
     inputs, targets = (torch.from_numpy(given[name].astype(np.int64)) for name in (kit.INPUTS, kit.TARGETS))
     with torch.no_grad():
@@ -298,11 +195,11 @@ def train_case(words, case, given, tokenizer, build):
     }
     trained = {}
     for number, batch in enumerate(zip(inputs, targets, strict=True)):
-        trained = neutral(parameters_of(gpt), sizes)  # before the last update
+        trained = known.neutral(known.parameters_of(gpt), sizes)  # before the last update
         report["steps"].append(training.step(number, *batch))
     arrays = {
         **kit.under(kit.WEIGHT, weights),
-        **kit.under(kit.GRADIENT, neutral(gradients, sizes)),
+        **kit.under(kit.GRADIENT, known.neutral(gradients, sizes)),
         **kit.under(kit.TRAINED, trained),
         kit.LOGITS: logits,
     }
