@@ -388,8 +388,8 @@ def test_a_kit_runs_each_case_and_writes_its_report_last(tmp_path: Path) -> None
     assert [work_kit.read(tmp_path / name / work_kit.ARRAYS)["logits"][0] for name in names] == [16, 14]
 
 
-def program_of(backend: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{backend}_work_program", ROOT / backend / "work_program.py")
+def weights_of(backend: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{backend}_weights", ROOT / backend / "weights.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -438,7 +438,7 @@ def same(one: Arrays, other: Arrays) -> bool:
 
 
 def test_megatrons_fused_weights_hold_each_groups_queries_then_its_key_and_value() -> None:
-    program, weights = program_of("nemo_backend"), random_tensors(1)
+    program, weights = weights_of("nemo_backend"), random_tensors(1)
     sizes = program.Sizes.__new__(program.Sizes)
     sizes.layers, sizes.hidden, sizes.heads, sizes.groups, sizes.head, sizes.per_group = 2, H, A, G, D, A // G
     found = program.of_megatron(weights, sizes)
@@ -453,7 +453,7 @@ def test_megatrons_fused_weights_hold_each_groups_queries_then_its_key_and_value
 
 @pytest.mark.parametrize("scanned", [True, False])
 def test_maxtexts_weights_keep_a_layer_axis_second_where_layers_are_scanned(scanned: bool) -> None:
-    program, weights = program_of("jax_backend"), random_tensors(1)
+    program, weights = weights_of("jax_backend"), random_tensors(1)
     names = [path for ours, (path, _) in program.IN_LAYER.items() if not work_kit.is_adapter(ours)]
     inside = [program.SCANNED + path for path in names] if scanned else [program.unscanned(0, path) for path in names]
     found = program.of_maxtext(weights, 2, {*inside, *(path for path, _ in program.WHOLE.values())})
@@ -467,7 +467,7 @@ def test_maxtexts_weights_keep_a_layer_axis_second_where_layers_are_scanned(scan
 
 
 def test_maxtext_is_told_the_case_in_its_own_words() -> None:
-    program = program_of("jax_backend")
+    program = weights_of("jax_backend")
     case = {**msgspec.to_builtins(equivalence.case()), "rope_theta": 10_100.0, "warmup_steps": 3}
     told = dict(word.split("=", 1) for word in program.told(["rope_max_timescale=10000", "steps=50"], case, 4))
     assert told["rope_max_timescale"] == "10100"

@@ -42,6 +42,7 @@ def options(**changes: Any) -> SimpleNamespace:
         "recorded_ranks": "",
         "until": None,
         "goal": None,
+        "weights": None,
         "inject_slowdown": 0.0,
         "settings": ["trainer.default_root_dir=/run"],
     }
