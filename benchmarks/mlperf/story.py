@@ -170,6 +170,8 @@ def _steps(apart: TimeToTrain) -> str:
     text = f"{apart.steps} steps x {apart.seconds_per_step:.4g} s"
     if apart.step_seconds_printed is not None:
         text += f" ({apart.step_seconds_printed:.4g} s a step as the run printed it, median)"
+    if apart.idle_seconds is not None:
+        text += f", {apart.idle_seconds:.3f} s of it idle between steps"
     return text
 
 
