@@ -95,7 +95,7 @@ def take_apart(run: LoggedRun) -> TimeToTrain | None:
         step_seconds_printed=statistics.median(printed) if printed else None,
         samples_per_second=run.samples / training if run.samples and training > 0 else None,
         divided=divided,
-        idle_seconds=training - math.fsum(printed) if every_step else None,
+        idle_seconds=max(0.0, training - math.fsum(printed)) if every_step else None,  # time_ms are rounded
     )
 
 

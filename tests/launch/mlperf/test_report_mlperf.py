@@ -192,7 +192,7 @@ def test_a_package_whose_seeds_are_the_same_fails(tmp_path: Path) -> None:
     arguments = [f"--package={tmp_path / 'TEST'}", f"--system={system}", "--ruleset=5.1.0"]
     said = as_json(tmp_path / "logs", *arguments, code=3)
     assert not said["package"]["passed"]
-    assert any("has the seed of result_0.txt: 7" in reason for reason in said["reasons"])
+    assert any("10 runs have the same seed, 7: result_0.txt" in reason for reason in said["reasons"])
 
 
 def test_a_system_that_may_not_be_submitted_fails(tmp_path: Path) -> None:
