@@ -27,7 +27,8 @@ class Part(Value, frozen=True):
     """A file an asset must have, or a folder (its path ends in /) that must hold something."""
 
     path: RelativePath
-    gb: Gigabytes | None  # as the source rounds it; None: the source gives none
+    gb: Gigabytes | None = None  # as the source rounds it; None: the source gives none
+    bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None  # where the source gives them all
 
 
 class Repository(Value, frozen=True):
@@ -139,6 +140,8 @@ def _fault_of(part: Part, sizes: Mapping[str, int]) -> str:
         return f"{part.path}: missing"
     if size == 0:
         return f"{part.path}: empty"
+    if part.bytes is not None and size != part.bytes:
+        return f"{part.path}: {size:,} bytes, {part.bytes:,} expected"
     if part.gb is not None and not _rounds_to(size, part.gb):
         return f"{part.path}: {size / GB:,.1f} GB, {part.gb:g} GB expected"
     return ""

@@ -51,6 +51,7 @@ class EnvironmentSpec(Value, frozen=True):
     import_variables: dict[str, str] = {}  # without which it cannot be imported on some machines
     image: str = ""  # the container image, as a registry names it; empty: none is known
     image_python: str = "python3"  # the Python inside it
+    only_by_name: bool = False  # not everybody may pull the image: a site gets it where its engine or model is named
 
 
 class FlagFact(Value, frozen=True):

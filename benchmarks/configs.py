@@ -19,6 +19,7 @@ from benchmarks.assets import Needs
 from benchmarks.errors import RequestError, nearest
 from benchmarks.gate.values import Suite
 from benchmarks.mlperf.definitions import MlperfBenchmark
+from benchmarks.mlperf.submission import Submission
 from benchmarks.profiling import ProfileDefaults, ProfileTable
 from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
 from benchmarks.values import Hardware, Model, Recipe, Site, Value
@@ -26,7 +27,7 @@ from benchmarks.values import Hardware, Model, Recipe, Site, Value
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
 
-Kind = Literal["models", "hardware", "sites", "recipes", "assets", "suites", "mlperf"]
+Kind = Literal["models", "hardware", "sites", "recipes", "assets", "suites", "mlperf", "submissions"]
 SINGULAR: dict[Kind, str] = {
     "models": "model",
     "hardware": "hardware",
@@ -35,6 +36,7 @@ SINGULAR: dict[Kind, str] = {
     "assets": "list of assets",
     "suites": "suite",
     "mlperf": "MLPerf benchmark",
+    "submissions": "MLPerf submission",
 }
 
 WHERE_TO_LOOK: dict[Kind, str] = {
@@ -84,6 +86,9 @@ class Configs:
 
     def suite(self, name: str) -> Suite:
         return self._row("suites", name, Suite)
+
+    def submission(self, name: str) -> Submission:
+        return self._row("submissions", name, Submission)
 
     def mlperf(self, name: str) -> MlperfBenchmark:
         row = self._row("mlperf", name, MlperfBenchmark)

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from benchmarks import statistics
 from benchmarks.profiling import PROFILER
 from benchmarks.utilisation import (
@@ -95,7 +97,21 @@ def measure(
         complaints=complaints + (impossible(workload, entries) or _faster_than_the_peak(workload, marked)),
         notes=above_measured(workload, entries),
     )
-    return figures, marked
+    return (_without_tokens(figures, workload.model.uncounted) if workload.model.uncounted else figures), marked
+
+
+def _without_tokens(figures: Figures, why: str) -> Figures:
+    """What trains on no tokens has no rate of them."""
+    names = [name for name in SPEED_FIGURES if name not in ("mfu", "hfu")]
+    nulls = {**figures.null_because, **dict.fromkeys(names, why)}
+    return msgspec.structs.replace(
+        figures,
+        tokens_per_second=None,
+        tokens_per_second_effective=None,
+        tokens_per_second_per_gpu=None,
+        days_per_trillion_tokens=None,
+        null_because=nulls,
+    )
 
 
 def usable_seconds(steps: Sequence[Step]) -> list[float]:

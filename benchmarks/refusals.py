@@ -77,6 +77,8 @@ def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
             why=f"{words or 'one device'} = {layout.devices}",
             next_command=f"axes whose product is {benchmark.gpus}; now " + _axes(benchmark, backend),
         )
+    if model.uncounted:
+        return
     stages = layout.pipeline * layout.virtual_pipeline
     divisions = [
         ("attention heads", model.attention_heads, "tensor", layout.tensor),

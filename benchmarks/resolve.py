@@ -54,6 +54,7 @@ class Request(Value, frozen=True):
     profile_cpu: bool = False
     data: str | None = None  # a folder that holds a dataset
     settings: dict[str, str] = {}
+    recipe: str | None = None  # by its name, where it is not the first that fits
     measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
     inject_slowdown: float = 0.0
 
@@ -86,12 +87,12 @@ class ConfigSource(Protocol):
 
 def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchmark:
     """The benchmark that a request means. RequestError where it cannot work, NoLayoutError without a layout."""
-    mlperf = configs.mlperf(request.model) if request.task == goals.TASK else None
-    model = configs.model(_model_of(mlperf) if mlperf else request.model)
+    mlperf = _trained_towards(request, configs)
+    model = configs.model(mlperf.model if mlperf and mlperf.model else request.model)
     site = configs.site(request.site)
     device = request.hardware or _only_hardware(site)
     hardware_wanted = configs.hardware(device) if device else None
-    recipe = _choose_recipe(request, configs.recipes(), hardware_wanted, backend)
+    recipe = _choose_recipe(request, _named(request, configs.recipes()), hardware_wanted, backend)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
     dtype = _choose_dtype(request.dtype, recipe, hardware)
     _refuse_foreign_hardware(site, hardware)
@@ -113,7 +114,9 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     sequence_length = own.get("sequence_length", recipe.sequence_length)
     own_steps = mlperf.max_steps if mlperf and mlperf.max_steps else recipe.defaults.steps
     steps = positive("--steps", request.steps if request.steps is not None else own_steps)
-    towards = goals.convergence_of(mlperf, steps, global_batch) if mlperf else None
+    towards = (
+        goals.convergence_of(mlperf, mlperf.training, steps, global_batch) if mlperf and mlperf.training else None
+    )
     if towards:
         knobs = {**backend.schedule_settings(towards.schedule), **knobs}
     wanted = ProfilingWanted(
@@ -135,7 +138,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         gpus=gpus,
         nodes=nodes,
         parallelism=parallelism,
-        lora=backend.lora(knobs) if "lora" in (request.task, mlperf and mlperf.task) else None,
+        lora=backend.lora(knobs) if _adapts(request.task, knobs) else None,
         sequence_length=sequence_length,
         micro_batch_size=micro_batch,
         gradient_accumulation=accumulation,
@@ -144,7 +147,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         window=request.window or recipe.window,
         profile=request.profile,
         pgle=request.pgle,
-        data=request.data or (mlperf.training.text if mlperf and mlperf.training else recipe.data),
+        data=request.data or (towards.text if towards else recipe.data),
         knobs=knobs,
         environment={
             **_merged(overlays, "environment"),
@@ -168,14 +171,10 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     return benchmark
 
 
-def _model_of(wanted: MlperfBenchmark) -> str:
-    if wanted.model is None:
-        raise RequestError(
-            f"{wanted.title} is no decoder: no model of configs/models is trained by it",
-            where=f"--model={wanted.name}",
-            next_command=LIST_COMMAND,
-        )
-    return wanted.model
+def _trained_towards(request: Request, configs: ConfigSource) -> MlperfBenchmark | None:
+    """The benchmark that Stepmark's own recipes train to its target; None too where a submission's program does."""
+    found = configs.mlperf(request.model) if request.task == goals.TASK else None
+    return found if found and found.training else None
 
 
 def _reference(recipe: Recipe, sequence_length: int, gpus: int, backend: Backend) -> RecipeReference:
@@ -193,9 +192,27 @@ def _reference(recipe: Recipe, sequence_length: int, gpus: int, backend: Backend
 # --- choosing -----------------------------------------------------------------------------------
 
 
+def _named(request: Request, recipes: list[Recipe]) -> list[Recipe]:
+    if request.recipe is None:
+        return recipes
+    found = [recipe for recipe in recipes if recipe.name == request.recipe]
+    if not found:
+        raise RequestError(
+            f"unknown recipe '{request.recipe}': {nearest(request.recipe, [recipe.name for recipe in recipes])}",
+            where="--recipe",
+            next_command=LIST_COMMAND,
+        )
+    return found
+
+
+def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
+    """Some of MLPerf's benchmarks train adapters, and their recipes say which."""
+    return task == "lora" or (task == "mlperf" and any(key.startswith("peft.") for key in knobs))
+
+
 def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware | None, backend: Backend) -> Recipe:
     """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype."""
-    engine = _choose_engine(request, backend)
+    engine = _choose_engine(request, recipes, backend)
     refusal = backend.refuses_hardware(engine, hardware) if hardware else None
     if refusal is not None:
         raise refusal
@@ -244,9 +261,13 @@ def _with_engine(request: Request) -> str:
     return f" with engine '{request.engine}'" if request.engine else ""
 
 
-def _choose_engine(request: Request, backend: Backend) -> str:
+def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) -> str:
+    """As typed; else the first that has a recipe of the task for the model, or of the task."""
     if request.engine is None:
-        return backend.engines[0]
+        own = [r for r in recipes if (r.backend, r.task) == (backend.name, request.task)]
+        naming = {r.engine for r in own if request.model in r.models} if request.task == "mlperf" else set()
+        wanted = naming or {r.engine for r in own}
+        return next((engine for engine in backend.engines if engine in wanted), backend.engines[0])
     if request.engine not in backend.engines:
         raise RequestError(
             f"backend '{backend.name}' has no engine '{request.engine}': {nearest(request.engine, backend.engines)}",

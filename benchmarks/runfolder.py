@@ -19,6 +19,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
+from benchmarks.mlperf.submission import is_submission
 from benchmarks.profiling import not_recorded
 from benchmarks.queue.attempts import local_attempts, queued_attempts
 from benchmarks.queue.failures import QueuedEnd, failed_phase
@@ -285,7 +286,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         attempts,
         queued,
         samples.read(folder.telemetry_dir(last.attempt)),
-        backend.storage(benchmark).recompute,
+        None if is_submission(benchmark) else backend.storage(benchmark).recompute,
     )
     result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
     if queued is None:

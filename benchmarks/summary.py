@@ -12,14 +12,16 @@ from benchmarks.convergence.reached import ConvergenceFigures
 from benchmarks.early_stop.stopped import UntilFigures, broken_agreements, expected_steps, until_figures
 from benchmarks.figures import Figures, SecondsPerStep, measure, no_figures
 from benchmarks.ledger import Recompute
+from benchmarks.mlperf.submission import is_submission
 from benchmarks.queue.failures import QueuedEnd, why_failed
 from benchmarks.queue.job_record import AttemptEnd, Ended
 from benchmarks.telemetry.ranks import RankSpread, rank_spread
 from benchmarks.telemetry.samples import Recorded
 from benchmarks.telemetry.summary import Telemetry, of_run
-from benchmarks.utilisation import Mfu, workload_of
+from benchmarks.utilisation import Mfu, Workload, workload_of
 from benchmarks.values import (
     Benchmark,
+    MlperfOutcome,
     Parallelism,
     PgleSeen,
     RunRecord,
@@ -84,7 +86,7 @@ class Result(Value, frozen=True):
     tokens_per_second_effective: float | None
     tokens_per_second_per_gpu: float | None
     days_per_trillion_tokens: float | None
-    model_flops_per_step: float
+    model_flops_per_step: float | None
     mfu: list[Mfu] | None
     loss: Loss
     trainable_parameters: int | None
@@ -98,10 +100,11 @@ class Result(Value, frozen=True):
     ranks: RankSpread | None = None
     pgle: Pgle | None = None  # None: it was off
     until: UntilFigures | None = None  # None: all steps were asked for
-    convergence: ConvergenceFigures | None = None  # None: no target was asked for
     not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
     hfu: list[Mfu] | None = None  # MFU with what is computed twice
     slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
+    convergence: ConvergenceFigures | None = None  # None: no target was asked for
+    mlperf: MlperfOutcome | None = None  # what a submission's own log says; None: it was none, or wrote none
 
 
 # --- a run's result -----------------------------------------------------------------------------
@@ -131,9 +134,11 @@ def summarise(
     own = [msgspec.structs.replace(step, tokens=tokens) for step in record.steps]
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
-    asked = reached.expected_steps(benchmark, record) or expected_steps(benchmark, record)
+    # A submission ends at its target, and its log need not tell its steps.
+    asked = 0 if is_submission(benchmark) else _expected_steps(benchmark, record)
     failures = why_failed(asked, record, ended, first_rank, failed_before, queued)
-    complaints = figures.complaints if first_rank or not failures else []  # without a step there is no window
+    no_window = not first_rank and (failures or is_submission(benchmark))
+    complaints = [] if no_window else figures.complaints  # without a step there is no window
     pgle = _pgle(benchmark, record, failures)
     doubts = [
         *_broken_assertions(record),
@@ -149,6 +154,7 @@ def summarise(
     loss, reported = loss_of(first_rank), reported_of(marked)
     unknown = _why_unknown(figures.window, loss, facts, provenance_digest, reported)
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
+    unknown |= _why_unknown_of_a_submission(benchmark, record)
     until, until_unknown = until_figures(benchmark, first_rank, figures)
     converged, not_converged = reached.convergence_figures(benchmark, record, first_rank, failed=bool(failures))
     result = Result(
@@ -163,7 +169,7 @@ def summarise(
         tokens_per_second_effective=figures.tokens_per_second_effective,
         tokens_per_second_per_gpu=figures.tokens_per_second_per_gpu,
         days_per_trillion_tokens=figures.days_per_trillion_tokens,
-        model_flops_per_step=workload.flops_per_step(flops.conventions_for(benchmark.trains)[0]),
+        model_flops_per_step=_flops_per_step(workload),
         mfu=figures.mfu,
         loss=loss,
         trainable_parameters=facts.trainable_parameters if facts else None,
@@ -182,16 +188,34 @@ def summarise(
         attempts=list(attempts),
         pgle=pgle,
         until=until,
-        convergence=converged,
         not_comparable=not_comparable(benchmark),
         hfu=figures.hfu,
         slowed_by=benchmark.inject_slowdown,
+        convergence=converged,
+        mlperf=record.mlperf,
     )
     result = _with_machines(result, benchmark, record, sampled, marked)
     # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
     reasons = {step.step: step.excluded_because for step in marked}
     everything = [_with_reason(step, reasons.get(step.step, NOT_ON_RANK_0)) for step in own]
     return result, everything
+
+
+def _flops_per_step(workload: Workload) -> float | None:
+    if workload.model.uncounted:
+        return None
+    return workload.flops_per_step(flops.conventions_for(workload.task)[0])
+
+
+def _why_unknown_of_a_submission(benchmark: Benchmark, record: RunRecord) -> dict[str, str]:
+    found = {"mlperf": "it was no MLPerf submission"}
+    if is_submission(benchmark):
+        parameters = "a submission's log does not say how many"
+        found = {"parameters": parameters, "trainable_parameters": parameters}
+        found |= {} if record.mlperf else {"mlperf": "the run left no MLLOG"}
+    if benchmark.model.uncounted:
+        found["model_flops_per_step"] = benchmark.model.uncounted
+    return found
 
 
 def _with_machines(
@@ -204,6 +228,11 @@ def _with_machines(
     ranks = rank_spread(record.steps, counted, record.started)
     nulls = {**result.null_because, **({} if found else {"telemetry": why}), **({} if ranks else {"ranks": ALONE})}
     return msgspec.structs.replace(result, telemetry=found, ranks=ranks, null_because=nulls)
+
+
+def _expected_steps(benchmark: Benchmark, record: RunRecord) -> int:
+    """Fewer than asked for where a run ended early as it was told to: at its target, or as soon as it knew enough."""
+    return reached.expected_steps(benchmark, record) or expected_steps(benchmark, record)
 
 
 # --- what was done to the run beside training -----------------------------------------------------

@@ -131,6 +131,9 @@ def _applicable(workload: Workload, table: str, peaks: Mapping[str, Peak], conve
 
 def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[Mfu] | None:
     """Every convention against every peak that applies; the recipe's, at the run's own precision, first."""
+    if workload.model.uncounted:
+        nulls["mfu"] = workload.model.uncounted
+        return None
     tables = _tables(workload)
     if not tables:
         has = ", ".join(workload.hardware.peaks) or "none"
@@ -152,8 +155,8 @@ def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
 
 def hfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[Mfu] | None:
     """The model's FLOPs and those of what is computed twice, against the peaks of the run's own precision."""
-    if workload.recompute is None:
-        nulls["hfu"] = RECOMPUTE_UNKNOWN
+    if workload.recompute is None or workload.model.uncounted:
+        nulls["hfu"] = workload.model.uncounted or RECOMPUTE_UNKNOWN
         return None
     tables = _tables(workload)
     if not tables:
@@ -188,7 +191,7 @@ def fastest_possible_seconds(workload: Workload) -> float | None:
     Of the datasheet alone: a peak that was measured may have been measured too low.
     """
     peak = workload.hardware.peaks.get(workload.dtype)
-    if peak is None:
+    if peak is None or workload.model.uncounted:
         return None
     fewest = min(workload.flops_per_step(name) for name in flops.conventions_for(workload.task))
     return fewest / (peak.tflops * 1e12 * workload.gpus)

@@ -23,7 +23,9 @@ Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class Model(Value, frozen=True):
-    """Dimensions of a dense Llama-shaped decoder."""
+    """Dimensions of a dense Llama-shaped decoder; or, with `uncounted`, of another model that no formula here counts:
+    its steps are timed, and its FLOPs are null.
+    """
 
     name: str
     family: str
@@ -33,7 +35,7 @@ class Model(Value, frozen=True):
     attention_heads: Positive
     query_groups: Positive
     head_dim: Positive
-    vocabulary_size: Positive
+    vocabulary_size: Annotated[int, msgspec.Meta(ge=0)]  # 0: it predicts no tokens
     tied_embeddings: bool
     rope_theta: float
     norm_epsilon: float
@@ -41,6 +43,7 @@ class Model(Value, frozen=True):
     backend_settings: dict[str, dict[str, Scalar]]  # backend name -> the settings that name this model there
     source: str
     date: str
+    uncounted: str = ""  # why no formula here counts its parameters and FLOPs
 
 
 class Peak(Value, frozen=True):
@@ -276,6 +279,7 @@ class Convergence(Value, frozen=True):
     """What a run trains towards, and how: a benchmark of configs/mlperf at this batch."""
 
     benchmark: str
+    text: str  # that it trains on
     target_loss: float
     first_evaluation: int  # after so many steps
     evaluate_every: int  # steps
@@ -375,6 +379,10 @@ class Phase(Value, frozen=True):
     devices_per_task: int
     writes_steps: bool  # of several that do, the steps of the last are the result
     programs: list[str] = []  # that its nodes, or its container, must have on their PATH
+    mounts: list[str] = []  # HOST:CONTAINER beside the site's; {phase_dir} is filled in here too
+    as_root: bool = False  # in its container, where it must write into the image's own folders
+    on_host: bool = False  # not in the container, where the site has one
+    alone: bool = False  # it changes its nodes for everybody: only where the job has them to itself
 
     @property
     def tasks(self) -> int:
@@ -490,6 +498,28 @@ class PgleSeen(Value, frozen=True):
     profile: PgleProfile | None = None  # made by a profiler of its own
 
 
+class MlperfEvaluation(Value, frozen=True):
+    samples: int | None
+    value: float | None
+
+
+class MlperfOutcome(Value, frozen=True):
+    """What an MLPerf run's own log says became of it. Seconds are its own clock's, from run_start to run_stop."""
+
+    benchmark: str
+    file: str  # of the phase's folder
+    status: str  # success, aborted, fail or unknown, as run_stop says
+    target: float
+    reached: bool  # by an evaluation, whatever the status says
+    division: str
+    evaluations: list[MlperfEvaluation]
+    samples: int | None
+    seconds: float | None  # time to train, of an aborted run the time until then
+    init_seconds: float | None
+    parts: dict[str, float]  # training, evaluation, checkpoint, other: they sum up to seconds; empty: not marked
+    samples_per_second: float | None
+
+
 class RunRecord(Value, frozen=True):
     """All that the raw files of one phase of one attempt say; nothing counted yet."""
 
@@ -503,6 +533,7 @@ class RunRecord(Value, frozen=True):
     pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
     stopped: dict[int, Stopped] = {}  # by rank: the early end it announced or heard of
     evaluations: list[Evaluation] = []  # as rank 0 wrote them down
+    mlperf: MlperfOutcome | None = None  # of a submission's run
 
 
 # --- summarised -------------------------------------------------------------------------------

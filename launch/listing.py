@@ -77,7 +77,7 @@ def _named(name: str, recipes: list[Recipe], part: str) -> bool:
 
 def _model_rows(models: list[Model]) -> Rows:
     return [
-        (m.name, f"{flops.parameter_count(m):,} parameters, {m.layers} layers, hidden {m.hidden_size}")
+        (m.name, m.uncounted or f"{flops.parameter_count(m):,} parameters, {m.layers} layers, hidden {m.hidden_size}")
         for m in models
     ]
 

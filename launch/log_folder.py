@@ -30,8 +30,9 @@ from typing import BinaryIO, cast
 
 from benchmarks import ingest
 from benchmarks.backend import LogFormat
+from benchmarks.diagnosis.endings import Endings
 from benchmarks.errors import RequestError
-from benchmarks.log_endings import CountedStream, Ending, Endings, ending_text, printable
+from benchmarks.log_endings import CountedStream, Ending, ending_text, printable
 from benchmarks.timing_table import (
     FAILED,
     INCOMPLETE,

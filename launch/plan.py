@@ -11,18 +11,22 @@ Examples:
       the recipe on other numbers of GPUs
   python launch/plan.py --backend=jax --model=llama2_70b --gpus=64 --compile
       the program itself, compiled here for as many virtual devices: its FLOPs and collectives against the formulas
+  python launch/plan.py --mlperf_config=config_DGXH100_1x8x4xtp4pp1cp1.sh --mlperf_benchmark=llama2_70b_lora
+      one of NVIDIA's MLPerf configurations held against the rules, with the arithmetic
   python launch/plan.py --calibration
       every published run beside its bound and its estimate, and how good estimates are
 
 A bound is the least that a step takes at the fastest matmul rate known; an estimate is what published runs of the
 same framework came to. Nothing is started and no GPU is needed. A flag marked * takes one value here. Exit codes:
-0 done; 2 the request was wrong; 3 a compiled program holds what no formula explains.
+0 done; 2 the request was wrong, or MLPerf's rules refuse a configuration; 3 a compiled program holds what no formula
+explains.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -53,6 +57,10 @@ CALIBRATION = flags.DEFINE_boolean("calibration", False, "Show how estimates are
 WRITE = flags.DEFINE_boolean(
     "write", False, "With --calibration: keep the fits in configs/calibration.yml, after rows or formulas changed."
 )
+MLPERF_CONFIG = flags.DEFINE_string("mlperf_config", None, "A config_*.sh of NVIDIA's MLPerf submissions to look at.")
+MLPERF_BENCHMARK = flags.DEFINE_string(
+    "mlperf_benchmark", None, "Its benchmark: llama2_70b_lora, llama31_8b or flux1; as its variables say else."
+)
 flags.adopt_module_key_flags(request_flags)
 
 
@@ -65,6 +73,10 @@ def main(argv: list[str]) -> int:
         )
     configs = places.configs()
     _refuse_flags()
+    if MLPERF_CONFIG.value is not None:
+        from launch.mlperf.config_check import show
+
+        return show(Path(MLPERF_CONFIG.value), MLPERF_BENCHMARK.value, configs)
     if CALIBRATION.value:
         return planning_calibration.show(configs, as_json=JSON.value, write=WRITE.value)
     request = _request(configs)
@@ -88,6 +100,16 @@ def _refuse_flags() -> None:
             why="when a run ends early is known from its own steps alone",
             next_command="leave --until out",
         )
+    if MLPERF_BENCHMARK.value is not None and MLPERF_CONFIG.value is None:
+        raise RequestError(
+            "--mlperf_benchmark says what an --mlperf_config is of",
+            where="--mlperf_benchmark",
+            next_command="--mlperf_config=FILE; or python launch/run.py --task=mlperf --model=NAME --dry_run",
+        )
+    if MLPERF_CONFIG.value is not None:
+        named = [flag.name for flag in FLAGS.get_flags_for_module(request_flags)]
+        others = [SCALE, LAYOUTS, TOP, TOKENS, PRICE, JSON, COMPILE, CALIBRATION, WRITE]
+        _refuse_beside(MLPERF_CONFIG, [*others, *(FLAGS[name] for name in named)])
     if CALIBRATION.value:
         named = [flag.name for flag in FLAGS.get_flags_for_module(request_flags)]
         _refuse_beside(CALIBRATION, [SCALE, LAYOUTS, TOP, TOKENS, PRICE, COMPILE, *(FLAGS[name] for name in named)])

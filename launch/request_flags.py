@@ -22,6 +22,7 @@ flags.DEFINE_string(
 flags.DEFINE_string("model", None, "A model of configs/models, such as llama2_tiny or llama2_70b. *")
 flags.DEFINE_string("task", "pretrain", "What to train: pretrain, lora or mlperf. *")
 flags.DEFINE_string("engine", None, "The program of the backend, where it has several: nemo or bridge. *")
+flags.DEFINE_string("recipe", None, "A recipe by its name, where it is not the first that fits (--list shows all).")
 flags.DEFINE_string("dtype", None, "The precision of the matmuls: bf16, fp8, fp32 or int8. *")
 flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu. *")
 flags.DEFINE_string("gpus", None, "Devices in all. On a CPU: virtual devices. *")
@@ -51,6 +52,7 @@ def requests(site: Site, **rest: Any) -> list[Request]:
         "steps": FLAGS.steps,
         "window": FLAGS.window,
         "until": FLAGS.until,
+        "recipe": FLAGS.recipe,
         "data": str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
         "settings": _settings(FLAGS.set),
         "measured_peak": _measured_peak(site),

@@ -38,6 +38,7 @@ from benchmarks import sweep
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.mlperf.submission import is_submission
 from benchmarks.resolve import Request
 from benchmarks.runfolder import RESULT, RunFolder, new_run_id
 from benchmarks.values import Benchmark, Labels, Site
@@ -151,7 +152,12 @@ def _show_plan(request: Request, runner: Runner) -> int:
 
     backend = find_backend(request.backend)
     benchmark = _with_kept_profile(runner.understand(request), backend)
-    print(plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark), kept(places.configs())))
+    if is_submission(benchmark):
+        from launch.mlperf.showing import submission_text
+
+        print(submission_text(benchmark, backend.plan(benchmark), places.configs()))
+    else:
+        print(plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark), kept(places.configs())))
     script = runner.preview(benchmark, backend)
     if script:
         print(f"\njob.sbatch\n\n{script}", end="")

@@ -1,6 +1,7 @@
 """What each kind of site does with a run: this machine runs it to its end, a cluster takes it into its queue."""
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
+from benchmarks.mlperf.submission import is_submission
 from benchmarks.queue.job_record import SUBMITTED
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RESULT, RunFolder
@@ -113,14 +115,29 @@ class SlurmRunner:
         return benchmark
 
     def _meant(self, request: Request) -> Benchmark:
-        return resolve(request, self._configs, find_backend(request.backend))
+        benchmark = resolve(request, self._configs, find_backend(request.backend))
+        if is_submission(benchmark):
+            from launch.mlperf.admit import admit
+
+            for note in admit(benchmark, self._configs, self._options_of(benchmark)):
+                print(f"note: {note}", file=sys.stderr)
+        return benchmark
+
+    def _options_of(self, benchmark: Benchmark) -> JobOptions:
+        """A submission says itself how long it takes; what a person typed stays."""
+        if not is_submission(benchmark):
+            return self.options
+        from launch.mlperf.admit import with_its_time
+
+        return with_its_time(benchmark, self.options, typed="time" in self._job.typed)
 
     def resolve(self, request: Request) -> Benchmark:
         from launch.flags_check import refuse_unknown_flags
         from launch.slurm import submit
 
         benchmark, backend = self._meant(request), find_backend(request.backend)
-        submit.refuse(benchmark, backend, self._output_dir, self.options, self._slurm())
+        options = self._options_of(benchmark)
+        submit.refuse(benchmark, backend, self._output_dir, options, self._slurm())
         refuse_unknown_flags(benchmark, backend)
         return benchmark
 
@@ -128,7 +145,8 @@ class SlurmRunner:
         from launch.slurm import submit
 
         backend = find_backend(benchmark.backend)
-        submit.submit(benchmark, backend, self._output_dir, run_id, self.options, self._slurm(), self._job)
+        options = self._options_of(benchmark)
+        submit.submit(benchmark, backend, self._output_dir, run_id, options, self._slurm(), self._job)
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
         """Those that Slurm has no more in its queue; they are collected. One that cannot be hides no other."""
@@ -144,7 +162,7 @@ class SlurmRunner:
     def preview(self, benchmark: Benchmark, backend: Backend) -> str:
         from launch.slurm import submit
 
-        return submit.preview(benchmark, backend, self._output_dir, self.options, self._job)
+        return submit.preview(benchmark, backend, self._output_dir, self._options_of(benchmark), self._job)
 
     def _slurm(self) -> "Slurm":
         from launch.slurm.asking import slurm_at

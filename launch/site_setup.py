@@ -97,6 +97,7 @@ def specs(filters: Filters, configs: Configs) -> dict[str, EnvironmentSpec]:
         for backend in chosen
         for engine in backend.engines
         if filters.engine in (None, engine) and _trains(filters.model, backend.name, engine, configs)
+        if filters.engine or filters.model or not backend.environment(engine).only_by_name
     }
     if not found:
         raise RequestError(f"no engine has a recipe for {filters.model}", where="--model, --backend and --engine")

@@ -11,6 +11,7 @@ from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LogFormat
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
+from benchmarks.mlperf.submission import ENGINE as SUBMISSION
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -23,33 +24,47 @@ from benchmarks.values import (
     SettingTypes,
     Step,
 )
-from nemo_backend import bridge, convergence, dataset, environment, layout, megatron, memory, planning, profiles, work
+from nemo_backend import (
+    bridge,
+    convergence,
+    dataset,
+    environment,
+    layout,
+    megatron,
+    memory,
+    mlperf,
+    planning,
+    profiles,
+    work,
+)
 from nemo_backend.logs import LOG_FORMATS
 
 BRIDGE = "bridge"
 
 
 class NemoBackend:
-    """NeMo 2.7.3 or Megatron-Bridge on Megatron-core: tensor, pipeline, context and data parallelism."""
+    """NeMo 2.7.3 or Megatron-Bridge on Megatron-core, or a submission to MLPerf made of them."""
 
     name = "nemo"
     title = "NeMo (Megatron)"
-    engines = ("nemo", BRIDGE)
+    engines = ("nemo", BRIDGE, *mlperf.engines())
     log_formats: tuple[LogFormat, ...] = LOG_FORMATS
-    layout_settings = layout.SETTINGS
+    layout_settings = layout.SETTINGS | mlperf.LAYOUT_SETTINGS
     reserved_variables = ("MASTER_", "NEMO_", "PL_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK")
-    reserved_settings: Mapping[str, str] = {**planning.RESERVED, **bridge.RESERVED}
+    reserved_settings: Mapping[str, str] = {**planning.RESERVED, **bridge.RESERVED, **mlperf.reserved()}
     profiles = frozenset({profiles.NSYS, profiles.NCCL})
     pgle_ways = frozenset[str]()
 
     def settings(self) -> SettingTypes:
-        return {**planning.settings(), **bridge.settings()}
+        return {**planning.settings(), **bridge.settings(), **mlperf.settings()}
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
+        if _is_submission(engine):
+            return mlperf.refuses_hardware(hardware)
         return bridge.refuses_hardware(hardware) if engine == BRIDGE else planning.refuses_hardware(hardware)
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
-        return bridge.parallelism(knobs, gpus)
+        return mlperf.parallelism(knobs, gpus) if mlperf.shares(knobs) else bridge.parallelism(knobs, gpus)
 
     def layout_settings_for(
         self,
@@ -58,7 +73,7 @@ class NemoBackend:
         gpus: int,  # noqa: ARG002 - data is what the rest leaves
         hardware: Hardware,
     ) -> dict[str, Scalar] | None:
-        return layout.settings_for(engine, parallelism, hardware)
+        return None if _is_submission(engine) else layout.settings_for(engine, parallelism, hardware)
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         return megatron.lora(knobs)
@@ -67,23 +82,40 @@ class NemoBackend:
         return convergence.schedule_settings(schedule)
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
+        if _is_submission(benchmark.engine):
+            return mlperf.refusals(benchmark)
         return bridge.refusals(benchmark) if benchmark.engine == BRIDGE else planning.refusals(benchmark)
 
     def storage(self, benchmark: Benchmark) -> Storage:
+        if _is_submission(benchmark.engine):
+            raise RequestError(
+                "how an MLPerf submission stores a model is not known",
+                where=f"--task=mlperf --model={benchmark.model.name}",
+                why="NVIDIA's own program decides it, so no memory and no step time can be said beforehand",
+                next_command="python launch/run.py with the same flags and --dry_run shows what would run",
+            )
         return bridge.storage(benchmark) if benchmark.engine == BRIDGE else memory.storage(benchmark)
 
     def environment(self, engine: str) -> EnvironmentSpec:
+        if _is_submission(engine):
+            return mlperf.environment(engine)
         return bridge.environment() if engine == BRIDGE else environment.environment()
 
     def plan(self, benchmark: Benchmark) -> Plan:
+        if _is_submission(benchmark.engine):
+            return mlperf.plan(benchmark)
         return bridge.plan(benchmark) if benchmark.engine == BRIDGE else planning.plan(benchmark)
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
+        if _is_submission(benchmark.engine):
+            return mlperf.read_phase(benchmark, phase_dir, attempt)
         if benchmark.engine == BRIDGE:
             return profiles.marked_record(bridge.read_phase(phase_dir, attempt), benchmark.profiling)
         return worker_events.read_phase(phase_dir, attempt)
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
+        if _is_submission(benchmark.engine):
+            return mlperf.follow(benchmark, phase_dir, attempt)
         if benchmark.engine == BRIDGE:
             news = bridge.follow(phase_dir, attempt)
             return lambda: profiles.marked(news(), benchmark.profiling)
@@ -99,7 +131,7 @@ class NemoBackend:
         return None
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:
-        if engine == BRIDGE or platform not in ("cuda", "cpu"):
+        if engine != self.engines[0] or platform not in ("cuda", "cpu"):
             return None
         command = [
             "{python}",
@@ -111,10 +143,14 @@ class NemoBackend:
         return SideProgram(command=command)
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        return None if benchmark.engine == BRIDGE else work.program(benchmark)
+        return work.program(benchmark) if benchmark.engine == self.engines[0] else None
 
     def compile_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
         return None
 
     def dataset_command(self, job: DatasetJob) -> list[str]:
         return dataset.command(job)
+
+
+def _is_submission(engine: str) -> bool:
+    return engine.startswith(SUBMISSION)

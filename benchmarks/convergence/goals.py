@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from benchmarks.convergence.goal import FLAG, Goal
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
+from benchmarks.mlperf.definitions import MlperfBenchmark, Training, first_evaluation
 from benchmarks.slowdown import FLAG as SLOWDOWN
 from benchmarks.values import Benchmark, Convergence, Scalar, Schedule
 
@@ -14,15 +14,8 @@ SHIPPED_TEXTS = "{repository}/configs/mlperf"
 TRAIN, VALIDATION = "train", "validation"
 
 
-def convergence_of(wanted: MlperfBenchmark, steps: int, batch: int) -> Convergence:
+def convergence_of(wanted: MlperfBenchmark, training: Training, steps: int, batch: int) -> Convergence:
     """What a run of so many steps at this batch trains towards."""
-    if wanted.training is None:
-        raise RequestError(
-            f"{wanted.name} is not trained by Stepmark's own recipes",
-            where=f"--model={wanted.name}",
-            why="it is the submission's own program, in its container, that trains it: engine mlperf",
-            next_command="--engine=mlperf on a Slurm site, or --model=llama31_8b_tiny, which runs anywhere",
-        )
     first = first_evaluation(wanted, batch)
     if first.step > steps:
         raise RequestError(
@@ -42,13 +35,14 @@ def convergence_of(wanted: MlperfBenchmark, steps: int, batch: int) -> Convergen
     optimizer = wanted.optimizer
     return Convergence(
         benchmark=wanted.name,
+        text=training.text,
         target_loss=wanted.target.at_most,
         first_evaluation=first.step,
         evaluate_every=first.steps_apart,
         evaluation_sequences=wanted.eval_samples,
         schedule=Schedule(
-            learning_rate=wanted.training.learning_rate,
-            final_learning_rate=wanted.training.learning_rate * optimizer.end_rate_ratio,
+            learning_rate=training.learning_rate,
+            final_learning_rate=training.learning_rate * optimizer.end_rate_ratio,
             warmup_steps=optimizer.warmup_steps or 0,
             steps=steps,
             beta1=optimizer.beta_1,
@@ -105,6 +99,13 @@ def refusals(benchmark: Benchmark, stated: Mapping[str, Scalar], rate: str) -> I
                 why="the run ends at its target, and its time to train is to be training's and evaluation's alone",
                 next_command=f"leave {flag} out, or --task={benchmark.trains}",
             )
+    if benchmark.data != benchmark.convergence.text:
+        yield RequestError(
+            f"{benchmark.convergence.benchmark} is trained on {benchmark.convergence.text}",
+            where=f"--data={benchmark.data}",
+            why="its target is a loss on that text",
+            next_command=f"leave --data out, or --task={benchmark.trains}",
+        )
     changed = [name for name in benchmark.overrides if name in stated and name != rate]
     if changed:
         yield RequestError(

@@ -67,23 +67,25 @@ def stand(course: Course, points: Points) -> Standing:
     losses = [loss if loss is not None else math.inf for _, loss in points]
     if losses[-1] <= course.target:
         return Standing("reached", f"{losses[-1]:.4f} is the target of {course.target:g} or better", band=band)
-    if not math.isfinite(losses[-1]):
-        return Standing("diverging", "the loss is no finite number", _of_diverging(course), band)
+    diverging = _diverging(losses)
+    if diverging:
+        return Standing("diverging", diverging, _of_diverging(course), band)
     if len(losses) < FEWEST:
         return Standing("too early", f"{len(losses)} of {FEWEST} evaluations that a judgement needs", band=band)
-    lowest = min(losses)
-    if min(losses[-2:]) > lowest * (1 + WORSE):
-        return Standing(
-            "diverging",
-            f"{losses[-1]:.4f} after {lowest:.4f}, and not for the first time",
-            _of_diverging(course),
-            band,
-        )
     before = losses[:-LOOKED_BACK]
     if before and min(losses[-LOOKED_BACK:]) > min(before) * (1 - LEAST_GAIN):
         why = f"no better than {min(before):.4f} in the last {LOOKED_BACK} evaluations"
         return Standing("stuck", why, _of_stuck(course, points), band)
     return _converging(course, points, losses, band)
+
+
+def _diverging(losses: Sequence[float]) -> str:
+    """Why nobody needs to wait for more; nothing where the loss is not far off, or was so for the first time."""
+    if not math.isfinite(losses[-1]):
+        return "the loss is no finite number"
+    lowest = min(losses)
+    often = len(losses) >= FEWEST and min(losses[-2:]) > lowest * (1 + WORSE)
+    return f"{losses[-1]:.4f} after {lowest:.4f}, and not for the first time" if often else ""
 
 
 def _converging(course: Course, points: Points, losses: Sequence[float], band: str) -> Standing:

@@ -15,6 +15,8 @@ from benchmarks.utilisation import workload_of
 from benchmarks.values import Benchmark, Plan
 from benchmarks.window import describe_rule
 
+NOTHING_STARTED = "nothing was started (--dry_run)"
+
 
 def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, calibration: Calibration | None = None) -> str:
     """Everything a dry run shows: what would run, with which settings, what it needs and how long a step takes."""
@@ -25,6 +27,12 @@ def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, calibration: C
     lines += ["", *memory_lines(memory_of(benchmark, storage))]
     if calibration is not None:
         lines += ["", *forecast_lines(forecast(benchmark, storage, calibration))]
+    return "\n".join([*lines, *phase_lines(plan), "", NOTHING_STARTED])
+
+
+def phase_lines(plan: Plan) -> list[str]:
+    """Each phase as it would be started."""
+    lines: list[str] = []
     for number, phase in enumerate(plan.phases, start=1):
         lines += ["", f"phase {number}: {phase.name}"]
         tasks = f"{phase.tasks_per_node} a node, devices a task: {phase.devices_per_task}"
@@ -36,8 +44,9 @@ def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, calibration: C
         lines += ["  command"]
         lines += [f"    {word} \\" for word in map(_shell_word, phase.command[:-1])]
         lines += [f"    {_shell_word(phase.command[-1])}"]
-    lines += ["", "nothing was started (--dry_run)"]
-    return "\n".join(lines)
+        if phase.mounts:
+            lines += ["  mounts", *(f"    {mount}" for mount in phase.mounts)]
+    return lines
 
 
 def _shell_word(word: str) -> str:

@@ -27,12 +27,14 @@ class Bar(NamedTuple):
 def achieved_tflops(result: Result) -> float | None:
     """A device's, counted as the recipe counts; None where no speed is claimed."""
     seconds = result.seconds_per_step.median
-    return None if not seconds else result.model_flops_per_step / seconds / result.benchmark.gpus / 1e12
+    if not seconds or result.model_flops_per_step is None:
+        return None
+    return result.model_flops_per_step / seconds / result.benchmark.gpus / 1e12
 
 
 def bound_tflops(result: Result, bound: Bound | None) -> float | None:
     """The rate at which the step would take no longer than its lower bound."""
-    if bound is None or not bound.seconds:
+    if bound is None or not bound.seconds or result.model_flops_per_step is None:
         return None
     return result.model_flops_per_step / bound.seconds / result.benchmark.gpus / 1e12
 

@@ -58,6 +58,7 @@ def render(
 ) -> str:
     """The job script of a run; RequestError where it would hold one of the `secrets` of the submitting shell."""
     _refuse_unsayable(plan, place)
+    _refuse_shared(plan, options)
     phases = [_phase(phase, benchmark, place, options) for phase in plan.phases]
     hang = max(1, math.ceil(hang_timeout)) if hang_timeout is not None else None
     # nsys makes its report after the last step: that is no hang.
@@ -87,7 +88,7 @@ def render(
         watched=watched,
         telemetry=telemetry and place.sampler_python is not None,
         sampler_python=shlex.quote(place.sampler_python or ""),
-        container=_container(benchmark, place, '"$run"', []),
+        container=_container(benchmark, place, '"$run"'),
         nodes=benchmark.nodes,
         phases=phases,
     )
@@ -213,7 +214,8 @@ def _phase(phase: Phase, benchmark: Benchmark, place: JobPlace, options: JobOpti
         "nodes": phase.nodes,
         "tasks": phase.nodes * phase.tasks_per_node,
         "tasks_per_node": phase.tasks_per_node,
-        "options": [*_srun_options(benchmark, options), *_where_it_runs(benchmark, place, list(phase.environment))],
+        "options": [*_srun_options(benchmark, options), *_where_it_runs(benchmark, place, phase)],
+        "folders": [shell_word(folder) for mount in phase.mounts if (folder := _own_folder(mount))],
         "environment": [f"{name}={shell_word(value)}" for name, value in phase.environment.items()],
         "words": _joined([shell_word(word) for word in phase.command]),
     }
@@ -233,13 +235,13 @@ def _srun_options(benchmark: Benchmark, options: JobOptions) -> list[str]:
     return [*found, '--output="$phase_dir/rank-%t.log"']
 
 
-def _where_it_runs(benchmark: Benchmark, place: JobPlace, variables: list[str]) -> list[str]:
-    if place.image is None:
+def _where_it_runs(benchmark: Benchmark, place: JobPlace, phase: Phase) -> list[str]:
+    if place.image is None or phase.on_host:
         return ['--chdir="$phase_dir"']
-    return _container(benchmark, place, '"$phase_dir"', variables)
+    return _container(benchmark, place, '"$phase_dir"', phase)
 
 
-def _container(benchmark: Benchmark, place: JobPlace, workdir: str, variables: list[str]) -> list[str]:
+def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase | None = None) -> list[str]:
     """Pyxis's options. It hands the environment on; but where the image sets a variable too, the image's value
     wins, unless the variable is named (an image of NVIDIA's may well set XLA_FLAGS).
     """
@@ -254,17 +256,25 @@ def _container(benchmark: Benchmark, place: JobPlace, workdir: str, variables: l
         )
     return [
         '--container-image="$image"',
-        f'--container-mounts="$repository:$repository,$run:$run"{_further_mounts(benchmark, container)}',
+        f'--container-mounts="$repository:$repository,$run:$run"{_further_mounts(benchmark, container, phase)}',
         f"--container-workdir={shlex.quote(container.workdir) if container.workdir else workdir}",
-        f"--container-{'writable' if container.writable else 'readonly'}",
+        f"--container-{'writable' if container.writable or (phase and phase.as_root) else 'readonly'}",
         f"--{'' if container.mount_home else 'no-'}container-mount-home",
-        *([f"--container-env={','.join(variables)}"] if variables else []),
+        *(["--container-remap-root"] if phase and phase.as_root else []),
+        *([f"--container-env={','.join(phase.environment)}"] if phase and phase.environment else []),
     ]
 
 
-def _further_mounts(benchmark: Benchmark, container: Container) -> str:
+def _further_mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> str:
     data = [_mount(benchmark.data)] if benchmark.data.startswith("/") else []
-    return "".join("," + shlex.quote(one_line(mount)) for mount in [*container.mounts, *data])
+    mounts = [*container.mounts, *data, *(phase.mounts if phase else [])]
+    return "".join("," + shell_word(mount) for mount in mounts)
+
+
+def _own_folder(mount: str) -> str:
+    """The folder of the phase's own that a mount shows; it must be there before the container starts."""
+    folder = mount.partition(":")[0]
+    return folder if folder.startswith("{phase_dir}/") else ""
 
 
 def _mount(path: str) -> str:
@@ -325,6 +335,17 @@ def _refuse_unsayable(plan: Plan, place: JobPlace) -> None:
             raise RequestError(f"'{phase.name}' cannot be a phase of a job", why="letters, digits, - and _ can be")
         for name in phase.environment:
             _refuse_variable(name, phase.name)
+
+
+def _refuse_shared(plan: Plan, options: JobOptions) -> None:
+    for phase in plan.phases:
+        if phase.alone and not options.exclusive:
+            raise RequestError(
+                f"phase {phase.name} changes its nodes for everybody on them, and this job shares its nodes",
+                where="--noexclusive",
+                why="another's run would be slower for it, and nobody would know why",
+                next_command="--exclusive",
+            )
 
 
 def _refuse_variable(name: str, phase: str) -> None:

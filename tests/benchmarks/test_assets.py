@@ -157,6 +157,9 @@ def test_the_lora_checkpoint_is_as_its_source_says() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
 def test_a_runs_data_lie_where_a_needed_asset_does(row: Needs) -> None:
+    if row.task == "mlperf":  # a submission mounts each of them at a place of its own
+        assert row.run_flags == "--data={out} --site=SITE"
+        return
     folder = row.run_flags.removeprefix("--data={out}/")
     assert folder in [one.folder for one in row.assets if not one.only_for]
 

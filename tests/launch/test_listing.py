@@ -21,11 +21,14 @@ def test_everything_is_shown_without_filters() -> None:
     assert section(text, "models") == sorted(Configs().names("models"))
     assert section(text, "hardware") == sorted(Configs().names("hardware"))
     assert section(text, "recipes") == sorted(Configs().names("recipes"))
-    assert section(text, "tasks") == ["lora", "pretrain"]
+    assert section(text, "tasks") == ["lora", "mlperf", "pretrain"]
     assert section(text, "backends") == ["jax", "nemo"]
     assert section(text, "sites") == sorted(Configs().names("sites"))
     assert "local" in section(text, "sites")
-    assert section(text, "environments") == ["jax-maxtext", "nemo-megatron", "nvcr.io/nvidia/nemo:26.08"]
+    submissions = sorted(Configs().submission(name).image for name in Configs().names("submissions"))
+    assert section(text, "environments") == [
+        "jax-maxtext", "nemo-megatron", "nvcr.io/nvidia/nemo:26.08", *submissions,
+    ]  # fmt: skip
     (container,) = [line for line in text.splitlines() if line.split()[:1] == ["nvcr.io/nvidia/nemo:26.08"]]
     assert "a container: on a cluster that has them" in container
     assert "64, 128, 256, 512, 1024, 2048" in text

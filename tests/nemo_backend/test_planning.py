@@ -20,7 +20,7 @@ from benchmarks.errors import RequestError
 from benchmarks.forecasting.plan_text import plan_text
 from benchmarks.summary import departures
 from benchmarks.values import Benchmark
-from nemo_backend import BACKEND, bridge
+from nemo_backend import BACKEND, bridge, mlperf
 from nemo_backend.planning import (
     CHOICES,
     EVERY_RUN,
@@ -294,7 +294,7 @@ def test_the_recipes_variables_reach_the_run(resolved: Resolve) -> None:
 
 
 def test_nemo_is_the_engine_where_none_is_asked_for(resolved: Resolve) -> None:
-    assert BACKEND.engines == ("nemo", "bridge")
+    assert BACKEND.engines == ("nemo", "bridge", *mlperf.engines())
     assert resolved("llama31_70b").engine == "nemo"
     assert resolved("llama31_70b", engine="bridge").recipe.name == "bridge_llama31_70b_pretrain_h100"
 
@@ -302,7 +302,7 @@ def test_nemo_is_the_engine_where_none_is_asked_for(resolved: Resolve) -> None:
 def test_an_engine_that_is_not_there_gets_the_nearest(resolved: Resolve) -> None:
     error = refusal(resolved, engine="brige")
     assert error.what == "backend 'nemo' has no engine 'brige': did you mean 'bridge'?"
-    assert error.why == "its engines are: nemo, bridge"
+    assert error.why == f"its engines are: {', '.join(BACKEND.engines)}"
 
 
 @pytest.mark.parametrize(
@@ -351,12 +351,14 @@ def test_each_engine_plans_stores_and_reads_its_own_way(resolved: Resolve, tmp_p
 
 def test_a_setting_of_both_engines_is_of_one_type_and_neither_reserves_the_others() -> None:
     of_nemo, of_bridge = settings(), bridge.settings()
-    assert BACKEND.settings() == {**of_nemo, **of_bridge}
+    of_mlperf = mlperf.settings()
+    assert BACKEND.settings() == {**of_nemo, **of_bridge, **of_mlperf}
+    assert not of_mlperf.keys() & (of_nemo.keys() | of_bridge.keys())
     shared = of_nemo.keys() & of_bridge.keys()
     assert {name: of_nemo[name] for name in shared} == {name: of_bridge[name] for name in shared}
     assert not bridge.RESERVED.keys() & of_nemo.keys()
     assert not RESERVED.keys() & of_bridge.keys()
-    assert BACKEND.reserved_settings.keys() == RESERVED.keys() | bridge.RESERVED.keys()
+    assert BACKEND.reserved_settings.keys() == RESERVED.keys() | bridge.RESERVED.keys() | mlperf.reserved().keys()
 
 
 @pytest.mark.parametrize(

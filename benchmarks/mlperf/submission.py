@@ -1,0 +1,110 @@
+"""NVIDIA's submission of an MLPerf benchmark as a frozen value, read from configs/submissions: the container, what it
+reads, the variables it is steered by, and which of them the rules fix. What a configuration asks for is asked.py's.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from benchmarks.values import Benchmark, Positive, Value
+
+ENGINE = "mlperf_"  # and its name: an engine in which its own program runs, and no worker of Stepmark
+DIVISION = "MLPERF_DIVISION"  # as NVIDIA's logger reads it
+CLOSED, OPEN = "closed", "open"
+
+SettingType = Literal["bool", "int", "float", "str"]
+InsidePath = Annotated[str, msgspec.Meta(pattern=r"^/[\w./-]+$")]
+Folder = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*\.\.)[\w./-]+$")]
+
+
+class Mount(Value, frozen=True):
+    """A folder below the one that --data names (or below the run's), and where the container sees it."""
+
+    folder: Folder
+    inside: InsidePath
+
+
+class Knobs(Value, frozen=True):
+    """What the submission calls the numbers that every training run has. None: it has no such variable."""
+
+    micro_batch: str
+    learning_rate: str
+    evaluation_interval: str
+    tensor: str | None = None
+    pipeline: str | None = None
+    context: str | None = None
+    minibatch: str | None = None  # sequences a replica and step
+    global_batch: str | None = None  # where the whole batch is stated instead
+    max_steps: str | None = None
+
+    def layout(self) -> dict[str, str]:
+        """Axis -> variable."""
+        axes = (("tensor", self.tensor), ("pipeline", self.pipeline), ("context", self.context))
+        return {axis: name for axis, name in axes if name is not None}
+
+
+class Kept(Value, frozen=True):
+    """A variable that no run may set to anything but these values; without any, it may not be set at all."""
+
+    name: str
+    values: list[str]
+    why: str
+
+
+class PrepareStep(Value, frozen=True):
+    """One step of getting data and model ready; the container sees --out at the submission's `inside`."""
+
+    name: str
+    command: list[str]
+    minutes: Positive
+    makes: str
+
+
+class Submission(Value, frozen=True):
+    """One file of configs/submissions. Its name is that of the benchmark and of the model."""
+
+    name: str
+    title: str
+    image: str
+    workdir: InsidePath
+    ruleset: str
+    logger: Literal["mlperf_common", "mlperf_logging"]  # what writes cache_clear in its container
+    knobs: Knobs
+    mounts: list[Mount]
+    inside: InsidePath
+    steps: list[PrepareStep]
+    kept: list[Kept]
+    settings: dict[str, SettingType]
+    variables: dict[str, str]
+    source: str
+    date: str
+    run_mounts: list[Mount] = []
+
+
+# What every submission's launcher takes: steps of the job beside training, and what the logger writes.
+COMMON_SETTINGS: Mapping[str, SettingType] = {
+    "SEED": "int",
+    "CLEAR_CACHES": "bool",
+    "NCCL_TEST": "bool",
+    "VBOOST_VALUE": "int",
+    "WALLTIME_RUNANDTIME": "int",
+    DIVISION: "str",
+    "MLPERF_SUBMISSION_ORG": "str",
+    "MLPERF_SUBMISSION_PLATFORM": "str",
+    "MLPERF_STATUS": "str",
+}
+# Of these, what the job itself does and the program inside is not told.
+OF_THE_JOB = ("CLEAR_CACHES", "NCCL_TEST", "VBOOST_VALUE", "WALLTIME_RUNANDTIME")
+
+
+def setting_types(submission: Submission) -> dict[str, str]:
+    """Every variable that --set may name, with its type."""
+    knobs = submission.knobs
+    own: dict[str, str] = {knobs.learning_rate: "float", knobs.evaluation_interval: "int"}
+    return {**COMMON_SETTINGS, **submission.settings, **own, **dict.fromkeys(knobs.layout().values(), "int")}
+
+
+def is_submission(benchmark: Benchmark) -> bool:
+    """Whether a submission's own program runs: what it stores and computes besides is then its own affair."""
+    return benchmark.engine.startswith(ENGINE)

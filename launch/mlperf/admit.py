@@ -1,0 +1,85 @@
+"""Holds a submission against MLPerf's rules before it is submitted: all that is wrong, in one refusal."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.mlperf.admission import Finding, findings, refused
+from benchmarks.mlperf.asked import Asked, asked
+from benchmarks.mlperf.definitions import wall_minutes
+from benchmarks.mlperf.submission import is_submission
+from benchmarks.mlperf.variables import variables
+from benchmarks.values import Benchmark, JobOptions
+from launch.mlperf import package
+from launch.slurm.options import seconds_of
+
+
+def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[str]:
+    """What is worth saying of it; RequestError where a rule refuses it. Nothing where it is no submission."""
+    if not is_submission(benchmark):
+        return []
+    asked_for = _asked(benchmark, configs, options)
+    found = found_in(asked_for, benchmark.model.name, configs)
+    bad = refused(found, asked_for.division)
+    if bad:
+        raise refusal(bad, benchmark.model.name)
+    _refuse_shared_nodes(asked_for, options)
+    return [f"{one.what}: {one.arithmetic}" for one in found]
+
+
+def found_in(asked_for: Asked, name: str, configs: Configs) -> list[Finding]:
+    definition, submission = configs.mlperf(name), configs.submission(name)
+    points = package.reference_points(definition, submission.ruleset)
+    return findings(asked_for, definition, submission, points)
+
+
+def _asked(benchmark: Benchmark, configs: Configs, options: JobOptions) -> Asked:
+    submission = configs.submission(benchmark.model.name)
+    told = variables(benchmark, submission)
+    return asked({**told, "WALLTIME": str(seconds_of(options.time) // 60)}, submission)
+
+
+def refusal(bad: Sequence[Finding], name: str) -> RequestError:
+    """One message for all of them; each with its arithmetic and its cure."""
+    if len(bad) == 1:
+        return RequestError(bad[0].what, where=_where(bad[0], name), why=bad[0].arithmetic, next_command=bad[0].cure)
+    lines = [
+        f"{number}. {one.what}\n     {one.arithmetic}\n     cure: {one.cure}" for number, one in enumerate(bad, 1)
+    ]
+    return RequestError(
+        f"MLPerf {name}: {len(bad)} reasons why this cannot be run\n  " + "\n  ".join(lines),
+        where=", ".join(dict.fromkeys(one.rule for one in bad)),
+        why="nothing was submitted: each of them costs a run",
+        next_command="the cures; python launch/plan.py --mlperf_config=FILE looks at a config_*.sh in the same way",
+    )
+
+
+def _where(one: Finding, name: str) -> str:
+    return f"MLPerf {name}: {one.rule}"
+
+
+def _refuse_shared_nodes(asked_for: Asked, options: JobOptions) -> None:
+    """Caches and clocks are everybody's on a node."""
+    if options.exclusive or not (asked_for.clears_caches or asked_for.vboost):
+        return
+    does = " and ".join(
+        text
+        for text, there in (("drops the caches", asked_for.clears_caches), ("sets the GPUs' boost", asked_for.vboost))
+        if there
+    )
+    raise RequestError(
+        f"the job shares its nodes, and a submission {does} of a node for everybody on it",
+        where="--noexclusive",
+        why="another's run would be measured with cold caches, or at other clocks",
+        next_command="--exclusive; or --set=CLEAR_CACHES=false --set=VBOOST_VALUE=0 --set=MLPERF_DIVISION=open",
+    )
+
+
+def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> JobOptions:
+    """NVIDIA's WALLTIME for one experiment is the job's limit, unless a person typed another."""
+    one = benchmark.knobs.get("WALLTIME_RUNANDTIME")
+    if typed or not one:
+        return options
+    return msgspec.structs.replace(options, time=str(wall_minutes(1, int(one))))

@@ -1,0 +1,115 @@
+"""Looks at one of NVIDIA's config_*.sh as Stepmark looks at a run of its own: what it comes to, and all that is wrong
+with it, with the arithmetic. Nothing is executed, and neither a GPU nor Slurm is needed.
+"""
+
+from pathlib import Path
+
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, nearest
+from benchmarks.mlperf.admission import Finding, findings, refused
+from benchmarks.mlperf.asked import Asked, asked, named_by_file
+from benchmarks.mlperf.shell_config import ShellConfig, read
+from benchmarks.mlperf.submission import Submission
+from benchmarks.mlperf.submission_text import configuration_rows, finding_lines
+from benchmarks.report import Rows, aligned
+from launch.mlperf import package
+
+LARGEST_FILE = 1 << 20
+
+
+def show(path: Path, name: str | None, configs: Configs) -> int:
+    """The configuration and every finding; EXIT_REFUSED where a run of it would be refused."""
+    config = read(path.name, _text(path), lambda beside: _beside(path.parent, beside), {})
+    submission = configs.submission(_benchmark(path, config, name, configs))
+    definition = configs.mlperf(submission.name)
+    points = package.reference_points(definition, submission.ruleset)
+    asked_for = asked(config.variables, submission)
+    found = [*_told_apart(path, asked_for), *findings(asked_for, definition, submission, points)]
+    print(f"{path}\n")
+    print("\n".join(aligned(configuration_rows(asked_for, definition, submission, points))))
+    print("\n".join(["", *_not_known(config)]), end="")
+    bad = refused(found, asked_for.division)
+    print("\n".join(["", *finding_lines(found, asked_for.division)]) if found else "\nno rule is broken")
+    word = f"{len(bad)} of {len(found)} findings refuse it" if bad else "it could be submitted"
+    print(f"\n{word} ({asked_for.division} division)")
+    return EXIT_REFUSED if bad else EXIT_VALID
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise RequestError(f"{path.name} is too long for a configuration", where=str(path))
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(
+            "the configuration cannot be read", where=f"--mlperf_config={path}", why=str(error)
+        ) from None
+
+
+def _beside(folder: Path, name: str) -> str | None:
+    """What a configuration sources: files of its own folder, and no others."""
+    path = folder / name
+    return _text(path) if path.is_file() else None
+
+
+def _benchmark(path: Path, config: ShellConfig, name: str | None, configs: Configs) -> str:
+    """As named; else the one whose variables it sets the most of."""
+    names = configs.names("submissions")
+    if name is not None:
+        if name not in names:
+            raise RequestError(f"unknown benchmark '{name}': {nearest(name, names)}", where="--mlperf_benchmark")
+        return name
+    counted = {one: _own(configs.submission(one), config) for one in names}
+    best = max(counted.values())
+    found = [one for one, count in counted.items() if count == best and count]
+    if len(found) != 1:
+        raise RequestError(
+            f"{path.name} does not say which benchmark it is for",
+            where=f"--mlperf_config={path}",
+            why="it sets no variable that is one benchmark's alone",
+            next_command=f"--mlperf_benchmark={'|'.join(names)}",
+        )
+    return found[0]
+
+
+def _own(submission: Submission, config: ShellConfig) -> int:
+    knobs = submission.knobs
+    own = {
+        *knobs.layout().values(),
+        knobs.micro_batch,
+        knobs.learning_rate,
+        knobs.global_batch,
+        *submission.variables,
+    }
+    return len(own & config.variables.keys())
+
+
+def _told_apart(path: Path, asked_for: Asked) -> list[Finding]:
+    """A name of another layout than what is in the file: one of the two is not what ran."""
+    told = named_by_file(path.name)
+    now = {
+        "nodes": asked_for.nodes,
+        "gpus": asked_for.gpus_per_node,
+        "minibatch": asked_for.minibatch or asked_for.micro_batch,
+        "tensor": asked_for.tensor,
+        "pipeline": asked_for.pipeline,
+        "context": asked_for.context,
+    }
+    other = [f"{key} {value} in its name, {now[key]} inside" for key, value in told.items() if now[key] != value]
+    if not other:
+        return []
+    return [
+        Finding(
+            rule="file name",
+            what=f"{path.name} is not what its name says",
+            arithmetic="; ".join(other),
+            cure="a name of the layout that runs: config_SYSTEM_NODESxGPUSxMINIBSxtpTPppPPcpCP.sh",
+            scope="note",
+        )
+    ]
+
+
+def _not_known(config: ShellConfig) -> list[str]:
+    """What only a shell that executes the file would know."""
+    rows: Rows = [(f"{one.file}:{one.line}", f"{one.why}: {one.text}") for one in config.unread]
+    return ["not read (nothing is executed)", *aligned(rows), ""] if rows else []

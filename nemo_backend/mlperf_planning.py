@@ -1,0 +1,229 @@
+"""A Benchmark -> the phases of an MLPerf submission's job: what NVIDIA's run.sub does, for one experiment. Pure.
+
+    clear   on the node itself: the caches, and what the submission asks of the GPUs' clocks
+    check   in the container: its program, and the files of its mounts by their sizes
+    nccl    all-reduce over all GPUs
+    train   run_and_time.sh, once a GPU, its output kept as result_0.txt
+
+Further experiments are further runs (--repeats). Containers are unnamed, so pyxis removes them itself, and nobody
+else's; the port of the rendezvous is one that is free.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+
+from benchmarks.backend import EnvironmentSpec
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.mlperf.asked import asked, config_name
+from benchmarks.mlperf.submission import ENGINE, Submission, setting_types
+from benchmarks.mlperf.variables import inside, of_the_job, variables
+from benchmarks.settings import positive
+from benchmarks.values import Benchmark, Parallelism, Phase, Plan, Scalar
+from nemo_backend import layout
+
+CLEAR, CHECK, NCCL, TRAIN = "clear", "check", "nccl", "train"
+RESULTS = "/results"  # where the submission leaves what it writes
+NCCL_ARGUMENTS = "-b 62M -e 2G -f 2 -d half"
+MARKER = "STEPMARK"
+
+NAME_OF_HARDWARE = {"h100": "DGXH100", "h200": "DGXH200", "b200": "DGXB200", "gb200": "GB200", "gb300": "GB300"}
+
+_ACCUMULATION = "--set=gradient_accumulation=N: MINIBS is micro_batch_size x gradient_accumulation"
+RESERVED = {
+    "MAX_STEPS": "--steps=N",
+    "MINIBS": _ACCUMULATION,
+    "BATCHSIZE": _ACCUMULATION,
+    "MBS": "--set=micro_batch_size=N",
+    "MICRO_BATCH_SIZE": "--set=micro_batch_size=N",
+    "DGXNNODES": "--nodes=N",
+    "DGXNGPU": "--gpus=N",
+    "NEXP": "--repeats=N: each experiment is a run of its own, with its own result",
+    "WALLTIME": "--time: the job's limit; --set=WALLTIME_RUNANDTIME=MINUTES is that of training alone",
+    "LOGDIR": "--output_dir: a run's logs lie in its folder",
+    "DATADIR": "--data",
+    "DATAROOT": "--data",
+}
+
+
+@cache
+def configs() -> Configs:
+    return Configs()
+
+
+@cache
+def submissions() -> dict[str, Submission]:
+    """None where somebody's own configs have no such folder."""
+    known = configs()
+    if not (known.root / "submissions").is_dir():
+        return {}
+    return {name: known.submission(name) for name in known.names("submissions")}
+
+
+def submission_of(model: str) -> Submission:
+    if model not in submissions():
+        raise RequestError(
+            f"there is no MLPerf submission of '{model}'",
+            where="--task=mlperf --model",
+            why=f"there are: {', '.join(submissions())}",
+        )
+    return submissions()[model]
+
+
+def settings() -> dict[str, str]:
+    """Every variable that --set may name, with its type."""
+    found: dict[str, str] = {}
+    for submission in submissions().values():
+        found |= setting_types(submission)
+    return found
+
+
+def reserved() -> dict[str, str]:
+    """What no run may set, with the reason."""
+    kept = {kept.name: f"nothing: {kept.why}" for one in submissions().values() for kept in one.kept}
+    return {**kept, **RESERVED}
+
+
+LAYOUT_SETTINGS = frozenset(name for one in submissions().values() for name in one.knobs.layout().values())
+
+
+def engines() -> tuple[str, ...]:
+    """One a submission: each has an image of its own."""
+    return tuple(ENGINE + name for name in submissions())
+
+
+def environment(engine: str) -> EnvironmentSpec:
+    image = submission_of(engine.removeprefix(ENGINE)).image
+    return EnvironmentSpec(name=image, locks=(), import_check="torch", image=image, only_by_name=True)
+
+
+def shares(knobs: dict[str, Scalar]) -> bool:
+    """Whether these are the knobs of a submission."""
+    return not LAYOUT_SETTINGS.isdisjoint(knobs)
+
+
+def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
+    """Data parallelism is what the other axes leave."""
+    axes = {name: axis for one in submissions().values() for axis, name in one.knobs.layout().items()}
+    named = {name: knobs[name] for name in axes if name in knobs}
+    for name, size in named.items():
+        positive(f"--set={name}", int(size))
+    place = layout.PLACES["bridge"]
+    return layout.parallelism({f"{place}.{layout.SIZES[axes[name]]}": size for name, size in named.items()}, gpus)
+
+
+# --- the phases ---------------------------------------------------------------------------------
+
+
+def plan(benchmark: Benchmark) -> Plan:
+    submission = submission_of(benchmark.model.name)
+    return Plan(
+        backend=benchmark.backend,
+        environment_name=submission.image,
+        phases=[*_before(benchmark, submission), _train(benchmark, submission)],
+    )
+
+
+def _before(benchmark: Benchmark, submission: Submission) -> Iterator[Phase]:
+    clears, boost = _clears(benchmark), int(of_the_job(benchmark, "VBOOST_VALUE", 0))
+    if clears or boost:
+        words = ["{repository}/nemo_backend/mlperf_clear.sh", str(int(clears)), str(boost)]
+        yield _a_node(benchmark, CLEAR, ["bash", *words], on_host=True, alone=True)
+    yield _a_node(benchmark, CHECK, _check(submission), mounts=_mounts(benchmark, submission), as_root=True)
+    if benchmark.gpus > 1 and of_the_job(benchmark, "NCCL_TEST", True):
+        yield Phase(
+            name=NCCL,
+            command=["bash", "{repository}/nemo_backend/mlperf_nccl.sh", *NCCL_ARGUMENTS.split()],
+            environment=dict(benchmark.environment),
+            nodes=benchmark.nodes,
+            tasks_per_node=benchmark.gpus // benchmark.nodes,
+            devices_per_task=1,
+            writes_steps=False,
+            as_root=True,
+        )
+
+
+def _a_node(
+    benchmark: Benchmark,
+    name: str,
+    command: list[str],
+    mounts: list[str] | None = None,
+    on_host: bool = False,
+    alone: bool = False,
+    as_root: bool = False,
+) -> Phase:
+    """Something that is done once on every node."""
+    return Phase(
+        name=name,
+        command=command,
+        environment={},
+        nodes=benchmark.nodes,
+        tasks_per_node=1,
+        devices_per_task=benchmark.gpus // benchmark.nodes,
+        writes_steps=False,
+        mounts=mounts or [],
+        on_host=on_host,
+        alone=alone,
+        as_root=as_root,
+    )
+
+
+def _train(benchmark: Benchmark, submission: Submission) -> Phase:
+    own = [f"{{phase_dir}}/{mount.folder}:{mount.inside}" for mount in submission.run_mounts]
+    told = variables(benchmark, submission)
+    name = config_name(
+        NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name), asked(told, submission)
+    )
+    return Phase(
+        name=TRAIN,
+        command=[
+            "bash",
+            "{repository}/nemo_backend/mlperf_task.sh",
+            submission.workdir,
+            submission.logger if _clears(benchmark) else "none",
+        ],
+        environment={
+            **inside(benchmark, submission),
+            "DGXSYSTEM": name.removeprefix("config_").removesuffix(".sh"),
+            "MODEL_NAME": submission.name,
+            "MODEL_FRAMEWORK": "pytorch",
+        },
+        nodes=benchmark.nodes,
+        tasks_per_node=benchmark.gpus // benchmark.nodes,
+        devices_per_task=1,
+        writes_steps=True,
+        mounts=[*_mounts(benchmark, submission), f"{{phase_dir}}:{RESULTS}", *own],
+        as_root=True,
+    )
+
+
+def _clears(benchmark: Benchmark) -> bool:
+    return bool(of_the_job(benchmark, "CLEAR_CACHES", True))
+
+
+def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:
+    """What the submission reads, and must not write."""
+    return [f"{benchmark.data}/{mount.folder}:{mount.inside}:ro" for mount in submission.mounts]
+
+
+def _check(submission: Submission) -> list[str]:
+    """The program, and each file of the data where the container sees it, with its bytes where they are known."""
+    files = [f"{path}={size or ''}" for path, size in seen_inside(submission)]
+    return [
+        "{python}",
+        "{repository}/nemo_backend/mlperf_check.py",
+        "{phase_dir}",
+        f"{submission.workdir}/run_and_time.sh=",
+        *files,
+    ]
+
+
+def seen_inside(submission: Submission) -> Iterator[tuple[str, int | None]]:
+    """The files of configs/assets as the container sees them."""
+    places = sorted(submission.mounts, key=lambda mount: len(mount.folder), reverse=True)
+    for asset in configs().needs(f"nemo_mlperf_{submission.name}").assets:
+        for part in asset.parts:
+            path = f"{asset.folder}/{part.path}"
+            mount = next((one for one in places if path.startswith(f"{one.folder}/")), None)
+            if mount is not None:
+                yield f"{mount.inside}/{path.removeprefix(f'{mount.folder}/')}", part.bytes

@@ -1,0 +1,166 @@
+"""Reads what a submission's job left: how its checks ended, and what result_0.txt says of the run.
+
+The program is NVIDIA's, so its MLLOG is all there is: rank 0 writes it, and its steps are rank 0's. A run whose log
+does not tell a success with an evaluation at the target proves nothing, whatever its exit code.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import worker_events
+from benchmarks.mlperf.definitions import MlperfBenchmark
+from benchmarks.mlperf.log_format import MLLOG, lines_of
+from benchmarks.mlperf.records import read_records
+from benchmarks.mlperf.run_log import LoggedRun, read_runs
+from benchmarks.mlperf.submission import CLOSED, DIVISION
+from benchmarks.mlperf.time_to_train import PARTS, TimeToTrain, take_apart
+from benchmarks.preflight.nccl_tests import parse
+from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, Step, WorkerEnd
+from nemo_backend.mlperf_planning import NCCL, TRAIN, configs, submission_of
+
+RESULT_FILE = "result_0.txt"
+SPREAD = 1e-9  # of a learning rate that was printed and read back
+
+
+def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
+    if phase_dir.name != TRAIN:
+        return worker_events.read_phase(phase_dir, attempt)
+    if not phase_dir.is_dir():
+        return RunRecord(attempt=attempt, facts=[], steps=[], ends=[], unreadable=[])
+    path = phase_dir / RESULT_FILE
+    runs = _runs(path)
+    steps, unreadable = _steps(path, attempt)
+    definition = configs().mlperf(benchmark.model.name)
+    run = runs[-1] if runs else None
+    return RunRecord(
+        attempt=attempt,
+        facts=[],
+        steps=steps,
+        ends=_ends(benchmark, definition, run, phase_dir),
+        unreadable=unreadable,
+        mlperf=_outcome(benchmark, definition, run) if run and run.start_ms is not None else None,
+    )
+
+
+def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG001
+    """New steps at each call, where the submission logs any; its log is short enough to be read anew."""
+    path = phase_dir / RESULT_FILE
+    told = 0
+
+    def new_steps() -> list[Step]:
+        nonlocal told
+        steps, _ = _steps(path, attempt)
+        fresh, told = steps[told:], max(told, len(steps))
+        return fresh
+
+    return new_steps
+
+
+def _runs(path: Path) -> list[LoggedRun]:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+        return read_runs(read_records(lines_of(stream)))
+    return []
+
+
+def _steps(path: Path, attempt: int) -> tuple[list[Step], list[str]]:
+    """The steps of the run, and what could not be read."""
+    steps: list[Step] = []
+    unreadable: list[str] = []
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+        for event in MLLOG.read(stream):
+            if event.step is not None:
+                steps.append(msgspec.structs.replace(event.step, attempt=attempt, rank=0))
+            if event.skipped is not None:
+                unreadable.append(f"{path.name}:{event.skipped.line} {event.skipped.reason}")
+    return steps, unreadable
+
+
+# --- what became of it --------------------------------------------------------------------------
+
+
+def _outcome(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) -> MlperfOutcome:
+    apart = take_apart(run)
+    return MlperfOutcome(
+        benchmark=definition.name,
+        file=RESULT_FILE,
+        status=run.status,
+        target=definition.target.at_most,
+        reached=_reached(definition, run),
+        division=_division(benchmark),
+        evaluations=[MlperfEvaluation(samples=one.samples, value=one.value) for one in run.evaluations],
+        samples=run.samples,
+        seconds=run.seconds,
+        init_seconds=run.init_seconds,
+        parts=_parts(apart),
+        samples_per_second=apart.samples_per_second if apart else None,
+    )
+
+
+def _parts(apart: TimeToTrain | None) -> dict[str, float]:
+    if apart is None or not apart.divided:
+        return {}
+    return {name: getattr(apart, f"{name}_seconds") for name in (*PARTS, "other")}
+
+
+def _division(benchmark: Benchmark) -> str:
+    return str(benchmark.knobs.get(DIVISION, CLOSED))
+
+
+def _reached(definition: MlperfBenchmark, run: LoggedRun) -> bool:
+    return any(one.value is not None and definition.target.reached_by(one.value) for one in run.evaluations)
+
+
+def _ends(
+    benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun | None, phase_dir: Path
+) -> list[WorkerEnd]:
+    """Rank 0 tells how the run ended; the other ranks say no more than their exit codes."""
+    if run is None or run.stop_ms is None:
+        why = "no run_stop in its log" if run and run.start_ms is not None else "its log has no run_start"
+        return [WorkerEnd(rank=0, status="error", message=f"the submission ended without a result: {why}")]
+    ranks = sorted(int(path.stem.removeprefix("rank-")) for path in phase_dir.glob("rank-*.log"))
+    notes = list(_notes(benchmark, phase_dir))
+    first = WorkerEnd(rank=0, status="done", failures=list(_failures(benchmark, definition, run)), notes=notes)
+    return [first, *(WorkerEnd(rank=rank, status="done") for rank in ranks if rank != 0)]
+
+
+def _failures(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) -> Iterator[str]:
+    """Why the run is no result of this benchmark."""
+    target = definition.target.at_most
+    values = [one for one in run.evaluations if one.value is not None]
+    best = min(values, key=lambda one: one.value or 0.0, default=None)
+    said = f"the best of {len(values)} was {best.value:g}" if best else "nothing was evaluated"
+    if run.status != "success":
+        ended = f"it ended as '{run.status_text or run.status}'"
+        yield f"{ended}: no evaluation reached {target:g}, {said}" if not _reached(definition, run) else ended
+    elif not _reached(definition, run):
+        yield f"it says success, and no evaluation reached {target:g}: {said}"
+    if len(run.marks["run_start"]) > 1:
+        yield f"its log starts {len(run.marks['run_start'])} runs, and stops them as one"
+    yield from _other_than_asked(benchmark, definition, run)
+    if _division(benchmark) == CLOSED and "cache_clear" not in run.settings:
+        yield "its log does not say that the caches were cleared (cache_clear)"
+
+
+def _other_than_asked(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) -> Iterator[str]:
+    if run.benchmark not in (None, definition.name):
+        yield f"its log is of {run.benchmark}, and {definition.name} was asked for"
+    if run.batch not in (None, benchmark.global_batch_size):
+        yield f"its log says a global batch of {run.batch}, and {benchmark.global_batch_size} was asked for"
+    rate = run.settings.get("opt_base_learning_rate")
+    asked = benchmark.knobs.get(submission_of(benchmark.model.name).knobs.learning_rate)
+    if isinstance(rate, int | float) and isinstance(asked, int | float) and abs(rate - asked) > SPREAD:
+        yield f"its log says a learning rate of {rate:g}, and {asked:g} was asked for"
+
+
+def _notes(benchmark: Benchmark, phase_dir: Path) -> Iterator[str]:
+    if _division(benchmark) != CLOSED:
+        yield f"{_division(benchmark)} division: this is no result of MLPerf's closed division"
+    with contextlib.suppress(FileNotFoundError):
+        text = (phase_dir.parent / NCCL / "rank-0.log").read_text(errors="replace")
+        if (average := parse(text).average_gb_s) is not None:
+            yield f"NCCL's all-reduce before it: {average:g} GB/s of bus bandwidth on average"
+        elif "STEPMARK: not found" in text:
+            yield "NCCL was not tested before it: the container has no all_reduce_perf"

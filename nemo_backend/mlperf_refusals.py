@@ -1,0 +1,101 @@
+"""What a submission cannot be asked, before any rule of MLPerf is looked at: one message each. Pure."""
+
+from collections.abc import Iterator
+
+from benchmarks.errors import RequestError
+from benchmarks.mlperf.submission import CLOSED, DIVISION, setting_types
+from benchmarks.values import Benchmark, Hardware
+from nemo_backend.mlperf_planning import submission_of
+
+NO_DATA = "mlperf"  # what a recipe says, since every site keeps it elsewhere
+
+
+def refusals(benchmark: Benchmark) -> list[RequestError]:
+    """What follows from an earlier refusal is not said again."""
+    for rules in (_platform, _settings, _beside, _data):
+        found = list(rules(benchmark))
+        if found:
+            return found
+    return []
+
+
+def refuses_hardware(hardware: Hardware) -> RequestError | None:
+    if hardware.platform == "cuda":
+        return None
+    return RequestError(
+        f"NVIDIA's MLPerf submission does not run on {hardware.title}",
+        where=f"--task=mlperf --hardware={hardware.name}",
+        why="its container holds CUDA and fp8 kernels, and nothing else",
+        next_command="--hardware=h100, or --task=lora to train adapters on a CPU",
+    )
+
+
+def _platform(benchmark: Benchmark) -> Iterator[RequestError]:
+    refusal = refuses_hardware(benchmark.hardware)
+    if refusal is not None:
+        yield refusal
+    if benchmark.task != "mlperf":
+        yield RequestError(
+            f"a submission has no task '{benchmark.task}'",
+            where=f"--task={benchmark.task}",
+            next_command="--task=mlperf",
+        )
+    if benchmark.site.runtime != "container":
+        yield RequestError(
+            f"site '{benchmark.site.name}' has no container runtime, and a submission is a container",
+            where=f"--site={benchmark.site.name}",
+            why="what runs is NVIDIA's own program, and it is nowhere else than in its image",
+            next_command="--site with one whose runtime is container (configs/sites/example_pyxis.yml)",
+        )
+
+
+def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
+    submission = submission_of(benchmark.model.name)
+    known = setting_types(submission)
+    for key in benchmark.knobs:
+        if key.startswith("peft.") and key not in benchmark.overrides:
+            continue
+        if key not in known:
+            yield RequestError(
+                f"the submission of {submission.name} has no variable '{key}'",
+                where=f"--set={key}",
+                why="its train.py states rank, alpha, dropout and targets of the adapters itself"
+                if key.startswith("peft.")
+                else "another submission's, or another engine's",
+                next_command="leave it out; --set=env.NAME=VALUE sets any other variable of the container",
+            )
+    if submission.knobs.max_steps is None and benchmark.gradient_accumulation > 1:
+        yield RequestError(
+            f"the submission of {submission.name} accumulates no gradients",
+            where="--set=gradient_accumulation",
+            why="its batch is the micro batch times the replicas",
+            next_command="--set=micro_batch_size=N",
+        )
+
+
+def _beside(benchmark: Benchmark) -> Iterator[RequestError]:
+    """What needs a worker of Stepmark inside, of which a submission has none."""
+    asked_for = (
+        ("profile", benchmark.profile != "none", "a submission that is recorded is slower than it is"),
+        ("until", benchmark.until is not None, "it ends at its target, and at nothing else"),
+        ("inject_slowdown", benchmark.inject_slowdown != 0.0, "its steps are not Stepmark's to slow down"),
+    )
+    for flag, given, why in asked_for:
+        if given:
+            yield RequestError(
+                f"--{flag} is not to be had with a submission",
+                where=f"--{flag}",
+                why=why,
+                next_command=f"no --{flag}",
+            )
+
+
+def _data(benchmark: Benchmark) -> Iterator[RequestError]:
+    if not benchmark.data.startswith("/"):
+        yield RequestError(
+            f"where the data of {benchmark.model.name} lies is not said",
+            where="--data",
+            why=f"a run in the {benchmark.knobs.get(DIVISION, CLOSED)} division trains on the benchmark's own data",
+            next_command=f"--data=DIR; python launch/setup.py --site={benchmark.site.name}"
+            f" --model={benchmark.model.name} --task=mlperf --out=DIR makes it",
+        )
