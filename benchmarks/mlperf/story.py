@@ -81,6 +81,10 @@ def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expect
         return f"{benchmark.name} is a small copy, and the reference points are of {benchmark.stands_for}"
     if run.status != "success":
         return "the run did not meet its target, so how many samples that takes is not known"
+    return _why_nothing_expected(run, expected)
+
+
+def _why_nothing_expected(run: LoggedRun, expected: Expected | None) -> str:
     if not run.batch:
         return "global_batch_size is not logged"
     if expected is None:

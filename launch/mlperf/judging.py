@@ -96,7 +96,7 @@ def _groups(place: Path) -> dict[str, list[Path]]:
 def _group_of(path: Path, place: Path) -> str:
     """The folder of a log. Runs of Stepmark's own each have a folder: those of one backend side by side are a set."""
     run = _own_run(path)
-    folder = path.parent if run is None or run == place else run.parent
+    folder = path.parent if run is None else run.parent
     name = folder.resolve().name if folder == place or not folder.is_relative_to(place) else folder.relative_to(place)
     return str(name) if run is None else f"{name}, {_backend_of(run)}"
 
