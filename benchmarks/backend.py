@@ -168,6 +168,10 @@ class Backend(Protocol):
         """The settings that make an optimizer and its learning rate; RequestError where the framework has none."""
         ...
 
+    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:
+        """The settings that make such adapters; RequestError where the framework has none such."""
+        ...
+
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         """Why this framework cannot run the benchmark; empty when it can."""
         ...

@@ -43,12 +43,22 @@ def layer_matmul_weights(model: Model) -> int:
     return query_and_output + key_and_value + 3 * model.hidden_size * model.ffn_hidden_size
 
 
-# A frozen matrix that adapters can stand beside -> (numbers in, numbers out), as the fused matmul that it is.
-ADAPTED_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
+# A matrix of a layer -> (numbers in, numbers out), as the fused matmul that it is.
+LAYER_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
     "query_key_value": lambda m: (m.hidden_size, (m.attention_heads + 2 * m.query_groups) * m.head_dim),
     "attention_output": lambda m: (m.attention_heads * m.head_dim, m.hidden_size),
     "mlp_input": lambda m: (m.hidden_size, 2 * m.ffn_hidden_size),
     "mlp_output": lambda m: (m.ffn_hidden_size, m.hidden_size),
+}
+
+# What adapters can stand beside: those, or the parts of the two that are fused, with an adapter each.
+ADAPTED_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
+    **LAYER_MATRICES,
+    "query": lambda m: (m.hidden_size, m.attention_heads * m.head_dim),
+    "key": lambda m: (m.hidden_size, m.query_groups * m.head_dim),
+    "value": lambda m: (m.hidden_size, m.query_groups * m.head_dim),
+    "gate": lambda m: (m.hidden_size, m.ffn_hidden_size),
+    "up": lambda m: (m.hidden_size, m.ffn_hidden_size),
 }
 
 
@@ -99,6 +109,16 @@ def _torchtitan(model: Model, sequence_length: int) -> float:
     looked_up = 0 if model.tied_embeddings else embedding_parameters(model)
     weights = FLOPS_PER_WEIGHT * float(parameter_count(model) - looked_up)
     return weights + attention_core_flops_per_token(model, sequence_length)
+
+
+def adapted_flops_per_token(model: Model, lora: Lora, sequence_length: int) -> float:
+    """All that a program multiplies which trains adapters: no convention, for it counts the adapters themselves.
+
+    Of a frozen matmul the gradient towards its weight is left out; adapters and the attention core have both.
+    """
+    frozen = linear_flops_per_token(model) * 2 / 3
+    core = attention_core_flops_per_token(model, sequence_length)
+    return frozen + core + FLOPS_PER_WEIGHT * adapter_parameter_count(model, lora)
 
 
 def _lora(model: Model, sequence_length: int) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from benchmarks import lora_words
 from benchmarks.backend import Backend, FlagGroup
 from benchmarks.convergence import goals
 from benchmarks.early_stop import until
@@ -98,7 +99,8 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     _refuse_foreign_hardware(site, hardware)
     gpus = positive("--gpus", _gpus_wanted(request, recipe, hardware))
 
-    own, environment_set, xla_set, knobs_set = sort_settings(request.settings, backend)
+    adapters, framework_settings = lora_words.sorted_out(request.settings, request.task)
+    own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
     layout = _choose_layout(recipe, gpus, knobs_set, backend.layout_settings)
     nodes = _choose_nodes(request.nodes, gpus, hardware)
@@ -109,6 +111,8 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     check_knobs(
         model.backend_settings.get(backend.name, {}), backend, f"configs/models/{model.name}.yml: backend_settings"
     )
+    if adapters:
+        knobs |= _adapter_settings(adapters, knobs_set, knobs, recipe.engine, backend)
     parallelism = backend.parallelism(knobs, gpus)
     micro_batch, accumulation, global_batch = _choose_batch(own, recipe, parallelism)
     sequence_length = own.get("sequence_length", recipe.sequence_length)
@@ -119,6 +123,8 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     )
     if towards:
         knobs = {**backend.schedule_settings(towards.schedule), **knobs}
+    if towards and mlperf and mlperf.lora:
+        knobs = {**backend.lora_settings_for(recipe.engine, mlperf.lora), **knobs}
     wanted = ProfilingWanted(
         kind=request.profile,
         ranks=request.profile_ranks,
@@ -138,7 +144,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         gpus=gpus,
         nodes=nodes,
         parallelism=parallelism,
-        lora=backend.lora(knobs) if _adapts(request.task, knobs) else None,
+        lora=backend.lora(knobs) if _adapts(request.task, knobs) or (mlperf and mlperf.lora) else None,
         sequence_length=sequence_length,
         micro_batch_size=micro_batch,
         gradient_accumulation=accumulation,
@@ -175,6 +181,21 @@ def _trained_towards(request: Request, configs: ConfigSource) -> MlperfBenchmark
     """The benchmark that Stepmark's own recipes train to its target; None too where a submission's program does."""
     found = configs.mlperf(request.model) if request.task == goals.TASK else None
     return found if found and found.training else None
+
+
+def _adapter_settings(
+    words: dict[str, str], typed: dict[str, Scalar], knobs: dict[str, Scalar], engine: str, backend: Backend
+) -> dict[str, Scalar]:
+    """The backend's own settings for adapters in common words; said in both, one would be lost."""
+    own = backend.lora_settings_for(engine, lora_words.changed(backend.lora(knobs), words))
+    said_twice = sorted(own.keys() & typed.keys())
+    if said_twice:
+        raise RequestError(
+            f"{said_twice[0]} is filled by {', '.join(words)}",
+            where=f"--set={said_twice[0]}",
+            next_command=f"leave --set={said_twice[0]} out, or --set={next(iter(words))}",
+        )
+    return own
 
 
 def _reference(recipe: Recipe, sequence_length: int, gpus: int, backend: Backend) -> RecipeReference:

@@ -280,6 +280,7 @@ class Convergence(Value, frozen=True):
 
     benchmark: str
     text: str  # that it trains on
+    weights: str | None  # that it begins with, a file; None: random ones
     target_loss: float
     first_evaluation: int  # after so many steps
     evaluate_every: int  # steps
@@ -447,6 +448,20 @@ class WorkerEnd(Value, frozen=True):
     notes: list[str] = []
 
 
+class AdaptersSeen(Value, frozen=True):
+    """What a rank saw of its tensors before the first step and after the last, where adapters are trained.
+
+    `digests` and `norms` have [before, after] of `adapters` and of `frozen`.
+    """
+
+    adapters: int
+    adapters_changed: int
+    frozen: int
+    frozen_changed: int
+    digests: dict[str, list[str]]
+    norms: dict[str, list[float | None]]
+
+
 class Started(Value, frozen=True):
     """When and where a rank began its first step: what its elapsed_seconds count from."""
 
@@ -534,6 +549,7 @@ class RunRecord(Value, frozen=True):
     stopped: dict[int, Stopped] = {}  # by rank: the early end it announced or heard of
     evaluations: list[Evaluation] = []  # as rank 0 wrote them down
     mlperf: MlperfOutcome | None = None  # of a submission's run
+    adapters: dict[int, AdaptersSeen] = {}  # by rank: that adapters changed, and nothing else did
 
 
 # --- summarised -------------------------------------------------------------------------------

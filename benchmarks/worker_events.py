@@ -9,7 +9,18 @@ from typing import Any, get_args
 
 import msgspec
 
-from benchmarks.values import Evaluation, PgleSeen, RunRecord, Started, Step, Stopped, Value, WorkerEnd, WorkerFacts
+from benchmarks.values import (
+    AdaptersSeen,
+    Evaluation,
+    PgleSeen,
+    RunRecord,
+    Started,
+    Step,
+    Stopped,
+    Value,
+    WorkerEnd,
+    WorkerFacts,
+)
 
 
 class Program(Value, frozen=True):
@@ -18,15 +29,16 @@ class Program(Value, frozen=True):
     sha256: str
 
 
-Event = Step | WorkerFacts | WorkerEnd | Started | PgleSeen | Stopped | Program | Evaluation
+Event = Step | WorkerFacts | WorkerEnd | Started | PgleSeen | Stopped | Program | Evaluation | AdaptersSeen
 # The event's name -> what its fields are; those of a step and of a start are completed.
-AS_WRITTEN: Mapping[str, type[WorkerFacts | WorkerEnd | PgleSeen | Stopped | Program | Evaluation]] = {
+AS_WRITTEN: Mapping[str, type[WorkerFacts | WorkerEnd | PgleSeen | Stopped | Program | Evaluation | AdaptersSeen]] = {
     "facts": WorkerFacts,
     "end": WorkerEnd,
     "pgle": PgleSeen,
     "stopped": Stopped,
     "program": Program,
     "evaluation": Evaluation,
+    "adapters": AdaptersSeen,
 }
 EVENT_FILES = "events-rank*.jsonl"
 
@@ -68,6 +80,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
         watched=dict(found[PgleSeen]),
         stopped=dict(found[Stopped]),
         evaluations=[evaluation for _, evaluation in found[Evaluation]],
+        adapters=dict(found[AdaptersSeen]),
     )
 
 

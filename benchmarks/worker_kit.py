@@ -7,6 +7,7 @@ frameworks need none of its packages: the standard library only, here and below.
 import contextlib
 import ctypes
 import faulthandler
+import hashlib
 import importlib.util
 import json
 import math
@@ -18,11 +19,13 @@ import time
 import traceback
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 LAUNCHED = time.time()  # as good as the program's start: nothing of a framework is imported before
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 ENOUGH_TO_SEE_TRAINING = 4
+RANDOM_WEIGHTS = "the frozen weights are random: no checkpoint was read, and the step time does not depend on them"
 
 
 class EventFile:
@@ -128,6 +131,78 @@ class StepRecorder:
         return found
 
 
+class AdapterProof:
+    """Adapters have changed and nothing else has, by what each tensor was before the first step and after the last.
+
+    A worker gives {name: Look} of its adapters and of its frozen weights at both times: after the last step, where it
+    costs no step any time. What was seen is an event of its own.
+    """
+
+    def __init__(self, events, rank=0):
+        self._events = events
+        self._rank = rank
+        self._before = {}
+        self.failures = []
+        self.notes = []
+
+    def begin(self, adapters, frozen):
+        self._before = {"adapters": adapters, "frozen": frozen}
+
+    def finish(self, adapters, frozen, without_gradient=()):
+        """`without_gradient` names adapters that the last step gave none, where a framework keeps gradients."""
+        unchanged = [name for name, look in adapters.items() if same_bits(look, self._before["adapters"].get(name))]
+        changed = [name for name, look in frozen.items() if not same_bits(look, self._before["frozen"].get(name))]
+        gone = sorted(self._before["frozen"].keys() - frozen.keys())
+        if not adapters:
+            self.failures.append("no adapter was made: nothing was trained")
+        if without_gradient:
+            self._fail(without_gradient, adapters, "adapters receive no gradient")
+        if unchanged:
+            self._fail(unchanged, adapters, "adapters did not change")
+        if changed:
+            self._fail(changed, frozen, "frozen weights changed")
+        if gone:
+            self._fail(gone, self._before["frozen"], "frozen weights are gone")
+        now = {"adapters": adapters, "frozen": frozen}
+        self._events.write(
+            "adapters",
+            adapters=len(adapters),
+            adapters_changed=len(adapters) - len(unchanged),
+            frozen=len(frozen),
+            frozen_changed=len(changed) + len(gone),
+            digests={kind: [digest_of(self._before[kind]), digest_of(now[kind])] for kind in now},
+            norms={kind: [norm_of(self._before[kind]), norm_of(now[kind])] for kind in now},
+        )
+        self.notes.append(
+            f"adapters on rank {self._rank}: {len(adapters) - len(unchanged)} of {len(adapters)} tensors changed; "
+            f"{len(changed) + len(gone)} of {len(frozen)} frozen tensors changed"
+        )
+
+    def _fail(self, names, among, what):
+        self.failures.append(f"{len(names)} of {len(among)} {what} (first: {names[0]})")
+
+
+class Look(NamedTuple):
+    """What one tensor is at one time: a number that follows from its every bit, and the sum of its squares."""
+
+    bits: int
+    squares: float
+
+
+def same_bits(look, before):
+    return before is not None and look.bits == before.bits
+
+
+def digest_of(looks):
+    """One word for all tensors of a kind, with their names."""
+    said = json.dumps([[name, looks[name].bits] for name in sorted(looks)])
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def norm_of(looks):
+    return finite_or_none(math.sqrt(sum(look.squares for look in looks.values())))
+
+
 class Slowdown:
     """Makes every step (1 + fraction) times as long as it is, by a sleep at its end (--inject_slowdown).
 
@@ -200,6 +275,7 @@ def add_options(parser):
     parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
     parser.add_argument("--until", help="HALF_WIDTH,AT_LEAST,STEPS: end as soon as the median is known so well")
     parser.add_argument("--goal", help="TARGET,FIRST,EVERY,BATCHES,SEQUENCES: evaluate, and end at the target")
+    parser.add_argument("--weights", help="a file of weights by neutral names, which the model begins with")
     parser.add_argument("--inject_slowdown", type=float, default=0.0, help="0.5: every step half as long again")
     parser.add_argument("settings", nargs="*", help="after --: the framework's own key=value settings")
 

@@ -1,26 +1,37 @@
-"""Makes configs/mlperf/tiny_text: a small real text, as tokens, that tiny models train on until they know it.
+"""Makes configs/mlperf/tiny_text and tiny_docstrings: small real texts, as tokens, for tiny models to learn.
 
 .venv/bin/python docs/make_tiny_text.py
 
-The text is that of Python's own help (pydoc_data.topics of the Python that runs this), one document a topic. Every
-tenth piece is kept for evaluation, and none of it is trained on. launch/setup.py trains a byte-level BPE tokenizer of
-512 tokens on the training text and writes both parts in Megatron's format, which MaxText and NeMo read.
+Both come from the Python that runs this: tiny_text is its help (pydoc_data.topics), which models are pretrained on;
+tiny_docstrings are the docstrings of some of its modules, which adapters are trained on. Every tenth piece is
+kept for evaluation, and none of it is trained on. launch/setup.py trains a byte-level BPE tokenizer of 512 tokens on the help
+and writes all parts in Megatron's format, which MaxText and NeMo read.
 """
 
+import ast
 import json
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from pydoc_data.topics import topics
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FOLDER = REPOSITORY / "configs" / "mlperf" / "tiny_text"
-VOCABULARY = 512  # of llama2_tiny and llama3_tiny
+CONFIGS = REPOSITORY / "configs" / "mlperf"
+HELP, DOCSTRINGS = CONFIGS / "tiny_text", CONFIGS / "tiny_docstrings"
+VOCABULARY = 512  # of llama3_tiny and llama2_text_tiny
 PIECE_CHARACTERS = 4000  # cut between paragraphs: some topics are fifteen times as long
 EVALUATED = 10  # every tenth piece
+MODULES = (
+    "argparse", "ast", "calendar", "codecs", "collections", "concurrent", "configparser", "ctypes", "datetime",
+    "decimal", "difflib", "doctest", "email", "fractions", "ftplib", "heapq", "html", "http", "imaplib", "importlib",
+    "inspect", "ipaddress", "json", "logging", "mailbox", "multiprocessing", "optparse", "os", "pathlib", "pickle",
+    "random", "shutil", "smtplib", "socket", "sqlite3", "statistics", "string", "subprocess", "tarfile",
+    "tempfile", "textwrap", "threading", "typing", "unittest", "urllib", "xml", "zipfile",
+)  # fmt: skip
 
 
 def pieces(text: str) -> list[str]:
@@ -33,23 +44,45 @@ def pieces(text: str) -> list[str]:
     return found
 
 
-def dataset(name: str, documents: list[str], tokenizer: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / f"{name}.jsonl"
+def docstrings(module: str) -> str:
+    """All docstrings of a module or package, in the order of its files."""
+    place = Path(sysconfig.get_path("stdlib")) / module
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    found = []
+    for file in files:
+        if "test" in file.parts or "tests" in file.parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                found.append(ast.get_docstring(node) or "")
+    return "\n\n".join(text for text in found if text)
+
+
+def dataset(folder: Path, name: str, documents: list[str], tokenizer: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        text = Path(place) / f"{name}.jsonl"
         text.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
         command = [sys.executable, str(REPOSITORY / "launch" / "setup.py"), "--backend=nemo", "--dataset"]
-        out = [f"--text={text}", f"--out={FOLDER / name}", f"--name={name}"]
+        out = [f"--text={text}", f"--out={folder / name}", f"--name={name}"]
         subprocess.run([*command, "--shards=1", *out, *tokenizer], check=True)
 
 
-def main() -> None:
-    every = [piece for name in sorted(topics) for piece in pieces(topics[name])]
-    evaluated = every[EVALUATED - 1 :: EVALUATED]
+def in_two_parts(folder: Path, documents: list[str], tokenizer: list[str]) -> None:
+    """What is trained on, and every tenth piece to evaluate with."""
+    every = [piece for document in documents for piece in pieces(document)]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     trained = [piece for at, piece in enumerate(every) if at % EVALUATED != EVALUATED - 1]
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
-    dataset("train", trained, [f"--vocabulary_size={VOCABULARY}"])
-    dataset("validation", evaluated, [f"--tokenizer={FOLDER / 'train' / 'tokenizer.json'}"])
+    dataset(folder, "train", trained, tokenizer)
+    known = [f"--tokenizer={HELP / 'train' / 'tokenizer.json'}"]
+    dataset(folder, "validation", every[EVALUATED - 1 :: EVALUATED], known)
+
+
+def main() -> None:
+    in_two_parts(HELP, [topics[name] for name in sorted(topics)], [f"--vocabulary_size={VOCABULARY}"])
+    in_two_parts(
+        DOCSTRINGS, [docstrings(name) for name in MODULES], [f"--tokenizer={HELP / 'train' / 'tokenizer.json'}"]
+    )
 
 
 if __name__ == "__main__":

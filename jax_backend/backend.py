@@ -25,7 +25,7 @@ from benchmarks.values import (
     SettingTypes,
     Step,
 )
-from jax_backend import compiling, convergence, layout, memory, pgle_evidence, phases, planning, work, xla_flags
+from jax_backend import compiling, convergence, layout, lora, memory, pgle_evidence, phases, planning, work, xla_flags
 from jax_backend.logs import MaxTextLog
 
 HERE = Path(__file__).parent
@@ -70,8 +70,11 @@ class MaxTextBackend:
     ) -> dict[str, Scalar] | None:
         return layout.settings_for(parallelism, gpus, hardware)
 
-    def lora(self, knobs: dict[str, Scalar]) -> Lora:  # noqa: ARG002
-        raise RequestError("MaxText trains no adapters in this version", where="--task=lora")
+    def lora(self, knobs: dict[str, Scalar]) -> Lora:
+        return lora.of_knobs(knobs)
+
+    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - there is one
+        return lora.settings_for(wanted)
 
     def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
         return convergence.schedule_settings(schedule)
@@ -79,6 +82,7 @@ class MaxTextBackend:
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         return [
             *planning.refusals(benchmark),
+            *lora.refusals(benchmark),
             *phases.refusals(benchmark),
             *goals.refusals(benchmark, convergence.stated(benchmark), convergence.RATE),
         ]

@@ -50,6 +50,13 @@ def settings(types: typing.Any, base: dict[str, object]) -> Iterator[tuple[str, 
     for name, field in types.MaxTextConfig.model_fields.items():
         if name not in derived:
             yield name, word_of_field(field.annotation, base.get(name))
+            yield from inside(name, field.annotation)
+
+
+def inside(name: str, annotation: object) -> Iterator[tuple[str, str]]:
+    """The fields of a nested group such as `lora`, which the command line takes as `lora.lora_rank`."""
+    for field_name, field in getattr(annotation, "model_fields", {}).items():
+        yield f"{name}.{field_name}", word_of_field(field.annotation, field.default)
 
 
 def word_of_field(annotation: object, value_in_base: object) -> str:

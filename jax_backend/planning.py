@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Model, Scalar
-from jax_backend import convergence, layout, memory
+from jax_backend import convergence, layout, lora, memory
 
 ENVIRONMENT_NAME = "jax-maxtext"
 SYNTHETIC = "synthetic"
@@ -39,6 +39,7 @@ DIMENSIONS = {
 }
 _DIMENSIONS = "a model file: dimensions are read from configs/models"
 _OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
+_NO_ADAPTERS = "nothing: a run begins with adapters of its own, and looks at them before and after"
 _UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "expert")
 RESERVED: Mapping[str, str] = {
     "steps": "--steps",
@@ -58,7 +59,13 @@ RESERVED: Mapping[str, str] = {
     **dict.fromkeys(DIMENSIONS, _DIMENSIONS),
     "base_config": "--set for single settings",
     "global_parameter_scale": _DIMENSIONS,
-    "lora": "--task",
+    "lora": "--task=lora, and --set=lora.lora_rank=N and its like",
+    "lora.enable_lora": "--task",
+    "lora.lora_weight_qtype": _OTHER_WORK,
+    "lora.lora_tile_size": _OTHER_WORK,
+    "lora.lora_restore_path": _NO_ADAPTERS,
+    "lora_input_adapters_path": _NO_ADAPTERS,
+    "hf_lora_adapter_path": _NO_ADAPTERS,
     "eval_interval": "nothing: an evaluation would fall into a step's time",
     "trainable_parameters_mask": "--task",
     **dict.fromkeys(
@@ -95,6 +102,7 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
         **benchmark.knobs,
         **layout.explicit(benchmark.knobs),
         **(convergence.text_settings(benchmark) if benchmark.convergence else {}),
+        **{name: value for name, value in lora.told(benchmark).items() if name not in benchmark.knobs},
         **(changed or {}),
     }
     return [f"{key}={_text(value)}" for key, value in settings.items()]
@@ -136,6 +144,7 @@ def worker_command(
         f"--devices={benchmark.gpus}",
         f"--tasks_per_node={tasks_per_node(benchmark)}",
         *names,
+        *lora.options(benchmark),
         *options,
         "--",
         *maxtext_argv(benchmark, changed),

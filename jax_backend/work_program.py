@@ -18,7 +18,8 @@ HERE = Path(__file__).resolve().parent
 COUNTED_BY = "the dots of XLA's program of MaxText's training step, before optimization, loops multiplied in"
 RECOMPUTED = "/rematted_computation/"
 EINSUMS = {"btkgd,bskd->bkgts": "attention scores", "bkgts,bskd->btkgd": "attention over values"}
-CANNOT_BE_TOLD = {"attention_scale": 1.0, "rope_interleaved": False}
+CANNOT_BE_TOLD = {"attention_scale": 1.0, "rope_interleaved": False, "adapters_in_order": True, "trains_base": False}
+TRAINS_ADAPTERS = "lora.enable_lora=true"
 PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -30,77 +31,7 @@ def load(path):
     return module
 
 
-# --- MaxText's arrays under neutral names -------------------------------------------------------
-
-WHOLE = {  # ours -> theirs, and the order of its axes in ours
-    "embedding": ("token_embedder/embedding", (0, 1)),
-    "final_norm": ("decoder/decoder_norm/scale", (0,)),
-    "head": ("decoder/logits_dense/kernel", (1, 0)),
-}
-IN_LAYER = {
-    "attention_norm": ("pre_self_attention_layer_norm/scale", (0,)),
-    "query": ("self_attention/query/kernel", (1, 2, 0)),
-    "key": ("self_attention/key/kernel", (1, 2, 0)),
-    "value": ("self_attention/value/kernel", (1, 2, 0)),
-    "attention_output": ("self_attention/out/kernel", (2, 0, 1)),
-    "mlp_norm": ("post_self_attention_layer_norm/scale", (0,)),
-    "gate": ("mlp/wi_0/kernel", (1, 0)),
-    "up": ("mlp/wi_1/kernel", (1, 0)),
-    "down": ("mlp/wo/kernel", (1, 0)),
-}
-SCANNED = "decoder/layers/"
-SCAN_AXIS = 1
-
-
-def neutral(arrays, layers):
-    """MaxText's arrays by path -> the same by neutral names. A scan has all layers in one array, along SCAN_AXIS."""
-    found = {ours: arrays[path].transpose(axes) for ours, (path, axes) in WHOLE.items() if path in arrays}
-    for ours, (path, axes) in IN_LAYER.items():
-        stacked = arrays.get(SCANNED + path)
-        for layer in range(layers):
-            one = arrays[unscanned(layer, path)] if stacked is None else np.take(stacked, layer, SCAN_AXIS)
-            found[f"layers.{layer}.{ours}"] = one.transpose(axes)
-    return found
-
-
-def of_maxtext(weights, layers, paths):
-    """The way back, to the paths that the model has."""
-    found = {path: weights[ours].transpose(np.argsort(axes)) for ours, (path, axes) in WHOLE.items() if path in paths}
-    for ours, (path, axes) in IN_LAYER.items():
-        parts = [weights[f"layers.{layer}.{ours}"].transpose(np.argsort(axes)) for layer in range(layers)]
-        if SCANNED + path in paths:
-            found[SCANNED + path] = np.stack(parts, SCAN_AXIS)
-        else:
-            found |= {unscanned(layer, path): part for layer, part in enumerate(parts)}
-    return found
-
-
-def unscanned(layer, path):
-    return f"decoder/layers_{layer}/{path}"
-
-
-def flat(state):
-    from flax import nnx
-
-    return {"/".join(map(str, path)): np.array(leaf.get_value()) for path, leaf in nnx.to_flat_state(state)}
-
-
-def load_parameters(model, arrays):
-    """Every parameter gets its array, and every array has its parameter: a name too many or too few ends it."""
-    import jax
-    from flax import nnx
-
-    own = nnx.to_flat_state(nnx.state(model, nnx.Param))
-    names = {"/".join(map(str, path)) for path, _ in own}
-    if names != arrays.keys():
-        raise SystemExit(f"stepmark: weights that fit no parameter: {sorted(names ^ arrays.keys())}")
-    filled = []
-    for path, leaf in own:
-        old, new = leaf.get_value(), arrays["/".join(map(str, path))]
-        if old.shape != new.shape:
-            raise SystemExit(f"stepmark: {'/'.join(map(str, path))} is {old.shape}, given {new.shape}")
-        filled.append((path, leaf.replace(jax.device_put(new.astype(old.dtype), old.sharding))))
-    nnx.update(model, nnx.from_flat_state(filled))
+known = load(HERE / "weights.py")
 
 
 # --- MaxText's objects ---------------------------------------------------------------------------
@@ -126,6 +57,8 @@ def told(words, case, steps):
     }
     if case.get("rope_theta") is not None:
         settings["rope_max_timescale"] = int(case["rope_theta"])  # MaxText takes it as a whole number
+    if case.get("adapter_alpha") is not None:
+        settings["lora.lora_alpha"] = case["adapter_alpha"]
     if case.get("norm_epsilon") is not None:
         settings["normalization_layer_epsilon"] = case["norm_epsilon"]
     return [f"{name}={value}" for name, value in settings.items()]
@@ -135,6 +68,7 @@ class Training:
     """MaxText's train state and its compiled training step, on one device."""
 
     def __init__(self, argv, worker):
+        from flax import nnx
         from maxtext.trainers.pre_train import train
         from maxtext.utils import train_utils
 
@@ -143,6 +77,7 @@ class Training:
             self.config, recorder
         )
         self.layers = self.config.num_decoder_layers
+        self._trained = nnx.LoRAParam if TRAINS_ADAPTERS in argv else nnx.Param
 
     def within(self):
         """What MaxText's functions look up around them."""
@@ -159,7 +94,7 @@ class Training:
     def parameters(self):
         from flax import nnx
 
-        return flat(nnx.state(self.state.model, nnx.Param))
+        return known.flat(nnx.state(self.state.model, nnx.Param))
 
     def batch(self, inputs, targets):
         """One batch in MaxText's words: one document a row."""
@@ -178,7 +113,7 @@ class Training:
         from flax import nnx
         from maxtext.trainers.pre_train import train
 
-        graph, weights, rest = nnx.split(self.state.model, nnx.Param, ...)
+        graph, weights, rest = nnx.split(self.state.model, self._trained, ...)
 
         def loss_of(weights, rest, data):
             return train.loss_fn(
@@ -197,7 +132,7 @@ class Training:
 
         (loss, _), gradients = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(weights, rest, dict(batch))
         logits = np.asarray(jax.jit(logits_of)(weights, rest, batch))
-        return logits, float(loss), flat(gradients)
+        return logits, float(loss), known.flat(gradients)
 
     def compile(self, batch):
         """MaxText's own jitted training step, lowered for a batch like this one."""
@@ -228,7 +163,7 @@ class Training:
     def trained(self):
         from flax import nnx
 
-        return flat(nnx.state(nnx.merge(self._graph, self._values, copy=True).model, nnx.Param))
+        return known.flat(nnx.state(nnx.merge(self._graph, self._values, copy=True).model, nnx.Param))
 
 
 def settings_of(training):
@@ -248,7 +183,7 @@ def settings_of(training):
         **kit.rope_of(np.asarray(ropes[0].timescale, np.float64)),
         "rope_interleaved": kit.one(turns_neighbours(rope) for rope in ropes),
         "activation": kit.one(" x ".join(mlp.activations) for mlp in of(linears.MlpBlock)),
-        "tied_head": WHOLE["head"][0] not in names,
+        "tied_head": known.WHOLE["head"][0] not in names,
         "biases": any(name.endswith("bias") for name in names),
         "attention_scale": kit.one(module.query_pre_attn_scalar or 1.0 for module in of(attentions.Attention)),
     }
@@ -269,9 +204,9 @@ def train_case(words, case, given, worker):
     """(report, arrays) of a case: a look at the first batch, then a training of all."""
     inputs, targets = given[kit.INPUTS], given[kit.TARGETS]
     training = Training(told(words, case, len(inputs)), worker)
-    own = neutral(training.parameters(), training.layers)
+    own = known.neutral(training.parameters(), training.layers)
     weights = kit.starting_weights(case, given, lambda: own)
-    load_parameters(training.state.model, of_maxtext(weights, training.layers, training.parameters()))
+    known.load_parameters(training.state.model, known.of_maxtext(weights, training.layers, training.parameters()))
     with training.within():
         batches = [training.batch(*batch) for batch in zip(inputs, targets, strict=True)]
         logits, loss, gradients = training.gradient(batches[0])
@@ -290,8 +225,8 @@ def train_case(words, case, given, worker):
             report["steps"].append(training.step(batch))
     arrays = {
         **kit.under(kit.WEIGHT, weights),
-        **kit.under(kit.GRADIENT, neutral(gradients, training.layers)),
-        **kit.under(kit.TRAINED, neutral(trained, training.layers)),
+        **kit.under(kit.GRADIENT, known.neutral(gradients, training.layers)),
+        **kit.under(kit.TRAINED, known.neutral(trained, training.layers)),
         kit.LOGITS: logits,
     }
     return report, arrays
@@ -324,6 +259,8 @@ def main(options):
     worker = load(HERE / "worker.py")
     if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
         worker.kit.die_with_parent()
+    if TRAINS_ADAPTERS in options.settings:
+        load(HERE / "adapters.py").install()
     kit.run(
         options.folder,
         worker.kit.installed_versions(PACKAGES),

@@ -97,24 +97,26 @@ def hook_training_loop(train, clock, on_first_step, evaluations=None):
     train.training_loop_iteration = first_iteration
 
 
-def parameter_counts(state):
+def parameter_counts(state, adapters):
     """(all, trainable) parameters of MaxText's model, counted in the arrays."""
     import jax
     from flax import nnx
 
     model = state["model"]
+    if adapters:
+        return adapters.counts(model)
     total = sum(x.size for x in jax.tree.leaves(nnx.state(model, nnx.Param)))
     return total, total
 
 
-def facts(rank, device_state, argv, program):
+def facts(options, device_state, program, adapters=None):
     import jax
 
-    total, trainable = parameter_counts(device_state["state"])
+    total, trainable = parameter_counts(device_state["state"], adapters)
     mesh = device_state["mesh"].shape
     device = jax.devices()[0]
     return {
-        "rank": rank,
+        "rank": options.rank,
         "process_count": jax.process_count(),
         "device_count": jax.device_count(),
         "local_device_count": jax.local_device_count(),
@@ -124,9 +126,10 @@ def facts(rank, device_state, argv, program):
         "trainable_parameters": int(trainable),
         "mesh": {axis: int(size) for axis, size in mesh.items() if size > 1},
         "versions": kit.installed_versions(PACKAGES),
-        "argv": argv,
+        "argv": options.settings,
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "program": program,
+        "notes": [kit.RANDOM_WEIGHTS] if adapters and not options.weights else [],
     }
 
 
@@ -246,7 +249,7 @@ def hook_step(device_state, clock, slowdown, watch):
         clock.end_of_step = slowed.end_of_next
 
 
-def train_under_clock(options, clock, events, watch, slowdown, program):
+def train_under_clock(options, clock, events, watch, slowdown, program, adapters=None):
     show_framework_log()
     join_processes(options)
     assert_devices(options)
@@ -254,13 +257,19 @@ def train_under_clock(options, clock, events, watch, slowdown, program):
 
     if "profiler=nsys" in options.settings:
         find_cuda_runtime()
+    if adapters:
+        adapters.install()
     argv = ["stepmark", base_config(), *options.settings]
     program.listen()
     config, recorder = train.initialize(argv)
 
     def on_first_step(device_state):
-        what_runs = facts(options.rank, device_state, options.settings, program.sha256)
+        what_runs = facts(options, device_state, program.sha256, adapters)
         events.write("facts", **what_runs)
+        if options.weights:
+            kit.load(Path(__file__).with_name("weights.py")).begin_with(device_state, options.weights)
+        if adapters:
+            adapters.begin(device_state)
         program.on_found = lambda sha256: events.write("program", sha256=sha256)
         if options.pgle_profile:
             refuse_foreign_profile(options.pgle_profile, what_runs)
@@ -271,6 +280,8 @@ def train_under_clock(options, clock, events, watch, slowdown, program):
     hook_training_loop(train, clock, on_first_step, kit.evaluations(options, events))
     try:
         train.run(config, recorder)
+        if adapters:
+            adapters.finish()
     finally:
         if watch:
             events.write("pgle", **watch.seen())
@@ -292,18 +303,26 @@ def main(options):
     clock = StepClock(events, reasons)
     slowdown = kit.slowdown(options)
     program = kit.load(Path(__file__).with_name("program_digest.py")).ProgramDigest()
+    adapters = None
+    if options.task == "lora":
+        adapters = kit.load(Path(__file__).with_name("adapters.py")).Adapters(kit, events, options.rank)
     return kit.run(
         options,
-        lambda: train_under_clock(options, clock, events, watch, slowdown, program),
-        clock.failures,
+        lambda: train_under_clock(options, clock, events, watch, slowdown, program, adapters),
+        lambda: clock.failures() + (adapters.failures() if adapters else []),
         events,
-        lambda: [*(program.notes() if clock.started else []), *slowdown.notes()],
+        lambda: [
+            *(adapters.notes() if adapters else []),
+            *(program.notes() if clock.started else []),
+            *slowdown.notes(),
+        ],
     )
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
+    parser.add_argument("--task", default="pretrain", choices=["pretrain", "lora"])
     parser.add_argument("--disturbed_steps", help="FIRST-LAST: what a profiler takes time from")
     parser.add_argument("--recorded_ranks", help="such as 0,8-15: on which MaxText's profiler runs")
     parser.add_argument("--pgle_runs", type=int, default=0, help="watch jax's own PGLE, which profiles so many steps")

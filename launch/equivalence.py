@@ -24,7 +24,7 @@ from benchmarks.report import aligned, duration_text
 from benchmarks.resolve import Request, resolve
 from benchmarks.same_work import equivalence, work_kit
 from benchmarks.same_work.equivalence import Comparison, Computed
-from benchmarks.same_work.plants import Plant, planted
+from benchmarks.same_work.plants import LORA, PRETRAIN, Plant, planted
 from benchmarks.same_work.work import WorkCase, WorkReport, WorkRequest
 from benchmarks.same_work.work_kit import Arrays
 from benchmarks.values import Benchmark, Model, Value, json_text
@@ -78,7 +78,7 @@ class Prover:
     def prove(self, model: Model, contenders: Sequence[Contender]) -> None:
         first, *others = contenders
         given = equivalence.batches(model)
-        case = equivalence.case()
+        case = equivalence.case(first.benchmark.lora)
         source = self._computed(first, {AS_IT_IS: (case, given)})[AS_IT_IS]
         weights = work_kit.under(work_kit.WEIGHT, work_kit.below(source.arrays, work_kit.WEIGHT))
         scale = source.report.settings.get("attention_scale")
@@ -94,11 +94,12 @@ class Prover:
         uncounted = msgspec.structs.replace(case, count_flops=False)
         cases |= {plant.name: planted(plant, uncounted, given, model) for plant in self._plants}
         computed = self._computed(other, cases)
-        as_it_is = equivalence.compare(model, source, computed[AS_IT_IS])
+        lora = other.benchmark.lora
+        as_it_is = equivalence.compare(model, source, computed[AS_IT_IS], lora=lora)
         self.comparisons.append(as_it_is)
         found = self.caught.setdefault(model.name, {})
         for plant in self._plants:
-            comparison = equivalence.compare(model, source, computed[plant.name], plant.name)
+            comparison = equivalence.compare(model, source, computed[plant.name], plant.name, lora)
             self.comparisons.append(comparison)
             found[plant.name] = equivalence.caught(comparison, as_it_is)
 
@@ -135,16 +136,18 @@ def _say(text: str) -> None:
 # --- who takes part ---------------------------------------------------------------------------
 
 
-def contenders_for(model: Model, found: dict[str, Backend]) -> tuple[list[Contender], dict[str, str]]:
+def contenders_for(
+    model: Model, found: dict[str, Backend], task: str = PRETRAIN
+) -> tuple[list[Contender], dict[str, str]]:
     """The backends that can, in the order of their names; and of the others, why not."""
     taking_part, left_out = [], {}
+    settings = SETTINGS | (equivalence.ADAPTERS if task == LORA else {})
     for name, backend in sorted(found.items()):
+        asked = Request(
+            backend=name, model=model.name, task=task, dtype="fp32", hardware="cpu", gpus=1, settings=settings
+        )
         try:
-            benchmark = resolve(
-                Request(backend=name, model=model.name, dtype="fp32", hardware="cpu", gpus=1, settings=SETTINGS),
-                configs(),
-                backend,
-            )
+            benchmark = resolve(asked, configs(), backend)
         except RequestError as refusal:
             left_out[name] = refusal.what
             continue
@@ -170,14 +173,16 @@ def _refuse_what_is_too_large(model: Model) -> None:
 # --- the whole proof --------------------------------------------------------------------------
 
 
-def prove(names: Sequence[str], plants: Sequence[Plant], output_dir: Path | None, *, as_json: bool) -> int:
+def prove(
+    names: Sequence[str], plants: Sequence[Plant], output_dir: Path | None, *, as_json: bool, task: str = PRETRAIN
+) -> int:
     """The exit code. Files are kept where a folder was named, or where something is wrong."""
     started = time.monotonic()
     models = [configs().model(name) for name in dict.fromkeys(names)]
     for model in models:
         _refuse_what_is_too_large(model)
     found = backends()
-    parts = {model.name: contenders_for(model, found) for model in models}
+    parts = {model.name: contenders_for(model, found, task) for model in models}
     for model in models:
         _refuse_what_cannot_be_compared(model, *parts[model.name])
     folder = _made(output_dir) if output_dir else Path(tempfile.mkdtemp(prefix="stepmark-equivalence-"))

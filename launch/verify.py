@@ -10,6 +10,8 @@ Examples:
       FLOPs, settings, loss, logits, gradients and updates: exit 0 where all agree, 3 where a line differs
   python launch/verify.py --equivalence --plant=head_order
       the same with an error planted on purpose, which must be caught: exit 3 (--plant=list shows them)
+  python launch/verify.py --equivalence --task=lora
+      the same of training adapters alone: one rank, alpha and set of matrices in every backend
 
 The raw files are benchmark.json, plan.json, provenance.json and attempt-*/; steps.jsonl and
 result.json are made from them.
@@ -36,10 +38,13 @@ FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")
 flags.DEFINE_boolean("equivalence", False, "Prove that the backends do the same work: docs/equivalence.md.")
 flags.DEFINE_list("model", [], "With --equivalence: the models; else llama2_tiny,llama3_tiny.")
+flags.DEFINE_enum(
+    "task", "pretrain", ["pretrain", "lora"], "With --equivalence: train everything, or adapters alone."
+)
 flags.DEFINE_list("plant", [], "With --equivalence: errors to plant, a list of names or all; list shows them.")
 flags.DEFINE_string("output_dir", None, "With --equivalence: keeps all its files there; else in a temporary folder.")
 flags.DEFINE_boolean("json", False, "With --equivalence: print all figures as JSON.")
-OF_EQUIVALENCE = ("model", "plant", "output_dir", "json")
+OF_EQUIVALENCE = ("model", "task", "plant", "output_dir", "json")
 
 MOST_SHOWN = 20
 
@@ -72,17 +77,17 @@ def _refuse_mixed_flags(runs: list[str]) -> None:
 
 
 def _equivalence() -> int:
-    from benchmarks.same_work.plants import LIST, PLANTS, chosen
+    from benchmarks.same_work.plants import LIST, chosen, plants_of
 
     _refuse_empty_flags()
     if LIST in FLAGS.plant:
-        print("\n".join(aligned([(name, plant.what) for name, plant in PLANTS.items()])))
+        print("\n".join(aligned([(name, plant.what) for name, plant in plants_of(FLAGS.task).items()])))
         return EXIT_VALID
-    plants = chosen(FLAGS.plant)
+    plants = chosen(FLAGS.plant, FLAGS.task)
     from launch.equivalence import MODELS, prove
 
     output_dir = Path(FLAGS.output_dir) if FLAGS.output_dir else None
-    return prove(FLAGS.model or MODELS, plants, output_dir, as_json=FLAGS.json)
+    return prove(FLAGS.model or MODELS, plants, output_dir, as_json=FLAGS.json, task=FLAGS.task)
 
 
 def _refuse_empty_flags() -> None:

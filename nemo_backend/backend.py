@@ -30,7 +30,7 @@ from nemo_backend import (
     dataset,
     environment,
     layout,
-    megatron,
+    lora,
     memory,
     mlperf,
     planning,
@@ -76,7 +76,10 @@ class NemoBackend:
         return None if _is_submission(engine) else layout.settings_for(engine, parallelism, hardware)
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
-        return megatron.lora(knobs)
+        return lora.of_knobs(knobs)
+
+    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - both say it alike
+        return lora.settings_for(wanted)
 
     def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
         return convergence.schedule_settings(schedule)

@@ -12,6 +12,7 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Hardware
 from nemo_backend import bridge_planning as bridge
 from nemo_backend.bridge_planning import FP8, FP8_RECIPE, FP8_SCALINGS, MADE_UP_DATA, PRETRAINED, TASKS
+from nemo_backend.lora import AS_THEY_ARE, SEPARATE_TARGETS
 from nemo_backend.megatron import FP8_SCALING_HARDWARE, dataset_refusals, schedule_refusals
 from nemo_backend.profiles import NSYS
 
@@ -193,6 +194,15 @@ def _adapters(benchmark: Benchmark) -> Iterator[RequestError]:
             why="it refuses LoRA without a pretrained checkpoint; the speed does not depend on what it holds",
             next_command=f"--set={PRETRAINED}=DIR, a Megatron checkpoint or a Hugging Face model folder of"
             f" {benchmark.model.name}",
+        )
+
+    separate = benchmark.lora and set(benchmark.lora.targets) & set(SEPARATE_TARGETS.values())
+    if separate:
+        yield RequestError(
+            "engine bridge trains adapters beside Megatron's fused matrices alone",
+            where="--set=peft.target_modules",
+            why="the recipes of Megatron-Bridge make them by its LoRA, and take no other kind",
+            next_command=f"--set=peft.target_modules={AS_THEY_ARE}, or --engine=nemo",
         )
 
 

@@ -28,6 +28,7 @@ GROUPS = {
 MODEL_CLASS = "model.config_class"  # the name of a configuration class beside that of the group model.config
 OVERLAP_CONFIGS = "nemo.collections.llm.recipes.tp_overlap_configs.userbuffers"
 MANIFEST = "dataset.json"
+TRAINED = "train"  # a folder beside that of what is evaluated
 MOCK = "mock"
 
 
@@ -71,6 +72,12 @@ def class_of(path):
 def made(settings, group):
     """The object of a group; None where none of its settings is set."""
     return class_of(GROUPS[group])(**settings[group]) if settings[group] else None
+
+
+def adapters_of(settings, adapters, **order):
+    """NeMo's LoRA beside Megatron's own matrices, or adapters beside the parts of the fused ones (adapters.py)."""
+    fields = settings["peft"]
+    return adapters.separate(fields, **order) if adapters.are_separate(fields) else made(settings, "peft")
 
 
 def tokenizer_of(vocabulary_size):
@@ -121,7 +128,8 @@ def data_of(settings, data, task, tokenizer):
     if data == MOCK:
         return mock_data(settings, tokenizer)
     folder = Path(data)
-    return squad_data(settings, folder) if task == "lora" else text_data(settings, folder, tokenizer)
+    questions = task == "lora" and not (folder / TRAINED).is_dir()
+    return squad_data(settings, folder) if questions else text_data(settings, folder, tokenizer)
 
 
 def mock_data(settings, tokenizer):
@@ -155,7 +163,7 @@ def text_data(settings, folder, tokenizer):
         paths, split = prefixes_of(folder), {"split": "1,0,0"}
     else:  # a text in two parts: what is trained on, and what the model is evaluated on
         evaluated = prefixes_of(folder / "validation")
-        paths, split = {"train": prefixes_of(folder / "train"), "validation": evaluated, "test": evaluated}, {}
+        paths, split = {"train": prefixes_of(folder / TRAINED), "validation": evaluated, "test": evaluated}, {}
     return PreTrainingDataModule(
         paths=paths,
         tokenizer=tokenizer,

@@ -1,12 +1,11 @@
-"""What both engines share because Megatron-core is below both: a model's dimensions, adapters, pipeline schedules."""
+"""What both engines share because Megatron-core is below both: a model's dimensions, pipeline schedules."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.datasets import read_dataset
-from benchmarks.errors import RequestError, nearest
-from benchmarks.settings import positive
-from benchmarks.values import Benchmark, Lora, Model, Scalar
+from benchmarks.errors import RequestError
+from benchmarks.values import Benchmark, Model, Scalar
 
 # Megatron's names of a model's dimensions. Stated in every run, so that they cannot be another's defaults.
 DIMENSIONS = {
@@ -32,14 +31,6 @@ FP8_SCALING_HARDWARE = {
     "mxfp8": BLACKWELL,
 }
 
-# Megatron's fused matrices -> flops.ADAPTED_MATRICES
-LORA_TARGETS = {
-    "linear_qkv": "query_key_value",
-    "linear_proj": "attention_output",
-    "linear_fc1": "mlp_input",
-    "linear_fc2": "mlp_output",
-}
-
 
 def dimensions(model: Model, place: str) -> dict[str, Scalar]:
     """The settings that state a model's dimensions, below the engine's place for them."""
@@ -53,51 +44,6 @@ def _whole(value: Scalar) -> Scalar:
 
 def text_of(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-# --- LoRA in common words -----------------------------------------------------------------------
-
-
-def lora(knobs: Mapping[str, Scalar]) -> Lora:
-    """The adapters that the knobs peft.* state."""
-    missing = [name for name in ("peft.dim", "peft.alpha", "peft.target_modules") if name not in knobs]
-    if missing:
-        raise RequestError(
-            f"{missing[0]} is not stated",
-            where=f"--set={missing[0]}",
-            why="an adapter's size and place are part of the benchmark, not left to a default",
-            next_command=f"--set={missing[0]}=" + ("linear_qkv" if missing[0].endswith("modules") else "N"),
-        )
-    return Lora(
-        rank=positive("--set=peft.dim", int(knobs["peft.dim"])),
-        alpha=float(knobs["peft.alpha"]),
-        dropout=float(knobs.get("peft.dropout", 0.0)),
-        targets=[_target(name) for name in target_names(knobs)],
-    )
-
-
-def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
-    """The matrices that adapters stand beside, in Megatron's names, however the list was typed."""
-    text = str(knobs["peft.target_modules"])
-    names = [name.strip().strip("'\"") for name in text.strip().strip("[]").split(",") if name.strip()]
-    if not names or len(set(names)) < len(names):
-        raise RequestError(
-            f"peft.target_modules={text}: each matrix is named once, and one at least",
-            where="--set=peft.target_modules",
-            next_command=f"--set=peft.target_modules={','.join(LORA_TARGETS)}",
-        )
-    return names
-
-
-def _target(name: str) -> str:
-    if name not in LORA_TARGETS:
-        raise RequestError(
-            f"no adapter stands beside '{name}': {nearest(name, LORA_TARGETS)}",
-            where="--set=peft.target_modules",
-            why="the adapters' sizes and FLOPs are known for Megatron's four fused matrices",
-            next_command=f"--set=peft.target_modules={','.join(LORA_TARGETS)}",
-        )
-    return LORA_TARGETS[name]
 
 
 # --- what Megatron's schedules ask for ------------------------------------------------------------

@@ -12,7 +12,7 @@ from benchmarks.datasets import tokenizer_size
 from benchmarks.early_stop import until
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
-from nemo_backend import convergence, layout, profiles
+from nemo_backend import convergence, layout, lora, profiles
 from nemo_backend.environment import ENVIRONMENT_NAME
 from nemo_backend.megatron import (
     DIMENSIONS,
@@ -20,7 +20,6 @@ from nemo_backend.megatron import (
     dataset_refusals,
     dimensions,
     schedule_refusals,
-    target_names,
     text_of,
 )
 
@@ -236,7 +235,7 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         **(ON_A_CPU if on_cpu else {}),
     }
     if benchmark.lora:
-        told["peft.target_modules"] = ",".join(target_names(benchmark.knobs))
+        told["peft.target_modules"] = ",".join(lora.target_names(benchmark.knobs))
     virtual = f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"
     if benchmark.parallelism.virtual_pipeline == 1:
         told[virtual] = NONE  # Megatron takes 1 for an interleaved schedule
@@ -323,6 +322,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
         *_no_model(benchmark),
         *_settings_of_the_other_engine(benchmark),
         *_settings_without_effect(benchmark),
+        *lora.refusals(benchmark),
         *_unknown_values(benchmark),
         *_settings_that_a_cpu_decides(benchmark),
         *schedule_refusals(benchmark, STRATEGY),

@@ -15,6 +15,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 COUNTED_BY = "torch's FlopCounterMode"
+TOWARDS_EMBEDDING = "gradient towards the frozen embedding"
 PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "numpy")
 
 
@@ -25,81 +26,7 @@ def load(path):
     return module
 
 
-# --- Megatron's tensors under neutral names ----------------------------------------------------
-
-LAYER = "decoder.layers.{}."
-SAME = {
-    "embedding": "embedding.word_embeddings.weight",
-    "final_norm": "decoder.final_layernorm.weight",
-    "head": "output_layer.weight",
-}
-SAME_IN_LAYER = {
-    "attention_norm": "input_layernorm.weight",
-    "mlp_norm": "pre_mlp_layernorm.weight",
-    "down": "mlp.linear_fc2.weight",
-}
-QKV = "self_attention.linear_qkv.weight"
-PROJECTION = "self_attention.linear_proj.weight"
-FC1 = "mlp.linear_fc1.weight"
-
-
-class Sizes:
-    """Of attention, from the configuration of the model that was built."""
-
-    def __init__(self, config):
-        self.layers = config.num_layers
-        self.hidden = config.hidden_size
-        self.heads = config.num_attention_heads
-        self.groups = config.num_query_groups
-        self.head = config.kv_channels
-        self.per_group = self.heads // self.groups
-
-
-def neutral(tensors, sizes):
-    """Megatron's arrays by name -> the same by neutral names."""
-    found = {ours: tensors[theirs] for ours, theirs in SAME.items() if theirs in tensors}
-    for layer in range(sizes.layers):
-        place, name = LAYER.format(layer), f"layers.{layer}."
-        found |= {name + ours: tensors[place + theirs] for ours, theirs in SAME_IN_LAYER.items()}
-        # Each group holds its query heads, then its key, then its value.
-        grouped = tensors[place + QKV].reshape(sizes.groups, sizes.per_group + 2, sizes.head, sizes.hidden)
-        found[name + "query"] = grouped[:, :-2].reshape(sizes.heads, sizes.head, sizes.hidden)
-        found[name + "key"], found[name + "value"] = grouped[:, -2], grouped[:, -1]
-        found[name + "attention_output"] = tensors[place + PROJECTION].reshape(sizes.hidden, sizes.heads, sizes.head)
-        found[name + "gate"], found[name + "up"] = np.split(tensors[place + FC1], 2)
-    return found
-
-
-def of_megatron(weights, sizes):
-    """The way back."""
-    found = {theirs: weights[ours] for ours, theirs in SAME.items() if ours in weights}
-    for layer in range(sizes.layers):
-        place, name = LAYER.format(layer), f"layers.{layer}."
-        found |= {place + theirs: weights[name + ours] for ours, theirs in SAME_IN_LAYER.items()}
-        queries = weights[name + "query"].reshape(sizes.groups, sizes.per_group, sizes.head, sizes.hidden)
-        key, value = weights[name + "key"][:, None], weights[name + "value"][:, None]
-        found[place + QKV] = np.concatenate([queries, key, value], axis=1).reshape(-1, sizes.hidden)
-        found[place + PROJECTION] = weights[name + "attention_output"].reshape(sizes.hidden, -1)
-        found[place + FC1] = np.concatenate([weights[name + "gate"], weights[name + "up"]])
-    return found
-
-
-def parameters_of(gpt):
-    return {name: parameter.detach().numpy().copy() for name, parameter in gpt.named_parameters()}
-
-
-def load_parameters(gpt, tensors):
-    """Every parameter gets its array, and every array has its parameter: a name too many or too few ends it."""
-    import torch
-
-    own = dict(gpt.named_parameters())
-    if own.keys() != tensors.keys():
-        raise SystemExit(f"stepmark: weights that fit no parameter: {sorted(own.keys() ^ tensors.keys())}")
-    with torch.no_grad():
-        for name, parameter in own.items():
-            if tuple(parameter.shape) != tensors[name].shape:
-                raise SystemExit(f"stepmark: {name} is {tuple(parameter.shape)}, given {tensors[name].shape}")
-            parameter.copy_(torch.from_numpy(np.ascontiguousarray(tensors[name])))
+known = load(HERE / "weights.py")
 
 
 # --- NeMo's objects ------------------------------------------------------------------------------
@@ -123,6 +50,8 @@ def told(words, case, build):
         "layernorm_epsilon": case.get("norm_epsilon"),
     }
     settings["model.config"].update({name: value for name, value in model.items() if value is not None})
+    if case.get("adapter_alpha") is not None:
+        settings["peft"]["alpha"] = case["adapter_alpha"]
     return settings
 
 
@@ -143,13 +72,22 @@ class Training:
         strategy.trainer = trainer
         model.configure_model()
         strategy._setup_optimizers = False  # Lightning's loop would step it; here it is stepped below
+        strategy._init_model_parallel = not settings["peft"]  # adapters are put into it before it is wrapped
         strategy.setup_megatron_parallel(trainer)
+        if settings["peft"]:
+            in_order = case.get("adapters_in_order", True)
+            adapters = build.adapters_of(settings, load(HERE / "adapters.py"), in_order=in_order)
+            adapters(strategy.megatron_parallel)
+            if case.get("trains_base"):
+                strategy.megatron_parallel.unfreeze()
+            strategy.init_model_parallel()
         strategy.configure_ddp()
         (wrapped,) = strategy.megatron_parallel
         self.ddp = wrapped.module
         self.gpt = self.ddp.module
         self._module = model.optim
         self._parallel = strategy.megatron_parallel
+        self._adapters = bool(settings["peft"])
         self._case = case
 
     def make_optimizer(self):
@@ -181,19 +119,36 @@ class Training:
 
     def gradient(self, inputs, targets):
         """The loss of one batch, and its gradient by parameter, from a pass beside the training."""
+        own = self.gpt.named_parameters()
+        parameters = {name: each for name, each in own if not self._adapters or known.IN_AN_ADAPTER in name}
+        loss, gradients = self._pass(inputs, targets, parameters.values())
+        return loss.item(), {name: found.numpy() for name, found in zip(parameters, gradients, strict=True)}
+
+    def _pass(self, inputs, targets, parameters):
         import torch
 
         loss = self.losses(self.gpt, inputs, targets).mean()
-        parameters = dict(self.gpt.named_parameters())
-        gradients = torch.autograd.grad(loss, parameters.values())
-        return loss.item(), {name: found.numpy() for name, found in zip(parameters, gradients, strict=True)}
+        return loss, torch.autograd.grad(loss, parameters)
 
     def flops(self, inputs, targets):
+        trained = [parameter for parameter in self.gpt.parameters() if parameter.requires_grad]
+        total = self._counted(inputs, targets, trained)
+        found = {"total": total, "counted_by": COUNTED_BY}
+        below = list(self.gpt.embedding.parameters())
+        if self._adapters and not below[0].requires_grad:
+            # Below the first layer nothing is trained: torch need not go there, and a scan over layers does. A
+            # table's own gradient is no matmul, so what is more with it is all on the way there.
+            self.gpt.embedding.requires_grad_(True)
+            found["left_out"] = {TOWARDS_EMBEDDING: self._counted(inputs, targets, [*trained, *below]) - total}
+            self.gpt.embedding.requires_grad_(False)
+        return found
+
+    def _counted(self, inputs, targets, parameters):
         from torch.utils.flop_counter import FlopCounterMode
 
         with FlopCounterMode(display=False) as counter:
-            self.gradient(inputs, targets)
-        return {"total": counter.get_total_flops(), "counted_by": COUNTED_BY}
+            self._pass(inputs, targets, parameters)
+        return counter.get_total_flops()
 
 
 def settings_of(gpt):
@@ -222,9 +177,9 @@ def train_case(words, case, given, tokenizer, build):
     import torch
 
     training = Training(told(words, case, build), case, tokenizer, build)
-    gpt, sizes = training.gpt, Sizes(training.gpt.config)
-    weights = kit.starting_weights(case, given, lambda: neutral(parameters_of(gpt), sizes))
-    load_parameters(gpt, of_megatron(weights, sizes))
+    gpt, sizes = training.gpt, known.Sizes(training.gpt.config)
+    weights = kit.starting_weights(case, given, lambda: known.neutral(known.parameters_of(gpt), sizes))
+    known.load_parameters(gpt, known.of_megatron(weights, sizes))
     training.make_optimizer()
     inputs, targets = (torch.from_numpy(given[name].astype(np.int64)) for name in (kit.INPUTS, kit.TARGETS))
     with torch.no_grad():
@@ -240,11 +195,11 @@ def train_case(words, case, given, tokenizer, build):
     }
     trained = {}
     for number, batch in enumerate(zip(inputs, targets, strict=True)):
-        trained = neutral(parameters_of(gpt), sizes)  # before the last update
+        trained = known.neutral(known.parameters_of(gpt), sizes)  # before the last update
         report["steps"].append(training.step(number, *batch))
     arrays = {
         **kit.under(kit.WEIGHT, weights),
-        **kit.under(kit.GRADIENT, neutral(gradients, sizes)),
+        **kit.under(kit.GRADIENT, known.neutral(gradients, sizes)),
         **kit.under(kit.TRAINED, trained),
         kit.LOGITS: logits,
     }
@@ -263,6 +218,7 @@ def main(options):
     from megatron.core.tensor_parallel.random import initialize_rng_tracker
 
     initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
+    redirect.without_transformer_engine()
     build = load(HERE / "build.py")
     tokenizer = build.tokenizer_of(options.vocabulary_size)
     kit.run(

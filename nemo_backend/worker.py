@@ -17,7 +17,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "transformer-engine", "nvidia-modelopt", "numpy")
-RANDOM_WEIGHTS = "the frozen weights are random: no checkpoint was read, and the step time does not depend on them"
 PACKED = "packed to whole sequences"
 PADDED = "not packed, which needs Transformer Engine: each row is padded to a sequence, and tokens/s counts that too"
 ON_A_CPU = (
@@ -183,38 +182,21 @@ def short_digest(path):
 # --- proof that adapters train and nothing else does -------------------------------------------
 
 
-class AdapterProof:
-    """Frozen weights are bit for bit (by a checksum) what they were before all steps; adapters have a gradient.
+def looks_of(model):
+    """(adapters, frozen) of this rank: what each tensor is now, by its name."""
+    adapters, frozen = {}, {}
+    for name, parameter in model.named_parameters():
+        (adapters if parameter.requires_grad else frozen)[name] = look_at(parameter)
+    return adapters, frozen
 
-    Both are looked at after the last step, where it costs no step any time.
-    """
 
-    def __init__(self, rank=0):
-        self._rank = rank
-        self._before = {}
-        self.failures = []
-        self.notes = []
+def look_at(parameter):
+    return kit.Look(fingerprint(parameter), squares(parameter))
 
-    def begin(self, model):
-        self._before = {name: fingerprint(p) for name, p in model.named_parameters() if not p.requires_grad}
 
-    def finish(self, model):
-        adapters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        without = [name for name, p in adapters if not has_gradient(p)]
-        frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
-        changed = [name for name, p in frozen.items() if fingerprint(p) != self._before.get(name)]
-        if not adapters:
-            self.failures.append("no adapter was made: nothing was trained")
-        if without:
-            self.failures.append(
-                f"{len(without)} of {len(adapters)} adapters receive no gradient (first: {without[0]})"
-            )
-        if changed:
-            self.failures.append(f"{len(changed)} of {len(frozen)} frozen weights changed (first: {changed[0]})")
-        self.notes.append(
-            f"adapters on rank {self._rank}: {len(adapters) - len(without)} of {len(adapters)} tensors receive a "
-            f"gradient; {len(changed)} of {len(frozen)} frozen tensors changed"
-        )
+def without_gradient(model):
+    """The adapters that the last step gave no gradient: NeMo freezes what it finds, and may find too much."""
+    return [name for name, p in model.named_parameters() if p.requires_grad and not has_gradient(p)]
 
 
 def has_gradient(parameter):
@@ -237,6 +219,13 @@ def fingerprint(parameter, piece=1 << 24):
         places = torch.arange(start, start + bits.numel(), device=bits.device) % 1_000_003 + 1
         total += int((bits * places).sum())
     return total
+
+
+def squares(parameter, piece=1 << 24):
+    """Their sum; of the bytes inside an fp8 weight, which say as much of a change."""
+    flat = stored_numbers(parameter).contiguous().view(-1)
+    starts = range(0, flat.numel(), piece)
+    return sum(float(flat[start : start + piece].float().square().sum()) for start in starts)
 
 
 def stored_numbers(parameter):
@@ -287,7 +276,7 @@ class Work:
         )
         self._options = options
         self._events = events
-        self._proof = AdapterProof(options.rank) if options.task == "lora" else None
+        self._proof = kit.AdapterProof(events, options.rank) if options.task == "lora" else None
         self._redirect = None
         self._notes = []
         self._count = None
@@ -302,7 +291,8 @@ class Work:
             share_the_cpu(options)
             self._notes.append(ON_A_CPU)
         if self._proof:
-            self._notes.append(RANDOM_WEIGHTS)
+            self._notes += [] if options.weights else [kit.RANDOM_WEIGHTS]
+            self._notes.extend(kit.load(HERE / "adapters.py").notes(options.settings))
         self._notes.extend(about_dataset(Path(options.data)))
         assert_devices(options)
         build = kit.load(HERE / "build.py")
@@ -323,8 +313,10 @@ class Work:
         """The model is made, its adapters too, and the first batch is there."""
         assert_processes(self._options)
         self._events.write("facts", **facts(self._options, model, self._notes))
+        if self._options.weights:
+            kit.load(HERE / "weights.py").begin_with(model, self._options.weights)
         if self._proof:
-            self._proof.begin(model)
+            self._proof.begin(*looks_of(model))
         self._count = TokenCount(model)
         self.recorder.start()
 
@@ -347,7 +339,7 @@ class Work:
 
     def finish(self, model):
         if self._proof:
-            self._proof.finish(model)
+            self._proof.finish(*looks_of(model), without_gradient(model))
 
     def failures(self):
         return self.recorder.failures() + self._failures + (self._proof.failures if self._proof else [])
@@ -378,7 +370,8 @@ def fit(options, build, callbacks, redirect):
         "log": nl.NeMoLogger(log_dir=settings["trainer"]["default_root_dir"], ckpt=None, use_datetime_version=False),
     }
     if options.task == "lora":
-        llm.finetune(peft=build.made(settings, "peft"), tokenizer="data", **arguments)
+        adapters = build.adapters_of(settings, kit.load(HERE / "adapters.py"))
+        llm.finetune(peft=adapters, tokenizer="data", **arguments)
     else:
         llm.pretrain(**arguments)
 

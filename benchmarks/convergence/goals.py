@@ -9,8 +9,8 @@ from benchmarks.slowdown import FLAG as SLOWDOWN
 from benchmarks.values import Benchmark, Convergence, Scalar, Schedule
 
 TASK = "mlperf"
-# A text that is shipped lies beside the benchmark that trains on it; every site has the checkout.
-SHIPPED_TEXTS = "{repository}/configs/mlperf"
+# Texts and weights lie beside the benchmark that trains with them; every site has the checkout.
+SHIPPED = "{repository}/configs/mlperf"
 TRAIN, VALIDATION = "train", "validation"
 
 
@@ -36,6 +36,7 @@ def convergence_of(wanted: MlperfBenchmark, training: Training, steps: int, batc
     return Convergence(
         benchmark=wanted.name,
         text=training.text,
+        weights=training.weights,
         target_loss=wanted.target.at_most,
         first_evaluation=first.step,
         evaluate_every=first.steps_apart,
@@ -56,7 +57,7 @@ def convergence_of(wanted: MlperfBenchmark, training: Training, steps: int, batc
 
 def text_folder(benchmark: Benchmark) -> str:
     """Where the tokens lie, in a folder for each part."""
-    return f"{SHIPPED_TEXTS}/{benchmark.data}"
+    return f"{SHIPPED}/{benchmark.data}"
 
 
 def evaluation_batches(benchmark: Benchmark) -> int:
@@ -75,8 +76,11 @@ def goal_of(benchmark: Benchmark) -> Goal | None:
 
 def option(benchmark: Benchmark) -> list[str]:
     """What the worker of the measured phase is told."""
-    goal = goal_of(benchmark)
-    return [f"{FLAG}={goal.text()}"] if goal else []
+    goal, towards = goal_of(benchmark), benchmark.convergence
+    if goal is None or towards is None:
+        return []
+    weights = [f"--weights={SHIPPED}/{towards.weights}"] if towards.weights else []
+    return [f"{FLAG}={goal.text()}", *weights]
 
 
 # --- what cannot have a target ----------------------------------------------------------------------

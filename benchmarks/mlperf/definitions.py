@@ -59,6 +59,7 @@ class Training(Value, frozen=True):
 
     learning_rate: Annotated[float, msgspec.Meta(gt=0)]
     text: str  # a folder beside the benchmark, with the parts train and validation
+    weights: str | None = None  # a file beside it, which the model begins with; None: random ones
 
 
 class MlperfBenchmark(Value, frozen=True):

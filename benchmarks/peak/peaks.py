@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from benchmarks import statistics
-from benchmarks.flops import ADAPTED_MATRICES
+from benchmarks.flops import LAYER_MATRICES
 from benchmarks.values import Model, Value
 
 SQUARE = "square"
@@ -113,7 +113,7 @@ def shapes_of(model: Model, rows: int, square: int) -> list[MatmulShape]:
     """Every matmul with weights of a model as the frameworks run it (query, key and value in one; gate and up in
     one), for so many tokens, and a square one as a reference.
     """
-    matrices = {name: (sizes(model), model.layers) for name, sizes in ADAPTED_MATRICES.items()}
+    matrices = {name: (sizes(model), model.layers) for name, sizes in LAYER_MATRICES.items()}
     matrices["head"] = ((model.hidden_size, model.vocabulary_size), 1)
     own = [MatmulShape(name=name, m=rows, k=k, n=n, count=count) for name, ((k, n), count) in matrices.items()]
     return [*own, MatmulShape(name=SQUARE, m=square, k=square, n=square)]

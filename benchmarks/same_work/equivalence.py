@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import flops
+from benchmarks import flops, lora_words
 from benchmarks.report import columns
 from benchmarks.same_work import work_kit
-from benchmarks.same_work.work import CaseReport, CountedFlops, WorkCase, tensor_names
+from benchmarks.same_work.work import CaseReport, CountedFlops, WorkCase, adapter_names, tensor_names
 from benchmarks.same_work.work_kit import Array, Arrays
-from benchmarks.values import Model, Value
+from benchmarks.values import Lora, Model, Value
 
 # No multiple of a tiny model's sizes: two different matmuls that cost the same could stand in for one another.
 SEQUENCE = 72
@@ -44,6 +44,13 @@ TOLERANCES = {
     "trained": TRAINED,
 }
 
+ADAPTER_RANK, ADAPTER_ALPHA = 4, 8.0
+ADAPTERS = {
+    lora_words.RANK: str(ADAPTER_RANK),
+    lora_words.ALPHA: f"{ADAPTER_ALPHA:g}",
+    lora_words.TARGETS: lora_words.SEPARATE,
+}
+
 SHOWN_TENSORS = 4
 AS_THE_MODEL = "as the model has them"
 NOT_SAID = "(not said)"
@@ -52,7 +59,7 @@ FLOPS = "FLOPs"
 Figure = float | int | bool | str
 
 
-def case() -> WorkCase:
+def case(lora: Lora | None = None) -> WorkCase:
     """The training that both sides are told.
 
     Adam's epsilon is 1e-4: with 1e-8 an update is nearly the sign of a gradient, which is random where the gradient
@@ -69,6 +76,7 @@ def case() -> WorkCase:
         decays_norms=False,
         clip_norm=0.5,
         count_flops=True,
+        adapter_alpha=lora.alpha if lora else None,
     )
 
 
@@ -81,7 +89,8 @@ def told_text(told: WorkCase) -> str:
         f"all sides train with one Adam (rate {told.learning_rate:g}, epsilon {told.adam_epsilon:g}, decay "
         f"{told.weight_decay:g}{'' if told.decays_norms else ' but of norms'}, clipped at {told.clip_norm:g})"
     )
-    return "; ".join(filter(None, (adam, scale)))
+    adapters = "" if told.adapter_alpha is None else "adapters alone are trained, in all sides the same"
+    return "; ".join(filter(None, (adam, scale, adapters)))
 
 
 def batches(model: Model) -> Arrays:
@@ -124,6 +133,7 @@ class Comparison(Value, frozen=True):
     plant: str  # what was planted into the second; empty: nothing
     lines: list[Line]
     counted: dict[str, CountedFlops]  # side -> what was counted in it; empty where nothing was asked to be
+    lora: Lora | None = None  # the adapters that were trained; None: everything was
 
     @property
     def differing(self) -> list[Line]:
@@ -133,19 +143,21 @@ class Comparison(Value, frozen=True):
 # --- comparing --------------------------------------------------------------------------------
 
 
-def compare(model: Model, first: Computed, second: Computed, plant: str = "") -> Comparison:
+def compare(model: Model, first: Computed, second: Computed, plant: str = "", lora: Lora | None = None) -> Comparison:
+    held = flops.held_parameter_count(model, lora)
     lines = [
-        _equal("parameters", flops.parameter_count(model), first.report.parameters, second.report.parameters),
+        _equal("parameters", held, first.report.parameters, second.report.parameters),
         *_settings(model, first.report.settings, second.report.settings),
-        *([] if plant else [_flops(model, first.report, second.report)]),
+        *([] if plant else [_flops(model, first.report, second.report, lora)]),
     ]
-    strange = _strange_tensors(model, first.arrays) + _strange_tensors(model, second.arrays)
+    strange = _strange_tensors(model, first.arrays, lora) + _strange_tensors(model, second.arrays, lora)
     lines.append(_equal("tensors", None, AS_THE_MODEL, ", ".join(strange) or AS_THE_MODEL))
     if not strange:
         lines += _arrays(first, second)
+        lines += [_frozen(first.arrays, second.arrays)] if lora else []
     counted = {side.title: side.report.flops for side in (first, second) if side.report.flops}
     return Comparison(
-        model=model.name, first=first.title, second=second.title, plant=plant, lines=lines, counted=counted
+        model=model.name, first=first.title, second=second.title, plant=plant, lines=lines, counted=counted, lora=lora
     )
 
 
@@ -185,17 +197,19 @@ def _settings(model: Model, first: Mapping[str, Figure], second: Mapping[str, Fi
         yield _equal(name.replace("_", " "), stated.get(name), first.get(name, NOT_SAID), second.get(name, NOT_SAID))
 
 
-def _flops(model: Model, first: CaseReport, second: CaseReport) -> Line:
+def _flops(model: Model, first: CaseReport, second: CaseReport, lora: Lora | None) -> Line:
     """Attention is counted whole by both: neither program leaves out the masked half on a CPU."""
-    expected = round(BATCH * SEQUENCE * flops.flops_per_token(model, SEQUENCE, "recipe"))
-    counted = [side.flops.without_recompute if side.flops else NOT_SAID for side in (first, second)]
+    per_token = flops.adapted_flops_per_token(model, lora, SEQUENCE) if lora else None
+    expected = round(BATCH * SEQUENCE * (per_token or flops.flops_per_token(model, SEQUENCE, "recipe")))
+    counted = [side.flops.comparable if side.flops else NOT_SAID for side in (first, second)]
     return _equal(FLOPS, expected, *counted)
 
 
-def _strange_tensors(model: Model, arrays: Arrays) -> list[str]:
-    """Those that are missing, and those that the model does not have."""
-    prefixes = (work_kit.WEIGHT, work_kit.GRADIENT, work_kit.TRAINED)
-    wanted = {prefix + name for prefix in prefixes for name in tensor_names(model)} | {work_kit.LOGITS}
+def _strange_tensors(model: Model, arrays: Arrays, lora: Lora | None) -> list[str]:
+    """Those that are missing, and those that the model does not have. Of adapters alone there is a gradient."""
+    weights, adapters = tensor_names(model), adapter_names(model, lora)
+    wanted = {prefix + name for prefix in (work_kit.WEIGHT, work_kit.TRAINED) for name in (*weights, *adapters)}
+    wanted |= {work_kit.GRADIENT + name for name in adapters or weights} | {work_kit.LOGITS}
     return sorted(wanted ^ arrays.keys())
 
 
@@ -240,10 +254,16 @@ def _relative(first: float, second: float) -> float:
     return apart / abs(first) if first else (math.inf if apart else 0.0)
 
 
-def _changes(arrays: Arrays) -> Arrays:
-    """What the updates made of each tensor: what it is at the end less what that side started from."""
+def _changes(arrays: Arrays, *, frozen: bool = False) -> Arrays:
+    """What the updates made of each tensor that is trained, or is not: its end less what that side started from."""
     start, trained = work_kit.below(arrays, work_kit.WEIGHT), work_kit.below(arrays, work_kit.TRAINED)
-    return {name: trained[name].astype(np.float64) - start[name] for name in start}
+    changed = work_kit.below(arrays, work_kit.GRADIENT).keys()
+    return {name: trained[name].astype(np.float64) - start[name] for name in start if (name in changed) != frozen}
+
+
+def _frozen(first: Arrays, second: Arrays) -> Line:
+    changed = [sum(bool(change.any()) for change in _changes(side, frozen=True).values()) for side in (first, second)]
+    return _equal("frozen weights changed", 0, *changed)
 
 
 def _tensors(quantity: str, first: Arrays, second: Arrays, tolerance: float) -> Line:
@@ -275,7 +295,8 @@ def _distance(first: Array, second: Array) -> float:
 def text(comparison: Comparison) -> str:
     """One model's table, and what is computed twice beside what was compared."""
     head = ("", "expected", comparison.first, comparison.second, "difference", "tolerance", "")
-    lines = [f"{comparison.model}: {comparison.first} and {comparison.second}"]
+    adapters = f", adapters of {lora_words.text(comparison.lora)}" if comparison.lora else ""
+    lines = [f"{comparison.model}: {comparison.first} and {comparison.second}{adapters}"]
     lines += columns([head, *(_row(line) for line in comparison.lines)])
     (expected,) = [line.expected for line in comparison.lines if line.quantity == FLOPS] or [None]
     lines += [f"  {side}: {counted_text(counted, expected)}" for side, counted in comparison.counted.items()]
@@ -286,6 +307,8 @@ def counted_text(counted: CountedFlops, expected: Figure | None) -> str:
     """All that was counted, beside the formula; what a program names as computed again is in it."""
     again = ", ".join(f"{what} {count:,}" for what, count in counted.recomputed.items())
     named = f", named as computed again in the backward pass: {again}" if again else ""
+    less = ", ".join(f"{what} {count:,}" for what, count in counted.left_out.items())
+    named += f"; not needed and not computed: {less}" if less else ""
     more = counted.total - expected if isinstance(expected, int) else None
     against = "" if more is None else f", {more:+,} beside the formula" if more else ", as many as the formula"
     return f"{counted.total:,} FLOPs counted{against}{named}"

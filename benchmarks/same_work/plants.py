@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ALL = "all"
 LIST = "list"
 WEIGHT = "weight/"
+PRETRAIN, LORA = "pretrain", "lora"
 
 
 class Plant(Value, frozen=True):
@@ -29,6 +30,7 @@ class Plant(Value, frozen=True):
     what: str
     case: Callable[[WorkCase, Model], dict[str, Any]] = lambda _case, _model: {}
     given: Callable[["Arrays", Model], "Arrays"] = lambda arrays, _model: arrays
+    tasks: tuple[str, ...] = (PRETRAIN, LORA)
 
 
 def planted(plant: Plant, case: WorkCase, given: "Arrays", model: Model) -> tuple[WorkCase, "Arrays"]:
@@ -36,17 +38,27 @@ def planted(plant: Plant, case: WorkCase, given: "Arrays", model: Model) -> tupl
     return msgspec.structs.replace(case, **plant.case(case, model)), plant.given(dict(given), model)
 
 
-def chosen(names: Iterable[str]) -> list[Plant]:
-    """The plants of these names, each once; `all` is every one."""
-    wanted = list(PLANTS) if ALL in names else list(dict.fromkeys(names))
+def plants_of(task: str) -> dict[str, Plant]:
+    return {name: plant for name, plant in PLANTS.items() if task in plant.tasks}
+
+
+def chosen(names: Iterable[str], task: str = PRETRAIN) -> list[Plant]:
+    """The plants of these names, each once; `all` is every one of the task."""
+    known = plants_of(task)
+    wanted = list(known) if ALL in names else list(dict.fromkeys(names))
     for name in wanted:
-        if name not in PLANTS:
+        if name not in known:
+            unknown = f"unknown plant '{name}': {nearest(name, known)}"
             raise RequestError(
-                f"unknown plant '{name}': {nearest(name, PLANTS)}",
+                f"plant '{name}' is none of task {task}" if name in PLANTS else unknown,
                 where=f"--plant={name}",
-                next_command=f"python launch/verify.py --equivalence --plant={LIST}",
+                next_command=f"python launch/verify.py --equivalence{_said(task)} --plant={LIST}",
             )
-    return [PLANTS[name] for name in wanted]
+    return [known[name] for name in wanted]
+
+
+def _said(task: str) -> str:
+    return "" if task == PRETRAIN else f" --task={task}"
 
 
 # --- what is done to weights and batches ------------------------------------------------------
@@ -86,6 +98,17 @@ def _layers_exchanged(arrays: "Arrays", model: Model) -> "Arrays":
     names = [name.removeprefix(first) for name in arrays if name.startswith(first)]
     swapped = {first + name: arrays[last + name] for name in names}
     return {**arrays, **swapped, **{last + name: arrays[first + name] for name in names}}
+
+
+def _adapter_heads(name: str, array: "Array", model: Model) -> "Array":
+    if not name.startswith(WEIGHT) or not name.endswith("query_b"):
+        return array
+    by_head = array.reshape(model.attention_heads, model.head_dim, -1)
+    return _heads_group_last(by_head, model).reshape(array.shape)
+
+
+def _nothing(arrays: "Arrays", name: str) -> "Arrays":
+    return {WEIGHT + name: arrays[WEIGHT + name] * 0}
 
 
 # --- the plants -------------------------------------------------------------------------------
@@ -160,6 +183,7 @@ PLANTS: Mapping[str, Plant] = {
             name="norms_decayed",
             what="weight decay on the scales of norms too",
             case=lambda _case, _model: {"decays_norms": True},
+            tasks=(PRETRAIN,),
         ),
         Plant(
             name="weight_decay",
@@ -186,6 +210,62 @@ PLANTS: Mapping[str, Plant] = {
             name="not_clipped",
             what="gradients are not clipped",
             case=lambda _case, _model: {"clip_norm": 1e9},
+        ),
+        Plant(
+            name="adapter_scale",
+            what="twice alpha: what each adapter makes is twice as large",
+            case=lambda case, _: {"adapter_alpha": 2 * (case.adapter_alpha or 0)},
+            tasks=(LORA,),
+        ),
+        Plant(
+            name="adapter_scale_slight",
+            what="alpha an eighth larger",
+            case=lambda case, _: {"adapter_alpha": 1.125 * (case.adapter_alpha or 0)},
+            tasks=(LORA,),
+        ),
+        Plant(
+            name="adapter_order",
+            what="all queries' adapters before the keys' and values', as NeMo's own CanonicalLoRA adds them",
+            case=lambda _case, _model: {"adapters_in_order": False},
+            tasks=(LORA,),
+        ),
+        Plant(
+            name="adapter_heads",
+            what="what a query's adapter makes goes to the heads of another group",
+            given=lambda arrays, model: {name: _adapter_heads(name, array, model) for name, array in arrays.items()},
+            tasks=(LORA,),
+        ),
+        Plant(
+            name="adapter_query_key_swapped",
+            what="the first halves of the queries' and the keys' adapters",
+            given=_exchange("query_a", "key_a"),
+            tasks=(LORA,),
+        ),
+        Plant(
+            name="adapter_key_value_swapped",
+            what="the keys' adapters for the values'",
+            given=lambda arrays, model: _exchange("key_b", "value_b")(
+                _exchange("key_a", "value_a")(arrays, model), model
+            ),
+            tasks=(LORA,),
+        ),
+        Plant(
+            name="adapter_gate_up_swapped",
+            what="the gate's second half for the up projection's",
+            given=_exchange("gate_b", "up_b"),
+            tasks=(LORA,),
+        ),
+        Plant(
+            name="adapter_dropped",
+            what="no adapter beside the last layer's down projection: it begins as nothing",
+            given=lambda arrays, model: {**arrays, **_nothing(arrays, f"layers.{model.layers - 1}.down_b")},
+            tasks=(LORA,),
+        ),
+        Plant(
+            name="base_trained",
+            what="the weights beside the adapters are trained too",
+            case=lambda _case, _model: {"trains_base": True},
+            tasks=(LORA,),
         ),
     )
 }

@@ -13,9 +13,14 @@ Names are neutral, so that no backend knows another's: `embedding` [V, h], `laye
 `layers.I.query` [a, d, h], `layers.I.key` and `layers.I.value` [g, d, h], `layers.I.attention_output` [h, a, d],
 `layers.I.mlp_norm` [h], `layers.I.gate` and `layers.I.up` [f, h], `layers.I.down` [h, f], `final_norm` [h],
 `head` [V, h]. Consecutive a/g query heads share a key. RoPE turns the first half of a head against its second.
+
+Where adapters are trained (--task=lora), each matrix of a layer, such as `layers.I.query`, has two beside it:
+`layers.I.query_a` [r, in] and `layers.I.query_b` [out, r], heads flattened in their order. `gradient/` is then of
+these alone, `weight/` and `trained/` of all.
 """
 
-from benchmarks.values import Model, Value
+from benchmarks.same_work.work_kit import ADAPTER_ENDS
+from benchmarks.values import Lora, Model, Value
 
 
 class WorkCase(Value, frozen=True):
@@ -35,6 +40,9 @@ class WorkCase(Value, frozen=True):
     rope_interleaved: bool | None = None
     rope_theta: float | None = None
     norm_epsilon: float | None = None
+    adapter_alpha: float | None = None
+    adapters_in_order: bool = True  # NeMo's own order of separate adapters, where this is false
+    trains_base: bool = False  # the weights that adapters stand beside are trained too
 
 
 class WorkRequest(Value, frozen=True):
@@ -53,10 +61,12 @@ class CountedFlops(Value, frozen=True):
     counted_by: str
     # What the program names as computed a second time in the backward pass -> its FLOPs, part of the total.
     recomputed: dict[str, int] = {}
+    # What a training step has by the formula, and this program need not compute -> its FLOPs, not part of the total.
+    left_out: dict[str, int] = {}
 
     @property
-    def without_recompute(self) -> int:
-        return self.total - sum(self.recomputed.values())
+    def comparable(self) -> int:
+        return self.total - sum(self.recomputed.values()) + sum(self.left_out.values())
 
 
 class CaseReport(Value, frozen=True):
@@ -77,8 +87,31 @@ class WorkReport(Value, frozen=True):
     notes: list[str] = []  # what was done otherwise than in a run
 
 
+# flops.ADAPTED_MATRICES -> its neutral name; both sides train adapters of these alone
+PARTS = {
+    "query": "query",
+    "key": "key",
+    "value": "value",
+    "attention_output": "attention_output",
+    "gate": "gate",
+    "up": "up",
+    "mlp_output": "down",
+}
+
+
 def tensor_names(model: Model) -> list[str]:
     """Every tensor of a model by its neutral name."""
     parts = ("attention_norm", "query", "key", "value", "attention_output", "mlp_norm", "gate", "up", "down")
     layers = [f"layers.{layer}.{part}" for layer in range(model.layers) for part in parts]
     return ["embedding", *layers, "final_norm", *([] if model.tied_embeddings else ["head"])]
+
+
+def adapter_names(model: Model, lora: Lora | None) -> list[str]:
+    """Every tensor of its adapters; none where all is trained."""
+    targets = lora.targets if lora else []
+    return [
+        f"layers.{layer}.{PARTS[target]}{end}"
+        for layer in range(model.layers)
+        for target in targets
+        for end in ADAPTER_ENDS
+    ]

@@ -27,6 +27,8 @@ TARGETS = "targets"
 
 NORM_SPREAD = 0.3
 QUERY_GAIN = 4.0
+ADAPTER_SPREAD = 0.05
+ADAPTER_ENDS = ("_a", "_b")  # of the names of an adapter's two matrices
 THETA_DIGITS = 6  # that a table of float32 still holds of the theta it was made from
 
 Array = npt.NDArray[Any]
@@ -86,15 +88,21 @@ def starting_weights(case: Mapping[str, Any], given: Mapping[str, Array], own: C
 
 
 def perturbed(weights: Mapping[str, Array], seed: int) -> Arrays:
-    """At first all norm scales are 1 and attention is nearly uniform: an error in either would not be seen."""
+    """At first norm scales are 1, attention is nearly uniform, adapters are nothing: an error would not be seen."""
     numbers = np.random.default_rng(seed)
     found = {}
     for name, array in sorted(weights.items()):
         if name.endswith("norm"):
             found[name] = array * (1 + NORM_SPREAD * numbers.standard_normal(array.shape)).astype(array.dtype)
+        elif name.endswith(ADAPTER_ENDS[1]):
+            found[name] = (ADAPTER_SPREAD * numbers.standard_normal(array.shape)).astype(array.dtype)
         else:
             found[name] = array * np.float32(QUERY_GAIN) if name.endswith("query") else array
     return found
+
+
+def is_adapter(name: str) -> bool:
+    return name.endswith(ADAPTER_ENDS)
 
 
 def gradient_norm(gradients: Mapping[str, Array]) -> float:

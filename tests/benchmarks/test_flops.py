@@ -1,5 +1,7 @@
 """Parameters and FLOPs against published figures: MaxText's count and the recipes' worked examples."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from benchmarks.configs import Configs
@@ -7,6 +9,7 @@ from benchmarks.errors import RequestError
 from benchmarks.flops import (
     ADAPTED_MATRICES,
     CONVENTIONS,
+    LAYER_MATRICES,
     adapter_parameter_count,
     conventions_for,
     embedding_parameters,
@@ -70,7 +73,7 @@ def test_an_adapter_is_two_thin_matrices(target: str, of_a_layer: int) -> None:
 
 def test_adapters_of_the_tiny_model_are_what_nemo_counted() -> None:
     """NeMo 2.7.3: 26,624 of 453,248 parameters are trainable."""
-    model, lora = CONFIGS.model("llama3_tiny"), beside(*ADAPTED_MATRICES)
+    model, lora = CONFIGS.model("llama3_tiny"), beside(*LAYER_MATRICES)
     assert adapter_parameter_count(model, lora) == 26_624
     assert trainable_parameter_count(model, lora) == 26_624
     assert held_parameter_count(model, lora) == 453_248
@@ -88,10 +91,15 @@ def test_adapters_grow_with_their_rank() -> None:
     assert many == 64 * one
 
 
-def test_the_adapted_matrices_are_all_of_a_layer() -> None:
+@pytest.mark.parametrize(
+    "matrices",
+    [LAYER_MATRICES, ("query", "key", "value", "attention_output", "gate", "up", "mlp_output")],
+    ids=["fused", "separate"],
+)
+def test_the_adapted_matrices_are_all_of_a_layer(matrices: Iterable[str]) -> None:
     for name in CONFIGS.names("models"):
         model = CONFIGS.model(name)
-        sizes = [shape(model) for shape in ADAPTED_MATRICES.values()]
+        sizes = [ADAPTED_MATRICES[matrix](model) for matrix in matrices]
         assert sum(numbers_in * numbers_out for numbers_in, numbers_out in sizes) == layer_matmul_weights(model)
 
 

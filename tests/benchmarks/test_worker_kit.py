@@ -50,6 +50,66 @@ class Events:
         return [event[name] for event in self.written if event["event"] == "step"]
 
 
+# --- proof that adapters train and nothing else does ----------------------------------------------------
+
+
+Looks = dict[str, tuple[int, float]]
+
+
+def proof_of(kit: Any, before: tuple[Looks, Looks], after: tuple[Looks, Looks], **more: Any) -> Any:
+    proof = kit.AdapterProof(Events(), rank=3)
+    look = [{name: kit.Look(*found) for name, found in looks.items()} for looks in (*before, *after)]
+    proof.begin(*look[:2])
+    proof.finish(*look[2:], **more)
+    return proof
+
+
+BEFORE: tuple[Looks, Looks] = ({"a": (1, 9.0), "b": (2, 0.0)}, {"w": (7, 16.0)})
+
+
+def test_adapters_changed_and_nothing_else_did(kit: Any) -> None:
+    proof = proof_of(kit, BEFORE, ({"a": (3, 16.0), "b": (4, 9.0)}, {"w": (7, 16.0)}))
+    assert proof.failures == []
+    assert proof.notes == ["adapters on rank 3: 2 of 2 tensors changed; 0 of 1 frozen tensors changed"]
+    (event,) = proof._events.written
+    assert (event["adapters"], event["adapters_changed"], event["frozen"], event["frozen_changed"]) == (2, 2, 1, 0)
+    assert event["norms"] == {"adapters": [3.0, 5.0], "frozen": [4.0, 4.0]}
+    before, after = event["digests"]["adapters"]
+    assert before != after
+    assert len(set(event["digests"]["frozen"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("after", "failure"),
+    [
+        (({"a": (3, 9.0), "b": (2, 0.0)}, {"w": (7, 16.0)}), "1 of 2 adapters did not change (first: b)"),
+        (({"a": (3, 9.0), "b": (4, 0.0)}, {"w": (8, 16.0)}), "1 of 1 frozen weights changed (first: w)"),
+        (({"a": (3, 9.0), "b": (4, 0.0)}, {}), "1 of 1 frozen weights are gone (first: w)"),
+        (({}, {"w": (7, 16.0)}), "no adapter was made: nothing was trained"),
+    ],
+)
+def test_whatever_else_happened_is_a_failure(kit: Any, after: tuple[Looks, Looks], failure: str) -> None:
+    assert proof_of(kit, BEFORE, after).failures == [failure]
+
+
+def test_an_adapter_without_a_gradient_is_told(kit: Any) -> None:
+    after = ({"a": (3, 9.0), "b": (4, 0.0)}, {"w": (7, 16.0)})
+    assert proof_of(kit, BEFORE, after, without_gradient=["b"]).failures == [
+        "1 of 2 adapters receive no gradient (first: b)"
+    ]
+
+
+def test_what_was_seen_can_be_read_back(kit: Any, tmp_path: Path) -> None:
+    events = kit.EventFile(tmp_path / "events-rank0.jsonl")
+    proof = kit.AdapterProof(events)
+    proof.begin({"a": kit.Look(1, 1.0)}, {"w": kit.Look(2, math.nan)})
+    proof.finish({"a": kit.Look(2, 4.0)}, {"w": kit.Look(2, math.nan)})
+    record = read_phase(tmp_path, 1)
+    assert record.unreadable == []
+    seen = record.adapters[0]
+    assert (seen.adapters_changed, seen.frozen_changed, seen.norms["frozen"]) == (1, 0, [None, None])
+
+
 # --- the event file -------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.same_work.plants import PLANTS
+from benchmarks.same_work.plants import plants_of
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
 
 pytestmark = pytest.mark.slow
@@ -111,7 +111,7 @@ def test_the_settings_are_those_of_the_built_models(planted: dict[str, Any]) -> 
     assert (told["tied head"], told["biases"], told["rope interleaved"], told["rope scaled"]) == (False,) * 4
 
 
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", plants_of("pretrain"))
 def test_what_is_planted_is_caught_where_it_shows(planted: dict[str, Any], name: str) -> None:
     caught = set(planted["caught"]["llama2_tiny"][name])
     assert caught >= SEEN[name]
@@ -133,3 +133,50 @@ def test_llama3_is_the_same_work_and_its_files_are_kept(llama3: tuple[str, Path]
     assert "686,555,136" in out
     assert (folder / "llama3_tiny/nemo/as_it_is/arrays.npz").exists()
     assert (folder / "llama3_tiny/jax/report.json").exists()
+
+
+# --- adapters alone -----------------------------------------------------------------------------
+
+ADAPTED = FORWARD | EACH_UPDATE
+SEEN_OF_ADAPTERS = {
+    "adapter_scale": ADAPTED,
+    "adapter_scale_slight": ADAPTED,
+    "adapter_order": ADAPTED,
+    "adapter_heads": ADAPTED,
+    "adapter_query_key_swapped": ADAPTED,
+    "adapter_key_value_swapped": ADAPTED,
+    "adapter_gate_up_swapped": ADAPTED,
+    "adapter_dropped": ADAPTED,
+    "base_trained": {"frozen weights changed", "gradient norm, step 1 by pass", CHANGES, *EACH_UPDATE},
+}
+
+
+@pytest.fixture(scope="session")
+def adapted(prove: Any) -> dict[str, Any]:
+    done = prove("--task=lora", "--model=llama2_tiny", "--plant=all", "--json")
+    assert done.returncode == 3, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_adapters_are_trained_alike_and_nothing_else_is(adapted: dict[str, Any]) -> None:
+    lines = lines_of(adapted)
+    assert adapted["agree"] is True
+    assert [line for line in lines.values() if not line["agrees"]] == []
+    for name, figure in {"parameters": 115_008, "FLOPs": 149_815_296, "frozen weights changed": 0}.items():
+        assert [lines[name][key] for key in ("expected", "first", "second")] == [figure] * 3
+    assert sum(line["difference"] > 0 for line in lines.values() if line["difference"] is not None) >= 3
+    (as_it_is,) = [found for found in adapted["comparisons"] if not found["plant"]]
+    left_out = {side: found["left_out"] for side, found in as_it_is["counted"].items()}
+    first_layers_inputs = 2 * 4 * 72 * 64 * 128  # 2 b s h (a + 2 g) d: query, key and value of the first layer
+    assert left_out == {
+        "MaxText (JAX)": {},
+        "NeMo (Megatron)": {"gradient towards the frozen embedding": first_layers_inputs},
+    }
+
+
+@pytest.mark.parametrize("name", plants_of("lora"))
+def test_what_is_planted_into_adapters_is_caught(adapted: dict[str, Any], name: str) -> None:
+    caught = set(adapted["caught"]["llama2_tiny"][name])
+    assert caught >= SEEN_OF_ADAPTERS.get(name, set())
+    assert caught

@@ -18,7 +18,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.same_work import work_kit
 from benchmarks.same_work.equivalence import BATCH, SEQUENCE, UPDATES
-from benchmarks.same_work.plants import PLANTS, chosen
+from benchmarks.same_work.plants import chosen, plants_of
 from benchmarks.same_work.work import CaseReport, CountedFlops, WorkReport, WorkStep, tensor_names
 from benchmarks.same_work.work_kit import Arrays
 from launch import equivalence
@@ -166,7 +166,7 @@ def test_every_plant_reaches_the_second_side_and_exits_3(
     assert prove(("all",), as_json=True) == 3
     proof = json.loads(capsys.readouterr().out)
     assert proof["agree"] is True
-    assert proof["caught"]["llama2_tiny"].keys() == PLANTS.keys()
+    assert proof["caught"]["llama2_tiny"].keys() == plants_of("pretrain").keys()
     assert all(proof["caught"]["llama2_tiny"].values())
     assert proof["files"] is None
     assert list((tmp_path / "temporary").iterdir()) == []
@@ -241,9 +241,10 @@ def verify(*flags: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_plants_are_listed() -> None:
-    done = verify("--equivalence", "--plant=list")
-    assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(PLANTS)
+    for task in ("pretrain", "lora"):
+        done = verify("--equivalence", "--plant=list", f"--task={task}")
+        assert done.returncode == 0
+        assert [line.split()[0] for line in done.stdout.splitlines()] == list(plants_of(task))
 
 
 REFUSED = {
@@ -251,6 +252,11 @@ REFUSED = {
     "unknown model": (["--equivalence", "--model=lama2_tiny"], "unknown model 'lama2_tiny': did you mean"),
     "a run": (["--equivalence", "results/x"], "--equivalence compares backends: it takes no run"),
     "repair": (["--equivalence", "--repair"], "it takes no --repair"),
+    "a plant of another task": (
+        ["--equivalence", "--plant=base_trained"],
+        "plant 'base_trained' is none of task pretrain",
+    ),
+    "a task alone": (["--task=lora", "results/x"], "--task means something with --equivalence alone"),
     "a plant alone": (["--plant=warmup"], "--plant means something with --equivalence alone"),
     "json alone": (["--json", "results/x"], "--json means something with --equivalence alone"),
     "no plant": (["--equivalence", "--plant="], "--plant= names nothing"),

@@ -43,7 +43,12 @@ def test_filters() -> None:
     assert fp8_on_a100 == ["none"]
     assert section(listing(configs, model="llama2_7b"), "recipes") == ["jax_cpu_pretrain"]
     on_b200 = section(listing(configs, hardware="b200", task="lora", gpus=8), "recipes")
-    assert on_b200 == ["bridge_llama3_70b_lora_b200", "nemo_llama3_70b_lora_b200", "nemo_tiny_lora"]
+    assert on_b200 == [
+        "bridge_llama3_70b_lora_b200",
+        "jax_tiny_lora",
+        "nemo_llama3_70b_lora_b200",
+        "nemo_tiny_lora",
+    ]
     assert section(listing(configs, dtype="nvfp4"), "recipes") == ["none"]
 
 

@@ -52,7 +52,7 @@ REFUSED = {
     "pgle by an unknown way": ([TINY, "--pgle=atuo"], "did you mean 'auto'?"),
     "a profile of NCCL on a CPU": ([TINY, "--profile=nccl"], "has no NCCL"),
     "two profilers": ([TINY, "--profile=nsys,nccl"], "exclude each other"),
-    "lora": ([TINY, "--task=lora"], "no recipe for task 'lora'"),
+    "lora": ([TINY, "--task=lora", "--set=gradient_accumulation=2"], "gradients of frozen weights too"),
     "70B on this machine": (["--model=llama2_70b"], "--dry_run shows the plan"),
     "70B on this CPU": (["--model=llama2_70b", "--hardware=cpu"], "llama2_70b needs 1,109 GB of memory"),
 }

@@ -235,8 +235,8 @@ def test_places_of_adapters_are_read_as_typed(text: str) -> None:
 
 
 def test_an_adapter_beside_something_else_is_refused() -> None:
-    with pytest.raises(RequestError, match="no adapter stands beside 'linear_q'"):
-        BACKEND.lora({"peft.dim": 8, "peft.alpha": 16, "peft.target_modules": "linear_q"})
+    with pytest.raises(RequestError, match="no adapter stands beside 'linear_fc3'"):
+        BACKEND.lora({"peft.dim": 8, "peft.alpha": 16, "peft.target_modules": "linear_fc3"})
     with pytest.raises(RequestError, match="dim is not stated"):
         BACKEND.lora({"peft.alpha": 16, "peft.target_modules": "linear_qkv"})
 

@@ -1,4 +1,4 @@
-"""What Megatron-core asks of both engines: dimensions, adapters, schedules, datasets."""
+"""What Megatron-core asks of both engines: dimensions, schedules, datasets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +9,14 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.flops import ADAPTED_MATRICES
-from benchmarks.values import Benchmark, Lora, Scalar
+from benchmarks.values import Benchmark
 from nemo_backend import BACKEND
-from nemo_backend.megatron import DIMENSIONS, LORA_TARGETS, dimensions, text_of
+from nemo_backend.megatron import DIMENSIONS, dimensions, text_of
 from tests.nemo_backend.a_dataset import write_dataset
 
 CONFIGS = Configs()
 Resolve = Callable[..., Benchmark]
 
-ADAPTERS: dict[str, Scalar] = {"peft.dim": 16, "peft.alpha": 32, "peft.target_modules": "linear_qkv,linear_fc2"}
 TENSOR = "trainer.strategy.tensor_model_parallel_size"
 PIPELINE = "trainer.strategy.pipeline_model_parallel_size"
 CONTEXT = "trainer.strategy.context_parallel_size"
@@ -62,38 +60,6 @@ def test_every_dimension_is_a_setting_of_both_engines_and_reserved_in_both() -> 
         names = {f"{place}.{name}" for name in DIMENSIONS}
         assert names <= BACKEND.settings().keys()
         assert names <= BACKEND.reserved_settings.keys()
-
-
-# --- adapters -------------------------------------------------------------------------------------------
-
-
-def test_adapters_in_common_words() -> None:
-    assert BACKEND.lora({**ADAPTERS, "peft.dropout": 0.25}) == Lora(
-        rank=16, alpha=32.0, dropout=0.25, targets=["query_key_value", "mlp_output"]
-    )
-    assert BACKEND.lora(ADAPTERS).dropout == 0
-
-
-def test_each_fused_matrix_has_a_size() -> None:
-    assert list(LORA_TARGETS) == ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
-    assert list(LORA_TARGETS.values()) == list(ADAPTED_MATRICES)
-
-
-@pytest.mark.parametrize("missing", ADAPTERS)
-def test_an_adapter_that_is_not_stated_whole_is_refused(missing: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        BACKEND.lora({name: value for name, value in ADAPTERS.items() if name != missing})
-    assert caught.value.what == f"{missing} is not stated"
-    assert caught.value.where == f"--set={missing}"
-    assert caught.value.next_command.startswith(f"--set={missing}=")
-
-
-def test_a_place_without_an_adapter_gets_the_nearest() -> None:
-    with pytest.raises(
-        RequestError, match="no adapter stands beside 'linear_qvk': did you mean 'linear_qkv'"
-    ) as caught:
-        BACKEND.lora({**ADAPTERS, "peft.target_modules": "linear_fc1,linear_qvk"})
-    assert caught.value.next_command == "--set=peft.target_modules=linear_qkv,linear_proj,linear_fc1,linear_fc2"
 
 
 # --- schedules ------------------------------------------------------------------------------------------

@@ -354,8 +354,16 @@ class Weight:
 
 @pytest.fixture
 def proof(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(worker, "fingerprint", lambda weight: weight.bits)
-    return worker.AdapterProof()
+    """begin(model), then failures_of(model): what the worker asks of the kit's proof."""
+    monkeypatch.setattr(worker, "look_at", lambda weight: worker.kit.Look(weight.bits, 1.0))
+    proof = worker.kit.AdapterProof(Events())
+
+    def failures_of(model: Any) -> list[str]:
+        proof.finish(*worker.looks_of(model), worker.without_gradient(model))
+        failures: list[str] = proof.failures
+        return failures
+
+    return SimpleNamespace(begin=lambda model: proof.begin(*worker.looks_of(model)), failures_of=failures_of)
 
 
 def named(weights: dict[str, Weight]) -> SimpleNamespace:
@@ -381,41 +389,25 @@ def test_a_gradient_is_a_number_that_is_not_zero(
 def test_adapters_that_train_beside_frozen_weights(proof: Any) -> None:
     weights = {"w": Weight(False), "a": Weight(True, [1.0]), "b": Weight(True, main_grad=[0.5])}
     proof.begin(named(weights))
-    weights["a"].bits = 8
-    proof.finish(named(weights))
-    assert proof.failures == []
-    assert proof.notes == ["adapters on rank 0: 2 of 2 tensors receive a gradient; 0 of 1 frozen tensors changed"]
+    weights["a"].bits = weights["b"].bits = 8
+    assert proof.failures_of(named(weights)) == []
 
 
-def test_an_adapter_without_a_gradient_is_a_failure(proof: Any) -> None:
+def test_an_adapter_without_a_gradient_is_a_failure_though_it_changed(proof: Any) -> None:
+    """Weight decay alone changes it."""
     weights = {"w": Weight(False), "a": Weight(True, [1.0]), "b": Weight(True), "c": Weight(True, [0.0])}
     proof.begin(named(weights))
-    proof.finish(named(weights))
-    assert proof.failures == ["2 of 3 adapters receive no gradient (first: b)"]
-    assert proof.notes == ["adapters on rank 0: 1 of 3 tensors receive a gradient; 0 of 1 frozen tensors changed"]
-
-
-def test_a_frozen_weight_that_changed_is_a_failure(proof: Any) -> None:
-    weights = {"v": Weight(False), "w": Weight(False), "a": Weight(True, [1.0])}
-    proof.begin(named(weights))
-    weights["w"].bits += 1
-    proof.finish(named(weights))
-    assert proof.failures == ["1 of 2 frozen weights changed (first: w)"]
+    for name in "abc":
+        weights[name].bits += 1
+    assert proof.failures_of(named(weights)) == ["2 of 3 adapters receive no gradient (first: b)"]
 
 
 def test_a_weight_that_was_frozen_later_is_a_failure(proof: Any) -> None:
     weights = {"w": Weight(True, [1.0]), "a": Weight(True, [1.0])}
     proof.begin(named(weights))
     weights["w"].requires_grad = False
-    proof.finish(named(weights))
-    assert proof.failures == ["1 of 1 frozen weights changed (first: w)"]
-
-
-def test_a_model_without_adapters_is_a_failure(proof: Any) -> None:
-    model = named({"w": Weight(False)})
-    proof.begin(model)
-    proof.finish(model)
-    assert proof.failures == ["no adapter was made: nothing was trained"]
+    weights["a"].bits += 1
+    assert proof.failures_of(named(weights)) == ["1 of 1 frozen weights changed (first: w)"]
 
 
 class Bits:
@@ -567,7 +559,7 @@ def begun(worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch,
     megatron(put_modules)
     put_modules({"torch.distributed": {"get_world_size": lambda: 1}})
     monkeypatch.setattr(worker, "facts", lambda _options, _model, notes: {"rank": 0, "notes": notes})
-    monkeypatch.setattr(worker, "fingerprint", lambda weight: weight.bits)
+    monkeypatch.setattr(worker, "look_at", lambda weight: worker.kit.Look(weight.bits, 1.0))
     work, part = worker.Work(options(**changes), Events()), Gpt()
     weights = {"w": Weight(False), "a": Weight(True, [1.0])}
     work.begin(SimpleNamespace(modules=lambda: [part], named_parameters=weights.items))
@@ -675,10 +667,11 @@ def test_all_that_was_broken_is_told_at_the_end(
         "every gradient is zero: nothing was trained",
         "a step trained 1 tokens, the benchmark has 512",
         "1 of 1 adapters receive no gradient (first: a)",
+        "1 of 1 adapters did not change (first: a)",
         "1 of 1 frozen weights changed (first: w)",
     ]
     assert work.notes() == [
-        "adapters on rank 0: 0 of 1 tensors receive a gradient; 1 of 1 frozen tensors changed",
+        "adapters on rank 0: 0 of 1 tensors changed; 1 of 1 frozen tensors changed",
         "1 request was answered with the CPU",
     ]
 
@@ -702,6 +695,7 @@ def test_the_parts_of_a_training_in_their_order(
     stopping = SimpleNamespace(DefaultStore=lambda: "store", BEGUN=0, callbacks=lambda early_stop: [early_stop])
     evaluation = SimpleNamespace(callbacks=lambda evaluations, _recorder: [evaluations])
     files = {"cpu_redirect.py": redirect, "build.py": "build", "early_stop.py": stopping, "evaluation.py": evaluation}
+    files["adapters.py"] = SimpleNamespace(notes=lambda _settings: ["how they stand"])
     monkeypatch.setattr(worker.kit, "load", lambda path: files[path.name])
     for name in ("join_processes", "share_the_cpu", "assert_devices"):
         monkeypatch.setattr(worker, name, lambda _options, name=name: order.append(name))
@@ -712,7 +706,7 @@ def test_the_parts_of_a_training_in_their_order(
     shared = ["share_the_cpu"] if on_cpu else []
     assert order == ["join_processes", "redirect", *shared, "assert_devices"]
     assert fitted[0][1:] == ("build", ["the clock", None, None], redirect if on_cpu else None)
-    random = [worker.RANDOM_WEIGHTS] if task == "lora" else []
+    random = [worker.kit.RANDOM_WEIGHTS, "how they stand"] if task == "lora" else []
     assert work._notes == ([worker.ON_A_CPU] if on_cpu else []) + random
 
 
@@ -739,7 +733,7 @@ def test_nemos_own_entry_points_are_called(worker: Any, put_modules: PutModules,
         model_of=lambda _settings, tokenizer: f"model with {tokenizer}",
         data_of=lambda _settings, data, task, _tokenizer: f"{data} for {task}",
         trainer_of=lambda _settings, callbacks: callbacks,
-        made=lambda _settings, group: f"made {group}",
+        adapters_of=lambda _settings, adapters: f"made by {Path(adapters.__file__).name}",
     )
     without_te: list[int] = []
     redirect = SimpleNamespace(without_transformer_engine=lambda: without_te.append(1)) if on_cpu else None
@@ -750,7 +744,7 @@ def test_nemos_own_entry_points_are_called(worker: Any, put_modules: PutModules,
     assert given["data"] == f"mock for {task}"
     assert given["trainer"] == ["the clock"]
     assert given["log"] == {"log_dir": "/run", "ckpt": None, "use_datetime_version": False}
-    assert given.get("peft") == ("made peft" if task == "lora" else None)
+    assert given.get("peft") == ("made by adapters.py" if task == "lora" else None)
     assert len(trackers) == len(without_te) == int(on_cpu)
 
 

@@ -64,6 +64,9 @@ class Toy:
     def lora(self, knobs: dict[str, Scalar]) -> Lora:  # noqa: ARG002
         raise RequestError("a toy has no adapters", where="--task=lora")
 
+    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002
+        raise RequestError("a toy has no adapters", where="--task=lora")
+
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         too_deep = float(benchmark.knobs["nap_seconds"]) > 1
         return [RequestError("too deep a sleep", where="--set=nap_seconds")] if too_deep else []

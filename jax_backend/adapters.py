@@ -1,0 +1,114 @@
+"""Inside MaxText: puts adapters beside its weights, and looks at both before the first step and after the last.
+
+MaxText's loop trains nothing but adapters where it is told `lora.enable_lora`, but makes none: gradients are then
+zero, and it exits 0. So each model that it creates passes through its own function that adds them. Loaded by path.
+"""
+
+# Any odd number: products with it never meet again modulo 2 ** 32, so a number's place counts as much as its bits.
+PLACE = 2_654_435_761
+
+
+class Adapters:
+    """What a run that trains adapters does besides: makes them, and proves that they alone have changed."""
+
+    def __init__(self, kit, events, rank):
+        self._look = kit.Look
+        self._proof = kit.AdapterProof(events, rank)
+        self._device_state = None
+        self.counts, self.install = counts, install
+
+    def begin(self, device_state):
+        self._device_state = device_state  # MaxText's loop puts each step's new state into it
+        self._proof.begin(*self._looks())
+
+    def finish(self):
+        if self._device_state:
+            self._proof.finish(*self._looks())
+
+    def _looks(self):
+        return looks_of(self._device_state["state"]["model"], self._look)
+
+    def failures(self):
+        unproven = ["training ended without a look at the adapters: nothing is proven of them"]
+        return self._proof.failures if self._proof.notes else unproven
+
+    def notes(self):
+        return self._proof.notes
+
+
+def install():
+    from maxtext.utils import lora_utils, model_creation_utils
+
+    put_beside(model_creation_utils, lora_utils)
+
+
+def put_beside(model_creation, lora):
+    """Rebind MaxText's maker of models, which it looks up late; its source is not touched."""
+    original = model_creation.get_nnx_create_model_fn
+
+    def with_adapters(config, *arguments, **named):
+        make = original(config, *arguments, **named)
+        return lambda: lora.apply_lora_to_model(make(), None, config)
+
+    model_creation.get_nnx_create_model_fn = with_adapters
+
+
+def counts(model):
+    """(all, trainable) parameters of a model's state; adapters are parameters too."""
+    import jax
+    from flax import nnx
+
+    return tuple(sum(x.size for x in jax.tree.leaves(nnx.state(model, kind))) for kind in (nnx.Param, nnx.LoRAParam))
+
+
+def looks_of(model, look):
+    """(adapters, frozen): what each array of a model's state is now, by its path; the same on every rank."""
+    arrays = {True: {}, False: {}}
+    for path, adapter, array in parameters(model):
+        arrays[adapter][path] = array
+    seen = looked_at(arrays[True] | arrays[False])
+    adapters, frozen = ({path: look(*seen[path]) for path in arrays[kind]} for kind in (True, False))
+    return adapters, frozen
+
+
+def parameters(model):
+    """(path, whether it is an adapter, array) of all that is trained or frozen; keys of random numbers are not."""
+    from flax import nnx
+
+    for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param)):
+        yield "/".join(map(str, path)), isinstance(leaf, nnx.LoRAParam), leaf.get_value()
+
+
+def looked_at(arrays):
+    """{path: (its bits as one number, the sum of its squares)}, computed where the arrays are.
+
+    Compiled ahead of time: jax's own profile-guided way would take a call like a step's for one to profile.
+    """
+    import jax
+
+    def look(given):
+        return {path: (fingerprint(array), squares(array)) for path, array in given.items()}
+
+    seen = jax.jit(look).lower(arrays).compile()(arrays)
+    return {path: (int(bits), float(total)) for path, (bits, total) in jax.device_get(seen).items()}
+
+
+def fingerprint(array):
+    """A number that follows from every bit and its place; one changed weight changes it, whatever its precision."""
+    import jax
+    import jax.numpy as jnp
+
+    word = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[array.dtype.itemsize]
+    bits = jax.lax.bitcast_convert_type(array, word).astype(jnp.uint32)
+    place, stride = jnp.zeros((), jnp.uint32), 1
+    for axis in reversed(range(array.ndim)):
+        numbers = jax.lax.broadcasted_iota(jnp.uint32, array.shape, axis)
+        place = place + numbers * jnp.uint32(stride % 2**32)
+        stride *= array.shape[axis]
+    return jnp.sum(bits * (place * jnp.uint32(PLACE) | jnp.uint32(1)), dtype=jnp.uint32)
+
+
+def squares(array):
+    import jax.numpy as jnp
+
+    return jnp.sum(jnp.square(array.astype(jnp.float32)))

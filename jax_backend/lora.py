@@ -1,0 +1,188 @@
+"""LoRA in MaxText's words: which of its settings make which adapters, and what MaxText cannot adapt.
+
+MaxText names adapters by a pattern of module paths. Whatever pattern is given, what it means is asked of it: the
+matrices of a layer whose paths it matches. Adapters themselves are made in adapters.py, inside MaxText.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from benchmarks import flops
+from benchmarks.errors import RequestError
+from benchmarks.settings import positive
+from benchmarks.values import Benchmark, Lora, Scalar
+
+RANK, ALPHA, PATHS = "lora.lora_rank", "lora.lora_alpha", "lora.lora_module_path"
+SETTINGS = (RANK, ALPHA, PATHS)
+FUSED_ATTENTION, FUSED_MLP = "fused_qkv", "fused_mlp"
+
+# flops.ADAPTED_MATRICES -> (MaxText's module of a layer, the setting that fuses it, whether it exists with that)
+MODULES: Mapping[str, tuple[str, str, bool]] = {
+    "query": ("self_attention/query", FUSED_ATTENTION, False),
+    "key": ("self_attention/key", FUSED_ATTENTION, False),
+    "value": ("self_attention/value", FUSED_ATTENTION, False),
+    "query_key_value": ("self_attention/qkv_proj", FUSED_ATTENTION, True),
+    "attention_output": ("self_attention/out", "", False),
+    "gate": ("mlp/wi_0", FUSED_MLP, False),
+    "up": ("mlp/wi_1", FUSED_MLP, False),
+    "mlp_input": ("mlp/wi", FUSED_MLP, True),
+    "mlp_output": ("mlp/wo", "", False),
+}
+LAYER = "decoder/layers[^/]*/"  # scanned layers are one module, others are layers_0, layers_1 and so on
+LAYERS = ("decoder/layers/", "decoder/layers_0/")
+
+# MaxText counts what is not sharded, and ends where it is over a share of all weights: its adapters are in one piece.
+TOLERANCE = "sharding_tolerance"
+OWN_TOLERANCE = 0.02
+
+
+def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
+    """The adapters that the settings state."""
+    missing = [name for name in SETTINGS if not knobs.get(name)]
+    if missing:
+        raise RequestError(
+            f"{missing[0]} is not stated",
+            where=f"--set={missing[0]}",
+            why="an adapter's size and place are part of the benchmark, not left to a default",
+            next_command="--set=lora_targets=q,k,v,o" if missing[0] == PATHS else f"--set={missing[0]}=N",
+        )
+    return Lora(
+        rank=positive(f"--set={RANK}", int(knobs[RANK])),
+        alpha=float(knobs[ALPHA]),
+        dropout=0.0,  # MaxText has none
+        targets=_targets(str(knobs[PATHS]), knobs),
+    )
+
+
+def settings_for(lora: Lora) -> dict[str, Scalar]:
+    """The settings that make these adapters."""
+    if lora.dropout:
+        raise RequestError("MaxText's adapters have no dropout", where="--task=lora", next_command="dropout 0")
+    return {RANK: lora.rank, ALPHA: lora.alpha, PATHS: pattern(lora.targets)}
+
+
+def pattern(targets: Sequence[str]) -> str:
+    """One pattern of module paths for all targets, in the order of the table."""
+    modules = [module for target, (module, _, _) in MODULES.items() if target in targets]
+    parts = []
+    for place in dict.fromkeys(module.partition("/")[0] for module in modules):
+        names = [name for part, _, name in (module.partition("/") for module in modules) if part == place]
+        parts.append(f"{place}/({'|'.join(names)})")
+    return f"{LAYER}({'|'.join(parts)})"
+
+
+def _targets(text: str, knobs: Mapping[str, Scalar]) -> list[str]:
+    """The matrices of a layer that a pattern matches whole, as MaxText has them: fused or not."""
+    try:
+        paths = re.compile(text)
+    except re.error as error:
+        raise RequestError(
+            f"{PATHS}={text} is no pattern: {error}",
+            where=f"--set={PATHS}",
+            next_command="--set=lora_targets=q,k,v,o",
+        ) from None
+    named = [t for t, (module, _, _) in MODULES.items() if any(paths.fullmatch(layer + module) for layer in LAYERS)]
+    there = [target for target in named if _is_there(target, knobs)]
+    if not there:
+        raise RequestError(
+            f"{PATHS}={text} names no matrix of a layer" + (f": {_why_not(named, knobs)}" if named else ""),
+            where=f"--set={PATHS}",
+            why="a layer has " + ", ".join(MODULES[target][0] for target in MODULES if _is_there(target, knobs)),
+            next_command="--set=lora_targets=q,k,v,o,gate,up,down",
+        )
+    return there
+
+
+def _is_there(target: str, knobs: Mapping[str, Scalar]) -> bool:
+    _, setting, fused = MODULES[target]
+    return not setting or bool(knobs.get(setting, False)) is fused
+
+
+def _why_not(targets: Sequence[str], knobs: Mapping[str, Scalar]) -> str:
+    settings = sorted({MODULES[target][1] for target in targets})
+    return ", ".join(f"{name} is {str(bool(knobs.get(name, False))).lower()}" for name in settings)
+
+
+# --- what a run is told ---------------------------------------------------------------------------
+
+
+def told(benchmark: Benchmark) -> dict[str, Scalar]:
+    """What a run that trains adapters is told beside its knobs; nothing where all is trained."""
+    if benchmark.lora is None:
+        return {}
+    adapters = flops.adapter_parameter_count(benchmark.model, benchmark.lora)
+    share = adapters / flops.held_parameter_count(benchmark.model, benchmark.lora)
+    return {"lora.enable_lora": True, TOLERANCE: round(OWN_TOLERANCE + share, 4)}
+
+
+def options(benchmark: Benchmark) -> list[str]:
+    """The worker's."""
+    return [f"--task={benchmark.trains}"] if benchmark.lora else []
+
+
+# --- what MaxText cannot do -----------------------------------------------------------------------
+
+
+def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
+    if benchmark.lora is None:
+        yield from _settings_without_effect(benchmark)
+        return
+    yield from _other_type(benchmark)
+    yield from _not_all_of_them(benchmark, benchmark.lora)
+    if benchmark.gradient_accumulation > 1:
+        yield RequestError(
+            "MaxText accumulates the gradients of frozen weights too",
+            where=f"gradient accumulation {benchmark.gradient_accumulation}, --task={benchmark.task}",
+            why="half as much work again as LoRA's, and gradients are clipped by a norm that is not the adapters'",
+            next_command="--set=gradient_accumulation=1, and --set=micro_batch_size=N for the batch",
+        )
+    if benchmark.parallelism.pipeline > 1:
+        yield RequestError(
+            "MaxText's pipeline holds its layers under other names than those that adapters are put beside",
+            where=f"--task={benchmark.task}, a pipeline of {benchmark.parallelism.pipeline}",
+            next_command="a layout without a pipeline",
+        )
+
+
+def _settings_without_effect(benchmark: Benchmark) -> Iterator[RequestError]:
+    for name in benchmark.overrides:
+        if name in SETTINGS:
+            yield RequestError(
+                f"{name} has no effect on task {benchmark.task}", where=f"--set={name}", next_command="--task=lora"
+            )
+
+
+def _other_type(benchmark: Benchmark) -> Iterator[RequestError]:
+    """An adapter has its weight's type, and its product is added to the layer's: both must be one."""
+    compute, weight = (str(benchmark.knobs.get(name, usual)) for name, usual in TYPES)
+    if compute != weight:
+        yield RequestError(
+            f"adapters of {weight} beside a layer that computes in {compute}",
+            where="--set=weight_dtype",
+            why="an adapter has the type of its weight; MaxText adds its product as it is, which makes all that "
+            "follows float32, and ends where layers are scanned",
+            next_command=f"--set=weight_dtype={compute}",
+        )
+    if benchmark.dtype in ("fp8", "int8"):
+        yield RequestError(
+            f"no adapter is made beside a matmul in {benchmark.dtype}",
+            where=f"--dtype={benchmark.dtype}",
+            why="MaxText then multiplies what it made of a weight, and its adapters stand beside weights alone",
+            next_command="--dtype=bf16",
+        )
+
+
+TYPES = (("dtype", "bfloat16"), ("weight_dtype", "float32"))
+
+
+def _not_all_of_them(benchmark: Benchmark, lora: Lora) -> Iterator[RequestError]:
+    """A word of lora_targets that this model has not, where others were found."""
+    wanted = pattern(lora.targets)
+    if "lora_targets" in benchmark.overrides and wanted != benchmark.knobs[PATHS]:
+        missing = [t for t, (module, _, _) in MODULES.items() if not _is_there(t, benchmark.knobs)]
+        yield RequestError(
+            f"not all of {benchmark.overrides['lora_targets']} are matrices of this model",
+            where="--set=lora_targets",
+            why=f"there is no {', '.join(missing)}: {_why_not(missing, benchmark.knobs)}",
+            next_command="targets that are there, or the other --set=fused_qkv and --set=fused_mlp",
+        )

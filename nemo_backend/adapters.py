@@ -1,0 +1,85 @@
+"""Inside NeMo: adapters of their own beside query, key, value, gate and up, which Megatron has as two fused matrices.
+
+NeMo's CanonicalLoRA makes them, but adds them to the wrong heads: Megatron has each group's queries, its key and its
+value together, and NeMo 2.7.3 puts all queries first, then all keys, then all values. With one group that is the
+same; with more, a query's adapter changes a key. It also calls adapters that were not asked for. Both are put right
+here, without a change of its source. Loaded by path.
+"""
+
+SEPARATE = ("linear_q", "linear_k", "linear_v", "linear_fc1_gate", "linear_fc1_up")
+NOTE = (
+    "separate adapters are added in Megatron's order, each group's queries, key and value together: NeMo's own "
+    "CanonicalLoRA has all queries first, which are other heads"
+)
+
+
+def are_separate(fields):
+    return any(name in SEPARATE for name in fields["target_modules"])
+
+
+def notes(settings):
+    """What is to be said of the adapters that the worker's settings name."""
+    key = "peft.target_modules="
+    named = [word.removeprefix(key).split(",") for word in settings if word.startswith(key)]
+    return [NOTE] if any(are_separate({"target_modules": names}) for names in named) else []
+
+
+def separate(fields, *, in_order=True):
+    """NeMo's CanonicalLoRA, which puts its adapters where Megatron has the matrices; or where NeMo itself does."""
+    from nemo.collections.llm.peft import canonical_lora
+
+    found = canonical_lora.CanonicalLoRA(**fields)
+    if in_order:
+        put_right(found, canonical_lora)
+    return found
+
+
+def put_right(peft, canonical_lora):
+    """Each wrapper that it makes of a fused matrix gets the forward pass that knows Megatron's order."""
+    own = peft.transform
+    ordered = {
+        canonical_lora.LoRALinearSplitQKV: attention_forward,
+        canonical_lora.LoRALinearSplitFC1UpGate: gate_and_up_forward,
+    }
+
+    def transform(module, name=None, prefix=None):
+        made = own(module, name=name, prefix=prefix)
+        if type(made) in ordered:
+            made.forward = ordered[type(made)].__get__(made)
+        return made
+
+    peft.transform = transform
+
+
+def attention_forward(wrapper, x):
+    """Group by group: its queries, its key, its value."""
+    import torch
+
+    output, bias, normed = wrapper.base_linear_forward(x)
+    config, adapter = wrapper.to_wrap.config, wrapper.adapter
+    head, queries = config.kv_channels, config.num_attention_heads // config.num_query_groups
+    groups = output.shape[-1] // (head * (queries + 2))  # of this device
+    parts = [
+        grouped(part, normed, groups, width)
+        for part, width in (
+            (adapter.adapter_q, queries * head),
+            (adapter.adapter_k, head),
+            (adapter.adapter_v, head),
+        )
+    ]
+    return output + torch.cat(parts, dim=-1).reshape(output.shape), bias
+
+
+def gate_and_up_forward(wrapper, x):
+    import torch
+
+    output, bias, normed = wrapper.base_linear_forward(x)
+    both = (wrapper.adapter.adapter_gate, wrapper.adapter.adapter_up)
+    parts = [grouped(part, normed, 1, output.shape[-1] // 2) for part in both]
+    return output + torch.cat(parts, dim=-1).reshape(output.shape), bias
+
+
+def grouped(adapter, normed, groups, width):
+    """What an adapter makes, [sequence, batch, groups, width]; nothing where there is none."""
+    shape = (*normed.shape[:2], groups, width)
+    return normed.new_zeros(shape) if adapter is None else adapter(normed.contiguous()).reshape(shape)

@@ -1,0 +1,119 @@
+"""LoRA in NeMo's words, for both engines: which knobs peft.* make which adapters, and what NeMo cannot adapt."""
+
+from collections.abc import Iterator, Mapping
+
+from benchmarks.errors import RequestError, nearest
+from benchmarks.lora_words import ordered
+from benchmarks.settings import positive
+from benchmarks.values import Benchmark, Lora, Scalar
+
+# NeMo's names of what adapters stand beside -> flops.ADAPTED_MATRICES: Megatron's matrices as they are, or with
+# adapters of their own beside the parts of a fused one.
+FUSED_TARGETS = {"linear_qkv": "query_key_value", "linear_fc1": "mlp_input"}
+SEPARATE_TARGETS = {
+    "linear_q": "query",
+    "linear_k": "key",
+    "linear_v": "value",
+    "linear_fc1_gate": "gate",
+    "linear_fc1_up": "up",
+}
+LORA_TARGETS = {
+    "linear_qkv": "query_key_value",
+    "linear_proj": "attention_output",
+    "linear_fc1": "mlp_input",
+    "linear_fc2": "mlp_output",
+    **SEPARATE_TARGETS,
+}
+AS_THEY_ARE = "linear_qkv,linear_proj,linear_fc1,linear_fc2"
+ONLY_OF_FUSED = ("peft.a2a_experimental", "peft.dropout_recompute", "peft.lora_dtype")
+
+
+def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
+    """The adapters that the knobs peft.* state."""
+    missing = [name for name in ("peft.dim", "peft.alpha", "peft.target_modules") if name not in knobs]
+    if missing:
+        raise RequestError(
+            f"{missing[0]} is not stated",
+            where=f"--set={missing[0]}",
+            why="an adapter's size and place are part of the benchmark, not left to a default",
+            next_command=f"--set={missing[0]}=" + ("linear_qkv" if missing[0].endswith("modules") else "N"),
+        )
+    return Lora(
+        rank=positive("--set=peft.dim", int(knobs["peft.dim"])),
+        alpha=float(knobs["peft.alpha"]),
+        dropout=float(knobs.get("peft.dropout", 0.0)),
+        targets=ordered([_target(name) for name in target_names(knobs)]),
+    )
+
+
+def settings_for(wanted: Lora) -> dict[str, Scalar]:
+    """The knobs peft.* that make these adapters."""
+    if wanted.alpha != int(wanted.alpha):
+        raise RequestError(
+            f"NeMo takes alpha as a whole number, not {wanted.alpha:g}",
+            where="--set=lora_alpha",
+            next_command=f"--set=lora_alpha={max(1, round(wanted.alpha))}",
+        )
+    names = [name for name, target in LORA_TARGETS.items() if target in wanted.targets]
+    return {
+        "peft.dim": wanted.rank,
+        "peft.alpha": int(wanted.alpha),
+        "peft.dropout": wanted.dropout,
+        "peft.target_modules": ",".join(names),
+    }
+
+
+def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
+    """The matrices that adapters stand beside, in Megatron's names, however the list was typed."""
+    text = str(knobs["peft.target_modules"])
+    names = [name.strip().strip("'\"") for name in text.strip().strip("[]").split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise RequestError(
+            f"peft.target_modules={text}: each matrix is named once, and one at least",
+            where="--set=peft.target_modules",
+            next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
+        )
+    if set(names) & set(FUSED_TARGETS) and set(names) & set(SEPARATE_TARGETS):
+        raise RequestError(
+            f"peft.target_modules={text}: adapters beside a fused matrix, and beside parts of one",
+            where="--set=peft.target_modules",
+            why="NeMo makes the ones by LoRA, the others by CanonicalLoRA, and never both",
+            next_command="--set=lora_targets=q,k,v,o,gate,up,down",
+        )
+    return names
+
+
+def _target(name: str) -> str:
+    if name not in LORA_TARGETS:
+        raise RequestError(
+            f"no adapter stands beside '{name}': {nearest(name, LORA_TARGETS)}",
+            where="--set=peft.target_modules",
+            why="the adapters' sizes are known for Megatron's four matrices, and for the parts of fused ones",
+            next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
+        )
+    return LORA_TARGETS[name]
+
+
+# --- what NeMo cannot do --------------------------------------------------------------------------
+
+
+def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
+    """What NeMo's CanonicalLoRA cannot, which its LoRA can."""
+    if benchmark.lora is None or not set(benchmark.lora.targets) & set(SEPARATE_TARGETS.values()):
+        return
+    unknown = sorted(name for name in benchmark.knobs if name in ONLY_OF_FUSED)
+    if unknown:
+        yield RequestError(
+            f"{unknown[0]} has no effect on separate adapters",
+            where=f"--set={unknown[0]}",
+            why="NeMo makes them by CanonicalLoRA, which has no such setting",
+            next_command=f"leave --set={unknown[0]} out, or --set=peft.target_modules={AS_THEY_ARE}",
+        )
+    model = benchmark.model
+    if "query" in benchmark.lora.targets and model.attention_heads * model.head_dim != model.hidden_size:
+        yield RequestError(
+            f"query has {model.attention_heads * model.head_dim} numbers out, NeMo's adapter {model.hidden_size}",
+            where="--set=lora_targets",
+            why="CanonicalLoRA takes query for a square matrix",
+            next_command="--set=lora_targets=qkv,o,gate_up,down",
+        )

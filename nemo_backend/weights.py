@@ -1,0 +1,124 @@
+"""Inside NeMo: the weights of a model by neutral names, and a model that begins with given ones."""
+
+import numpy as np
+
+LAYER = "decoder.layers.{}."
+SAME = {
+    "embedding": "embedding.word_embeddings.weight",
+    "final_norm": "decoder.final_layernorm.weight",
+    "head": "output_layer.weight",
+}
+SAME_IN_LAYER = {
+    "attention_norm": "input_layernorm.weight",
+    "mlp_norm": "pre_mlp_layernorm.weight",
+    "down": "mlp.linear_fc2.weight",
+}
+# Where NeMo has the two matrices of an adapter, of a neutral name.
+ADAPTERS = {
+    "query": "self_attention.linear_qkv.adapter.adapter_q",
+    "key": "self_attention.linear_qkv.adapter.adapter_k",
+    "value": "self_attention.linear_qkv.adapter.adapter_v",
+    "attention_output": "self_attention.linear_proj.adapter",
+    "gate": "mlp.linear_fc1.adapter.adapter_gate",
+    "up": "mlp.linear_fc1.adapter.adapter_up",
+    "down": "mlp.linear_fc2.adapter",
+}
+IN_ADAPTER = {"_a": "linear_in.weight", "_b": "linear_out.weight"}
+IN_AN_ADAPTER = ".adapter."
+WRAPPED = ".to_wrap."  # a matrix that an adapter stands beside has this in its name
+QKV = "self_attention.linear_qkv.weight"
+PROJECTION = "self_attention.linear_proj.weight"
+FC1 = "mlp.linear_fc1.weight"
+
+
+class Sizes:
+    """Of attention, from the configuration of the model that was built."""
+
+    def __init__(self, config):
+        self.layers = config.num_layers
+        self.hidden = config.hidden_size
+        self.heads = config.num_attention_heads
+        self.groups = config.num_query_groups
+        self.head = config.kv_channels
+        self.per_group = self.heads // self.groups
+
+
+def neutral(tensors, sizes):
+    """Megatron's arrays by name -> the same by neutral names."""
+    tensors = {name.replace(WRAPPED, "."): tensor for name, tensor in tensors.items()}
+    found = {ours: tensors[theirs] for ours, theirs in SAME.items() if theirs in tensors}
+    for layer in range(sizes.layers):
+        place, name = LAYER.format(layer), f"layers.{layer}."
+        found |= {
+            name + ours: tensors[place + theirs] for ours, theirs in adapters_in_layer() if place + theirs in tensors
+        }
+        if place + QKV not in tensors:
+            continue  # frozen: these are gradients
+        found |= {name + ours: tensors[place + theirs] for ours, theirs in SAME_IN_LAYER.items()}
+        # Each group holds its query heads, then its key, then its value.
+        grouped = tensors[place + QKV].reshape(sizes.groups, sizes.per_group + 2, sizes.head, sizes.hidden)
+        found[name + "query"] = grouped[:, :-2].reshape(sizes.heads, sizes.head, sizes.hidden)
+        found[name + "key"], found[name + "value"] = grouped[:, -2], grouped[:, -1]
+        found[name + "attention_output"] = tensors[place + PROJECTION].reshape(sizes.hidden, sizes.heads, sizes.head)
+        found[name + "gate"], found[name + "up"] = np.split(tensors[place + FC1], 2)
+    return found
+
+
+def adapters_in_layer():
+    """(neutral name, NeMo's) of each matrix of a layer's adapters."""
+    return [
+        (ours + end, f"{place}.{matrix}") for ours, place in ADAPTERS.items() for end, matrix in IN_ADAPTER.items()
+    ]
+
+
+def of_megatron(weights, sizes):
+    """The way back."""
+    found = {theirs: weights[ours] for ours, theirs in SAME.items() if ours in weights}
+    for layer in range(sizes.layers):
+        place, name = LAYER.format(layer), f"layers.{layer}."
+        found |= {place + theirs: weights[name + ours] for ours, theirs in SAME_IN_LAYER.items()}
+        found |= {
+            place + theirs: weights[name + ours] for ours, theirs in adapters_in_layer() if name + ours in weights
+        }
+        queries = weights[name + "query"].reshape(sizes.groups, sizes.per_group, sizes.head, sizes.hidden)
+        key, value = weights[name + "key"][:, None], weights[name + "value"][:, None]
+        found[place + QKV] = np.concatenate([queries, key, value], axis=1).reshape(-1, sizes.hidden)
+        found[place + PROJECTION] = weights[name + "attention_output"].reshape(sizes.hidden, -1)
+        found[place + FC1] = np.concatenate([weights[name + "gate"], weights[name + "up"]])
+    return found
+
+
+def parameters_of(gpt):
+    return {name: parameter.detach().numpy().copy() for name, parameter in gpt.named_parameters()}
+
+
+def load_parameters(gpt, tensors):
+    fill(dict(gpt.named_parameters()), tensors)
+
+
+def fill(parameters, tensors):
+    """Every parameter gets its array, and every array has its parameter: a name too many or too few ends it."""
+    import torch
+
+    own = {name.replace(WRAPPED, "."): parameter for name, parameter in parameters.items()}
+    if own.keys() != tensors.keys():
+        raise SystemExit(f"stepmark: weights that fit no parameter: {sorted(own.keys() ^ tensors.keys())}")
+    with torch.no_grad():
+        for name, parameter in own.items():
+            if tuple(parameter.shape) != tensors[name].shape:
+                raise SystemExit(f"stepmark: {name} is {tuple(parameter.shape)}, given {tensors[name].shape}")
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(tensors[name])))
+
+
+def begin_with(model, file):
+    """The frozen weights of the file in place of random ones, before the first step; adapters stay as they were made.
+
+    One device holds the whole of each: a matrix that is shared out has another shape, which ends it.
+    """
+    from megatron.core.models.gpt import GPTModel
+
+    with np.load(file) as given:
+        weights = {name: given[name] for name in given.files}
+    gpt = next(module for module in model.modules() if isinstance(module, GPTModel))
+    frozen = {name: parameter for name, parameter in gpt.named_parameters() if not parameter.requires_grad}
+    fill(frozen, of_megatron(weights, Sizes(gpt.config)))
