@@ -211,15 +211,16 @@ def find_across(runs: Sequence[tuple[str, LoggedRun]]) -> list[Finding]:
 
 
 def _seeds(runs: Iterable[tuple[str, LoggedRun]]) -> Iterator[Finding]:
-    seen: dict[Any, str] = {}
+    with_it: dict[str, list[str]] = {}
     for name, run in runs:
         seed = run.settings.get("seed")
         if seed is None:
             yield _error(f"{name} logs no seed")
-        elif str(seed) in seen:
-            yield _error(f"{name} has the seed of {seen[str(seed)]}: {seed}")
         else:
-            seen[str(seed)] = name
+            with_it.setdefault(str(seed), []).append(name)
+    for seed, names in with_it.items():
+        if len(names) > 1:
+            yield _error(f"{len(names)} runs have the same seed, {seed}: {', '.join(names)}")
 
 
 def _differing(runs: Iterable[tuple[str, LoggedRun]], key: str) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ TOKEN = b":::MLLOG"
 # A line of the format has this after the token; a message such as `:::MLLOG Weight initialization: ...` has not.
 BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
 TIME = "time_ms"
+LARGEST = 2**53  # beyond it a float is no count
 
 
 class Record(Value, frozen=True):
@@ -45,13 +46,14 @@ class Record(Value, frozen=True):
 
 
 def number(value: Any) -> float | None:
-    """A finite number, None where it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """A finite number, None where it is none or absurd."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
         return None
-    return float(value)
+    return None if math.isnan(value) else float(value)
 
 
 def whole(value: Any) -> int | None:
+    """A count. NVIDIA writes some as floats."""
     found = number(value)
     return None if found is None else round(found)
 

@@ -77,8 +77,14 @@ def _target(run: LoggedRun, benchmark: MlperfBenchmark | None) -> float | None:
 def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expected | None) -> str:
     if benchmark is None:
         return f"no reference points of {run.benchmark or 'a benchmark that is not named'}"
+    if benchmark.stands_for is not None:
+        return f"{benchmark.name} is a small copy, and the reference points are of {benchmark.stands_for}"
     if run.status != "success":
         return "the run did not meet its target, so how many samples that takes is not known"
+    return _why_nothing_expected(run, expected)
+
+
+def _why_nothing_expected(run: LoggedRun, expected: Expected | None) -> str:
     if not run.batch:
         return "global_batch_size is not logged"
     if expected is None:
@@ -170,6 +176,8 @@ def _steps(apart: TimeToTrain) -> str:
     text = f"{apart.steps} steps x {apart.seconds_per_step:.4g} s"
     if apart.step_seconds_printed is not None:
         text += f" ({apart.step_seconds_printed:.4g} s a step as the run printed it, median)"
+    if apart.idle_seconds is not None:
+        text += f", {apart.idle_seconds:.3f} s of it idle between steps"
     return text
 
 

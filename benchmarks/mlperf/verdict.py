@@ -140,7 +140,7 @@ def _set_lines(one: SetVerdict) -> list[str]:
         lines.append(f"  rcp_checker: not asked, {one.no_convergence_because}")
     lines.append(f"  {_olympic(one)}")
     if one.published:
-        lines.append("  published: " + ", ".join(row.text() for row in one.published))
+        lines += ["  published:", *(f"    {row.text()}" for row in one.published)]
     return lines
 
 

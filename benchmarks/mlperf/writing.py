@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.definitions import MlperfBenchmark, Optimizer
+from benchmarks.mlperf.definitions import MlperfBenchmark, Optimizer, steps_apart
 from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE
 from benchmarks.values import Lora, Parallelism, Value
 
@@ -151,6 +151,7 @@ def _settings(run: WrittenRun) -> dict[str, Any]:
         "max_steps": run.max_steps,
         "train_samples": run.train_samples,
         "eval_samples": run.eval_samples,
+        "evaluation_frequency": steps_apart(run.benchmark.evaluation, run.batch) * run.batch,
         **_optimizer_settings(run),
         **({"lora_rank": run.lora.rank, "lora_alpha": run.lora.alpha} if run.lora else {}),
         "lowest_numerical_precision_in_linear": _precision(run.precision.linear),

@@ -4,6 +4,7 @@ Nothing is written into what is judged: every run is copied first, as result_N.t
 several experiments in it is judged run by run.
 """
 
+import json
 import re
 import shutil
 import tempfile
@@ -21,9 +22,12 @@ from benchmarks.mlperf.published_times import beside, read_times
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.story import tell
 from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict
+from benchmarks.runfolder import BENCHMARK
 from launch.mlperf import checkers, package
 from launch.mlperf.derived_rules import derived_rules
+from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.reading import definition_of, expected_of, runs_in
+from launch.own_runs import RUN_FILES
 
 LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)")
 HEAD_BYTES = 1 << 22
@@ -85,10 +89,28 @@ def _groups(place: Path) -> dict[str, list[Path]]:
         )
     groups: dict[str, list[Path]] = {}
     for path in files:
-        folder = path.parent
-        name = str(folder.relative_to(place)) if place.is_dir() and folder != place else folder.resolve().name
-        groups.setdefault(name, []).append(path)
+        groups.setdefault(_group_of(path, place), []).append(path)
     return groups
+
+
+def _group_of(path: Path, place: Path) -> str:
+    """The folder of a log. Runs of Stepmark's own each have a folder: those of one backend side by side are a set."""
+    run = _own_run(path)
+    folder = path.parent if run is None else run.parent
+    name = folder.resolve().name if folder == place or not folder.is_relative_to(place) else folder.relative_to(place)
+    return str(name) if run is None else f"{name}, {_backend_of(run)}"
+
+
+def _own_run(path: Path) -> Path | None:
+    run = path.parent.parent
+    return run if path.parent.name == OWN_FOLDER and all((run / name).is_file() for name in RUN_FILES) else None
+
+
+def _backend_of(run: Path) -> str:
+    try:
+        return str(json.loads((run / BENCHMARK).read_text(encoding="utf-8"))["backend"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "backend unknown"
 
 
 def _is_log(path: Path, *, any_name: bool = False) -> bool:
@@ -117,8 +139,14 @@ def _staged(files: Sequence[Path], folder: Path) -> list[list[Judged]]:
                 shutil.copyfile(path, staged)
             else:
                 staged.write_bytes(b"".join(_lines_of(path, runs, place)))
-            own.append(Judged(path.name if len(runs) == 1 else f"{path.name}, run {place + 1}", run, staged))
+            name = _name_of(path)
+            own.append(Judged(name if len(runs) == 1 else f"{name}, run {place + 1}", run, staged))
     return list(found.values())
+
+
+def _name_of(path: Path) -> str:
+    run = _own_run(path)
+    return path.name if run is None else run.name
 
 
 def _lines_of(path: Path, runs: Sequence[LoggedRun], place: int) -> Iterator[bytes]:

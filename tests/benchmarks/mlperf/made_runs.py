@@ -37,7 +37,7 @@ def made_run(name: str = "llama2_70b_lora", *, seed: int = 1, step_ms: int = 400
         sequence_length=benchmark.sequence_length or 1,
         max_steps=benchmark.max_steps or 100_000,
         learning_rate=4e-4,
-        warmup_steps=benchmark.optimizer.warmup_steps or 0,
+        warmup_steps=96 if benchmark.optimizer.warmup_steps is None else benchmark.optimizer.warmup_steps,
         optimizer=benchmark.optimizer,
         lora=benchmark.lora,
         precision=Precision(linear="bf16", attention="bf16", communication="bf16"),

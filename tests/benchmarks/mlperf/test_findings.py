@@ -113,7 +113,8 @@ def test_a_benchmark_that_is_not_known_is_an_error() -> None:
 
 def test_seeds_that_are_there_twice_are_found_across_runs() -> None:
     runs = [(f"result_{n}.txt", logged(made_run(seed=seed))) for n, seed in enumerate([1, 2, 1])]
-    assert [finding.what for finding in find_across(runs)] == ["result_2.txt has the seed of result_0.txt: 1"]
+    (found,) = find_across(runs)
+    assert found.what == "2 runs have the same seed, 1: result_0.txt, result_2.txt"
 
 
 def test_batches_that_differ_are_found_across_runs() -> None:

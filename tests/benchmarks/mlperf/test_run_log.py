@@ -5,11 +5,22 @@ training_results_v5.1), with values made for the tests.
 import json
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchmarks.backend import SkippedLine
+from benchmarks.configs import Configs
+from benchmarks.mlperf import story
 from benchmarks.mlperf.records import Record, read_records
+from benchmarks.mlperf.reference_points import ReferencePoint, expected
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
+from benchmarks.mlperf.story import tell
+
+LORA = Configs().mlperf("llama2_70b_lora")
+POINT = ReferencePoint(batch=8, samples=3178.0, stdev=300.0, runs=20, learning_rate=4e-4)
+POINT16 = ReferencePoint(batch=16, samples=4032.0, stdev=411.0, runs=20, learning_rate=4e-4)
 
 
 def line(key: str, value: Any = None, at: int = 0, **metadata: Any) -> str:
@@ -156,6 +167,36 @@ def test_the_lines_of_the_seed_are_read() -> None:
         ]
     )
     assert run.seconds == 91.459 and run.steps[0].loss == 1.3589 and run.samples == 576
+
+
+WORDS = st.sampled_from(run_lines())
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+KEYS = st.sampled_from([json.loads(text.removeprefix(":::MLLOG "))["key"] for text in run_lines()])
+METADATA = st.dictionaries(
+    st.sampled_from(["samples_count", "step", "status", "epoch_num", "lr"]), VALUES, max_size=3
+)
+STRANGE = st.builds(
+    lambda key, value, at, where: line(key, value, at, **where), KEYS, VALUES, st.integers(), METADATA
+)
+CUT = st.builds(lambda text, at: text[:at], WORDS, st.integers(0, 120))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(WORDS | STRANGE | CUT | st.text(max_size=20), max_size=30))
+def test_whatever_a_log_holds_it_is_told(lines: list[str]) -> None:
+    for run in read([text.replace("\n", " ") for text in lines]):
+        told = tell(run, LORA, expected([POINT, POINT16], run.batch or 8))
+        assert story.lines(told) and isinstance(msgspec.json.encode(told), bytes)
+        if told.apart is not None:
+            parts = told.apart
+            summed = (
+                parts.training_seconds + parts.evaluation_seconds + parts.checkpoint_seconds + parts.other_seconds
+            )
+            assert summed == pytest.approx(parts.total_seconds, abs=1e-6)
 
 
 def test_a_log_without_any_line_has_no_run() -> None:

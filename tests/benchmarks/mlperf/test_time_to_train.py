@@ -10,7 +10,7 @@ from benchmarks.mlperf.records import Record
 from benchmarks.mlperf.reference_points import Expected
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
 from benchmarks.mlperf.time_to_train import TimeToTrain, compare_convergence, olympic_mean, take_apart
-from benchmarks.mlperf.writing import WrittenCheckpoint, WrittenRun, entries
+from benchmarks.mlperf.writing import WrittenCheckpoint, WrittenRun, WrittenStep, entries
 from tests.benchmarks.mlperf.made_runs import START_MS, made_run
 
 LORA = Configs().mlperf("llama2_70b_lora")
@@ -52,6 +52,17 @@ def test_a_checkpoint_inside_a_block_is_a_checkpoint_and_no_training() -> None:
     assert found.checkpoint_seconds == pytest.approx(3.0)
     assert found.training_seconds == pytest.approx(172.8 - 3.0)
     assert total(found) == pytest.approx(found.total_seconds)
+
+
+def test_what_lies_between_steps_is_idle_where_every_step_is_timed() -> None:
+    run = made_run(count=1)
+    steps = [
+        WrittenStep(step=n, time_ms=START_MS + 60_001 + 400 * n, loss=1.0, seconds=0.3)
+        for n in range(1, run.evaluations[0].step + 1)
+    ]
+    found = apart(msgspec.structs.replace(run, steps=steps))
+    assert found.steps == 192 and found.idle_seconds == pytest.approx(192 * 0.1)
+    assert apart(msgspec.structs.replace(run, steps=steps[:-1])).idle_seconds is None
 
 
 @given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-5000, 90_000)), max_size=40))

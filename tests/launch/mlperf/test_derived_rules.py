@@ -86,3 +86,17 @@ def test_a_ruleset_without_the_benchmark_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="is not in ruleset") as refused:
         derived_rules(small("llama31_8b"), "5.0.0", CONFIGS, tmp_path)
     assert "5.1.0" in refused.value.why
+
+
+SMALL_COPIES = [name for name in CONFIGS.names("mlperf") if CONFIGS.mlperf(name).stands_for is not None]
+
+
+@pytest.mark.parametrize("name", SMALL_COPIES)
+def test_rules_can_be_derived_for_every_small_copy(name: str, tmp_path: Path) -> None:
+    copy = CONFIGS.mlperf(name)
+    assert SMALL_COPIES and copy.stands_for is not None
+    assert set(copy.rulesets) <= set(CONFIGS.mlperf(copy.stands_for).rulesets)
+    for ruleset in copy.rulesets:
+        rules = derived_rules(copy, ruleset, CONFIGS, tmp_path / ruleset)
+        text = (rules.parent / f"closed_{name}.yaml").read_text()
+        assert f"v['value'] <= {copy.target.at_most}" in text

@@ -113,6 +113,16 @@ def test_experiments_in_one_file_are_judged_one_by_one(tmp_path: Path) -> None:
     assert one["convergence"]["passed"]
 
 
+def test_runs_of_our_own_side_by_side_are_one_set_of_each_backend(tmp_path: Path) -> None:
+    for seed, (name, backend) in enumerate([("a", "jax"), ("b", "jax"), ("c", "jax"), ("d", "nemo")]):
+        write(made_run(seed=seed), tmp_path / name / "mlperf" / "result_0.txt")
+        (tmp_path / name / "benchmark.json").write_text(json.dumps({"backend": backend}))
+        (tmp_path / name / "plan.json").write_text("{}")
+    jax, nemo = as_json(tmp_path)["sets"]
+    assert jax["name"].endswith(", jax") and [run["name"] for run in jax["runs"]] == ["a", "b", "c"]
+    assert nemo["name"].endswith(", nemo") and [run["name"] for run in nemo["runs"]] == ["d"]
+
+
 def test_a_truncated_line_fails(tmp_path: Path) -> None:
     folder = logs(tmp_path, count=1)
     path = folder / "result_0.txt"
@@ -182,7 +192,7 @@ def test_a_package_whose_seeds_are_the_same_fails(tmp_path: Path) -> None:
     arguments = [f"--package={tmp_path / 'TEST'}", f"--system={system}", "--ruleset=5.1.0"]
     said = as_json(tmp_path / "logs", *arguments, code=3)
     assert not said["package"]["passed"]
-    assert any("has the seed of result_0.txt: 7" in reason for reason in said["reasons"])
+    assert any("10 runs have the same seed, 7: result_0.txt" in reason for reason in said["reasons"])
 
 
 def test_a_system_that_may_not_be_submitted_fails(tmp_path: Path) -> None:
