@@ -91,7 +91,7 @@ def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> 
 
 
 def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
-    """The files of --data by their sizes, as this machine sees them; the job looks at them once more, on its nodes."""
+    """The files of --data by their sizes, as this machine sees them; the job looks once more, on its nodes."""
     folder = Path(benchmark.data)
     faults = []
     for asset in configs.needs(f"{benchmark.backend}_mlperf_{benchmark.model.name}").assets:

@@ -30,12 +30,16 @@ def can_enter() -> bool:
         "mount -t tmpfs t /mnt && mkdir /mnt/a /mnt/b /mnt/c"
         " && mount -t overlay o -o lowerdir=/,upperdir=/mnt/a,workdir=/mnt/b /mnt/c"
     )
-    return subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, check=False).returncode == 0
+    )
 
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not can_enter(), reason="needs root, Slurm, and file systems that can be laid over each other"),
+    pytest.mark.skipif(
+        not can_enter(), reason="needs root, Slurm, and file systems that can be laid over each other"
+    ),
 ]
 
 
