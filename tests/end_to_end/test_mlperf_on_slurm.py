@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,14 +73,24 @@ class Site:
         """What the stand-ins were asked for."""
         return (self.cluster.folder / "stand-in.log").read_text().splitlines()
 
-    def run(self, output_dir: Path, *words: str, loss: str = "0.92") -> Run:
-        own = {
+    @property
+    def variables(self) -> dict[str, str]:
+        return {
             "PATH": f"{STAND_INS}:{os.environ['PATH']}",
             "STAND_IN_SRUN": str(shutil.which("srun")),
             "STAND_IN_LOG": str(self.cluster.folder / "stand-in.log"),
-            "STAND_IN_LOSS": loss,
             "STEPMARK_CONFIGS": str(DEFAULT_ROOT),  # the tests' own have the tiny recipes alone
         }
+
+    def prepare(self, out: Path) -> "subprocess.CompletedProcess[str]":
+        said = ("--site=mlperf", f"--model={NAME}", "--task=mlperf", f"--out={out}", "--time=10")
+        process = self.cluster.start("setup.py", *said, **self.variables)
+        text, err = process.communicate(timeout=120)
+        assert "Traceback" not in text + err, err
+        return subprocess.CompletedProcess(said, process.returncode, text, err)
+
+    def run(self, output_dir: Path, *words: str, loss: str = "0.92") -> Run:
+        own = {**self.variables, "STAND_IN_LOSS": loss}
         said = (*MLPERF, f"--data={self.data}", f"--output_dir={output_dir}", "--set=VBOOST_VALUE=0", *words)
         process = self.cluster.start("run.py", *said, **own)
         out, err = process.communicate(timeout=240)
@@ -176,3 +187,37 @@ def test_a_shared_node_keeps_its_caches(site: Site, tmp_path: Path) -> None:
     assert "the job shares its nodes" in run.err
     assert len(site.asked) == before
     assert json.dumps(site.asked)  # nothing was dropped meanwhile
+
+
+MAKES = """import os, sys
+folder = sys.argv[2]
+for name, size in {files}.items():
+    os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+    open(os.path.join(folder, name), "w").close()
+    os.truncate(os.path.join(folder, name), size)
+"""
+
+
+def test_data_and_model_are_made_by_the_containers_scripts_and_checked_by_their_sizes(
+    site: Site, tmp_path: Path
+) -> None:
+    """The scripts are stand-ins: they make files of the right sizes, and the first time one byte too few."""
+    scripts = site.program.parent / "scripts"
+    scripts.mkdir()
+    inside = Path(f"{site.image}.d") / "usr/local/bin"
+    inside.mkdir(parents=True)
+    (inside / "python").symlink_to(sys.executable)
+    dataset, model = Configs().needs(f"nemo_mlperf_{NAME}").assets
+    sizes = {part.path: part.bytes or 1 for part in dataset.parts}
+    (scripts / "download_model.py").write_text(MAKES.format(files={p.path: p.bytes or 1 for p in model.parts}))
+    (scripts / "download_dataset.py").write_text(MAKES.format(files={**sizes, "train.npy": 192151238}))
+    out = tmp_path / "data"
+    first = site.prepare(out)
+    assert first.returncode == 1, first.stdout + first.stderr
+    assert "train.npy: 192,151,238 bytes, 192,151,239 expected" in first.stdout
+    (scripts / "download_dataset.py").write_text(MAKES.format(files=sizes))
+    second = site.prepare(out)
+    assert second.returncode == 0, second.stdout + second.stderr
+    jobs = sorted(out.glob("preparing-*/prepare.sbatch"))
+    assert "download_model.py" in jobs[0].read_text()
+    assert "download_model.py" not in jobs[1].read_text()  # what is whole is not made again
