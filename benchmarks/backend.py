@@ -21,6 +21,7 @@ from benchmarks.values import (
     Plan,
     RunRecord,
     Scalar,
+    Schedule,
     SettingTypes,
     Step,
     Value,
@@ -161,6 +162,10 @@ class Backend(Protocol):
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         """What the framework's adapter settings mean in common words."""
+        ...
+
+    def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
+        """The settings that make an optimizer and its learning rate; RequestError where the framework has none."""
         ...
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:

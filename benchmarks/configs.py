@@ -148,7 +148,7 @@ class Configs:
     def _refuse_unknown_references(self, recipe: Recipe) -> None:
         """A mistyped model or device would make the recipe apply to nothing, in silence."""
         for key, names, known in (
-            ("models", recipe.models, self.names("models")),
+            ("models", recipe.models, [*self.names("models"), *self.names("mlperf")]),
             ("hardware", recipe.hardware, self.names("hardware")),
         ):
             for name in names:

@@ -1,24 +1,16 @@
-"""How a run that stopped early says why, read from the text that follows its last training step.
+"""Where a run that stopped early says why: the text that follows its last training step; and how a line is shown.
 
-Pure: text and streams in, a reason out. Which lines mean what is data (configs/log_endings.yml); here
-stands how they are ranked, where they are searched, and how a Python traceback is read.
+Pure. Which lines mean what is data (configs/symptoms.yml); benchmarks/diagnosis finds them and says which was first.
 """
 
 import io
 import re
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from benchmarks.backend import LogFormat
-from benchmarks.configs import read_yaml
-from benchmarks.errors import RequestError
-from benchmarks.log_stream import CHUNK_BYTES, without_colours
+from benchmarks.log_stream import CHUNK_BYTES
 from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE
 from benchmarks.values import Value
-
-FILE_NAME = "log_endings.yml"
-PYTHON_ERROR = "python_error"
 
 # A reader takes a log in chunks of about 1 MiB, so the last step lies at most so far before what was read.
 BEFORE_BYTES = 2 << 20
@@ -67,74 +59,15 @@ _END_OF_A_KEY = re.compile(rb"-----END " + _KEY)
 _SHAPES = re.compile(TOKEN_SHAPE.pattern.encode())
 _LOGIN = re.compile(LOGIN_IN_URL.pattern.encode())
 
-TRACEBACK = b"Traceback (most recent call last):"
-ERROR_LINE = re.compile(rb"[A-Za-z_][\w.]*(?:: .*)?$")
-CHAINED = (b"The above exception was the direct cause", b"During handling of the above exception")
-TRACEBACK_LINES = 2000  # a deep recursion is folded by Python after a few hundred
-
-
-class EndingRule(Value, frozen=True):
-    """One way to end: the line that shows it, and what to call it."""
-
-    name: str
-    title: str  # said before the line; empty where the line says it itself
-    pattern: str
-    samples: list[str]
-    source: str
-
-
-class EndingRules(Value, frozen=True):
-    """configs/log_endings.yml: the causes outrank a Python error, which outranks the symptoms."""
-
-    date: str
-    causes: list[EndingRule]
-    symptoms: list[EndingRule]
-
 
 class Ending(Value, frozen=True):
-    """Why a run ended: the name of the rule, and a text for people."""
+    """Why a run ended: the id of the symptom, and a text for people."""
 
     name: str
     text: str
 
 
-class Endings:
-    """The rules, ready to be searched for."""
-
-    def __init__(self, rules: EndingRules, where: str = FILE_NAME) -> None:
-        self._causes = [(rule, _compiled(rule, where)) for rule in rules.causes]
-        self._symptoms = [(rule, _compiled(rule, where)) for rule in rules.symptoms]
-
-    def find(self, text: bytes) -> Ending | None:
-        """The reason that a piece of a log shows; None where it shows none."""
-        plain = without_colours(text).replace(b"\r", b"\n")
-        return _first_of(self._causes, plain) or _python_error(plain) or _first_of(self._symptoms, plain)
-
-
-def read_endings(configs_root: Path) -> Endings:
-    path = configs_root / FILE_NAME
-    return Endings(read_yaml(path, EndingRules), str(path))
-
-
-def _compiled(rule: EndingRule, where: str) -> re.Pattern[bytes]:
-    try:
-        return re.compile(rule.pattern.encode(), re.MULTILINE)
-    except re.error as error:
-        raise RequestError(f"'{rule.name}' has a pattern that is none: {error}", where=f"{where}: pattern") from error
-
-
-def _first_of(rules: Sequence[tuple[EndingRule, re.Pattern[bytes]]], text: bytes) -> Ending | None:
-    for rule, pattern in rules:
-        match = pattern.search(text)
-        if match:
-            shown = shown_line(_line_around(text, match.start()))
-            return Ending(name=rule.name, text=f"{rule.title}: {shown}" if rule.title else shown)
-    return None
-
-
-def _line_around(text: bytes, position: int) -> bytes:
-    end = text.find(b"\n", position)
-    return text[text.rfind(b"\n", 0, position) + 1 : end if end >= 0 else len(text)]
+# --- what is shown ----------------------------------------------------------------------------
 
 
 def shown_line(line: bytes) -> str:
@@ -165,33 +98,6 @@ def printable(text: str) -> str:
     """Text that can't move a cursor or break a row: what is no printable character is written out."""
     safe = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else " " if c == "\t" else repr(c)[1:-1] for c in safe)
-
-
-# --- Python errors ----------------------------------------------------------------------------
-
-
-def _python_error(text: bytes) -> Ending | None:
-    """The last line of the first traceback; of chained ones, the last, which is what ended the process."""
-    start = text.find(TRACEBACK)
-    if start < 0:
-        return None
-    lines = text[start:].split(b"\n", TRACEBACK_LINES)[1 : TRACEBACK_LINES + 1]
-    error: bytes | None = None
-    for line in (line[_writer_end(line) :].rstrip() for line in lines):
-        goes_on = not line or line[:1] in b" \t" or line.startswith((TRACEBACK, *CHAINED))
-        if line.startswith(CHAINED):
-            error = None
-        elif error is None and not goes_on and ERROR_LINE.match(line):
-            error = line
-        elif error is not None and not goes_on:
-            break
-    return None if error is None else Ending(name=PYTHON_ERROR, text=shown_line(error))
-
-
-def _writer_end(line: bytes) -> int:
-    """Where the text of a line begins. A traceback is indented, so a blank more or less matters."""
-    writer = WRITER.match(line)
-    return writer.end() if writer and line[: writer.end()].strip() else 0
 
 
 # --- where to look ----------------------------------------------------------------------------

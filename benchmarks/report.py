@@ -66,6 +66,7 @@ def result_rows(result: Result) -> Rows:
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
     rows.append(("steps", _window_text(result)))
     rows += _until_rows(result)
+    rows += _convergence_rows(result)
     rows += _attempt_rows(result)
     rows += telemetry_rows(result.telemetry, result.ranks)
     if result.pgle is not None:
@@ -90,6 +91,26 @@ def _until_rows(result: Result) -> Rows:
     if until.steps < until.fixed_steps:
         cost += f" of {count_text(until.fixed_device_seconds)}, {until.saving:.0%} saved"
     return [("until", f"{asked}\n{cost}")]
+
+
+def _convergence_rows(result: Result) -> Rows:
+    """Whether the target was reached, when, and where the time went."""
+    found = result.convergence
+    if found is None:
+        return []
+    asked = f"loss {found.target_loss:g} ({found.benchmark}): {found.status}"
+    if found.status != "success" or found.sequences is None:
+        return [("target", f"{asked}\n{found.standing}")]
+    rows = [("target", f"{asked} after {found.sequences:,} sequences, {len(found.evaluations)} evaluations")]
+    taken = found.time_to_train
+    if taken is None:
+        return [*rows, ("to train", "unknown: " + result.null_because["convergence.time_to_train"])]
+    parts = (
+        f"{taken.training_seconds:.1f} s of steps, {taken.evaluation_seconds:.1f} s of evaluation, "
+        f"{taken.other_seconds:.1f} s beside"
+    )
+    init = "" if taken.init_seconds is None else f"; {taken.init_seconds:.1f} s of init before"
+    return [*rows, ("to train", f"{duration_text(taken.total_seconds)}: {parts}{init}")]
 
 
 def _attempt_rows(result: Result) -> Rows:

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from benchmarks.backend import Backend, FlagGroup
+from benchmarks.convergence import goals
 from benchmarks.early_stop import until
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.peak.peak_file import MeasuredPeak, peaks_for
 from benchmarks.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
 from benchmarks.refusals import refuse_what_cannot_work
@@ -79,12 +81,14 @@ class ConfigSource(Protocol):
     def hardware(self, name: str) -> Hardware: ...
     def site(self, name: str) -> Site: ...
     def recipes(self) -> list[Recipe]: ...
+    def mlperf(self, name: str) -> MlperfBenchmark: ...
     def profile_defaults(self, task: str) -> ProfileDefaults: ...
 
 
 def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchmark:
     """The benchmark that a request means. RequestError where it cannot work, NoLayoutError without a layout."""
-    model = configs.model(request.model)
+    mlperf = _trained_towards(request, configs)
+    model = configs.model(mlperf.model if mlperf and mlperf.model else request.model)
     site = configs.site(request.site)
     device = request.hardware or _only_hardware(site)
     hardware_wanted = configs.hardware(device) if device else None
@@ -108,7 +112,13 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     parallelism = backend.parallelism(knobs, gpus)
     micro_batch, accumulation, global_batch = _choose_batch(own, recipe, parallelism)
     sequence_length = own.get("sequence_length", recipe.sequence_length)
-    steps = positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps)
+    own_steps = mlperf.max_steps if mlperf and mlperf.max_steps else recipe.defaults.steps
+    steps = positive("--steps", request.steps if request.steps is not None else own_steps)
+    towards = (
+        goals.convergence_of(mlperf, mlperf.training, steps, global_batch) if mlperf and mlperf.training else None
+    )
+    if towards:
+        knobs = {**backend.schedule_settings(towards.schedule), **knobs}
     wanted = ProfilingWanted(
         kind=request.profile,
         ranks=request.profile_ranks,
@@ -137,7 +147,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         window=request.window or recipe.window,
         profile=request.profile,
         pgle=request.pgle,
-        data=request.data or recipe.data,
+        data=request.data or (towards.text if towards else recipe.data),
         knobs=knobs,
         environment={
             **_merged(overlays, "environment"),
@@ -148,14 +158,23 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         xla_flags={**_merged(overlays, "xla_flags"), **group.flags, **xla_set},
         recipe=_reference(recipe, sequence_length, gpus, backend),
         overrides=request.settings,
-        profiling=choose_profiling(wanted, configs.profile_defaults(request.task), gpus, steps),
+        profiling=choose_profiling(
+            wanted, configs.profile_defaults(mlperf.task if mlperf else request.task), gpus, steps
+        ),
         until=until.parse(request.until),
         measured_peaks=peaks_for(request.measured_peak, hardware, site, dtype, gpus, nodes),
         inject_slowdown=request.inject_slowdown,
+        convergence=towards,
     )
     refuse_what_cannot_work(benchmark, backend)
     until.refuse_until(benchmark, backend)
     return benchmark
+
+
+def _trained_towards(request: Request, configs: ConfigSource) -> MlperfBenchmark | None:
+    """The benchmark that Stepmark's own recipes train to its target; None too where a submission's program does."""
+    found = configs.mlperf(request.model) if request.task == goals.TASK else None
+    return found if found and found.training else None
 
 
 def _reference(recipe: Recipe, sequence_length: int, gpus: int, backend: Backend) -> RecipeReference:

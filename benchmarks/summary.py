@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 
 from benchmarks import flops, statistics
+from benchmarks.convergence import reached
+from benchmarks.convergence.reached import ConvergenceFigures
 from benchmarks.early_stop.stopped import UntilFigures, broken_agreements, expected_steps, until_figures
 from benchmarks.figures import Figures, SecondsPerStep, measure, no_figures
 from benchmarks.ledger import Recompute
@@ -101,6 +103,7 @@ class Result(Value, frozen=True):
     not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
     hfu: list[Mfu] | None = None  # MFU with what is computed twice
     slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
+    convergence: ConvergenceFigures | None = None  # None: no target was asked for
     mlperf: MlperfOutcome | None = None  # what a submission's own log says; None: it was none, or wrote none
 
 
@@ -132,7 +135,7 @@ def summarise(
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
     # A submission ends at its target, and its log need not tell its steps.
-    asked = 0 if is_submission(benchmark) else expected_steps(benchmark, record)
+    asked = 0 if is_submission(benchmark) else _expected_steps(benchmark, record)
     failures = why_failed(asked, record, ended, first_rank, failed_before, queued)
     no_window = not first_rank and (failures or is_submission(benchmark))
     complaints = [] if no_window else figures.complaints  # without a step there is no window
@@ -142,6 +145,7 @@ def summarise(
         *_other_work(benchmark, record),
         *_unproven_pgle(benchmark, pgle, failed=bool(failures)),
         *broken_agreements(benchmark, record, first_rank),
+        *([] if failures else reached.broken_goal(benchmark, record, first_rank)),
         *complaints,
     ]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
@@ -152,6 +156,7 @@ def summarise(
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
     unknown |= _why_unknown_of_a_submission(benchmark, record)
     until, until_unknown = until_figures(benchmark, first_rank, figures)
+    converged, not_converged = reached.convergence_figures(benchmark, record, first_rank, failed=bool(failures))
     result = Result(
         schema_version=SCHEMA_VERSION,
         run_id=run_id,
@@ -171,7 +176,7 @@ def summarise(
         parameters=facts.parameters if facts else None,
         provenance=provenance_digest,
         reported_by_framework=reported,
-        null_because={**figures.null_because, **unknown, **until_unknown},
+        null_because={**figures.null_because, **unknown, **until_unknown, **not_converged},
         notes=[
             *notes,
             *_what_it_was(benchmark, record),
@@ -186,6 +191,7 @@ def summarise(
         not_comparable=not_comparable(benchmark),
         hfu=figures.hfu,
         slowed_by=benchmark.inject_slowdown,
+        convergence=converged,
         mlperf=record.mlperf,
     )
     result = _with_machines(result, benchmark, record, sampled, marked)
@@ -222,6 +228,11 @@ def _with_machines(
     ranks = rank_spread(record.steps, counted, record.started)
     nulls = {**result.null_because, **({} if found else {"telemetry": why}), **({} if ranks else {"ranks": ALONE})}
     return msgspec.structs.replace(result, telemetry=found, ranks=ranks, null_because=nulls)
+
+
+def _expected_steps(benchmark: Benchmark, record: RunRecord) -> int:
+    """Fewer than asked for where a run ended early as it was told to: at its target, or as soon as it knew enough."""
+    return reached.expected_steps(benchmark, record) or expected_steps(benchmark, record)
 
 
 # --- what was done to the run beside training -----------------------------------------------------

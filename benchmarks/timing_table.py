@@ -49,7 +49,7 @@ class Row(Value, frozen=True):
     path: str
     status: str
     reason: str | None = None  # why not Success, and what else must be known
-    ending: str | None = None  # the name of the rule that recognised how the run ended (configs/log_endings.yml)
+    ending: str | None = None  # the name of the rule that recognised how the run ended (configs/symptoms.yml)
     format: str | None = None
     attempt: int | None = None
     attempts: int | None = None

@@ -57,18 +57,11 @@ class Workload(Value, frozen=True):
         return flops.flops_per_token(self.model, self.sequence_length, convention) * self.tokens_per_step
 
 
-def trained_as(benchmark: Benchmark) -> str:
-    """The task whose conventions count its FLOPs: what MLPerf trains is a pretraining or adapters."""
-    if benchmark.task != "mlperf":
-        return benchmark.task
-    return "lora" if benchmark.lora else "pretrain"
-
-
 def workload_of(benchmark: Benchmark, recompute: Recompute | None = None) -> Workload:
     return Workload(
         model=benchmark.model,
         hardware=benchmark.hardware,
-        task=trained_as(benchmark),
+        task=benchmark.trains,
         dtype=benchmark.dtype,
         gpus=benchmark.gpus,
         sequence_length=benchmark.sequence_length,

@@ -253,6 +253,41 @@ class Until(Value, frozen=True):
     at_least: int  # counted steps
 
 
+class Schedule(Value, frozen=True):
+    """How Adam trains towards a target, in words that every backend translates into its settings."""
+
+    learning_rate: float
+    final_learning_rate: float  # at the last step; along half a cosine
+    warmup_steps: int  # from 0, in a straight line
+    steps: int  # of the whole schedule, and of a run that never reaches its target
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    clip_norm: float
+
+
+class BandPoint(Value, frozen=True):
+    """Between what the loss of reference runs lies after so many sequences."""
+
+    sequences: int
+    low: float
+    high: float
+
+
+class Convergence(Value, frozen=True):
+    """What a run trains towards, and how: a benchmark of configs/mlperf at this batch."""
+
+    benchmark: str
+    text: str  # that it trains on
+    target_loss: float
+    first_evaluation: int  # after so many steps
+    evaluate_every: int  # steps
+    evaluation_sequences: int
+    schedule: Schedule
+    band: list[BandPoint] = []  # of reference runs at this batch; empty: there are none
+
+
 class RecipeReference(Value, frozen=True):
     name: str
     source: str
@@ -294,6 +329,12 @@ class Benchmark(Value, frozen=True):
     until: Until | None = None  # None: all steps are run
     measured_peaks: dict[str, Peak] = {}  # precision -> what launch/peak.py measured on this device
     inject_slowdown: float = 0.0  # every step is made to take this much longer, 0.5: half as much again
+    convergence: Convergence | None = None  # None: it trains its steps, and evaluates nothing
+
+    @property
+    def trains(self) -> str:
+        """pretrain or lora: what is trained, where the task is a benchmark of either."""
+        return "lora" if self.lora is not None else "pretrain"
 
     @property
     def tokens_per_step(self) -> int:
@@ -374,6 +415,7 @@ class Step(Value, frozen=True):
     framework_tflops_per_device: float | None = None
     framework_tokens_per_second_per_device: float | None = None
     framework_global_batch_size: int | None = None
+    paused_seconds: float | None = None  # between the step before and this one, in which nothing was trained
 
 
 class WorkerFacts(Value, frozen=True):
@@ -411,6 +453,7 @@ class Started(Value, frozen=True):
     rank: int
     unix_seconds: float
     host: str
+    launched_unix_seconds: float | None = None  # when its program began
 
 
 class Stopped(Value, frozen=True):
@@ -418,6 +461,16 @@ class Stopped(Value, frozen=True):
 
     step: int  # the last one it trains
     decided: int  # the one after which the first rank decided it
+
+
+class Evaluation(Value, frozen=True):
+    """What the model was worth after so many steps, on text it is not trained on."""
+
+    steps: int
+    sequences: int  # trained so far
+    loss: float | None  # mean over the tokens; None: not finite
+    seconds: float
+    ended_unix: float
 
 
 class PgleProfile(Value, frozen=True):
@@ -479,6 +532,7 @@ class RunRecord(Value, frozen=True):
     watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
     pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
     stopped: dict[int, Stopped] = {}  # by rank: the early end it announced or heard of
+    evaluations: list[Evaluation] = []  # as rank 0 wrote them down
     mlperf: MlperfOutcome | None = None  # of a submission's run
 
 

@@ -23,6 +23,8 @@ SINCE = {
     "until": "0.5.0",
     "hfu": "0.5.0",
     "slowed_by": "0.6.0",
+    "convergence": "0.7.0",
+    "mlperf": "0.7.0",
 }
 # It came with MFU against other peaks than the datasheet's, and with other words where there is no peak at all.
 MORE_PEAKS = "hfu"

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from benchmarks.values import PgleSeen, RunRecord, Started, Step, Stopped, Value, WorkerEnd, WorkerFacts
+from benchmarks.values import Evaluation, PgleSeen, RunRecord, Started, Step, Stopped, Value, WorkerEnd, WorkerFacts
 
 
 class Program(Value, frozen=True):
@@ -18,14 +18,15 @@ class Program(Value, frozen=True):
     sha256: str
 
 
-Event = Step | WorkerFacts | WorkerEnd | Started | PgleSeen | Stopped | Program
+Event = Step | WorkerFacts | WorkerEnd | Started | PgleSeen | Stopped | Program | Evaluation
 # The event's name -> what its fields are; those of a step and of a start are completed.
-AS_WRITTEN: Mapping[str, type[WorkerFacts | WorkerEnd | PgleSeen | Stopped | Program]] = {
+AS_WRITTEN: Mapping[str, type[WorkerFacts | WorkerEnd | PgleSeen | Stopped | Program | Evaluation]] = {
     "facts": WorkerFacts,
     "end": WorkerEnd,
     "pgle": PgleSeen,
     "stopped": Stopped,
     "program": Program,
+    "evaluation": Evaluation,
 }
 EVENT_FILES = "events-rank*.jsonl"
 
@@ -66,6 +67,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
         started=[started for _, started in found[Started]],
         watched=dict(found[PgleSeen]),
         stopped=dict(found[Stopped]),
+        evaluations=[evaluation for _, evaluation in found[Evaluation]],
     )
 
 
@@ -90,6 +92,27 @@ def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         return found
 
     return new_steps
+
+
+def follow_evaluations(phase_dir: Path) -> Callable[[], list[Evaluation]]:
+    """New evaluations of rank 0 at each call."""
+    taken = 0
+
+    def new_evaluations() -> list[Evaluation]:
+        nonlocal taken
+        path = phase_dir / EVENT_FILES.replace("*", "0")
+        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+        new, taken = [line for line in lines[taken:] if b'"evaluation"' in line], len(lines)
+        return [value for line in new if isinstance(value := _value_or_none(line), Evaluation)]
+
+    return new_evaluations
+
+
+def _value_or_none(line: bytes) -> Event | None:
+    try:
+        return _value_of(line, 0, 1)
+    except UNREADABLE:
+        return None  # named by read_phase when the run ends
 
 
 def _steps_among(text: bytes, rank: int, attempt: int) -> list[Step]:

@@ -19,6 +19,7 @@ import traceback
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+LAUNCHED = time.time()  # as good as the program's start: nothing of a framework is imported before
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 ENOUGH_TO_SEE_TRAINING = 4
@@ -56,6 +57,7 @@ class StepRecorder:
         self.early_stop = None  # stopping.EarlyStop, where the run may end before its last step
         self._start = None
         self._last_end = None
+        self._pauses = {}  # after which step -> seconds that were no training
         self.steps = 0
         self.broken_losses = []
         self.broken_gradients = []
@@ -70,14 +72,19 @@ class StepRecorder:
         self._start = self._last_end = time.perf_counter()
         # The steps count from here; what samples the machine meanwhile has only the time of day.
         host = os.environ.get("SLURMD_NODENAME") or platform.node()  # as Slurm and its users call the node
-        self._events.write("started", unix_seconds=time.time(), host=host)
+        self._events.write("started", unix_seconds=time.time(), host=host, launched_unix_seconds=LAUNCHED)
+
+    def pause(self, step, seconds):
+        """So long something else was done between the end of this step and the beginning of the next."""
+        self._pauses[step] = seconds
 
     def record(self, step, end, loss, gradient_norm, excluded_because=None, **framework):
         """A step that ended at `end` of time.perf_counter(); `framework` is what the framework says of it.
 
         A loss of None is one that another rank holds. `excluded_because` is what else was done in the step's time.
         """
-        seconds, self._last_end = end - self._last_end, end
+        paused = self._pauses.pop(step - 1, None)
+        seconds, self._last_end = end - self._last_end - (paused or 0.0), end
         self.steps += 1
         if loss is not None:
             self._look_at_loss(step, loss)
@@ -91,6 +98,7 @@ class StepRecorder:
             elapsed_seconds=end - self._start,
             loss=finite_or_none(loss),
             gradient_norm=finite_or_none(gradient_norm),
+            **({"paused_seconds": paused} if paused is not None else {}),
             **({"excluded_because": excluded_because} if excluded_because else {}),
             **{name: finite_or_none(value) for name, value in framework.items()},
         )
@@ -191,6 +199,7 @@ def add_options(parser):
     parser.add_argument("--tasks_per_node", type=int, required=True)
     parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
     parser.add_argument("--until", help="HALF_WIDTH,AT_LEAST,STEPS: end as soon as the median is known so well")
+    parser.add_argument("--goal", help="TARGET,FIRST,EVERY,BATCHES,SEQUENCES: evaluate, and end at the target")
     parser.add_argument("--inject_slowdown", type=float, default=0.0, help="0.5: every step half as long again")
     parser.add_argument("settings", nargs="*", help="after --: the framework's own key=value settings")
 
@@ -207,6 +216,14 @@ def early_stop(options, events, channel, begun):
     rule = stopping.StopRule(until, interval.median_interval, settling.Settling(), settling.SETTLING_LIMIT_SECONDS)
     alone = options.processes == 1
     return stopping.EarlyStop(rule, until, options.rank, events, None if alone else channel, begun=begun)
+
+
+def evaluations(options, events):
+    """When this rank evaluates, and what it writes down; None where the run has no target (goal.Evaluations)."""
+    if not options.goal:
+        return None
+    goal = load(Path(__file__).resolve().parent / "convergence" / "goal.py")
+    return goal.Evaluations(goal.Goal.parse(options.goal), events, writes=options.rank == 0)
 
 
 def run(options, train, failures, events, notes=list):

@@ -10,10 +10,22 @@ import yaml
 from benchmarks import worker_events
 from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat, SideProgram
 from benchmarks.capacity import Storage
+from benchmarks.convergence import goals
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
-from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
-from jax_backend import compiling, layout, memory, pgle_evidence, phases, planning, work, xla_flags
+from benchmarks.values import (
+    Benchmark,
+    Hardware,
+    Lora,
+    Parallelism,
+    Plan,
+    RunRecord,
+    Scalar,
+    Schedule,
+    SettingTypes,
+    Step,
+)
+from jax_backend import compiling, convergence, layout, memory, pgle_evidence, phases, planning, work, xla_flags
 from jax_backend.logs import MaxTextLog
 
 HERE = Path(__file__).parent
@@ -61,8 +73,15 @@ class MaxTextBackend:
     def lora(self, knobs: dict[str, Scalar]) -> Lora:  # noqa: ARG002
         raise RequestError("MaxText trains no adapters in this version", where="--task=lora")
 
+    def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
+        return convergence.schedule_settings(schedule)
+
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
-        return [*planning.refusals(benchmark), *phases.refusals(benchmark)]
+        return [
+            *planning.refusals(benchmark),
+            *phases.refusals(benchmark),
+            *goals.refusals(benchmark, convergence.stated(benchmark), convergence.RATE),
+        ]
 
     def storage(self, benchmark: Benchmark) -> Storage:
         return memory.storage(benchmark)

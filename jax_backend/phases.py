@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import slowdown
+from benchmarks.convergence import goals
 from benchmarks.early_stop import until
 from benchmarks.errors import RequestError
 from benchmarks.profiling import disturbed_steps, nccl_trace_environment, ranks_text, report_name, under_nsys
@@ -152,7 +153,7 @@ def _schedule(benchmark: Benchmark) -> Scalar:
 
 def _measured(benchmark: Benchmark) -> Phase:
     options, changed, flags, variables = _with_pgle(benchmark)
-    options = [*options, *until.option(benchmark), *slowdown.option(benchmark)]
+    options = [*options, *until.option(benchmark), *slowdown.option(benchmark), *goals.option(benchmark)]
     profiling, nsys = _of_processes(benchmark), None
     if profiling is not None:
         disturbed = disturbed_steps(profiling)

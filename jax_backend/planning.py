@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Model, Scalar
-from jax_backend import layout, memory
+from jax_backend import convergence, layout, memory
 
 ENVIRONMENT_NAME = "jax-maxtext"
 SYNTHETIC = "synthetic"
@@ -94,6 +94,7 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
         "gradient_accumulation_steps": benchmark.gradient_accumulation,
         **benchmark.knobs,
         **layout.explicit(benchmark.knobs),
+        **(convergence.text_settings(benchmark) if benchmark.convergence else {}),
         **(changed or {}),
     }
     return [f"{key}={_text(value)}" for key, value in settings.items()]
@@ -213,7 +214,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
                 next_command=f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
             )
         )
-    if benchmark.data != SYNTHETIC:
+    if benchmark.data != SYNTHETIC and benchmark.convergence is None:
         found.append(
             RequestError(
                 f"MaxText is measured on synthetic data, not on {benchmark.data}",

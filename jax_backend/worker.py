@@ -42,6 +42,7 @@ class StepClock(kit.StepRecorder):
         super().__init__(events)
         self._reasons_against = reasons_against  # functions of a step's number: why it cannot count, or None
         self.end_of_step = time.perf_counter  # asked when a step is done on the device: when was it over?
+        self.ends = {}  # steps that were waited for before the loop came to write them -> when they were over
 
     def around(self, write_metrics):
         """MaxText's metric writer, with the clock read when the step it writes is done on the device.
@@ -55,7 +56,7 @@ class StepClock(kit.StepRecorder):
             if metric_type != "train":
                 return write_metrics(metrics, step, metric_type)
             metrics["scalar"]["learning/loss"].block_until_ready()
-            end = self.end_of_step()
+            end = self.ends.pop(step) if step in self.ends else self.end_of_step()
             try:
                 return write_metrics(metrics, step, metric_type)
             finally:  # MaxText may refuse a loss and raise: the step was trained all the same
@@ -76,9 +77,12 @@ class StepClock(kit.StepRecorder):
         )
 
 
-def hook_training_loop(train, clock, on_first_step):
+def hook_training_loop(train, clock, on_first_step, evaluations=None):
     """Rebind the function that MaxText's loop looks up for every step; its source is not touched."""
     original = train.training_loop_iteration
+    if evaluations:
+        evaluation = kit.load(Path(__file__).with_name("evaluation.py"))
+        original = evaluation.between_steps(original, evaluations, clock)
 
     def first_iteration(device_state, python_variables, immutable_data):
         train.training_loop_iteration = original
@@ -264,7 +268,7 @@ def train_under_clock(options, clock, events, watch, slowdown, program):
 
     channel = kit.load(Path(__file__).with_name("early_stop.py"))
     clock.early_stop = kit.early_stop(options, events, channel.CoordinationService(), channel.BEGUN)
-    hook_training_loop(train, clock, on_first_step)
+    hook_training_loop(train, clock, on_first_step, kit.evaluations(options, events))
     try:
         train.run(config, recorder)
     finally:

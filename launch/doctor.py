@@ -1,4 +1,4 @@
-"""Looks at every node of a site before a run does, and says which are fit for one.
+"""Looks at every node of a site before a run does, and at the logs of a run that failed: what was first, what helps.
 
 Examples:
   python launch/doctor.py --site=NAME
@@ -11,9 +11,14 @@ Examples:
       this machine: the launcher, the environments, Slurm's commands
   python launch/doctor.py --xla_flags="--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer="
       these flags alone: what each is for, whether the installed jaxlib knows it, what to use instead
+  python launch/doctor.py LOG...
+      why a run failed: files, folders, a run's folder or patterns, also .gz; the earliest cause, its line, what helps
+  python launch/doctor.py --list_symptoms
+      what is known of failures
 
 What needs hardware is `not checked` without it, never `ok`. Exit codes: 0 all nodes pass (warnings are allowed);
-1 the preflight itself failed; 2 the request was wrong, nothing was started, or a flag is refused; 3 some node fails.
+1 the preflight itself failed; 2 the request was wrong, nothing was started, or a flag is refused; 3 some node fails,
+or the logs show a failure.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -40,16 +45,19 @@ LIMIT = flags.DEFINE_float(
     "limit", 120, "Seconds without a further answer after which the silent nodes fail.", lower_bound=1
 )
 QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds the job may wait for its nodes.", lower_bound=1)
-JSON = flags.DEFINE_boolean("json", False, "Print the report as JSON.")
+JSON = flags.DEFINE_boolean("json", False, "Print the report, or the diagnosis of logs, as JSON.")
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job; submit nothing, write nothing.")
 XLA_FLAGS = flags.DEFINE_string(
     "xla_flags", None, "Check these flags of XLA, as XLA_FLAGS holds them, and nothing else."
 )
+LIST_SYMPTOMS = flags.DEFINE_boolean("list_symptoms", False, "Show what is known of failures, and nothing else.")
 
 
 def main(argv: list[str]) -> int:
+    if LIST_SYMPTOMS.value:
+        return _list_symptoms(argv[1:])
     if argv[1:]:
-        raise RequestError(f"unexpected argument '{argv[1]}'", next_command="python launch/doctor.py --help")
+        return _logs(argv[1:])
     if XLA_FLAGS.value is not None:
         return _xla_flags(XLA_FLAGS.value)
     site = places.configs().site(SITE.value)
@@ -59,6 +67,35 @@ def main(argv: list[str]) -> int:
         raise RequestError(f"--nodes={NODES.value}: it must be 1 or more", where="--nodes")
     options = choose(site, job_flags.typed(), os.environ)
     return _preflight(site, options)
+
+
+def _logs(places_of_logs: list[str]) -> int:
+    from benchmarks.diagnosis.text import diagnosis_text
+    from launch.diagnosing import diagnosis_of
+
+    _refuse_flags(places_of_logs[0], "logs are read where they are")
+    found = diagnosis_of(places_of_logs)
+    print(json_text(found).rstrip() if JSON.value else diagnosis_text(found))
+    return EXIT_INVALID if found.failed else EXIT_VALID
+
+
+def _list_symptoms(places_of_logs: list[str]) -> int:
+    from benchmarks.diagnosis.symptoms import read_symptoms
+    from benchmarks.diagnosis.text import symptoms_text
+
+    if places_of_logs:
+        raise RequestError(f"--list_symptoms reads no log: '{places_of_logs[0]}'", where="--list_symptoms")
+    _refuse_flags("--list_symptoms", "it lists a table")
+    table = read_symptoms(places.configs().root).table
+    print(json_text(table.symptoms).rstrip() if JSON.value else symptoms_text(table))
+    return EXIT_VALID
+
+
+def _refuse_flags(beside: str, why: str) -> None:
+    own = [flag.name for flag in (SITE, NODES, OUTPUT_DIR, LIMIT, QUEUE_LIMIT, DRY_RUN, XLA_FLAGS) if flag.present]
+    given = own + list(job_flags.typed())
+    if given:
+        raise RequestError(f"--{given[0]} has no effect beside {beside}", where=f"--{given[0]}", why=why)
 
 
 def _xla_flags(text: str) -> int:

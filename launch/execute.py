@@ -9,11 +9,14 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.backend import Backend
+from benchmarks.convergence.standing import course_of
 from benchmarks.errors import RequestError
 from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder, recompute
 from benchmarks.summary import Result
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
+from benchmarks.worker_events import follow_evaluations
 from launch import environments, kept_profiles, local, provenance, sampling
+from launch.mlperf import own_log
 from launch.screen import Screen
 from launch.step_sink import StepSink
 
@@ -87,12 +90,14 @@ def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Ba
     with StepSink(folder, benchmark) as sink:
         for phase in plan.phases:
             phase_dir = folder.phase_dir(phase.name)
-            with Screen(benchmark.steps, _starting(plan, phase, benchmark, backend), benchmark.until) as screen:
+            starting = _starting(plan, phase, benchmark, backend)
+            with Screen(benchmark.steps, starting, benchmark.until, course_of(benchmark)) as screen:
 
                 def on_steps(steps: list[Step], screen: Screen = screen) -> None:
                     screen.show(sink.take(steps))
 
                 new_steps = backend.follow(benchmark, phase_dir, 1) if phase == measured else list
+                screen.new_evaluations = follow_evaluations(phase_dir)
                 ended = local.run_phase(phase, phase_dir, python, new_steps, on_steps)
             if any(process.exit_code != 0 for process in ended):
                 break  # what comes after rests on this phase
@@ -118,6 +123,7 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
     about["files"] = folder.raw_digests()
     folder.write(PROVENANCE, about)
     result = store_result(folder, backend)
+    own_log.write(folder, backend)
     kept_profiles.keep(folder, result)
     return result
 

@@ -149,6 +149,7 @@ def material_of(folder: RunFolder) -> RunMaterial:
         bound=_bound(benchmark, backend),
         nearest=beside.nearest(beside.of_result(result), read_references(configs().root)),
         logs=[] if result.status == "valid" else list(log_tails(folder, result)),
+        diagnosis=_diagnosis(folder, missing) if result.status == "failed" else [],
         missing=missing,
     )
 
@@ -159,6 +160,15 @@ def _or_missing(read: Callable[[], Read], otherwise: Read, missing: list[str]) -
     except (RequestError, OSError) as error:
         missing.append(str(error).replace("\n", "; "))
         return otherwise
+
+
+def _diagnosis(folder: RunFolder, missing: list[str]) -> list[tuple[str, str]]:
+    """What the doctor says of a run that failed, without what looks like a secret."""
+    from benchmarks.diagnosis.text import rows
+    from launch.diagnosing import diagnosis_of_run
+
+    found = _or_missing(lambda: diagnosis_of_run(folder), None, missing)
+    return [] if found is None else [(label, cleaned(text)) for label, text in rows(found)]
 
 
 def _bound(benchmark: Benchmark, backend: Backend) -> Bound | None:

@@ -30,8 +30,9 @@ from typing import BinaryIO, cast
 
 from benchmarks import ingest
 from benchmarks.backend import LogFormat
+from benchmarks.diagnosis.endings import Endings
 from benchmarks.errors import RequestError
-from benchmarks.log_endings import CountedStream, Ending, Endings, ending_text, printable
+from benchmarks.log_endings import CountedStream, Ending, ending_text, printable
 from benchmarks.timing_table import (
     FAILED,
     INCOMPLETE,
@@ -58,6 +59,7 @@ WORD_LINKS = ("first-failure", "could-not-write")
 SWEEP_RECORD = re.compile(r"sweep-\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{12}\.json|\.sweep-[0-9a-f]{12}\.lock")
 GZIP_MAGIC = b"\x1f\x8b"
 BINARY_HEAD_BYTES = 8192
+MLLOG = "mllog"
 
 
 # --- which files ------------------------------------------------------------------------------
@@ -216,10 +218,18 @@ class LogReader:
             if event.step is not None:
                 last_step_near = counted.position
             reading.add(own.marked(event) if own else event)
-        if last_step_near is None and not LOG_NAME.fullmatch(file.name):
+        if last_step_near is None and not LOG_NAME.fullmatch(file.name) and log_format.name != MLLOG:
             return row_without_log(path, NOT_A_LOG, f"looks like {log_format.name}, but holds no step")
         text = ending_text(stream, log_format, last_step_near)
-        return row_of_log(path, log_format.name, reading, self._ending(file, text))
+        row = row_of_log(path, log_format.name, reading, self._ending(file, text))
+        return self._told(row, stream) if log_format.name == MLLOG else row
+
+    def _told(self, row: Row, stream: BinaryIO) -> Row:
+        """Of an MLLOG, how its runs ended is not read off the steps: it says so itself."""
+        from benchmarks.mlperf.table_row import row_of_runs
+        from launch.mlperf.reading import runs_of
+
+        return row_of_runs(row, runs_of(stream))
 
     def _own_run(self, file: Path) -> OwnRun | None:
         """The run of ours that a rank's log is of."""

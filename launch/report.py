@@ -15,6 +15,8 @@
     python launch/report.py --verify_archive=FILE.tar.gz        is it as it was written, does every result follow
                                                                 from its raw files: exit 3 where it is otherwise
     python launch/report.py --html=FILE RUN...                  one page about runs, sweeps and nights
+    python launch/report.py --mlperf=DIR                        MLPerf's checkers and more on the MLLOGs of a folder
+        --ruleset=5.1.0 --package=OUT/ORG --system=FILE.json    (docs/mlperf_logs.md): exit 3 where they fail
 
 The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
 TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
@@ -53,6 +55,7 @@ OF_RUNS = {
     "runs": ("where", "newest", "rebuild_index", "format"),
 }
 NOT_WITH_RUNS = ("references", "trace", "sweep", "window", "full_names")
+OF_MLPERF = ("mlperf", "ruleset", "package", "system", "implementation")
 WHICH_SWEEPS = (
     "ls results/sweep-*.json     (--sweep=FILE with one of them; they lie in the --output_dir of the sweep)"
 )
@@ -72,6 +75,11 @@ VERIFY_ARCHIVE = flags.DEFINE_string("verify_archive", None, "Check such a file,
 HTML = flags.DEFINE_string("html", None, "One page about runs, sweeps and nights that needs no network.")
 SWEEP = flags.DEFINE_string("sweep", None, "The record of a sweep (sweep-*.json): its scaling table as it stands.")
 TRACE = flags.DEFINE_string("trace", None, "A profiled run, or a profiler's file: where the time of a step goes.")
+MLPERF = flags.DEFINE_string("mlperf", None, "Judge the MLLOG files of a folder, a job's output, or a submission.")
+RULESET = flags.DEFINE_string("ruleset", None, "The rules of MLPerf Training, such as 5.1.0; without it, the newest.")
+PACKAGE = flags.DEFINE_string("package", None, "Make a submission's folder (OUT/ORG) of the runs, and judge that.")
+SYSTEM = flags.DEFINE_string("system", None, "The description of the machines, a JSON file, for --package.")
+IMPLEMENTATION = flags.DEFINE_string("implementation", None, "The folder with the code that ran, for --package.")
 REFERENCES = flags.DEFINE_boolean("references", False, "Published figures, each beside what its own step time gives.")
 FULL_NAMES = flags.DEFINE_boolean("full_names", False, "Name each log by its path instead of its experiment.")
 flags.DEFINE_alias("full-names", "full_names")
@@ -81,6 +89,8 @@ def main(argv: list[str]) -> int:
     kind = _kind_of_runs()
     if kind:
         return over_runs(kind, argv[1:])
+    if _mlperf_asked():
+        return mlperf(argv[1:])
     if FORMAT.value == MARKDOWN:
         raise RequestError("--format=markdown means something with --runs alone", where="--format=markdown")
     if REFERENCES.value:
@@ -144,6 +154,39 @@ def over_runs(kind: str, places: list[str]) -> int:
 def _instead(kind: str, place: str) -> str:
     own = f"--runs={place}" if kind == "runs" else f"--verify_archive={place}"
     return f"python launch/report.py {own}"
+
+
+def _mlperf_asked() -> bool:
+    """Whether --mlperf or a flag of it is there."""
+    given = [name for name in OF_MLPERF if flags.FLAGS[name].present]
+    if not given:
+        return False
+    _refuse_empty(given)
+    if MLPERF.value is None:
+        raise RequestError(
+            f"--{given[0]} goes with --mlperf",
+            where=f"--{given[0]}",
+            next_command="python launch/report.py --mlperf=DIR",
+        )
+    return True
+
+
+def mlperf(places: list[str]) -> int:
+    """MLPerf's own checkers, and what they lack, on the logs of a place."""
+    from launch.mlperf.report import report
+
+    others = [f"--{name}" for name in (*OF_RUNS["runs"], *NOT_WITH_RUNS, "runs") if flags.FLAGS[name].present]
+    wrong = "places beside it" if places else next((name for name in others if name != "--format"), "")
+    if not wrong and FORMAT.value not in ("table", "json"):
+        wrong = f"--format={FORMAT.value}"
+    if wrong:
+        raise RequestError(
+            f"--mlperf takes no {wrong}",
+            where="--mlperf",
+            next_command=f"python launch/report.py --mlperf={MLPERF.value} --format=json",
+        )
+    made, system, code = (Path(flag.value) if flag.value else None for flag in (PACKAGE, SYSTEM, IMPLEMENTATION))
+    return report(Path(MLPERF.value or ""), RULESET.value, made, system, code, as_json=FORMAT.value == "json")
 
 
 def references(places: list[str]) -> int:
@@ -219,12 +262,13 @@ def timing(places: list[str]) -> int:
     """The table of step times of the logs in some places."""
     from benchmarks.backend import all_log_formats
     from benchmarks.configs import Configs
-    from benchmarks.log_endings import read_endings
+    from benchmarks.diagnosis.endings import Endings
+    from benchmarks.diagnosis.symptoms import read_symptoms
     from launch.log_folder import LogReader, find_files
 
     window.check_rule(WINDOW.value)
     files = find_files(places or [DEFAULT_FOLDER])
-    reader = LogReader(files, WINDOW.value, read_endings(Configs().root), all_log_formats())
+    reader = LogReader(files, WINDOW.value, Endings(read_symptoms(Configs().root)), all_log_formats())
     rows = sorted(_with_progress(reader.rows(), reader.to_read), key=lambda row: row.path)
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     text = timing_table.FORMATS[FORMAT.value](timing_table.named(rows, FULL_NAMES.value), WINDOW.value, columns)

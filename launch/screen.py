@@ -8,9 +8,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from benchmarks.convergence.standing import Course, stand
 from benchmarks.early_stop.stopped import progress_text, rule_of, tell
 from benchmarks.report import duration_text, step_text
-from benchmarks.values import Step, Until
+from benchmarks.values import Evaluation, Step, Until
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -22,10 +23,15 @@ RECENT_STEPS = 10
 class Screen:
     """Shows the steps of one run as they come. Everything goes to stderr; stdout keeps the result."""
 
-    def __init__(self, total_steps: int, waiting_for: str, until: Until | None = None) -> None:
+    def __init__(
+        self, total_steps: int, waiting_for: str, until: Until | None = None, course: Course | None = None
+    ) -> None:
         self._total_steps = total_steps
         self._until = until
         self._rule = rule_of(until, total_steps) if until else None
+        self._course = course  # None: the run has no target
+        self._evaluations: list[Evaluation] = []
+        self.new_evaluations: Callable[[], list[Evaluation]] = list
         self._waiting_for = waiting_for
         self._started = time.monotonic()
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
@@ -73,9 +79,22 @@ class Screen:
                 self._last = step
                 if step.seconds is not None and step.step > 0:
                     self._recent.append(step.seconds)
+        for evaluation in self.new_evaluations():
+            self._take_evaluation(evaluation)
         due = time.monotonic() - self._last_plain >= PLAIN_LINE_SECONDS
         if self._live is None and self._last is not None and due:
             self._print_plain()
+
+    def _take_evaluation(self, evaluation: Evaluation) -> None:
+        """Each is worth a line that stays; another attempt begins anew."""
+        if self._course is None:
+            return
+        if self._evaluations and evaluation.sequences <= self._evaluations[-1].sequences:
+            self._evaluations = []
+        self._evaluations.append(evaluation)
+        standing = stand(self._course, [(one.sequences, one.loss) for one in self._evaluations])
+        loss = "no finite number" if evaluation.loss is None else f"{evaluation.loss:.4f}"
+        self.note(f"evaluation after {evaluation.sequences:,} sequences: loss {loss} · {standing.text()}")
 
     def _take_to_the_rule(self, step: Step) -> None:
         """What a run that may end early still lacks; another attempt begins anew."""
@@ -94,7 +113,9 @@ class Screen:
             return f"{self._waiting_for} ({duration_text(time.monotonic() - self._started)})"
         typical = statistics.median(self._recent) if self._recent else None
         left = (self._total_steps - 1 - self._last.step) * typical if typical else None
-        text = step_text(self._last, self._total_steps, typical, left, at_most=self._rule is not None)
+        text = step_text(
+            self._last, self._total_steps, typical, left, at_most=self._rule is not None or self._course is not None
+        )
         return f"{text} · {progress_text(self._rule)}" if self._rule else text
 
 

@@ -3,7 +3,7 @@
 import shlex
 
 from benchmarks import beside, report
-from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, StepmarkError
 from benchmarks.references import read_references
 from benchmarks.runfolder import RunFolder
 from benchmarks.summary import Result
@@ -14,10 +14,24 @@ EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALI
 
 def show_result(folder: RunFolder, result: Result) -> None:
     rows = report.result_rows(result)
+    if result.status == "failed":
+        rows += _diagnosis(folder)
     rows.append(("reference", _beside(result)))
     rows.append(("files", str(folder.path)))
     rows.append(("next", _next_command(folder, result)))
     print("\n".join([report.title(folder.benchmark()), *report.aligned(rows)]), flush=True)
+
+
+def _diagnosis(folder: RunFolder) -> report.Rows:
+    """What its logs say of the first cause. A log that can't be read hides no result."""
+    from benchmarks.diagnosis.text import first_rows
+    from launch.diagnosing import diagnosis_of_run
+
+    try:
+        first = diagnosis_of_run(folder).first
+    except (StepmarkError, OSError) as error:
+        return [("doctor", f"could not read the logs: {error}")]
+    return [] if first is None else first_rows(first)
 
 
 def _beside(result: Result) -> str:
@@ -28,7 +42,7 @@ def _beside(result: Result) -> str:
 def _next_command(folder: RunFolder, result: Result) -> str:
     path = folder.path
     if result.status == "failed":
-        return _log_command(folder, result)
+        return f"python launch/doctor.py {shlex.quote(str(path))}\n{_log_command(folder, result)}"
     place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
     trace = f"python launch/report.py --trace {place}\n" if result.not_comparable else ""
     return f"{trace}python launch/verify.py {place}\npython launch/dashboard.py --output_dir={parent} --serve"

@@ -12,8 +12,31 @@ from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.submission import ENGINE as SUBMISSION
-from benchmarks.values import Benchmark, Hardware, Lora, Parallelism, Plan, RunRecord, Scalar, SettingTypes, Step
-from nemo_backend import bridge, dataset, environment, layout, megatron, memory, mlperf, planning, profiles, work
+from benchmarks.values import (
+    Benchmark,
+    Hardware,
+    Lora,
+    Parallelism,
+    Plan,
+    RunRecord,
+    Scalar,
+    Schedule,
+    SettingTypes,
+    Step,
+)
+from nemo_backend import (
+    bridge,
+    convergence,
+    dataset,
+    environment,
+    layout,
+    megatron,
+    memory,
+    mlperf,
+    planning,
+    profiles,
+    work,
+)
 from nemo_backend.logs import LOG_FORMATS
 
 BRIDGE = "bridge"
@@ -54,6 +77,9 @@ class NemoBackend:
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         return megatron.lora(knobs)
+
+    def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
+        return convergence.schedule_settings(schedule)
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         if _is_submission(benchmark.engine):

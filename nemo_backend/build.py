@@ -151,15 +151,24 @@ def text_data(settings, folder, tokenizer):
     """Megatron's .bin/.idx pairs, as launch/setup.py makes them."""
     from nemo.collections.llm import PreTrainingDataModule
 
-    manifest = json.loads((folder / MANIFEST).read_text())
+    if (folder / MANIFEST).is_file():
+        paths, split = prefixes_of(folder), {"split": "1,0,0"}
+    else:  # a text in two parts: what is trained on, and what the model is evaluated on
+        evaluated = prefixes_of(folder / "validation")
+        paths, split = {"train": prefixes_of(folder / "train"), "validation": evaluated, "test": evaluated}, {}
     return PreTrainingDataModule(
-        paths=[str(folder / prefix) for prefix in manifest["prefixes"]],
+        paths=paths,
         tokenizer=tokenizer,
-        split="1,0,0",
+        **split,
         index_mapping_dir=settings["trainer"]["default_root_dir"],
         create_attention_mask=not _has_transformer_engine(),
         **settings["data"],
     )
+
+
+def prefixes_of(folder):
+    manifest = json.loads((folder / MANIFEST).read_text())
+    return [str(folder / prefix) for prefix in manifest["prefixes"]]
 
 
 def squad_data(settings, folder):

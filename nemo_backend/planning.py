@@ -7,11 +7,12 @@ from pathlib import Path
 import yaml
 
 from benchmarks import slowdown
+from benchmarks.convergence import goals
 from benchmarks.datasets import tokenizer_size
 from benchmarks.early_stop import until
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
-from nemo_backend import layout, profiles
+from nemo_backend import convergence, layout, profiles
 from nemo_backend.environment import ENVIRONMENT_NAME
 from nemo_backend.megatron import (
     DIMENSIONS,
@@ -231,6 +232,7 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         "data.micro_batch_size": benchmark.micro_batch_size,
         "data.global_batch_size": benchmark.global_batch_size,
         **benchmark.knobs,
+        **(convergence.evaluation_settings(benchmark) if benchmark.convergence else {}),
         **(ON_A_CPU if on_cpu else {}),
     }
     if benchmark.lora:
@@ -263,14 +265,15 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         f"--processes={benchmark.gpus}",
         f"--devices={benchmark.gpus}",
         *(f"--device_name={name}" for name in benchmark.hardware.device_names),
-        f"--task={benchmark.task}",
-        f"--data={benchmark.data}",
+        f"--task={benchmark.trains}",
+        f"--data={goals.text_folder(benchmark) if benchmark.convergence else benchmark.data}",
         f"--vocabulary_size={benchmark.model.vocabulary_size}",
         f"--tasks_per_node={tasks_per_node(benchmark)}",
         f"--tokens_per_step={benchmark.tokens_per_step}",
         *profiles.worker_options(benchmark.profiling),
         *until.option(benchmark),
         *slowdown.option(benchmark),
+        *goals.option(benchmark),
         "--",
         *(f"{name}={text_of(value)}" for name, value in nemo_settings(benchmark).items()),
     ]
@@ -324,6 +327,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
         *_settings_that_a_cpu_decides(benchmark),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
+        *goals.refusals(benchmark, convergence.stated(benchmark), convergence.RATE),
     ]
 
 
@@ -414,7 +418,7 @@ def _settings_that_a_cpu_decides(benchmark: Benchmark) -> Iterator[RequestError]
 
 
 def _data(benchmark: Benchmark) -> Iterator[RequestError]:
-    if benchmark.data == MOCK:
+    if benchmark.data == MOCK or benchmark.convergence:
         return
     folder = Path(benchmark.data)
     if benchmark.task == "pretrain":

@@ -308,7 +308,13 @@ class Work:
         build = kit.load(HERE / "build.py")
         stopping = kit.load(HERE / "early_stop.py")
         self.recorder.early_stop = kit.early_stop(options, self._events, stopping.DefaultStore(), stopping.BEGUN)
-        callbacks = [step_clock(self), *stopping.callbacks(self.recorder.early_stop)]
+        evaluation = kit.load(HERE / "evaluation.py")
+        evaluations = kit.evaluations(options, self._events)
+        callbacks = [
+            step_clock(self),
+            *stopping.callbacks(self.recorder.early_stop),
+            *evaluation.callbacks(evaluations, self.recorder),
+        ]
         fit(options, build, callbacks, self._redirect if on_cpu else None)
         if self._proof and not self._proof.notes:
             self._failures.append("training ended without a look at the adapters: nothing is proven of them")

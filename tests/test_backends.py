@@ -65,15 +65,20 @@ def engines(*, submissions: bool = False) -> list[Engine]:
 
 
 @cache
+def wanted_model(engine: Engine) -> str:
+    recipe = engine.recipes[0]
+    tiny = [name for name in recipe.models if name.endswith("_tiny")]
+    return (tiny or recipe.models)[-1]
+
+
 def sound(engine: Engine) -> Benchmark:
     """A benchmark that the engine can run."""
     recipe = engine.recipes[0]
-    tiny = [name for name in recipe.models if name.endswith("_tiny")]
     request = Request(
         backend=engine.backend,
         engine=engine.engine,
         task=engine.task,
-        model=(tiny or recipe.models)[-1],
+        model=wanted_model(engine),
         hardware=recipe.defaults.hardware,
         settings=SAID.get((engine.engine, engine.task), {}),
     )
@@ -490,7 +495,7 @@ def test_a_dataset_has_a_program_or_is_refused(backend: Backend, tokenizer: Path
 def test_a_dry_run_needs_no_framework_no_home_and_nothing_heavy(engine: Engine, tmp_path: Path) -> None:
     benchmark = sound(engine)
     flags = [f"--backend={engine.backend}", f"--engine={engine.engine}", f"--task={engine.task}", "--dry_run"]
-    flags += [f"--model={benchmark.model.name}", f"--hardware={benchmark.hardware.name}"]
+    flags += [f"--model={wanted_model(engine)}", f"--hardware={benchmark.hardware.name}"]
     flags += [f"--set={name}={value}" for name, value in SAID.get((engine.engine, engine.task), {}).items()]
     probe = (
         "import runpy, sys\n"

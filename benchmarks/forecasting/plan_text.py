@@ -104,7 +104,7 @@ def flops_rows(benchmark: Benchmark) -> Rows:
     """A sequence, a token and a device-step, by convention; the recipe's first."""
     workload = workload_of(benchmark)
     rows = []
-    for convention in flops.conventions_for(benchmark.task):
+    for convention in flops.conventions_for(benchmark.trains):
         step = workload.flops_per_step(convention)
         rows.append(
             (
@@ -122,7 +122,7 @@ def _stated_rows(benchmark: Benchmark) -> Rows:
     stated = benchmark.recipe.stated_flops_per_sequence
     if stated is None:
         return []
-    first = flops.conventions_for(benchmark.task)[0]
+    first = flops.conventions_for(benchmark.trains)[0]
     counted = workload_of(benchmark).flops_per_step(first) / benchmark.global_batch_size
     return [("stated", f"{stated:.5g} a sequence by the recipe's source ({stated / counted - 1:+.2%} of {first})")]
 
@@ -131,7 +131,7 @@ def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
     """What a sequence costs besides, by part, and all that the hardware does: the FLOPs of HFU."""
     if recompute is None:
         return [("recomputed", "unknown: the backend does not say what it computes twice")]
-    first = ledger.hardware_conventions(benchmark.task)[0]
+    first = ledger.hardware_conventions(benchmark.trains)[0]
     work = (benchmark.model, benchmark.sequence_length, recompute, first)
     length = benchmark.sequence_length
     parts = [f"{cost * length:.5g} {part}" for part, cost in ledger.recomputed_by_part(*work).items()]

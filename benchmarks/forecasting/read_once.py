@@ -13,4 +13,5 @@ class ReadOnce:
         self.hardware = cache(configs.hardware)
         self.site = cache(configs.site)
         self.recipes = cache(configs.recipes)
+        self.mlperf = cache(configs.mlperf)
         self.profile_defaults = cache(configs.profile_defaults)

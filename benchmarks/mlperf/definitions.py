@@ -54,6 +54,13 @@ class DataFile(Value, frozen=True):
     about_bytes: int | None = None
 
 
+class Training(Value, frozen=True):
+    """How Stepmark's own recipes train it where the rules leave that open."""
+
+    learning_rate: Annotated[float, msgspec.Meta(gt=0)]
+    text: str  # a folder beside the benchmark, with the parts train and validation
+
+
 class MlperfBenchmark(Value, frozen=True):
     """One file of configs/mlperf."""
 
@@ -73,6 +80,7 @@ class MlperfBenchmark(Value, frozen=True):
     date: str
     lora: Lora | None = None
     files: list[DataFile] = []
+    training: Training | None = None  # None: its submission trains it, in its container
     stands_for: str | None = None  # a small copy for a small machine: the benchmark of the rules that it stands for
 
 

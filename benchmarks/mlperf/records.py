@@ -17,6 +17,7 @@ TOKEN = b":::MLLOG"
 # A line of the format has this after the token; a message such as `:::MLLOG Weight initialization: ...` has not.
 BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
 TIME = "time_ms"
+LARGEST = 2**53  # beyond it a float is no count
 
 
 class Record(Value, frozen=True):
@@ -45,13 +46,14 @@ class Record(Value, frozen=True):
 
 
 def number(value: Any) -> float | None:
-    """A finite number, None where it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """A finite number, None where it is none or absurd."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
         return None
-    return float(value)
+    return None if math.isnan(value) else float(value)
 
 
 def whole(value: Any) -> int | None:
+    """A count. NVIDIA writes some as floats."""
     found = number(value)
     return None if found is None else round(found)
 
@@ -74,8 +76,10 @@ def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | Skipp
         return SkippedLine(line=place, reason="mingled with another writer's line")
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError):
-        return SkippedLine(line=place, reason="truncated: its JSON object does not end" if _cut(text) else "not JSON")
+    except json.JSONDecodeError as error:
+        return SkippedLine(line=place, reason=_not_json(error, text))
+    except (ValueError, RecursionError) as error:
+        return SkippedLine(line=place, reason=f"not JSON: {error}")
     problem = _problem(data)
     if problem:
         return SkippedLine(line=place, reason=problem)
@@ -90,8 +94,12 @@ def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | Skipp
     )
 
 
-def _cut(text: str) -> bool:
-    return not text.endswith("}") or text.count("{") > text.count("}")
+def _not_json(error: json.JSONDecodeError, text: str) -> str:
+    if error.msg.startswith("Extra data"):
+        return "text after its JSON object"
+    if error.pos >= len(text) or error.msg.startswith("Unterminated"):
+        return "truncated: its JSON object does not end"
+    return f"not JSON: {error.msg}"
 
 
 def _problem(data: Any) -> str:

@@ -3,6 +3,7 @@ and what it would have been with the samples that the reference needs, so that a
 be told apart. Pure.
 """
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -43,6 +44,9 @@ class TimeToTrain(Value, frozen=True):
     step_seconds_printed: float | None  # the median of those that the run itself printed
     samples_per_second: float | None  # samples over training
     divided: bool  # False: the log marks no blocks, so nothing is known of its parts
+    idle_seconds: float | None = (
+        None  # of training, between steps; None: not every step is timed
+    )
 
 
 class Convergence(Value, frozen=True):
@@ -76,6 +80,7 @@ def take_apart(run: LoggedRun) -> TimeToTrain | None:
     training = seconds["training"]
     printed = [step.seconds for step in run.steps if step.seconds is not None and step.seconds > 0]
     divided = any(span.part == "training" for span in spans)
+    every_step = divided and steps is not None and len(printed) == steps
     return TimeToTrain(
         total_seconds=(stop - start) / 1000,
         training_seconds=training,
@@ -90,6 +95,7 @@ def take_apart(run: LoggedRun) -> TimeToTrain | None:
         step_seconds_printed=statistics.median(printed) if printed else None,
         samples_per_second=run.samples / training if run.samples and training > 0 else None,
         divided=divided,
+        idle_seconds=max(0.0, training - math.fsum(printed)) if every_step else None,  # time_ms are rounded
     )
 
 

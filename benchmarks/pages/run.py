@@ -36,6 +36,7 @@ class RunMaterial(Value, frozen=True):
     bound: Bound | None = None
     nearest: Nearest = (None, "it was not looked for")
     logs: list[LogTail] = []  # of a run that failed or is invalid
+    diagnosis: list[tuple[str, str]] = []  # of a run that failed: the first cause, what it means, what helps
     missing: list[str] = []  # files that could not be read, and why
 
 
@@ -59,6 +60,7 @@ def run_part(material: RunMaterial, key: str = "run") -> Part:
         spread_plot=spread_plot(result, steps, f"{key}-spread"),
         spread_table=_spread_table(result, steps),
         roof_plot=roof_plot(result, material.bound, f"{key}-roof"),
+        diagnosis=Facts("", material.diagnosis),
         roof_words=roof_in_words(result, material.bound),
         mfu_table=mfu_table(result),
         hfu_why=None if result.hfu or not result.mfu else result.null_because.get("hfu"),

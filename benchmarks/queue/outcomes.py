@@ -42,7 +42,7 @@ def says_out_of_memory(text: str) -> bool:
     return any(words in text for words in OUT_OF_MEMORY_WORDS)
 
 
-# As configs/log_endings.yml has them: a framework ends by itself where a device has no memory left.
+# As configs/symptoms.yml has them: a framework ends by itself where a device has no memory left.
 DEVICE_MEMORY_WORDS = re.compile(
     r"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY"
     r"|RESOURCE_EXHAUSTED: .*(?:Out of memory|Failed to allocate)"

@@ -4,6 +4,7 @@ not imported: importing it brings pandas and scipy.
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 from benchmarks.errors import RequestError
@@ -12,6 +13,7 @@ from benchmarks.mlperf.reference_points import ReferencePoint, read_points
 
 PACKAGE = "mlperf_logging"
 INSTALL = "pip install mlperf-logging"
+RULESET = re.compile(r"\d+\.\d+\.\d+")
 
 
 def folder() -> Path:
@@ -25,6 +27,12 @@ def folder() -> Path:
             next_command=INSTALL,
         )
     return Path(found.submodule_search_locations[0])
+
+
+def rulesets() -> list[str]:
+    """Those that the package has rules of training for, the newest last."""
+    found = [path.name.removeprefix("training_") for path in (folder() / "compliance_checker").glob("training_*")]
+    return sorted((name for name in found if RULESET.fullmatch(name)), key=lambda name: [*map(int, name.split("."))])
 
 
 def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[ReferencePoint]:

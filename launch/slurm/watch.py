@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from benchmarks.backend import Backend
+from benchmarks.convergence.standing import course_of
 from benchmarks.errors import RunError, StepmarkError
 from benchmarks.queue.job_record import JobEvent, SchedulerEnd
 from benchmarks.runfolder import RunFolder
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Step
+from benchmarks.worker_events import follow_evaluations
 from launch.cli import EXIT_INTERRUPTED
 from launch.run_states import quiet_limit, remember_job
 from launch.screen import Screen
@@ -85,7 +87,10 @@ def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
     with (
         StepSink(folder, benchmark) as sink,
         Screen(
-            benchmark.steps, f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}", benchmark.until
+            benchmark.steps,
+            f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}",
+            benchmark.until,
+            course_of(benchmark),
         ) as screen,
     ):
         _Watch(folder, benchmark, backend, slurm, sink, screen).run()
@@ -237,6 +242,7 @@ class _Watch:
         self._attempt = attempts[-1]
         phase_dir = self._folder.phase_dir(self._phase, self._attempt)
         self._new_steps = self._backend.follow(self._benchmark, phase_dir, self._attempt)
+        self._screen.new_evaluations = follow_evaluations(phase_dir)
         self._last_sign = time.monotonic()
         self._seconds.clear()
         again = f", attempt {self._attempt}" if self._attempt > 1 else ""

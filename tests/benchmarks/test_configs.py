@@ -195,7 +195,7 @@ def test_a_whole_number_will_do_where_a_float_is_expected(root: Path) -> None:
         ("models/lama2_tiny", "unknown model 'lama2_tiny': did you mean 'llama2_tiny'?"),
         ("hardware/h1000", "unknown hardware 'h1000': did you mean 'h100'?"),
         ("sites/mars", "unknown site 'mars': valid: example_pyxis, example_venv, local"),
-        ("recipes/jax_tiny", "unknown recipe 'jax_tiny': did you mean 'jax_tiny_pretrain'?"),
+        ("recipes/jax_tiny_pre", "unknown recipe 'jax_tiny_pre': did you mean 'jax_tiny_pretrain'?"),
     ],
 )
 def test_an_unknown_name_comes_with_the_nearest(file: str, message: str) -> None:

@@ -34,11 +34,14 @@ INSIDE = {
     "worker.py", "list_settings.py", "build.py", "cpu_redirect.py", "make_dataset.py", "check_request.py",
     "convert_profile.py", "kernel_table.py", "list_xla_flags.py", "pgle_watch.py", "hlo_text.py",
     "profile_identity.py", "profiled_steps.py", "early_stop.py", "peak_program.py", "work_program.py",
-    "compile_program.py", "hlo_account.py",
+    "compile_program.py", "hlo_account.py", "evaluation.py",
 }  # fmt: skip
 KIT = ROOT / "benchmarks" / "worker_kit.py"
-# What a worker loads beside it where a run may end early (--until).
-RULE = [ROOT / "benchmarks" / name for name in ("interval.py", "settling.py", "early_stop/stopping.py")]
+# What a worker loads beside it where a run may end early (--until), or at a target.
+RULE = [
+    ROOT / "benchmarks" / name
+    for name in ("interval.py", "settling.py", "early_stop/stopping.py", "convergence/goal.py")
+]
 
 
 def files_of(floor: str) -> list[Path]:
@@ -150,4 +153,5 @@ def test_the_rule_that_ends_a_run_needs_scipy_and_nothing_else(path: Path) -> No
 def test_configs_hold_data_and_no_code() -> None:
     files = [path for path in (ROOT / "configs").rglob("*") if path.is_file()]
     assert files
-    assert [path.name for path in files if path.suffix not in (".yml", ".csv")] == []
+    data = (".yml", ".csv", ".json", ".bin", ".idx")  # the last three: a small text, as tokens
+    assert [path.name for path in files if path.suffix not in data] == []

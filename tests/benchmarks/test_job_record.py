@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.configs import Configs, read_yaml
-from benchmarks.log_endings import FILE_NAME, EndingRules
+from benchmarks.configs import Configs
+from benchmarks.diagnosis.symptoms import read_symptoms
 from benchmarks.queue.job_record import AttemptEnd, JobEvent, SchedulerEnd
 from benchmarks.queue.outcomes import (
     Seen,
@@ -429,8 +429,7 @@ def test_what_a_log_says(text: str, memory: bool, disk: bool) -> None:
 
 
 def test_a_frameworks_words_for_a_device_without_memory_are_those_of_the_logs_endings() -> None:
-    rules = read_yaml(Configs().root / FILE_NAME, EndingRules)
-    samples = {rule.name: rule.samples for rule in [*rules.causes, *rules.symptoms]}
+    samples = {one.id: one.samples for one in read_symptoms(Configs().root).table.symptoms}
     memory = ("gpu_memory", "xla_memory")
     assert all(says_device_memory(text) for name in memory for text in samples[name])
     assert not [

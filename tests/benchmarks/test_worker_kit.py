@@ -127,10 +127,16 @@ def test_the_time_of_day_is_written_before_the_first_step(kit: Any, monkeypatch:
     """What samples the machine meanwhile has no other clock."""
     monkeypatch.setattr(kit.time, "time", lambda: 1763755200.25)
     monkeypatch.setattr(kit.platform, "node", lambda: "node-1")
+    monkeypatch.setattr(kit, "LAUNCHED", 1763755180.5)
     monkeypatch.delenv("SLURMD_NODENAME", raising=False)
     _, events = recorded(kit, [5.0, 4.0])
     assert [event["event"] for event in events.written] == ["started", "step", "step"]
-    assert events.written[0] == {"event": "started", "unix_seconds": 1763755200.25, "host": "node-1"}
+    assert events.written[0] == {
+        "event": "started",
+        "unix_seconds": 1763755200.25,
+        "host": "node-1",
+        "launched_unix_seconds": 1763755180.5,
+    }
 
 
 def test_a_node_of_a_cluster_has_the_name_that_slurm_gives_it(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,7 @@ RESULT_KEYS = [
     "not_comparable",
     "hfu",
     "slowed_by",
+    "convergence",
 ]
 
 

@@ -20,8 +20,9 @@ import pytest
 
 from benchmarks.backend import LogEvent, all_log_formats
 from benchmarks.configs import DEFAULT_ROOT
+from benchmarks.diagnosis.endings import Endings
+from benchmarks.diagnosis.symptoms import read_symptoms
 from benchmarks.errors import RequestError
-from benchmarks.log_endings import read_endings
 from benchmarks.sweep import SCHEMA_VERSION
 from jax_backend.logs import MaxTextLog
 from launch.log_folder import LogReader, find_files
@@ -417,7 +418,7 @@ def test_what_may_not_be_read_is_counted(as_nobody: Path) -> None:
     write(as_nobody, "folder/a.log", steps(50)).parent.chmod(0)
     write(as_nobody, "open.log", steps(50))
     # The checkout and what it imports may be where only root may read.
-    endings, formats, was = read_endings(DEFAULT_ROOT), all_log_formats(), os.geteuid()
+    endings, formats, was = Endings(read_symptoms(DEFAULT_ROOT)), all_log_formats(), os.geteuid()
     if was == 0:
         os.seteuid(NOBODY)
     try:
@@ -437,7 +438,7 @@ def test_what_may_not_be_read_is_counted(as_nobody: Path) -> None:
 def test_a_reader_that_fails_costs_one_row(tmp_path: Path) -> None:
     write(tmp_path, "bad.log", START + "boom\n" + steps(50))
     write(tmp_path, "good.log", steps(50))
-    reader = LogReader(find_files([str(tmp_path)]), "35-44", read_endings(DEFAULT_ROOT), [BrittleLog()])
+    reader = LogReader(find_files([str(tmp_path)]), "35-44", Endings(read_symptoms(DEFAULT_ROOT)), [BrittleLog()])
     rows = {Path(row.path).name: row for row in reader.rows()}
     assert rows["good.log"].status == "Success"
     assert rows["bad.log"].status == "Unreadable"
@@ -596,7 +597,7 @@ def test_refusals(arguments: list[str | Path], says: str, tmp_path: Path) -> Non
 
 
 def test_broken_rules_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "log_endings.yml").write_text("date: now\ncauses: []\nsymtoms: []\n")
+    (tmp_path / "symptoms.yml").write_text("date: now\nsymtoms: []\n")
     done = run(REAL_LOGS, env=os.environ | {"STEPMARK_CONFIGS": str(tmp_path)})
     assert done.returncode == 2
     assert b"symtoms" in done.stderr

@@ -1,0 +1,116 @@
+"""A benchmark of configs/mlperf at a batch -> what a run trains towards; how a worker is told; what is refused."""
+
+from collections.abc import Iterator, Mapping
+
+from benchmarks.convergence.goal import FLAG, Goal
+from benchmarks.errors import RequestError
+from benchmarks.mlperf.definitions import MlperfBenchmark, Training, first_evaluation
+from benchmarks.slowdown import FLAG as SLOWDOWN
+from benchmarks.values import Benchmark, Convergence, Scalar, Schedule
+
+TASK = "mlperf"
+# A text that is shipped lies beside the benchmark that trains on it; every site has the checkout.
+SHIPPED_TEXTS = "{repository}/configs/mlperf"
+TRAIN, VALIDATION = "train", "validation"
+
+
+def convergence_of(wanted: MlperfBenchmark, training: Training, steps: int, batch: int) -> Convergence:
+    """What a run of so many steps at this batch trains towards."""
+    first = first_evaluation(wanted, batch)
+    if first.step > steps:
+        raise RequestError(
+            f"the first evaluation comes after the last step: {first.step} over {steps}",
+            where=f"--steps={steps}",
+            why=f"{first.skipped} skipped + 1, times {wanted.evaluation.every_samples} samples at a batch of {batch} "
+            f"sequences = {first.steps_apart} steps apart: step {first.step}",
+            next_command=f"--steps={first.step} or more ({wanted.name} has {wanted.max_steps})",
+        )
+    if wanted.eval_samples % batch:
+        raise RequestError(
+            f"a batch of {batch} does not divide the {wanted.eval_samples} sequences of an evaluation",
+            where="--set=global_batch_size",
+            why="another number of sequences would be another evaluation",
+            next_command=f"a batch that divides {wanted.eval_samples}",
+        )
+    optimizer = wanted.optimizer
+    return Convergence(
+        benchmark=wanted.name,
+        text=training.text,
+        target_loss=wanted.target.at_most,
+        first_evaluation=first.step,
+        evaluate_every=first.steps_apart,
+        evaluation_sequences=wanted.eval_samples,
+        schedule=Schedule(
+            learning_rate=training.learning_rate,
+            final_learning_rate=training.learning_rate * optimizer.end_rate_ratio,
+            warmup_steps=optimizer.warmup_steps or 0,
+            steps=steps,
+            beta1=optimizer.beta_1,
+            beta2=optimizer.beta_2,
+            epsilon=optimizer.epsilon,
+            weight_decay=optimizer.weight_decay,
+            clip_norm=optimizer.gradient_clip_norm,
+        ),
+    )
+
+
+def text_folder(benchmark: Benchmark) -> str:
+    """Where the tokens lie, in a folder for each part."""
+    return f"{SHIPPED_TEXTS}/{benchmark.data}"
+
+
+def evaluation_batches(benchmark: Benchmark) -> int:
+    return benchmark.convergence.evaluation_sequences // benchmark.global_batch_size if benchmark.convergence else 0
+
+
+def goal_of(benchmark: Benchmark) -> Goal | None:
+    towards = benchmark.convergence
+    if towards is None:
+        return None
+    batches = evaluation_batches(benchmark)
+    return Goal(
+        towards.target_loss, towards.first_evaluation, towards.evaluate_every, batches, benchmark.global_batch_size
+    )
+
+
+def option(benchmark: Benchmark) -> list[str]:
+    """What the worker of the measured phase is told."""
+    goal = goal_of(benchmark)
+    return [f"{FLAG}={goal.text()}"] if goal else []
+
+
+# --- what cannot have a target ----------------------------------------------------------------------
+
+
+def refusals(benchmark: Benchmark, stated: Mapping[str, Scalar], rate: str) -> Iterator[RequestError]:
+    """`stated` are the settings by which a backend trains as the rules say; `rate`, the one they leave open."""
+    if benchmark.convergence is None:
+        return
+    for flag, used in (
+        ("--until", benchmark.until is not None),
+        (SLOWDOWN, benchmark.inject_slowdown > 0),
+        ("--profile", benchmark.profile != "none"),
+        ("--pgle", benchmark.pgle != "off"),
+    ):
+        if used:
+            yield RequestError(
+                f"{flag} does not go with --task={TASK}",
+                where=flag,
+                why="the run ends at its target, and its time to train is to be training's and evaluation's alone",
+                next_command=f"leave {flag} out, or --task={benchmark.trains}",
+            )
+    if benchmark.data != benchmark.convergence.text:
+        yield RequestError(
+            f"{benchmark.convergence.benchmark} is trained on {benchmark.convergence.text}",
+            where=f"--data={benchmark.data}",
+            why="its target is a loss on that text",
+            next_command=f"leave --data out, or --task={benchmark.trains}",
+        )
+    changed = [name for name in benchmark.overrides if name in stated and name != rate]
+    if changed:
+        yield RequestError(
+            f"{changed[0]} is {benchmark.convergence.benchmark}'s own: {stated[changed[0]]}",
+            where=f"--set={changed[0]}",
+            why="a run with another optimizer, schedule or text is no run of the benchmark, whatever loss it reaches",
+            next_command=f"leave it out; the learning rate is yours to choose: --set={rate}=X",
+        )

@@ -1,0 +1,160 @@
+"""How a loss stands on its way to the target: converging, stuck or diverging, with the likely reasons. Pure.
+
+One judgement for a run that goes on, for its result, and for a foreign MLLOG file. It rests on the evaluations alone;
+where reference runs give a band, it says whether they lie in it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from benchmarks.values import BandPoint, Benchmark
+
+Word = Literal["reached", "too early", "converging", "stuck", "diverging"]
+Points = Sequence[tuple[int, float | None]]  # sequences trained, evaluation loss
+
+FEWEST = 3  # evaluations, before anything is said of their course
+LOOKED_BACK = 4  # evaluations within which a run that learns must improve
+LEAST_GAIN = 0.002  # of the loss: less than that within LOOKED_BACK evaluations is noise
+WORSE = 0.05  # of the lowest loss: so far above it, twice in a row, no noise goes
+LONGEST_POWER = 40  # of e, in sequences: nobody trains so long
+FEW_EVALUATIONS = 5  # in a whole run: the target may be passed between two of them
+
+
+class Course(NamedTuple):
+    """What the judgement needs to know of a run; None: not known, as in most foreign logs."""
+
+    target: float
+    last_sequences: int | None  # after which it ends
+    evaluate_every: int | None  # sequences
+    learning_rate: float | None
+    schedule_ends: int | None  # sequences after which the rate is at its lowest
+    band: Sequence[BandPoint] = ()
+
+
+class Standing(NamedTuple):
+    word: Word
+    why: str
+    reasons: tuple[str, ...] = ()  # what seed after seed turned out to be the cause, the likeliest first
+    band: str = ""  # where the last evaluation lies in the reference band
+
+    def text(self) -> str:
+        words = [f"{self.word}: {self.why}", self.band, *self.reasons[:2]]
+        return "; ".join(word for word in words if word)
+
+
+def course_of(benchmark: Benchmark) -> Course | None:
+    """None: the run has no target."""
+    towards = benchmark.convergence
+    if towards is None:
+        return None
+    batch = benchmark.global_batch_size
+    return Course(
+        target=towards.target_loss,
+        last_sequences=benchmark.steps * batch,
+        evaluate_every=towards.evaluate_every * batch,
+        learning_rate=towards.schedule.learning_rate,
+        schedule_ends=towards.schedule.steps * batch,
+        band=towards.band,
+    )
+
+
+def stand(course: Course, points: Points) -> Standing:
+    """How the run stands after these evaluations."""
+    band = _in_band(course, points)
+    if not points:
+        return Standing("too early", "no evaluation yet")
+    losses = [loss if loss is not None else math.inf for _, loss in points]
+    if losses[-1] <= course.target:
+        return Standing("reached", f"{losses[-1]:.4f} is the target of {course.target:g} or better", band=band)
+    diverging = _diverging(losses)
+    if diverging:
+        return Standing("diverging", diverging, _of_diverging(course), band)
+    if len(losses) < FEWEST:
+        return Standing("too early", f"{len(losses)} of {FEWEST} evaluations that a judgement needs", band=band)
+    before = losses[:-LOOKED_BACK]
+    if before and min(losses[-LOOKED_BACK:]) > min(before) * (1 - LEAST_GAIN):
+        why = f"no better than {min(before):.4f} in the last {LOOKED_BACK} evaluations"
+        return Standing("stuck", why, _of_stuck(course, points), band)
+    return _converging(course, points, losses, band)
+
+
+def _diverging(losses: Sequence[float]) -> str:
+    """Why nobody needs to wait for more; nothing where the loss is not far off, or was so for the first time."""
+    if not math.isfinite(losses[-1]):
+        return "the loss is no finite number"
+    lowest = min(losses)
+    often = len(losses) >= FEWEST and min(losses[-2:]) > lowest * (1 + WORSE)
+    return f"{losses[-1]:.4f} after {lowest:.4f}, and not for the first time" if often else ""
+
+
+def _converging(course: Course, points: Points, losses: Sequence[float], band: str) -> Standing:
+    wanted = expected_sequences(course, points)
+    if wanted is None:
+        return Standing("converging", f"{losses[-1]:.4f}, target {course.target:g}", band=band)
+    why = f"{losses[-1]:.4f}, target {course.target:g} expected after about {wanted:,} sequences"
+    if course.last_sequences is not None and wanted > course.last_sequences:
+        short = f"it ends after {course.last_sequences:,}: MAX_STEPS (--steps) is likely too small"
+        return Standing("converging", why, (short, *_of_rate(course)), band)
+    return Standing("converging", why, band=band)
+
+
+def expected_sequences(course: Course, points: Points) -> int | None:
+    """When the target is reached if the loss goes on as of late: straight over the logarithm of the sequences."""
+    known = [(math.log(at), loss) for at, loss in points[-LOOKED_BACK:] if loss is not None and at > 0]
+    if len(known) < FEWEST:
+        return None
+    mean_x = math.fsum(x for x, _ in known) / len(known)
+    mean_y = math.fsum(y for _, y in known) / len(known)
+    spread = math.fsum((x - mean_x) ** 2 for x, _ in known)
+    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in known) / spread if spread else 0.0
+    if slope >= 0:
+        return None
+    power = mean_x + (course.target - mean_y) / slope
+    return 100 * round(math.exp(power) / 100) if power < LONGEST_POWER else None
+
+
+# --- reasons ----------------------------------------------------------------------------------------
+
+
+def _of_diverging(course: Course) -> tuple[str, ...]:
+    rate = f" ({course.learning_rate:g})" if course.learning_rate is not None else ""
+    return (
+        f"the learning rate{rate} is likely too high: try half of it",
+        "or gradients are not clipped, or the warm-up is too short",
+    )
+
+
+def _of_stuck(course: Course, points: Points) -> tuple[str, ...]:
+    found = []
+    trained = points[-1][0]
+    if course.schedule_ends is not None and trained > 0.7 * course.schedule_ends:
+        share = trained / course.schedule_ends
+        found.append(
+            f"MAX_STEPS (--steps) is likely too small: {share:.0%} of the schedule is over and the rate near its end"
+        )
+    found += _of_rate(course)
+    every, last = course.evaluate_every, course.last_sequences
+    if every is not None and last is not None and last // every < FEW_EVALUATIONS:
+        found.append(
+            f"evaluations (VAL_CHECK_INTERVAL) are rare, every {every:,} of {last:,} sequences: one may be missed"
+        )
+    return tuple(found)
+
+
+def _of_rate(course: Course) -> tuple[str, ...]:
+    if course.learning_rate is None:
+        return ("the learning rate may be too low or too high: the reference points name one for each batch",)
+    return (f"the learning rate ({course.learning_rate:g}) may be too low for so many steps, or too high to settle",)
+
+
+def _in_band(course: Course, points: Points) -> str:
+    known = [(at, loss) for at, loss in points if loss is not None]
+    if not known or not course.band:
+        return ""
+    at, loss = known[-1]
+    point = next((one for one in course.band if one.sequences == at), None)
+    if point is None:
+        return ""
+    place = "within" if point.low <= loss <= point.high else "above" if loss > point.high else "below"
+    return f"{place} the reference band {point.low:.3f} to {point.high:.3f}"

@@ -1,0 +1,210 @@
+"""Which of all that was found came first: the cause, and not who cries loudest. Pure.
+
+A cause comes before an error nobody knows, that before a death whose reason is not said, that before what follows
+from another's failure. Among causes and unknown errors the earliest counts: in one log the first line, of two logs
+the earlier stamp, or the known one where a stamp is missing. Where it is known which rank failed first, what that rank
+says comes before what the others say.
+"""
+
+from collections.abc import Sequence
+
+from benchmarks.diagnosis import convergence
+from benchmarks.diagnosis.evidence import SUSPECT, UNKNOWN, Finding, LogEvidence
+from benchmarks.diagnosis.grouping import shape
+from benchmarks.diagnosis.symptoms import Symptom, Symptoms
+from benchmarks.values import Value
+
+CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, CONSEQUENCE, MARKED, END = range(7)
+TIERS = {"cause": CAUSE, "death": DEATH, "consequence": CONSEQUENCE, "end": END}
+SOLVED_BY_TIME = (CAUSE, JOB_CAUSE, UNKNOWN_ERROR)
+NEVER = float("inf")
+
+
+class Known(Value, frozen=True):
+    """What is known beside the logs, of a run that left more than them."""
+
+    ended_well: bool = False
+    failed: bool = False  # for certain
+    first_rank: int | None = None  # that failed
+    since: float | None = None  # what is older belongs to an earlier attempt
+
+
+NOTHING = Known()
+
+
+class Entry(Value, frozen=True):
+    """One thing that was found, at its first line."""
+
+    id: str
+    kind: str  # of a symptom; unknown or suspect
+    phase: str
+    title: str
+    means: str
+    do: list[str]
+    source: str
+    first: Finding
+    ranks: list[int]
+    lines: int  # that say so, in all logs
+
+
+class Diagnosis(Value, frozen=True):
+    """What logs say of a failure."""
+
+    failed: bool
+    entries: list[Entry]  # the first cause first
+    warnings: list[Entry]  # what a run survived, or may survive
+    files: int
+    bytes: int
+    steps: int
+    ended_well: bool
+
+    @property
+    def first(self) -> Entry | None:
+        return self.entries[0] if self.entries else None
+
+
+def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOTHING) -> Diagnosis:
+    """The order of all that the logs say."""
+    found = [one for log in logs for one in (*log.findings, *convergence.findings(log, symptoms.table.falling))]
+    survived = [one for log in logs for one in log.survived]
+    steps = sum(log.steps for log in logs)
+    ended_well = known.ended_well or (not known.failed and any(log.ended_well for log in logs))
+    old = [one for one in found if known.since is not None and one.time is not None and one.time < known.since]
+    warns = [one for one in found if _is_warning(one, symptoms)]
+    counted = [one for one in found if one not in old and one not in warns]
+    if known.ended_well:
+        counted, survived = [], [*survived, *counted]
+    alive = ended_well or (steps > 0 and not known.failed)
+    if alive and all(one.id == SUSPECT for one in counted):
+        counted, survived = [], [*survived, *counted]
+    order = _Order(symptoms, known)
+    return Diagnosis(
+        failed=bool(counted) or known.failed,
+        entries=order.entries(_explaining(counted, symptoms)),
+        warnings=order.entries([*warns, *survived, *old]),
+        files=len(logs),
+        bytes=sum(log.bytes for log in logs),
+        steps=steps,
+        ended_well=ended_well,
+    )
+
+
+def _is_warning(finding: Finding, symptoms: Symptoms) -> bool:
+    symptom = symptoms.by_id.get(finding.id)
+    return symptom is not None and symptom.kind == "warning"
+
+
+def _explaining(found: Sequence[Finding], symptoms: Symptoms) -> list[Finding]:
+    """Without errors of a rank that says why it failed, and marked lines of one that says anything better."""
+
+    def is_of(one: Finding, kinds: tuple[str, ...]) -> bool:
+        symptom = symptoms.by_id.get(one.id)
+        return symptom is not None and symptom.kind in kinds
+
+    explained = {_writer(one) for one in found if is_of(one, ("cause",))}
+    better = {_writer(one) for one in found if one.id == UNKNOWN or is_of(one, ("cause", "death", "consequence"))}
+    return [
+        one
+        for one in found
+        if not (one.id == UNKNOWN and _writer(one) in explained)
+        and not (one.id == SUSPECT and _writer(one) in better)
+    ]
+
+
+def _writer(one: Finding) -> int | str:
+    return one.rank if one.rank is not None else one.file
+
+
+class _Order:
+    def __init__(self, symptoms: Symptoms, known: Known) -> None:
+        self._symptoms, self._known = symptoms, known
+
+    def entries(self, found: Sequence[Finding]) -> list[Entry]:
+        """One for each symptom, and for each shape of what is not known, in the order of their first lines."""
+        groups: dict[str, list[Finding]] = {}
+        for one in self._sorted(found):
+            groups.setdefault(one.id if one.id in self._symptoms.by_id else shape(one.text), []).append(one)
+        return [self._entry(group) for group in groups.values()]
+
+    def _sorted(self, found: Sequence[Finding]) -> list[Finding]:
+        """The first rank's and the job's own, then all others; in each part the tiers, the first three by time."""
+        parts: dict[tuple[int, int], list[Finding]] = {}
+        for one in found:
+            tier = self._tier(one)
+            place = 0 if tier in SOLVED_BY_TIME else tier
+            others = 1
+            if self._known.first_rank is not None and tier <= DEATH:
+                others = 0 if tier == JOB_CAUSE or one.rank == self._known.first_rank else 1
+                place = 0 if others == 0 else place
+            parts.setdefault((others, place), []).append(one)
+        return [one for key in sorted(parts) for one in self._by_time(parts[key])]
+
+    def _by_time(self, found: Sequence[Finding]) -> list[Finding]:
+        """The logs merged, each in the order of its lines: the earliest head goes first, or the better known one
+        where a head has no time."""
+        logs: dict[str, list[Finding]] = {}
+        for one in sorted(found, key=lambda one: (one.file, one.line, self._tier(one))):
+            logs.setdefault(one.file, []).append(one)
+        merged = []
+        while logs:
+            first = self._first([log[0] for log in logs.values()])
+            merged.append(logs[first.file].pop(0))
+            if not logs[first.file]:
+                del logs[first.file]
+        return merged
+
+    def _first(self, heads: Sequence[Finding]) -> Finding:
+        dated = min((one for one in heads if one.time is not None), key=self._dated, default=None)
+        undated = min((one for one in heads if one.time is None), key=self._undated, default=None)
+        if dated is None or undated is None:
+            return dated or undated or heads[0]
+        return undated if self._tier(undated) < self._tier(dated) else dated
+
+    def _dated(self, one: Finding) -> tuple[float, int, str]:
+        return (NEVER if one.time is None else one.time, self._tier(one), one.file)
+
+    def _undated(self, one: Finding) -> tuple[int, str]:
+        return (self._tier(one), one.file)
+
+    def _tier(self, one: Finding) -> int:
+        symptom = self._symptoms.by_id.get(one.id)
+        if symptom is None:
+            return UNKNOWN_ERROR if one.id == UNKNOWN else MARKED
+        if symptom.kind == "cause" and symptom.of == "job":
+            return JOB_CAUSE
+        return TIERS.get(symptom.kind, END)
+
+    def _entry(self, group: Sequence[Finding]) -> Entry:
+        first = group[0]
+        symptom = self._symptoms.by_id.get(first.id) or _nobody_knows(first)
+        return Entry(
+            id=symptom.id,
+            kind=symptom.kind if first.id in self._symptoms.by_id else first.id,
+            phase=symptom.phase,
+            title=symptom.title,
+            means=symptom.means,
+            do=symptom.do,
+            source=symptom.source,
+            first=first,
+            ranks=sorted({one.rank for one in group if one.rank is not None}),
+            lines=sum(one.count for one in group),
+        )
+
+
+def _nobody_knows(finding: Finding) -> Symptom:
+    """An error that is in no table: what it says is all there is."""
+    error = finding.id == UNKNOWN
+    return Symptom(
+        id=finding.id,
+        phase="unknown",
+        kind="cause",
+        of="rank",
+        title="an error that is not known" if error else "a line marked as an error",
+        words=[],
+        pattern="",
+        means="No known symptom: this is the first error "
+        + ("that a Python traceback ends in." if error else "that is marked as one."),
+        do=["read what stands before this line"],
+        samples=[],
+        source="the log itself",
+    )

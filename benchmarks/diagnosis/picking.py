@@ -1,0 +1,98 @@
+"""Picks out the few lines of a log in which one of many words stands, at a cost that does not grow with the words.
+
+A word is looked for by four of its bytes, the rarest: all groups of four bytes of a text are compared with those of
+all words at once. Pure.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+WIDTH = 4
+# Letters of logs, the most usual first; what is not here is rarer than all of them.
+USUAL = b"e taionrslcdm_pu:0g.fh1y2b=3/v54w-k"
+# What logs are full of: no word is looked for by a part of these.
+ORDINARY = (
+    b"config param completed step seconds compute backward forward iteration consumed samples learning rate global "
+    b"batch size lm loss scale grad norm number of skipped nan iterations throughput elapsed time epoch training "
+    b"optimizer tokens device total weights not with running using setting offload validation checkpoint process "
+    b"normalization attribute 0.0.0.0 address config none false true default gradient distributed information"
+)
+TABLE_BITS = 16
+MULTIPLIER = np.uint32(2654435761)  # spreads neighbours (Knuth)
+
+
+class Picked(NamedTuple):
+    """A line with one of the words in it: where it begins and ends, and where a word was seen."""
+
+    start: int
+    end: int
+    at: int
+
+
+class LinePicker:
+    """Knows the words; they are given in lower case, and have four bytes or more."""
+
+    def __init__(self, words: Sequence[bytes]) -> None:
+        self._words = words
+        self._found_by: dict[
+            bytes, list[tuple[bytes, int]]
+        ] = {}  # four bytes -> the words, and where they are in each
+        for word in words:
+            group = min(_groups(word), key=_usualness)
+            self._found_by.setdefault(group, []).append((word, word.find(group)))
+        groups = [int.from_bytes(group, "little") for group in self._found_by]
+        self._groups = np.sort(np.array(groups, dtype=np.uint32))
+        self._table = np.zeros(1 << TABLE_BITS, dtype=bool)
+        self._table[_hashed(self._groups)] = True
+
+    def lines(self, text: bytes) -> Iterator[Picked]:
+        """The lines of a text in which one of the words stands, in their order."""
+        lower = text.lower()
+        end = -1
+        for position in self._positions(lower):
+            if position < end or not self._is_word(lower, position):
+                continue
+            start = max(lower.rfind(b"\n", 0, position), lower.rfind(b"\r", 0, position)) + 1
+            end = _line_end(lower, position)
+            yield Picked(start, end, position)
+
+    def _is_word(self, lower: bytes, position: int) -> bool:
+        found = self._found_by[lower[position : position + WIDTH]]
+        return any(position >= into and lower.startswith(word, position - into) for word, into in found)
+
+    def words_in(self, lower_line: bytes) -> list[bytes]:
+        return [word for word in self._words if word in lower_line]
+
+    def _positions(self, lower: bytes) -> list[int]:
+        found = []
+        for offset in range(WIDTH):
+            whole = (len(lower) - offset) // WIDTH
+            if whole <= 0:
+                continue
+            values = np.frombuffer(lower, dtype="<u4", count=whole, offset=offset)
+            likely = np.flatnonzero(self._table[_hashed(values)])
+            exact = np.isin(values[likely], self._groups)
+            found.append(likely[exact] * WIDTH + offset)
+        return sorted(np.concatenate(found).tolist()) if found else []
+
+
+def _hashed(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    return (values * MULTIPLIER) >> np.uint32(32 - TABLE_BITS)
+
+
+def _groups(word: bytes) -> list[bytes]:
+    return [word[start : start + WIDTH] for start in range(len(word) - WIDTH + 1)]
+
+
+def _usualness(group: bytes) -> int:
+    """Small for a group that is seldom in a log: digits and blanks are everywhere."""
+    ordinary = 1 << 20 if group in ORDINARY else 0
+    return ordinary + sum(1 << max(0, 12 - USUAL.find(byte) // 3) for byte in group if byte in USUAL)
+
+
+def _line_end(text: bytes, position: int) -> int:
+    ends = [end for end in (text.find(b"\n", position), text.find(b"\r", position)) if end >= 0]
+    return min(ends, default=len(text))

@@ -1,0 +1,116 @@
+"""The known symptoms (configs/symptoms.yml), ready to be looked for in lines. Nothing here reads a log."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.configs import read_yaml
+from benchmarks.diagnosis.picking import LinePicker
+from benchmarks.errors import RequestError
+from benchmarks.values import Value
+
+FILE_NAME = "symptoms.yml"
+
+Kind = Literal["cause", "death", "consequence", "end", "warning"]
+
+
+class Symptom(Value, frozen=True):
+    """One way in which a failure shows, what it means and what helps."""
+
+    id: str
+    phase: str
+    kind: Kind
+    of: Literal["rank", "job"]
+    title: str  # said before the line; empty where the line says it itself
+    words: list[str]  # one stands in every line that the pattern finds; none: found by other means than a line
+    pattern: str
+    means: str
+    do: list[str]
+    samples: list[str]
+    source: str
+    info: bool = False  # also in lines of level INFO
+    lasting: bool = False  # training may go on after it, and is worth nothing
+
+
+class SymptomTable(Value, frozen=True):
+    """configs/symptoms.yml."""
+
+    date: str
+    progress: list[str]
+    success: list[list[str]]
+    falling: list[str]
+    harmless: list[str]
+    no_evidence: list[str]
+    info: list[str]
+    symptoms: list[Symptom]
+
+
+class Symptoms:
+    """The table, compiled."""
+
+    def __init__(self, table: SymptomTable, where: str = FILE_NAME) -> None:
+        self.table = table
+        self.by_id = {one.id: one for one in table.symptoms}
+        if len(self.by_id) < len(table.symptoms):
+            raise RequestError("two symptoms have one id", where=f"{where}: id")
+        self.progress = [word.encode() for word in table.progress]
+        self.success = [[word.lower().encode() for word in words] for words in table.success]
+        self._patterns = {
+            one.id: _compiled([one.pattern], f"{where}: {one.id}") for one in table.symptoms if one.pattern
+        }
+        self._words = {one.id: [word.lower().encode() for word in one.words] for one in table.symptoms}
+        for one in table.symptoms:
+            if bool(one.pattern) != bool(one.words):
+                raise RequestError(f"'{one.id}' has a pattern without words, or the reverse", where=where)
+        self._quoting = _compiled(table.no_evidence, f"{where}: no_evidence")
+        self._info = _compiled(table.info, f"{where}: info")
+        self._harmless = _compiled(table.harmless, f"{where}: harmless")
+        self.picker: LinePicker | None = None  # made when a log is read
+        self._found_by: dict[bytes, list[Symptom]] = {}
+
+    def words(self) -> list[bytes]:
+        """Every word of a symptom and of a success, in lower case."""
+        return [*(word for words in self._words.values() for word in words), *(words[0] for words in self.success)]
+
+    def found_by(self, word: bytes) -> list[Symptom]:
+        """The symptoms a line may show in which this word stands, which may be a part of theirs."""
+        if word not in self._found_by:
+            known = self.table.symptoms
+            self._found_by[word] = [one for one in known if any(word in own for own in self._words[one.id])]
+        return self._found_by[word]
+
+    def shown_by(self, line: bytes, candidates: Iterable[Symptom] | None = None) -> Iterator[Symptom]:
+        """The symptoms that a line shows. What it quotes, or says at level INFO, shows none."""
+        if self.quotes(line):
+            return
+        informs = self.informs(line)
+        for one in self.table.symptoms if candidates is None else candidates:
+            pattern = self._patterns.get(one.id)
+            if pattern is not None and (one.info or not informs) and pattern.search(line):
+                yield one
+
+    def quotes(self, line: bytes) -> bool:
+        return self._quoting.search(line) is not None
+
+    def informs(self, line: bytes) -> bool:
+        return self._info.search(line[:120]) is not None
+
+    def is_harmless(self, line: bytes) -> bool:
+        return self._harmless.search(line) is not None
+
+    def ends_well(self, lower_line: bytes) -> bool:
+        return any(all(word in lower_line for word in words) for words in self.success)
+
+
+def read_symptoms(configs_root: Path) -> Symptoms:
+    path = configs_root / FILE_NAME
+    return Symptoms(read_yaml(path, SymptomTable), str(path))
+
+
+def _compiled(patterns: Sequence[str], where: str) -> re.Pattern[bytes]:
+    try:
+        joined = patterns[0] if len(patterns) == 1 else "|".join(f"(?:{pattern})" for pattern in patterns)
+        return re.compile(joined.encode())
+    except re.error as error:
+        raise RequestError(f"this pattern is none: {error}", where=where) from error

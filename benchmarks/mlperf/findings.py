@@ -1,0 +1,229 @@
+"""What the package's checkers let pass: status, settings, cadence, clock, repeated and broken lines. Pure.
+
+An error makes a log no result; a warning must be known. What the compliance checker says itself is not said again.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
+from benchmarks.mlperf.records import number
+from benchmarks.mlperf.run_log import LoggedRun
+from benchmarks.values import Value
+
+CLOCK_SLACK_MS = 1000  # lines of one process may be written a little out of order
+SHOWN = 3  # examples of one kind
+
+
+class Finding(Value, frozen=True):
+    """One thing that is wrong, and where."""
+
+    level: Literal["error", "warning"]
+    what: str
+    line: int | None = None
+    of_convergence: bool = False  # the run did not meet its target: one of a set may, as the worst that is left out
+
+    def text(self) -> str:
+        return f"{self.level}: {self.what}" + (f" (line {self.line})" if self.line is not None else "")
+
+
+def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
+    """All there is to say of one run, the errors first."""
+    found = [
+        *_ending(run),
+        *_lines(run),
+        *_marks(run),
+        *_clock(run),
+        *_evaluations(run),
+        *_synthetic(run),
+        *_cache(run),
+    ]
+    if benchmark is None:
+        found.append(_error(f"unknown benchmark {run.benchmark!r}: its target and its rules are not known"))
+    else:
+        found += [*_target(run, benchmark), *_settings(run, benchmark), *_cadence(run, benchmark)]
+    return sorted(found, key=lambda finding: finding.level != "error")
+
+
+def _error(what: str, line: int | None = None, *, of_convergence: bool = False) -> Finding:
+    return Finding(level="error", what=what, line=line, of_convergence=of_convergence)
+
+
+def _warning(what: str, line: int | None = None) -> Finding:
+    return Finding(level="warning", what=what, line=line)
+
+
+# --- how it ended -----------------------------------------------------------------------------
+
+
+def _ending(run: LoggedRun) -> Iterator[Finding]:
+    stops = run.marks["run_stop"]
+    if not run.marks["run_start"]:
+        yield _error("no run_start: training never began")
+    if not stops:
+        yield _error("no run_stop: the run ended without a word", of_convergence=True)
+    elif run.status != "success":
+        said = repr(run.status_text) if run.status_text else "not given"
+        what = f"status is {said}, not 'success' (the compliance checker may pass it all the same)"
+        yield _error(what, stops[-1].line, of_convergence=True)
+
+
+def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
+    target = benchmark.target
+    said = run.settings.get("target_accuracy")
+    if said is not None and said != target.at_most:
+        yield _error(f"target_accuracy is {said}, the target of {benchmark.name} is {target.at_most}")
+    reached = [one for one in run.evaluations if one.value is not None and target.reached_by(one.value)]
+    last = run.evaluations[-1] if run.evaluations else None
+    if run.status == "success" and last is not None and (not reached or reached[-1] is not last):
+        yield _error(
+            f"status is 'success', but the last evaluation is {last.value}, not <= {target.at_most}", last.line
+        )
+    if run.status == "success" and last is None:
+        yield _error("status is 'success' without any evaluation")
+    if run.status != "success" and reached:
+        yield _warning(f"an evaluation met the target ({reached[0].value} <= {target.at_most})", reached[0].line)
+    if reached and last is not None and reached[0] is not last:
+        yield _error(f"it trained on after {reached[0].value} had met the target", reached[0].line)
+
+
+# --- its lines --------------------------------------------------------------------------------
+
+
+def _lines(run: LoggedRun) -> Iterator[Finding]:
+    yield from (_error(f"unreadable MLLOG line: {skipped.reason}", skipped.line) for skipped in run.skipped)
+    if run.other_ranks:
+        yield _warning(f"{run.other_ranks} lines of further ranks: MLLOG is to be written by rank 0 alone")
+
+
+def _marks(run: LoggedRun) -> Iterator[Finding]:
+    for mark in ("init_stop", "run_start", "run_stop"):
+        if len(run.marks[mark]) > 1:
+            lines = ", ".join(str(record.line) for record in run.marks[mark][:SHOWN])
+            yield _error(
+                f"{mark} is there {len(run.marks[mark])} times (lines {lines}): the time to train is no one's"
+            )
+
+
+def _clock(run: LoggedRun) -> Iterator[Finding]:
+    """Ranks may start apart; from init_stop on, one process tells the story."""
+    started = run.time_of("init_stop")
+    told = [record for record in run.records if started is not None and record.line >= run.marks["init_stop"][0].line]
+    back = [(a, b) for a, b in pairwise(told) if b.time_ms < a.time_ms - CLOCK_SLACK_MS]
+    for before, after in back[:SHOWN]:
+        seconds = (before.time_ms - after.time_ms) / 1000
+        yield _error(f"the clock went back by {seconds:.3f} s between {before.key} and {after.key}", after.line)
+    if run.seconds is not None and run.seconds <= 0:
+        yield _error(f"run_stop is {-run.seconds:.3f} s before run_start")
+
+
+def _synthetic(run: LoggedRun) -> Iterator[Finding]:
+    labels = {str(record.metadata["synthetic"]) for record in run.records if record.metadata.get("synthetic")}
+    for label in sorted(labels):
+        yield _warning(f"synthetic values, nobody's result: {label}")
+
+
+def _cache(run: LoggedRun) -> Iterator[Finding]:
+    cleared = run.settings.get("cache_clear")
+    if cleared is not None and cleared is not True:
+        yield _warning(f"cache_clear is {cleared!r}: the caches were not cleared")
+
+
+# --- its evaluations --------------------------------------------------------------------------
+
+
+def _evaluations(run: LoggedRun) -> Iterator[Finding]:
+    for one in [one for one in run.evaluations if one.value is None][:SHOWN]:
+        yield _error("an evaluation that is no finite number", one.line)
+    stop = run.stop_ms
+    last = run.evaluations[-1] if run.evaluations else None
+    if stop is not None and last is not None and last.time_ms > stop:
+        yield _error(f"run_stop is {(last.time_ms - stop) / 1000:.3f} s before the last evaluation", last.line)
+
+
+def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
+    """Within a step of the rules: a submission may round down, and count the step that is about to begin."""
+    counted = [one for one in run.evaluations if one.samples is not None]
+    if not counted or not run.batch or run.batch <= 0:
+        return
+    first = first_evaluation(benchmark, run.batch)
+    apart = first.steps_apart * run.batch
+    samples = counted[0].samples or 0
+    if abs(samples - first.samples) > (first.skipped + 1) * run.batch:
+        yield _error(
+            f"the first evaluation is after {samples} samples; the rules have it after {first.samples} "
+            f"({first.skipped + 1} x {first.steps_apart} steps of {run.batch})",
+            counted[0].line,
+        )
+    wrong = [(a, b) for a, b in pairwise(counted) if abs((b.samples or 0) - (a.samples or 0) - apart) > run.batch]
+    for before, after in wrong[:SHOWN]:
+        between = (after.samples or 0) - (before.samples or 0)
+        yield _error(f"{between} samples between two evaluations; the rules have {apart}", after.line)
+    if len(wrong) > SHOWN:
+        yield _error(f"and {len(wrong) - SHOWN} more evaluations out of time")
+
+
+# --- its settings -----------------------------------------------------------------------------
+
+
+def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
+    for key, expected in _expected(benchmark).items():
+        if key in run.settings and not _same(run.settings[key], expected):
+            yield _error(f"{key} is {run.settings[key]!r}, the rules of {benchmark.name} have {expected!r}")
+    steps = run.settings.get("opt_learning_rate_training_steps")
+    trained = None if run.samples is None or not run.batch else run.samples // run.batch
+    if isinstance(steps, int) and steps > 0 and trained is not None and trained > steps:
+        yield _error(f"it trained {trained} steps, {trained - steps} more than its schedule of {steps}")
+
+
+def _expected(benchmark: MlperfBenchmark) -> dict[str, Any]:
+    """The settings that the rules fix, by their keys."""
+    optimizer = benchmark.optimizer
+    fixed: dict[str, Any] = {
+        "opt_adamw_weight_decay": optimizer.weight_decay,
+        "opt_gradient_clip_norm": optimizer.gradient_clip_norm,
+        "opt_adamw_beta_1": optimizer.beta_1,
+        "opt_adamw_beta_2": optimizer.beta_2,
+        "opt_adamw_epsilon": optimizer.epsilon,
+        "opt_name": optimizer.name,
+        "max_sequence_length": benchmark.sequence_length,
+        "eval_samples": benchmark.eval_samples,
+    }
+    if benchmark.lora is not None:
+        fixed |= {"lora_rank": benchmark.lora.rank, "lora_alpha": benchmark.lora.alpha}
+    return {key: value for key, value in fixed.items() if value is not None}
+
+
+def _same(said: Any, expected: Any) -> bool:
+    one, other = number(said), number(expected)
+    if one is None or other is None:
+        return bool(said == expected)
+    return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
+
+
+# --- several runs -----------------------------------------------------------------------------
+
+
+def find_across(runs: Sequence[tuple[str, LoggedRun]]) -> list[Finding]:
+    """What is wrong with runs as one set: seeds that are there twice, batches and benchmarks that differ."""
+    return [*_seeds(runs), *_differing(runs, "submission_benchmark"), *_differing(runs, "global_batch_size")]
+
+
+def _seeds(runs: Iterable[tuple[str, LoggedRun]]) -> Iterator[Finding]:
+    with_it: dict[str, list[str]] = {}
+    for name, run in runs:
+        seed = run.settings.get("seed")
+        if seed is None:
+            yield _error(f"{name} logs no seed")
+        else:
+            with_it.setdefault(str(seed), []).append(name)
+    for seed, names in with_it.items():
+        if len(names) > 1:
+            yield _error(f"{len(names)} runs have the same seed, {seed}: {', '.join(names)}")
+
+
+def _differing(runs: Iterable[tuple[str, LoggedRun]], key: str) -> Iterator[Finding]:
+    values = {str(run.settings.get(key)) for _, run in runs}
+    if len(values) > 1:
+        yield _error(f"the runs differ in {key}: {', '.join(sorted(values))}")

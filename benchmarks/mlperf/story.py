@@ -1,0 +1,194 @@
+"""One run of an MLLOG as figures and as text: how it ended, how long it took, and of what that was made. Pure."""
+
+from benchmarks.mlperf.definitions import MlperfBenchmark
+from benchmarks.mlperf.findings import Finding, find
+from benchmarks.mlperf.reference_points import Expected
+from benchmarks.mlperf.run_log import LoggedRun
+from benchmarks.mlperf.time_to_train import Convergence, TimeToTrain, compare_convergence, take_apart
+from benchmarks.statistics import median
+from benchmarks.values import Value
+
+SHOWN_EVALUATIONS = 8
+
+
+class LoggedEvaluation(Value, frozen=True):
+    samples: int | None
+    value: float | None
+
+
+class Story(Value, frozen=True):
+    """What an MLLOG says of one run. A figure that it does not give is None."""
+
+    benchmark: str | None
+    platform: str | None
+    status: str  # success, aborted, fail, or unknown
+    status_text: str  # as the log writes it; empty where it has no run_stop
+    target: float | None
+    reached: bool | None
+    time_to_train_minutes: float | None  # run_stop - run_start, whatever the status
+    init_seconds: float | None  # first init_start to run_start
+    global_batch_size: int | None
+    samples: int | None
+    evaluations: list[LoggedEvaluation]
+    samples_per_second: float | None  # samples over training time, without evaluations
+    samples_per_second_printed: float | None  # the median of those that the run itself printed
+    apart: TimeToTrain | None
+    convergence: Convergence | None
+    no_convergence_because: str
+    findings: list[Finding]
+
+
+def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Expected | None = None) -> Story:
+    apart = take_apart(run)
+    convergence = None
+    if apart is not None and benchmark is not None and expected is not None:
+        convergence = compare_convergence(run, apart, benchmark, expected)
+    target = _target(run, benchmark)
+    values = [one.value for one in run.evaluations if one.value is not None]
+    platform = run.settings.get("submission_platform")
+    return Story(
+        benchmark=run.benchmark,
+        platform=platform if isinstance(platform, str) else None,
+        status=run.status,
+        status_text=run.status_text,
+        target=target,
+        reached=None if target is None or not values else any(0 < value <= target for value in values),
+        time_to_train_minutes=None if run.seconds is None else run.seconds / 60,
+        init_seconds=run.init_seconds,
+        global_batch_size=run.batch,
+        samples=run.samples,
+        evaluations=[LoggedEvaluation(samples=one.samples, value=one.value) for one in run.evaluations],
+        samples_per_second=apart.samples_per_second if apart else None,
+        samples_per_second_printed=median(run.throughputs),
+        apart=apart,
+        convergence=convergence,
+        no_convergence_because="" if convergence else _why_not(run, benchmark, expected),
+        findings=find(run, benchmark),
+    )
+
+
+def _target(run: LoggedRun, benchmark: MlperfBenchmark | None) -> float | None:
+    if benchmark is not None:
+        return benchmark.target.at_most
+    said = run.settings.get("target_accuracy")
+    return float(said) if isinstance(said, int | float) and not isinstance(said, bool) else None
+
+
+def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expected | None) -> str:
+    if benchmark is None:
+        return f"no reference points of {run.benchmark or 'a benchmark that is not named'}"
+    if benchmark.stands_for is not None:
+        return f"{benchmark.name} is a small copy, and the reference points are of {benchmark.stands_for}"
+    if run.status != "success":
+        return "the run did not meet its target, so how many samples that takes is not known"
+    return _why_nothing_expected(run, expected)
+
+
+def _why_nothing_expected(run: LoggedRun, expected: Expected | None) -> str:
+    if not run.batch:
+        return "global_batch_size is not logged"
+    if expected is None:
+        return "the reference points were not asked"
+    if not expected.inside:
+        side = "smallest" if expected.how == "below" else "largest"
+        return f"its batch of {run.batch} is {expected.how} the {side} of the reference points, {expected.between[0]}"
+    return "its samples are not logged"
+
+
+# --- text -------------------------------------------------------------------------------------
+
+
+def lines(story: Story) -> list[str]:
+    """The story for people."""
+    name = " on ".join(part for part in (story.benchmark or "unknown benchmark", story.platform) if part)
+    said = story.status if story.status != "unknown" else (story.status_text or "no run_stop")
+    found = [f"{name}: {said}" + _minutes(story)]
+    found.append(_training(story))
+    if story.evaluations:
+        found.append(_evaluations(story))
+    if story.apart is not None:
+        found += apart_lines(story.apart)
+    if story.convergence is not None:
+        found += convergence_lines(story.convergence)
+    elif story.no_convergence_because:
+        found.append(f"convergence: not judged, {story.no_convergence_because}")
+    return [*found, *(finding.text() for finding in story.findings)]
+
+
+def _minutes(story: Story) -> str:
+    if story.time_to_train_minutes is None:
+        return ""
+    what = "time to train" if story.status == "success" else "ended after"
+    return f", {what} {story.time_to_train_minutes:.3f} min"
+
+
+def _training(story: Story) -> str:
+    parts = [
+        f"{story.samples} samples" if story.samples is not None else "samples unknown",
+        f"global batch {story.global_batch_size}" if story.global_batch_size else "global batch unknown",
+    ]
+    if story.samples_per_second is not None:
+        parts.append(f"{story.samples_per_second:.4g} samples/s while training")
+    if story.samples_per_second_printed is not None:
+        parts.append(f"{story.samples_per_second_printed:.4g} samples/s as the run printed it")
+    if story.init_seconds is not None:
+        parts.append(f"init {story.init_seconds:.1f} s before it")
+    return ", ".join(parts)
+
+
+def _evaluations(story: Story) -> str:
+    shown = story.evaluations[-SHOWN_EVALUATIONS:]
+    text = ", ".join(f"{_number(one.value)} at {one.samples}" for one in shown)
+    more = (
+        f"the last {len(shown)} of {len(story.evaluations)} evaluations"
+        if len(shown) < len(story.evaluations)
+        else ""
+    )
+    target = f"; target {story.target:g}" if story.target is not None else ""
+    return f"{more or 'evaluations'}: {text} samples{target}"
+
+
+def _number(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.4f}"
+
+
+def apart_lines(apart: TimeToTrain) -> list[str]:
+    """The parts, each with its share; they sum up to the total."""
+    if not apart.divided:
+        return [f"time to train {apart.total_seconds:.3f} s; the log marks no blocks, so its parts are not known"]
+    rows = [
+        ("training", apart.training_seconds, _steps(apart)),
+        ("evaluation", apart.evaluation_seconds, f"{apart.evaluations} evaluations"),
+        ("checkpoint", apart.checkpoint_seconds, "" if apart.checkpoint_seconds else "none is marked"),
+        ("other", apart.other_seconds, "between the parts above"),
+    ]
+    total = apart.total_seconds or 1.0
+    found = [
+        f"  {name:<11}{seconds:>12.3f} s {100 * seconds / total:>5.1f}%  {note}".rstrip()
+        for name, seconds, note in rows
+    ]
+    return [*found, f"  {'sum':<11}{apart.total_seconds:>12.3f} s         run_stop - run_start"]
+
+
+def _steps(apart: TimeToTrain) -> str:
+    if apart.steps is None or apart.seconds_per_step is None:
+        return ""
+    text = f"{apart.steps} steps x {apart.seconds_per_step:.4g} s"
+    if apart.step_seconds_printed is not None:
+        text += f" ({apart.step_seconds_printed:.4g} s a step as the run printed it, median)"
+    if apart.idle_seconds is not None:
+        text += f", {apart.idle_seconds:.3f} s of it idle between steps"
+    return text
+
+
+def convergence_lines(convergence: Convergence) -> list[str]:
+    points = " and ".join(str(batch) for batch in convergence.between)
+    how = (
+        f"interpolated between batches {points}" if convergence.how == "interpolated" else f"found at batch {points}"
+    )
+    spread = "" if convergence.deviations is None else f", {convergence.deviations:+.1f} standard deviations"
+    return [
+        f"convergence: {convergence.samples} samples, the reference needs {convergence.expected_samples:.0f} "
+        f"+- {convergence.expected_stdev:.0f} ({how}): {100 * convergence.ratio:.1f}%{spread}, {convergence.word}",
+        f"would have taken {convergence.seconds_at_reference / 60:.3f} min at the reference mean",
+    ]

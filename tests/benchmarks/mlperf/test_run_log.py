@@ -1,0 +1,203 @@
+"""MLLOG lines as runs: whatever stands around them, however many runs there are. Shapes of published logs (MLCommons
+training_results_v5.1), with values made for the tests.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.backend import SkippedLine
+from benchmarks.configs import Configs
+from benchmarks.mlperf import story
+from benchmarks.mlperf.records import Record, read_records
+from benchmarks.mlperf.reference_points import ReferencePoint, expected
+from benchmarks.mlperf.run_log import LoggedRun, read_runs
+from benchmarks.mlperf.story import tell
+
+LORA = Configs().mlperf("llama2_70b_lora")
+POINT = ReferencePoint(batch=8, samples=3178.0, stdev=300.0, runs=20, learning_rate=4e-4)
+POINT16 = ReferencePoint(batch=16, samples=4032.0, stdev=411.0, runs=20, learning_rate=4e-4)
+
+
+def line(key: str, value: Any = None, at: int = 0, **metadata: Any) -> str:
+    """One line as NVIDIA's submissions write it."""
+    record = {"namespace": "", "time_ms": 1_000_000 + at, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+    return ":::MLLOG " + json.dumps({**record, "metadata": {"file": "train.py", "lineno": 3, **metadata}})
+
+
+def run_lines(status: str = "success", batch: int = 9) -> list[str]:
+    return [
+        line("cache_clear", True),
+        line("init_start", at=10),
+        line("submission_benchmark", "llama2_70b_lora", at=20),
+        line("global_batch_size", batch, at=20),
+        line("init_stop", at=60_000),
+        line("run_start", at=60_000),
+        line("block_start", at=60_000, samples_count=1548, step=0),
+        line("tracked_stats", {"train_loss": 16.09}, at=61_700, samples_count=90, lr=0.0004998, step=10),
+        line("tracked_stats", {"train_step_time": 0.17195}, at=89_500, samples_count=1548),
+        line("block_stop", at=89_500, samples_count=1548, step=172),
+        line("eval_start", at=89_500, samples_count=1548, step=172),
+        line("eval_accuracy", 0.9385, at=91_000, samples_count=1548),
+        line("eval_stop", at=91_000, samples_count=1548, step=172),
+        line("block_start", at=91_000, samples_count=387, step=172),
+        line("tracked_stats", {"throughput": 52.3}, at=99_000, step=1935),
+        line("block_stop", at=99_000, samples_count=387, step=215),
+        line("eval_start", at=99_000, samples_count=1935, step=215),
+        line("eval_accuracy", 0.9241, at=100_500, samples_count=1935),
+        line("eval_stop", at=100_500, samples_count=1935, step=215),
+        line("run_stop", at=100_550, samples_count=1935, status=status),
+    ]
+
+
+def read(lines: list[str]) -> list[LoggedRun]:
+    return read_runs(read_records(text.encode() for text in lines))
+
+
+def one(lines: list[str]) -> LoggedRun:
+    (run,) = read(lines)
+    return run
+
+
+# --- lines ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", ["", "0: ", "[rank0]: ", "2025-10-08 06:40:01,123 INFO ", "\x1b[32m0: "])
+def test_a_line_is_found_whatever_stands_before_it(before: str) -> None:
+    (found,) = read_records([(before + line("seed", 7)).encode()])
+    assert isinstance(found, Record) and (found.key, found.value) == ("seed", 7)
+    assert found.rank == (0 if "0: " in before or "rank0" in before else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (line("seed", 7)[:-9], "truncated"),
+        (":::MLLOG Weight initialization: dict_keys(['a'])", "no JSON object"),
+        (':::MLLOG {"value": 1, "time_ms": 3}', "no key"),
+        (':::MLLOG {"key": "seed", "value": 1}', "no time_ms"),
+        (':::MLLOG {"key": "seed", "time_ms": NaN}', "no time_ms"),
+        (":::MLLOG {nothing}", "not JSON"),
+        (line("seed", 7)[:30] + line("seed", 8), "mingled"),
+        (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": []} x', "text after its JSON object"),
+        (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": [1]}', "metadata is no object"),
+    ],
+)
+def test_a_line_that_is_none_is_named(text: str, reason: str) -> None:
+    (found,) = read_records([text.encode()])
+    assert isinstance(found, SkippedLine) and reason in found.reason
+
+
+def test_lines_are_counted_as_in_the_file() -> None:
+    found = list(read_records([b"x", line("seed", 7).encode(), b"", b":::MLLOG {"]))
+    assert [record.line for record in found] == [2, 4]
+
+
+# --- runs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [("success", "success"), ("aborted", "aborted"), ("fail", "fail"), ("failed", "fail"), ("done", "unknown")],
+)
+def test_the_status_is_as_the_run_says(said: str, status: str) -> None:
+    run = one(run_lines(said))
+    assert (run.status, run.status_text) == (status, said)
+
+
+def test_a_run_says_its_time_its_samples_and_its_evaluations() -> None:
+    run = one(run_lines())
+    assert (run.benchmark, run.batch, run.samples) == ("llama2_70b_lora", 9, 1935)
+    assert (run.seconds, run.init_seconds) == (40.55, 59.99)
+    assert [(found.samples, found.value) for found in run.evaluations] == [(1548, 0.9385), (1935, 0.9241)]
+    assert [(step.step, step.loss, step.seconds) for step in run.steps] == [(10, 16.09, None), (None, None, 0.17195)]
+    assert run.throughputs == [52.3]
+
+
+def test_a_run_that_was_cut_off_has_no_time_to_train() -> None:
+    run = one(run_lines()[:-1])
+    assert (run.status, run.status_text, run.seconds) == ("unknown", "", None)
+
+
+def test_experiments_of_one_job_are_runs_of_their_own() -> None:
+    first, second = read([*run_lines("aborted"), "NCCL INFO", *run_lines()])
+    assert (first.status, second.status) == ("aborted", "success")
+    assert len(first.evaluations) == len(second.evaluations) == 2
+
+
+def test_a_run_that_crashed_and_began_again_is_two() -> None:
+    first, second = read([*run_lines()[:8], *run_lines()])
+    assert (first.status, second.status) == ("unknown", "success")
+
+
+def test_what_comes_after_the_stop_belongs_to_the_run() -> None:
+    """AMD's submissions write train_samples last."""
+    assert one([*run_lines(), line("train_samples", 3901, at=101_000)]).settings["train_samples"] == 3901
+
+
+def test_the_lines_of_all_ranks_are_one_run() -> None:
+    lines = [f"{rank}: {text}" for text in run_lines() for rank in (0, 1)]
+    run = one(lines)
+    assert len(run.evaluations) == 2 and run.other_ranks == len(run_lines()) - 1
+    assert len(run.marks["run_start"]) == 1
+
+
+def test_an_evaluation_that_is_written_twice_counts_once() -> None:
+    lines = run_lines()
+    doubled = [text for text in lines for _ in range(2 if "eval_accuracy" in text else 1)]
+    assert len(one(doubled).evaluations) == 2
+
+
+def test_an_evaluation_that_is_no_number_has_no_value() -> None:
+    """mllog writes NaN as a bare NaN."""
+    assert one([line("run_start"), line("eval_accuracy", float("nan"), samples_count=8)]).evaluations[0].value is None
+
+
+def test_the_lines_of_the_seed_are_read() -> None:
+    run = one(
+        [
+            line("run_start"),
+            line("train_loss", 1.3589, at=5000, samples_count=430, lr=0.00022),
+            line("eval_accuracy", 0.9457, at=9000, samples_count=576),
+            line("run_stop", at=91_459, status="success"),
+        ]
+    )
+    assert run.seconds == 91.459 and run.steps[0].loss == 1.3589 and run.samples == 576
+
+
+WORDS = st.sampled_from(run_lines())
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+KEYS = st.sampled_from([json.loads(text.removeprefix(":::MLLOG "))["key"] for text in run_lines()])
+METADATA = st.dictionaries(
+    st.sampled_from(["samples_count", "step", "status", "epoch_num", "lr"]), VALUES, max_size=3
+)
+STRANGE = st.builds(
+    lambda key, value, at, where: line(key, value, at, **where), KEYS, VALUES, st.integers(), METADATA
+)
+CUT = st.builds(lambda text, at: text[:at], WORDS, st.integers(0, 120))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(WORDS | STRANGE | CUT | st.text(max_size=20), max_size=30))
+def test_whatever_a_log_holds_it_is_told(lines: list[str]) -> None:
+    for run in read([text.replace("\n", " ") for text in lines]):
+        told = tell(run, LORA, expected([POINT, POINT16], run.batch or 8))
+        assert story.lines(told) and isinstance(msgspec.json.encode(told), bytes)
+        if told.apart is not None:
+            parts = told.apart
+            summed = (
+                parts.training_seconds + parts.evaluation_seconds + parts.checkpoint_seconds + parts.other_seconds
+            )
+            assert summed == pytest.approx(parts.total_seconds, abs=1e-6)
+
+
+def test_a_log_without_any_line_has_no_run() -> None:
+    assert read(["no line of it"]) == []

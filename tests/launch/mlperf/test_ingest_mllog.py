@@ -1,0 +1,96 @@
+"""launch/ingest.py and the table of launch/report.py on MLLOG files, as a user runs them."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.mlperf.writing import WrittenRun
+from launch.mlperf.emit import write
+from tests.benchmarks.mlperf.made_runs import made_run
+
+LAUNCH = Path(__file__).resolve().parents[3] / "launch"
+
+
+def run(script: str, *arguments: str) -> str:
+    command = [sys.executable, str(LAUNCH / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def as_json(*logs: Path) -> Any:
+    return json.loads(run("ingest.py", "--json", *(f"--log={log}" for log in logs)))
+
+
+def labelled(run: WrittenRun, path: Path) -> Path:
+    """As srun -l writes it to a job's output, among other lines."""
+    write(run, path)
+    lines = [f"0: {line}" for line in path.read_text().splitlines()]
+    path.write_text("\n".join(["MASTER_PORT 29500", *lines, "3: NCCL INFO done"]) + "\n")
+    return path
+
+
+def test_a_log_is_told_with_its_steps_and_its_runs(tmp_path: Path) -> None:
+    report = as_json(labelled(made_run(), tmp_path / "slurm-70.out"))
+    assert report["format"] == "mllog" and report["skipped_lines"] == []
+    assert {step["seconds"] for step in report["attempts"][0]["steps"]} == {0.4}
+    (told,) = report["mlperf"]
+    assert (told["status"], told["samples"], told["global_batch_size"]) == ("success", 3456, 8)
+    assert told["time_to_train_minutes"] * 60 == 184.85
+    assert told["evaluations"][-1] == {"samples": 3456, "value": 0.925 * 0.999}
+    assert told["convergence"]["expected_samples"] > 3000
+
+
+def test_several_experiments_of_one_job_are_told_one_by_one(tmp_path: Path) -> None:
+    first = labelled(made_run(status="aborted"), tmp_path / "a")
+    second = labelled(made_run(seed=2), tmp_path / "b")
+    both = tmp_path / "slurm-71.out"
+    both.write_text(first.read_text() + second.read_text())
+    report = as_json(both)
+    assert [told["status"] for told in report["mlperf"]] == ["aborted", "success"]
+    assert len(report["attempts"]) == 2
+
+
+def test_a_truncated_line_is_named(tmp_path: Path) -> None:
+    log = write(made_run(), tmp_path / "a.txt")
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join([*lines[:40], lines[40][:50], *lines[41:]]))
+    report = as_json(log)
+    assert report["skipped_lines"] == [{"line": 41, "reason": "truncated: its JSON object does not end"}]
+    assert any(found["line"] == 41 and found["level"] == "error" for found in report["mlperf"][0]["findings"])
+
+
+def test_text_for_people_says_the_same(tmp_path: Path) -> None:
+    text = run("ingest.py", f"--log={write(made_run(), tmp_path / 'a.txt')}")
+    assert "success, time to train 3.081 min" in text
+    assert "432 steps x 0.4 s" in text and "at the reference mean" in text
+
+
+def test_the_table_of_a_folder_has_the_status_of_the_runs(tmp_path: Path) -> None:
+    for name, one in {
+        "result_0.txt": made_run(),
+        "result_1.txt": made_run(status="aborted"),
+        "result_2.txt": made_run(run_stop_ms=None),
+        "result_3.txt": made_run(steps=[]),
+    }.items():
+        write(one, tmp_path / name)
+    text = run("report.py", "--format=csv", "--window=20-40", str(tmp_path))
+    rows = {row["path"].rpartition("/")[2]: row for row in csv.DictReader(text.splitlines())}
+    assert [rows[name]["status"] for name in sorted(rows)] == ["Success", "Failed", "Incomplete", "Success"]
+    assert "MLPerf llama2_70b_lora aborted after 3.081 min" in rows["result_1.txt"]["reason"]
+    assert "no step of the window was tracked" in rows["result_3.txt"]["reason"]
+    assert {row["format"] for row in rows.values()} == {"mllog"}
+
+
+def test_figures_of_a_log_that_names_no_framework_stand_beside_no_published_row(tmp_path: Path) -> None:
+    log = write(msgspec.structs.replace(made_run(), synthetic="test"), tmp_path / "a.txt")
+    flags = ["--model=llama2_70b", "--hardware=h100", "--gpus=64", "--dtype=fp8", "--global_batch_size=8"]
+    text = run("ingest.py", "--json", f"--log={log}", *flags, "--sequence_length=8192", "--task=lora")
+    report = json.loads(text)
+    assert report["result"]["seconds_per_step"]["median"] == 0.4
+    assert "does not say which framework" in report["no_reference_because"]

@@ -1,0 +1,227 @@
+"""launch/report.py --mlperf as a user runs it: the package's own checkers on logs made for the tests."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.mlperf.writing import WrittenRun
+from launch.mlperf.emit import write
+from launch.mlperf.packaging import required_fields
+from tests.benchmarks.mlperf.made_runs import made_run
+
+SCRIPT = Path(__file__).resolve().parents[3] / "launch" / "report.py"
+replace = msgspec.structs.replace
+
+
+def report(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def as_json(place: Path, *arguments: str, code: int = 0) -> Any:
+    done = report(f"--mlperf={place}", "--format=json", *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def logs(folder: Path, count: int = 3, name: str = "llama2_70b_lora", **changes: Any) -> Path:
+    """Runs that differ in their seeds; the others as asked."""
+    for place in range(count):
+        write(made_run(name, seed=place + 1, **changes), folder / f"result_{place}.txt")
+    return folder
+
+
+def spoil(folder: Path, place: int, run: WrittenRun) -> None:
+    write(run, folder / f"result_{place}.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "ruleset"), [("llama2_70b_lora", "5.0.0"), ("llama2_70b_lora", "6.1.0"), ("llama31_8b", "6.1.0")]
+)
+def test_runs_as_the_rules_have_them_pass(name: str, ruleset: str, tmp_path: Path) -> None:
+    said = as_json(logs(tmp_path / "logs", name=name), f"--ruleset={ruleset}")
+    assert (said["verdict"], said["reasons"], said["synthetic"]) == ("passes", [], True)
+    (one,) = said["sets"]
+    assert one["convergence"]["passed"] and one["benchmark"] == name
+    assert one["olympic_minutes"] == pytest.approx(one["runs"][0]["story"]["time_to_train_minutes"])
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [f"result_{n}.txt" for n in range(3)]
+
+
+def test_the_text_ends_with_one_verdict(tmp_path: Path) -> None:
+    done = report(f"--mlperf={logs(tmp_path)}", "--ruleset=5.1.0")
+    assert done.stdout.splitlines()[-1] == (
+        "verdict: passes (ruleset 5.1.0); the values are synthetic, nobody's result"
+    )
+    assert "olympic time to train: 3.081 min (n = 3" in done.stdout
+
+
+def test_aborted_runs_fail_though_the_compliance_checker_passes_them(tmp_path: Path) -> None:
+    said = as_json(logs(tmp_path, status="aborted"), code=3)
+    runs = said["sets"][0]["runs"]
+    assert all(run["compliance"]["passed"] for run in runs)
+    assert "3 of 3 runs fail" in said["reasons"][0]
+
+
+def test_one_run_that_did_not_converge_is_left_out_as_the_worst(tmp_path: Path) -> None:
+    folder = logs(tmp_path, count=4)
+    run = made_run(seed=9, status="aborted")
+    spoil(folder, 2, replace(run, evaluations=[replace(one, value=1.0) for one in run.evaluations]))
+    said = as_json(folder, code=0)
+    assert said["sets"][0]["olympic_minutes"] is not None
+    text = report(f"--mlperf={folder}").stdout
+    assert "result_2.txt: did not converge, left out as the worst" in text
+
+
+def test_one_run_with_another_alpha_is_not_left_out(tmp_path: Path) -> None:
+    folder = logs(tmp_path, count=4)
+    run = made_run(seed=9)
+    assert run.lora is not None
+    spoil(folder, 2, replace(run, lora=replace(run.lora, alpha=64.0)))
+    said = as_json(folder, code=3)
+    assert said["sets"][0]["runs"][2]["compliance"]["passed"]
+    assert any("1 of 4 runs fail: result_2.txt" in reason for reason in said["reasons"])
+
+
+def test_two_runs_get_no_olympic_mean_and_no_convergence_check(tmp_path: Path) -> None:
+    said = as_json(logs(tmp_path, count=2))
+    (one,) = said["sets"]
+    assert one["olympic_minutes"] is None and one["convergence"] is None
+    assert "computes no number (nan)" in one["no_convergence_because"]
+
+
+def test_a_convergence_that_no_reference_has_fails(tmp_path: Path) -> None:
+    """In 2 evaluations: 1920 samples where the reference needs 3179."""
+    for place in range(10):
+        write(made_run(seed=place, count=2), tmp_path / f"result_{place}.txt")
+    said = as_json(tmp_path, code=3)
+    assert any("rcp_checker: " in reason and "FAILED" in reason for reason in said["reasons"])
+
+
+def test_experiments_in_one_file_are_judged_one_by_one(tmp_path: Path) -> None:
+    texts = [write(made_run(seed=n), tmp_path / "one").read_text() for n in (1, 2, 3)]
+    (tmp_path / "one").unlink()
+    (tmp_path / "slurm-70.out").write_text("srun: hello\n".join(texts))
+    (one,) = as_json(tmp_path)["sets"]
+    assert [run["name"] for run in one["runs"]] == [f"slurm-70.out, run {n}" for n in (1, 2, 3)]
+    assert one["convergence"]["passed"]
+
+
+def test_runs_of_our_own_side_by_side_are_one_set_of_each_backend(tmp_path: Path) -> None:
+    for seed, (name, backend) in enumerate([("a", "jax"), ("b", "jax"), ("c", "jax"), ("d", "nemo")]):
+        write(made_run(seed=seed), tmp_path / name / "mlperf" / "result_0.txt")
+        (tmp_path / name / "benchmark.json").write_text(json.dumps({"backend": backend}))
+        (tmp_path / name / "plan.json").write_text("{}")
+    jax, nemo = as_json(tmp_path)["sets"]
+    assert jax["name"].endswith(", jax") and [run["name"] for run in jax["runs"]] == ["a", "b", "c"]
+    assert nemo["name"].endswith(", nemo") and [run["name"] for run in nemo["runs"]] == ["d"]
+
+
+def test_a_truncated_line_fails(tmp_path: Path) -> None:
+    folder = logs(tmp_path, count=1)
+    path = folder / "result_0.txt"
+    path.write_text(path.read_text().replace('"key": "lora_rank"', '"key": "lora_ra\n', 1))
+    said = as_json(folder, code=3)
+    assert any("truncated" in found["what"] for found in said["sets"][0]["runs"][0]["story"]["findings"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--ruleset=5.0.0"], "llama31_8b is not in ruleset 5.0.0"),
+        (["--ruleset=9.9.9"], "unknown ruleset '9.9.9'"),
+        (["--ruleset="], "--ruleset= names nothing"),
+        (["--system=a.json"], "--system and --implementation go with --package"),
+        (["--package=org"], "a package needs the description of its system"),
+        (["--window=1-2"], "--mlperf takes no --window"),
+        (["--format=csv"], "--mlperf takes no --format=csv"),
+        (["more"], "--mlperf takes no places beside it"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: list[str], says: str, tmp_path: Path) -> None:
+    done = report(f"--mlperf={logs(tmp_path, 1, name='llama31_8b')}", *arguments)
+    assert done.returncode == 2 and says in done.stderr
+
+
+def test_a_folder_without_any_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    done = report(f"--mlperf={tmp_path}")
+    assert done.returncode == 2 and "no MLLOG line in it" in done.stderr
+    assert report("--ruleset=5.1.0").returncode == 2
+
+
+# --- packages ---------------------------------------------------------------------------------
+
+
+def described(path: Path, **changes: str) -> Path:
+    """A description with every field that the system checker asks for."""
+    fields = dict.fromkeys(required_fields(), "none")
+    known = {"division": "closed", "status": "Available on-premise", "submitter": "TEST", "system_name": path.stem}
+    path.write_text(json.dumps({**fields, **known, **changes}))
+    return path
+
+
+def test_a_package_has_the_layout_that_its_checker_passes(tmp_path: Path) -> None:
+    source = logs(tmp_path / "logs", 10, synthetic="")
+    system = described(tmp_path / "machine.json")
+    org = tmp_path / "out" / "TEST"
+    said = as_json(source, "--ruleset=5.1.0", f"--package={org}", f"--system={system}")
+    assert said["package"]["passed"] and said["systems"]["machine.json"]["passed"]
+    files = {str(path.relative_to(org)) for path in org.rglob("*") if path.is_file()}
+    assert files == {
+        "systems/machine.json",
+        "benchmarks/llama2_70b_lora/implementations/machine/README.md",
+        *(f"results/machine/llama2_70b_lora/result_{n}.txt" for n in range(10)),
+    }
+    first = org / "results" / "machine" / "llama2_70b_lora" / "result_0.txt"
+    assert first.read_bytes() == (source / "result_0.txt").read_bytes()
+    again = report(f"--mlperf={source}", f"--package={org}", f"--system={system}")
+    assert again.returncode == 2 and "is there already" in again.stderr
+
+
+def test_a_package_whose_seeds_are_the_same_fails(tmp_path: Path) -> None:
+    for place in range(10):
+        write(made_run(seed=7, synthetic=""), tmp_path / "logs" / f"result_{place}.txt")
+    system = described(tmp_path / "machine.json")
+    arguments = [f"--package={tmp_path / 'TEST'}", f"--system={system}", "--ruleset=5.1.0"]
+    said = as_json(tmp_path / "logs", *arguments, code=3)
+    assert not said["package"]["passed"]
+    assert any("10 runs have the same seed, 7: result_0.txt" in reason for reason in said["reasons"])
+
+
+def test_a_system_that_may_not_be_submitted_fails(tmp_path: Path) -> None:
+    system = described(tmp_path / "machine.json", status="somewhere")
+    arguments = [f"--package={tmp_path / 'TEST'}", f"--system={system}", "--ruleset=5.1.0"]
+    said = as_json(logs(tmp_path / "logs", 10, synthetic=""), *arguments, code=3)
+    assert not said["systems"]["machine.json"]["passed"] and not said["package"]["passed"]
+
+
+@pytest.mark.parametrize(
+    ("count", "changes", "says"),
+    [
+        (10, {}, "holds synthetic values: no package is made of them"),
+        (9, {"synthetic": ""}, "9 runs, and a submission has 10 of a benchmark"),
+    ],
+)
+def test_what_is_no_submission_becomes_none(count: int, changes: dict[str, str], says: str, tmp_path: Path) -> None:
+    system = described(tmp_path / "machine.json")
+    folder = logs(tmp_path / "logs", count, **changes)
+    done = report(f"--mlperf={folder}", f"--package={tmp_path / 'TEST'}", f"--system={system}")
+    assert done.returncode == 2 and says in done.stderr
+    assert not (tmp_path / "TEST").exists()
+
+
+def test_a_description_that_lacks_a_field_is_refused_with_its_name(tmp_path: Path) -> None:
+    system = tmp_path / "machine.json"
+    fields = dict.fromkeys(required_fields(), "none")
+    del fields["cooling"]
+    system.write_text(json.dumps(fields))
+    folder = logs(tmp_path / "logs", 10, synthetic="")
+    done = report(f"--mlperf={folder}", f"--package={tmp_path / 'TEST'}", f"--system={system}")
+    assert done.returncode == 2 and "it lacks cooling" in done.stderr
