@@ -10,6 +10,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.admission import findings
 from benchmarks.mlperf.asked import asked, config_name
+from benchmarks.mlperf.submission import ENGINE
 from benchmarks.mlperf.variables import variables
 from benchmarks.resolve import Request, resolve
 from benchmarks.summary import Ended, summarise
@@ -19,7 +20,7 @@ from nemo_backend import BACKEND, mlperf_check
 from nemo_backend.mlperf_planning import NAME_OF_HARDWARE, submissions
 
 CONFIGS = Configs()
-RECIPES = [recipe for recipe in CONFIGS.recipes() if recipe.task == "mlperf"]
+RECIPES = [recipe for recipe in CONFIGS.recipes() if recipe.engine.startswith(ENGINE)]
 ROWS = [
     (recipe.name, hardware, layout.gpus)
     for recipe in RECIPES

@@ -1,4 +1,4 @@
-"""launch/plan.py --mlperf_config on configurations as files, the refusal of runs by the same rules, the jobs for data."""
+"""launch/plan.py --mlperf_config on configurations as files, runs refused by the same rules, the jobs for data."""
 
 import subprocess
 import sys
