@@ -67,6 +67,7 @@ def result_rows(result: Result) -> Rows:
     rows.append(("steps", _window_text(result)))
     rows += _until_rows(result)
     rows += _convergence_rows(result)
+    rows += _submission_rows(result)
     rows += _attempt_rows(result)
     rows += telemetry_rows(result.telemetry, result.ranks)
     if result.pgle is not None:
@@ -111,6 +112,23 @@ def _convergence_rows(result: Result) -> Rows:
     )
     init = "" if taken.init_seconds is None else f"; {taken.init_seconds:.1f} s of init before"
     return [*rows, ("to train", f"{duration_text(taken.total_seconds)}: {parts}{init}")]
+
+
+def _submission_rows(result: Result) -> Rows:
+    """What the log of an MLPerf submission says of its target and its time."""
+    told = result.mlperf
+    if told is None:
+        return []
+    values = [one.value for one in told.evaluations if one.value is not None]
+    best = f", the best of {len(values)} evaluations was {min(values):g}" if values else ""
+    samples = f" after {told.samples:,} samples" if told.samples is not None else ""
+    rows = [("target", f"loss {told.target:g} ({told.benchmark}, {told.division}): {told.status}{samples}{best}")]
+    if told.seconds is None:
+        return rows
+    parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in told.parts.items() if seconds)
+    init = "" if told.init_seconds is None else f"; {told.init_seconds:.1f} s of init before"
+    word = "to train" if told.status == "success" else "until then"
+    return [*rows, (word, f"{duration_text(told.seconds)}{f': {parts}' if parts else ''}{init}")]
 
 
 def _attempt_rows(result: Result) -> Rows:

@@ -15,7 +15,7 @@ MOST_FAULTS = 5
 
 def report(needs: Needs, model: str, out: Path | None) -> int:
     """Print the table; 0 when everything is there that the row's usual runs read."""
-    found = [compare(asset, *_look(out / asset.folder)) for asset in needs.assets] if out else None
+    found = [compare(asset, *look(out / asset.folder)) for asset in needs.assets] if out else None
     print(f"{needs.title} ({needs.name})\n")
     for line in _asset_lines(needs, found) + _access_lines(needs):
         print(line)
@@ -32,7 +32,7 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
     return EXIT_VALID if enough(found) else EXIT_FAILED
 
 
-def _look(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
+def look(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
     """The sizes of the files there are, and those a download recorded."""
     sizes: dict[str, int] = {}
     for place, _, names in os.walk(folder, onerror=_refuse_unreadable):

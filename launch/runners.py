@@ -137,6 +137,10 @@ class SlurmRunner:
 
         benchmark, backend = self._meant(request), find_backend(request.backend)
         options = self._options_of(benchmark)
+        if is_submission(benchmark):
+            from launch.mlperf.admit import refuse_missing_data
+
+            refuse_missing_data(benchmark, self._configs)
         submit.refuse(benchmark, backend, self._output_dir, options, self._slurm())
         refuse_unknown_flags(benchmark, backend)
         return benchmark

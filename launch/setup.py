@@ -16,6 +16,9 @@ Get a site ready: its folders, the container images (imported by a job) or envir
   python launch/setup.py --site=NAME
   python launch/setup.py --site=NAME --backend=nemo --engine=bridge --dry_run
 
+Make the data and the model of an MLPerf benchmark, by a job in its submission's container:
+  python launch/setup.py --site=NAME --model=llama2_70b_lora --task=mlperf --out=DIR
+
 Exit codes: 0 all is there, 1 something is missing or failed, 2 the request was wrong.
 """
 
@@ -119,10 +122,13 @@ def dataset() -> int:
 
 
 def site() -> int:
-    """Folders, and the images or environments that the engines of a site run in."""
+    """Folders, and the images or environments that the engines of a site run in; or what MLPerf reads there."""
     from launch import site_setup
 
-    _refuse((*ABOUT_DATASETS, *ABOUT_A_FILE, DATASET, DOWNLOAD, ASSET, TASK), "has no meaning with --site")
+    _refuse((*ABOUT_DATASETS, *ABOUT_A_FILE, DATASET, DOWNLOAD, ASSET), "has no meaning with --site")
+    if TASK.value == "mlperf":
+        return mlperf_data()
+    _refuse((TASK,), "has no meaning with --site")
     configs = places.configs()
     row, typed = configs.site(_given(SITE)), job_flags.typed()
     options.refuse_without_slurm(row, typed)
@@ -138,6 +144,30 @@ def site() -> int:
         print(site_setup.preview(work).rstrip())
         return EXIT_VALID
     return site_setup.set_up(work)
+
+
+def mlperf_data() -> int:
+    """What an MLPerf benchmark reads, made on a site."""
+    from launch.mlperf.preparing import Preparation, prepare, preview
+
+    _refuse((BACKEND, ENGINE), "has no meaning with --task=mlperf")
+    configs = places.configs()
+    row, typed = configs.site(_given(SITE)), job_flags.typed()
+    options.refuse_without_slurm(row, typed)
+    name = configs.submission(_given(MODEL)).name
+    work = Preparation(
+        site=row,
+        options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
+        minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
+        submission=configs.submission(name),
+        needs=assets.choose(configs.all_needs(), name, "mlperf", None),
+        out=Path(_given(OUT)).absolute(),
+        force=bool(FORCE.value),
+    )
+    if DRY_RUN.value:
+        print(preview(work).rstrip())
+        return EXIT_VALID
+    return prepare(work)
 
 
 def needed() -> int:

@@ -3,6 +3,7 @@
 # everybody on it, so a job that shares its nodes never comes here.   mlperf_clear.sh CLEAR(0|1) VBOOST
 set -u
 clear=$1 vboost=$2
+PATH=$PATH:/usr/sbin:/sbin
 host=${SLURMD_NODENAME:-$(hostname)}
 
 as_root() { # where the user is not root, sudo must be allowed without a password
@@ -17,7 +18,7 @@ fail() {
 
 if [ "$clear" = 1 ]; then
     sync
-    as_root /sbin/sysctl vm.drop_caches=3 ||
+    as_root sysctl vm.drop_caches=3 ||
         fail "the caches of $host could not be dropped (sysctl vm.drop_caches=3): allow it by sudo, or --set=CLEAR_CACHES=false --set=MLPERF_DIVISION=open"
     echo "caches of $host are dropped"
 fi

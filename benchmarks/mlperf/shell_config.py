@@ -267,7 +267,7 @@ def _first_word(text: str) -> str:
     for at, character in enumerate(text):
         if quote:
             quote = "" if character == quote else quote
-        elif character in "'\"":
+        elif character in "'\"`":
             quote = character
         elif character in "({":
             depth += 1

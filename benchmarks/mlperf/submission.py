@@ -56,6 +56,7 @@ class PrepareStep(Value, frozen=True):
     """One step of getting data and model ready; the container sees --out at the submission's `inside`."""
 
     name: str
+    asset: str  # of configs/assets: where it is whole, the step is left out
     command: list[str]
     minutes: Positive
     makes: str

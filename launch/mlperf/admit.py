@@ -1,9 +1,11 @@
 """Holds a submission against MLPerf's rules before it is submitted: all that is wrong, in one refusal."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
+from benchmarks.assets import compare
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.admission import Finding, findings, refused
@@ -13,7 +15,10 @@ from benchmarks.mlperf.submission import is_submission
 from benchmarks.mlperf.variables import variables
 from benchmarks.values import Benchmark, JobOptions
 from launch.mlperf import package
+from launch.needed import look
 from launch.slurm.options import seconds_of
+
+MOST_NAMED = 4
 
 
 def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[str]:
@@ -83,3 +88,23 @@ def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> 
     if typed or not one:
         return options
     return msgspec.structs.replace(options, time=str(wall_minutes(1, int(one))))
+
+
+def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
+    """The files of --data by their sizes, as this machine sees them; the job looks once more, on its nodes."""
+    folder = Path(benchmark.data)
+    faults = []
+    for asset in configs.needs(f"{benchmark.backend}_mlperf_{benchmark.model.name}").assets:
+        found = compare(asset, *look(folder / asset.folder))
+        if found.state != "present":
+            faults += [f"{asset.folder}: missing"] if found.state == "missing" else []
+            faults += [f"{asset.folder}/{fault}" for fault in found.faults]
+    if faults:
+        more = f" and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
+        raise RequestError(
+            f"the data of {benchmark.model.name} are not whole: {'; '.join(faults[:MOST_NAMED])}{more}",
+            where=f"--data={benchmark.data}",
+            why="NVIDIA's own check of its mounts has these sizes; with other data it is another benchmark",
+            next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name}"
+            f" --task=mlperf --out={benchmark.data}",
+        )

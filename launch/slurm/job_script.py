@@ -27,6 +27,7 @@ STEERING = (
     "SLURM_CPU_BIND", "SLURM_EXACT", "SLURM_EXPORT_ENV", "SLURM_IMMEDIATE", "SLURM_LABELIO", "SLURM_MPI_TYPE",
     "SLURM_OVERLAP", "SLURM_STDERRMODE", "SLURM_STDOUTMODE", "SLURM_TIMELIMIT", "SLURM_WAIT", "SLURM_WORKING_DIR",
 )  # fmt: skip
+PHASE_DIR = "{phase_dir}"
 PLACEHOLDERS = {"{python}": "$python", "{repository}": "$repository", "{phase_dir}": "$phase_dir"}
 
 SHORTEST_SECRET = 8  # a shorter value is found in any text
@@ -256,7 +257,8 @@ def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase
         )
     return [
         '--container-image="$image"',
-        f'--container-mounts="$repository:$repository,$run:$run"{_further_mounts(benchmark, container, phase)}',
+        f'--container-mounts="$repository:$repository,$run:$run{_own_mounts(phase)}"'
+        f"{_further_mounts(benchmark, container, phase)}",
         f"--container-workdir={shlex.quote(container.workdir) if container.workdir else workdir}",
         f"--container-{'writable' if container.writable or (phase and phase.as_root) else 'readonly'}",
         f"--{'' if container.mount_home else 'no-'}container-mount-home",
@@ -267,8 +269,20 @@ def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase
 
 def _further_mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> str:
     data = [_mount(benchmark.data)] if benchmark.data.startswith("/") else []
-    mounts = [*container.mounts, *data, *(phase.mounts if phase else [])]
+    of_phase = [mount for mount in (phase.mounts if phase else []) if not mount.startswith(PHASE_DIR)]
+    mounts = [*container.mounts, *data, *of_phase]
     return "".join("," + shell_word(mount) for mount in mounts)
+
+
+def _own_mounts(phase: Phase | None) -> str:
+    """Folders of the phase's own, for between the double quotes of the mounts that every phase has."""
+    found = [
+        mount.removeprefix(PHASE_DIR) for mount in (phase.mounts if phase else []) if mount.startswith(PHASE_DIR)
+    ]
+    for rest in found:
+        if not re.fullmatch(r"[\w./:-]*", rest, re.ASCII):
+            raise RequestError(f"'{rest}' cannot be mounted in a job", why="letters, digits and . / : _ - can be")
+    return "".join(f",$phase_dir{rest}" for rest in found)
 
 
 def _own_folder(mount: str) -> str:

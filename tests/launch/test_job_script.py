@@ -41,6 +41,7 @@ CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden_jobs"
 REPOSITORY = Path(__file__).resolve().parents[2]
 JAX, NEMO = jax_backend.BACKEND, nemo_backend.BACKEND
+MLPERF = {"task": "mlperf", "model": "llama2_70b_lora", "data": "/lustre/mlperf/lora"}
 CHECKPOINT = {"checkpoint.pretrained_checkpoint": "/lustre/checkpoints/llama3_70b"}
 
 
@@ -146,6 +147,11 @@ GOLDENS: dict[str, tuple[Backend, dict[str, Any]]] = {
     "bridge_llama3_70b_pretrain_64_nsys": (
         NEMO,
         {"engine": "bridge", "model": "llama3_70b", "dtype": "bf16", "gpus": 64, "profile": "nsys"},
+    ),
+    "mlperf_llama2_70b_lora_h100": (NEMO, {**MLPERF, "options": {"time": "90"}}),
+    "mlperf_llama2_70b_lora_h100_guide": (
+        NEMO,
+        {**MLPERF, "recipe": "mlperf_llama2_70b_lora_h100_guide", "options": {"time": "90"}},
     ),
     "every_option": (
         JAX,

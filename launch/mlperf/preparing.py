@@ -1,0 +1,157 @@
+"""Makes the data and the model of an MLPerf benchmark on a site, by one job that runs the submission's own scripts in
+its container; afterwards every file is held against its size.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.assets import Needs, compare
+from benchmarks.errors import EXIT_FAILED, RequestError
+from benchmarks.mlperf.submission import PrepareStep, Submission
+from benchmarks.runfolder import write_atomically
+from benchmarks.values import JobOptions, Site
+from launch.needed import look, report
+from launch.preflight import job
+from launch.preflight.waiting import Limits, say, wait
+from launch.slurm import images
+from launch.slurm.client import Slurm
+
+QUIET_SECONDS = 7200.0  # a download of terabytes grows all the while
+QUEUE_SECONDS = 3600.0
+SCRIPT = "prepare.sbatch"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is to be made, where."""
+
+    site: Site
+    options: JobOptions
+    minutes: int | None  # of the job, where the person says so
+    submission: Submission
+    needs: Needs
+    out: Path
+    force: bool  # make anew what is whole
+
+
+def preview(work: Preparation) -> str:
+    """The job as it would be submitted."""
+    steps = _steps(work)
+    return render(work, steps, _folder(work)) if steps else f"all of it is there, under {work.out}: no job"
+
+
+def prepare(work: Preparation) -> int:
+    """Submit it, wait for its end, and say what is there."""
+    _refuse(work)
+    steps = _steps(work)
+    if steps:
+        failed = _run(work, steps)
+        if failed:
+            print(failed)
+            report(work.needs, work.submission.name, work.out)
+            return EXIT_FAILED
+    return report(work.needs, work.submission.name, work.out)
+
+
+def _steps(work: Preparation) -> list[PrepareStep]:
+    """Those whose product is not whole."""
+    whole = {asset.name for asset in work.needs.assets if _is_whole(work, asset.name)}
+    return [step for step in work.submission.steps if work.force or step.asset not in whole]
+
+
+def _is_whole(work: Preparation, name: str) -> bool:
+    asset = next(asset for asset in work.needs.assets if asset.name == name)
+    return compare(asset, *look(work.out / asset.folder)).state == "present"
+
+
+def _image(work: Preparation) -> Path:
+    site = work.site
+    if site.container is None:
+        raise RequestError(
+            f"site '{site.name}' has no containers, and the submission's scripts are in one",
+            where=f"--site={site.name}",
+            why="they turn the downloaded data into what the submission reads",
+            next_command="--site with one whose runtime is container",
+        )
+    return Path(site.container.images) / images.file_name(work.submission.image)
+
+
+def _refuse(work: Preparation) -> None:
+    if not _image(work).is_file():
+        raise RequestError(
+            "the container image is not there",
+            where=str(_image(work)),
+            why=f"the scripts that make the data of {work.submission.name} are in it",
+            next_command=f"python launch/setup.py --site={work.site.name} --model={work.submission.name}",
+        )
+    shared = [Path(folder).resolve() for folder in work.site.slurm.shared_folders] if work.site.slurm else []
+    if not any(work.out.resolve().is_relative_to(folder) for folder in shared):
+        raise RequestError(
+            f"the folder cannot be seen by the nodes of site '{work.site.name}'",
+            where=f"--out={work.out}",
+            why=f"what every node sees: {', '.join(map(str, shared)) or 'nothing is named'}",
+            next_command="--out=DIR in a folder that every node sees",
+        )
+
+
+# --- the job ----------------------------------------------------------------------------------------
+
+
+def _folder(work: Preparation) -> Path:
+    return work.out / f"preparing-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+
+
+def render(work: Preparation, steps: list[PrepareStep], folder: Path) -> str:
+    minutes = work.minutes or sum(step.minutes for step in steps)
+    return job.render(
+        "prepare_mlperf.sbatch.j2",
+        title=work.submission.title,
+        site=work.site.name,
+        model=work.submission.name,
+        directives=job.directives(work.options, job.IMPORT_NAME, 1, minutes, folder / "slurm-%j.out"),
+        folder=job.shell_word(str(folder)),
+        out=job.shell_word(str(work.out)),
+        image=job.shell_word(str(_image(work))),
+        inside=job.shell_word(work.submission.inside),
+        workdir=job.shell_word(work.submission.workdir),
+        steps=[
+            {
+                "name": step.name,
+                "makes": step.makes,
+                "command": " ".join(job.shell_word(word) for word in step.command),
+            }
+            for step in steps
+        ],
+    )
+
+
+def _run(work: Preparation, steps: list[PrepareStep]) -> str:
+    """Why a step failed; empty where all went well."""
+    folder = _folder(work)
+    text = render(work, steps, folder)
+    folder.mkdir(parents=True)
+    write_atomically(folder / SCRIPT, text.encode())
+    slurm = Slurm(work.site, on_wait=say)
+    job_id = slurm.submit(folder / SCRIPT, job.job_environment())
+    ends = [folder / f"{step.name}.end" for step in steps]
+    limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
+    ended = wait(slurm, job_id, _progress(work, steps, folder), lambda: all(end.exists() for end in ends), limits)
+    for step, end in zip(steps, ends, strict=True):
+        code = end.read_text().strip() if end.exists() else ""
+        if code != "0":
+            how = f"exit code {code}" if code else f"the job ended: {ended.state}" if ended else "nothing came"
+            return f"{step.name}: {how} ({folder / f'{step.name}.log'})"
+    return ""
+
+
+def _progress(work: Preparation, steps: list[PrepareStep], folder: Path) -> Callable[[], tuple[int, str]]:
+    def progress() -> tuple[int, str]:
+        done = sum((folder / f"{step.name}.end").exists() for step in steps)
+        written = sum(size for asset in work.needs.assets for size in look(work.out / asset.folder)[0].values())
+        written += sum(path.stat().st_size for path in folder.glob("*.log"))
+        now = f", now {steps[done].name}" if done < len(steps) else ""
+        return done * 10**15 + written, f"{done} of {len(steps)} steps are done{now}"
+
+    return progress

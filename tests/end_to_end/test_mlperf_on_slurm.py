@@ -1,0 +1,223 @@
+"""MLPerf submissions on a real Slurm, with stand-ins for pyxis, for the container and for the submission's program
+(tests/stand_ins/pyxis): what is proved is the flow of the job, and no training.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.configs import DEFAULT_ROOT, Configs
+from launch.slurm import images
+from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
+from tests.end_to_end.runs import Run, verify
+
+STAND_INS = Path(__file__).resolve().parents[1] / "stand_ins/pyxis"
+NAME = "llama2_70b_lora"
+MLPERF = ("--backend=nemo", "--task=mlperf", f"--model={NAME}", "--site=mlperf")
+
+
+def can_enter() -> bool:
+    """Whether this machine lets a task have a root of its own."""
+    if os.geteuid() != 0 or shutil.which("slurmctld") is None or shutil.which("unshare") is None:
+        return False
+    script = (
+        "mount -t tmpfs t /mnt && mkdir /mnt/a /mnt/b /mnt/c"
+        " && mount -t overlay o -o lowerdir=/,upperdir=/mnt/a,workdir=/mnt/b /mnt/c"
+    )
+    return (
+        subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, check=False).returncode == 0
+    )
+
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not can_enter(), reason="needs root, Slurm, and file systems that can be laid over each other"
+    ),
+]
+
+
+class Site:
+    """A site of containers on a private cluster, with whole data and an image."""
+
+    def __init__(self, cluster: ClusterOfTests) -> None:
+        self.cluster = cluster
+        sites = Path(cluster.variables["STEPMARK_HOME"]) / "sites"
+        row = yaml.safe_load((sites / "dev.yml").read_text())
+        row |= {"name": "mlperf", "runtime": "container", "container": {"images": str(cluster.folder / "images")}}
+        row["slurm"]["hardware"] = ["h100"]
+        row["slurm"]["options"] = {"gpus": "none", "time": "5", "memory": None, "exclusive": True, "singleton": False}
+        (sites / "mlperf.yml").write_text(yaml.safe_dump(row))
+        self.data = cluster.folder / "data"
+        for asset in Configs().needs(f"nemo_mlperf_{NAME}").assets:
+            for part in asset.parts:
+                path = self.data / asset.folder / part.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+                os.truncate(path, part.bytes or 1)
+        self.image = cluster.folder / "images" / images.file_name(Configs().submission(NAME).image)
+        self.program = Path(f"{self.image}.d") / "workspace/ft-llm/run_and_time.sh"
+        self.program.parent.mkdir(parents=True)
+        shutil.copy(STAND_INS / "run_and_time.sh", self.program)
+        self.image.write_text("a stand-in for an image\n")
+
+    @property
+    def asked(self) -> list[str]:
+        """What the stand-ins were asked for."""
+        return (self.cluster.folder / "stand-in.log").read_text().splitlines()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {
+            "PATH": f"{STAND_INS}:{os.environ['PATH']}",
+            "STAND_IN_SRUN": str(shutil.which("srun")),
+            "STAND_IN_LOG": str(self.cluster.folder / "stand-in.log"),
+            "STEPMARK_CONFIGS": str(DEFAULT_ROOT),  # the tests' own have the tiny recipes alone
+        }
+
+    def prepare(self, out: Path) -> "subprocess.CompletedProcess[str]":
+        said = ("--site=mlperf", f"--model={NAME}", "--task=mlperf", f"--out={out}", "--time=10")
+        process = self.cluster.start("setup.py", *said, **self.variables)
+        text, err = process.communicate(timeout=120)
+        assert "Traceback" not in text + err, err
+        return subprocess.CompletedProcess(said, process.returncode, text, err)
+
+    def run(self, output_dir: Path, *words: str, loss: str = "0.92") -> Run:
+        own = {**self.variables, "STAND_IN_LOSS": loss}
+        said = (*MLPERF, f"--data={self.data}", f"--output_dir={output_dir}", "--set=VBOOST_VALUE=0", *words)
+        process = self.cluster.start("run.py", *said, **own)
+        out, err = process.communicate(timeout=240)
+        assert "Traceback" not in out + err, err
+        return Run(process.returncode, out, err, output_dir)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with cluster_of_tests(tmp_path_factory.mktemp("cluster"), 1) as cluster:
+        yield Site(cluster)
+
+
+OPEN = ("--set=MLPERF_DIVISION=open", "--set=CLEAR_CACHES=false")
+
+
+def test_a_run_that_reaches_its_target_is_valid(site: Site, tmp_path: Path) -> None:
+    run = site.run(tmp_path / "results", *OPEN)
+    assert run.code == 0, run.out + run.err
+    result = run.result
+    assert (result["status"], result["reasons"]) == ("valid", [])
+    told = result["mlperf"]
+    assert (told["status"], told["target"], told["reached"], told["division"]) == ("success", 0.925, True, "open")
+    assert told["evaluations"] == [{"samples": 1536, "value": 0.92}]
+    assert told["seconds"] == 11.0
+    assert told["parts"] == {"checkpoint": 0.0, "evaluation": 1.0, "training": 10.0, "other": 0.0}
+    assert result["seconds_per_step"]["median"] == 2.5
+    assert [step["step"] for step in run.steps] == [1, 2, 3, 4]
+    log = (run.folder / "attempt-1/train/result_0.txt").read_text()
+    assert "rank 0 of 8 meets" in log
+    assert ":29500" not in log
+    assert {path.name for path in (run.folder / "attempt-1").iterdir() if path.is_dir()} == {
+        "check", "nccl", "train", "telemetry",
+    }  # fmt: skip
+    assert any("open division" in note for note in result["notes"])
+    assert any("all_reduce_perf" in note for note in result["notes"])
+    assert verify(str(run.folder)).returncode == 0
+
+
+def test_the_caches_are_dropped_on_the_node_itself(site: Site, tmp_path: Path) -> None:
+    """The stand-in's log has no cache_clear, since its container has no logger: the closed division wants one."""
+    run = site.run(tmp_path / "results")
+    assert run.code == 3, run.out + run.err
+    assert run.result["reasons"] == ["rank 0: its log does not say that the caches were cleared (cache_clear)"]
+    assert any(line.startswith("vm.drop_caches=3 on") for line in site.asked)
+
+
+def test_a_run_that_is_aborted_is_invalid(site: Site, tmp_path: Path) -> None:
+    run = site.run(tmp_path / "results", *OPEN, loss="0.9457")
+    assert run.code == 3, run.out + run.err
+    (reason,) = run.result["reasons"]
+    assert reason == "rank 0: it ended as 'aborted': no evaluation reached 0.925, the best of 1 was 0.9457"
+
+
+def test_two_experiments_are_two_runs_with_a_log_each(site: Site, tmp_path: Path) -> None:
+    run = site.run(tmp_path / "results", *OPEN, "--repeats=2")
+    assert run.code == 0, run.out + run.err
+    logs = sorted((tmp_path / "results").glob("*/attempt-1/train/result_0.txt"))
+    assert len(logs) == 2
+    seeds = {line for log in logs for line in log.read_text().splitlines() if line.startswith("SEED=")}
+    assert len(seeds) == 2
+
+
+def test_a_container_without_the_program_fails_before_it_trains(site: Site, tmp_path: Path) -> None:
+    away = site.program.with_name("away.sh")
+    site.program.rename(away)
+    try:
+        run = site.run(tmp_path / "results", *OPEN)
+    finally:
+        away.rename(site.program)
+    assert run.code == 1, run.out + run.err
+    assert run.result["status"] == "failed"
+    assert "run_and_time.sh: No such file or directory" in " ".join(run.result["reasons"])
+    assert not (run.folder / "attempt-1/train").exists()
+
+
+def test_data_of_another_size_are_refused_before_anything_is_submitted(site: Site, tmp_path: Path) -> None:
+    path = site.data / "gov_report/train.npy"
+    os.truncate(path, 192151238)
+    try:
+        run = site.run(tmp_path / "results", *OPEN)
+    finally:
+        os.truncate(path, 192151239)
+    assert run.code == 2
+    assert "gov_report/train.npy: 192,151,238 bytes, 192,151,239 expected" in run.err
+    assert "python launch/setup.py --site=mlperf" in run.err
+    assert not (tmp_path / "results").exists() or not list((tmp_path / "results").iterdir())
+
+
+def test_a_shared_node_keeps_its_caches(site: Site, tmp_path: Path) -> None:
+    before = len(site.asked)
+    run = site.run(tmp_path / "results", "--noexclusive")
+    assert run.code == 2
+    assert "the job shares its nodes" in run.err
+    assert len(site.asked) == before
+    assert json.dumps(site.asked)  # nothing was dropped meanwhile
+
+
+MAKES = """import os, sys
+folder = sys.argv[2]
+for name, size in {files}.items():
+    os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+    open(os.path.join(folder, name), "w").close()
+    os.truncate(os.path.join(folder, name), size)
+"""
+
+
+def test_data_and_model_are_made_by_the_containers_scripts_and_checked_by_their_sizes(
+    site: Site, tmp_path: Path
+) -> None:
+    """The scripts are stand-ins: they make files of the right sizes, and the first time one byte too few."""
+    scripts = site.program.parent / "scripts"
+    scripts.mkdir()
+    inside = Path(f"{site.image}.d") / "usr/local/bin"
+    inside.mkdir(parents=True)
+    (inside / "python").symlink_to(sys.executable)
+    dataset, model = Configs().needs(f"nemo_mlperf_{NAME}").assets
+    sizes = {part.path: part.bytes or 1 for part in dataset.parts}
+    (scripts / "download_model.py").write_text(MAKES.format(files={p.path: p.bytes or 1 for p in model.parts}))
+    (scripts / "download_dataset.py").write_text(MAKES.format(files={**sizes, "train.npy": 192151238}))
+    out = tmp_path / "data"
+    first = site.prepare(out)
+    assert first.returncode == 1, first.stdout + first.stderr
+    assert "train.npy: 192,151,238 bytes, 192,151,239 expected" in first.stdout
+    (scripts / "download_dataset.py").write_text(MAKES.format(files=sizes))
+    second = site.prepare(out)
+    assert second.returncode == 0, second.stdout + second.stderr
+    jobs = sorted(out.glob("preparing-*/prepare.sbatch"))
+    assert "download_model.py" in jobs[0].read_text()
+    assert "download_model.py" not in jobs[1].read_text()  # what is whole is not made again

@@ -1,0 +1,257 @@
+"""NVIDIA's submissions without their containers: the recipes, the phases of a job, what is refused, what is read."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.mlperf.admission import findings
+from benchmarks.mlperf.asked import asked, config_name
+from benchmarks.mlperf.submission import ENGINE
+from benchmarks.mlperf.variables import variables
+from benchmarks.resolve import Request, resolve
+from benchmarks.summary import Ended, summarise
+from benchmarks.values import Benchmark, Site
+from launch.mlperf.package import reference_points
+from nemo_backend import BACKEND, mlperf_check
+from nemo_backend.mlperf_planning import NAME_OF_HARDWARE, submissions
+
+CONFIGS = Configs()
+RECIPES = [recipe for recipe in CONFIGS.recipes() if recipe.engine.startswith(ENGINE)]
+ROWS = [
+    (recipe.name, hardware, layout.gpus)
+    for recipe in RECIPES
+    for hardware in recipe.hardware
+    for layout in recipe.layouts
+]
+DATA = "/lustre/mlperf"
+
+
+class AtSite:
+    """The configs, with a site of containers whose nodes have any GPU."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(CONFIGS, name)
+
+    def site(self, name: str) -> Site:  # noqa: ARG002
+        site = CONFIGS.site("example_pyxis")
+        assert site.slurm is not None
+        every = msgspec.structs.replace(site.slurm, hardware=CONFIGS.names("hardware"))
+        return msgspec.structs.replace(site, slurm=every)
+
+
+def resolved(recipe: str = "mlperf_llama2_70b_lora_h100", **wanted: Any) -> Benchmark:
+    row = CONFIGS.recipe(recipe)
+    wanted = {"data": DATA, "hardware": row.defaults.hardware, "recipe": recipe, "site": "any", **wanted}
+    return resolve(Request(backend="nemo", task="mlperf", model=row.models[0], **wanted), AtSite(), BACKEND)
+
+
+@pytest.mark.parametrize(("recipe", "hardware", "gpus"), ROWS)
+def test_every_recipe_is_admitted_in_its_division(recipe: str, hardware: str, gpus: int) -> None:
+    benchmark = resolved(recipe, hardware=hardware, gpus=gpus)
+    submission, definition = CONFIGS.submission(benchmark.model.name), CONFIGS.mlperf(benchmark.model.name)
+    asked_for = asked(variables(benchmark, submission), submission)
+    found = findings(asked_for, definition, submission, reference_points(definition, submission.ruleset))
+    assert [one.what for one in found if one.refuses(asked_for.division)] == []
+    assert asked_for.batch == benchmark.global_batch_size
+    assert asked_for.division == ("open" if recipe.endswith("_guide") else "closed")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "wanted", "name"),
+    [
+        ("mlperf_llama2_70b_lora_h100", {}, "config_DGXH100_1x8x4xtp4pp1cp1.sh"),
+        ("mlperf_llama2_70b_lora_h100_guide", {}, "config_DGXH100_1x8x1xtp8pp1cp1.sh"),
+        ("mlperf_llama2_70b_lora_b200", {}, "config_DGXB200_1x8x1xtp1pp1cp1.sh"),
+        ("mlperf_llama2_70b_lora_gb200", {"gpus": 72}, "config_GB200_18x4x1xtp1pp1cp8.sh"),
+        ("mlperf_llama2_70b_lora_gb300", {"gpus": 512}, "config_GB300_128x4x1xtp1pp1cp8.sh"),
+        ("mlperf_llama31_8b_gb300", {}, "config_GB300_18x4x1xtp1pp1cp2.sh"),
+    ],
+)
+def test_a_recipe_has_the_name_of_the_configuration_it_is_from(
+    recipe: str, wanted: dict[str, Any], name: str
+) -> None:
+    benchmark = resolved(recipe, **wanted)
+    submission = CONFIGS.submission(benchmark.model.name)
+    asked_for = asked(variables(benchmark, submission), submission)
+    assert config_name(NAME_OF_HARDWARE[benchmark.hardware.name], asked_for) == name
+
+
+def test_the_published_knobs_and_the_guides() -> None:
+    published, guide = resolved(), resolved("mlperf_llama2_70b_lora_h100_guide")
+    told = [variables(one, CONFIGS.submission("llama2_70b_lora")) for one in (published, guide)]
+    names = ("TP", "PP", "CP", "MINIBS", "LR", "MAX_STEPS", "VAL_CHECK_INTERVAL", "LIMIT_VAL_BATCHES")
+    assert [told[0][name] for name in names] == ["4", "1", "1", "4", "0.0004", "800", "384", "1.0"]
+    assert [told[1][name] for name in names] == ["8", "1", "1", "1", "0.0005", "1000", "50", "1.0"]
+    assert (told[1]["FP8_ACT"], told[1]["VBOOST_VALUE"], told[1]["WALLTIME_RUNANDTIME"]) == ("1", "0", "80")
+
+
+def test_the_engine_is_the_one_of_the_model_without_being_named() -> None:
+    assert {
+        name: resolved(f"mlperf_{name}_{gpu}").engine for name, gpu in (("llama31_8b", "gb300"), ("flux1", "b200"))
+    } == {
+        "llama31_8b": "mlperf_llama31_8b",
+        "flux1": "mlperf_flux1",
+    }
+
+
+def test_the_job_disturbs_nobody_and_takes_no_fixed_port() -> None:
+    phases = {phase.name: phase for phase in BACKEND.plan(resolved()).phases}
+    assert list(phases) == ["clear", "check", "nccl", "train"]
+    assert [name for name, phase in phases.items() if phase.alone] == ["clear"]
+    assert phases["clear"].on_host and not phases["train"].on_host
+    assert "MASTER_PORT" not in phases["train"].environment
+    assert phases["train"].mounts == [
+        f"{DATA}/gov_report:/data:ro", f"{DATA}/model:/ckpt:ro", "{phase_dir}:/results",
+    ]  # fmt: skip
+    assert "/data/train.npy=192151239" in phases["check"].command
+    assert "/data/validation.npy=8521136" in phases["check"].command
+    quiet = resolved(settings={"CLEAR_CACHES": "false", "VBOOST_VALUE": "0", "NCCL_TEST": "false"})
+    assert [phase.name for phase in BACKEND.plan(quiet).phases] == ["check", "train"]
+    eight = {phase.name: phase for phase in BACKEND.plan(resolved("mlperf_llama31_8b_gb300")).phases}
+    assert "{phase_dir}/npy_index:/npy_index" in eight["train"].mounts
+    assert f"{DATA}/8b/tokenizer:/workspace/llm/nemo_tokenizer:ro" in eight["train"].mounts
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"settings": {"MAX_STEPS": "100"}}, "use --steps=N"),
+        ({"settings": {"MINIBS": "8"}}, "micro_batch_size x gradient_accumulation"),
+        ({"settings": {"NEXP": "10"}}, "use --repeats=N"),
+        ({"settings": {"LIMIT_VAL_BATCHES": "0.5"}}, "another target"),
+        ({"settings": {"peft.alpha": "64"}}, "states rank, alpha, dropout and targets of the adapters itself"),
+        ({"settings": {"BUCKET_SIZE": "1"}}, "another submission's"),
+        ({"settings": {"TP": "3"}}, "TP x PP x CP x DP = GPUs"),
+        ({"data": None}, "the benchmark's own data"),
+        ({"profile": "nsys"}, "slower than it is"),
+        ({"inject_slowdown": 0.5}, "not Stepmark's"),
+        ({"engine": "nemo"}, "its recipes are for"),
+    ],
+)
+def test_what_a_submission_cannot_be_asked(wanted: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        resolved(**wanted)
+    assert words in str(refused.value)
+
+
+def test_a_site_without_containers_and_a_cpu_are_refused() -> None:
+    benchmark = resolved()
+    venv = msgspec.structs.replace(benchmark, site=msgspec.structs.replace(benchmark.site, runtime="venv"))
+    (refused,) = BACKEND.refusals(venv)
+    assert "no container runtime, and a submission is a container" in refused.what
+    with pytest.raises(RequestError, match="does not run on"):
+        resolved(hardware="cpu")
+
+
+def test_every_variable_of_a_recipe_is_one_of_its_submission() -> None:
+    assert set(submissions()) == set(CONFIGS.names("submissions")) == {"llama2_70b_lora", "llama31_8b", "flux1"}
+    for submission in submissions().values():
+        assert not {kept.name for kept in submission.kept} & submission.settings.keys()
+        assert CONFIGS.needs(f"nemo_mlperf_{submission.name}").models == [submission.name]
+        for kept in submission.kept:
+            assert submission.variables.get(kept.name) in (None, *kept.values), kept.name
+
+
+# --- what is read -------------------------------------------------------------------------------
+
+
+def mllog(key: str, value: str, at: int, metadata: str = "") -> str:
+    return (
+        f':::MLLOG {{"namespace": "", "time_ms": {at}, "event_type": "POINT_IN_TIME", "key": "{key}",'
+        f' "value": {value}, "metadata": {{"file": "x", "lineno": 1{metadata}}}}}\n'
+    )
+
+
+def log_of(status: str = "success", loss: str = "0.9245", batch: int = 8, cleared: bool = True) -> str:
+    count = ', "samples_count": 1536'
+    return "".join(
+        [
+            mllog("cache_clear", "true", 1_000) if cleared else "",
+            mllog("init_start", "null", 2_000),
+            mllog("global_batch_size", str(batch), 2_500),
+            mllog("run_start", "null", 60_000),
+            mllog("block_start", "null", 60_000, count),
+            mllog("block_stop", "null", 360_000, count),
+            mllog("eval_start", "null", 360_000, count),
+            mllog("eval_accuracy", loss, 370_000, count),
+            mllog("eval_stop", "null", 370_000, count),
+            mllog("run_stop", "null", 371_000, f', "status": "{status}"{count}'),
+        ]
+    )
+
+
+def result_of(folder: Path, text: str | None, benchmark: Benchmark | None = None) -> Any:
+    benchmark = benchmark or resolved()
+    phase = folder / "attempt-1" / "train"
+    phase.mkdir(parents=True)
+    if text is not None:
+        (phase / "result_0.txt").write_text(text)
+    for rank in range(benchmark.gpus):
+        (phase / f"rank-{rank}.log").write_text("")
+    record = BACKEND.read_phase(benchmark, phase, 1)
+    ended = [Ended(rank=rank, exit_code=0, time=1.0, host="node1") for rank in range(benchmark.gpus)]
+    return summarise(benchmark, "run", record, ended, None)[0]
+
+
+def test_a_success_is_valid_without_a_step_in_its_log(tmp_path: Path) -> None:
+    result = result_of(tmp_path, log_of())
+    assert (result.status, result.reasons) == ("valid", [])
+    assert (result.mlperf.seconds, result.mlperf.init_seconds) == (311.0, 58.0)
+    assert result.mlperf.parts == {"training": 300.0, "evaluation": 10.0, "checkpoint": 0.0, "other": 1.0}
+    assert result.seconds_per_step.median is None
+    assert "seconds_per_step" in result.null_because
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        (
+            log_of("aborted", "0.9457"),
+            "invalid",
+            "it ended as 'aborted': no evaluation reached 0.925, the best of 1 was",
+        ),
+        (log_of("success", "0.9457"), "invalid", "it says success, and no evaluation reached 0.925"),
+        (log_of("aborted"), "invalid", "it ended as 'aborted'"),
+        (log_of(batch=16), "invalid", "a global batch of 16, and 8 was asked for"),
+        (log_of(cleared=False), "invalid", "does not say that the caches were cleared"),
+        (log_of()[:-200], "failed", "no run_stop in its log"),
+        (None, "failed", "its log has no run_start"),
+    ],
+)
+def test_what_proves_nothing(tmp_path: Path, text: str | None, status: str, words: str) -> None:
+    result = result_of(tmp_path, text)
+    assert result.status == status
+    assert words in " ".join(result.reasons)
+
+
+def test_flux1_has_no_flops_and_says_why(tmp_path: Path) -> None:
+    benchmark = resolved("mlperf_flux1_b200")
+    result = result_of(tmp_path, log_of(loss="0.5", batch=1024), benchmark)
+    assert result.model_flops_per_step is None
+    assert "diffusion" in result.null_because["model_flops_per_step"]
+    assert result.mfu is None
+
+
+# --- the check of the mounts ----------------------------------------------------------------------
+
+
+def test_the_check_names_every_fault_and_ends_with_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "whole").write_bytes(b"12345")
+    (tmp_path / "short").write_bytes(b"123")
+    (tmp_path / "hollow").mkdir()
+    files = [f"{tmp_path}/whole=5", f"{tmp_path}/short=5", f"{tmp_path}/gone=", f"{tmp_path}/hollow="]
+    assert mlperf_check.main(tmp_path, files) == 1
+    assert capsys.readouterr().out.endswith("1 of 4 files are as they should be\n")
+    record = BACKEND.read_phase(resolved(), tmp_path, 1)
+    (end,) = record.ends
+    assert end.status == "error"
+    assert end.message.startswith(
+        f"mounts: {tmp_path}/short has 3 bytes, 5 are expected; {tmp_path}/gone: No such file"
+    )
+    assert mlperf_check.main(tmp_path, files[:1]) == 0
