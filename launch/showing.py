@@ -42,7 +42,7 @@ def _beside(result: Result) -> str:
 def _next_command(folder: RunFolder, result: Result) -> str:
     path = folder.path
     if result.status == "failed":
-        return f"python launch/doctor.py {shlex.quote(str(path))}\n{_log_command(folder, result)}"
+        return _log_command(folder, result)
     place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
     trace = f"python launch/report.py --trace {place}\n" if result.not_comparable else ""
     return f"{trace}python launch/verify.py {place}\npython launch/dashboard.py --output_dir={parent} --serve"

@@ -90,7 +90,11 @@ class Scanner:
         self._picker = _picker(symptoms)
         self._text = b""
         self._done = 0  # in the text: lines that begin before it have been looked at
+        self._before = 0  # bytes of the log before the text
         self._lines = 0  # that end before it
+        self._traceback_until: dict[
+            int | None, int
+        ] = {}  # by label: where the last one that was read ends in the log
         self._bytes = 0
         self._steps = 0
         self._ended_well = False
@@ -140,6 +144,7 @@ class Scanner:
             self._look_at(position, begin + picked.end, begin + picked.at)
         self._pass(position, end)
         keep = max(0, end - BEHIND_BYTES)
+        self._before += keep
         self._text, self._done = self._text[keep:], end - keep
 
     def _pass(self, start: int, end: int) -> None:
@@ -170,6 +175,8 @@ class Scanner:
             self._look_for_the_unknown(start, line, bare)
 
     def _look_for_the_unknown(self, start: int, line: bytes, bare: bytes) -> None:
+        if self._before + start < self._traceback_until.get(label_of(line), 0):
+            return  # it is a part of one that was read
         if bare.startswith(TRACEBACK):
             self._take_traceback(start, line)
         elif MARKED.match(bare) and not self._tells_nothing(bare):
@@ -181,12 +188,14 @@ class Scanner:
 
     def _take_traceback(self, start: int, line: bytes) -> None:
         """The error that ended it; none where Python ignored it, or where it shows a known symptom."""
-        if IGNORED in self._text[max(0, start - 400) : start]:
-            return
         errors = error_lines(self._text[start : start + AHEAD_BYTES], label_of(line))
-        if not errors or any(True for _, said in errors for _ in self._symptoms.shown_by(said)):
+        if not errors:
             return
         offset, said = errors[-1]
+        self._traceback_until[label_of(line)] = self._before + start + offset + 1
+        ignored = IGNORED in self._text[max(0, start - 400) : start]
+        if ignored or any(True for _, error in errors for _ in self._symptoms.shown_by(error)):
+            return
         self._add(UNKNOWN, start + offset, line, said, self._lines + self._text.count(b"\n", start, start + offset))
 
     def _take_evaluation(self, start: int, line: bytes) -> None:

@@ -2,11 +2,13 @@
 
 A cause comes before an error nobody knows, that before a death whose reason is not said, that before what follows
 from another's failure. Among causes and unknown errors the earliest counts: in one log the first line, of two logs
-the earlier stamp, or the known one where a stamp is missing. Where it is known which rank failed first, what that rank
-says comes before what the others say.
+the earlier stamp, or the known one where a stamp is missing. Where it is known which rank failed first, what it says
+comes before what the others say.
 """
 
 from collections.abc import Sequence
+
+import msgspec
 
 from benchmarks.diagnosis import convergence
 from benchmarks.diagnosis.evidence import SUSPECT, UNKNOWN, Finding, LogEvidence
@@ -18,6 +20,7 @@ CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, CONSEQUENCE, MARKED, END = range(7)
 TIERS = {"cause": CAUSE, "death": DEATH, "consequence": CONSEQUENCE, "end": END}
 SOLVED_BY_TIME = (CAUSE, JOB_CAUSE, UNKNOWN_ERROR)
 NEVER = float("inf")
+SOON_SECONDS = 60.0
 
 
 class Known(Value, frozen=True):
@@ -128,16 +131,22 @@ class _Order:
 
     def _sorted(self, found: Sequence[Finding]) -> list[Finding]:
         """The first rank's and the job's own, then all others; in each part the tiers, the first three by time."""
+        died = [one.time for one in found if self._is_first(one) and one.time is not None]
+        long_after = min(died, default=NEVER) + SOON_SECONDS
         parts: dict[tuple[int, int], list[Finding]] = {}
         for one in found:
             tier = self._tier(one)
             place = 0 if tier in SOLVED_BY_TIME else tier
-            others = 1
-            if self._known.first_rank is not None and tier <= DEATH:
-                others = 0 if tier == JOB_CAUSE or one.rank == self._known.first_rank else 1
-                place = 0 if others == 0 else place
+            others = int(self._known.first_rank is not None)
+            if others and tier == JOB_CAUSE:  # what came long after a rank had died did not kill it
+                others, place = 0, place if (one.time or 0.0) <= long_after else END
+            elif others and self._is_first(one):
+                others = 0
             parts.setdefault((others, place), []).append(one)
         return [one for key in sorted(parts) for one in self._by_time(parts[key])]
+
+    def _is_first(self, one: Finding) -> bool:
+        return self._tier(one) <= DEATH and one.rank is not None and one.rank == self._known.first_rank
 
     def _by_time(self, found: Sequence[Finding]) -> list[Finding]:
         """The logs merged, each in the order of its lines: the earliest head goes first, or the better known one
@@ -175,7 +184,7 @@ class _Order:
         return TIERS.get(symptom.kind, END)
 
     def _entry(self, group: Sequence[Finding]) -> Entry:
-        first = group[0]
+        first = _said_best(group)
         symptom = self._symptoms.by_id.get(first.id) or _nobody_knows(first)
         return Entry(
             id=symptom.id,
@@ -189,6 +198,16 @@ class _Order:
             ranks=sorted({one.rank for one in group if one.rank is not None}),
             lines=sum(one.count for one in group),
         )
+
+
+def _said_best(group: Sequence[Finding]) -> Finding:
+    """The first; where that is a record of how a process ended, the same rank's own words for it."""
+    first = group[0]
+    if not first.file.endswith((".json", ".jsonl")):
+        return first
+    own = (one for one in group if one.rank == first.rank and not one.file.endswith((".json", ".jsonl")))
+    said = next(own, None)
+    return first if said is None else msgspec.structs.replace(said, time=said.time or first.time)
 
 
 def _nobody_knows(finding: Finding) -> Symptom:

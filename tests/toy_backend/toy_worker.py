@@ -4,6 +4,9 @@ import argparse
 import ctypes
 import importlib.util
 import os
+import resource
+import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -31,6 +34,20 @@ def fail(kind):
         while True:
             hoard.append(bytearray(32 << 20))
             time.sleep(0.01)
+    elif kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "port":
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            first.listen()
+            second.bind(first.getsockname())
+    elif kind == "disk":
+        Path("/dev/full").write_bytes(b"a checkpoint")
+    elif kind == "limit":  # ulimit -v
+        resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
+        bytearray(1 << 30)
+    elif kind == "flag":
+        argparse.ArgumentParser(prog="train.py").parse_args(["--no_such_flag=1"])
     elif kind.startswith("exit"):
         os._exit(int(kind.removeprefix("exit")))
     elif kind == "raise":

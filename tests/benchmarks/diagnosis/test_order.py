@@ -1,0 +1,190 @@
+"""The first cause comes first: not the loudest, not the one that is printed first, but the earliest."""
+
+import pytest
+
+from benchmarks.diagnosis.order import Known
+from benchmarks.diagnosis.text import diagnosis_text, headline
+from tests.benchmarks.diagnosis.reading import TRACE, diagnosis, ids, steps
+
+MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+WATCHDOG = "[Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)\n"
+LIMIT = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT {} DUE TO TIME LIMIT ***\n"
+
+
+def at(time: str, text: str) -> str:
+    """A text whose lines begin with a time."""
+    return "".join(f"2026-11-22 {time} {line}\n" for line in text.splitlines())
+
+
+def test_the_earliest_rank_and_not_the_loudest() -> None:
+    loud = "".join(at(f"10:30:{second:02d}", WATCHDOG.format(0)) for second in range(50))
+    found = diagnosis(rank_0_log=loud, rank_3_log=at("10:00:05", TRACE + "ValueError: a bad record"))
+    first = found.entries[0]
+    assert (first.id, first.first.rank, first.first.file, first.first.line) == ("unknown", 3, "rank.3.log", 4)
+    assert first.first.text == "ValueError: a bad record"
+    assert ids(found) == ["unknown", "nccl_timeout"]
+    assert found.entries[1].lines == 50
+
+
+def test_of_two_causes_the_earlier_whichever_file_is_read_first() -> None:
+    early, late = at("10:00:05", MEMORY), at("10:00:09", "OSError: [Errno 28] No space left on device")
+    assert ids(diagnosis(rank_0_log=late, rank_1_log=early)) == ["gpu_memory", "disk_full"]
+    assert ids(diagnosis(rank_0_log=early, rank_1_log=late)) == ["gpu_memory", "disk_full"]
+    assert ids(diagnosis(rank_0_log=at("10:00:15", MEMORY), rank_1_log=late)) == ["disk_full", "gpu_memory"]
+
+
+def test_an_unknown_error_before_a_known_cause_of_another_rank() -> None:
+    found = diagnosis(
+        rank_0_log=at("10:05:00", "OSError: [Errno 98] Address already in use"),
+        rank_7_log=at("10:00:00", TRACE + "KeyError: 'x'"),
+    )
+    assert ids(found) == ["unknown", "port_taken"]
+
+
+def test_without_stamps_what_is_known_comes_first() -> None:
+    assert ids(diagnosis(rank_0_log=TRACE + "KeyError: 'x'\n", rank_1_log=MEMORY)) == ["gpu_memory", "unknown"]
+
+
+def test_in_one_log_the_first_line() -> None:
+    limit = LIMIT.format("x")
+    assert ids(diagnosis(a_log=limit + "1: " + MEMORY)) == ["time_limit", "gpu_memory"]
+    assert ids(diagnosis(a_log="1: " + MEMORY + limit)) == ["gpu_memory", "time_limit"]
+
+
+@pytest.mark.parametrize(
+    "what_follows",
+    [
+        "srun: error: n1: task 3: Exited with exit code 1\n",
+        "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2025-01-01T00:00:00 ***\n",
+        "slurmstepd: error: pyxis: couldn't start container\n",
+        WATCHDOG.format(1),
+        "ConnectionResetError: [Errno 104] Connection reset by peer\n",
+        "srun: error: n1: task 3: Killed\n",
+        "DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: PjRT_Client_Connect.\n",
+    ],
+)
+def test_what_follows_from_a_failure_is_never_first(what_follows: str) -> None:
+    known = ids(diagnosis(a_log=what_follows))
+    assert len(known) == 1  # by itself it is all there is to say
+    assert ids(diagnosis(a_log=what_follows + "5: " + MEMORY)) == ["gpu_memory", *known]
+
+
+def test_the_rank_that_is_known_to_have_failed_first() -> None:
+    logs = {"rank_0_log": TRACE + "KeyError: 'x'\n", "rank_2_log": TRACE + "ValueError: y\n"}
+    assert diagnosis(**logs).entries[0].first.rank == 0
+    assert diagnosis(Known(failed=True, first_rank=2), **logs).entries[0].first.rank == 2
+
+
+ENDS = '{{"rank":2,"exit_code":-11,"time":{},"host":"n3"}}\n'
+
+
+def test_a_time_limit_long_after_a_death_did_not_cause_it() -> None:
+    known = Known(failed=True, first_rank=2)
+    ended = ENDS.format(1795341600)  # 2026-11-22 10:00:00
+    late, soon = LIMIT.format("2026-11-22T11:00:00"), LIMIT.format("2026-11-22T10:00:02")
+    assert ids(diagnosis(known, exits_jsonl=ended, slurm_out=late))[0] == "segmentation_fault"
+    assert ids(diagnosis(known, exits_jsonl=ended, slurm_out=soon))[0] == "time_limit"
+
+
+def test_what_a_rank_says_of_its_death_is_shown_rather_than_the_record_of_it() -> None:
+    found = diagnosis(exits_jsonl=ENDS.format(1795341600), rank_2_log="Fatal Python error: Segmentation fault\n")
+    (entry,) = found.entries
+    assert entry.first.file == "rank.2.log"
+    assert entry.first.time == 1795341600
+    assert entry.ranks == [2]
+
+
+# --- what was survived ------------------------------------------------------------------------------
+
+
+def test_training_that_went_on_survived() -> None:
+    found = diagnosis(a_log=MEMORY + steps(3))
+    assert (found.failed, [one.id for one in found.warnings]) == (False, ["gpu_memory"])
+
+
+def test_a_rank_that_fails_while_another_prints_its_last_steps() -> None:
+    assert ids(diagnosis(a_log=steps(5) + "3: " + MEMORY + steps(2, 5))) == ["gpu_memory"]
+
+
+def test_the_failure_after_a_restart_counts_and_not_the_one_before() -> None:
+    text = "1: " + MEMORY + steps(5) + "2: OSError: [Errno 98] Address already in use\n"
+    found = diagnosis(a_log=text)
+    assert ids(found) == ["port_taken"]
+    assert [one.id for one in found.warnings] == ["gpu_memory"]
+
+
+def test_the_same_failure_again_is_shown_where_it_was_not_survived() -> None:
+    found = diagnosis(a_log=MEMORY + steps(5) + MEMORY)
+    assert (found.entries[0].first.line, found.entries[0].lines) == (7, 2)
+
+
+def test_a_success_covers_what_was_before_it_and_nothing_after() -> None:
+    well = ':::MLLOG {"key": "run_stop", "value": null, "metadata": {"status": "success"}}\n'
+    assert not diagnosis(a_log=MEMORY + well).failed
+    assert ids(diagnosis(a_log=well + "OSError: [Errno 28] No space left on device\n")) == ["disk_full"]
+
+
+def test_what_is_known_of_a_run_outranks_its_logs() -> None:
+    assert not diagnosis(Known(ended_well=True), a_log=MEMORY).failed
+    silent = diagnosis(Known(failed=True), a_log=steps(4))
+    assert (silent.failed, silent.entries) == (True, [])
+    assert headline(silent).endswith("the run failed, and its logs do not say why")
+
+
+def test_what_is_older_than_the_attempt_belongs_to_another() -> None:
+    found = diagnosis(
+        Known(failed=True, since=1795341600), slurm_out=at("09:00:00", MEMORY) + at("10:30:00", "Killed")
+    )
+    assert ids(found) == ["killed"]
+
+
+def test_losses_that_are_no_number_last_although_training_goes_on() -> None:
+    bad = "completed step: {}, seconds: 0.01, loss: nan\n"
+    found = diagnosis(a_log=steps(5) + "".join(bad.format(number) for number in range(5, 30)))
+    assert ids(found) == ["not_a_number"]
+    assert found.entries[0].first.line == 6
+    recovered = diagnosis(a_log=steps(5) + bad.format(5) + steps(10, 6))
+    assert not recovered.failed
+
+
+# --- unknown failures -------------------------------------------------------------------------------
+
+
+def test_unknown_errors_of_many_ranks_are_grouped() -> None:
+    logs = {
+        f"rank_{rank}_log": TRACE + f"ValueError: shard {rank} of node{rank}.big at 0x7f{rank:04x} is bad\n"
+        for rank in range(8)
+    }
+    found = diagnosis(**logs, rank_8_log=TRACE + "TypeError: something else\n")
+    assert [one.ranks for one in found.entries] == [list(range(8)), [8]]
+    assert "8 ranks say so: 0-7" in diagnosis_text(found)
+
+
+def test_the_errors_of_interleaved_ranks_are_told_apart() -> None:
+    lines = [f"{rank}: {line}" for line in (TRACE + "ValueError: bad").splitlines() for rank in (0, 1)]
+    found = diagnosis(a_log="\n".join([*lines, "1: done", ""]))
+    assert [(one.ranks, one.first.text) for one in found.entries] == [([0, 1], "ValueError: bad")]
+
+
+def test_an_error_chained_to_a_known_one_is_no_unknown_one() -> None:
+    chained = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    text = (
+        TRACE
+        + "ConnectionResetError: [Errno 104] Connection reset by peer\n"
+        + chained
+        + TRACE
+        + "RuntimeError: no\n"
+    )
+    assert ids(diagnosis(a_log=text)) == ["peer_lost"]
+
+
+def test_an_error_that_python_ignored_is_none() -> None:
+    text = "Exception ignored in: <function Loader.__del__ at 0x7f>\n" + TRACE + "AttributeError: 'NoneType'\n"
+    assert not diagnosis(a_log=text).failed
+
+
+def test_a_line_that_is_marked_as_an_error_counts_where_nothing_else_is_known() -> None:
+    found = diagnosis(a_log="slurmstepd: error: something new\n")
+    assert (found.failed, ids(found)) == (True, ["suspect"])
+    assert ids(diagnosis(a_log="slurmstepd: error: something new\n" + MEMORY)) == ["gpu_memory"]
+    assert not diagnosis(a_log=steps(1) + "ERROR: could not reach the tracker\n").failed

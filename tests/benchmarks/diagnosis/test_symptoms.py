@@ -1,0 +1,132 @@
+"""The table of symptoms: each is known by its samples, and by nothing that a healthy run prints."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from benchmarks.diagnosis.evidence import SUSPECT
+from benchmarks.diagnosis.symptoms import Symptoms, SymptomTable
+from benchmarks.errors import RequestError
+from tests.benchmarks.diagnosis.reading import SYMPTOMS, diagnosis, ids, steps
+
+TESTS = Path(__file__).resolve().parents[2]
+SAMPLES = [(one.id, sample) for one in SYMPTOMS.table.symptoms for sample in one.samples]
+# Real logs of runs that trained. Of one, an attempt was killed and the next went on.
+HEALTHY = sorted([*TESTS.glob("*/logs/*.log"), *TESTS.glob("*/samples/*.txt")])
+
+
+@pytest.mark.parametrize(("name", "sample"), SAMPLES)
+def test_each_sample_is_known_by_its_own_symptom_and_by_no_other(name: str, sample: str) -> None:
+    found = diagnosis(a_log=f"a line\n{sample}\nanother line\n")
+    assert [one.id for one in [*found.entries, *found.warnings]] == [name]
+
+
+@pytest.mark.parametrize("writer", ["3: ", "[rank3]: ", "[default3]:", "2026-11-22 10:00:00 ", "\x1b[31m"])
+@pytest.mark.parametrize(("name", "sample"), [SAMPLES[0], *[one for one in SAMPLES if one[0] == "gpu_memory"]])
+def test_whoever_wrote_the_line(writer: str, name: str, sample: str) -> None:
+    assert ids(diagnosis(a_log=f"{writer}{sample}\n"))[0] == name
+
+
+def test_each_says_what_it_means_and_what_to_do_and_where_it_was_seen() -> None:
+    for one in SYMPTOMS.table.symptoms:
+        assert one.means, one.id
+        assert one.do, one.id
+        assert one.source, one.id
+        assert one.samples or one.phase == "convergence", one.id
+    assert len(SYMPTOMS.table.symptoms) >= 52
+
+
+def test_every_collected_phase_is_there() -> None:
+    wanted = {"slurm", "container", "files", "launch", "distributed", "nccl", "gpu", "nemo", "memory", "jax", "data"}
+    assert wanted | {"convergence", "mlperf", "process"} == {one.phase for one in SYMPTOMS.table.symptoms}
+
+
+@pytest.mark.parametrize("path", HEALTHY, ids=[path.name for path in HEALTHY])
+def test_a_healthy_log_shows_no_failure(path: Path) -> None:
+    found = diagnosis(a_log=path.read_text(errors="replace"))
+    assert not found.failed
+    assert ids(found) == []
+    assert {one.id for one in found.warnings} <= ({"killed"} if "restart" in path.name else set())
+
+
+def test_there_are_healthy_logs_to_test_with() -> None:
+    assert len(HEALTHY) > 8
+
+
+HARMLESS = [
+    "I1121 13:51:57.101093 140090981755776 pyconfig.py:591] Config param note: CUDA out of memory. Tried to allocate",
+    "Config param on_failure: No space left on device",
+    "  exit_on_missing_checkpoint ...................... Address already in use",
+    "export NCCL_NOTE='NCCL Error 2: unhandled system error'",
+    "HF_HUB_OFFLINE=1",
+    "INFO: no errors, 0 failed, nothing was killed",
+    "2026-11-22 10:00:00,123 INFO root: the last job had: RuntimeError: CUDA out of memory",
+    "[NeMo I 2026-11-22 10:00:00 exp:1] retrying after: Connection reset by peer",
+    "n1:1234:1234 [0] NCCL INFO Failed to open libibverbs.so[.1]",
+    "n1:1234:1240 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>",
+    "n1:1234:1240 [3] NCCL INFO misc/socket.cc:47 -> Connection closed by remote peer n2<40000>",
+    "n1:1234:1240 [0] NCCL INFO Channel 00/16 : 0 1 2 3 4 5 6 7",
+    "E1121 13:51:57.310937 1400 cuda_dnn.cc:8310] Unable to register cuDNN factory: Attempting to register factory",
+    "W1121 13:51:57.310937 1400 dot_merger.cc:3] a fatal-looking warning without any error",
+    "UserWarning: None of the inputs have requires_grad=True. Gradients will be None",
+    "FutureWarning: You are using `torch.load` with `weights_only=False`",
+    "WARNING: eval_accuracy is logged as NaN-safe value",
+    "number of skipped iterations:   0 | number of nan iterations:   0 |",
+    "loss scale: 1.0 | grad norm: inf | params norm: 12.0",
+    "no module named 'nan'",
+    "srun: Step created for StepId=12.0",
+    "srun: error: n1: task 0: Exited with exit code 0",
+    "srun: job 7 has been allocated resources",
+    "echo 'error: Address already in use'",
+    "# slurmstepd: error: *** JOB 7 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***",
+    "slurmstepd: error: couldn't chdir to `/home/me': No such file or directory: going to /tmp instead",
+    "enabled oom killer protection",
+    "I think the process will be Killed",
+    "Timeout(ms)=1800000 is the watchdog's timeout",
+    ':::MLLOG {"key": "run_stop", "value": null, "metadata": {"status": "success"}}',
+    '{"rank":0,"exit_code":0,"time":1763733117.1,"host":"node1"}',
+    '  "state": "COMPLETED",',
+]
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_a_line_that_only_sounds_like_a_failure(line: str) -> None:
+    found = diagnosis(a_log=f"begin\n{line}\nend\n")
+    assert (found.failed, ids(found), [one.id for one in found.warnings]) == (False, [], [])
+
+
+def test_a_healthy_run_full_of_such_lines() -> None:
+    noise = "\n".join(HARMLESS * 20)
+    found = diagnosis(a_log=noise + "\n" + steps(10) + noise)
+    assert (found.failed, found.warnings, found.steps) == (False, [], 10)
+
+
+def test_a_run_full_of_warnings_that_ended_well_is_healthy_and_they_are_counted() -> None:
+    lines = "ERROR: could not reach the tracker\nWARNING: No GPU/TPU found, falling back to CPU.\n" * 50
+    found = diagnosis(a_log=lines + steps(5) + "`Trainer.fit` stopped: `max_steps=5` reached.\n")
+    assert (found.failed, found.ended_well) == (False, True)
+    assert {one.id: one.lines for one in found.warnings} == {"jax_cpu": 50, SUSPECT: 50}
+
+
+def changed(**fields: object) -> SymptomTable:
+    import msgspec
+
+    return msgspec.structs.replace(SYMPTOMS.table, **fields)
+
+
+def test_a_table_that_cannot_work_is_refused() -> None:
+    import msgspec
+
+    first = SYMPTOMS.table.symptoms[0]
+    for broken in ({"pattern": "("}, {"words": []}, {"pattern": ""}):
+        with pytest.raises(RequestError, match="pattern"):
+            Symptoms(changed(symptoms=[msgspec.structs.replace(first, **broken)]))
+    with pytest.raises(RequestError, match="one id"):
+        Symptoms(changed(symptoms=[first, first]))
+
+
+def test_a_packed_healthy_dump_of_a_compiler_shows_nothing() -> None:
+    (path, *_) = sorted(TESTS.glob("benchmarks/compiled/*.gz")) or [None]
+    if path is not None:
+        assert not diagnosis(a_log=gzip.decompress(path.read_bytes()).decode(errors="replace")).failed

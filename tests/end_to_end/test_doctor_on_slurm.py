@@ -1,0 +1,150 @@
+"""The doctor on logs of real failures: made by a real Slurm on this machine, a fault in one rank at a time."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.clusters import TOY, ClusterOfTests, cluster_of_tests, until
+from tests.end_to_end.runs import REPOSITORY, Run, finish
+
+pytestmark = pytest.mark.slow
+
+LONG = ("--steps=100000", "--set=nap_seconds=0.05", "--nosingleton")
+THREE = ("--nodes=3", "--gpus=3", "--set=replicas=3", "--set=fault_rank=1")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
+    with cluster_of_tests(tmp_path_factory.mktemp("cluster"), 4) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def over_time(cluster: ClusterOfTests, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run that Slurm ends at its time limit, a minute at least: it goes on beside the other tests, on node4."""
+    output_dir = tmp_path_factory.mktemp("over_time")
+    process = cluster.begin(output_dir, *TOY, *LONG, "--time=1", "--nodelist=node4", "--nowait")
+    yield finish(process, output_dir)
+
+
+def doctor(*words: object, code: int) -> dict[str, Any]:
+    command = [sys.executable, str(REPOSITORY / "launch/doctor.py"), "--json", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def first(run: Run) -> dict[str, Any]:
+    """The first cause of a run that failed, which the end of the run has shown already."""
+    assert run.code == 1, run.out + run.err
+    found: dict[str, Any] = doctor(run.folder, code=3)["entries"][0]
+    assert f"{found['first']['file']}:{found['first']['line']}: " in run.out
+    assert found["do"][0] in run.out
+    line = (run.folder / found["first"]["file"]).read_text().splitlines()[found["first"]["line"] - 1]
+    assert found["first"]["text"] in " ".join(line.split())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fault", "symptom", "says"),
+    [
+        ("kill", "killed", "Killed"),
+        ("segfault", "segmentation_fault", "Segmentation fault"),
+        ("port", "port_taken", "[Errno 98] Address already in use"),
+        ("disk", "disk_full", "[Errno 28] No space left on device"),
+        ("limit", "process_memory", "MemoryError"),
+        ("flag", "unknown_flag", "error: unrecognized arguments: --no_such_flag=1"),
+        ("raise", "unknown", "RuntimeError: told to"),
+    ],
+)
+def test_the_rank_that_failed_first_and_why(
+    cluster: ClusterOfTests, tmp_path: Path, fault: str, symptom: str, says: str
+) -> None:
+    found = first(cluster.toy(tmp_path, *LONG, *THREE, f"--set=fault={fault}@5"))
+    assert (found["id"], found["first"]["rank"]) == (symptom, 1)
+    assert says in found["first"]["text"]
+
+
+def test_a_job_that_takes_more_memory_than_it_has(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    found = first(cluster.toy(tmp_path, *LONG, "--mem=300M", "--noexclusive", "--set=fault=memory@4"))
+    assert found["id"] == "host_memory"
+
+
+def test_a_run_that_went_well_and_its_logs_are_healthy(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    run = cluster.toy(tmp_path, "--steps=12", "--nosingleton", "--nodes=2", "--gpus=2")
+    assert run.code == 0, run.err
+    assert "first cause" not in run.out
+    found = doctor(run.folder, code=0)
+    assert (found["failed"], found["ended_well"], found["entries"], found["warnings"]) == (False, True, [], [])
+    logs = [path for pattern in ("slurm-*.out", "*/*/rank-*.log") for path in run.folder.glob(pattern)]
+    assert len(logs) == 3
+    assert doctor(*logs, code=0)["entries"] == []
+
+
+# --- jobs that are none of Stepmark's: what Slurm itself says -----------------------------------------
+
+
+def job_says(cluster: ClusterOfTests, folder: Path, *lines: str) -> Path:
+    """The output of a job that fails."""
+    script = folder / "job.sh"
+    script.write_text("\n".join(["#!/bin/bash", *lines, ""]))
+    said = folder / "slurm.out"
+    command = ("sbatch", "--wait", "--nodes=1", f"--output={said}", f"--chdir={folder}", str(script))
+    with pytest.raises(subprocess.CalledProcessError):
+        cluster.slurm(*command)
+    until(said.exists, "the job has said something")
+    return said
+
+
+@pytest.mark.parametrize(
+    ("line", "symptom", "says"),
+    [
+        ("srun --no-such-option true", "unknown_flag", "srun: unrecognized option '--no-such-option'"),
+        (
+            "srun --container-image=/images/none.sqsh true",
+            "spank_option_missing",
+            "--container-image=/images/none.sqsh",
+        ),
+        ("srun /opt/none/python", "program_missing", "execve(): /opt/none/python: No such file or directory"),
+        ("srun --mpi=none-such true", "pmix", "MPI type"),
+        ("srun --nodes=999 true", "job_refused", "Only allocated 1 nodes asked for 999"),
+    ],
+)
+def test_what_slurm_says(cluster: ClusterOfTests, tmp_path: Path, line: str, symptom: str, says: str) -> None:
+    found = doctor(job_says(cluster, tmp_path, line, "exit 1"), code=3)["entries"][0]
+    assert found["id"] == symptom, found
+    assert says in found["first"]["text"]
+
+
+def test_an_image_that_is_missing_in_the_words_of_enroot(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    """No container runtime is here: the job prints what enroot and pyxis print, around a real failing step."""
+    said = job_says(
+        cluster,
+        tmp_path,
+        "echo 'pyxis:     [ERROR] No such file or directory: /images/none.sqsh' >&2",
+        "echo 'slurmstepd: error: pyxis: container start failed with error code: 1' >&2",
+        "srun false",
+    )
+    found = doctor(said, code=3)["entries"]
+    assert [one["id"] for one in found] == ["image_missing", "container", "exit_code"], found
+
+
+def test_the_page_of_a_run_that_failed_shows_the_cause(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    run = cluster.toy(tmp_path, *LONG, "--set=fault=port@2")
+    page = tmp_path / "page.html"
+    assert cluster.call("report.py", f"--html={page}", str(run.folder)).returncode == 0
+    html = page.read_text()
+    assert "What the logs say" in html
+    assert "the port is in use" in html
+
+
+def test_the_time_limit(cluster: ClusterOfTests, over_time: Run) -> None:
+    followed = cluster.status(over_time.output_dir, "--follow", over_time.folder.name)
+    found = first(Run(followed.returncode, followed.stdout, followed.stderr, over_time.output_dir))
+    assert found["id"] == "time_limit", found
