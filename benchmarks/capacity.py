@@ -60,13 +60,14 @@ class Storage(Value, frozen=True):
     reduced_bytes: int | None = None  # of a gradient as replicas sum it; None: as it is stored
     returned_bytes: int | None = None  # of what comes back to a replica: gradients or new weights; None: as reduced
     norm_axes: tuple[str, ...] = ()  # of the layout, that share out the scales of norms; empty: as all weights
+    whole_adapters: bool = False  # each device has all of them, however the weights they stand beside are shared out
     uncounted: tuple[str, ...] = ()  # settings that change what is held here, in a way that is not known
 
 
 def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
     """Bytes a device holds at the peak of a step."""
     shards = weight_shards(benchmark, storage)
-    trained = trainable_parameter_count(benchmark.model, benchmark.lora) / shards
+    trained = trained_parameters(benchmark, storage)
     frozen = parameter_count(benchmark.model) / shards if benchmark.lora else 0.0
     return {
         "parameters": storage.weight_bytes * (trained + frozen),
@@ -97,6 +98,14 @@ def weight_shards(benchmark: Benchmark, storage: Storage) -> int:
     parallelism = benchmark.parallelism
     context = parallelism.context if storage.weights_over_context else 1
     return parallelism.fsdp * parallelism.tensor * parallelism.pipeline * context
+
+
+def trained_parameters(benchmark: Benchmark, storage: Storage) -> float:
+    """Of one device: what its optimizer changes, before that is shared out among replicas."""
+    whole = benchmark.lora is not None and storage.whole_adapters
+    return trainable_parameter_count(benchmark.model, benchmark.lora) / (
+        1 if whole else weight_shards(benchmark, storage)
+    )
 
 
 def gathered_bytes(benchmark: Benchmark) -> float:

@@ -102,8 +102,18 @@ def ordered(targets: Iterable[str]) -> list[str]:
     return [target for target in MATRICES.values() if target in named]
 
 
-def text(lora: Lora) -> str:
-    """Adapters for people, in the words that --set takes: rank 8, alpha 16, beside q,k,v,o."""
+def beside(lora: Lora) -> str:
+    """The matrices that adapters stand beside, in the words that --set takes."""
     names = {matrix: word for word, matrix in MATRICES.items()}
+    return ",".join(names[target] for target in lora.targets)
+
+
+def parts(targets: Iterable[str]) -> set[str]:
+    """The matrices without regard to which are fused."""
+    return {part for target in targets for part in FUSED.get(target, (target,))}
+
+
+def text(lora: Lora) -> str:
+    """Adapters for people: rank 8, alpha 16, beside q,k,v,o."""
     size = f"rank {lora.rank}, alpha {lora.alpha:g}" + (f", dropout {lora.dropout:g}" if lora.dropout else "")
-    return f"{size}, beside {','.join(names[target] for target in lora.targets)}"
+    return f"{size}, beside {beside(lora)}"

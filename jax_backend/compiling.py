@@ -6,6 +6,7 @@ What needs the hardware itself is replaced, and the report says by what.
 import json
 
 from benchmarks.backend import SideProgram
+from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Scalar
 from jax_backend import layout, planning
 
@@ -21,6 +22,13 @@ ENVIRONMENT = {
 
 
 def program(benchmark: Benchmark) -> SideProgram:
+    if benchmark.lora:
+        raise RequestError(
+            "a compiled step of adapters is held against no formula here",
+            where=f"--compile --task={benchmark.task}",
+            why="what --compile compares with is the work of training every weight",
+            next_command="without --compile; python launch/verify.py --equivalence --task=lora counts its FLOPs",
+        )
     words = [f"--word={axis}={word}" for axis, word in {**layout.AXIS_WORDS, "stage": "pipeline"}.items()]
     return SideProgram(
         command=[

@@ -33,6 +33,7 @@ def storage(benchmark: Benchmark) -> Storage:
         tensor_exchanges=_exchanges(again),
         reduced_bytes=min(weight, compute_bytes(benchmark)),
         norm_axes=norm_axes(benchmark),
+        whole_adapters=True,
         uncounted=uncounted(benchmark.knobs),
     )
 

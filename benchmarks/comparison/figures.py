@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from benchmarks import lora_words
 from benchmarks.comparison.runs import ComparedRun
 from benchmarks.comparison.values import Direction
 from benchmarks.history.entry import Entry
 from benchmarks.utilisation import Mfu
-from benchmarks.values import Model
+from benchmarks.values import Lora, Model
 
 Value = Callable[[ComparedRun], float | None]
 NO_DIMENSIONS = ("name", "backend_settings", "source", "date", "max_sequence_length")  # of a model
@@ -84,9 +85,25 @@ def other_work(a: ComparedRun, b: ComparedRun) -> str | None:
     if not found[0] and (other := other_dimensions(a.benchmark.model, b.benchmark.model)):
         found.append(f"model of the same name ({other})")
     if a.benchmark.lora != b.benchmark.lora and a.benchmark.task == b.benchmark.task:
-        found.append("set of LoRA adapters")
+        found.append(f"set of LoRA adapters ({other_adapters(a.benchmark.lora, b.benchmark.lora)})")
     why = [text for text in found if text]
     return f"another {', '.join(why)}: a token is other work" if why else None
+
+
+def other_adapters(a: Lora | None, b: Lora | None) -> str:
+    """In what the adapters differ; of matrices that one side has fused, that it is those."""
+    if a is None or b is None:
+        return "one side has none"
+    found = [
+        f"{name} {getattr(a, name):g} and {getattr(b, name):g}"
+        for name in ("rank", "alpha", "dropout")
+        if getattr(a, name) != getattr(b, name)
+    ]
+    if a.targets != b.targets:
+        beside = " and ".join(lora_words.beside(lora) for lora in (a, b))
+        fused = lora_words.parts(a.targets) == lora_words.parts(b.targets)
+        found.append(f"beside {beside}" + (": the same matrices, fused with one adapter or apart" if fused else ""))
+    return ", ".join(found)
 
 
 def other_dimensions(a: Model, b: Model) -> str | None:

@@ -9,14 +9,13 @@ pipeline, which has the head. What the hardware file does not know stays unknown
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.capacity import Storage, weight_shards
+from benchmarks.capacity import Storage, trained_parameters
 from benchmarks.flops import (
     FLOPS_PER_WEIGHT,
     adapter_parameter_count,
     attention_core_flops_per_token,
     embedding_parameters,
     layer_matmul_weights,
-    trainable_parameter_count,
 )
 from benchmarks.forecasting.traffic import LINKS, Traffic, tokens_per_step, traffic
 from benchmarks.ledger import FORWARD, recomputed_by_part
@@ -210,8 +209,7 @@ def _bubble(benchmark: Benchmark, storage: Storage, layers: float | None) -> lis
 def _optimizer(benchmark: Benchmark, storage: Storage) -> BoundPart:
     """Gradients are read, the state is read and written, weights are written."""
     per_parameter = storage.gradient_bytes + 2 * storage.optimizer_bytes + storage.weight_bytes
-    trained = trainable_parameter_count(benchmark.model, benchmark.lora) / weight_shards(benchmark, storage)
-    size = per_parameter * trained / storage.optimizer_replicas
+    size = per_parameter * trained_parameters(benchmark, storage) / storage.optimizer_replicas
     formula = f"{per_parameter} bytes x trained parameters of a device"
     speed = connection_gb_s(benchmark, "memory")
     if speed is None:

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks import lora_words
 from benchmarks.backend import backends
+from benchmarks.capacity import memory_by_part
+from benchmarks.comparison.figures import other_adapters
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.flops import ADAPTED_MATRICES, adapter_parameter_count
@@ -80,3 +82,41 @@ def test_what_is_said_in_two_ways_is_refused(backend: str, own: str) -> None:
 def test_adapters_for_people() -> None:
     lora = Lora(rank=8, alpha=16.0, dropout=0.1, targets=["query_key_value", "mlp_output"])
     assert lora_words.text(lora) == "rank 8, alpha 16, dropout 0.1, beside qkv,down"
+
+
+def a_lora(**changes: Any) -> Lora:
+    return Lora(**{"rank": 8, "alpha": 16.0, "dropout": 0.0, "targets": ["query_key_value", "mlp_output"], **changes})
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (a_lora(rank=4), "rank 8 and 4"),
+        (a_lora(alpha=8.0, dropout=0.1), "alpha 16 and 8, dropout 0 and 0.1"),
+        (a_lora(targets=["mlp_output"]), "beside qkv,down and down"),
+        (
+            a_lora(targets=["query", "key", "value", "mlp_output"]),
+            "beside qkv,down and q,k,v,down: the same matrices, fused with one adapter or apart",
+        ),
+        (None, "one side has none"),
+    ],
+)
+def test_a_comparison_says_how_adapters_differ(other: Lora | None, said: str) -> None:
+    assert other_adapters(a_lora(), other) == said
+
+
+def test_maxtexts_adapters_lie_whole_on_each_device() -> None:
+    """Frozen weights are shared out, so eight devices hold an eighth of those each."""
+    memory = {}
+    for gpus in (1, 8):
+        benchmark = resolved("jax", {}, gpus=gpus)
+        memory[gpus] = memory_by_part(benchmark, BACKENDS["jax"].storage(benchmark))
+    adapters = adapter_parameter_count(CONFIGS.model("llama3_tiny"), benchmark.lora or a_lora())
+    for part in ("optimizer", "gradients"):
+        assert memory[1][part] == memory[8][part] >= 4 * adapters
+    assert memory[1]["parameters"] - memory[8]["parameters"] == 4 * 426_624 * 7 / 8
+
+
+def test_a_compiled_step_of_adapters_is_held_against_nothing() -> None:
+    with pytest.raises(RequestError, match="held against no formula"):
+        BACKENDS["jax"].compile_program(resolved("jax", {}))

@@ -53,6 +53,16 @@ def test_the_plan_is_as_recorded(dtype: str, gpus: int) -> None:
     assert text == path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("model", ["llama2_70b", "llama3_tiny"])
+def test_the_plan_of_adapters_is_as_recorded(model: str) -> None:
+    benchmark = resolved(model, task="lora")
+    text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark)) + "\n"
+    path = GOLDEN / f"{model}_lora.txt"
+    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
 # --- arguments ----------------------------------------------------------------------------------------
 
 

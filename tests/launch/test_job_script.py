@@ -102,6 +102,7 @@ GOLDENS: dict[str, tuple[Backend, dict[str, Any]]] = {
     "nemo_llama31_8b_pretrain_8": (NEMO, {"model": "llama31_8b", "gpus": 8}),
     "nemo_llama31_70b_pretrain_64": (NEMO, {"model": "llama31_70b", "gpus": 64, "dtype": "bf16"}),
     "nemo_llama3_70b_lora_h100_8": (NEMO, {"model": "llama3_70b", "task": "lora", "dtype": "fp8", "gpus": 8}),
+    "jax_llama3_70b_lora_16": (JAX, {"model": "llama3_70b", "task": "lora", "gpus": 16}),
     "nemo_llama3_tiny_2x2_venv": (NEMO, {"model": "llama3_tiny", "gpus": 4, "nodes": 2, "site": "example_venv"}),
     "bridge_llama3_70b_pretrain_64": (NEMO, {"engine": "bridge", "model": "llama3_70b", "dtype": "bf16", "gpus": 64}),
     "bridge_llama3_70b_lora_8": (
