@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.convergence.goal import Goal
 from benchmarks.convergence.reached import reached_at
-from benchmarks.mlperf.definitions import MlperfBenchmark
+from benchmarks.mlperf.definitions import MlperfBenchmark, Optimizer
 from benchmarks.mlperf.writing import Precision, Submission, WrittenEvaluation, WrittenRun, WrittenStep
 from benchmarks.values import Benchmark, Convergence, RunRecord, Step
 
@@ -37,7 +37,18 @@ def written(
         max_steps=benchmark.steps,
         learning_rate=schedule.learning_rate,
         warmup_steps=schedule.warmup_steps,
-        optimizer=rules.optimizer,
+        optimizer=Optimizer(
+            name=rules.optimizer.name,
+            beta_1=schedule.beta1,
+            beta_2=schedule.beta2,
+            epsilon=schedule.epsilon,
+            weight_decay=schedule.weight_decay,
+            gradient_clip_norm=schedule.clip_norm,
+            schedule=rules.optimizer.schedule,
+            warmup_steps=schedule.warmup_steps,
+            end_rate_ratio=schedule.final_learning_rate / schedule.learning_rate,
+            decay_and_warmup_steps=schedule.steps if rules.optimizer.decay_and_warmup_steps else None,
+        ),
         lora=benchmark.lora,
         precision=Precision(linear=benchmark.dtype, attention=benchmark.dtype, communication=benchmark.dtype),
         parallelism=benchmark.parallelism,

@@ -388,13 +388,22 @@ def test_a_kit_runs_each_case_and_writes_its_report_last(tmp_path: Path) -> None
     assert [work_kit.read(tmp_path / name / work_kit.ARRAYS)["logits"][0] for name in names] == [16, 14]
 
 
-def weights_of(backend: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{backend}_weights", ROOT / backend / "weights.py")
+def inside(backend: str, name: str) -> ModuleType:
+    """A file that runs inside a framework's environment; it imports none before it is told to."""
+    spec = importlib.util.spec_from_file_location(f"{backend}_{name}", ROOT / backend / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def program_of(backend: str) -> ModuleType:
+    return inside(backend, "work_program")
+
+
+def weights_of(backend: str) -> ModuleType:
+    return inside(backend, "weights")
 
 
 # A launcher that starts the program, says its number, and waits.
@@ -467,7 +476,7 @@ def test_maxtexts_weights_keep_a_layer_axis_second_where_layers_are_scanned(scan
 
 
 def test_maxtext_is_told_the_case_in_its_own_words() -> None:
-    program = weights_of("jax_backend")
+    program = program_of("jax_backend")
     case = {**msgspec.to_builtins(equivalence.case()), "rope_theta": 10_100.0, "warmup_steps": 3}
     told = dict(word.split("=", 1) for word in program.told(["rope_max_timescale=10000", "steps=50"], case, 4))
     assert told["rope_max_timescale"] == "10100"

@@ -15,7 +15,7 @@ from benchmarks.same_work.plants import ALL, PLANTS, chosen, planted, plants_of
 from benchmarks.same_work.work import adapter_names, tensor_names
 from benchmarks.same_work.work_kit import Arrays
 from benchmarks.values import Lora
-from tests.benchmarks.test_work import MODEL, A, D, F, G, H, a_side, program_of, random_tensors
+from tests.benchmarks.test_work import MODEL, A, D, F, G, H, a_side, program_of, random_tensors, weights_of
 
 LORA = Lora(
     rank=equivalence.ADAPTER_RANK,
@@ -180,7 +180,7 @@ def test_adapters_begin_as_something_where_both_sides_are_compared() -> None:
 
 @pytest.mark.parametrize("scanned", [True, False])
 def test_maxtexts_adapters_lie_beside_their_kernels(scanned: bool) -> None:
-    program, weights = program_of("jax_backend"), random_tensors(1) | random_adapters(2)
+    program, weights = weights_of("jax_backend"), random_tensors(1) | random_adapters(2)
     names = [path for path, _ in program.IN_LAYER.values()]
     inside = [program.SCANNED + path for path in names] if scanned else [program.unscanned(0, path) for path in names]
     found = program.of_maxtext(weights, 2, {*inside, *(path for path, _ in program.WHOLE.values())})
@@ -198,7 +198,7 @@ def test_maxtexts_adapters_lie_beside_their_kernels(scanned: bool) -> None:
 
 
 def test_nemos_adapters_lie_beside_megatrons_matrices() -> None:
-    program, weights = program_of("nemo_backend"), random_tensors(1) | random_adapters(2)
+    program, weights = weights_of("nemo_backend"), random_tensors(1) | random_adapters(2)
     sizes = program.Sizes.__new__(program.Sizes)
     sizes.layers, sizes.hidden, sizes.heads, sizes.groups, sizes.head, sizes.per_group = 2, H, A, G, D, A // G
     found = program.of_megatron(weights, sizes)
