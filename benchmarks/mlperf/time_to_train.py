@@ -44,9 +44,7 @@ class TimeToTrain(Value, frozen=True):
     step_seconds_printed: float | None  # the median of those that the run itself printed
     samples_per_second: float | None  # samples over training
     divided: bool  # False: the log marks no blocks, so nothing is known of its parts
-    idle_seconds: float | None = (
-        None  # of training, between steps; None: not every step is timed
-    )
+    idle_seconds: float | None = None  # of training, between steps; None: not every step is timed
 
 
 class Convergence(Value, frozen=True):
