@@ -15,6 +15,7 @@ from benchmarks.refusals import refuse_what_cannot_work
 from benchmarks.settings import FLAG_GROUP, check_knobs, positive, sort_settings
 from benchmarks.values import (
     Benchmark,
+    Convergence,
     Hardware,
     Layout,
     Model,
@@ -100,6 +101,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     gpus = positive("--gpus", _gpus_wanted(request, recipe, hardware))
 
     adapters, framework_settings = lora_words.sorted_out(request.settings, request.task)
+    rate, framework_settings = goals.rate_wanted(framework_settings) if mlperf else (None, framework_settings)
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
     layout = _choose_layout(recipe, gpus, knobs_set, backend.layout_settings)
@@ -118,13 +120,8 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     sequence_length = own.get("sequence_length", recipe.sequence_length)
     own_steps = mlperf.max_steps if mlperf and mlperf.max_steps else recipe.defaults.steps
     steps = positive("--steps", request.steps if request.steps is not None else own_steps)
-    towards = (
-        goals.convergence_of(mlperf, mlperf.training, steps, global_batch) if mlperf and mlperf.training else None
-    )
-    if towards:
-        knobs = {**backend.schedule_settings(towards.schedule), **knobs}
-    if towards and mlperf and mlperf.lora:
-        knobs = {**backend.lora_settings_for(recipe.engine, mlperf.lora), **knobs}
+    towards = goals.convergence_of(mlperf, steps, global_batch, rate) if mlperf else None
+    knobs = {**_settings_towards(towards, mlperf, recipe, backend), **knobs}
     wanted = ProfilingWanted(
         kind=request.profile,
         ranks=request.profile_ranks,
@@ -196,6 +193,16 @@ def _adapter_settings(
             next_command=f"leave --set={said_twice[0]} out, or --set={next(iter(words))}",
         )
     return own
+
+
+def _settings_towards(
+    towards: Convergence | None, mlperf: MlperfBenchmark | None, recipe: Recipe, backend: Backend
+) -> dict[str, Scalar]:
+    """The backend's own settings for the schedule and the adapters of a benchmark."""
+    if towards is None or mlperf is None:
+        return {}
+    adapters = backend.lora_settings_for(recipe.engine, mlperf.lora) if mlperf.lora else {}
+    return {**backend.schedule_settings(towards.schedule), **adapters}
 
 
 def _reference(recipe: Recipe, sequence_length: int, gpus: int, backend: Backend) -> RecipeReference:

@@ -84,7 +84,7 @@ class MaxTextBackend:
             *planning.refusals(benchmark),
             *lora.refusals(benchmark),
             *phases.refusals(benchmark),
-            *goals.refusals(benchmark, convergence.stated(benchmark), convergence.RATE),
+            *goals.refusals(benchmark, convergence.stated(benchmark)),
         ]
 
     def storage(self, benchmark: Benchmark) -> Storage:

@@ -3,7 +3,6 @@
 from benchmarks.convergence.goals import TRAIN, VALIDATION, evaluation_batches, text_folder
 from benchmarks.values import Benchmark, Scalar, Schedule
 
-RATE = "learning_rate"
 NEVER = 10**9  # MaxText's own trigger: evaluation.py is asked instead
 SEED = 1234  # Megatron's: with it, MaxText reads the same sequences in the same order
 
@@ -12,7 +11,7 @@ def schedule_settings(schedule: Schedule) -> dict[str, Scalar]:
     """MaxText's optimizer and learning rate. It counts the warm-up in a fraction of the steps, rounded down."""
     steps = schedule.steps
     return {
-        RATE: schedule.learning_rate,
+        "learning_rate": schedule.learning_rate,
         "learning_rate_final_fraction": schedule.final_learning_rate / schedule.learning_rate,
         "learning_rate_schedule_steps": steps,
         "warmup_steps_fraction": (schedule.warmup_steps + 0.5) / steps if schedule.warmup_steps else 0.0,

@@ -3,14 +3,13 @@
 from benchmarks.convergence.goals import evaluation_batches
 from benchmarks.values import Benchmark, Scalar, Schedule
 
-RATE = "optim.config.lr"
 NEVER = 10**9  # Lightning's own trigger: evaluation.py is asked instead
 
 
 def schedule_settings(schedule: Schedule) -> dict[str, Scalar]:
     """NeMo's optimizer and learning rate; its cosine ends with the run."""
     return {
-        RATE: schedule.learning_rate,
+        "optim.config.lr": schedule.learning_rate,
         "optim.config.optimizer": "adam",
         "optim.config.adam_beta1": schedule.beta1,
         "optim.config.adam_beta2": schedule.beta2,

@@ -327,7 +327,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
         *_settings_that_a_cpu_decides(benchmark),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
-        *goals.refusals(benchmark, convergence.stated(benchmark), convergence.RATE),
+        *goals.refusals(benchmark, convergence.stated(benchmark)),
     ]
 
 

@@ -4,18 +4,36 @@ from collections.abc import Iterator, Mapping
 
 from benchmarks.convergence.goal import FLAG, Goal
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.definitions import MlperfBenchmark, Training, first_evaluation
+from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
 from benchmarks.slowdown import FLAG as SLOWDOWN
 from benchmarks.values import Benchmark, Convergence, Scalar, Schedule
 
 TASK = "mlperf"
+RATE = "learning_rate"
 # Texts and weights lie beside the benchmark that trains with them; every site has the checkout.
 SHIPPED = "{repository}/configs/mlperf"
 TRAIN, VALIDATION = "train", "validation"
 
 
-def convergence_of(wanted: MlperfBenchmark, training: Training, steps: int, batch: int) -> Convergence:
-    """What a run of so many steps at this batch trains towards."""
+def rate_wanted(settings: Mapping[str, str]) -> tuple[float | None, dict[str, str]]:
+    """--set=learning_rate, which the rules leave open, in one word for every backend; and the other settings."""
+    rest = {name: text for name, text in settings.items() if name != RATE}
+    if RATE not in settings:
+        return None, rest
+    try:
+        rate = float(settings[RATE])
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise RequestError(f"{RATE}={settings[RATE]}: a number above 0 is expected", where=f"--set={RATE}")
+    return rate, rest
+
+
+def convergence_of(wanted: MlperfBenchmark, steps: int, batch: int, rate: float | None = None) -> Convergence | None:
+    """What a run of so many steps at this batch trains towards; None where a submission's own program trains it."""
+    training = wanted.training
+    if training is None:
+        return None
     first = first_evaluation(wanted, batch)
     if first.step > steps:
         raise RequestError(
@@ -42,8 +60,8 @@ def convergence_of(wanted: MlperfBenchmark, training: Training, steps: int, batc
         evaluate_every=first.steps_apart,
         evaluation_sequences=wanted.eval_samples,
         schedule=Schedule(
-            learning_rate=training.learning_rate,
-            final_learning_rate=training.learning_rate * optimizer.end_rate_ratio,
+            learning_rate=rate or training.learning_rate,
+            final_learning_rate=(rate or training.learning_rate) * optimizer.end_rate_ratio,
             warmup_steps=optimizer.warmup_steps or 0,
             steps=steps,
             beta1=optimizer.beta_1,
@@ -86,8 +104,8 @@ def option(benchmark: Benchmark) -> list[str]:
 # --- what cannot have a target ----------------------------------------------------------------------
 
 
-def refusals(benchmark: Benchmark, stated: Mapping[str, Scalar], rate: str) -> Iterator[RequestError]:
-    """`stated` are the settings by which a backend trains as the rules say; `rate`, the one they leave open."""
+def refusals(benchmark: Benchmark, stated: Mapping[str, Scalar]) -> Iterator[RequestError]:
+    """`stated` are the settings by which a backend trains as the rules say."""
     if benchmark.convergence is None:
         return
     for flag, used in (
@@ -110,11 +128,11 @@ def refusals(benchmark: Benchmark, stated: Mapping[str, Scalar], rate: str) -> I
             why="its target is a loss on that text",
             next_command=f"leave --data out, or --task={benchmark.trains}",
         )
-    changed = [name for name in benchmark.overrides if name in stated and name != rate]
+    changed = [name for name in benchmark.overrides if name in stated and name != RATE]
     if changed:
         yield RequestError(
             f"{changed[0]} is {benchmark.convergence.benchmark}'s own: {stated[changed[0]]}",
             where=f"--set={changed[0]}",
             why="a run with another optimizer, schedule or text is no run of the benchmark, whatever loss it reaches",
-            next_command=f"leave it out; the learning rate is yours to choose: --set={rate}=X",
+            next_command=f"leave it out; the learning rate is yours to choose: --set={RATE}=X",
         )

@@ -170,6 +170,8 @@ def test_both_backends_are_told_the_same_goal_schedule_and_text(backend: str) ->
         ({"inject_slowdown": 0.5}, "--inject_slowdown does not go with --task=mlperf"),
         ({"settings": {"adam_b2": "0.99"}}, "adam_b2 is llama31_8b_tiny's own: 0.95"),
         ({"settings": {"eval_steps": "1"}}, "eval_steps is llama31_8b_tiny's own: 8"),
+        ({"settings": {"learning_rate": "-1"}}, "learning_rate=-1: a number above 0 is expected"),
+        ({"backend": "nemo", "settings": {"optim.config.lr": "0.1"}}, "optim.config.lr is llama31_8b_tiny's own"),
         ({"data": "/text"}, "llama31_8b_tiny is trained on tiny_text"),
         ({"model": "llama31_8b"}, "no jax mlperf recipe trains model 'llama31_8b'"),
         ({"model": "llama3_tiny"}, "unknown MLPerf benchmark 'llama3_tiny'"),
@@ -182,7 +184,11 @@ def test_what_would_be_another_benchmark_is_refused(typed: dict[str, object], wh
 
 
 def test_the_learning_rate_is_the_users_to_choose() -> None:
-    assert benchmark_of(settings={"learning_rate": "0.01"}).knobs["learning_rate"] == 0.01
+    for backend, name in (("jax", "learning_rate"), ("nemo", "optim.config.lr")):
+        chosen = benchmark_of(backend=backend, settings={"learning_rate": "0.01"})
+        assert chosen.knobs[name] == 0.01
+        assert chosen.convergence is not None
+        assert chosen.convergence.schedule.final_learning_rate == pytest.approx(0.001)
 
 
 # --- its MLLOG ------------------------------------------------------------------------------------------

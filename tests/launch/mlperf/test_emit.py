@@ -15,9 +15,8 @@ from launch.mlperf.emit import write
 from tests.benchmarks.mlperf.made_runs import LABEL, START_MS, made_run
 
 CONFIGS = Configs()
-CASES = [
-    (name, rules) for name in ("llama2_70b_lora", "llama31_8b", "flux1") for rules in CONFIGS.mlperf(name).rulesets
-]
+NAMES = ("llama2_70b_lora", "llama31_8b", "flux1")
+CASES = [(name, rules) for name in NAMES for rules in CONFIGS.mlperf(name).rulesets]
 
 
 def check(path: Path, ruleset: str, tmp_path: Path) -> str:
