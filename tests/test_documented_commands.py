@@ -20,7 +20,11 @@ SITES = {
 # What only a reader can fill in: such a command is an outline, not one to type.
 PLACEHOLDERS = ("...", "DIR", "FILE", "data/books")
 # A command that is shown for its refusal -> what it says.
-REFUSED: dict[str, str] = {}
+REFUSED: dict[str, str] = {
+    "launch/run.py --backend=nemo --task=mlperf --model=llama2_70b_lora --recipe=mlperf_llama2_70b_lora_h100_guide"
+    " --site=example_pyxis --data=/lustre/mlperf/lora --steps=100"
+    " --set=VAL_CHECK_INTERVAL=1152": "3456 > MAX_STEPS 100",
+}
 
 
 def commands() -> list[str]:

@@ -12,10 +12,11 @@ import pytest
 
 from benchmarks.configs import DEFAULT_ROOT, Configs, parse_yaml
 from benchmarks.flops import parameter_count
+from benchmarks.mlperf.submission import ENGINE
 from benchmarks.values import Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
 from jax_backend.planning import DIMENSIONS, model_settings
 from nemo_backend import BACKEND as NEMO
-from nemo_backend import bridge, planning
+from nemo_backend import bridge, mlperf, planning
 from nemo_backend.layout import PLACES, SIZES
 
 CONFIGS = Configs()
@@ -44,6 +45,7 @@ UNKNOWN_TO_CURRENT_XLA = {
 }
 
 MODELS = [CONFIGS.model(name) for name in CONFIGS.names("models")]
+COUNTED = [model for model in MODELS if not model.uncounted]
 HARDWARE = [CONFIGS.hardware(name) for name in CONFIGS.names("hardware")]
 SITES = [CONFIGS.site(name) for name in CONFIGS.names("sites")]
 RECIPES = CONFIGS.recipes()
@@ -51,8 +53,15 @@ JAX_RECIPES = [recipe for recipe in RECIPES if recipe.backend == "jax"]
 NEMO_RECIPES = [recipe for recipe in RECIPES if recipe.backend == "nemo"]
 NEMO_MODELS = [model for model in MODELS if "nemo" in model.backend_settings]
 LAYOUTS = [(recipe, layout) for recipe in JAX_RECIPES for layout in recipe.layouts]
-NEMO_LAYOUTS = [(recipe, layout) for recipe in NEMO_RECIPES for layout in recipe.layouts]
-SETTINGS_OF_ENGINE = {"nemo": planning.settings, "bridge": bridge.settings}
+SUBMISSIONS = [recipe for recipe in NEMO_RECIPES if recipe.engine.startswith(ENGINE)]
+NEMO_LAYOUTS = [(recipe, layout) for recipe in NEMO_RECIPES if recipe not in SUBMISSIONS for layout in recipe.layouts]
+SETTINGS_OF_ENGINE = {
+    "nemo": planning.settings,
+    "bridge": bridge.settings,
+    **{name: lambda: {**mlperf.settings(), **ADAPTERS} for name in mlperf.engines()},
+}
+# Of a submission they are its program's own, and say which adapters there are.
+ADAPTERS = {name: kind for name, kind in planning.settings().items() if name.startswith("peft.")}
 
 
 def name_of(row: object) -> str:
@@ -98,7 +107,12 @@ def test_every_row_says_where_it_is_from_and_when_it_was_read(row: Model | Hardw
 # --- models -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", MODELS, ids=name_of)
+def test_a_model_that_no_formula_counts_is_named_to_no_framework() -> None:
+    assert [model.name for model in MODELS if model.uncounted] == ["flux1"]
+    assert not any(model.backend_settings for model in MODELS if model.uncounted)
+
+
+@pytest.mark.parametrize("model", COUNTED, ids=name_of)
 def test_dimensions_divide(model: Model) -> None:
     assert model.attention_heads % model.query_groups == 0
     assert model.attention_heads * model.head_dim == model.hidden_size
@@ -107,7 +121,7 @@ def test_dimensions_divide(model: Model) -> None:
     assert all(count > 0 for count in counts if not isinstance(count, bool))
 
 
-@pytest.mark.parametrize("model", MODELS, ids=name_of)
+@pytest.mark.parametrize("model", [model for model in MODELS if "jax" in model.backend_settings], ids=name_of)
 def test_a_models_jax_settings_are_maxtexts(model: Model) -> None:
     settings = model.backend_settings["jax"]
     assert_known_to_maxtext(settings)
@@ -147,9 +161,9 @@ def test_a_tiny_model_gets_its_dimensions_from_its_own_file(model: Model) -> Non
     assert parameter_count(model) < 1_000_000
 
 
-@pytest.mark.parametrize("model", [m for m in MODELS if not m.name.endswith("_tiny")], ids=name_of)
+@pytest.mark.parametrize("model", [m for m in COUNTED if not m.name.endswith("_tiny")], ids=name_of)
 def test_a_model_is_as_large_as_its_name_says(model: Model) -> None:
-    said = re.search(r"_(\d+)b$", model.name)
+    said = re.search(r"_(\d+)b(_lora)?$", model.name)
     assert said
     assert parameter_count(model) / 1e9 == pytest.approx(int(said[1]), rel=0.04)
 
