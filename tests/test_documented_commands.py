@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/*.md", "launch/run.py")
+PAGES = ("README.md", "docs/*.md", "docs/seeds/*.md", "launch/run.py")
 # Sites that a reader makes first; an example with the same kind of nodes stands for each.
 SITES = {
     "--site=dev": "--site=example_venv",
