@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/*.md", "launch/run.py")
+PAGES = ("README.md", "docs/*.md", "docs/seeds/*.md", "launch/run.py")
 # Sites that a reader makes first; an example with the same kind of nodes stands for each.
 SITES = {
     "--site=dev": "--site=example_venv",
@@ -19,12 +19,31 @@ SITES = {
 }
 # What only a reader can fill in: such a command is an outline, not one to type.
 PLACEHOLDERS = ("...", "DIR", "FILE", "data/books")
+# What a reader's cluster may have instead of H100: a site by the name of its nodes, as the documentation has it.
+OTHER_NODES = ("b200", "gb200", "gb300")
 # A command that is shown for its refusal -> what it says.
 REFUSED: dict[str, str] = {
     "launch/run.py --backend=nemo --task=mlperf --model=llama2_70b_lora --recipe=mlperf_llama2_70b_lora_h100_guide"
     " --site=example_pyxis --data=/lustre/mlperf/lora --steps=100"
     " --set=VAL_CHECK_INTERVAL=1152": "3456 > MAX_STEPS 100",
+    "launch/run.py --backend=nemo --task=mlperf --model=llama31_8b --hardware=gb200 --site=gb200"
+    " --data=/lustre/mlperf/8b --set=gradient_accumulation=2": "ceil(12288 / 32) = 384 steps",
+    "launch/run.py --backend=nemo --model=llama31_70b --dtype=fp8 --gpus=64 --profile=nsys,nccl"
+    " --dry_run": "profilers exclude each other",
+    "launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=a100 --gpus=64": "has no fp8",
 }
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That of a user who has made sites of other GPUs, and nothing else."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "sites").mkdir()
+    example = (REPOSITORY / "configs/sites/example_pyxis.yml").read_text()
+    for name in OTHER_NODES:
+        site = example.replace("name: example_pyxis", f"name: {name}").replace("[h100]", f"[{name}]")
+        (folder / "sites" / f"{name}.yml").write_text(site)
+    return folder
 
 
 def commands() -> list[str]:
@@ -41,13 +60,14 @@ def is_outline(command: str) -> bool:
 
 
 @pytest.mark.parametrize("command", [command for command in commands() if not is_outline(command)])
-def test_a_documented_run_can_be_planned(command: str, tmp_path: Path) -> None:
+def test_a_documented_run_can_be_planned(command: str, tmp_path: Path, home: Path) -> None:
+    made_before = sorted(home.rglob("*"))
     words = [SITES.get(word, word) for word in shlex.split(command)]
     dry = [] if {"--dry_run", "--list", "--help"} & set(words) else ["--dry_run"]
     done = subprocess.run(
         [sys.executable, str(REPOSITORY / words[0]), *words[1:], *dry],
-        # The environment of a machine without Slurm, and of a user who has made nothing yet.
-        env={"PATH": os.path.dirname(sys.executable), "STEPMARK_HOME": str(tmp_path / "home")},  # noqa: PTH120
+        # The environment of a machine without Slurm.
+        env={"PATH": os.path.dirname(sys.executable), "STEPMARK_HOME": str(home)},  # noqa: PTH120
         capture_output=True,
         text=True,
         check=False,
@@ -59,7 +79,7 @@ def test_a_documented_run_can_be_planned(command: str, tmp_path: Path) -> None:
         assert (done.returncode, REFUSED[command] in done.stderr) == (2, True), done.stderr
     else:
         assert done.returncode == 0, done.stderr
-    assert list(tmp_path.iterdir()) == []  # a dry run writes nothing
+    assert (list(tmp_path.iterdir()), sorted(home.rglob("*"))) == ([], made_before)  # a dry run writes nothing
 
 
 def test_commands_are_found() -> None:
@@ -69,3 +89,10 @@ def test_commands_are_found() -> None:
     assert any(
         "ici_data_parallelism" in command and command.startswith("launch/run.py --backend") for command in found
     )
+
+
+def test_links_lead_to_files() -> None:
+    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
+    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)", page.read_text())]
+    assert len(links) > 50
+    assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
