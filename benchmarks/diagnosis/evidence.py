@@ -22,7 +22,7 @@ MOST_WAITING = 16 << 20  # without the end of a line
 LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
 ERROR_WORDS = [b"error", b"exception", b"fatal", b"traceback (most recent", b"critical"]
 BENCHMARK = re.compile(rb'"key": ?"submission_benchmark", ?"value": ?"([^"]{1,80})"')
-EVALUATION = re.compile(rb'"key": ?"eval_accuracy", ?"value": ?"?([\d.eE+-]+)')
+EVALUATION = re.compile(rb'"key": ?"eval_accuracy", ?"value": ?"?(-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)[",} ]')
 MARKED = re.compile(
     rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|ERROR|fatal|FATAL|CRITICAL)\]?[: ]|[EF]\d{4} \d\d:\d\d|\[NeMo E )"
     rb"|[A-Za-z_][\w.]*(?:Error|Exception)(?:: |$)"
