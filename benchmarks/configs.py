@@ -181,6 +181,12 @@ class Configs:
 
     def _row(self, kind: Kind, name: str, row_type: type[AnyValue]) -> AnyValue:
         names = self.names(kind)
+        if kind == "models" and name not in names and name in self.names("mlperf"):
+            raise RequestError(
+                f"'{name}' is no model but a benchmark of MLPerf, which trains one",
+                where=f"{self.root / 'mlperf' / name}.yml",
+                next_command=f"--task=mlperf --model={name}",
+            )
         if name not in names:
             raise RequestError(
                 f"unknown {SINGULAR[kind]} '{name}': {nearest(name, names)}",

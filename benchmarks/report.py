@@ -107,8 +107,8 @@ def _convergence_rows(result: Result) -> Rows:
     if taken is None:
         return [*rows, ("to train", "unknown: " + result.null_because["convergence.time_to_train"])]
     parts = (
-        f"{taken.training_seconds:.1f} s of steps, {taken.evaluation_seconds:.1f} s of evaluation, "
-        f"{taken.other_seconds:.1f} s beside"
+        f"{taken.training_seconds:.1f} s of training, {taken.idle_seconds or 0.0:.1f} s of it idle; "
+        f"{taken.evaluation_seconds:.1f} s of evaluation"
     )
     init = "" if taken.init_seconds is None else f"; {taken.init_seconds:.1f} s of init before"
     return [*rows, ("to train", f"{duration_text(taken.total_seconds)}: {parts}{init}")]

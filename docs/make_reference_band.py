@@ -47,6 +47,7 @@ def main() -> None:
                 losses[sequences].append(loss)
     print("reference:")
     print(f"  runs: {len(ended)}")
+    print("  batch: 16")
     print(f"  mean_sequences: {statistics.fmean(ended):.1f}")
     print(f"  stdev_sequences: {statistics.stdev(ended):.1f}")
     print("  band:")

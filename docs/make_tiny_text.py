@@ -3,9 +3,9 @@
 .venv/bin/python docs/make_tiny_text.py
 
 Both come from the Python that runs this. tiny_text is its help (pydoc_data.topics), on which models are pretrained;
-tiny_docstrings are the docstrings of some of its modules, which adapters are trained on. Every tenth piece is kept for
-evaluation. launch/setup.py trains a byte-level BPE tokenizer of 512 tokens on the help, and writes all parts in
-Megatron's format, which MaxText and NeMo read.
+tiny_docstrings are the docstrings of some of its modules, for adapters. Every tenth piece is kept for evaluation.
+launch/setup.py trains a byte-level BPE tokenizer of 512 tokens on the help, and writes all parts in the format of
+Megatron, which MaxText and NeMo read.
 """
 
 import ast

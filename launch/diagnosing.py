@@ -18,7 +18,8 @@ from benchmarks.diagnosis.evidence import LogEvidence, Scanner
 from benchmarks.diagnosis.order import NOTHING, Diagnosis, Known, diagnose
 from benchmarks.diagnosis.stamps import Clock, rank_of_file
 from benchmarks.diagnosis.symptoms import Symptoms, read_symptoms
-from benchmarks.errors import RequestError
+from benchmarks.diagnosis.text import one_line
+from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.log_endings import printable
 from benchmarks.queue.failures import first_to_fail
 from benchmarks.runfolder import BENCHMARK, RESULT, RunFolder
@@ -53,6 +54,13 @@ def diagnosis_of_run(folder: RunFolder, symptoms: Symptoms | None = None) -> Dia
     known = symptoms or read_symptoms(configs().root)
     logs = [_read(path, known, str(path.relative_to(folder.path))) for path in _run_files(folder)]
     return diagnose(logs, known, _known_of(folder))
+
+
+def why_failed(folder: RunFolder) -> str | None:
+    """The first cause in one line; None where the logs show none, or can't be read."""
+    with suppress(StepmarkError, OSError):
+        return one_line(diagnosis_of_run(folder))
+    return None
 
 
 def _expanded(place: str) -> Iterator[Path]:

@@ -45,6 +45,7 @@ class RunState:
     seconds_per_step: float | None = None
     quiet_seconds: float | None = None  # since a run that goes on has shown its last step
     problems: list[str] = field(default_factory=list)
+    just_collected: bool = False  # nobody has seen its result yet
 
     @property
     def job_id(self) -> str | None:
@@ -210,6 +211,7 @@ def _collect(row: RunState, ends: list[SchedulerEnd]) -> None:
     try:
         backend = find_backend(row.folder.benchmark().backend)
         _take_result(row, collect(row.folder, backend, ends))
+        row.just_collected = True
     except StepmarkError as error:
         row.state, row.detail = "not collected", error.what
         row.problems.append(str(error))

@@ -74,7 +74,7 @@ def listing(folders: list[RunFolder]) -> int:
     if FLAGS.json:
         print(json_text([_as_data(row) for row in rows]), end="")
     else:
-        print("\n".join(table(rows)) if rows else f"no runs in {FLAGS.output_dir}")
+        print("\n".join([*table(rows), *_why_failed(rows)]) if rows else f"no runs in {FLAGS.output_dir}")
     for problem in dict.fromkeys(problem for row in rows for problem in row.problems):
         print(f"stepmark: {problem}", file=sys.stderr)
     return EXIT_FAILED if any(row.problems for row in rows) else EXIT_VALID
@@ -91,6 +91,16 @@ def table(rows: list[RunState]) -> list[str]:
         "  ".join([*(text.ljust(width) for text, width in zip(row[:-1], widths, strict=True)), row[-1]]).rstrip()
         for row in cells
     ]
+
+
+def _why_failed(rows: list[RunState]) -> list[str]:
+    """The first cause of each run that is found to have failed just now; how to see that of the others."""
+    from launch.diagnosing import why_failed
+
+    failed = [row for row in rows if row.state == "failed"]
+    found = {row.folder.run_id: why_failed(row.folder) for row in failed if row.just_collected}
+    lines = [f"{run_id}: {why}" for run_id, why in found.items() if why]
+    return [*lines, f"  next  python launch/doctor.py {failed[-1].folder.path}"] if failed else []
 
 
 def _step(row: RunState) -> str:

@@ -184,7 +184,17 @@ class _Launcher:
         for run_id in [run_id for run_id in self.going if run_id in ended]:
             self._take_end(run_id)
             _say(f"{run_id}: {_outcome(self.results[run_id])}")
+            self._say_why(run_id)
         return bool(ended)
+
+    def _say_why(self, run_id: str) -> None:
+        """The first cause in the logs of a run that failed."""
+        result = self.results[run_id]
+        if result is not None and result.status == "failed":
+            from launch.diagnosing import why_failed
+
+            why = why_failed(RunFolder(self._output_dir / run_id))
+            _say(f"  {why}" if why else f"  next:  python launch/doctor.py {self._output_dir / run_id}")
 
     def _take_end(self, run_id: str) -> None:
         self.going.remove(run_id)

@@ -50,7 +50,7 @@ def convergence_of(wanted: MlperfBenchmark, steps: int, batch: int, rate: float 
             why="another number of sequences would be another evaluation",
             next_command=f"a batch that divides {wanted.eval_samples}",
         )
-    optimizer = wanted.optimizer
+    optimizer, reference = wanted.optimizer, wanted.reference
     return Convergence(
         benchmark=wanted.name,
         text=training.text,
@@ -59,6 +59,7 @@ def convergence_of(wanted: MlperfBenchmark, steps: int, batch: int, rate: float 
         first_evaluation=first.step,
         evaluate_every=first.steps_apart,
         evaluation_sequences=wanted.eval_samples,
+        band=reference.band if reference and reference.batch == batch else [],
         schedule=Schedule(
             learning_rate=rate or training.learning_rate,
             final_learning_rate=(rate or training.learning_rate) * optimizer.end_rate_ratio,

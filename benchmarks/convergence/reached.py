@@ -122,14 +122,15 @@ def _time_to_train(record: RunRecord, steps: Sequence[Step]) -> tuple[TimeToTrai
     if len(seconds) < len(steps):
         return None, "a step has no time"
     total = record.evaluations[-1].ended_unix - started.unix_seconds
-    training, evaluation = math.fsum(seconds), math.fsum(one.seconds for one in record.evaluations)
+    evaluation = math.fsum(one.seconds for one in record.evaluations)
+    training = total - evaluation
     launched, samples = started.launched_unix_seconds, record.evaluations[-1].sequences
     return TimeToTrain(
         total_seconds=total,
         training_seconds=training,
         evaluation_seconds=evaluation,
         checkpoint_seconds=0.0,
-        other_seconds=max(0.0, total - training - evaluation),  # two clocks: they may differ by microseconds
+        other_seconds=0.0,
         init_seconds=None if launched is None else started.unix_seconds - launched,
         samples=samples,
         evaluations=len(record.evaluations),
@@ -138,4 +139,5 @@ def _time_to_train(record: RunRecord, steps: Sequence[Step]) -> tuple[TimeToTrai
         step_seconds_printed=None,
         samples_per_second=samples / training,
         divided=True,
+        idle_seconds=max(0.0, training - math.fsum(seconds)),  # two clocks: they may differ by microseconds
     ), ""

@@ -22,7 +22,7 @@ MOST_WAITING = 16 << 20  # without the end of a line
 LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
 ERROR_WORDS = [b"error", b"exception", b"fatal", b"traceback (most recent", b"critical"]
 BENCHMARK = re.compile(rb'"key": ?"submission_benchmark", ?"value": ?"([^"]{1,80})"')
-EVALUATION = re.compile(rb'"key": ?"eval_accuracy", ?"value": ?"?([\d.eE+-]+)')
+EVALUATION = re.compile(rb'"key": ?"eval_accuracy", ?"value": ?"?(-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)[",} ]')
 MARKED = re.compile(
     rb"(?:[\w./-]+: )*(?:\[?(?:error|Error|ERROR|fatal|FATAL|CRITICAL)\]?[: ]|[EF]\d{4} \d\d:\d\d|\[NeMo E )"
     rb"|[A-Za-z_][\w.]*(?:Error|Exception)(?:: |$)"
@@ -141,7 +141,7 @@ class Scanner:
         for picked in self._picker.lines(self._text[begin:end]):
             self._pass(position, begin + picked.start)
             position = begin + picked.start
-            self._look_at(position, begin + picked.end, begin + picked.at)
+            self._look_at(position, begin + picked.end, begin + picked.at, picked.words)
         self._pass(position, end)
         keep = max(0, end - BEHIND_BYTES)
         self._before += keep
@@ -154,7 +154,7 @@ class Scanner:
 
     # --- a line ---
 
-    def _look_at(self, start: int, stop: int, word_at: int) -> None:
+    def _look_at(self, start: int, stop: int, word_at: int, words: set[bytes]) -> None:
         if stop - start > LONGEST_LINE:
             line = self._text[max(start, word_at - LONGEST_LINE // 2) : min(stop, word_at + LONGEST_LINE // 2)]
         else:
@@ -167,7 +167,7 @@ class Scanner:
             self._ended_well = True
             return
         self._take_evaluation(start, line)
-        candidates = {one.id: one for word in self._picker.words_in(lower) for one in self._symptoms.found_by(word)}
+        candidates = {one.id: one for word in sorted(words) for one in self._symptoms.found_by(word)}
         shown = list(self._symptoms.shown_by(bare, candidates.values())) if candidates else []
         for symptom in shown:
             self._add(symptom.id, start, line, line)
@@ -248,10 +248,5 @@ def _picker(symptoms: Symptoms) -> LinePicker:
 
 
 def alarm_words(symptoms: Symptoms) -> list[bytes]:
-    """By which lines are picked out: without those in which another one stands."""
-    words = sorted({*symptoms.words(), *ERROR_WORDS, b'"eval_accuracy"', b'"submission_benchmark"'}, key=len)
-    kept: list[bytes] = []
-    for word in words:
-        if not any(other in word for other in kept):
-            kept.append(word)
-    return kept
+    """By which lines are picked out."""
+    return sorted({*symptoms.words(), *ERROR_WORDS, b'"eval_accuracy"', b'"submission_benchmark"'})

@@ -25,18 +25,18 @@ MULTIPLIER = np.uint32(2654435761)  # spreads neighbours (Knuth)
 
 
 class Picked(NamedTuple):
-    """A line with one of the words in it: where it begins and ends, and where a word was seen."""
+    """A line with some of the words in it: where it begins and ends, where the first was seen, and all of them."""
 
     start: int
     end: int
     at: int
+    words: set[bytes]
 
 
 class LinePicker:
     """Knows the words; they are given in lower case, and have four bytes or more."""
 
     def __init__(self, words: Sequence[bytes]) -> None:
-        self._words = words
         self._found_by: dict[
             bytes, list[tuple[bytes, int]]
         ] = {}  # four bytes -> the words, and where they are in each
@@ -51,20 +51,24 @@ class LinePicker:
     def lines(self, text: bytes) -> Iterator[Picked]:
         """The lines of a text in which one of the words stands, in their order."""
         lower = text.lower()
-        end = -1
+        picked: Picked | None = None
         for position in self._positions(lower):
-            if position < end or not self._is_word(lower, position):
+            words = self._words_at(lower, position)
+            if picked is not None and position < picked.end:
+                picked.words.update(words)
                 continue
+            if not words:
+                continue
+            if picked is not None:
+                yield picked
             start = max(lower.rfind(b"\n", 0, position), lower.rfind(b"\r", 0, position)) + 1
-            end = _line_end(lower, position)
-            yield Picked(start, end, position)
+            picked = Picked(start, _line_end(lower, position), position, set(words))
+        if picked is not None:
+            yield picked
 
-    def _is_word(self, lower: bytes, position: int) -> bool:
+    def _words_at(self, lower: bytes, position: int) -> list[bytes]:
         found = self._found_by[lower[position : position + WIDTH]]
-        return any(position >= into and lower.startswith(word, position - into) for word, into in found)
-
-    def words_in(self, lower_line: bytes) -> list[bytes]:
-        return [word for word in self._words if word in lower_line]
+        return [word for word, into in found if position >= into and lower.startswith(word, position - into)]
 
     def _positions(self, lower: bytes) -> list[int]:
         found = []

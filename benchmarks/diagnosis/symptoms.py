@@ -68,17 +68,17 @@ class Symptoms:
         self._harmless = _compiled(table.harmless, f"{where}: harmless")
         self.picker: LinePicker | None = None  # made when a log is read
         self._found_by: dict[bytes, list[Symptom]] = {}
+        for one in table.symptoms:
+            for word in self._words[one.id]:
+                self._found_by.setdefault(word, []).append(one)
 
     def words(self) -> list[bytes]:
         """Every word of a symptom and of a success, in lower case."""
         return [*(word for words in self._words.values() for word in words), *(words[0] for words in self.success)]
 
     def found_by(self, word: bytes) -> list[Symptom]:
-        """The symptoms a line may show in which this word stands, which may be a part of theirs."""
-        if word not in self._found_by:
-            known = self.table.symptoms
-            self._found_by[word] = [one for one in known if any(word in own for own in self._words[one.id])]
-        return self._found_by[word]
+        """The symptoms that a line with this word may show."""
+        return self._found_by.get(word, [])
 
     def shown_by(self, line: bytes, candidates: Iterable[Symptom] | None = None) -> Iterator[Symptom]:
         """The symptoms that a line shows. What it quotes, or says at level INFO, shows none."""

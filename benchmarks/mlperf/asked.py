@@ -1,5 +1,6 @@
 """The variables of a submission -> what a configuration asks for, in common words. Pure."""
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -74,11 +75,11 @@ def asked(variables: Mapping[str, str], submission: Submission) -> Asked:
         tensor=reader.whole(knobs.tensor, 1),
         pipeline=reader.whole(knobs.pipeline, 1),
         context=reader.whole(knobs.context, 1),
-        minibatch=reader.maybe(knobs.minibatch),
+        minibatch=reader.positive(knobs.minibatch),
         micro_batch=reader.whole(knobs.micro_batch, 1),
-        stated_batch=reader.maybe(knobs.global_batch),
-        max_steps=reader.maybe(knobs.max_steps),
-        evaluation_interval=reader.maybe(knobs.evaluation_interval),
+        stated_batch=reader.positive(knobs.global_batch),
+        max_steps=reader.positive(knobs.max_steps),
+        evaluation_interval=reader.positive(knobs.evaluation_interval),
         learning_rate=reader.number(knobs.learning_rate),
         experiments=reader.whole("NEXP", 1),
         minutes_of_one=reader.minutes("WALLTIME_RUNANDTIME"),
@@ -94,25 +95,32 @@ class _Reader:
         self._variables = variables
 
     def whole(self, name: str | None, default: int) -> int:
+        found = self.positive(name)
+        return default if found is None else found
+
+    def positive(self, name: str | None) -> int | None:
         found = self.maybe(name)
         if found is not None and found < 1:
             raise RequestError(f"{name}={found}: it must be 1 or more", where=str(name))
-        return default if found is None else found
+        return found
 
     def maybe(self, name: str | None) -> int | None:
         text = self._variables.get(name, "") if name else ""
         if text in ("", "null", "None"):
             return None
-        if not re.fullmatch(r"-?\d+", text):
-            raise RequestError(f"{name}={text}: a whole number is expected", where=str(name))
+        if not re.fullmatch(r"-?[0-9]{1,18}", text):
+            raise RequestError(f"{name}={text[:40]}: a whole number is expected", where=str(name))
         return int(text)
 
     def number(self, name: str) -> float | None:
         text = self._variables.get(name, "")
         try:
-            return float(text) if text else None
+            found = float(text) if text else None
         except ValueError:
-            raise RequestError(f"{name}={text}: a number is expected", where=name) from None
+            raise RequestError(f"{name}={text[:40]}: a number is expected", where=name) from None
+        if found is not None and not 0 < found < math.inf:
+            raise RequestError(f"{name}={text[:40]}: it must be over 0, and finite", where=name)
+        return found
 
     def minutes(self, name: str) -> int | None:
         """UNLIMITED is no limit; a job must have one, and the site's is taken."""

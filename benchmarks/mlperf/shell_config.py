@@ -9,6 +9,11 @@ from collections.abc import Callable, Mapping
 from benchmarks.values import Value
 
 MOST_SOURCES = 20
+NOT_BESIDE = "is not beside the configuration"
+LARGEST_NUMBER = 2**63 - 1
+SHOWN = 200  # letters of what is no arithmetic
+LONGEST_VALUE = 1 << 16  # letters; a value that is made from itself grows without end
+DEEPEST = 50  # expansions within each other
 
 _EXPORT = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)$", re.DOTALL)
 _DEFAULT_LINE = re.compile(r"\s*:\s+\"?(\$\{[A-Za-z_]\w*:?=.*\})\"?\s*$")
@@ -21,9 +26,15 @@ _OPENS = re.compile(r"\s*(?:if|for|while|until|case)\b|.*\(\)\s*\{|\s*function\b
 _CLOSES = re.compile(r"\s*(?:fi|done|esac)\b|\s*\}\s*$")
 _TOKEN = re.compile(
     r"'(?P<single>[^']*)'|\\(?P<escaped>.)|(?P<double>\")|(?P<command>`|\$\((?!\())|(?P<sum>\$\(\()|(?P<braced>\$\{)"
-    r"|\$(?P<name>[A-Za-z_]\w*)|(?P<other>.)",
+    r"|\$(?P<name>[A-Za-z_]\w*)|(?P<special>\$[\d'?$@*#!-])|(?P<other>.)",
     re.DOTALL,
 )
+# What a line that is left out may set all the same.
+_MAY_SET = re.compile(
+    r"(?<![\w$./+-])(?:read\s+(?:-\w+\s+)*|printf\s+-v\s+)?([A-Za-z_]\w*)(?:\[[^]]*\])?(?:[-+*/%]?=(?!=)|\+\+|--)"
+    r"|\b(?:read\s+(?:-\w+\s+)*|printf\s+-v\s*|(?:export|declare|typeset)\s+[-+]\w+\s+)([A-Za-z_]\w*)"
+)
+_HEREDOC = re.compile(r"(?<!<)<<(-?)\s*[\"'\\]?([A-Za-z_]\w*)")
 _INSIDE = re.compile(r"\s*(?:then|else|elif|do)\b\s*")
 
 
@@ -52,6 +63,10 @@ class CannotKnow(Exception):
     """A value that only a shell that executes the file would know."""
 
 
+class AssignmentNotKnown(CannotKnow):
+    """Of a line whose names are all known, and each of which has been dealt with."""
+
+
 def read(name: str, text: str, beside: ReadFile, given: Mapping[str, str]) -> ShellConfig:
     """A configuration's exports; `beside` reads what it sources, by the name alone; `given` is set before."""
     reader = _Reader(beside, dict(given))
@@ -69,20 +84,23 @@ class _Reader:
         self.unread: list[Unread] = []
         self.files: list[str] = []
         self._depth = 0  # of conditions and loops around a line
+        self._deep = 0  # in expansions within each other
 
     def read(self, name: str, text: str) -> None:
         self.files.append(name)
         for number, line in _logical_lines(text):
+            self._deep = 0
             try:
                 self._line(line)
             except CannotKnow as why:
                 self.unread.append(Unread(file=name, line=number, why=str(why), text=line.strip()))
+                if not isinstance(why, AssignmentNotKnown):
+                    self._forget(line)
 
     def _line(self, line: str) -> None:
         if _IGNORED.fullmatch(line):
             return
         if self._in_block(line):
-            self._forget(line)
             raise CannotKnow("in a condition or a loop: only a shell knows what becomes of it")
         if found := _SOURCE.fullmatch(line):
             self._source(found[1])
@@ -93,7 +111,7 @@ class _Reader:
                 self.variables.pop(name, None)
                 self.unknown.pop(name, None)
         elif found := _EXPORT.fullmatch(line):
-            self._export(found[1], found[2])
+            self._exports(found[1], found[2])
         else:
             raise CannotKnow("a command: nothing is executed")
 
@@ -106,15 +124,34 @@ class _Reader:
         return inside or self._depth > 0
 
     def _forget(self, line: str) -> None:
-        """What a condition may set is not known any more."""
-        if found := _EXPORT.fullmatch(_INSIDE.sub("", line, count=1)):
-            self.variables.pop(found[1], None)
-            self.unknown[found[1]] = "it is set in a condition or a loop"
+        """What a line that was left out may set is not known any more."""
+        for found in _MAY_SET.finditer(line):
+            name = found[1] or found[2]
+            self.variables.pop(name, None)
+            self.unknown.setdefault(name, f"it may be set by: {line.strip()[:80]}")
 
-    def _export(self, name: str, text: str) -> None:
+    def _exports(self, name: str, text: str) -> None:
+        """`A=1 B=2` are two; all of them are looked at, whatever becomes of the first."""
+        word, rest = _first_word(text)
+        further = _EXPORT.fullmatch(rest) if rest else None
+        if rest and not further:
+            raise CannotKnow("a command with variables of its own: nothing is executed")
+        why_not = None
+        try:
+            self._export(name, word)
+        except CannotKnow as why:
+            why_not = why
+        if further:
+            self._exports(further[1], further[2])
+        if why_not:
+            raise AssignmentNotKnown(str(why_not))
+
+    def _export(self, name: str, word: str) -> None:
         self.seen.add(name)
         try:
-            self.variables[name] = self._value(_first_word(text))
+            if word.startswith("("):
+                raise CannotKnow("an array: only a shell knows it")
+            self.variables[name] = self._value(word)
             self.unknown.pop(name, None)
         except CannotKnow as why:
             self.variables.pop(name, None)
@@ -128,13 +165,16 @@ class _Reader:
             raise CannotKnow(f"more than {MOST_SOURCES} files source each other")
         text = self._beside(name)
         if text is None:
-            raise CannotKnow(f"{name} is not beside the configuration: what it sets is not known")
+            raise CannotKnow(f"{name} {NOT_BESIDE}: what it sets is not known")
         self.read(name, text)
 
     def _value(self, text: str) -> str:
         """A word as bash would expand it, as far as no command is needed."""
         out: list[str] = []
         at, quoted = 0, False
+        self._deep += 1
+        if self._deep > DEEPEST:
+            raise CannotKnow(f"more than {DEEPEST} expansions within each other")
         while found := _TOKEN.match(text, at):
             at = found.end()
             if found.lastgroup == "single" and quoted:  # between double quotes it is a letter like others
@@ -147,13 +187,19 @@ class _Reader:
                 out.append(piece)
             else:
                 out.append(self._plain(found))
-        return "".join(out)
+        self._deep -= 1
+        value = "".join(out)
+        if len(value) > LONGEST_VALUE:
+            raise CannotKnow(f"a value of more than {LONGEST_VALUE} letters")
+        return value
 
     def _plain(self, found: "re.Match[str]") -> str:
         if found["command"]:
             raise CannotKnow("a command gives its value: nothing is executed")
         if found["name"]:
             return self._variable(found["name"])
+        if found["special"]:
+            raise CannotKnow(f"{found['special']}: only a shell knows it")
         return next(text for text in (found["single"], found["escaped"], found["other"]) if text is not None)
 
     def _expansion(self, text: str, found: "re.Match[str]") -> tuple[str, int]:
@@ -197,9 +243,13 @@ class _Reader:
         """Whole numbers with + - * / % and brackets, as bash computes: a division cuts towards zero."""
         expanded = re.sub(r"(?<![\w$])[A-Za-z_]\w*", lambda found: self._variable(found[0]) or "0", self._value(text))
         try:
-            return _compute(ast.parse(expanded.strip(), mode="eval").body)
-        except (SyntaxError, ValueError, ZeroDivisionError, RecursionError) as error:
-            raise CannotKnow(f"$(({text.strip()})) is {expanded.strip()}: {error or 'no arithmetic'}") from None
+            number = _compute(ast.parse(expanded.strip(), mode="eval").body)
+            if abs(number) > LARGEST_NUMBER:
+                raise ValueError("more than a shell's 64 bits")
+        except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
+            shown = f"$(({text.strip()[:SHOWN]})) is {expanded.strip()[:SHOWN]}"
+            raise CannotKnow(f"{shown}: {error or 'no arithmetic'}") from None
+        return number
 
 
 def _quotient(left: int, right: int) -> int:
@@ -231,14 +281,43 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
     """Lines as bash joins them: a backslash at the end continues one. `a; b` are two."""
     found: list[tuple[int, str]] = []
     joined, first = "", 0
+    ends: list[tuple[str, bool]] = []  # of here-documents: their words, and whether blanks may stand before them
     for number, line in enumerate(text.splitlines(), start=1):
+        if ends:
+            word, indented = ends[0]
+            if (line.lstrip("\t") if indented else line) == word:
+                ends.pop(0)
+            continue
         first = first or number
         if line.endswith("\\"):
             joined += line[:-1]
             continue
-        found += [(first, part) for part in _split_commands(joined + line)]
+        if _open_quote(joined + line):
+            joined += line + "\n"
+            continue
+        parts = _split_commands(joined + line)
+        ends = [(word, bool(dash)) for part in parts for dash, word in _HEREDOC.findall(part) if "((" not in part]
+        found += [(first, part) for part in parts]
         joined, first = "", 0
     return [*found, (first, joined)] if joined else found
+
+
+def _open_quote(text: str) -> bool:
+    """Whether a quotation goes on in the next line."""
+    quote, skip, before = "", False, " "
+    for character in text:
+        if skip:
+            skip = False
+        elif character == "\\" and quote != "'":
+            skip = True
+        elif quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character == "#" and before.isspace():
+            return False
+        before = character
+    return bool(quote)
 
 
 def _split_commands(line: str) -> list[str]:
@@ -261,8 +340,8 @@ def _split_commands(line: str) -> list[str]:
     return [*parts, line[start:]]
 
 
-def _first_word(text: str) -> str:
-    """The word that is assigned; what follows it after a blank is another command's."""
+def _first_word(text: str) -> tuple[str, str]:
+    """The word that is assigned, and what follows it after a blank."""
     depth, quote = 0, ""
     for at, character in enumerate(text):
         if quote:
@@ -274,11 +353,8 @@ def _first_word(text: str) -> str:
         elif character in ")}":
             depth -= 1
         elif character.isspace() and depth <= 0:
-            rest = text[at:].strip()
-            if rest and not _EXPORT.fullmatch(rest):
-                raise CannotKnow("a command with variables of its own: nothing is executed")
-            return text[:at]
-    return text
+            return text[:at], text[at:].strip()
+    return text, ""
 
 
 def _closing(text: str, at: int, opening: str, closing: str) -> int:

@@ -2,14 +2,15 @@
 with it, with the arithmetic. Nothing is executed, and neither a GPU nor Slurm is needed.
 """
 
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, nearest
 from benchmarks.mlperf.admission import Finding, findings, refused
 from benchmarks.mlperf.asked import Asked, asked, named_by_file
-from benchmarks.mlperf.shell_config import ShellConfig, read
-from benchmarks.mlperf.submission import Submission
+from benchmarks.mlperf.shell_config import NOT_BESIDE, ShellConfig, read
+from benchmarks.mlperf.submission import DIVISION, Submission
 from benchmarks.mlperf.submission_text import configuration_rows, finding_lines
 from benchmarks.report import Rows, aligned
 from launch.mlperf import package
@@ -24,7 +25,11 @@ def show(path: Path, name: str | None, configs: Configs) -> int:
     definition = configs.mlperf(submission.name)
     points = package.reference_points(definition, submission.ruleset)
     asked_for = asked(config.variables, submission)
-    found = [*_told_apart(path, asked_for), *findings(asked_for, definition, submission, points)]
+    found = [
+        *_unknown(config, submission),
+        *_told_apart(path, asked_for),
+        *findings(asked_for, definition, submission, points),
+    ]
     print(f"{path}\n")
     print("\n".join(aligned(configuration_rows(asked_for, definition, submission, points))))
     print("\n".join(["", *_not_known(config)]), end="")
@@ -49,7 +54,10 @@ def _text(path: Path) -> str:
 def _beside(folder: Path, name: str) -> str | None:
     """What a configuration sources: files of its own folder, and no others."""
     path = folder / name
-    return _text(path) if path.is_file() else None
+    with suppress(OSError):  # a name that no file can have
+        if path.is_file():
+            return _text(path)
+    return None
 
 
 def _benchmark(path: Path, config: ShellConfig, name: str | None, configs: Configs) -> str:
@@ -106,6 +114,44 @@ def _told_apart(path: Path, asked_for: Asked) -> list[Finding]:
             cure="a name of the layout that runs: config_SYSTEM_NODESxGPUSxMINIBSxtpTPppPPcpCP.sh",
             scope="note",
         )
+    ]
+
+
+def _unknown(config: ShellConfig, submission: Submission) -> list[Finding]:
+    """What steers the benchmark and only a shell knows: nothing can be said of a run of it."""
+    knobs = submission.knobs
+    steering = {
+        *knobs.layout().values(),
+        knobs.micro_batch,
+        knobs.minibatch,
+        knobs.global_batch,
+        knobs.learning_rate,
+        knobs.max_steps,
+        knobs.evaluation_interval,
+        *(kept.name for kept in submission.kept),
+        *("DGXNNODES", "DGXNGPU", "NEXP", "WALLTIME", "WALLTIME_RUNANDTIME", "CLEAR_CACHES", DIVISION),
+    }
+    absent = [
+        Finding(
+            rule="not known",
+            what="a file that it sources was not read",
+            arithmetic=f"{one.file}:{one.line}: {one.why}",
+            cure="the whole set of files in one folder",
+            scope="always",
+        )
+        for one in config.unread
+        if NOT_BESIDE in one.why
+    ]
+    return absent + [
+        Finding(
+            rule="not known",
+            what=f"{name} is not known",
+            arithmetic=why,
+            cure=f"export {name}=VALUE, as the last line that sets it",
+            scope="always",
+        )
+        for name, why in sorted(config.unknown.items())
+        if name in steering
     ]
 
 

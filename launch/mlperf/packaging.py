@@ -8,17 +8,25 @@ import shutil
 from pathlib import Path
 
 from benchmarks.errors import RequestError
+from benchmarks.log_endings import printable
 from benchmarks.mlperf.verdict import OF_A_SUBMISSION
 from benchmarks.version import VERSION
 from launch.mlperf import package
 from launch.mlperf.judging import Judged
 
 FIELD = re.compile(r'^\s+"([a-z_-]+)",$', re.MULTILINE)
+FOLDER_NAME = re.compile(r"[A-Za-z0-9]\w*(?:[.-]\w+)*", re.ASCII)
 
 
 def write_package(org: Path, judged: list[Judged], benchmark: str, system: Path, implementation: Path | None) -> Path:
     """The package's folder, whole or refused; the logs as they are."""
     _refuse(org, judged, system, implementation)
+    if not FOLDER_NAME.fullmatch(benchmark):
+        raise RequestError(
+            f"'{printable(benchmark)}' cannot be the name of a folder",
+            where="submission_benchmark of the logs",
+            why="a log may say anything, and a package is written where --package says",
+        )
     name = system.stem
     results = org / "results" / name / benchmark
     results.mkdir(parents=True)

@@ -144,6 +144,14 @@ def test_the_page_of_a_run_that_failed_shows_the_cause(cluster: ClusterOfTests, 
     assert "the port is in use" in html
 
 
+def test_a_run_that_nobody_followed_is_explained_when_it_is_listed(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    left = cluster.toy(tmp_path, *LONG, "--set=fault=disk@2", "--nowait")
+    until(lambda: not cluster.slurm("squeue", "-h", "-j", cluster.job_of(left.folder)).strip(), "the job has ended")
+    listed = cluster.status(tmp_path).stdout
+    assert f"{left.folder.name}: no space left, rank 0" in listed
+    assert f"python launch/doctor.py {left.folder}" in listed
+
+
 def test_the_time_limit(cluster: ClusterOfTests, over_time: Run) -> None:
     followed = cluster.status(over_time.output_dir, "--follow", over_time.folder.name)
     found = first(Run(followed.returncode, followed.stdout, followed.stderr, over_time.output_dir))

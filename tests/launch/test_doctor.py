@@ -75,7 +75,9 @@ def test_this_machine(tmp_path: Path) -> None:
         (("--site=nowhere",), "unknown site 'nowhere'"),
         (("--partition=batch",), "--partition: site 'local' has no Slurm"),
         (("--nodes=2",), "--nodes is for a site with Slurm"),
-        (("node1",), "unexpected argument 'node1'"),
+        (("node1",), "there is no 'node1'"),
+        (("--site=dev", "a.log"), "--site has no effect beside a.log"),
+        (("--list_symptoms", "a.log"), "--list_symptoms reads no log: 'a.log'"),
         (("--nodez=2",), "unknown flag --nodez"),
     ],
 )

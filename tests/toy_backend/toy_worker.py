@@ -23,35 +23,51 @@ recorder = kit.StepRecorder(events)
 slowdown = kit.Slowdown(options.inject_slowdown)  # on every rank: no toy waits for another
 
 
+def hang():
+    while True:
+        time.sleep(3600)
+
+
+def take_memory():
+    hoard = []
+    while True:
+        hoard.append(bytearray(32 << 20))
+        time.sleep(0.01)
+
+
+def take_a_port_twice():
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        first.listen()
+        second.bind(first.getsockname())
+
+
+def take_more_than_the_limit():  # as under ulimit -v
+    resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
+    bytearray(1 << 30)
+
+
+def meet_an_error():
+    raise RuntimeError("told to")
+
+
+FAULTS = {
+    "segfault": lambda: ctypes.string_at(0),
+    "hang": hang,
+    "memory": take_memory,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "port": take_a_port_twice,
+    "disk": lambda: Path("/dev/full").write_bytes(b"a checkpoint"),
+    "limit": take_more_than_the_limit,
+    "flag": lambda: argparse.ArgumentParser(prog="train.py").parse_args(["--no_such_flag=1"]),
+    "raise": meet_an_error,
+}
+
+
 def fail(kind):
-    if kind == "segfault":
-        ctypes.string_at(0)
-    elif kind == "hang":
-        while True:
-            time.sleep(3600)
-    elif kind == "memory":
-        hoard = []
-        while True:
-            hoard.append(bytearray(32 << 20))
-            time.sleep(0.01)
-    elif kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif kind == "port":
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            first.listen()
-            second.bind(first.getsockname())
-    elif kind == "disk":
-        Path("/dev/full").write_bytes(b"a checkpoint")
-    elif kind == "limit":  # ulimit -v
-        resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
-        bytearray(1 << 30)
-    elif kind == "flag":
-        argparse.ArgumentParser(prog="train.py").parse_args(["--no_such_flag=1"])
-    elif kind.startswith("exit"):
+    if kind.startswith("exit"):
         os._exit(int(kind.removeprefix("exit")))
-    elif kind == "raise":
-        raise RuntimeError("told to")
+    FAULTS[kind]()
 
 
 def train():

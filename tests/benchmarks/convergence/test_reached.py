@@ -85,7 +85,9 @@ def test_a_target_that_is_reached_ends_a_valid_run_with_its_time_taken_apart() -
     assert (taken.init_seconds, taken.samples, taken.steps) == (10.0, 1152, 72)
     rows = dict(result_rows(result))
     assert rows["target"] == "loss 3.3 (llama31_8b_tiny): success after 1,152 sequences, 3 evaluations"
-    assert rows["to train"].startswith("42 s: 36.0 s of steps, 6.0 s of evaluation, 0.0 s beside; 10.0 s of init")
+    assert rows["to train"].startswith(
+        "42 s: 36.0 s of training, 0.0 s of it idle; 6.0 s of evaluation; 10.0 s of init"
+    )
 
 
 def test_evaluations_take_no_time_from_the_steps() -> None:
@@ -222,3 +224,16 @@ def test_a_run_that_was_cut_off_says_no_end() -> None:
     run = written(CONFIGS.mlperf("llama31_8b_tiny"), benchmark, towards, goal, record, record.steps, "unnamed")
     assert run is not None
     assert run.run_stop_ms is None
+
+
+# --- nothing is left open -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("losses", [[5.0, 4.0, 3.3], [5.0, None, None], []])
+def test_every_null_of_such_a_result_has_its_reason(losses: list[float | None]) -> None:
+    benchmark = benchmark_of(steps=72)
+    result = result_of(benchmark, record_of(benchmark, losses, steps=72))
+    found = msgspec.to_builtins(result.convergence)
+    nulls = [f"convergence.{name}" for name, value in found.items() if value is None]
+    nulls += [f"convergence.time_to_train.{name}" for name, v in (found["time_to_train"] or {}).items() if v is None]
+    assert [path for path in nulls if path not in result.null_because] == []

@@ -136,3 +136,16 @@ def test_lines_of_one_shape() -> None:
     assert one == shape("rank 12 on node2.big: 10.0.0.22:29501 at 0x9, 3 GiB")
     assert one != shape("rank 3 on node17.big: 10.0.0.1:29500 at 0x7fab, 1.5 TiB")
     assert ranks_text([7, 0, 2, 1, 3]) == "0-3,7"
+
+
+@pytest.mark.parametrize("value", ["-", "e", "1.2e", "-Infinity", "1.2.3", "."])
+def test_an_evaluation_that_is_no_number_or_was_cut_off_ends_nothing(value: str) -> None:
+    assert evidence(f':::MLLOG {{"key": "eval_accuracy", "value": {value}').evaluations == []
+
+
+def test_evaluations_are_read_in_every_notation() -> None:
+    lines = [
+        f':::MLLOG {{"key": "eval_accuracy", "value": {value}, "metadata": {{}}}}'
+        for value in ("1.5e-1", "-2", '"0.3"')
+    ]
+    assert [one.value for one in evidence("\n".join(lines)).evaluations] == [0.15, -2.0, 0.3]

@@ -82,7 +82,51 @@ def test_a_command_is_named_and_never_executed(tmp_path: Path) -> None:
 def test_what_a_condition_sets_is_not_known() -> None:
     found = read_one("export A=1\nif [[ $B ]]; then\n    export A=2\nfi\nexport C=3\n")
     assert found.variables == {"C": "3"}
-    assert found.unknown == {"A": "it is set in a condition or a loop"}
+    assert found.unknown == {"A": "it may be set by: export A=2"}
+
+
+def test_a_line_of_several_assignments_makes_all_of_them() -> None:
+    found = read_one("export A=1 B=2 C=$(date) D='x y'\n")
+    assert found.variables == {"A": "1", "B": "2", "D": "x y"}
+    assert found.unknown.keys() == {"C"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("true && A=2", "(export A=2)", "{ A=2; }", "declare -x A=2", "A+=2", "A[0]=2", "let A=2", "((A++))"),
+        *("read A <<< 2", "read -r A", "printf -v A 2", "eval 'A=2'", "export -n A", "case x in *) A=2;; esac"),
+        *("export A=$1", "export A=$'2'", "export A=(1 2)"),
+    ],
+)
+def test_what_a_line_that_is_left_out_may_set_is_not_known(line: str) -> None:
+    found = read_one(f"export A=1\nexport B=1\n{line}\n")
+    assert found.variables == {"B": "1"}
+    assert "A" in found.unknown
+    assert found.unread
+
+
+def test_the_lines_of_a_here_document_and_of_a_quotation_are_no_exports() -> None:
+    found = read_one('export A=1\ncat <<EOF\nexport A=2\nEOF\nexport B="x\nexport A=3\n"\nexport C=4\n')
+    assert found.variables == {"A": "1", "B": "x\nexport A=3\n", "C": "4"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "$((" + "9" * 4000 + "*" + "9" * 4000 + "))",
+        "$((" + "-" * 9000 + "1))",
+        "$((" + "9" * 5000 + "))",
+        "${A:-" * 3000 + "}" * 3000,
+    ],
+)
+def test_what_no_shell_would_be_asked_is_named_and_ends_nothing(value: str) -> None:
+    assert "X" in read_one(f"export X={value}\n").unknown
+
+
+def test_a_value_made_from_itself_ends_somewhere() -> None:
+    found = read_one("export A=xxxxxxxxxx\n" + "export A=$A$A$A$A\n" * 40)
+    assert "A" in found.unknown
 
 
 def test_a_file_that_is_not_there_and_one_that_sources_itself() -> None:

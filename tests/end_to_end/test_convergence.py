@@ -1,0 +1,94 @@
+"""Real MaxText and NeMo trained until they know a small real text: to the target, past it, and not so far."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.runs import JAX, NEMO, REPOSITORY, Run, Start, finish, verify
+
+pytestmark = pytest.mark.slow
+
+PRETRAINING, ADAPTERS = "--model=llama31_8b_tiny", "--model=llama2_70b_lora_tiny"
+LAST_STEP = 384
+CASES = [(JAX, PRETRAINING), (NEMO, PRETRAINING), (JAX, ADAPTERS), (NEMO, ADAPTERS)]
+
+
+def trained(start: Start, place: Path, *flags: str) -> Run:
+    return finish(start(place, "--task=mlperf", *flags), place)
+
+
+def judged(run: Run) -> "subprocess.CompletedProcess[str]":
+    """By MLPerf's own compliance checker, told the small copy's target and values."""
+    script = str(REPOSITORY / "launch" / "report.py")
+    logs = f"--mlperf={run.folder / 'mlperf'}"
+    return subprocess.run([sys.executable, script, logs], capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.mark.parametrize(("backend", "model"), CASES)
+def test_a_run_stops_at_its_target_says_so_and_its_log_passes(
+    start: Start, start_nemo: Start, tmp_path: Path, backend: str, model: str
+) -> None:
+    run = trained(start_nemo if backend == NEMO else start, tmp_path, backend, model)
+    assert run.code == 0, run.out + run.err
+    found: dict[str, Any] = run.result["convergence"]
+    assert found["status"] == "success"
+    losses = [one["loss"] for one in found["evaluations"]]
+    assert losses[-1] <= found["target_loss"] < min(losses[:-1])
+    assert found["sequences"] == found["evaluations"][-1]["sequences"] == 16 * len(run.losses)
+    assert len(run.losses) < LAST_STEP, "it stopped before its last step"
+    taken = found["time_to_train"]
+    parts = [taken[f"{part}_seconds"] for part in ("training", "evaluation", "checkpoint", "other")]
+    assert sum(parts) == pytest.approx(taken["total_seconds"], rel=0.02)
+    assert taken["evaluation_seconds"] > 0
+    assert "converging: " in run.err
+    assert "is the target of" in run.err
+    agreed = verify(str(run.folder))
+    assert agreed.returncode == 0, agreed.stdout + agreed.stderr
+    verdict = judged(run)
+    assert "compliance_checker" in verdict.stdout
+    assert "SUCCESS" in verdict.stdout, verdict.stdout + verdict.stderr
+    assert "derived" in verdict.stdout
+
+
+@pytest.mark.parametrize(("backend", "model"), [(JAX, PRETRAINING), (NEMO, ADAPTERS)])
+def test_a_run_that_may_not_train_so_long_is_aborted_and_says_so(
+    start: Start, start_nemo: Start, tmp_path: Path, backend: str, model: str
+) -> None:
+    steps = 48 if model == PRETRAINING else 120
+    run = trained(start_nemo if backend == NEMO else start, tmp_path, backend, model, f"--steps={steps}")
+    assert run.code == 3, run.out + run.err
+    assert run.result["status"] == "invalid"
+    assert run.result["reasons"][0].startswith("aborted: the loss was ")
+    assert run.result["convergence"]["status"] == "aborted"
+    assert run.result["convergence"]["time_to_train"] is None
+    lines = (run.folder / "mlperf" / "result_0.txt").read_text().splitlines()
+    (stop,) = [json.loads(line.partition(" ")[2]) for line in lines if '"run_stop"' in line]
+    assert stop["metadata"]["status"] == "aborted"
+    verdict = judged(run)
+    assert verdict.returncode == 3, verdict.stdout
+    assert "aborted" in verdict.stdout
+
+
+def test_both_backends_begin_with_the_same_weights_and_the_same_text(
+    start: Start, start_nemo: Start, tmp_path: Path
+) -> None:
+    """The first loss is of the given weights on the first batch: adapters add nothing yet."""
+    losses = []
+    for backend, starter in ((JAX, start), (NEMO, start_nemo)):
+        run = trained(starter, tmp_path / backend.lstrip("-"), backend, ADAPTERS, "--steps=120")
+        losses.append(run.losses)
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5)
+    # Adapters begin with other random numbers; so the same course is all that can be asked for afterwards.
+    assert losses[0][-1] == pytest.approx(losses[1][-1], rel=0.05)
+
+
+def test_a_learning_rate_that_is_far_too_high_is_called_diverging_or_stuck(start: Start, tmp_path: Path) -> None:
+    run = trained(start, tmp_path, JAX, PRETRAINING, "--set=learning_rate=3.0", "--steps=240")
+    assert run.code == 3
+    standing = run.result["convergence"]["standing"]
+    assert standing.startswith(("diverging", "stuck")), standing
+    assert "learning rate (3)" in standing
