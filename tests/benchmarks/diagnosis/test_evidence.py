@@ -149,3 +149,17 @@ def test_evaluations_are_read_in_every_notation() -> None:
         for value in ("1.5e-1", "-2", '"0.3"')
     ]
     assert [one.value for one in evidence("\n".join(lines)).evaluations] == [0.15, -2.0, 0.3]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Error rate: 0.01",
+        "Errors: 0",
+        "error: 0.0012 (relative)",
+        "+ srun bash -c 'echo \"CUDA out of memory\"'",
+        "++ trap 'echo CANCELLED DUE TO TIME LIMIT' TERM",
+    ],
+)
+def test_a_measure_of_error_and_a_command_that_is_traced_tell_of_no_failure(line: str) -> None:
+    assert evidence(f"{line}\n").findings == []
