@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.mlperf.shell_config import ShellConfig, read
@@ -149,6 +149,7 @@ SUMS = st.recursive(
 )
 
 
+@settings(deadline=None)  # bash is started for each
 @given(st.lists(SUMS, min_size=5, max_size=5))
 def test_arithmetic_is_bashs_own(sums: list[str]) -> None:
     lines = [f"export X{place}=$(({text}))" for place, text in enumerate(sums)]
