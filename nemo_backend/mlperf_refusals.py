@@ -64,6 +64,14 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
                 else "another submission's, or another engine's",
                 next_command="leave it out; --set=env.NAME=VALUE sets any other variable of the container",
             )
+    for key in (submission.knobs.learning_rate, "WALLTIME_RUNANDTIME"):
+        if key not in benchmark.knobs:
+            yield RequestError(
+                f"{key} is not stated for {benchmark.gpus} GPUs",
+                where=f"recipe {benchmark.recipe.name}",
+                why="it goes with the batch and the layout, and the recipe has none for this one",
+                next_command=f"--set={key}=VALUE, or --gpus with a layout of the recipe",
+            )
     if submission.knobs.max_steps is None and benchmark.gradient_accumulation > 1:
         yield RequestError(
             f"the submission of {submission.name} accumulates no gradients",

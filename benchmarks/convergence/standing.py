@@ -18,6 +18,7 @@ LOOKED_BACK = 4  # evaluations within which a run that learns must improve
 LEAST_GAIN = 0.002  # of the loss: less than that within LOOKED_BACK evaluations is noise
 WORSE = 0.05  # of the lowest loss: so far above it, twice in a row, no noise goes
 LONGEST_POWER = 40  # of e, in sequences: nobody trains so long
+FAR = 3.0  # times the whole run: so late is never
 FEW_EVALUATIONS = 5  # in a whole run: the target may be passed between two of them
 
 
@@ -93,6 +94,9 @@ def _converging(course: Course, points: Points, losses: Sequence[float], band: s
     if wanted is None:
         return Standing("converging", f"{losses[-1]:.4f}, target {course.target:g}", band=band)
     why = f"{losses[-1]:.4f}, target {course.target:g} expected after about {wanted:,} sequences"
+    if course.last_sequences is not None and wanted > FAR * course.last_sequences:
+        far = f"{losses[-1]:.4f} falls so slowly that {course.target:g} lies far beyond the end"
+        return Standing("stuck", far, _of_stuck(course, points), band)
     if course.last_sequences is not None and wanted > course.last_sequences:
         short = f"it ends after {course.last_sequences:,}: MAX_STEPS (--steps) is likely too small"
         return Standing("converging", why, (short, *_of_rate(course)), band)

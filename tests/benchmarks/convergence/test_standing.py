@@ -63,6 +63,14 @@ def test_too_few_steps_are_seen_before_the_run_has_ended() -> None:
     assert f"it ends after {6 * EVERY:,}: MAX_STEPS (--steps) is likely too small" in found.text()
 
 
+def test_a_target_far_beyond_the_end_is_not_converged_to() -> None:
+    """As a run with a learning rate of 1 had it."""
+    found = stand(COURSE, points([5.70, 5.60, 5.50, 5.42, 5.36, 5.30, 5.26, 5.24, 5.22, 5.20]))
+    assert found.word == "stuck"
+    assert "falls so slowly that 3.3 lies far beyond the end" in found.why
+    assert "learning rate (0.001)" in found.text()
+
+
 def test_rare_evaluations_are_a_reason_to_be_stuck() -> None:
     rare = COURSE._replace(evaluate_every=EVERY, last_sequences=4 * EVERY, schedule_ends=None, learning_rate=None)
     found = stand(rare, points([5.0, 4.0, *[4.0] * 4]))
