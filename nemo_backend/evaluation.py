@@ -25,7 +25,7 @@ def callbacks(evaluations, recorder):
             self._begun = time.perf_counter()
 
         def on_validation_end(self, trainer, pl_module):  # noqa: ARG002
-            loss = on_all_ranks(trainer.callback_metrics["val_loss"])
+            loss = agreed(float(trainer.callback_metrics["val_loss"]), trainer)
             seconds = time.perf_counter() - self._begun
             recorder.pause(trainer.global_step - 1, seconds)
             if evaluations.take(trainer.global_step, seconds, loss):
@@ -34,10 +34,17 @@ def callbacks(evaluations, recorder):
     return [Evaluate()]
 
 
-def on_all_ranks(loss):
-    """The loss of the last stage, where alone it is computed: the largest, for the others have zero."""
-    import torch
+def agreed(loss, trainer):
+    """Rank 0's, on every rank: NeMo has it on all of them, but those that decide by other last bits would hang.
 
-    found = torch.as_tensor(loss, dtype=torch.float32, device=torch.cuda.current_device()).clone()
-    torch.distributed.all_reduce(found, op=torch.distributed.ReduceOp.MAX)
-    return float(found)
+    Through the store in which the processes have met: a collective of the default group waited for ever here.
+    """
+    if trainer.world_size == 1:
+        return loss
+    from torch.distributed import distributed_c10d
+
+    store, key = distributed_c10d._get_default_store(), f"stepmark/evaluation/{trainer.global_step}"
+    if trainer.global_rank == 0:
+        store.set(key, repr(loss))
+        return loss
+    return float(store.get(key))  # waits for it
