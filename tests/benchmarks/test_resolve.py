@@ -306,7 +306,7 @@ def test_a_precision_the_recipe_lacks() -> None:
         ({"profile": "xplan"}, "did you mean 'xplane'?"),
         ({"profile": "nccl"}, "has no NCCL"),
         ({"profile_start_step": 3}, "no effect on --profile=none"),
-        ({"task": "mlperf"}, "no recipe for task 'mlperf'"),
+        ({"task": "mlperf"}, "unknown MLPerf benchmark 'llama2_tiny'"),
         ({"task": "pretrian"}, "no recipe for task 'pretrian'"),
     ],
 )

@@ -227,9 +227,9 @@ def test_every_key_that_a_result_can_be_read_without_has_the_version_that_brough
         ("0.3.0", ["telemetry", "pgle"], ["pgle"]),  # 0.3.0 had telemetry: somebody took it out
         ("0.3.0", [], []),
         ("0.2.0", list(SINCE), list(SINCE)),
-        ("0.4.0", list(SINCE), ["until", "hfu", "slowed_by", "convergence"]),
-        ("0.5.0", list(SINCE), ["slowed_by", "convergence"]),
-        ("0.6.0", list(SINCE), ["convergence"]),
+        ("0.4.0", list(SINCE), ["until", "hfu", "slowed_by", "convergence", "mlperf"]),
+        ("0.5.0", list(SINCE), ["slowed_by", "convergence", "mlperf"]),
+        ("0.6.0", list(SINCE), ["convergence", "mlperf"]),
         ("0.7.0", list(SINCE), []),
         ("0.10.0", list(SINCE), []),
         ("None", list(SINCE), []),

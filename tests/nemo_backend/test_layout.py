@@ -10,6 +10,7 @@ from benchmarks.errors import RequestError
 from benchmarks.values import Parallelism
 from nemo_backend import BACKEND
 from nemo_backend.layout import PLACES, SETTINGS, SIZES, parallelism
+from nemo_backend.mlperf import LAYOUT_SETTINGS
 
 EACH_PLACE = pytest.mark.parametrize("place", PLACES.values())
 
@@ -72,6 +73,6 @@ def test_no_device_is_lost_or_the_layout_is_refused(sizes: dict[str, int], gpus:
 
 
 def test_the_backends_layout_settings_are_settings_of_its_engines() -> None:
-    assert BACKEND.layout_settings == SETTINGS
+    assert BACKEND.layout_settings == SETTINGS | LAYOUT_SETTINGS  # and those of the submissions
     assert BACKEND.settings().keys() >= SETTINGS
     assert not SETTINGS & BACKEND.reserved_settings.keys()
