@@ -102,7 +102,12 @@ def _convergence_rows(result: Result) -> Rows:
     asked = f"loss {found.target_loss:g} ({found.benchmark}): {found.status}"
     if found.status != "success" or found.sequences is None:
         return [("target", f"{asked}\n{found.standing}")]
-    rows = [("target", f"{asked} after {found.sequences:,} sequences, {len(found.evaluations)} evaluations")]
+    beside = ""
+    if found.reference_sequences is not None and found.deviations is not None:
+        beside = (
+            f"\nreference runs need {found.reference_sequences:,.0f}: {found.deviations:+.1f} standard deviations"
+        )
+    rows = [("target", f"{asked} after {found.sequences:,} sequences, {len(found.evaluations)} evaluations{beside}")]
     taken = found.time_to_train
     if taken is None:
         return [*rows, ("to train", "unknown: " + result.null_because["convergence.time_to_train"])]

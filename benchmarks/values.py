@@ -275,6 +275,16 @@ class BandPoint(Value, frozen=True):
     high: float
 
 
+class ConvergenceReference(Value, frozen=True):
+    """What good runs of Stepmark's own recipes needed and how their loss fell (docs/make_reference_band.py)."""
+
+    runs: Positive
+    batch: Positive  # at another one it says nothing
+    mean_sequences: float  # to the target
+    stdev_sequences: float
+    band: list[BandPoint]
+
+
 class Convergence(Value, frozen=True):
     """What a run trains towards, and how: a benchmark of configs/mlperf at this batch."""
 
@@ -286,7 +296,7 @@ class Convergence(Value, frozen=True):
     evaluate_every: int  # steps
     evaluation_sequences: int
     schedule: Schedule
-    band: list[BandPoint] = []  # of reference runs at this batch; empty: there are none
+    reference: ConvergenceReference | None = None  # at this batch; None: there is none
 
 
 class RecipeReference(Value, frozen=True):

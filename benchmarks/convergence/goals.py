@@ -59,7 +59,7 @@ def convergence_of(wanted: MlperfBenchmark, steps: int, batch: int, rate: float 
         first_evaluation=first.step,
         evaluate_every=first.steps_apart,
         evaluation_sequences=wanted.eval_samples,
-        band=reference.band if reference and reference.batch == batch else [],
+        reference=reference if reference and reference.batch == batch else None,
         schedule=Schedule(
             learning_rate=rate or training.learning_rate,
             final_learning_rate=(rate or training.learning_rate) * optimizer.end_rate_ratio,

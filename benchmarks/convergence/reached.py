@@ -29,6 +29,8 @@ class ConvergenceFigures(Value, frozen=True):
     last_loss: float | None
     evaluations: list[Evaluation]
     time_to_train: TimeToTrain | None  # of a success
+    reference_sequences: float | None = None  # that good runs need on average
+    deviations: float | None = None  # how many of their standard deviations this run needed more
 
 
 def reached_at(goal: Goal, evaluations: Sequence[Evaluation]) -> Evaluation | None:
@@ -98,6 +100,11 @@ def convergence_figures(
         nulls["convergence.time_to_train.step_seconds_printed"] = "the steps are timed by Stepmark itself"
         if taken.init_seconds is None:
             nulls["convergence.time_to_train.init_seconds"] = "the worker did not write down when it began"
+    reference = towards.reference
+    if reference is None:
+        nulls["convergence.reference_sequences"] = "no reference runs are known at this batch"
+    if found is None or reference is None:
+        nulls["convergence.deviations"] = why if reference else nulls["convergence.reference_sequences"]
     last = record.evaluations[-1].loss if record.evaluations else None
     if last is None:
         nulls["convergence.last_loss"] = "no evaluation gave a loss"
@@ -111,6 +118,10 @@ def convergence_figures(
         last_loss=last,
         evaluations=record.evaluations,
         time_to_train=taken,
+        reference_sequences=reference.mean_sequences if reference else None,
+        deviations=(found.sequences - reference.mean_sequences) / reference.stdev_sequences
+        if found and reference
+        else None,
     ), nulls
 
 

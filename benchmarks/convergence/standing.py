@@ -56,7 +56,7 @@ def course_of(benchmark: Benchmark) -> Course | None:
         evaluate_every=towards.evaluate_every * batch,
         learning_rate=towards.schedule.learning_rate,
         schedule_ends=towards.schedule.steps * batch,
-        band=towards.band,
+        band=towards.reference.band if towards.reference else [],
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from benchmarks.values import BandPoint, Lora, Positive, Value
+from benchmarks.values import ConvergenceReference, Lora, Positive, Value
 
 Skip = Literal["none", "eighth_of_batch_plus_two"]
 
@@ -62,16 +62,6 @@ class Training(Value, frozen=True):
     weights: str | None = None  # a file beside it, which the model begins with; None: random ones
 
 
-class Reference(Value, frozen=True):
-    """What good runs of Stepmark's own recipes needed and how their loss fell (docs/make_reference_band.py)."""
-
-    runs: Positive
-    batch: Positive  # at another one it says nothing
-    mean_sequences: float  # to the target
-    stdev_sequences: float
-    band: list[BandPoint]
-
-
 class MlperfBenchmark(Value, frozen=True):
     """One file of configs/mlperf."""
 
@@ -91,7 +81,7 @@ class MlperfBenchmark(Value, frozen=True):
     date: str
     lora: Lora | None = None
     files: list[DataFile] = []
-    reference: Reference | None = None
+    reference: ConvergenceReference | None = None
     training: Training | None = None  # None: its submission trains it, in its container
     stands_for: str | None = None  # a small copy for a small machine: the benchmark of the rules that it stands for
 

@@ -84,7 +84,15 @@ def test_a_target_that_is_reached_ends_a_valid_run_with_its_time_taken_apart() -
     assert sum(parts) == pytest.approx(taken.total_seconds)
     assert (taken.init_seconds, taken.samples, taken.steps) == (10.0, 1152, 72)
     rows = dict(result_rows(result))
-    assert rows["target"] == "loss 3.3 (llama31_8b_tiny): success after 1,152 sequences, 3 evaluations"
+    first, second = rows["target"].split("\n")
+    assert first == "loss 3.3 (llama31_8b_tiny): success after 1,152 sequences, 3 evaluations"
+    assert benchmark.convergence is not None
+    reference = benchmark.convergence.reference
+    assert reference is not None
+    assert found.deviations == pytest.approx((1152 - reference.mean_sequences) / reference.stdev_sequences)
+    assert (
+        second == f"reference runs need {reference.mean_sequences:,.0f}: {found.deviations:+.1f} standard deviations"
+    )
     assert rows["to train"].startswith(
         "42 s: 36.0 s of training, 0.0 s of it idle; 6.0 s of evaluation; 10.0 s of init"
     )
