@@ -28,6 +28,7 @@ from launch.places import configs
 CHUNK_BYTES = 1 << 20
 LOG_NAME = re.compile(r"(?:.*\.(?:out|log|txt|err)|log-.*|slurm-.*|std(?:out|err).*)(?:\.gz)?", re.DOTALL)
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")
+MLLOG = "mlperf"  # of a run that trained towards a target
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -99,7 +100,8 @@ def _run_files(folder: RunFolder) -> list[Path]:
     place = folder.attempt_dir(last)
     named = [place / "job.jsonl", place / "scheduler.json", *folder.job_output()]
     ranks = sorted(path for pattern in RUN_RECORDS for path in place.glob(f"*/{pattern}")) if last else []
-    return [path for path in [*ranks, *named] if path.is_file()]
+    told = sorted((folder.path / MLLOG).glob("*result_*.txt"))  # whether it reached its target
+    return [path for path in [*ranks, *named, *told] if path.is_file()]
 
 
 def _known_of(folder: RunFolder) -> Known:
@@ -131,11 +133,13 @@ def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:
             stream.seek(0)
             clock = Clock(facts.tm_year, facts.tm_gmtoff)
             scanner = Scanner(symptoms, printable(name), clock, rank_of_file(path.name))
-            with gzip.open(stream) if packed else nullcontext(stream) as source:
-                while data := source.read(CHUNK_BYTES):
+            source = gzip.open(stream) if packed else nullcontext(stream)  # noqa: SIM115 - closed below
+            # A packed log may be cut off: what can be read of it counts.
+            with source as lines, suppress(EOFError, zlib.error):
+                while data := lines.read(CHUNK_BYTES):
                     scanner.feed(data)
             return scanner.finish()
-    except (OSError, EOFError, zlib.error) as error:
+    except OSError as error:
         raise RequestError(
             f"the log can't be read: {getattr(error, 'strerror', None) or error}", where=str(path)
         ) from None

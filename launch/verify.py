@@ -33,6 +33,7 @@ from benchmarks.report import aligned
 from benchmarks.runfolder import PROVENANCE, RESULT, RunFolder, not_collected, recompute
 from benchmarks.verification import differences, younger_keys
 from launch.cli import run_main
+from launch.mlperf import own_log
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")
@@ -121,7 +122,11 @@ def verify(folder: RunFolder) -> int:
     stored, stored_steps = folder.stored_result(), folder.stored_steps()
     result, steps = recompute(folder, backend)
     younger, told = _younger(folder)
-    found = [*folder.changed_since_sealed(), *differences(stored, result, stored_steps, steps, younger)]
+    found = [
+        *folder.changed_since_sealed(),
+        *differences(stored, result, stored_steps, steps, younger),
+        *own_log.differs(folder, backend),
+    ]
     if not found:
         print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status})")
         print(told, end="")

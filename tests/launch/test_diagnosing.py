@@ -88,3 +88,11 @@ def test_an_empty_log_is_no_failure(tmp_path: Path) -> None:
 def test_a_pipe_in_a_folder_is_left_alone(logs: Path) -> None:
     os.mkfifo(logs / "logs/pipe.log")
     assert diagnosis_of([str(logs / "logs")]).files == 2
+
+
+def test_a_packed_log_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    whole = gzip.compress(MEMORY.encode() + os.urandom(20_000))
+    (tmp_path / "rank-0.log.gz").write_bytes(whole[:-4_000])
+    done = doctor("rank-0.log.gz", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "GPU out of memory" in done.stdout
