@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
+from io import BufferedReader
 from pathlib import Path
 
 from benchmarks.diagnosis.evidence import LogEvidence, Scanner
@@ -133,13 +134,22 @@ def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:
             stream.seek(0)
             clock = Clock(facts.tm_year, facts.tm_gmtoff)
             scanner = Scanner(symptoms, printable(name), clock, rank_of_file(path.name))
-            source = gzip.open(stream) if packed else nullcontext(stream)  # noqa: SIM115 - closed below
-            # A packed log may be cut off: what can be read of it counts.
-            with source as lines, suppress(EOFError, zlib.error):
-                while data := lines.read(CHUNK_BYTES):
-                    scanner.feed(data)
+            with gzip.open(stream) if packed else nullcontext(stream) as source:
+                _feed(source, scanner)
             return scanner.finish()
-    except OSError as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise RequestError(
             f"the log can't be read: {getattr(error, 'strerror', None) or error}", where=str(path)
         ) from None
+
+
+def _feed(source: gzip.GzipFile | BufferedReader, scanner: Scanner) -> None:
+    """A packed log may be cut off: what can be read of it counts, and only one of which nothing can is an error."""
+    read = 0
+    try:
+        while data := source.read1(CHUNK_BYTES):
+            scanner.feed(data)
+            read += len(data)
+    except (EOFError, zlib.error):
+        if not read:
+            raise
