@@ -16,6 +16,7 @@ Points = Sequence[tuple[int, float | None]]  # sequences trained, evaluation los
 FEWEST = 3  # evaluations, before anything is said of their course
 LOOKED_BACK = 4  # evaluations within which a run that learns must improve
 LEAST_GAIN = 0.002  # of the loss: less than that within LOOKED_BACK evaluations is noise
+GUESSING = 1.2  # times the loss of guessing: weights as they begin are a little worse than that, no more
 WORSE = 0.05  # of the lowest loss: so far above it, twice in a row, no noise goes
 LONGEST_POWER = 40  # of e, in sequences: nobody trains so long
 FAR = 3.0  # times the whole run: so late is never
@@ -31,6 +32,7 @@ class Course(NamedTuple):
     learning_rate: float | None
     schedule_ends: int | None  # sequences after which the rate is at its lowest
     band: Sequence[BandPoint] = ()
+    guessing: float | None = None  # the loss of a model that takes every token for as likely
 
 
 class Standing(NamedTuple):
@@ -57,6 +59,7 @@ def course_of(benchmark: Benchmark) -> Course | None:
         learning_rate=towards.schedule.learning_rate,
         schedule_ends=towards.schedule.steps * batch,
         band=towards.reference.band if towards.reference else [],
+        guessing=math.log(benchmark.model.vocabulary_size),
     )
 
 
@@ -68,7 +71,7 @@ def stand(course: Course, points: Points) -> Standing:
     losses = [loss if loss is not None else math.inf for _, loss in points]
     if losses[-1] <= course.target:
         return Standing("reached", f"{losses[-1]:.4f} is the target of {course.target:g} or better", band=band)
-    diverging = _diverging(losses)
+    diverging = _diverging(course, losses)
     if diverging:
         return Standing("diverging", diverging, _of_diverging(course), band)
     if len(losses) < FEWEST:
@@ -80,13 +83,19 @@ def stand(course: Course, points: Points) -> Standing:
     return _converging(course, points, losses, band)
 
 
-def _diverging(losses: Sequence[float]) -> str:
+def _diverging(course: Course, losses: Sequence[float]) -> str:
     """Why nobody needs to wait for more; nothing where the loss is not far off, or was so for the first time."""
     if not math.isfinite(losses[-1]):
         return "the loss is no finite number"
+    if _worse_than_guessing(course, losses[-1]):
+        return f"{losses[-1]:.4f} is worse than guessing, {course.guessing:.4f}"
     lowest = min(losses)
     often = len(losses) >= FEWEST and min(losses[-2:]) > lowest * (1 + WORSE)
     return f"{losses[-1]:.4f} after {lowest:.4f}, and not for the first time" if often else ""
+
+
+def _worse_than_guessing(course: Course, loss: float) -> bool:
+    return course.guessing is not None and loss > GUESSING * course.guessing
 
 
 def _converging(course: Course, points: Points, losses: Sequence[float], band: str) -> Standing:
@@ -99,7 +108,9 @@ def _converging(course: Course, points: Points, losses: Sequence[float], band: s
         return Standing("stuck", far, _of_stuck(course, points), band)
     if course.last_sequences is not None and wanted > course.last_sequences:
         short = f"it ends after {course.last_sequences:,}: MAX_STEPS (--steps) is likely too small"
-        return Standing("converging", why, (short, *_of_rate(course)), band)
+        once = any(_worse_than_guessing(course, loss) for loss in losses)
+        reasons = (*_of_diverging(course)[:1], short) if once else (short, *_of_rate(course))
+        return Standing("converging", why, reasons, band)
     return Standing("converging", why, band=band)
 
 

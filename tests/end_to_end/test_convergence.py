@@ -86,9 +86,9 @@ def test_both_backends_begin_with_the_same_weights_and_the_same_text(
     assert losses[0][-1] == pytest.approx(losses[1][-1], rel=0.05)
 
 
-def test_a_learning_rate_that_is_far_too_high_is_called_diverging_or_stuck(start: Start, tmp_path: Path) -> None:
+def test_a_learning_rate_that_is_far_too_high_is_called_diverging(start: Start, tmp_path: Path) -> None:
     run = trained(start, tmp_path, JAX, PRETRAINING, "--set=learning_rate=3.0", "--steps=240")
     assert run.code == 3
-    standing = run.result["convergence"]["standing"]
-    assert standing.startswith(("diverging", "stuck")), standing
-    assert "learning rate (3)" in standing
+    assert "diverging: " in run.err
+    assert "is worse than guessing, 6.2383" in run.err
+    assert "learning rate (3) is likely too high" in run.result["convergence"]["standing"]

@@ -52,6 +52,19 @@ def test_a_run_that_will_not_arrive_is_told_so_with_the_likely_reason(
     assert reason in found.text()
 
 
+# MaxText with a learning rate of 3, as it was: it explodes, and the schedule's end makes it fall again.
+EXPLODED = [164.97, 135.95, 139.24, 97.65, 83.38, 48.78, 14.82, 6.03, 5.42, 5.35]
+
+
+def test_a_run_that_explodes_is_diverging_from_its_first_evaluation_on() -> None:
+    course = COURSE._replace(guessing=math.log(512), last_sequences=10 * EVERY, learning_rate=3.0)
+    words = [stand(course, points(EXPLODED[:end])).word for end in range(1, len(EXPLODED) + 1)]
+    assert words[:7] == ["diverging"] * 7
+    first = stand(course, points(EXPLODED[:1]))
+    assert first.why == "164.9700 is worse than guessing, 6.2383"
+    assert "learning rate (3) is likely too high" in stand(course, points(EXPLODED)).text()
+
+
 def test_one_bad_evaluation_is_no_divergence() -> None:
     assert stand(COURSE, points([5.0, 4.0, 3.8, 4.2])).word == "converging"
 
