@@ -142,6 +142,8 @@ def _of_diverging(course: Course) -> tuple[str, ...]:
 
 def _of_stuck(course: Course, points: Points) -> tuple[str, ...]:
     found = []
+    if any(_worse_than_guessing(course, loss) for _, loss in points if loss is not None):
+        found.append(_of_diverging(course)[0])
     trained = points[-1][0]
     if course.schedule_ends is not None and trained > 0.7 * course.schedule_ends:
         share = trained / course.schedule_ends

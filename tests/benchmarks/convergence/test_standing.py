@@ -63,6 +63,7 @@ def test_a_run_that_explodes_is_diverging_from_its_first_evaluation_on() -> None
     first = stand(course, points(EXPLODED[:1]))
     assert first.why == "164.9700 is worse than guessing, 6.2383"
     assert "learning rate (3) is likely too high" in stand(course, points(EXPLODED)).text()
+    assert "learning rate (3) is likely too high" in stand(course, points([*EXPLODED, *[5.3] * 5])).reasons[0]
 
 
 def test_one_bad_evaluation_is_no_divergence() -> None:
