@@ -43,6 +43,7 @@ RESULT_KEYS = [
     "hfu",
     "slowed_by",
     "convergence",
+    "mlperf",
 ]
 
 
