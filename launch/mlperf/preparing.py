@@ -5,6 +5,7 @@ its container; afterwards every file is held against its size.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from benchmarks.assets import Needs, compare
@@ -100,7 +101,10 @@ def _refuse(work: Preparation) -> None:
 
 
 def _folder(work: Preparation) -> Path:
-    return work.out / f"preparing-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    """A new one, also within one second."""
+    base = work.out / f"preparing-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    names = (base if place == 1 else base.with_name(f"{base.name}-{place}") for place in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def render(work: Preparation, steps: list[PrepareStep], folder: Path) -> str:
@@ -137,13 +141,18 @@ def _run(work: Preparation, steps: list[PrepareStep]) -> str:
     job_id = slurm.submit(folder / SCRIPT, job.job_environment())
     ends = [folder / f"{step.name}.end" for step in steps]
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
-    ended = wait(slurm, job_id, _progress(work, steps, folder), lambda: all(end.exists() for end in ends), limits)
+    ended = wait(slurm, job_id, _progress(work, steps, folder), lambda: all(_said(end) for end in ends), limits)
     for step, end in zip(steps, ends, strict=True):
         code = end.read_text().strip() if end.exists() else ""
         if code != "0":
             how = f"exit code {code}" if code else f"the job ended: {ended.state}" if ended else "nothing came"
             return f"{step.name}: {how} ({folder / f'{step.name}.log'})"
     return ""
+
+
+def _said(end: Path) -> bool:
+    """A file that was just made holds its word a moment later."""
+    return end.is_file() and end.stat().st_size > 0
 
 
 def _progress(work: Preparation, steps: list[PrepareStep], folder: Path) -> Callable[[], tuple[int, str]]:
