@@ -7,8 +7,6 @@ from benchmarks.mlperf.submission import CLOSED, DIVISION, setting_types
 from benchmarks.values import Benchmark, Hardware
 from nemo_backend.mlperf_planning import submission_of
 
-NO_DATA = "mlperf"  # what a recipe says, since every site keeps it elsewhere
-
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     """What follows from an earlier refusal is not said again."""

@@ -41,13 +41,11 @@ class Evaluations:
 
     def __init__(self, goal: Goal, events: Any, *, writes: bool) -> None:
         self.goal = goal
-        self.done = 0
         self._events = events
         self._writes = writes
 
     def take(self, steps: int, seconds: float, loss: float) -> bool:
         """An evaluation has just ended; whether the target is reached, and training with it."""
-        self.done += 1
         if self._writes:
             finite = loss if math.isfinite(loss) else None
             trained = steps * self.goal.sequences

@@ -1,7 +1,8 @@
 """How a loss stands on its way to the target: converging, stuck or diverging, with the likely reasons. Pure.
 
-One judgement for a run that goes on, for its result, and for a foreign MLLOG file. It rests on the evaluations alone;
-where reference runs give a band, it says whether they lie in it.
+One judgement for a run that goes on and for its result. It rests on the evaluations alone; where reference runs give
+a band, it says whether they lie in it. The doctor judges logs of other programs, of which neither target nor schedule
+need be known, and more slowly, because it must not be wrong (benchmarks/diagnosis/convergence.py).
 """
 
 import math
