@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from benchmarks.backend import LogFormat
 from benchmarks.log_stream import CHUNK_BYTES
-from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE
+from benchmarks.secret_rules import hidden_in_log
 from benchmarks.values import Value
 
 # A reader takes a log in chunks of about 1 MiB, so the last step lies at most so far before what was read.
@@ -24,40 +24,6 @@ WRITER = re.compile(
     rb"(?:\s*(?:\d{1,7}: |\[(?:rank|default)\d{1,7}\]:? ?|\((?:\w+ )?pid=\d+[^)]*\) "
     rb"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ))*"
 )
-HIDDEN = b"<redacted>"
-# What a secret is called, as it ends: a name in front (db_, HF_, client-) does not matter. A tokenizer's are none.
-_NAME = (
-    rb"(?:password|passwd|[_-]pwd|passcode|secret|credential|signature(?==)|[?&]sig(?==)"
-    rb"|(?:db|mysql|smtp|redis|admin|root)[_-]?pass"
-    rb"|(?<!bos_)(?<!eos_)(?<!pad_)(?<!unk_)(?<!sep_)(?<!cls_)(?<!mask_)(?<!per_)token"
-    rb"|(?:api|access|private|secret|account|signing|encryption)[_-]?key)\d{0,2}"
-)
-_SIGN = rb"\\{0,4}['\"]?[ \t]{0,8}(?:=>|[:=])[ \t]{0,8}+"
-# Quoted within a quoted text, quoted, or a word; to the end of the line where the closing quote was cut off.
-_QUOTED = rb"(?:\\{1,4}(?P<%(n)s>['\"]).+?(?:\\{1,4}(?P=%(n)s)|$)|\"(?:\\.|[^\"\\\n])+\"?|'(?:\\.|[^'\\\n])+'?)"
-_NOTHING = rb"(?!\\{0,4}['\"]?(?:(?:None|null|true|false)\b|<redacted>))"
-_KEY = rb"[A-Z ]{0,30}PRIVATE KEY-----"
-# Its group `before` stays. Nothing here begins with a repetition: a log may have lines of megabytes.
-_SECRET = re.compile(
-    rb"(?P<before>"
-    rb"(?i:" + _NAME + _SIGN + rb")" + _NOTHING + rb")(?:" + _QUOTED % {b"n": b"q"} + rb"|[^\s&'\"]+)"
-    # Of these, all to the end of the line: they may have blanks in them.
-    rb"|(?P<before_line>(?i:passphrase|authorization|\bcookie|set-cookie)" + _SIGN + _NOTHING + rb")"
-    rb"(?:" + _QUOTED % {b"n": b"p"} + rb"|[^\r\n'\"]+)"
-    rb"|(?P<before_word>(?i:--[\w-]{0,30}(?:password|passphrase|secret|token|[_-]key)[ \t]{1,8}+)"
-    + _NOTHING
-    + rb")(?!-)\S+"
-    rb"|(?P<before_login>(?<![\w-])(?:-u[ \t]{0,8}|--(?:proxy-)?user[ =])['\"]?[^\s:'\"/]{1,99}:)"
-    rb"(?!<redacted>)[^\s'\"]+"
-    rb"|(?P<before_bearer>\b[Bb]earer )(?!tokens?\b|<redacted>)\S+"
-    rb"|\bhf_(?:(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{8,}|[A-Za-z0-9]{20,})"
-    rb"|\bwandb_v\d{1,3}_\w{8,}|\bglpat-[\w-]{16,}|\bAIza[\w-]{30,}|\bASIA[0-9A-Z]{16}\b"
-    rb"|-----BEGIN " + _KEY + rb"[\s\S]*?(?:-----END " + _KEY + rb"|\Z)",
-    re.MULTILINE,
-)
-_END_OF_A_KEY = re.compile(rb"-----END " + _KEY)
-_SHAPES = re.compile(TOKEN_SHAPE.pattern.encode())
-_LOGIN = re.compile(LOGIN_IN_URL.pattern.encode())
 
 
 class Ending(Value, frozen=True):
@@ -73,25 +39,9 @@ class Ending(Value, frozen=True):
 def shown_line(line: bytes) -> str:
     """A line as it may be shown: without its writer, without secrets, in one row of printable characters."""
     writer = WRITER.match(line)
-    said = without_secrets(line[writer.end() if writer else 0 :])
+    said = hidden_in_log(line[writer.end() if writer else 0 :])
     text = " ".join(printable(said.decode(errors="backslashreplace")).split())
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
-
-
-def without_secrets(text: bytes) -> bytes:
-    """What looks like a secret, by its name or its shape, is replaced; what is left is the same if asked again."""
-    text = _SECRET.sub(_hidden, text)
-    end = None if b"-----END " not in text else _END_OF_A_KEY.search(text)
-    if end is not None:  # the text begins within a key
-        text = HIDDEN + text[end.end() :]
-    return _SHAPES.sub(HIDDEN, _LOGIN.sub(HIDDEN + b"@", text))
-
-
-def _hidden(found: re.Match[bytes]) -> bytes:
-    return next((found[name] for name in _KEPT if found[name] is not None), b"") + HIDDEN
-
-
-_KEPT = [name for name in _SECRET.groupindex if name.startswith("before")]
 
 
 def printable(text: str) -> str:

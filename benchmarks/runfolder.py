@@ -11,7 +11,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from benchmarks.mlperf.submission import is_submission
 from benchmarks.profiling import not_recorded
 from benchmarks.queue.attempts import local_attempts, queued_attempts
 from benchmarks.queue.failures import QueuedEnd, failed_phase
+from benchmarks.queue.first_check import CHECK
 from benchmarks.queue.job_record import (
     EVENTS,
     JOB_SCRIPT,
@@ -281,7 +282,12 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         last,
         ended,
         folder.provenance_digest(),
-        [*folder.provenance_notes(), *folder.changed_since_sealed(), *_unreadable_earlier(records[:-1])],
+        [
+            *folder.provenance_notes(),
+            *folder.changed_since_sealed(),
+            *_unreadable_earlier(records[:-1]),
+            *_unbound(ended),
+        ],
         _failed_before(folder, backend, phase, last.attempt, queued=queued is not None),
         attempts,
         queued,
@@ -307,15 +313,26 @@ def _with_reasons(result: Result, reasons: list[str]) -> Result:
 
 
 def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: int, *, queued: bool) -> list[str]:
-    """Why the measured phase was never started: an earlier phase of the plan failed."""
+    """Why the measured phase was never started: an earlier phase of the plan failed. What a check found is told by
+    the attempt's end.
+    """
     found = []
     benchmark = folder.benchmark()
     for phase in folder.plan().phases:
         if phase.name == measured:
             break
+        if phase.name == CHECK and queued:
+            continue
         said = backend.read_phase(benchmark, folder.phase_dir(phase.name, attempt), attempt).ends
         found += failed_phase(phase.name, folder.ended(phase.name, attempt), said, queued=queued)
     return found
+
+
+def _unbound(ended: Sequence[Ended]) -> list[str]:
+    """Ranks that ran wherever Linux put them, not beside their GPU: their steps may be slower for it."""
+    reasons = [one.binding.why for one in ended if one.binding is not None and one.binding.why]
+    named = ", ".join(dict.fromkeys(reasons))
+    return [f"{len(reasons)} of {len(ended)} ranks were bound to no NUMA node: {named}"] if reasons else []
 
 
 def _unreadable_earlier(records: list[RunRecord]) -> list[str]:

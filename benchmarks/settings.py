@@ -6,20 +6,10 @@ from collections.abc import Mapping
 
 from benchmarks.backend import Backend
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.secret_rules import is_secret_name
 from benchmarks.values import Scalar
 
 OWN_SETTINGS = ("sequence_length", "micro_batch_size", "gradient_accumulation", "global_batch_size")
-SECRET_NAME = re.compile(
-    r"TOKEN(_|$)|SECRET|PASSW|CREDENTIAL|(API|ACCESS|PRIVATE|SSH)_?KEY"
-    r"|(^|_)(AUTH|BEARER|COOKIE|JWT|KEY|PASS|PAT|PWD)(_|$)",
-    re.IGNORECASE,
-)
-# Tokens by their shape: Hugging Face, OpenAI and the like, GitHub, Slack, AWS, and JSON web tokens.
-TOKEN_SHAPE = re.compile(
-    r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}"
-    r"|\bxox[abprs]-[A-Za-z0-9-]{10,}|\bAKIA[0-9A-Z]{16}\b|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.|\bnvapi-[\w-]{20,}"
-)
-LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 # What Stepmark writes itself, and would otherwise overwrite in silence.
 FILLED_VARIABLES = {"XLA_FLAGS": "--set=xla_FLAG=VALUE for each flag"}
@@ -36,10 +26,6 @@ LARGEST_NUMBER = 10**12
 VALUE_TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float)}
 
 
-def is_secret_name(name: str) -> bool:
-    return SECRET_NAME.search(name) is not None
-
-
 def sort_settings(
     settings: Mapping[str, str], backend: Backend
 ) -> tuple[dict[str, int], dict[str, str], dict[str, str], dict[str, Scalar]]:
@@ -49,11 +35,10 @@ def sort_settings(
     xla: dict[str, str] = {}
     knobs: dict[str, Scalar] = {}
     for key, text in settings.items():
-        _refuse_token(key, text)
         if key in OWN_SETTINGS:
             own[key] = positive(f"--set={key}", int(_typed(key, text, "int")))
         elif key.startswith("env."):
-            environment[_environment_name(key, text, backend)] = text
+            environment[_environment_name(key, backend)] = text
         elif key.startswith("xla_"):
             xla[key] = _xla_flag(key, text)
         else:
@@ -61,16 +46,7 @@ def sort_settings(
     return own, environment, xla, knobs
 
 
-def _refuse_token(key: str, text: str) -> None:
-    if TOKEN_SHAPE.search(text):
-        raise RequestError(
-            "the value looks like a token, and --set is written to the run folder",
-            where=f"--set={key}",
-            next_command="export HF_TOKEN=... (or the variable that the program reads) before the command",
-        )
-
-
-def _environment_name(key: str, text: str, backend: Backend) -> str:
+def _environment_name(key: str, backend: Backend) -> str:
     name = key.removeprefix("env.")
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
         raise RequestError(
@@ -88,11 +64,18 @@ def _environment_name(key: str, text: str, backend: Backend) -> str:
             where=f"--set={key}",
             why=f"{backend.title} would take it past the plan; use its own setting: --set=SETTING=VALUE",
         )
-    if is_secret_name(name) or LOGIN_IN_URL.search(text):
+    if is_secret_name(name):
         raise RequestError(
             f"{name} looks like a secret, and --set is written to the run folder",
             where=f"--set={key}",
             next_command=f"export {name}=... before the command",
+        )
+    if name.startswith(("SLURM_", "SRUN_")):
+        raise RequestError(
+            f"{name} is Slurm's own",
+            where=f"--set={key}",
+            why="the job's srun would read it, past what the job script says",
+            next_command="--slurm_arg=OPTION=VALUE",
         )
     return name
 

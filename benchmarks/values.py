@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 Scalar = bool | int | float | str
+Architecture = Literal["amd64", "arm64"]  # of a node's CPU, as container registries call it
+ImageNames = str | dict[Architecture, str]  # a container image for all architectures, or one for each
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +64,14 @@ class Rate(Value, frozen=True):
     achievable_source: str = ""
 
 
+class NvlinkDomain(Value, frozen=True):
+    """Nodes that NVLink joins: where a job should lie, and what NCCL is told there."""
+
+    nodes: Positive
+    source: str
+    environment: dict[str, str] = {}
+
+
 class Hardware(Value, frozen=True):
     """A device type. A CPU is one too: its "gpus" are virtual devices and it has no published peak."""
 
@@ -78,6 +88,9 @@ class Hardware(Value, frozen=True):
     source: str
     date: str
     rates: dict[Literal["memory", "node", "network"], Rate] = {}  # to its memory, within a node, between nodes
+    nvlink_domain: NvlinkDomain | None = None  # None: NVLink ends at a node
+    cpu_architecture: Architecture | None = None  # of the nodes it is sold in; None: of either, or not a container's
+    cpu_architecture_source: str = ""
 
 
 class JobOptions(Value, frozen=True):
@@ -99,6 +112,7 @@ class JobOptions(Value, frozen=True):
     nice: int | None = None
     comment: str | None = None
     mpi: str | None = None  # for srun, such as pmix
+    check: bool = True  # first, on one node: are the framework, its programs and the GPUs there?
     requeue: bool = False  # after a node has failed: a second attempt in the same run
     warn_seconds: int = 60  # the workers are told to stop so long before the time limit
     arguments: list[str] = []  # anything else, as sbatch takes it
@@ -132,11 +146,13 @@ class Site(Value, frozen=True):
     name: str
     kind: Literal["local", "slurm"]
     title: str
-    runtime: Literal["venv", "container"]
+    runtime: Literal["venv", "container", "python"]
     source: str
     date: str
     slurm: Slurm | None = None  # for kind slurm
     container: Container | None = None  # for runtime container
+    images: dict[str, ImageNames] = {}  # for runtime container: engine -> the image used instead of Stepmark's
+    python: str | dict[str, str] | None = None  # for runtime python: the interpreter, or one for each engine
     environment: dict[str, str] = {}
 
 
@@ -341,6 +357,7 @@ class Benchmark(Value, frozen=True):
     measured_peaks: dict[str, Peak] = {}  # precision -> what launch/peak.py measured on this device
     inject_slowdown: float = 0.0  # every step is made to take this much longer, 0.5: half as much again
     convergence: Convergence | None = None  # None: it trains its steps, and evaluates nothing
+    image: str = ""  # the container image it runs in, or its file; empty: no container, or no image is known
 
     @property
     def trains(self) -> str:

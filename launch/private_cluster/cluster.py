@@ -55,6 +55,11 @@ class Cluster(Value, frozen=True):
     def files(self) -> "Files":
         return Files(Path(self.folder), Path(self.sockets))
 
+    @property
+    def listens_on_loopback(self) -> bool:
+        """Slurm's daemons listen at the address of their host's name, which is ours to choose in a namespace only."""
+        return self.naming != "addresses"
+
 
 @dataclass(frozen=True)
 class Files:
@@ -72,12 +77,21 @@ class Files:
         return self.settings / "slurm.conf"
 
     @property
+    def daemons_conf(self) -> Path:
+        """The slurm.conf of daemons and of what runs on nodes: that of a person's commands, and where to listen."""
+        return self.settings / "daemons.conf"
+
+    @property
     def hosts(self) -> Path:
         return self.settings / "hosts"
 
     @property
     def munge_key(self) -> Path:
         return self.settings / "munge.key"
+
+    @property
+    def database_password(self) -> Path:
+        return self.settings / "database.password"
 
     @property
     def logs(self) -> Path:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from launch.private_cluster.cluster import Cluster, address
+from launch.private_cluster.cluster import Cluster
 
 NODES_OF_A_SMALL_CLUSTER = 32
 PARTITION = "batch"
@@ -15,6 +15,8 @@ SITE_WARN_SECONDS = 10
 KILL_WAIT_SECONDS = 5
 SAMPLING_SECONDS = 1
 GPU_TYPE = "h100"
+DATABASE_NAME = "slurm_acct_db"
+DATABASE_USER = "slurm"
 
 
 class Timeouts:
@@ -37,14 +39,15 @@ def timeouts(cluster: Cluster) -> type[Timeouts]:
     return Timeouts if cluster.nodes <= NODES_OF_A_SMALL_CLUSTER else LargeTimeouts
 
 
-def texts(cluster: Cluster, machine_hosts: str) -> dict[Path, str]:
+def texts(cluster: Cluster, machine_hosts: str, password: str) -> dict[Path, str]:
     """Every configuration file of the cluster."""
     files = cluster.files
     return {
         files.slurm_conf: slurm_conf(cluster),
+        files.daemons_conf: daemons_conf(cluster),
         files.settings / "gres.conf": gres_conf(cluster),
         files.settings / "cgroup.conf": cgroup_conf(cluster),
-        files.settings / "slurmdbd.conf": slurmdbd_conf(cluster),
+        files.settings / "slurmdbd.conf": slurmdbd_conf(cluster, password),
         files.settings / "plugstack.conf": "",  # else the one in /etc would be read
         files.hosts: hosts(cluster, machine_hosts),
     }
@@ -53,6 +56,12 @@ def texts(cluster: Cluster, machine_hosts: str) -> dict[Path, str]:
 def slurm_conf(cluster: Cluster) -> str:
     parts = (_controller(cluster), _files(cluster), _limits(cluster), _accounting(cluster), _nodes(cluster))
     return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def daemons_conf(cluster: Cluster) -> str:
+    """Kept from a person's srun, whose host name may be no loopback address: steps could not call it back."""
+    listen = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n" if cluster.listens_on_loopback else ""
+    return f"include {cluster.files.slurm_conf}\n{listen}"
 
 
 def _controller(cluster: Cluster) -> list[str]:
@@ -160,10 +169,11 @@ def cgroup_conf(cluster: Cluster) -> str:
     return "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainRAMSpace=yes\nConstrainSwapSpace=no\n"
 
 
-def slurmdbd_conf(cluster: Cluster) -> str:
+def slurmdbd_conf(cluster: Cluster, password: str) -> str:
     files = cluster.files
     return "\n".join(
         (
+            *(["CommunicationParameters=NoInAddrAny"] if cluster.listens_on_loopback else []),
             "AuthType=auth/munge",
             f"AuthInfo=socket={files.munge_socket}",
             f"DbdHost={cluster.host}",
@@ -174,17 +184,38 @@ def slurmdbd_conf(cluster: Cluster) -> str:
             f"PidFile={files.pids}/slurmdbd",
             "StorageType=accounting_storage/mysql",
             "StorageHost=localhost",  # by the socket that MYSQL_UNIX_PORT names: the database opens no port
-            "StorageUser=root",
-            "StorageLoc=slurm_acct_db",
+            f"StorageUser={DATABASE_USER}",
+            f"StoragePass={password}",
+            f"StorageLoc={DATABASE_NAME}",
+            "",
+        )
+    )
+
+
+def database_sql(system_tables: str, password: str) -> str:
+    """What mariadb-install-db does, less the help tables; then the one account, which owns the one database."""
+    account = f"'{DATABASE_USER}'@'localhost'"
+    return "\n".join(
+        (
+            "create database mysql;",
+            "use mysql;",
+            system_tables,
+            "flush privileges;",
+            f"create database {DATABASE_NAME};",
+            f"create user {account} identified by '{password}';",
+            f"grant all on {DATABASE_NAME}.* to {account};",
             "",
         )
     )
 
 
 def hosts(cluster: Cluster, machine_hosts: str) -> str:
-    """The nodes' names first, so that they win over equal ones of the machine; then what the machine knows."""
-    nodes = [f"{address(number)} node{number}" for number in range(1, cluster.nodes + 1)]
-    return "\n".join(["127.0.0.1 localhost", *nodes, f"127.0.0.1 {cluster.host}", machine_hosts])
+    """The nodes' names first, so that they win over equal ones of the machine; then what the machine knows.
+
+    All are 127.0.0.1: connections within a machine come from there, and srun is called back where it came from.
+    """
+    names = ["localhost", *(f"node{number}" for number in range(1, cluster.nodes + 1)), cluster.host]
+    return "\n".join([*(f"127.0.0.1 {name}" for name in names), machine_hosts])
 
 
 def site(cluster: Cluster, date: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.errors import RunError
-from launch.private_cluster import naming, packages, processes
+from launch.private_cluster import configuration, naming, packages, processes
 from launch.private_cluster.cluster import Cluster
 
 Say = Callable[[str], None]
@@ -51,19 +51,18 @@ def start_munge(cluster: Cluster) -> None:
 
 
 def start_database(cluster: Cluster) -> None:
-    """What mariadb-install-db does, less the help tables; then the server, on a socket and no port."""
+    """Its tables and its account, then the server, on a socket and no port."""
     files = cluster.files
-    files.database.mkdir()
     tables = packages.system_tables()
     assert tables is not None  # refused before
-    sql = "create database mysql;\nuse mysql;\n" + tables.read_text(encoding="utf-8")
+    password = files.database_password.read_text(encoding="utf-8")
+    sql = configuration.database_sql(tables.read_text(encoding="utf-8"), password)
     _run(cluster, DATABASE, [*_database_command(cluster), "--bootstrap"], stdin=sql)
     _start(
         cluster,
         DATABASE,
         [
             *_database_command(cluster),
-            "--skip-grant-tables",  # whoever reaches the socket may write: its folder is this user's
             "--skip-networking",
             f"--socket={files.database_socket}",
             f"--pid-file={files.pids / DATABASE}",
@@ -86,12 +85,12 @@ def _database_command(cluster: Cluster) -> list[str]:
 
 
 def start_accounting(cluster: Cluster) -> None:
-    _run(cluster, ACCOUNTING, [ACCOUNTING])
+    _run(cluster, ACCOUNTING, _at_home(cluster, ACCOUNTING, cluster.host, [ACCOUNTING]))
     _wait(cluster, ACCOUNTING, lambda: _answers(("127.0.0.1", cluster.ports.accounting)))
 
 
 def start_controller(cluster: Cluster) -> None:
-    _run(cluster, CONTROLLER, [CONTROLLER])
+    _run(cluster, CONTROLLER, _at_home(cluster, CONTROLLER, cluster.host, [CONTROLLER]))
     _wait(cluster, CONTROLLER, lambda: "is UP" in ask(cluster, "scontrol", "ping"))
 
 
@@ -104,8 +103,13 @@ def start_nodes(cluster: Cluster, names: list[str], say: Say = lambda _text: Non
 
 
 def _node_command(cluster: Cluster, name: str) -> list[str]:
-    command = _with_environment(cluster, name, ["slurmd", "-N", name])
-    return naming.in_node(cluster.naming, name, cluster.files.hosts, command)
+    return _at_home(cluster, name, name, ["slurmd", "-N", name])
+
+
+def _at_home(cluster: Cluster, daemon: str, host: str, command: list[str]) -> list[str]:
+    """On a host of this name, which is the loopback address there."""
+    command = _with_environment(cluster, daemon, command)
+    return naming.in_node(cluster.naming, host, cluster.files.hosts, command)
 
 
 def _await(cluster: Cluster, awaited: set[str], absent: Callable[[], set[str]], say: Say) -> None:
@@ -132,8 +136,6 @@ def _run(cluster: Cluster, daemon: str, command: list[str], stdin: str = "") -> 
 
 
 def _start(cluster: Cluster, daemon: str, command: list[str], takes_input: bool = False) -> "subprocess.Popen[bytes]":
-    if cluster.naming == "addresses" or daemon not in cluster.node_names:
-        command = _with_environment(cluster, daemon, command)
     with cluster.files.log(daemon).open("ab") as log:
         return subprocess.Popen(
             command,
@@ -155,7 +157,7 @@ def _with_environment(cluster: Cluster, daemon: str, command: list[str]) -> list
 def _environment(cluster: Cluster, daemon: str) -> dict[str, str]:
     settings = {
         "PATH": packages.search_path(),
-        "SLURM_CONF": str(cluster.files.slurm_conf),
+        "SLURM_CONF": str(cluster.files.daemons_conf),
         "MYSQL_UNIX_PORT": str(cluster.files.database_socket),
     }
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
@@ -193,7 +195,7 @@ def ready_nodes(cluster: Cluster) -> set[str]:
 
 
 def running(cluster: Cluster) -> list[processes.Process]:
-    return processes.running(cluster.files.folder, cluster.files.slurm_conf)
+    return processes.running(cluster.files.folder, cluster.files.daemons_conf)
 
 
 def owners(cluster: Cluster) -> set[str]:

@@ -7,6 +7,7 @@ import os
 import pwd
 import random
 import re
+import secrets
 import shutil
 import socket
 import tempfile
@@ -18,7 +19,16 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.preflight.report import plural
 from launch import local
-from launch.private_cluster import configuration, daemons, memory_limit, naming, packages, ports, processes
+from launch.private_cluster import (
+    configuration,
+    daemons,
+    memory_limit,
+    naming,
+    own_folders,
+    packages,
+    ports,
+    processes,
+)
 from launch.private_cluster.cluster import (
     MOST_NODES,
     Cluster,
@@ -69,6 +79,7 @@ class Status:
 def up(wanted: Wanted, say: Say) -> tuple[Cluster, bool]:
     """Start a cluster; returns it, and whether it was started just now. On any failure nothing is left running."""
     _refuse(wanted)
+    own_folders.refuse_shared(folder_of(wanted.name))
     with _alone(wanted.name):
         existing = _still_up(wanted)
         if existing:
@@ -241,9 +252,9 @@ def _start(cluster: Cluster, say: Say) -> None:
 def _write_files(cluster: Cluster) -> None:
     files = cluster.files
     shutil.rmtree(files.logs, ignore_errors=True)  # those of an earlier cluster of this name
-    folders = (files.settings, files.logs, files.state, files.devices, files.pids, files.sockets, files.spool)
-    for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
+    folders = (files.folder, files.settings, files.logs, files.state, files.devices, files.pids)
+    for folder in (*folders, files.database, files.sockets, files.spool):
+        own_folders.make(folder)
     remember(cluster)
     if not (files.folder / SOCKETS).exists():
         (files.folder / SOCKETS).symlink_to(files.sockets)  # so that it is found where the record was lost
@@ -254,21 +265,23 @@ def _write_files(cluster: Cluster) -> None:
         # A GPU's file must be a character device; a link to one will do.
         (files.devices / f"nvidia{number}").symlink_to(os.devnull)
     machine_hosts = MACHINE_HOSTS.read_text(errors="replace") if MACHINE_HOSTS.exists() else ""
-    for path, text in configuration.texts(cluster, machine_hosts).items():
-        _write(path, text.encode(), 0o600 if path.name == "slurmdbd.conf" else 0o644)
-    _write(files.munge_key, random.SystemRandom().randbytes(1024), 0o600)
+    password = secrets.token_hex()
+    for path, text in configuration.texts(cluster, machine_hosts, password).items():
+        _write(path, text.encode())
+    _write(files.database_password, password.encode())
+    _write(files.munge_key, secrets.token_bytes(1024))
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
-    path.touch(mode=mode)
-    path.chmod(mode)  # whatever the umask
+def _write(path: Path, content: bytes) -> None:
+    path.touch(mode=0o600)  # what munged and slurmdbd ask for, whatever the umask
+    path.chmod(0o600)
     path.write_bytes(content)
 
 
 def _write_site(cluster: Cluster) -> None:
     path = site_file(cluster.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(configuration.site(cluster, datetime.date.today().isoformat()), encoding="utf-8")
+    own_folders.make_way(path)
+    _write(path, configuration.site(cluster, datetime.date.today().isoformat()).encode())
 
 
 # --- down ----------------------------------------------------------------------------------------
@@ -287,10 +300,10 @@ def _stop(name: str, say: Say) -> int:
     """End every process, then remove every file but the logs; with or without a record of the cluster."""
     cluster = recall(name)
     files = cluster.files if cluster else Files(folder_of(name), (folder_of(name) / SOCKETS).resolve())
-    found = processes.running(files.folder, files.slurm_conf)
+    found = processes.running(files.folder, files.daemons_conf)
     if found:
         say(f"stopping {len(found)} processes")
-    left = processes.end(lambda: processes.running(files.folder, files.slurm_conf))
+    left = processes.end(lambda: processes.running(files.folder, files.daemons_conf))
     if left:
         raise RunError(
             f"{len(left)} processes of the private cluster '{name}' do not end",
@@ -349,7 +362,7 @@ def cure(found: Status) -> str:
 def _alone(name: str) -> Iterator[None]:
     """Only one `up` or `down` of a cluster at a time."""
     lock = folder_of(name).with_suffix(".lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
+    own_folders.make_way(lock)
     with lock.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

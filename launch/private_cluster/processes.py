@@ -1,8 +1,8 @@
 """The processes of one private cluster: found by a mark that only its daemons carry, and ended.
 
 A process id in a file proves nothing, because ids are used again. The mark is two entries in the environment of
-each daemon. Tasks of jobs do not carry it: they are what Slurm's step daemons started, or what names both this
-cluster's slurm.conf and a node as the place where it runs.
+each daemon. Tasks of jobs do not carry it: they are what Slurm's step daemons started, or what names both the
+configuration of this cluster's daemons and a node as the place where it runs.
 """
 
 import contextlib
@@ -44,9 +44,9 @@ def environment(folder: Path, daemon: str) -> dict[str, str]:
     return PADDING | {CLUSTER_MARK: str(folder), DAEMON_MARK: daemon}
 
 
-def running(folder: Path, slurm_conf: Path) -> list[Process]:
+def running(folder: Path, daemons_conf: Path) -> list[Process]:
     """Every process of the cluster: its daemons, the step daemons of its jobs, and their tasks."""
-    seen = [process for entry in PROC.iterdir() if (process := _read(entry, folder, slurm_conf))]
+    seen = [process for entry in PROC.iterdir() if (process := _read(entry, folder, daemons_conf))]
     found = {process.pid: process for process in seen if process.owner}
     unclaimed = [process for process in seen if not process.owner]
     while unclaimed:  # children of a step daemon or of a task are tasks, whatever their environment says
@@ -59,7 +59,7 @@ def running(folder: Path, slurm_conf: Path) -> list[Process]:
     return list(found.values())
 
 
-def _read(entry: Path, folder: Path, slurm_conf: Path) -> Process | None:
+def _read(entry: Path, folder: Path, daemons_conf: Path) -> Process | None:
     if not entry.name.isdigit():
         return None
     try:
@@ -76,7 +76,7 @@ def _read(entry: Path, folder: Path, slurm_conf: Path) -> Process | None:
     if variables.get(CLUSTER_MARK) == str(folder):
         owner = variables.get(DAEMON_MARK, "")
         kind = "step" if program == STEP_DAEMON else "daemon"
-    elif variables.get("SLURM_CONF") == str(slurm_conf):
+    elif variables.get("SLURM_CONF") == str(daemons_conf):
         owner = variables.get("SLURMD_NODENAME", "")  # only on a node: a person's shell has none
     return Process(int(entry.name), int(fields[1]), int(fields[19]), program, kind, owner)
 

@@ -1,0 +1,159 @@
+"""What a secret is: by the name of its variable, by its shape, or as the value of a secret variable of this shell.
+
+Whatever is written to a file, printed or sent asks here. What a person typed is refused (`refuse_secrets`); what a
+program printed is hidden (`hidden`, `hidden_in_log`). No message of this module holds the secret itself.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.errors import RequestError
+
+REDACTED = "<redacted>"
+SHORTEST_VALUE = 8  # a shorter value is found in any text
+NO_SECRETS = ("PWD", "OLDPWD")  # folders, for all that their names look like
+
+_VARIABLE = re.compile(
+    r"TOKEN(_|$)|SECRET|PASSW|CREDENTIAL|WEBHOOK|(API|ACCESS|PRIVATE|SSH)_?KEY"
+    r"|(^|_)(AUTH|BEARER|COOKIE|JWT|KEY|PASS|PAT|PWD)(_|$)",
+    re.IGNORECASE,
+)
+# Hugging Face, OpenAI and the like, GitHub, GitLab, Slack (tokens and webhooks), AWS, Google, NVIDIA, Docker,
+# Weights & Biases, JSON web tokens.
+_SHAPE = re.compile(
+    rb"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}"
+    rb"|\bglpat-[\w-]{16,}|\bxox[abprs]-[A-Za-z0-9-]{10,}|\bA[KS]IA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bnvapi-[\w-]{20,}"
+    rb"|\bhooks\.slack\.com/services/[\w/]+|\bdckr_pat_[\w-]{20,}"
+    rb"|\bwandb_v\d{1,3}_\w{8,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
+)
+_LOGIN = re.compile(rb"(?<=://)[^/\s'\"<>]+@")
+
+HIDDEN = REDACTED.encode()
+# What a secret is called, as it ends: a name in front (db_, HF_, client-) does not matter. A tokenizer's are none.
+_NAME = (
+    rb"(?:password|passwd|[_-]pwd|passcode|secret|credential|signature(?==)|[?&]sig(?==)"
+    rb"|(?:db|mysql|smtp|redis|admin|root)[_-]?pass"
+    rb"|(?<!bos_)(?<!eos_)(?<!pad_)(?<!unk_)(?<!sep_)(?<!cls_)(?<!mask_)(?<!per_)token"
+    rb"|(?:api|access|private|secret|account|signing|encryption)[_-]?key)\d{0,2}"
+)
+_SIGN = rb"\\{0,4}['\"]?[ \t]{0,8}(?:=>|[:=])[ \t]{0,8}+"
+# Quoted within a quoted text, quoted, or a word; to the end of the line where the closing quote was cut off.
+_QUOTED = rb"(?:\\{1,4}(?P<%(n)s>['\"]).+?(?:\\{1,4}(?P=%(n)s)|$)|\"(?:\\.|[^\"\\\n])+\"?|'(?:\\.|[^'\\\n])+'?)"
+_NOTHING = rb"(?!\\{0,4}['\"]?(?:(?:None|null|true|false)\b|<redacted>))"
+_KEY = rb"[A-Z ]{0,30}PRIVATE KEY-----"
+# Its group `before` stays. Nothing here begins with a repetition: a log may have lines of megabytes.
+_IN_A_LOG = re.compile(
+    rb"(?P<before>"
+    rb"(?i:" + _NAME + _SIGN + rb")" + _NOTHING + rb")(?:" + _QUOTED % {b"n": b"q"} + rb"|[^\s&'\"]+)"
+    # Of these, all to the end of the line: they may have blanks in them.
+    rb"|(?P<before_line>(?i:passphrase|authorization|\bcookie|set-cookie)" + _SIGN + _NOTHING + rb")"
+    rb"(?:" + _QUOTED % {b"n": b"p"} + rb"|[^\r\n'\"]+)"
+    rb"|(?P<before_word>(?i:--[\w-]{0,30}(?:password|passphrase|secret|token|[_-]key)[ \t]{1,8}+)"
+    + _NOTHING
+    + rb")(?!-)\S+"
+    rb"|(?P<before_login>(?<![\w-])(?:-u[ \t]{0,8}|--(?:proxy-)?user[ =])['\"]?[^\s:'\"/]{1,99}:)"
+    rb"(?!<redacted>)[^\s'\"]+"
+    rb"|(?P<before_bearer>\b[Bb]earer )(?!tokens?\b|<redacted>)\S+"
+    rb"|\bhf_(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{8,}"
+    rb"|-----BEGIN " + _KEY + rb"[\s\S]*?(?:-----END " + _KEY + rb"|\Z)",
+    re.MULTILINE,
+)
+_END_OF_A_KEY = re.compile(rb"-----END " + _KEY)
+_KEPT = [name for name in _IN_A_LOG.groupindex if name.startswith("before")]
+
+Known = Mapping[str, str]  # a secret value -> the variable of this shell that holds it
+
+
+def is_secret_name(name: str) -> bool:
+    """Of a variable or a key."""
+    return _VARIABLE.search(name) is not None
+
+
+def shell_secrets(environment: Mapping[str, str] = os.environ, paths: tuple[Path | str, ...] = ()) -> dict[str, str]:
+    """Value -> name of a shell's secret variables, without values that are part of a path, such as a user's name."""
+    return {
+        value: name
+        for name, value in environment.items()
+        if len(value) >= SHORTEST_VALUE
+        and is_secret_name(name)
+        and name.upper() not in NO_SECRETS
+        and not any(value in str(path) for path in paths)
+    }
+
+
+def secrets_here() -> Known:
+    """This shell's secrets, without values in the path of the current folder. For many texts, call it once."""
+    return shell_secrets(paths=(Path.cwd(),))
+
+
+def why_secret(text: str, known: Known | None = None) -> str:
+    """Why a text must not be written down; empty where nothing in it is secret."""
+    for value, variable in (shell_secrets() if known is None else known).items():
+        if value in text:
+            return f"it holds the value of {variable}, a variable of this shell whose name says that it is secret"
+    raw = _raw(text)
+    if _SHAPE.search(raw):
+        return "it has the shape of a token"
+    return "it is an address with a login in it" if _LOGIN.search(raw) else ""
+
+
+def refuse_secrets(value: Any, where: str, known: Known | None = None) -> None:
+    """RequestError where a text of a value, however deep, is secret."""
+    known = secrets_here() if known is None else known
+    for place, text in _texts(value, where):
+        why = why_secret(text, known)
+        if why:
+            raise RequestError(
+                "what looks like a secret must not be written into a run's folder",
+                where=place,
+                why=why,
+                next_command="leave it out: a run has the variables of the shell that starts it (export NAME=...)",
+            )
+
+
+def _texts(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield where, str(key)
+            yield from _texts(inner, f"{where} {key}")
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(inner, where)
+
+
+def hidden(text: str, known: Known | None = None) -> str:
+    """The text without tokens, logins and the secrets of this shell."""
+    return _hidden(_raw(text), known).decode(errors="surrogateescape")
+
+
+def hidden_in_log(text: bytes, known: Known | None = None) -> bytes:
+    """Hides also values that are called a password, a key or the like. A second pass changes nothing."""
+    text = _IN_A_LOG.sub(_without, text)
+    end = None if b"-----END " not in text else _END_OF_A_KEY.search(text)
+    if end is not None:  # the text begins within a key
+        text = HIDDEN + text[end.end() :]
+    return _hidden(text, known)
+
+
+def hidden_in_reason(text: str) -> str:
+    """What a program said of its failure, for a result, which must come out the same in any shell."""
+    return hidden_in_log(_raw(text), {}).decode(errors="surrogateescape")
+
+
+def _hidden(text: bytes, known: Known | None) -> bytes:
+    for value in shell_secrets() if known is None else known:
+        text = text.replace(_raw(value), HIDDEN)
+    return _SHAPE.sub(HIDDEN, _LOGIN.sub(HIDDEN + b"@", text))
+
+
+def _without(found: re.Match[bytes]) -> bytes:
+    return next((found[name] for name in _KEPT if found[name] is not None), b"") + HIDDEN
+
+
+def _raw(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")

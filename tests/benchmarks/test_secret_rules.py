@@ -1,0 +1,111 @@
+"""What is a secret, what is none, and that neither a refusal nor hidden text repeats one."""
+
+import pytest
+
+from benchmarks.errors import RequestError
+from benchmarks.secret_rules import (
+    hidden,
+    hidden_in_log,
+    is_secret_name,
+    refuse_secrets,
+    shell_secrets,
+    why_secret,
+)
+
+TOKENS = [
+    "hf_" + "a1B2" * 8,
+    "glpat-" + "a1B2" * 5,
+    "ghp_" + "a1B2" * 9,
+    "nvapi-" + "a1B2" * 8,
+    "AKIA" + "A1B2" * 4,
+    "ASIA" + "A1B2" * 4,
+    "AIza" + "a1B2" * 9,
+    "wandb_v1_" + "a1B2" * 4,
+    "xoxb-" + "a1B2" * 5,
+    "sk-" + "a1B2" * 8,
+    "dckr_pat_" + "a1B2" * 6,
+    "hooks.slack.com/services/T0/B0/" + "a1B2" * 6,
+    "eyJ" + "a1B2" * 5 + "." + "a1B2" * 5 + ".",
+]
+LOGIN = "https://me:pa@ss@host/x"
+
+
+@pytest.mark.parametrize("token", [*TOKENS, LOGIN])
+def test_a_secret_is_known_by_its_shape(token: str) -> None:
+    text = f"--set=a={token} b"
+    assert why_secret(text, {})
+    assert hidden(text, {}).startswith("--set=a=")
+    assert not why_secret(hidden(text, {}), {})
+    assert hidden_in_log(text.encode(), {}).startswith(b"--set=a=")
+    with pytest.raises(RequestError) as refused:
+        refuse_secrets({"settings": {"a": ["plain", text]}}, "the request:", {})
+    assert refused.value.where == "the request: settings a"
+    assert "a1B2" not in str(refused.value)
+    assert "pa@ss" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hf_transfer", "hf_datasets_cache", "task-of-some-length-or-other", "AKIA", "https://host/a@b", ""],
+)
+def test_what_only_looks_like_one_is_none(text: str) -> None:
+    assert (why_secret(text, {}), hidden(text, {})) == ("", text)
+
+
+def test_a_key_of_a_value_may_be_the_secret() -> None:
+    with pytest.raises(RequestError) as refused:
+        refuse_secrets({TOKENS[0]: "x"}, "--set", {})
+    assert refused.value.where == "--set"
+    assert TOKENS[0] not in str(refused.value)
+
+
+def test_the_value_of_a_secret_variable_is_a_secret_wherever_it_is() -> None:
+    known = shell_secrets({"MY_DB_PASSWORD": "correct horse", "HOME": "/home/me", "PWD": "/a/long/folder"})
+    assert known == {"correct horse": "MY_DB_PASSWORD"}
+    assert "MY_DB_PASSWORD" in why_secret("so correct horse it is", known)
+    assert hidden("so correct horse it is", known) == "so <redacted> it is"
+    assert hidden_in_log(b"so correct horse it is", known) == b"so <redacted> it is"
+
+
+def test_a_short_value_or_a_part_of_a_path_is_none() -> None:
+    shell = {"A_TOKEN": "short", "B_PASS": "benchuser"}
+    assert shell_secrets(shell, paths=("/home/benchuser/results",)) == {}
+    assert shell_secrets(shell) == {"benchuser": "B_PASS"}
+
+
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "db_password", "SLURM_JWT", "NGC_API_KEY", "X_PAT", "A_PASS", "A_WEBHOOK"]
+)
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "PATH", "NCCL_DEBUG", "KEYBOARD", "MAX_TOKENS"])
+def test_names_of_no_secrets(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+# --- in a log -----------------------------------------------------------------------------------
+
+
+def test_a_private_key_is_taken_out_with_all_its_lines() -> None:
+    key = b"-----BEGIN RSA PRIVATE KEY-----\nSeCrEt\nSeCrEt\n-----END RSA PRIVATE KEY-----"
+    assert hidden_in_log(b"a\n" + key + b"\nb") == b"a\n<redacted>\nb"
+    assert hidden_in_log(key[40:] + b"\nb") == b"<redacted>\nb"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"eos_token: </s>", b"tokens/s: 5", b"Config param hf_access_token: \nnext", b"use_auth_token=None",
+        b'{"HF_TOKEN": "<redacted>"}', b"time_per_token: 3", b"https://<redacted>@host", b"hf_transformers loaded",
+    ],
+)  # fmt: skip
+def test_what_is_no_secret_stays(line: bytes) -> None:
+    assert hidden_in_log(line) == line
+
+
+@pytest.mark.parametrize("piece", [b"QUJD", b"token ", b'password="', b"\\", b"-u a", b"--a-", b"://a"])
+def test_long_lines_take_no_more_than_their_length(piece: bytes) -> None:
+    """Each of these would take minutes if every place were the beginning of a search."""
+    hidden_in_log(piece * (1 << 17))
