@@ -36,6 +36,17 @@ DISTINCT = (
 )  # fmt: skip
 
 
+class LayerLoop(Value, frozen=True):
+    """What a program that loops over its layers holds at its peak: in the backward pass of a layer, at its MLP.
+
+    As XLA's programs for GPUs have it, buffer by buffer (docs/compiling.md).
+    """
+
+    weight_copies: int  # of all layers' weights: stored layer by layer, where they are kept in another order
+    pipelined_layers: int  # held whole beside the one at work: weights gathered ahead, or gradients to be scattered
+    vocabulary_arrays: int  # of a token, as wide as the vocabulary: they wait for the gradients of head and embedding
+
+
 class Storage(Value, frozen=True):
     """How a framework stores what a training step needs. Bytes are those of one number."""
 
@@ -62,6 +73,7 @@ class Storage(Value, frozen=True):
     norm_axes: tuple[str, ...] = ()  # of the layout, that share out the scales of norms; empty: as all weights
     whole_adapters: bool = False  # each device has all of them, however the weights they stand beside are shared out
     uncounted: tuple[str, ...] = ()  # settings that change what is held here, in a way that is not known
+    layer_loop: LayerLoop | None = None  # None: the peak is estimated by the largest buffers of each kind
 
 
 def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
@@ -69,10 +81,14 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
     shards = weight_shards(benchmark, storage)
     trained = trained_parameters(benchmark, storage)
     frozen = parameter_count(benchmark.model) / shards if benchmark.lora else 0.0
-    return {
+    state = {
         "parameters": storage.weight_bytes * (trained + frozen),
         "optimizer": storage.optimizer_bytes * trained / storage.optimizer_replicas,
         "gradients": storage.gradient_bytes * trained,
+    }
+    if storage.layer_loop is not None:
+        return state | _in_the_layer_loop(benchmark, storage, storage.layer_loop)
+    return state | {
         "gathered_layers": gathered_bytes(benchmark) if storage.gathers_layers else 0.0,
         "saved_activations": saved_activation_bytes(benchmark, storage),
         "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
@@ -80,6 +96,29 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
         "workspace": max(0.0, layer_working_bytes(benchmark, storage) - logit_bytes(benchmark, storage))
         + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0),
     }
+
+
+def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
+    model, tensor = benchmark.model, benchmark.parallelism.tensor
+    layer, number = layer_parameters(model), compute_bytes(benchmark)
+    last_of_the_mlp = model.hidden_size * model.ffn_hidden_size  # its part of the backward pass is done by then
+    stored = storage.weight_bytes * model.layers * layer / weight_shards(benchmark, storage)
+    waiting = tokens_per_device(benchmark) * model.vocabulary_size * loop.vocabulary_arrays * number / tensor
+    parts = {
+        "reordered_weights": loop.weight_copies * stored,
+        "gathered_layers": (layer - last_of_the_mlp) * (storage.matrix_bytes or number) / tensor,
+        "pipelined_layers": loop.pipelined_layers * layer * number / tensor,
+        "saved_activations": saved_activation_bytes(benchmark, storage),
+        "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
+        "logits": waiting,
+        "workspace": layer_working_bytes(benchmark, storage)
+        + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0),
+    }
+    # The loss comes before there are gradients. Its logits are larger: they count by what they need beyond the rest.
+    beside = ("gathered_layers", "pipelined_layers", "attention_scores", "workspace")
+    gradients = storage.gradient_bytes * trained_parameters(benchmark, storage)
+    parts["logits"] = max(waiting, logit_bytes(benchmark, storage) - gradients - sum(parts[name] for name in beside))
+    return parts
 
 
 def total_bytes(benchmark: Benchmark, storage: Storage) -> float:

@@ -1,11 +1,13 @@
-"""Lowers and compiles MaxText's training step for virtual CPU devices, and writes down what is in the program.
+"""Lowers and compiles MaxText's training step, and writes down what is in the program.
 
 Runs by path inside MaxText's environment, on the standard library and MaxText alone, without a GPU:
-`python -P compile_program.py --folder=DIR --devices=N -- key=value ...`. Nothing is trained and no weight is made:
-shapes are all that the compiler needs, so a model of 70 billion parameters takes a gigabyte here.
+`python -P compile_program.py --folder=DIR --devices=N [--target=TEXT --nodes=M] -- key=value ...`. With --target
+(XLA's message GpuTargetConfigProto) JAX's plugin for CUDA compiles for that GPU, with the flags in XLA_FLAGS;
+without, XLA compiles for virtual devices of a CPU. Nothing is trained and no weight is made: shapes are all that the
+compiler needs, so a model of 70 billion parameters takes a gigabyte here.
 
-What is counted is read from the dump after SPMD partitioning (hlo_account.py says why); what the compiler says of
-memory is that of its own program for CPUs.
+Matmuls and traffic are read from the dump after SPMD partitioning (hlo_account.py says why); memory, kernels and
+overlap are those of the finished program.
 """
 
 import argparse
@@ -34,7 +36,7 @@ def load_kit():
 
 kit = load_kit()
 hlo_account = kit.load(Path(__file__).with_name("hlo_account.py"))
-PACKAGES = ["maxtext", "jax", "jaxlib", "flax", "optax", "qwix", "aqtp"]
+PACKAGES = ["maxtext", "jax", "jaxlib", "jax-cuda12-plugin", "nvidia-cudnn-cu12", "flax", "optax", "qwix", "aqtp"]
 
 
 class Clock:
@@ -54,9 +56,12 @@ class Clock:
 
 
 class Step:
-    """MaxText's training step, lowered and compiled as its own train_compile does, but for the mesh."""
+    """MaxText's training step, lowered and compiled as its own train_compile does, but for the mesh.
 
-    def __init__(self, settings, clock):
+    `gpus` are devices that can only be compiled for; without them, those that JAX sees.
+    """
+
+    def __init__(self, settings, clock, gpus=None):
         import jax
         from flax.core.spmd import logical_axis_rules
         from maxtext.configs import pyconfig
@@ -64,10 +69,12 @@ class Step:
         from maxtext.utils import maxtext_utils, sharding
 
         jax.config.update("jax_default_prng_impl", "unsafe_rbg")
+        if gpus is not None:
+            settings = [*settings, *gpus.settings()]
         config = pyconfig.initialize(["stepmark", base_config(), *settings])
         jax.config.update("jax_use_shardy_partitioner", config.shardy)
         jax.config.update("jax_remove_size_one_mesh_axis_from_type", config.remove_size_one_mesh_axis_from_type)
-        self.mesh = maxtext_utils.get_mesh_from_config(config)
+        self.mesh = maxtext_utils.get_mesh_from_config(config, gpus and gpus.devices)
         arguments, keywords, shardings, _, model = train_compile.get_shaped_inputs(self.mesh, config)
         weights, shardings = sharding.maybe_update_params_sharding_with_opt(config, shardings)
         placed = sharding.build_zero1_input_state_mesh_shardings(config, shardings, weights)
@@ -100,6 +107,35 @@ class Step:
         leaves, places = jax.tree.leaves(self.state), jax.tree.leaves(self.placed)
         assert len(leaves) == len(places)
         return sum(bytes_of(leaf, place) for leaf, place in zip(leaves, places, strict=True))
+
+
+class AbsentGpus:
+    """GPUs of another machine: all that is known of them is what a compiler is told."""
+
+    def __init__(self, target, count, nodes):
+        from jax.experimental import mesh_utils, topologies
+        from maxtext.utils import accelerator_to_spec_map as known
+
+        topology = f"{nodes}x{count // nodes}x1"  # slices x hosts x devices a host: a process for each GPU
+        self.devices = topologies.get_topology_desc(platform="cuda", target_config=target, topology=topology).devices
+        self._nodes = nodes
+        known.UserFacingNameToSystemCharacteristics["absent"] = known.SystemCharacteristics(
+            "gpu", None, None, None, count // nodes, None
+        )
+        mesh_utils.create_hybrid_device_mesh = hybrid_mesh
+
+    def settings(self):
+        return ["compile_topology=absent", f"compile_topology_num_slices={self._nodes}"]
+
+
+def hybrid_mesh(within, between, devices, **_):
+    """As jax's own, which asks devices for their slice; absent ones all say 0, and are numbered slice by slice."""
+    import numpy as np
+
+    axes = range(len(within))
+    grid = np.array(devices).reshape([*between, *within])
+    side_by_side = grid.transpose([axis for k in axes for axis in (k, len(within) + k)])
+    return side_by_side.reshape([b * w for b, w in zip(between, within, strict=True)])
 
 
 def bytes_of(leaf, place):
@@ -142,6 +178,16 @@ def matmuls(dots):
         {"part": part, "dtype": dtype, "by_a_vector": by_a_vector, "count": count, "flops": flops}
         for (part, dtype, by_a_vector), (count, flops) in sorted(found.items(), key=lambda item: -item[1][1])
     ]
+
+
+def attention_kernels(kernels):
+    """Executions of a step; the kernels of cuDNN alone say in their names what they are."""
+    found = {}
+    for name, times in kernels.items():
+        if "fmha" in name:
+            part = "backward" if name.endswith("Backward") else "forward"
+            found[part] = found.get(part, 0) + times
+    return found
 
 
 def collectives(moves, mesh, words):
@@ -187,6 +233,7 @@ def report(step, clock, folder, words):
     account = hlo_account.account(text_of(step, folder))
     mesh = {axis: int(size) for axis, size in step.mesh.shape.items() if size > 1}
     memory = step.compiled.memory_analysis()
+    finished = hlo_account.finished(step.compiled.as_text())
     clock.stop("read")
     return {
         "versions": kit.installed_versions(PACKAGES),
@@ -198,6 +245,11 @@ def report(step, clock, folder, words):
         "temporary_bytes": memory.temp_size_in_bytes,
         "output_bytes": memory.output_size_in_bytes,
         "aliased_bytes": memory.alias_size_in_bytes,
+        "peak_bytes": memory.peak_memory_in_bytes,
+        "attention_kernels": attention_kernels(account.kernels),
+        "kernels": finished.kernels,
+        "asynchronous": finished.asynchronous,
+        "overlapped": finished.overlapped,
         "matmuls": matmuls(account.dots),
         "collectives": collectives([move for move in account.moves if len(move.group) > 1], mesh, words),
         "loops": account.loops,
@@ -233,7 +285,7 @@ def newest_dump(folder):
 
 
 def ask_for_dump(folder, devices):
-    """Before jax is imported: XLA reads its flags once."""
+    """Before jax is imported: XLA reads its flags once. `devices` are those of the CPU."""
     os.environ["XLA_FLAGS"] = " ".join(
         [
             os.environ.get("XLA_FLAGS", ""),
@@ -248,10 +300,13 @@ def main(options):
     folder = Path(options.folder)
     dumps = folder / "hlo"
     dumps.mkdir(parents=True, exist_ok=True)
-    ask_for_dump(dumps, options.devices)
+    ask_for_dump(dumps, 1 if options.target else options.devices)
     clock = Clock()
-    found = report(Step(options.settings, clock), clock, dumps, dict(word.split("=") for word in options.word))
+    gpus = AbsentGpus(options.target, options.devices, options.nodes) if options.target else None
+    step = Step(options.settings, clock, gpus)
+    found = report(step, clock, dumps, dict(word.split("=") for word in options.word))
     found |= {"replaced": json.loads(options.replaced), "notes": options.note}
+    found["target"] = gpus.devices[0].device_kind if gpus else ""
     unfinished = folder / "report.json.part"
     unfinished.write_text(json.dumps(found))
     unfinished.replace(folder / "report.json")
@@ -262,6 +317,8 @@ def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", required=True, help="where report.json is written, and the compiler's dumps")
     parser.add_argument("--devices", type=int, required=True)
+    parser.add_argument("--target", default="", help="a GpuTargetConfigProto as text; none: a CPU's virtual devices")
+    parser.add_argument("--nodes", type=int, default=1, help="that the GPUs are spread over")
     parser.add_argument(
         "--word", action="append", default=[], help="AXIS=WORD: Stepmark's word for an axis of the mesh"
     )

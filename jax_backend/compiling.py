@@ -1,6 +1,7 @@
-"""A Benchmark -> the program that compiles its training step on this machine, for as many virtual devices as it has.
+"""A Benchmark -> the program that compiles its training step on this machine, without its hardware.
 
-What needs the hardware itself is replaced, and the report says by what.
+For a GPU, XLA's compiler for CUDA takes the plan's own settings and flags, and what gpu_target.py says of the device.
+For a CPU it compiles for as many virtual devices as are asked for.
 """
 
 import json
@@ -8,11 +9,12 @@ import json
 from benchmarks.backend import SideProgram
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Scalar
-from jax_backend import layout, planning
+from jax_backend import gpu_target, layout, planning
 
-PLAIN_ATTENTION = "dot_product"
+NEEDS_A_DRIVER, STANDS_IN = "cudnn_flash_te", "cudnn_flash_jax"
 FP8_NOTE = "XLA:CPU multiplies fp8 in bfloat16: counted is what the program asks for, before the compiler does that"
 
+# JAX itself sees the CPU alone; for CUDA there is a compiler, and no client that would look for a driver.
 ENVIRONMENT = {
     "DECOUPLE_GCLOUD": "TRUE",
     "JAX_PLATFORMS": "cpu",
@@ -37,46 +39,40 @@ def program(benchmark: Benchmark) -> SideProgram:
             "{repository}/jax_backend/compile_program.py",
             "--folder={phase_dir}",
             f"--devices={benchmark.gpus}",
+            *_for_gpus(benchmark),
             f"--replaced={json.dumps(replaced(benchmark))}",
             *(f"--note={note}" for note in notes(benchmark)),
             *words,
             "--",
             *planning.maxtext_argv(benchmark, settings(benchmark)),
         ],
-        environment=ENVIRONMENT,
+        environment={**ENVIRONMENT, "XLA_FLAGS": planning.xla_flags_text(benchmark.xla_flags)},
+        platform=benchmark.hardware.platform,
     )
 
 
+def _for_gpus(benchmark: Benchmark) -> list[str]:
+    """Nodes as slices: to XLA all GPUs of a slice are of one NVLink domain."""
+    if benchmark.hardware.kind == "cpu":
+        return []
+    return [f"--target={gpu_target.text(benchmark.hardware)}", f"--nodes={benchmark.nodes}"]
+
+
 def settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    """What is compiled otherwise than it is run: one process sees all devices, and a CPU has the plain attention."""
-    return {"hardware": "cpu", "attention": PLAIN_ATTENTION, **_within_one_node(benchmark.knobs)}
-
-
-def _within_one_node(knobs: dict[str, Scalar]) -> dict[str, Scalar]:
-    """Each axis whole, as if all devices were of one node: virtual devices know no network."""
-    changed: dict[str, Scalar] = {}
-    for axis in layout.AXIS_WORDS:
-        within, between = f"ici_{axis}_parallelism", f"dcn_{axis}_parallelism"
-        if int(knobs.get(between, 1)) > 1:
-            changed |= {within: int(knobs.get(within, 1)) * int(knobs[between]), between: 1}
-    return changed
+    """What is compiled otherwise than it is run."""
+    return {"attention": STANDS_IN} if _attention(benchmark) == NEEDS_A_DRIVER else {}
 
 
 def replaced(benchmark: Benchmark) -> dict[str, str]:
     """Settings of the benchmark that cannot be compiled without its hardware -> what stands in."""
-    found = {}
-    attention = str(benchmark.knobs.get("attention", "autoselected"))
-    if attention != PLAIN_ATTENTION:
-        found["attention"] = f"{PLAIN_ATTENTION} for {attention}, whose kernel only its hardware has"
-    if benchmark.hardware.kind != "cpu":
-        found["hardware"] = f"{benchmark.gpus} virtual devices of a CPU for {benchmark.hardware.title}"
-    between = sorted(name for name in _within_one_node(benchmark.knobs) if name.startswith("dcn_"))
-    if between:
-        found["dcn_*"] = f"ici_* of the same size for {', '.join(between)}: virtual devices know no network"
-    if benchmark.xla_flags:
-        found["xla_flags"] = f"none of the {len(benchmark.xla_flags)}: they steer another compiler"
-    return found
+    if not settings(benchmark):
+        return {}
+    return {"attention": f"{STANDS_IN} for {NEEDS_A_DRIVER}: Transformer Engine cannot be imported without a driver"}
 
 
 def notes(benchmark: Benchmark) -> list[str]:
-    return [FP8_NOTE] if benchmark.dtype == "fp8" else []
+    return [FP8_NOTE] if benchmark.dtype == "fp8" and benchmark.hardware.kind == "cpu" else []
+
+
+def _attention(benchmark: Benchmark) -> str:
+    return str(benchmark.knobs.get("attention", "autoselected"))

@@ -1,7 +1,7 @@
 """How MaxText stores what a training step needs, in float32 unless it is told otherwise and sharded like its weights;
 and what it computes again instead of keeping it."""
 
-from benchmarks.capacity import Storage, compute_bytes
+from benchmarks.capacity import LayerLoop, Storage, compute_bytes
 from benchmarks.errors import RequestError
 from benchmarks.ledger import LAYER_MATMULS, Recompute
 from benchmarks.values import Benchmark, Scalar
@@ -18,7 +18,7 @@ def storage(benchmark: Benchmark) -> Storage:
     again = recompute(benchmark)
     weight = _bytes_of(benchmark, "weight_dtype")
     return Storage(
-        saved_activations=remat_saves(benchmark.knobs),
+        saved_activations=remat_saves(benchmark.knobs) - _NEVER_READ,
         weight_bytes=weight,
         gradient_bytes=_gradient_bytes(benchmark, weight),
         optimizer_bytes=_optimizer_bytes(benchmark, weight),
@@ -35,6 +35,26 @@ def storage(benchmark: Benchmark) -> Storage:
         norm_axes=norm_axes(benchmark),
         whole_adapters=True,
         uncounted=uncounted(benchmark.knobs),
+        layer_loop=layer_loop(benchmark),
+    )
+
+
+# Any of these carries a whole layer from a turn of the loop to the next; without them XLA's defaults carry none.
+PIPELINING = tuple(f"xla_gpu_enable_pipelined_{kind}" for kind in ("all_gather", "reduce_scatter", "all_reduce"))
+
+
+def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
+    """As XLA compiles MaxText's scan over layers for a GPU; for other devices it was not looked into."""
+    knobs = benchmark.knobs
+    if benchmark.hardware.kind != "gpu" or not knobs.get("scan_layers", True):
+        return None
+    pipelined = any(benchmark.xla_flags.get(flag) == "true" for flag in PIPELINING)
+    return LayerLoop(
+        # MaxText keeps layers along the second axis of an array; XLA turns that into the first before the loop.
+        weight_copies=int(knobs.get("param_scan_axis", 1) != 0),
+        pipelined_layers=int(pipelined),
+        # The gradient of the logits, and where the embedding is multiplied, which token is where.
+        vocabulary_arrays=2 if knobs.get("use_iota_embed", False) else 1,
     )
 
 
@@ -116,6 +136,9 @@ def usable_fraction(benchmark: Benchmark) -> float:
 _QKV = frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"})
 _PROJECTIONS = _QKV | {"out_proj"}
 _MLP = frozenset({"mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo"})
+# Kept by name or not, no backward pass reads it: a layer's output is the next one's input, which is kept. XLA stores
+# nothing of it, and does not compute it again.
+_NEVER_READ = frozenset({"mlpwo"})
 CUSTOM, NONE = "custom", "none"
 REMAT_POLICIES = {
     "full": frozenset[str](),
@@ -170,8 +193,6 @@ def _chosen(knobs: dict[str, Scalar], where: str) -> frozenset[str]:
 
 _SPLIT_QKV = _QKV - {"qkv_proj"}
 _GATE_AND_UP = frozenset({"mlpwi_0", "mlpwi_1"})
-# XLA drops what nobody reads: the output of a layer is the next one's input, and that is kept.
-_NEVER_AGAIN = frozenset({"mlpwo"})
 
 
 def recompute(benchmark: Benchmark) -> Recompute | None:
@@ -184,7 +205,7 @@ def recompute(benchmark: Benchmark) -> Recompute | None:
     kept = _kept(benchmark.knobs)
     if not _names_its_context(benchmark):
         kept -= {"context"}
-    return Recompute(matmuls=_made_again(kept, benchmark.knobs) - _NEVER_AGAIN)
+    return Recompute(matmuls=_made_again(kept, benchmark.knobs) - _NEVER_READ)
 
 
 def _made_again(kept: frozenset[str], knobs: dict[str, Scalar]) -> frozenset[str]:

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks import capacity
 from benchmarks.backend import Backend
 from benchmarks.compilation import compiled_report
 from benchmarks.compilation.compiled import Compiled, not_explained
@@ -19,11 +20,13 @@ FOLDER = "compile"
 def compile_and_show(benchmark: Benchmark, backend: Backend, as_json: bool) -> int:
     """The exit code: 3 where the program holds something that no formula and no named cause explains."""
     compiled = compile_step(benchmark, backend)
-    lines = compare(benchmark, backend.storage(benchmark), compiled)
+    storage = backend.storage(benchmark)
+    lines = compare(benchmark, storage, compiled)
     if as_json:
         print(compiled_report.comparison_json(benchmark, compiled, lines))
     else:
-        print(compiled_report.comparison_text(benchmark, compiled, lines))
+        planned = capacity.total_bytes(benchmark, storage)
+        print(compiled_report.comparison_text(benchmark, compiled, lines, planned))
     return EXIT_INVALID if not_explained(lines, compiled) else EXIT_VALID
 
 
@@ -36,7 +39,8 @@ def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
             why="only a compiler that takes a whole training step at once says what is in it",
             next_command=_next_command(benchmark),
         )
-    print(f"compiling for {benchmark.gpus} virtual devices", file=sys.stderr, flush=True)
+    devices = "virtual devices" if benchmark.hardware.kind == "cpu" else benchmark.hardware.title
+    print(f"compiling for {benchmark.gpus} x {devices}", file=sys.stderr, flush=True)
     place = Path(tempfile.mkdtemp(prefix="stepmark-"))
     with removed_on_interrupt(place):
         compiled = run_side_program(backend, benchmark.engine, program, place / FOLDER, Compiled)

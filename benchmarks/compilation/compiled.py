@@ -58,6 +58,14 @@ class Compiled(Value, frozen=True):
     replaced: dict[str, str] = {}  # settings that cannot be compiled without the hardware -> what stood in
     notes: list[str] = []
     not_counted: list[str] = []  # what may compute or move something, and cannot be counted
+    target: str = ""  # the GPU that it is compiled for; empty: virtual devices of a CPU
+    peak_bytes: float = 0.0  # the most that a device holds at once
+    attention_kernels: dict[
+        str, int
+    ] = {}  # forward, backward -> executions a step; none: attention is made of matmuls
+    kernels: dict[str, int] = {}  # of libraries -> instructions of the finished program
+    asynchronous: int = 0  # collectives of it that other work can go on beside
+    overlapped: int = 0  # of these, those that a matmul or attention is scheduled beside
 
     @property
     def dot_flops(self) -> float:

@@ -20,6 +20,7 @@ def compare(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[
         _matmuls_backward(benchmark, compiled),
         _matmuls_again(benchmark, storage, compiled),
         *_matmuls_by_type(benchmark, storage, compiled),
+        *_attention_kernels(benchmark, storage, compiled),
         *traffic(benchmark, storage, compiled),
     ]
 
@@ -125,7 +126,9 @@ def _model_matmuls(benchmark: Benchmark, compiled: Compiled) -> Line:
         tolerance=EXACT * expected,
         causes=causes_of(
             Cause(text="the embedding is multiplied instead of looked up (use_iota_embed): 4 V h", amount=lookup),
-            _vectors(benchmark, groups, 3 * _norms_forward(benchmark, last=1)),
+            _in_kernels(benchmark, compiled, passes=3),
+            # XLA:GPU makes multiplications of all of them but for the gradient of the scale itself.
+            _vectors(benchmark, groups, (1 if compiled.target else 3) * _norms_forward(benchmark, last=1)),
         ),
     )
 
@@ -144,18 +147,45 @@ def _matmuls_again(benchmark: Benchmark, storage: Storage, compiled: Compiled) -
         counted=_sum(groups),
         tolerance=EXACT * of_the_model,
         causes=causes_of(
-            _scores_again(benchmark, storage, compiled),
-            _vectors(benchmark, groups, _norms_forward(benchmark, last=0) if recompute else 0.0),
+            _in_kernels(benchmark, compiled, passes=1 if ATTENTION_CORE in parts else 0),
+            _vectors(
+                benchmark, groups, _norms_forward(benchmark, last=0) if recompute and not compiled.target else 0.0
+            ),
         ),
     )
 
 
-def _scores_again(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> Cause:
-    """A kernel can keep its result; plain attention, which stands in for it, cannot."""
-    kept = storage.recompute is not None and "context" not in storage.recompute.matmuls
+def _in_kernels(benchmark: Benchmark, compiled: Compiled, passes: int) -> Cause:
+    """Attention that a kernel computes is counted by its calls; `passes` forward passes of it, as FLOPs."""
     core = ledger.forward_flops(benchmark.model, benchmark.sequence_length)["context"] * benchmark.model.layers
-    amount = core * tokens_of_a_step(benchmark) if kept and "attention" in compiled.replaced else 0.0
-    return Cause(text="the attention that stands in keeps no scores", amount=amount)
+    amount = -passes * core * tokens_of_a_step(benchmark) if compiled.attention_kernels else 0.0
+    return Cause(text=f"attention is computed in kernels: {4 * passes} L a d s, in a line of its own", amount=amount)
+
+
+def _attention_kernels(benchmark: Benchmark, storage: Storage, compiled: Compiled) -> list[Line]:
+    """A call a layer and pass."""
+    calls = benchmark.model.layers * benchmark.gradient_accumulation
+    again = calls if storage.recompute is not None and "context" in storage.recompute.matmuls else 0
+    stands_in = Cause(
+        text="the kernel that stands in keeps no result: it is run again",
+        amount=float(calls - again) if "attention" in compiled.replaced else 0.0,
+    )
+    return [
+        Line(
+            what=f"attention kernels {part}",
+            unit="calls",
+            formula=formula,
+            expected=float(expected),
+            counted=float(compiled.attention_kernels[part]),
+            tolerance=0.0,
+            causes=causes_of(stands_in) if part == "forward" else [],
+        )
+        for part, formula, expected in (
+            ("forward", "L, and L where they are computed again", calls + again),
+            ("backward", "L", calls),
+        )
+        if part in compiled.attention_kernels
+    ]
 
 
 def _matmuls_backward(benchmark: Benchmark, compiled: Compiled) -> Line:
@@ -172,7 +202,8 @@ def _matmuls_backward(benchmark: Benchmark, compiled: Compiled) -> Line:
         counted=_sum(groups),
         tolerance=EXACT * expected,
         causes=causes_of(
-            Cause(text="the embedding is multiplied instead of looked up: 2 V h backward", amount=lookup / 2)
+            Cause(text="the embedding is multiplied instead of looked up: 2 V h backward", amount=lookup / 2),
+            _in_kernels(benchmark, compiled, passes=2),
         ),
     )
 
@@ -192,7 +223,7 @@ def _matmuls_by_type(benchmark: Benchmark, storage: Storage, compiled: Compiled)
     )
     whole = tokens * (flops.flops_per_token(model, benchmark.sequence_length, "recipe") + sum(parts.values()))
     whole += 4.0 * flops.embedding_parameters(model) * tokens if multiplies_embedding(benchmark) else 0.0
-    whole += _scores_again(benchmark, storage, compiled).amount
+    whole += _in_kernels(benchmark, compiled, passes=4 if ATTENTION_CORE in parts else 3).amount
     again = sum(amount for part, amount in parts.items() if part != ATTENTION_CORE)
     in_fp8 = tokens * (6.0 * model.layers * flops.layer_matmul_weights(model) + again)
     name = MULTIPLIED_IN[benchmark.dtype]

@@ -28,11 +28,12 @@ def comparison_json(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Li
     return json_text(Comparison(benchmark=benchmark, compiled=compiled, lines=held, not_explained=problems))
 
 
-def comparison_text(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Line]) -> str:
+def comparison_text(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Line], planned_bytes: float) -> str:
+    """`planned_bytes` is what the plan says that a device holds."""
     problems = not_explained(lines, compiled)
     parts = [
-        f"{report.title(benchmark)} · compiled here for {compiled.devices} virtual devices",
-        *report.aligned(_rows(compiled)),
+        f"{report.title(benchmark)} · compiled here for {compiled.devices} {compiled.target or 'virtual devices'}",
+        *report.aligned(_rows(compiled, planned_bytes)),
         "",
         "matmuls of a device and step",
         *_indented(report.columns(_matmul_table(compiled))),
@@ -68,7 +69,7 @@ def _indented(lines: Sequence[str]) -> list[str]:
 # --- the program --------------------------------------------------------------------------------
 
 
-def _rows(compiled: Compiled) -> Rows:
+def _rows(compiled: Compiled, planned_bytes: float) -> Rows:
     mesh = " x ".join(f"{axis} {size}" for axis, size in compiled.mesh.items()) or "one device"
     seconds = ", ".join(f"{part} {report.seconds_text(value)}" for part, value in compiled.seconds.items())
     memory = report.bytes_text(compiled.peak_memory_bytes)
@@ -78,16 +79,48 @@ def _rows(compiled: Compiled) -> Rows:
         ("state", f"{report.bytes_text(compiled.state_bytes)} a device"),
         ("matmuls", f"{compiled.dot_flops:.5g} FLOPs a device and step"),
         ("traffic", f"{report.bytes_text(compiled.wire_bytes)} a device and step, sent in rings"),
-        (
-            "its memory",
-            f"{report.bytes_text(compiled.program_bytes)} a device, as a CPU runs it: no estimate for a GPU",
-        ),
+        *_memory(compiled, planned_bytes),
+        *_finished_program(compiled),
         ("loops", ", ".join(f"{name} x {trips}" for name, trips in compiled.loops.items()) or "none"),
         ("took", f"{seconds}; {memory} of memory"),
-        ("versions", ", ".join(f"{name} {number}" for name, number in compiled.versions.items())),
+        ("versions", _lines_of([f"{name} {number}" for name, number in compiled.versions.items()])),
         *((f"{name} stands in", text) for name, text in compiled.replaced.items()),
         *(("note", note) for note in compiled.notes),
     ]
+
+
+def _lines_of(words: Sequence[str], each: int = 5) -> str:
+    return "\n".join(", ".join(words[start : start + each]) for start in range(0, len(words), each))
+
+
+def _memory(compiled: Compiled, planned_bytes: float) -> Rows:
+    if not compiled.target:
+        text = f"{report.bytes_text(compiled.program_bytes)} a device, as a CPU runs it: no estimate for a GPU"
+        return [("its memory", text)]
+    peak = f"{report.bytes_text(compiled.peak_bytes)} a device at the peak, without NCCL's buffers and CUDA's own"
+    off = planned_bytes / compiled.peak_bytes - 1
+    return [("its memory", peak), ("the plan's memory", f"{report.bytes_text(planned_bytes)} ({off:+.1%})")]
+
+
+# What a custom call of XLA:GPU is called -> what it is.
+KERNELS = {
+    "__cublas$lt$matmul": "cuBLASLt matmuls",
+    "__cublas$lt$matmul$f8": "cuBLASLt matmuls in fp8",
+    "__cublas$gemm": "cuBLAS matmuls",
+    "__cudnn$fmhaSoftmax": "cuDNN attention forward",
+    "__cudnn$fmhaSoftmaxBackward": "cuDNN attention backward",
+}
+
+
+def _finished_program(compiled: Compiled) -> Rows:
+    """Of a GPU's: its instructions, each once however often a loop runs it."""
+    if not compiled.target:
+        return []
+    kernels = ", ".join(
+        f"{compiled.kernels[name]} {text}" for name, text in KERNELS.items() if name in compiled.kernels
+    )
+    beside = f"{compiled.overlapped} of {compiled.asynchronous} have a matmul or attention scheduled beside them"
+    return [("kernels", kernels or "none of a library"), ("overlap", f"asynchronous collectives: {beside}")]
 
 
 def _matmul_table(compiled: Compiled) -> list[list[str]]:

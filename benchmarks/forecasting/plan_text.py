@@ -21,13 +21,20 @@ NOTHING_STARTED = "nothing was started (--dry_run)"
 def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, calibration: Calibration | None = None) -> str:
     """Everything a dry run shows: what would run, with which settings, what it needs and how long a step takes."""
     lines = [title(benchmark), ""]
-    lines += aligned([*_benchmark_rows(benchmark), ("runs in", plan.environment_name)])
+    lines += aligned([*_benchmark_rows(benchmark), ("runs in", _runs_in(benchmark, plan))])
     lines += ["", "model FLOPs"]
     lines += aligned([*flops_rows(benchmark), *recompute_rows(benchmark, storage.recompute)])
     lines += ["", *memory_lines(memory_of(benchmark, storage))]
     if calibration is not None:
         lines += ["", *forecast_lines(forecast(benchmark, storage, calibration))]
     return "\n".join([*lines, *phase_lines(plan), "", NOTHING_STARTED])
+
+
+def _runs_in(benchmark: Benchmark, plan: Plan) -> str:
+    """The image, else the Python that the site names, else Stepmark's own environment."""
+    pythons = benchmark.site.python
+    python = pythons.get(benchmark.engine) if isinstance(pythons, dict) else pythons
+    return benchmark.image or python or plan.environment_name
 
 
 def phase_lines(plan: Plan) -> list[str]:

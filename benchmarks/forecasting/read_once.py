@@ -12,6 +12,7 @@ class ReadOnce:
         self.model = cache(configs.model)
         self.hardware = cache(configs.hardware)
         self.site = cache(configs.site)
+        self.way_on = configs.way_on
         self.recipes = cache(configs.recipes)
         self.mlperf = cache(configs.mlperf)
         self.profile_defaults = cache(configs.profile_defaults)
