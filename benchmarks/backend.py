@@ -6,18 +6,22 @@ A backend is an installed package that names an object in the entry point group
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import BinaryIO, Literal, Protocol, runtime_checkable
 
+from benchmarks.assets import Repository
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.values import (
     Benchmark,
     Hardware,
+    ImageNames,
     Lora,
     Parallelism,
+    Phase,
     Plan,
     RunRecord,
     Scalar,
@@ -46,10 +50,10 @@ class EnvironmentSpec(Value, frozen=True):
     """
 
     name: str
-    locks: tuple[LockFile, ...]  # the preferred first; none: it runs in its container alone
+    locks: tuple[LockFile, ...]  # of one platform, the preferred first; none: it runs in its container alone
     import_check: str  # a module whose import proves that the environment works
     import_variables: dict[str, str] = {}  # without which it cannot be imported on some machines
-    image: str = ""  # the container image, as a registry names it; empty: none is known
+    image: ImageNames = ""  # the container image, as a registry names it; empty: none is known
     image_python: str = "python3"  # the Python inside it
     only_by_name: bool = False  # not everybody may pull the image: a site gets it where its engine or model is named
 
@@ -91,6 +95,7 @@ class SideProgram(Value, frozen=True):
 
     command: list[str]  # with the placeholders of a Phase
     environment: dict[str, str] = {}
+    platform: str = "cpu"  # whose environment it is started in (Hardware.platform)
 
 
 class SkippedLine(Value, frozen=True):
@@ -180,7 +185,9 @@ class Backend(Protocol):
         """How the framework stores what a training step needs, for the estimate of memory."""
         ...
 
-    def environment(self, engine: str) -> EnvironmentSpec: ...
+    def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:
+        """What an engine runs in; the lock files are those for the devices of a platform (Hardware.platform)."""
+        ...
 
     def plan(self, benchmark: Benchmark) -> Plan: ...
 
@@ -228,17 +235,49 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
+class Checks(Protocol):
+    """An optional capability: a program that a cluster's job runs first, as one task on one node with that node's
+    GPUs, before the other nodes are used. It imports the framework and builds the run's configuration.
+
+    Its last line of output is `stepmark check: ok {json}`, exit code 0; or `stepmark check: what; why; next: what to
+    do`, exit code 1 (benchmarks/queue/first_check.py reads it). A backend without the capability has no such phase.
+    """
+
+    def check_phase(self, benchmark: Benchmark) -> Phase | None:
+        """The phase `check`; None for an engine that has none."""
+        ...
+
+
+@runtime_checkable
+class ReadsHub(Protocol):
+    """An optional capability: an engine whose program reads files of a Hugging Face repository by its name.
+
+    A job has no token and may have no internet: launch/setup.py --site fetches them once (benchmarks/hub_cache.py).
+    """
+
+    def hub_repository(self, engine: str, model: str) -> Repository | None:
+        """What it reads for a model; None where it reads none."""
+        ...
+
+
+@cache
+def registered() -> dict[str, EntryPoint]:
+    """Backends by name. The search through all installed packages is slow, and a dry run asks 78 times."""
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+
+
 def backends() -> dict[str, Backend]:
     """Every installed backend by name."""
-    return {entry.name: entry.load() for entry in entry_points(group=ENTRY_POINT_GROUP)}
+    return {name: entry.load() for name, entry in registered().items()}
 
 
 def backend_names() -> list[str]:
-    return sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
+    return sorted(registered())
 
 
 def find_backend(name: str) -> Backend:
-    found = [entry for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name]
+    found = registered().get(name)
     if not found:
         raise RequestError(
             f"unknown backend '{name}': {nearest(name, backend_names())}",
@@ -246,7 +285,7 @@ def find_backend(name: str) -> Backend:
             why=f"a backend is an installed package that registers in the entry point group '{ENTRY_POINT_GROUP}'",
             next_command=LIST_COMMAND,
         )
-    backend: Backend = found[0].load()
+    backend: Backend = found.load()
     return backend
 
 

@@ -21,8 +21,8 @@ from benchmarks.gate.values import Suite
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.submission import Submission
 from benchmarks.profiling import ProfileDefaults, ProfileTable
-from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
-from benchmarks.values import Hardware, Model, Recipe, Site, Value
+from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
+from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
@@ -46,6 +46,7 @@ WHERE_TO_LOOK: dict[Kind, str] = {
     "docs/slurm.md says how to add another",
 }
 
+EXAMPLE = "example_"  # begins the names of sites that are there to be copied
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 AnyValue = TypeVar("AnyValue", bound=Value)
@@ -69,7 +70,28 @@ class Configs:
         """Sites of one user's own come before those of the checkout."""
         site = self._row("sites", name, Site)
         self._refuse_half_a_site(site)
+        refuse_secrets(to_builtins(site), f"site {site.name}:")
         return site
+
+    def way_on(self, hardware: str) -> str:
+        """Where devices can be had: the sites that have them, or how such a site is made."""
+        sites = [site for name in self.names("sites") if (site := self._readable_site(name)) and site.slurm]
+        offering = [site.name for site in sites if site.slurm and hardware in site.slurm.hardware]
+        own = [name for name in offering if not name.startswith(EXAMPLE)]
+        if own:
+            return " or ".join(f"--site={name}" for name in own)
+        example = f"{EXAMPLE}pyxis"
+        if offering and example not in offering:
+            example = offering[0]
+        own_file = f"{self._own_sites or '$STEPMARK_HOME/sites'}/NAME.yml"
+        return f"--site=NAME, with configs/sites/{example}.yml copied to {own_file} and changed (docs/slurm.md)"
+
+    def _readable_site(self, name: str) -> Site | None:
+        """None for a broken site: whoever asks for it by name is told why."""
+        try:
+            return self.site(name)
+        except RequestError:
+            return None
 
     def recipe(self, name: str) -> Recipe:
         return self._row("recipes", name, Recipe)
@@ -128,13 +150,14 @@ class Configs:
         for needed, part, why in (
             (site.kind == "slurm", "slurm", "kind: slurm"),
             (site.runtime == "container", "container", "runtime: container"),
+            (site.runtime == "python", "python", "runtime: python"),
         ):
-            if needed != (getattr(site, part) is not None):
+            if needed != bool(getattr(site, part)):
                 raise RequestError(
                     f"site '{site.name}' has {'no' if needed else 'a'} section '{part}'",
                     where=f"{where}: {part}",
                     why=f"it goes with '{why}', and with nothing else",
-                    next_command="copy configs/sites/example_pyxis.yml or example_venv.yml, which are whole",
+                    next_command="copy configs/sites/example_pyxis.yml, example_venv.yml or example_python.yml",
                 )
         for problem in _problems_of(site):
             raise RequestError(f"site '{site.name}': {problem}", where=where)
@@ -211,6 +234,10 @@ def _problems_of(site: Site) -> list[str]:
     if slurm and slurm.bus_bandwidth_gb_s is not None and not slurm.bus_bandwidth_source:
         found.append("slurm: bus_bandwidth_gb_s: it has no bus_bandwidth_source")
     folders = [*(slurm.shared_folders if slurm else []), *([container.images] if container else [])]
+    if site.images and not container:
+        found.append("images: it goes with 'runtime: container', and with nothing else")
+    pythons = site.python if isinstance(site.python, dict) else {"": site.python} if site.python else {}
+    folders += pythons.values()
     found += [f"{folder}: a path that begins with / is expected" for folder in folders if not folder.startswith("/")]
     for mount in container.mounts if container else []:
         source, colon, inside = mount.partition(":")
@@ -227,11 +254,8 @@ def _problem_of_variable(name: str, value: str) -> str:
     """The value is never in the words: it may be the secret that is refused."""
     if not VARIABLE_NAME.fullmatch(name):
         return "no name of a variable: letters, digits and _ are expected, and no digit in front"
-    if is_secret_name(name) or TOKEN_SHAPE.search(value):
-        return "a secret must not be written into a file: export it before the command"
-    if LOGIN_IN_URL.search(value):
-        return "an address with a login in it, and a secret must not be written into a file"
-    return ""
+    why = "its name says so" if is_secret_name(name) else why_secret(value)
+    return f"a secret must not be written into a file ({why}): export it before the command" if why else ""
 
 
 def _read_row(path: Path, row_type: type[AnyValue]) -> AnyValue:
@@ -315,10 +339,10 @@ def find_fault(data: Any, expected: Any, key: str = "") -> Fault | None:
 def _fault_inside(data: Any, expected: Any, key: str) -> Fault | None:
     if isinstance(expected, type) and issubclass(expected, msgspec.Struct) and isinstance(data, dict):
         return _fault_in_struct(data, expected, key)
-    expected = _without_bounds(expected)
+    expected = _dictionary_of(_without_bounds(expected)) if isinstance(data, dict) else _without_bounds(expected)
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin is dict and isinstance(data, dict):
-        return _first(_fault_in_entry(name, value, arguments[1], key) for name, value in data.items())
+        return _first(_fault_in_entry(name, value, arguments, key) for name, value in data.items())
     if origin is list and isinstance(data, list):
         return _first(find_fault(item, arguments[0], f"{key}[{place}]") for place, item in enumerate(data))
     return None
@@ -336,10 +360,13 @@ def _fault_in_struct(data: dict[Any, Any], expected: type[msgspec.Struct], key: 
     return _first(find_fault(value, fields[name].type, _join(key, name)) for name, value in data.items())
 
 
-def _fault_in_entry(name: Any, value: Any, expected: Any, key: str) -> Fault | None:
+def _fault_in_entry(name: Any, value: Any, expected: tuple[Any, ...], key: str) -> Fault | None:
     if not isinstance(name, str):
         return Fault(_join(key, name), f"the key must be text, not {type(name).__name__}", _quotes_hint(name))
-    return find_fault(value, expected, _join(key, name))
+    names = typing.get_args(expected[0])
+    if typing.get_origin(expected[0]) is Literal and name not in names:
+        return Fault(_join(key, name), f"unknown key '{name}': {nearest(name, names)}")
+    return find_fault(value, expected[1], _join(key, name))
 
 
 def _fault_here(data: Any, expected: Any, key: str, error: msgspec.ValidationError) -> Fault:
@@ -378,6 +405,12 @@ def _without_none(expected: Any) -> Any:
 def _without_bounds(expected: Any) -> Any:
     """`int` for an int with bounds; every other type as it is."""
     return typing.get_args(expected)[0] if typing.get_origin(expected) is typing.Annotated else expected
+
+
+def _dictionary_of(expected: Any) -> Any:
+    """The dictionary in a union of types; any other type as it is."""
+    arms = typing.get_args(expected) if isinstance(expected, types.UnionType) else ()
+    return next((arm for arm in arms if typing.get_origin(arm) is dict), expected)
 
 
 def _type_text(expected: Any) -> str:

@@ -5,7 +5,7 @@ started, 3 it ran but the result is invalid.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 EXIT_VALID = 0
 EXIT_FAILED = 1
@@ -48,6 +48,14 @@ class RunError(StepmarkError):
     """Something that had started failed."""
 
     exit_code = EXIT_FAILED
+
+
+def raised(check: Callable[[], object]) -> Iterator[StepmarkError]:
+    """Yields the error that a check raises, so that a caller can collect the errors of many."""
+    try:
+        check()
+    except StepmarkError as error:
+        yield error
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -1,5 +1,7 @@
 """What is refused of a resolved benchmark, before anything starts: parts not to be had, short runs, layouts."""
 
+from collections.abc import Iterator, Mapping
+
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, nearest
 from benchmarks.slowdown import refuse_slowdown
@@ -16,6 +18,21 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
     for refusal in backend.refusals(benchmark):
         raise refusal
     refuse_slowdown(benchmark, backend)
+
+
+def without_transformer_engine(benchmark: Benchmark, needs: Mapping[str, str]) -> Iterator[RequestError]:
+    """What a virtual environment lacks on GPUs. `needs`: what the run has that needs it -> the flag without it."""
+    site = benchmark.site
+    if not needs or site.slurm is None or site.runtime != "venv" or benchmark.hardware.platform != "cuda":
+        return
+    yield RequestError(
+        f"the virtual environments of site '{site.name}' have no Transformer Engine, and this run needs it",
+        where=f"runtime: venv of site '{site.name}'",
+        why=f"{', '.join(needs)}; it is published as source alone, which is built with CUDA's compiler, "
+        "so no lock file can hold it",
+        next_command="a site with runtime: container, or runtime: python and an interpreter that has it; "
+        f"or {' '.join(needs.values())}",
+    )
 
 
 def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:

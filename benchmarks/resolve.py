@@ -1,17 +1,22 @@
-"""Flags + configs -> one frozen Benchmark, or one clear refusal. Pure: it starts nothing and asks no machine."""
+"""Flags + configs -> one frozen Benchmark, or one clear refusal. It starts nothing and asks no machine.
+
+It reads the secret variables of the shell (secret_rules.py), only to refuse their values.
+"""
 
 from collections.abc import Mapping
 from typing import Protocol
 
-from benchmarks import lora_words
+from benchmarks import images, lora_words
 from benchmarks.backend import Backend, FlagGroup
 from benchmarks.convergence import goals
 from benchmarks.early_stop import until
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.mlperf.definitions import MlperfBenchmark
+from benchmarks.mlperf.submission import ENGINE
 from benchmarks.peak.peak_file import MeasuredPeak, peaks_for
 from benchmarks.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
 from benchmarks.refusals import refuse_what_cannot_work
+from benchmarks.secret_rules import refuse_secrets, secrets_here
 from benchmarks.settings import FLAG_GROUP, check_knobs, positive, sort_settings
 from benchmarks.values import (
     Benchmark,
@@ -27,6 +32,7 @@ from benchmarks.values import (
     Site,
     Value,
     When,
+    to_builtins,
 )
 
 ANY = "*"
@@ -59,6 +65,7 @@ class Request(Value, frozen=True):
     recipe: str | None = None  # by its name, where it is not the first that fits
     measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
     inject_slowdown: float = 0.0
+    image: str | None = None  # a container image, or the path of its file
 
 
 class NoLayoutError(RequestError):
@@ -82,6 +89,7 @@ class ConfigSource(Protocol):
     def model(self, name: str) -> Model: ...
     def hardware(self, name: str) -> Hardware: ...
     def site(self, name: str) -> Site: ...
+    def way_on(self, hardware: str) -> str: ...
     def recipes(self) -> list[Recipe]: ...
     def mlperf(self, name: str) -> MlperfBenchmark: ...
     def profile_defaults(self, task: str) -> ProfileDefaults: ...
@@ -89,6 +97,7 @@ class ConfigSource(Protocol):
 
 def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchmark:
     """The benchmark that a request means. RequestError where it cannot work, NoLayoutError without a layout."""
+    _refuse_secrets(request)
     mlperf = _trained_towards(request, configs)
     model = configs.model(mlperf.model if mlperf and mlperf.model else request.model)
     site = configs.site(request.site)
@@ -97,7 +106,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     recipe = _choose_recipe(request, _named(request, configs.recipes()), hardware_wanted, backend)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
     dtype = _choose_dtype(request.dtype, recipe, hardware)
-    _refuse_foreign_hardware(site, hardware)
+    _refuse_foreign_hardware(site, hardware, configs)
     gpus = positive("--gpus", _gpus_wanted(request, recipe, hardware))
 
     adapters, framework_settings = lora_words.sorted_out(request.settings, request.task)
@@ -153,6 +162,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         data=request.data or (towards.text if towards else recipe.data),
         knobs=knobs,
         environment={
+            **_of_the_fabric(hardware, recipe),
             **_merged(overlays, "environment"),
             **group.environment,
             **site.environment,
@@ -168,10 +178,20 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         measured_peaks=peaks_for(request.measured_peak, hardware, site, dtype, gpus, nodes),
         inject_slowdown=request.inject_slowdown,
         convergence=towards,
+        image=images.choose(request.image, site, recipe.engine, backend.environment(recipe.engine).image, hardware),
     )
     refuse_what_cannot_work(benchmark, backend)
     until.refuse_until(benchmark, backend)
     return benchmark
+
+
+def _refuse_secrets(request: Request) -> None:
+    """Before any message repeats them: what is typed is written to the run's folder."""
+    known = secrets_here()
+    for key, text in request.settings.items():
+        refuse_secrets(key, "--set", known)
+        refuse_secrets(text, f"--set={key}", known)
+    refuse_secrets(to_builtins(request), "the request:", known)
 
 
 def _trained_towards(request: Request, configs: ConfigSource) -> MlperfBenchmark | None:
@@ -342,13 +362,14 @@ def _only_hardware(site: Site) -> str | None:
     return site.slurm.hardware[0] if site.slurm and len(site.slurm.hardware) == 1 else None
 
 
-def _refuse_foreign_hardware(site: Site, hardware: Hardware) -> None:
+def _refuse_foreign_hardware(site: Site, hardware: Hardware, configs: ConfigSource) -> None:
     if site.slurm is not None and hardware.name not in site.slurm.hardware:
         raise RequestError(
             f"the nodes of site '{site.name}' are not {hardware.title}",
             where=f"--hardware={hardware.name} --site={site.name}",
             why=f"it has: {', '.join(site.slurm.hardware)}",
-            next_command=f"--hardware={site.slurm.hardware[0]}",
+            next_command=f"--hardware={site.slurm.hardware[0]}"
+            + (f"; or {configs.way_on(hardware.name)}" if hardware.kind != "cpu" else ""),
         )
 
 
@@ -382,6 +403,12 @@ def _choose_nodes(wanted: int | None, gpus: int, hardware: Hardware) -> int:
 
 def _nodes_needed(gpus: int, hardware: Hardware) -> int:
     return 1 if hardware.kind == "cpu" else -(-gpus // hardware.devices_per_node)
+
+
+def _of_the_fabric(hardware: Hardware, recipe: Recipe) -> dict[str, str]:
+    """What NCCL is told where NVLink joins nodes. A submission has what NVIDIA's own configuration of it has."""
+    domain = hardware.nvlink_domain
+    return {} if domain is None or recipe.engine.startswith(ENGINE) else domain.environment
 
 
 def _choose_layout(

@@ -338,6 +338,43 @@ def events_of(options):
     return EventFile(Path(options.events_dir) / f"events-rank{options.rank}.jsonl")
 
 
+# --- a check before the run -------------------------------------------------------------------
+
+
+class CheckFailure(Exception):
+    """Why a job could not run on this node: what, why, and what to do next."""
+
+    def __init__(self, what, why, next_step):
+        super().__init__(f"{what}; {why}" if why else what)
+        self.next_step = next_step
+
+
+@contextlib.contextmanager
+def checking(what, next_step):
+    """Whatever fails inside is a failure of the check, with the error as the reason."""
+    try:
+        yield
+    except CheckFailure:
+        raise
+    except (Exception, SystemExit) as error:
+        traceback.print_exc()
+        raise CheckFailure(what, f"{type(error).__name__}: {error}", next_step) from error
+
+
+def run_check(look, events):
+    """Prints what `look` finds, or why it fails, as the last line that a job reads; the exit code."""
+    try:
+        with checking("the check itself failed", "python launch/doctor.py explains the log of the phase `check`"):
+            line, status, message = f"ok {json.dumps(look())}", "done", ""
+    except CheckFailure as failure:
+        message = " ".join(str(failure).split())[:600]
+        line, status = f"{message}; next: {failure.next_step}", "error"
+    events.write("end", rank=0, status=status, message=message)
+    sys.stderr.flush()
+    print(f"stepmark check: {line}", flush=True)
+    return 0 if status == "done" else EXIT_ERROR
+
+
 def leave(exit_code):
     """End the process. A rank that failed must not wait in exit handlers for the ranks that hang on it."""
     sys.stdout.flush()

@@ -18,6 +18,7 @@ from benchmarks.values import (
     Hardware,
     Lora,
     Parallelism,
+    Phase,
     Plan,
     RunRecord,
     Scalar,
@@ -29,6 +30,12 @@ from jax_backend import compiling, convergence, layout, lora, memory, pgle_evide
 from jax_backend.logs import MaxTextLog
 
 HERE = Path(__file__).parent
+
+# Platform -> what MaxText's environment is made from. No TPU's or ROCm's plugin is locked here.
+LOCKS = {
+    "cpu": (LockFile(path=phases.LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=1.6),),
+    "cuda": (LockFile(path=phases.CUDA_LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=6.7),),
+}
 
 
 @cache
@@ -90,10 +97,10 @@ class MaxTextBackend:
     def storage(self, benchmark: Benchmark) -> Storage:
         return memory.storage(benchmark)
 
-    def environment(self, engine: str) -> EnvironmentSpec:  # noqa: ARG002 - there is one
+    def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:  # noqa: ARG002 - one engine
         return EnvironmentSpec(
-            name="jax-maxtext",
-            locks=(LockFile(path=phases.LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=1.6),),
+            name=planning.ENVIRONMENT_NAME,
+            locks=LOCKS.get(platform, ()),
             import_check="maxtext.trainers.pre_train.train",
             image=phases.IMAGE,
         )
@@ -103,6 +110,9 @@ class MaxTextBackend:
 
     def profile_key(self, benchmark: Benchmark) -> str | None:
         return phases.profile_key(benchmark)
+
+    def check_phase(self, benchmark: Benchmark) -> Phase:
+        return phases.check_phase(benchmark)
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         record = worker_events.read_phase(phase_dir, attempt)
@@ -129,7 +139,7 @@ class MaxTextBackend:
             f"--platform={platform}",
             "{phase_dir}",
         ]
-        return SideProgram(command=command, environment={"JAX_PLATFORMS": platform})
+        return SideProgram(command=command, environment={"JAX_PLATFORMS": platform}, platform=platform)
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         return work.program(benchmark)

@@ -1,25 +1,20 @@
-"""Asks the installed jaxlib whether it knows the XLA flags of a run, and PATH whether the programs are there.
+"""Asks the installed jaxlib whether it knows the XLA flags of a run.
 
 Runs by path inside the framework's environment, on the standard library and jaxlib alone, in a second or two and
-without a GPU: `python -P check_request.py --flags="--xla_a=b --xla_c=d" --program=nsys`. XLA reads its flags once,
+without a GPU: `python -P check_request.py --flags="--xla_a=b --xla_c=d"`. XLA reads its flags once,
 when a client is made, and aborts on what it does not know; so a process of its own makes a CPU client for each set
 of flags. The flags of GPUs are known to that client too.
 
-Prints a line for each problem, which begins with the flag or program. Exit code 0: all is well; 2: something is
-unknown; 1: jaxlib could not be asked. As a phase of a run (--events_dir) it writes its end as a worker does, and
-a jaxlib that cannot be asked is a note: the phase that trains will say more of it.
+Prints a line for each problem, which begins with the flag. Exit code 0: all is well; 2: something is unknown; 1:
+jaxlib could not be asked.
 """
 
 import argparse
-import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 EXIT_BROKEN = 1
@@ -157,7 +152,6 @@ def _last_line(text: str) -> str:
 
 def look(options: argparse.Namespace) -> list[str]:
     """A line for each thing that is wrong."""
-    missing = [f"{name}: no such program on PATH" for name in options.program if shutil.which(name) is None]
     texts = [WORD.findall(text) for text in dict.fromkeys(options.flags)]
     bare = dict.fromkeys(word for words in texts for word in words if not word.startswith("--"))
     wrong: dict[str, str] = {}
@@ -165,7 +159,6 @@ def look(options: argparse.Namespace) -> list[str]:
         wrong |= problems([word for word in words if word not in bare])
     successors = dict(option.partition(":")[::2] for option in options.successor)
     return [
-        *missing,
         *(f"{word}: {IS_NO_FLAG}" for word in bare),
         *(_line(word, why, successors) for word, why in wrong.items()),
     ]
@@ -190,8 +183,6 @@ def verdict(options: argparse.Namespace, wrong: list[str]) -> str:
 
 
 def main(options: argparse.Namespace) -> int:
-    if options.events_dir:
-        return as_a_phase(options)
     try:
         wrong = look(options)
     except CannotAskError as error:
@@ -202,44 +193,10 @@ def main(options: argparse.Namespace) -> int:
     return EXIT_REFUSED if wrong else 0
 
 
-def as_a_phase(options: argparse.Namespace) -> int:
-    """The same, and its end written down where the result is made from it."""
-    kit = load_kit()
-    notes: list[str] = []
-    wrong: list[str] = []
-
-    def check() -> None:
-        try:
-            wrong.extend(look(options))
-        except CannotAskError as error:
-            notes.append(f"the XLA flags were not checked: {jaxlib()} could not be asked: {error}")
-        for line in notes or [verdict(options, wrong)]:
-            print(line, flush=True)
-        if wrong:
-            raise SystemExit("; ".join(wrong))
-
-    code: int = kit.run(options, check, list, kit.events_of(options), notes=lambda: notes)
-    return EXIT_REFUSED if wrong else code
-
-
-def load_kit() -> ModuleType:
-    """benchmarks/worker_kit.py, by its path: no package of Stepmark is importable here."""
-    path = Path(__file__).resolve().parents[1] / "benchmarks" / "worker_kit.py"
-    spec = importlib.util.spec_from_file_location("stepmark_worker_kit", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--flags", action="append", default=[], help="the whole of one XLA_FLAGS")
-    parser.add_argument("--program", action="append", default=[], help="a program that must be on PATH")
     parser.add_argument("--successor", action="append", default=[], help="NAME:what to use instead of that flag")
-    parser.add_argument("--events_dir", default="", help="the folder of a phase")
-    parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
     return parser.parse_args(argv)
 
 

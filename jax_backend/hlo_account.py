@@ -45,6 +45,7 @@ _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
 _KNOWN_TRIPS = re.compile(r'known_trip_count"?:\{"n":"(\d+)"')
 _PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
+_TARGET = re.compile(r'custom_call_target="([^"]*)"')
 
 
 # --- what is counted ----------------------------------------------------------------------------
@@ -80,6 +81,7 @@ class Account(NamedTuple):
     loops: dict[str, int]  # -> trip count
     unknown_loops: list[str]  # counted as one trip
     not_counted: list[str]  # what may be a matmul in another shape, or may run or not
+    kernels: dict[str, int]  # calls of libraries' kernels by their targets -> times
 
 
 def account(text: str) -> Account:
@@ -114,6 +116,12 @@ class Instruction(NamedTuple):
     @property
     def op_name(self) -> str:
         match = _OP_NAME.search(self.attributes)
+        return match[1] if match else ""
+
+    @property
+    def target(self) -> str:
+        """The kernel that a custom call runs; empty of any other line."""
+        match = _TARGET.search(self.attributes) if self.opcode == "custom-call" else None
         return match[1] if match else ""
 
     @property
@@ -201,12 +209,19 @@ class _Counting:
         self._loops: dict[str, int] = {}
         self._unknown: list[str] = []
         self._not_counted: list[str] = []
+        self._kernels: dict[str, int] = {}
 
     def whole(self) -> Account:
         if self._program.entry:
             self._walk(self._program.entry, 1)
         return Account(
-            self._program.partitions, self._dots, self._moves, self._loops, self._unknown, self._not_counted
+            self._program.partitions,
+            self._dots,
+            self._moves,
+            self._loops,
+            self._unknown,
+            self._not_counted,
+            self._kernels,
         )
 
     def _walk(self, name: str, times: int) -> None:
@@ -221,6 +236,8 @@ class _Counting:
                 self._moves.append(_move(kind, line, lines, times, self._program.partitions))
             elif line.opcode in _NOT_COUNTED or (line.opcode == "custom-call" and _KERNEL.search(line.attributes)):
                 self._not_counted.append(f"{line.name} ({line.opcode})")
+            elif target := line.target:
+                self._kernels[target] = self._kernels.get(target, 0) + times
             elif line.opcode in ("call", "fusion", "conditional", "async-start"):
                 self._walk_called(line, times)
 
@@ -316,6 +333,42 @@ def _takes_a_slice(user: Instruction, lines: Mapping[str, Instruction], slice_by
     if user.opcode in _SLICES:
         return sum(shape.bytes for shape in user.shapes) <= slice_bytes
     return user.opcode in _PASSED_ON and _is_sliced(user.name, lines, slice_bytes)
+
+
+# --- the finished program -----------------------------------------------------------------------
+
+
+class Finished(NamedTuple):
+    """The program as it is executed, in the order of its schedule; instructions, without the trips of loops."""
+
+    kernels: dict[str, int]
+    asynchronous: int  # collectives that other work can go on beside
+    overlapped: int  # those of them between whose start and end a kernel of a library is run: a matmul, attention
+
+
+def finished(text: str) -> Finished:
+    computations = parse(text.splitlines()).computations
+    kernels: dict[str, int] = {}
+    asynchronous = overlapped = 0
+    for lines in computations.values():
+        begun: dict[str, bool] = {}  # collective -> whether a kernel has run since
+        for line in lines.values():
+            if line.target:
+                kernels[line.target] = kernels.get(line.target, 0) + 1
+                begun = dict.fromkeys(begun, True)
+            elif _starts_a_collective(line, computations):
+                begun[line.name] = False
+            elif line.opcode.endswith("-done") and line.operands and line.operands[0] in begun:
+                asynchronous += 1
+                overlapped += begun.pop(line.operands[0])
+    return Finished(kernels, asynchronous, overlapped)
+
+
+def _starts_a_collective(line: Instruction, computations: Mapping[str, Mapping[str, Instruction]]) -> bool:
+    if line.opcode == "async-start":
+        called = computations.get(line.called.get("calls", ""), {})
+        return any(inner.opcode in SENT for inner in called.values())
+    return line.opcode.endswith("-start") and line.opcode.removesuffix("-start") in SENT
 
 
 # --- groups of devices --------------------------------------------------------------------------

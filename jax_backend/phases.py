@@ -12,6 +12,7 @@ cache, from which the measured one takes what was compiled with the profile.
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,15 +21,20 @@ from benchmarks.convergence import goals
 from benchmarks.early_stop import until
 from benchmarks.errors import RequestError
 from benchmarks.profiling import disturbed_steps, nccl_trace_environment, ranks_text, report_name, under_nsys
+from benchmarks.queue import first_check
 from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar
 from jax_backend import planning, xla_flags
 from jax_backend.profile_identity import identity
 
 LOCK = Path(__file__).with_name("requirements.lock")
-# The newest that NVIDIA had published when this was written; not tried here, for want of its registry and of a GPU.
-IMAGE = "nvcr.io/nvidia/jax:25.10-maxtext-py3"
+CUDA_LOCK = Path(__file__).with_name("requirements-cuda.lock")
+# The nightly build that NVIDIA names for MaxText on GPUs, with gpu_multiprocess and cudnn_flash_te: September 2026,
+# developer.nvidia.com/blog/accelerating-dropless-moe-training-in-jax-with-nvidia-transformer-engine. Its MaxText is
+# the main branch of that day (NVIDIA/JAX-Toolbox, ci.yaml), for amd64 and arm64. The worker needs
+# training_loop_iteration, on main since 2026-06-29 (7d209b212) and released in 0.2.4; NGC's monthly images up to
+# 26.06 are older. Not tried here, for want of a registry and a GPU; a job's check says what an image lacks.
+IMAGE = "ghcr.io/nvidia/jax:maxtext-2026-09-10"
 
-CHECK = "check"
 MEASURED = "perf"
 PROFILE = "profile"
 CONVERT = "convert"
@@ -55,8 +61,19 @@ FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # two that can be measur
 
 def plan(benchmark: Benchmark) -> Plan:
     phases = [*_before(benchmark), _measured(benchmark)]
-    return Plan(
-        backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=[*_check(benchmark, phases), *phases]
+    return Plan(backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=phases)
+
+
+def check_phase(benchmark: Benchmark) -> Phase:
+    """The measured phase's worker with --check. It asks jaxlib about XLA_FLAGS: here those of all phases at once."""
+    phases, told = plan(benchmark).phases, _told(benchmark)
+    group = xla_flags.group("pgle_profile").flags if any(phase.name == PROFILE for phase in phases) else {}
+    flags = {name: value for name, value in {**group, **told.flags}.items() if name != PROFILE_FLAG}
+    return first_check.check_phase(
+        phases[-1],
+        first_check.with_option(planning.worker_command(benchmark, told.options, told.changed)),
+        planning.environment(benchmark, flags, told.variables),
+        [program for phase in phases for program in phase.programs],
     )
 
 
@@ -65,27 +82,6 @@ def profile_folder(benchmark: Benchmark) -> str:
 
 
 # --- what comes before ----------------------------------------------------------------------------
-
-
-def _check(benchmark: Benchmark, phases: Sequence[Phase]) -> list[Phase]:
-    """Are the flags known, and the programs there? Asked once, where the phases run, before they take the nodes."""
-    texts = dict.fromkeys(phase.environment["XLA_FLAGS"] for phase in phases if "XLA_FLAGS" in phase.environment)
-    flags = xla_flags.request_words(texts) if benchmark.xla_flags or benchmark.pgle == "nsys" else []
-    programs = sorted({program for phase in phases for program in phase.programs})
-    if not flags and not programs:
-        return []
-    command = ["{python}", "-P", "{repository}/jax_backend/check_request.py", "--events_dir={phase_dir}"]
-    return [
-        Phase(
-            name=CHECK,
-            command=[*command, *(f"--program={program}" for program in programs), *flags],
-            environment={"PYTHONUNBUFFERED": "1"},
-            nodes=1,
-            tasks_per_node=1,
-            devices_per_task=0,
-            writes_steps=False,
-        )
-    ]
 
 
 def _before(benchmark: Benchmark) -> list[Phase]:
@@ -151,21 +147,34 @@ def _schedule(benchmark: Benchmark) -> Scalar:
 # --- the measured phase ---------------------------------------------------------------------------
 
 
+class Told(NamedTuple):
+    """What the measured phase's worker is told beside what the benchmark says."""
+
+    options: list[str]
+    changed: dict[str, Scalar]  # MaxText's settings
+    flags: dict[str, str]  # XLA's
+    variables: dict[str, str]
+
+
 def _measured(benchmark: Benchmark) -> Phase:
+    told, profiling = _told(benchmark), _of_processes(benchmark)
+    suffix = "-perf" if benchmark.pgle != "off" else ""
+    nsys = (profiling, suffix) if profiling is not None and benchmark.profile == "nsys" else None
+    return _training(benchmark, MEASURED, **told._asdict(), nsys=nsys)
+
+
+def _told(benchmark: Benchmark) -> Told:
     options, changed, flags, variables = _with_pgle(benchmark)
     options = [*options, *until.option(benchmark), *slowdown.option(benchmark), *goals.option(benchmark)]
-    profiling, nsys = _of_processes(benchmark), None
+    profiling = _of_processes(benchmark)
     if profiling is not None:
         disturbed = disturbed_steps(profiling)
         options = [*options, f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}"]
         options.append(f"--recorded_ranks={ranks_text(profiling.ranks)}")
         changed = changed | _recording(profiling, benchmark.profile)
-        nsys = (profiling, "-perf" if benchmark.pgle != "off" else "") if benchmark.profile == "nsys" else None
     if benchmark.profile == "nccl":
         variables = variables | nccl_trace_environment()
-    return _training(
-        benchmark, MEASURED, options=options, changed=changed, flags=flags, variables=variables, nsys=nsys
-    )
+    return Told(options, changed, flags, variables)
 
 
 def _of_processes(benchmark: Benchmark) -> Profiling | None:
@@ -177,19 +186,16 @@ def _of_processes(benchmark: Benchmark) -> Profiling | None:
     return msgspec.structs.replace(benchmark.profiling, ranks=ranks)
 
 
-Told = tuple[list[str], dict[str, Scalar], dict[str, str], dict[str, str]]
-
-
 def _with_pgle(benchmark: Benchmark) -> Told:
     """What --pgle changes in the measured phase: the worker's options, MaxText's settings, XLA flags, variables."""
     if benchmark.pgle == "nsys":
         group, folder = xla_flags.group("pgle_perf"), profile_folder(benchmark)
         options = [f"--pgle_profile={folder}/profile.json", "--hlo_dir={phase_dir}/hlo"]
-        return options, {}, group.flags | {PROFILE_FLAG: f"{folder}/{PROFILE_FILE}"}, dict(group.environment)
+        return Told(options, {}, group.flags | {PROFILE_FLAG: f"{folder}/{PROFILE_FILE}"}, dict(group.environment))
     if benchmark.pgle == "auto":
         group = xla_flags.group("pgle_auto")
         if benchmark.profile != "nsys":
-            return _watching(), {}, dict(group.flags), _auto_variables(group.environment)
+            return Told(_watching(), {}, dict(group.flags), _auto_variables(group.environment))
         # PGLE of 0 steps profiles nothing; it keeps MaxText from compiling ahead of time, under another key.
         expecting = {
             "JAX_ENABLE_PGLE": "true",
@@ -198,8 +204,8 @@ def _with_pgle(benchmark: Benchmark) -> Told:
             "JAX_LOGGING_LEVEL": "INFO",
         }
         cache = "{phase_dir}/../" + FILL + "/jax_cache"
-        return [], {"jax_cache_dir": cache}, dict(group.flags), expecting
-    return [], {}, {}, {}
+        return Told([], {"jax_cache_dir": cache}, dict(group.flags), expecting)
+    return Told([], {}, {}, {})
 
 
 def _watching() -> list[str]:
@@ -342,7 +348,9 @@ def profile_key(benchmark: Benchmark) -> str | None:
     """Equal keys, equal programs: what a profile is of, as far as it is known before any of it runs."""
     if benchmark.pgle != "nsys":
         return None
-    runs_in = IMAGE if benchmark.site.runtime == "container" else hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    lock = CUDA_LOCK if benchmark.hardware.platform == "cuda" else LOCK
+    own = str(benchmark.site.python or "") or hashlib.sha256(lock.read_bytes()).hexdigest()
+    runs_in = benchmark.image if benchmark.site.runtime == "container" else own
     program = identity(
         planning.maxtext_argv(benchmark),
         {"runs in": runs_in},

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.errors import RequestError, nearest
+from benchmarks.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Model, Scalar
 from jax_backend import convergence, layout, lora, memory
 
@@ -81,7 +82,10 @@ RESERVED: Mapping[str, str] = {
     **dict.fromkeys(EVERY_RUN, "nothing: Stepmark fills it for every run"),
 }
 
-MAXTEXT_HARDWARE = {"cpu": "cpu", "gpu": "gpu", "tpu": "tpu"}
+# gpu_multiprocess is MaxText's word for a process for each GPU. With `gpu`, 0.2.5 refuses Transformer Engine's
+# attention where packing is on, its default, though synthetic data is never packed (configs/types.py:5329). The only
+# other difference is how MaxText joins the processes (utils/max_utils.py:275), and the worker does that.
+MAXTEXT_HARDWARE = {"cpu": "cpu", "gpu": "gpu_multiprocess", "tpu": "tpu"}
 
 
 def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = None) -> list[str]:
@@ -161,9 +165,12 @@ def environment(
 ) -> dict[str, str]:
     """The variables of a phase that trains; `flags` and `variables` are its own, beside the benchmark's."""
     all_flags = {**benchmark.xla_flags, **(flags or {})}
+    hidden = {}
     if benchmark.hardware.kind == "cpu":
         all_flags["xla_force_host_platform_device_count"] = str(benchmark.gpus // benchmark.nodes)
+        hidden = {"CUDA_VISIBLE_DEVICES": ""}
     return {
+        **hidden,
         "DECOUPLE_GCLOUD": "TRUE",
         "JAX_PLATFORMS": benchmark.hardware.platform,  # so that a GPU run never falls back to the CPU in silence
         "HF_HUB_OFFLINE": "1",
@@ -204,6 +211,18 @@ def _unknown_values(benchmark: Benchmark) -> Iterator[RequestError]:
             )
 
 
+def _needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
+    """As MaxText 0.2.5 imports it. Its own fp8 (quantization=fp8) needs none."""
+    found = {}
+    if benchmark.knobs.get("attention") == "cudnn_flash_te":
+        found["attention=cudnn_flash_te"] = "--set=attention=cudnn_flash_jax"
+    if str(benchmark.knobs.get("quantization", "")).startswith("te_"):
+        found[f"quantization={benchmark.knobs['quantization']}"] = "--dtype=bf16"
+    if benchmark.parallelism.context > 1:
+        found["context parallelism"] = "--set=ici_context_parallelism=1 --set=dcn_context_parallelism=1"
+    return found
+
+
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     found = []
     if "jax" not in benchmark.model.backend_settings:
@@ -232,6 +251,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
             )
         )
     found += _unknown_values(benchmark)
+    found += without_transformer_engine(benchmark, _needs_transformer_engine(benchmark))
     attention = str(benchmark.knobs.get("attention", "autoselected"))
     if benchmark.hardware.kind == "cpu" and attention != "dot_product":
         found.append(

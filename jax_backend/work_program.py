@@ -72,7 +72,7 @@ class Training:
         from maxtext.trainers.pre_train import train
         from maxtext.utils import train_utils
 
-        self.config, recorder = train.initialize(["stepmark", worker.base_config(), *argv])
+        self.config, recorder = train.initialize(worker.argv_of(argv))
         _, _, self._shardings, _, self._mesh, _, _, _, _, _, self.state = train_utils.setup_train_loop(
             self.config, recorder
         )

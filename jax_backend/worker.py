@@ -31,7 +31,7 @@ def load_kit():
 kit = load_kit()
 PACKAGES = [
     "maxtext", "jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt", "flax", "optax", "orbax-checkpoint", "qwix",
-    "aqtp", "numpy", "transformer-engine-jax",
+    "aqtp", "numpy", "transformer-engine", "transformer-engine-jax",
 ]  # fmt: skip
 
 
@@ -172,10 +172,10 @@ def assert_devices(options):
         raise SystemExit("stepmark worker: " + "; ".join(problems))
 
 
-def base_config():
+def argv_of(settings):
     import maxtext
 
-    return str(Path(maxtext.__file__).parent / "configs" / "base.yml")
+    return ["stepmark", str(Path(maxtext.__file__).parent / "configs" / "base.yml"), *settings]
 
 
 def reason_against_disturbed(options):
@@ -259,9 +259,8 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
         find_cuda_runtime()
     if adapters:
         adapters.install()
-    argv = ["stepmark", base_config(), *options.settings]
     program.listen()
-    config, recorder = train.initialize(argv)
+    config, recorder = train.initialize(argv_of(options.settings))
 
     def on_first_step(device_state):
         what_runs = facts(options, device_state, program.sha256, adapters)
@@ -289,6 +288,9 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
 
 def main(options):
     events = kit.events_of(options)
+    if options.check:
+        check = kit.load(Path(__file__).with_name("environment_check.py"))
+        return kit.run_check(lambda: check.look(options, argv_of, PACKAGES, kit), events)
     watch, reasons = None, []
     if options.pgle_runs:
         pgle_watch = kit.load(Path(__file__).with_name("pgle_watch.py"))
@@ -306,9 +308,10 @@ def main(options):
     adapters = None
     if options.task == "lora":
         adapters = kit.load(Path(__file__).with_name("adapters.py")).Adapters(kit, events, options.rank)
+    errors = kit.load(Path(__file__).with_name("maxtext_errors.py"))
     return kit.run(
         options,
-        lambda: train_under_clock(options, clock, events, watch, slowdown, program, adapters),
+        errors.in_words(lambda: train_under_clock(options, clock, events, watch, slowdown, program, adapters)),
         lambda: clock.failures() + (adapters.failures() if adapters else []),
         events,
         lambda: [
@@ -322,6 +325,7 @@ def main(options):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
+    parser.add_argument("--check", action="store_true", help="train nothing: can this node do what the plan says?")
     parser.add_argument("--task", default="pretrain", choices=["pretrain", "lora"])
     parser.add_argument("--disturbed_steps", help="FIRST-LAST: what a profiler takes time from")
     parser.add_argument("--recorded_ranks", help="such as 0,8-15: on which MaxText's profiler runs")

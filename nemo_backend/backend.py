@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import worker_events
+from benchmarks.assets import Repository
 from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LogFormat, SideProgram
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.submission import ENGINE as SUBMISSION
+from benchmarks.queue import first_check
 from benchmarks.values import (
     Benchmark,
     Hardware,
     Lora,
     Parallelism,
+    Phase,
     Plan,
     RunRecord,
     Scalar,
@@ -26,6 +29,7 @@ from benchmarks.values import (
 )
 from nemo_backend import (
     bridge,
+    bridge_planning,
     convergence,
     dataset,
     environment,
@@ -99,15 +103,25 @@ class NemoBackend:
             )
         return bridge.storage(benchmark) if benchmark.engine == BRIDGE else memory.storage(benchmark)
 
-    def environment(self, engine: str) -> EnvironmentSpec:
+    def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:
         if _is_submission(engine):
             return mlperf.environment(engine)
-        return bridge.environment() if engine == BRIDGE else environment.environment()
+        return bridge.environment() if engine == BRIDGE else environment.environment(platform)
 
     def plan(self, benchmark: Benchmark) -> Plan:
         if _is_submission(benchmark.engine):
             return mlperf.plan(benchmark)
         return bridge.plan(benchmark) if benchmark.engine == BRIDGE else planning.plan(benchmark)
+
+    def check_phase(self, benchmark: Benchmark) -> Phase:
+        if _is_submission(benchmark.engine):
+            return mlperf.check_phase(benchmark)
+        engine = bridge_planning if benchmark.engine == BRIDGE else planning
+        (trains,) = engine.plan(benchmark).phases
+        return first_check.check_phase(trains, engine.check_command(benchmark))
+
+    def hub_repository(self, engine: str, model: str) -> Repository | None:
+        return bridge.hub_repository(model) if engine == BRIDGE else None
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         if _is_submission(benchmark.engine):
@@ -143,7 +157,7 @@ class NemoBackend:
             f"--platform={platform}",
             "{phase_dir}",
         ]
-        return SideProgram(command=command)
+        return SideProgram(command=command, platform=platform)
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         return work.program(benchmark) if benchmark.engine == self.engines[0] else None

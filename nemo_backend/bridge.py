@@ -6,7 +6,7 @@ bridge_settings.yml.
 """
 
 from nemo_backend.bridge_memory import parallelism, storage
-from nemo_backend.bridge_planning import RESERVED, environment, plan, settings
+from nemo_backend.bridge_planning import RESERVED, environment, hub_repository, plan, settings
 from nemo_backend.bridge_reading import follow, read_phase
 from nemo_backend.bridge_refusals import refusals, refuses_hardware
 
@@ -14,6 +14,7 @@ __all__ = [
     "RESERVED",
     "environment",
     "follow",
+    "hub_repository",
     "parallelism",
     "plan",
     "read_phase",

@@ -13,9 +13,12 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from benchmarks import hub_cache
+from benchmarks.assets import Repository
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.datasets import read_dataset
 from benchmarks.values import Benchmark, Phase, Plan, Scalar
@@ -23,6 +26,8 @@ from nemo_backend import profiles
 from nemo_backend.megatron import DIMENSIONS, dimensions, text_of
 
 VERSION = "0.6.2"  # of the sources that bridge_settings.yml lists
+# Megatron-Bridge 0.6.0 of 2026-08-19 is that of "NeMo Framework 26.08" (its release notes), and its Llama recipes and
+# settings are the wheel's; 26.06 holds 0.5.0, 26.04 0.4.0 (v0.6.0, docs/releases/software-versions.md; 2026-11-23).
 CONTAINER = "nvcr.io/nvidia/nemo:26.08"
 SCRIPT = "/opt/Megatron-Bridge/scripts/training/run_recipe.py"
 
@@ -120,18 +125,23 @@ RESERVED: Mapping[str, str] = {
 
 
 @cache
-def _listed() -> dict[str, dict[str, str] | list[str]]:
+def _listed() -> dict[str, Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = Path(__file__).with_name("bridge_settings.yml").read_bytes()
-    listed: dict[str, dict[str, str] | list[str]] = yaml.load(text, Loader=loader)
+    listed: dict[str, Any] = yaml.load(text, Loader=loader)
     return listed
 
 
 def settings() -> dict[str, str]:
     """Every override of Megatron-Bridge that --set may name, with its type; made by list_bridge_settings.py."""
-    types = _listed()["settings"]
-    assert isinstance(types, dict)
+    types: dict[str, str] = _listed()["settings"]
     return types
+
+
+def script_options() -> dict[str, list[str]]:
+    """The options of run_recipe.py -> the values each takes; none: any."""
+    found: dict[str, list[str]] = _listed()["options"]
+    return found
 
 
 def benchmark_recipes() -> frozenset[str]:
@@ -140,6 +150,20 @@ def benchmark_recipes() -> frozenset[str]:
 
 def library_recipes() -> frozenset[str]:
     return frozenset(_listed()["library_recipes"])
+
+
+# What a recipe reads of a model, however small: its configuration first; adapters' mock data take the tokenizer too.
+FROM_THE_HUB = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+)  # fmt: skip
+
+
+def hub_repository(model: str) -> Repository | None:
+    """The gated repository that Megatron-Bridge's recipes of a model begin with."""
+    name = _listed()["configurations"].get(model)
+    if name is None:
+        return None
+    return Repository(kind="models", name=name, revision="main", files=list(FROM_THE_HUB), gated=True)
 
 
 def environment() -> EnvironmentSpec:
@@ -153,14 +177,26 @@ def plan(benchmark: Benchmark) -> Plan:
     perf = Phase(
         name="perf",
         command=profiles.profiled(benchmark, command(benchmark)),
-        environment={"PYTHONUNBUFFERED": "1", **benchmark.environment, **profiles.traced(benchmark)},
+        environment={
+            "PYTHONUNBUFFERED": "1",
+            **_offline(benchmark),
+            **benchmark.environment,
+            **profiles.traced(benchmark),
+        },
         nodes=benchmark.nodes,
         tasks_per_node=benchmark.gpus // benchmark.nodes,
         devices_per_task=1,
         writes_steps=True,
         programs=profiles.programs(benchmark),
+        mounts=[f"{cache}:{cache}"] if (cache := hub_cache.home(benchmark.site)) else [],
     )
-    return Plan(backend=benchmark.backend, environment_name=CONTAINER, phases=[perf])
+    return Plan(backend=benchmark.backend, environment_name=benchmark.image or CONTAINER, phases=[perf])
+
+
+def _offline(benchmark: Benchmark) -> dict[str, str]:
+    """The model's configuration is read from the site's cache: thousands of ranks ask no hub, and need no token."""
+    cache = hub_cache.home(benchmark.site)
+    return {"HF_HUB_OFFLINE": "1", **({"HF_HOME": str(cache)} if cache else {})}
 
 
 def command(benchmark: Benchmark) -> list[str]:
@@ -174,6 +210,22 @@ def command(benchmark: Benchmark) -> list[str]:
         f"--mode={mode}",
         *dataset,
         *(f"{key}={value}" for key, value in overrides(benchmark).items()),
+    ]
+
+
+def check_command(benchmark: Benchmark) -> list[str]:
+    """What looks at one node before the others are used, with the run's own command behind it."""
+    python, *run = command(benchmark)
+    return [
+        python,
+        "-P",
+        "{repository}/nemo_backend/bridge_check.py",
+        "--events_dir={phase_dir}",
+        f"--processes={benchmark.gpus}",
+        f"--tasks_per_node={benchmark.gpus // benchmark.nodes}",
+        *(f"--device_name={name}" for name in benchmark.hardware.device_names),
+        "--",
+        *run,
     ]
 
 

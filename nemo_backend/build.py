@@ -82,17 +82,31 @@ def adapters_of(settings, adapters, **order):
 
 def tokenizer_of(vocabulary_size):
     """Data is made of token numbers already, so no tokenizer is needed but its size; the last one ends a document."""
-    from nemo.collections.common.tokenizers.tokenizer_utils import get_nmt_tokenizer
+    from nemo.collections.common.tokenizers.null_tokenizer import NullTokenizer
 
-    return get_nmt_tokenizer(library="null", model_name="NullTokenizer", vocab_size=vocabulary_size - 1)
+    return NullTokenizer(vocabulary_size - 1)
 
 
 def model_of(settings, tokenizer):
     from nemo.collections.llm import LlamaModel
 
-    family = GROUPS["model.config"].rpartition(".")[0]
-    config = class_of(f"{family}.{settings[MODEL_CLASS]}")(**settings["model.config"])
+    kind = config_class(settings)
+    config = kind(**config_fields(settings, kind))
     return LlamaModel(config, tokenizer=tokenizer, optim=optimizer_of(settings))
+
+
+def config_class(settings):
+    family = GROUPS["model.config"].rpartition(".")[0]
+    return class_of(f"{family}.{settings[MODEL_CLASS]}")
+
+
+def config_fields(settings, kind):
+    """Megatron-core 0.15 has another name for a CUDA graph, and refuses the old one when NeMo checks it again."""
+    fields = dict(settings["model.config"])
+    if hasattr(kind, "cuda_graph_impl") and fields.get("enable_cuda_graph"):
+        del fields["enable_cuda_graph"]
+        fields["cuda_graph_impl"] = "local"
+    return fields
 
 
 def optimizer_of(settings):

@@ -1,15 +1,18 @@
-"""Prints bridge_settings.yml: every override that Megatron-Bridge's run_recipe.py takes, and its Llama recipes.
+"""Prints bridge_settings.yml: what Megatron-Bridge's run_recipe.py takes, and its Llama recipes.
 
 Reads the released sources alone (no GPU, no torch, nothing is imported), after a change of the pinned versions:
 
     pip download --no-deps --only-binary=:all: --python-version=3.12 --platform=manylinux_2_28_x86_64 \
         --dest=WHEELS megatron-bridge==0.6.2 megatron-core==0.19.2
-    python nemo_backend/list_bridge_settings.py WHEELS > nemo_backend/bridge_settings.yml
+    git clone --branch=v0.6.0 https://github.com/NVIDIA-NeMo/Megatron-Bridge CHECKOUT
+    python nemo_backend/list_bridge_settings.py WHEELS CHECKOUT > nemo_backend/bridge_settings.yml
 
-Only names and types are listed: the defaults are a recipe's business.
+The checkout is for the script, which no wheel holds; of Llama, its tag and the wheel have the same settings and
+recipes. Only names and types are listed: the defaults are a recipe's business.
 """
 
 import ast
+import re
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -41,6 +44,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "train": (f"{CONFIG}.TrainingConfig",),
     "validation": (f"{CONFIG}.ValidationConfig",),
 }
+
+TAG = "v0.6.0"
+SCRIPT = "scripts/training/run_recipe.py"
+DATASETS = "megatron.bridge.recipes.utils.dataset_utils"
+HUB = "meta-llama/"  # how the names of the models begin whose configuration a recipe reads from Hugging Face
 
 # Arguments of run_recipe.py itself, and the whole of a group that a recipe may hold as a name.
 ARGUMENTS = {"recipe": "str", "mixed_precision": "str"}
@@ -214,6 +222,74 @@ def functions(sources: Sources, module: str) -> Iterator[str]:
             yield node.name
 
 
+# --- the script, and what it reads ----------------------------------------------------------------
+
+
+def options(sources: Sources, script: Path) -> dict[str, list[str]]:
+    """The options of run_recipe.py -> the values each takes; none: any."""
+    found: dict[str, list[str]] = {}
+    for node in ast.walk(ast.parse(script.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".add_argument"):
+            names = [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
+            choices = next((keyword.value for keyword in node.keywords if keyword.arg == "choices"), None)
+            found |= dict.fromkeys(names, _choices(sources, choices))
+    return found
+
+
+def _choices(sources: Sources, choices: ast.expr | None) -> list[str]:
+    if isinstance(choices, ast.List):
+        return [str(ast.literal_eval(value)) for value in choices.elts]
+    return presets(sources) if choices is not None else []
+
+
+def presets(sources: Sources) -> list[str]:
+    """The kinds of data that the script knows by name."""
+    for node in sources.module(DATASETS).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "DATASET_PRESETS":
+            assert isinstance(node.value, ast.Dict)
+            return sorted(str(ast.literal_eval(key)) for key in node.value.keys if key is not None)
+    raise SystemExit(f"{DATASETS} has no DATASET_PRESETS")
+
+
+def configurations(sources: Sources, recipes: list[str]) -> dict[str, str]:
+    """A recipe's model -> the Hugging Face repository whose config.json it is made from."""
+    bodies = {
+        node.name: node
+        for module in (*sources.modules(BENCHMARK_RECIPES), *sources.modules(LIBRARY_RECIPES))
+        for node in sources.module(module).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    aliases = {
+        alias.asname: alias.name
+        for module in sources.modules(LIBRARY_RECIPES)
+        for node in ast.walk(sources.module(module))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    found: dict[str, str] = {}
+    for recipe in recipes:
+        model = re.split(r"_(?:pretrain|peft|sft|low)_", recipe)[0]
+        repository = _repository(recipe, bodies, aliases)
+        if repository and found.setdefault(model, repository) != repository:
+            raise SystemExit(f"the recipes of {model} read {found[model]} and {repository}")
+    return found
+
+
+def _repository(name: str, bodies: dict[str, ast.FunctionDef], aliases: dict[str, str]) -> str | None:
+    """From the function itself, or from the one that it begins with."""
+    body = bodies.get(name) or bodies.get(aliases.get(name, ""))
+    if body is None:
+        return None
+    for node in ast.walk(body):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(HUB):
+            return node.value
+    called = [
+        node.func.id for node in ast.walk(body) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    return next((found for one in called if one != name and (found := _repository(one, bodies, aliases))), None)
+
+
 def main() -> None:
     wheels = sorted(Path(sys.argv[1]).glob("*.whl"))
     sources = Sources(wheels)
@@ -226,7 +302,16 @@ def main() -> None:
     print("settings:")
     for name, word in sorted(settings(sources).items()):
         print(f"  {name}: {word}")
-    for title, names in (("benchmark", benchmark_recipes(sources)), ("library", library_recipes(sources))):
+    print(f"options:  # of {SCRIPT} at tag {TAG}; none after the colon: any value")
+    for name, values in sorted(options(sources, Path(sys.argv[2]) / SCRIPT).items()):
+        print(f"  {name}: [{', '.join(values)}]")
+    recipes = {"benchmark": benchmark_recipes(sources), "library": library_recipes(sources)}
+    print("configurations:  # a recipe's model -> the Hugging Face repository whose config.json it begins with")
+    for model, repository in sorted(
+        configurations(sources, [name for names in recipes.values() for name in names]).items()
+    ):
+        print(f"  {model}: {repository}")
+    for title, names in recipes.items():
         print(f"{title}_recipes:")
         for name in names:
             print(f"  - {name}")

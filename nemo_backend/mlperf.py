@@ -7,6 +7,7 @@ its logs are read in mlperf_reading.py. The rules themselves are benchmarks/mlpe
 
 from nemo_backend.mlperf_planning import (
     LAYOUT_SETTINGS,
+    check_phase,
     engines,
     environment,
     parallelism,
@@ -20,6 +21,7 @@ from nemo_backend.mlperf_refusals import refusals, refuses_hardware
 
 __all__ = [
     "LAYOUT_SETTINGS",
+    "check_phase",
     "engines",
     "environment",
     "follow",

@@ -1,16 +1,17 @@
 """A Benchmark -> the phases of an MLPerf submission's job: what NVIDIA's run.sub does, for one experiment. Pure.
 
-    clear   on the node itself: the caches, and what the submission asks of the GPUs' clocks
-    check   in the container: its program, and the files of its mounts by their sizes
+    check   in the container, on one node: its program, PyTorch, the GPUs, and the files of its mounts by their sizes
+    clear   on each node itself: the caches, and what the submission asks of the GPUs' clocks
     nccl    all-reduce over all GPUs
     train   run_and_time.sh, once a GPU, its output kept as result_0.txt
 
-Further experiments are further runs (--repeats). Containers are unnamed, so pyxis removes them itself, and nobody
-else's; the port of the rendezvous is one that is free.
+Further experiments are further runs (--repeats). The port of the rendezvous is one that is free.
 """
 
 from collections.abc import Iterator
 from functools import cache
+
+import msgspec
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
@@ -18,11 +19,12 @@ from benchmarks.errors import RequestError
 from benchmarks.mlperf.asked import asked, config_name
 from benchmarks.mlperf.submission import ENGINE, Submission, setting_types
 from benchmarks.mlperf.variables import inside, of_the_job, variables
+from benchmarks.queue import first_check
 from benchmarks.settings import positive
 from benchmarks.values import Benchmark, Parallelism, Phase, Plan, Scalar
 from nemo_backend import layout
 
-CLEAR, CHECK, NCCL, TRAIN = "clear", "check", "nccl", "train"
+CLEAR, NCCL, TRAIN = "clear", "nccl", "train"
 RESULTS = "/results"  # where the submission leaves what it writes
 NCCL_ARGUMENTS = "-b 62M -e 2G -f 2 -d half"
 MARKER = "STEPMARK"
@@ -93,8 +95,8 @@ def engines() -> tuple[str, ...]:
 
 
 def environment(engine: str) -> EnvironmentSpec:
-    image = submission_of(engine.removeprefix(ENGINE)).image
-    return EnvironmentSpec(name=image, locks=(), import_check="torch", image=image, only_by_name=True)
+    names = submission_of(engine.removeprefix(ENGINE)).image_names
+    return EnvironmentSpec(name=engine, locks=(), import_check="torch", image=names, only_by_name=True)
 
 
 def shares(knobs: dict[str, Scalar]) -> bool:
@@ -119,17 +121,16 @@ def plan(benchmark: Benchmark) -> Plan:
     submission = submission_of(benchmark.model.name)
     return Plan(
         backend=benchmark.backend,
-        environment_name=submission.image,
-        phases=[*_before(benchmark, submission), _train(benchmark, submission)],
+        environment_name=benchmark.image or benchmark.engine,
+        phases=[*_before(benchmark), _train(benchmark, submission)],
     )
 
 
-def _before(benchmark: Benchmark, submission: Submission) -> Iterator[Phase]:
+def _before(benchmark: Benchmark) -> Iterator[Phase]:
     clears, boost = _clears(benchmark), int(of_the_job(benchmark, "VBOOST_VALUE", 0))
     if clears or boost:
         words = ["{repository}/nemo_backend/mlperf_clear.sh", str(int(clears)), str(boost)]
-        yield _a_node(benchmark, CLEAR, ["bash", *words], on_host=True, alone=True)
-    yield _a_node(benchmark, CHECK, _check(submission), mounts=_mounts(benchmark, submission), as_root=True)
+        yield _on_each_node(benchmark, CLEAR, ["bash", *words])
     if benchmark.gpus > 1 and of_the_job(benchmark, "NCCL_TEST", True):
         yield Phase(
             name=NCCL,
@@ -143,16 +144,8 @@ def _before(benchmark: Benchmark, submission: Submission) -> Iterator[Phase]:
         )
 
 
-def _a_node(
-    benchmark: Benchmark,
-    name: str,
-    command: list[str],
-    mounts: list[str] | None = None,
-    on_host: bool = False,
-    alone: bool = False,
-    as_root: bool = False,
-) -> Phase:
-    """Something that is done once on every node."""
+def _on_each_node(benchmark: Benchmark, name: str, command: list[str]) -> Phase:
+    """Something that is done once on every node itself, and changes it for everybody."""
     return Phase(
         name=name,
         command=command,
@@ -161,10 +154,8 @@ def _a_node(
         tasks_per_node=1,
         devices_per_task=benchmark.gpus // benchmark.nodes,
         writes_steps=False,
-        mounts=mounts or [],
-        on_host=on_host,
-        alone=alone,
-        as_root=as_root,
+        on_host=True,
+        alone=True,
     )
 
 
@@ -206,16 +197,14 @@ def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:
     return [f"{benchmark.data}/{mount.folder}:{mount.inside}:ro" for mount in submission.mounts]
 
 
-def _check(submission: Submission) -> list[str]:
+def check_phase(benchmark: Benchmark) -> Phase:
     """The program, and each file of the data where the container sees it, with its bytes where they are known."""
+    submission = submission_of(benchmark.model.name)
     files = [f"{path}={size or ''}" for path, size in seen_inside(submission)]
-    return [
-        "{python}",
-        "{repository}/nemo_backend/mlperf_check.py",
-        "{phase_dir}",
-        f"{submission.workdir}/run_and_time.sh=",
-        *files,
-    ]
+    trains = msgspec.structs.replace(_train(benchmark, submission), mounts=_mounts(benchmark, submission))
+    gpus = str(trains.tasks_per_node * trains.devices_per_task)
+    program = ["{python}", "{repository}/nemo_backend/mlperf_check.py", gpus]
+    return first_check.check_phase(trains, [*program, f"{submission.workdir}/run_and_time.sh=", *files], {})
 
 
 def seen_inside(submission: Submission) -> Iterator[tuple[str, int | None]]:

@@ -11,6 +11,8 @@ from benchmarks.convergence import goals
 from benchmarks.datasets import tokenizer_size
 from benchmarks.early_stop import until
 from benchmarks.errors import RequestError, nearest
+from benchmarks.queue import first_check
+from benchmarks.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
 from nemo_backend import convergence, layout, lora, profiles
 from nemo_backend.environment import ENVIRONMENT_NAME
@@ -278,8 +280,16 @@ def worker_command(benchmark: Benchmark) -> list[str]:
     ]
 
 
+def check_command(benchmark: Benchmark) -> list[str]:
+    """The same worker with the same settings, which looks at one node and trains nothing."""
+    return first_check.with_option(worker_command(benchmark))
+
+
 def environment(benchmark: Benchmark) -> dict[str, str]:
     return {
+        **(
+            {"CUDA_VISIBLE_DEVICES": ""} if benchmark.hardware.kind == "cpu" else {}
+        ),  # torch's CUDA build takes a GPU
         "HF_HUB_OFFLINE": "1",
         "NEMO_HOME": "{phase_dir}/nemo",
         "PYTHONUNBUFFERED": "1",
@@ -325,6 +335,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
         *lora.refusals(benchmark),
         *_unknown_values(benchmark),
         *_settings_that_a_cpu_decides(benchmark),
+        *without_transformer_engine(benchmark, _needs_transformer_engine(benchmark)),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
         *goals.refusals(benchmark, convergence.stated(benchmark)),
@@ -415,6 +426,28 @@ def _settings_that_a_cpu_decides(benchmark: Benchmark) -> Iterator[RequestError]
             why="Megatron's random state is CUDA's own; on a CPU one stands in that draws nothing",
             next_command="--set=peft.dropout=0",
         )
+
+
+# What Llama's configuration has in NeMo 2.7.3 where nothing is said, and Megatron 0.15.3 asserts, or imports a kernel
+# of Transformer Engine or Apex for; without the last setting it trains too, but not as it was asked to.
+FALSE_WITHOUT_TRANSFORMER_ENGINE: dict[str, bool] = {
+    "model.config.persist_layer_norm": True,
+    "model.config.apply_rope_fusion": True,
+    "model.config.masked_softmax_fusion": True,
+    "model.config.gradient_accumulation_fusion": False,
+    "trainer.strategy.sequence_parallel": False,
+    "comm_overlap.tp_comm_overlap": False,
+}
+
+
+def _needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
+    found = {"fp8": "--dtype=bf16"} if benchmark.dtype == "fp8" else {}
+    if benchmark.parallelism.context > 1:
+        found["context parallelism"] = f"--set={STRATEGY}.{layout.SIZES['context']}=1"
+    for name, usual in FALSE_WITHOUT_TRANSFORMER_ENGINE.items():
+        if benchmark.knobs.get(name, usual):
+            found[f"{name}=true"] = f"--set={name}=false"
+    return found
 
 
 def _data(benchmark: Benchmark) -> Iterator[RequestError]:

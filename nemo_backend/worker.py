@@ -283,6 +283,12 @@ class Work:
         self._failures = []
 
     def train(self):
+        fit(self._options, *self.prepared())
+        if self._proof and not self._proof.notes:
+            self._failures.append("training ended without a look at the adapters: nothing is proven of them")
+
+    def prepared(self):
+        """What `fit` is given: build.py, the callbacks, and on a CPU the redirect."""
         options = self._options
         join_processes(options)
         self._redirect = kit.load(HERE / "cpu_redirect.py")
@@ -305,9 +311,7 @@ class Work:
             *stopping.callbacks(self.recorder.early_stop),
             *evaluation.callbacks(evaluations, self.recorder),
         ]
-        fit(options, build, callbacks, self._redirect if on_cpu else None)
-        if self._proof and not self._proof.notes:
-            self._failures.append("training ended without a look at the adapters: nothing is proven of them")
+        return build, callbacks, self._redirect if on_cpu else None
 
     def begin(self, model):
         """The model is made, its adapters too, and the first batch is there."""
@@ -352,8 +356,18 @@ class Work:
 
 def fit(options, build, callbacks, redirect):
     """What a script of NeMo's own does; tests/measure_overhead.py has it done without our clock too."""
-    from nemo import lightning as nl
     from nemo.collections import llm
+
+    arguments = objects(options, build, callbacks, redirect)
+    if options.task == "lora":
+        llm.finetune(tokenizer="data", **arguments)
+    else:
+        llm.pretrain(**arguments)
+
+
+def objects(options, build, callbacks, redirect):
+    """What NeMo's own entry point is given."""
+    from nemo import lightning as nl
 
     if redirect:
         # Megatron's random state is CUDA's own; with no dropout, one that forks nothing will do.
@@ -370,14 +384,15 @@ def fit(options, build, callbacks, redirect):
         "log": nl.NeMoLogger(log_dir=settings["trainer"]["default_root_dir"], ckpt=None, use_datetime_version=False),
     }
     if options.task == "lora":
-        adapters = build.adapters_of(settings, kit.load(HERE / "adapters.py"))
-        llm.finetune(peft=adapters, tokenizer="data", **arguments)
-    else:
-        llm.pretrain(**arguments)
+        arguments["peft"] = build.adapters_of(settings, kit.load(HERE / "adapters.py"))
+    return arguments
 
 
 def main(options):
     events = kit.events_of(options)
+    if options.check:
+        look = kit.load(HERE / "nemo_check.py").look
+        return kit.run_check(lambda: look(options, Work(options, events), objects, kit), events)
     work = Work(options, events)
     return kit.run(options, work.train, work.failures, events, work.notes)
 
@@ -385,6 +400,7 @@ def main(options):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
+    parser.add_argument("--check", action="store_true", help="train nothing: can this node do what the plan says?")
     parser.add_argument("--task", required=True, choices=["pretrain", "lora"])
     parser.add_argument("--data", required=True, help="mock, or a folder that holds a dataset")
     parser.add_argument("--vocabulary_size", type=int, required=True)

@@ -17,7 +17,7 @@ SHOWN_DIGEST = 12  # digits
 FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 FROM_REQUEST = tuple(name for name in OF_THE_WORK if name != "inject_slowdown")
 MACHINE = ("cpu", "cpus", "cpus_usable", "memory_bytes", "system", "architecture")
-IMAGE = ("name", "lock_file", "lock_sha256", "image", "image_digest", "file_bytes", "file_written")
+IMAGE = ("name", "lock_file", "lock_sha256", "image", "image_digest", "file_bytes", "file_written", "packages_sha256")
 
 
 def facts_of(run: ComparedRun) -> Facts:

@@ -23,7 +23,7 @@ from typing import IO, BinaryIO, cast
 import msgspec
 
 from benchmarks.errors import RequestError, RunError
-from benchmarks.log_endings import without_secrets
+from benchmarks.secret_rules import hidden_in_log
 from benchmarks.values import Value, json_text
 from benchmarks.version import VERSION
 
@@ -141,7 +141,7 @@ def _holds_a_secret(path: Path) -> bool:
             return False
         stream.seek(max(len(first), path.stat().st_size - LOOKED_AT_BYTES))
         last = stream.read(LOOKED_AT_BYTES)
-    return any(without_secrets(text) != text for text in (first, last))
+    return any(hidden_in_log(text) != text for text in (first, last))
 
 
 def _is_text(name: str) -> bool:

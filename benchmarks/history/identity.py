@@ -14,7 +14,7 @@ import msgspec
 from benchmarks.history.entry import Entry
 
 KINDS = ("benchmark", "environment", "machine")
-NO_WORK = ("site", "recipe", "overrides", "measured_peaks", "inject_slowdown", "pgle_profile")
+NO_WORK = ("site", "recipe", "overrides", "measured_peaks", "inject_slowdown", "pgle_profile", "image")
 NO_WORK_OF_MODEL = ("source", "date", "max_sequence_length")
 SHOWN_DIGITS = 7
 MOST_SHOWN = 5
@@ -55,6 +55,10 @@ def of_environment(
         file, text = _image_file(environment)
         text = f"{environment['image']} ({text})"
         what = ["image", environment["image"], *file]
+    elif environment.get("packages_sha256"):
+        sha = str(environment["packages_sha256"])
+        text = f"{environment.get('python') or 'python'} ({sha[:SHOWN_DIGITS]})"
+        what = ["packages", sha]
     elif versions:
         text = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
         what = ["versions", dict(versions)]

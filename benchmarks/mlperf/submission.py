@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from benchmarks.values import Benchmark, Positive, Value
+from benchmarks.values import Architecture, Benchmark, ImageNames, Positive, Value
 
 ENGINE = "mlperf_"  # and its name: an engine in which its own program runs, and no worker of Stepmark
 DIVISION = "MLPERF_DIVISION"  # as NVIDIA's logger reads it
@@ -62,12 +62,19 @@ class PrepareStep(Value, frozen=True):
     makes: str
 
 
+class SubmissionImage(Value, frozen=True):
+    """The container image for one CPU architecture, and its source. None: no public name is known."""
+
+    name: str | None
+    source: str
+
+
 class Submission(Value, frozen=True):
     """One file of configs/submissions. Its name is that of the benchmark and of the model."""
 
     name: str
     title: str
-    image: str
+    images: dict[Architecture, SubmissionImage]
     workdir: InsidePath
     ruleset: str
     logger: Literal["mlperf_common", "mlperf_logging"]  # what writes cache_clear in its container
@@ -81,6 +88,10 @@ class Submission(Value, frozen=True):
     source: str
     date: str
     run_mounts: list[Mount] = []
+
+    @property
+    def image_names(self) -> ImageNames:
+        return {architecture: image.name for architecture, image in self.images.items() if image.name}
 
 
 # What every submission's launcher takes: steps of the job beside training, and what the logger writes.

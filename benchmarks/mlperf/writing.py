@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.definitions import MlperfBenchmark, Optimizer, steps_apart
-from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE
+from benchmarks.secret_rules import why_secret
 from benchmarks.values import Lora, Parallelism, Value
 
 Event = Literal["start", "end", "point"]
@@ -261,8 +261,10 @@ def _refuse_secrets(found: list[Entry]) -> None:
     """The log is published: what looks like a token or a login must not be in it. The value is not repeated here."""
     for entry in found:
         text = entry.value if isinstance(entry.value, str) else ""
-        if TOKEN_SHAPE.search(text) or LOGIN_IN_URL.search(text):
+        why = why_secret(text)
+        if why:
             raise RequestError(
                 f"{entry.key} looks like a secret, which must not be written into a log",
                 where=f"MLLOG: {entry.key}",
+                why=why,
             )

@@ -72,7 +72,7 @@ def open_files(answer: Answer, wanted: Wanted) -> Finding:  # noqa: ARG001
 
 def container_runtime(answer: Answer, wanted: Wanted) -> Finding:
     if not wanted.asked.container:
-        return not_checked("container runtime", answer, "the site runs virtual environments")
+        return not_checked("container runtime", answer, "the site has no containers")
     if not wanted.pyxis:
         return _finding("container runtime", answer, ok=False, text="srun has no --container-image: pyxis is missing")
     enroot = answer.commands.get("enroot", Command(exit_code=None, output="enroot was not asked for"))

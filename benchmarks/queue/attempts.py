@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from benchmarks.queue import first_check
 from benchmarks.queue.failures import first_to_fail, own_steps, rank_named
-from benchmarks.queue.job_record import AttemptEnd
+from benchmarks.queue.job_record import AttemptEnd, JobEvent
 from benchmarks.queue.outcomes import (
     Seen,
     lost_nodes,
@@ -97,6 +98,7 @@ def _queued_attempt(folder: "RunFolder", record: RunRecord, job: str | None, *, 
         full_disk=_could_not_write(folder, record.attempt) or _name(_first_log(logs, says_full_disk)),
         lost_nodes=lost_nodes("\n".join(_tail(path) for path in output)),
         behind=_named(behind, record),
+        check=_failed_check(folder, record.attempt, seen.events, output),
     )
     end = outcome(seen)
     first_log = {"out_of_memory": _rank(by_kernel or by_framework), "hung": behind[0] if behind else None}
@@ -114,6 +116,19 @@ def _failed_first(folder: "RunFolder", record: RunRecord, kind: str) -> int | No
         if first is not None:
             return first.rank
     return None
+
+
+def _failed_check(
+    folder: "RunFolder", attempt: int, events: Sequence[JobEvent], output: Sequence[Path]
+) -> str | None:
+    """What the first phase of the job found wrong; None where it found nothing, or there was none."""
+    codes = [one.exit_code for one in events if one.event == "phase_end" and one.phase == first_check.CHECK]
+    if not codes or codes[-1] == 0:
+        return None
+    log = _tail(folder.phase_dir(first_check.CHECK, attempt) / "rank-0.log")
+    printed = "\n".join([*(_tail(path) for path in output), log])
+    host = next((one.host for one in folder.ended(first_check.CHECK, attempt)), None)
+    return first_check.reason(log, printed, codes[-1], host)
 
 
 # --- a hang -------------------------------------------------------------------------------------

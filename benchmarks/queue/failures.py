@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.queue.job_record import AttemptEnd, Ended
 from benchmarks.queue.outcomes import signal_words
+from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, Step, Value, WorkerEnd
 
 # Of thousands of ranks the first few say what happened; the others follow from it.
@@ -159,7 +160,7 @@ def _was_told(process: Ended, ends: dict[int, WorkerEnd] | None, told: set[int])
 
 def how_it_ended(process: Ended, end: WorkerEnd | None) -> str:
     if end is not None and end.status == "error":
-        return f"failed ({end.message})"
+        return f"failed ({hidden_in_reason(end.message)})"
     if process.exit_code is None:
         return "did not end and was killed"
     if process.exit_code < 0:

@@ -60,6 +60,16 @@ class SchedulerEnd(Value, frozen=True):
     note: str | None = None  # why it is not known better (accounting off, purged)
 
 
+class Binding(Value, frozen=True):
+    """Beside which GPU a task was bound, as launch/slurm/numa.sh did it."""
+
+    gpu: str  # its PCI bus id
+    node: int | None  # its NUMA node
+    cpus: str  # of that node, as /sys lists them
+    by: Literal["numactl", "taskset", ""]
+    why: str  # it is not bound; empty: it is
+
+
 class Ended(Value, frozen=True):
     """How a process of a run ended, as the site saw it. Lines of exits.jsonl, and of a queue's exits-rankN.jsonl."""
 
@@ -68,6 +78,7 @@ class Ended(Value, frozen=True):
     interrupted: bool = False
     time: float | None = None  # Unix time
     host: str | None = None
+    binding: Binding | None = None  # None: nothing was to be bound
 
 
 class AttemptEnd(Value, frozen=True):

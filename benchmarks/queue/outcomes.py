@@ -26,6 +26,7 @@ class Seen(Value, frozen=True):
     full_disk: str | None = None  # whose log says that no space was left
     lost_nodes: str | None = None  # which nodes srun or slurmstepd says have failed
     behind: str | None = None  # which ranks had come less far than the others
+    check: str | None = None  # what the job's first phase found wrong
 
 
 # --- what a log says ------------------------------------------------------------------------------
@@ -193,11 +194,20 @@ def _cancelled(seen: Seen) -> Said:
     return None
 
 
+def _failed_check(seen: Seen) -> Said:
+    if seen.check is None or not _failed_itself(seen):
+        return None
+    return "failed", f"{_failed_word(seen)}: {_job(seen)} trained nothing: {seen.check}"
+
+
 def _failed(seen: Seen) -> Said:
     if not _failed_itself(seen):
         return None
-    word = _state(seen) if _state(seen) not in ("UNKNOWN", *NOT_OVER) else "failed"
-    return "failed", f"{word}: {_job(seen)} {_how(seen)} {_tail(seen)}{_disk(seen.full_disk)}"
+    return "failed", f"{_failed_word(seen)}: {_job(seen)} {_how(seen)} {_tail(seen)}{_disk(seen.full_disk)}"
+
+
+def _failed_word(seen: Seen) -> str:
+    return _state(seen) if _state(seen) not in ("UNKNOWN", *NOT_OVER) else "failed"
 
 
 def _completed(seen: Seen) -> Said:
@@ -217,7 +227,8 @@ def _unknown(seen: Seen) -> Said:
 
 
 RULES: tuple[Callable[[Seen], Said], ...] = (
-    _hung, _requeued, _lost_node, _preempted, _out_of_memory, _timeout, _cancelled, _failed, _completed, _unknown,
+    _hung, _requeued, _lost_node, _preempted, _out_of_memory, _timeout, _cancelled, _failed_check, _failed,
+    _completed, _unknown,
 )  # fmt: skip
 
 

@@ -1,13 +1,15 @@
 """Writes down once a second what a node does while it trains: energy, clocks, throttling, memory, load.
 
 It is run by its path beside the training, once a node, by whatever Python the node has: the standard library, and
-NVIDIA's pynvml where that is installed. `DIR/node-NAME.jsonl` gets a line of facts, a line a sample and a line at the
-end; benchmarks/telemetry/summary.py reads it. Nothing that goes wrong here may cost the training anything.
+NVIDIA's pynvml, from the file that it is given or where it is installed. `DIR/node-NAME.jsonl` gets a line of facts,
+a line a sample and a line at the end; benchmarks/telemetry/summary.py reads it. Nothing that goes wrong here may cost
+the training anything.
 """
 
 import argparse
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import select
@@ -42,7 +44,7 @@ def main(argv):
         os.nice(19)  # where every core trains, the training goes first
     try:
         with Lines(Path(options.out) / f"node-{name}.jsonl") as lines:
-            gpus = NoGpus("not asked for") if options.no_gpus else find_gpus()
+            gpus = NoGpus("not asked for") if options.no_gpus else find_gpus(options.pynvml)
             sample(lines, Node(name), gpus, ending, options.interval)
     except OSError as error:
         print(f"stepmark: node {name} is sampled no more: {error}", file=sys.stderr)
@@ -55,6 +57,7 @@ def parse(argv):
     parser.add_argument("--out", required=True, help="the folder that gets node-NAME.jsonl")
     parser.add_argument("--interval", type=seconds, default=1.0, help="seconds between two samples")
     parser.add_argument("--name", help="of this node; else Slurm's, else the host's")
+    parser.add_argument("--pynvml", help="nvidia-ml-py's pynvml.py; else the one that is installed")
     parser.add_argument("--no_gpus", action="store_true", help="leave GPUs alone: the run uses none")
     return parser.parse_args(argv)
 
@@ -214,16 +217,23 @@ def load():
 # --- its GPUs ---------------------------------------------------------------------------------
 
 
-def find_gpus():
+def find_gpus(path=None):
     try:
-        import pynvml
-    except ImportError:
+        pynvml = module_at(path) if path else importlib.import_module("pynvml")
+    except (ImportError, OSError):
         return NoGpus("the package nvidia-ml-py is not there")
     try:
         pynvml.nvmlInit()
         return Gpus(pynvml)
     except pynvml.NVMLError as error:
         return NoGpus(f"no NVIDIA driver: {type(error).__name__}")
+
+
+def module_at(path):
+    spec = importlib.util.spec_from_file_location("pynvml", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class NoGpus:

@@ -1,0 +1,138 @@
+"""Which container image an engine runs in, what a registry calls it, and the file enroot makes of it. Pure."""
+
+import re
+from pathlib import Path
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Benchmark, Hardware, ImageNames, Site
+
+# Without a user and a password before the registry: a run's files hold the name.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
+_FILE = re.compile(r"/[A-Za-z0-9._:/@+=, -]*\.sqsh")
+# Whose images' files are named without them; another registry's copy may be another image, and has a file of its own.
+UNNAMED = ("nvcr.io", "ghcr.io", "docker.io")
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # what a kernel calls an architecture -> what a registry does
+
+
+# --- the choice -----------------------------------------------------------------------------------
+
+
+def choose(typed: str | None, site: Site, engine: str, own: ImageNames, hardware: Hardware) -> str:
+    """The image that was typed, else the site's, else Stepmark's `own`; empty without containers or a known image."""
+    refuse_without_containers(typed, site)
+    if site.runtime != "container":
+        return ""
+    if typed:
+        return checked(typed, "--image")
+    of_site = _for(site.images.get(engine, ""), hardware)
+    if of_site:
+        return checked(of_site, f"the file of site {site.name}: images: {engine}")
+    return _for(own, hardware)
+
+
+def _for(names: ImageNames, hardware: Hardware) -> str:
+    """Empty where there is one for each architecture and that of the nodes is not known: nothing is guessed."""
+    if isinstance(names, str):
+        return names
+    return names.get(hardware.cpu_architecture, "") if hardware.cpu_architecture else ""
+
+
+def refuse_without_containers(typed: str | None, site: Site) -> None:
+    """RequestError for --image at a site without containers."""
+    if typed and site.runtime != "container":
+        raise RequestError(
+            f"site '{site.name}' runs nothing in containers",
+            where=f"--image={typed}",
+            why=f"its runtime is {site.runtime}",
+            next_command="leave --image out, or --site with one whose runtime is container",
+        )
+
+
+def checked(image: str, where: str) -> str:
+    """The image as runs record it: REGISTRY/NAME:TAG, also if typed with enroot's #, or the path of a file."""
+    if is_file(image):
+        if _FILE.fullmatch(image):
+            return image
+        raise RequestError(
+            f"'{image}' is no path of a container image",
+            where=where,
+            why="letters, digits and . _ : / @ + = , -, and .sqsh at its end, are expected",
+            next_command="--image=/FOLDER/NAME.sqsh, or REGISTRY/NAME:TAG",
+        )
+    plain = image.removeprefix("docker://").replace("#", "/", 1)
+    if not _NAME.fullmatch(plain):
+        raise RequestError(
+            f"'{image.rpartition('@')[2]}' is no name of a container image",
+            where=where,
+            why="REGISTRY/NAME:TAG without a login, or the path of a .sqsh file, is expected",
+            next_command="--image=nvcr.io/nvidia/nemo:25.09, for example",
+        )
+    return plain
+
+
+def is_file(image: str) -> bool:
+    return image.startswith("/")
+
+
+# --- its file -------------------------------------------------------------------------------------
+
+
+def file_of(image: str, site: Site) -> Path:
+    """Where an image lies at a site."""
+    if site.container is None:
+        raise RequestError(
+            f"site '{site.name}' does not say where its container images are",
+            where=f"the file of site {site.name}: container.images",
+            why=f"its runtime is {site.runtime}",
+        )
+    return Path(image) if is_file(image) else Path(site.container.images) / file_name(image)
+
+
+def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
+    """The file of a run's image; None where the site has no containers, RequestError where none is known."""
+    site = benchmark.site
+    if site.runtime != "container":
+        return None
+    if not benchmark.image:
+        raise none_known(benchmark.engine, own, benchmark.hardware, site)
+    return file_of(benchmark.image, site)
+
+
+def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> RequestError:
+    """Why there is no image for an engine on a device."""
+    architecture = hardware.cpu_architecture
+    others = "" if isinstance(own, str) else ", ".join(sorted(own))
+    if not others:
+        what, why = f"no container image is known for '{engine}'", "the site runs everything in containers"
+    elif architecture is None:
+        what = f"which container image of '{engine}' fits the CPUs beside {hardware.title} is not known"
+        why = f"there is one for each of {others}, and such GPUs are put into nodes of any architecture"
+    else:
+        what = f"no container image of '{engine}' for {architecture} is known"
+        why = f"the nodes of {hardware.title} are {architecture}, the known image is for {others}"
+    return RequestError(
+        what,
+        where=f"--hardware={hardware.name} --site={site.name}",
+        why=why,
+        next_command=f"--image=NAME:TAG, --image=FILE.sqsh, or `images: {{{engine}: NAME:TAG}}` in the site's file",
+    )
+
+
+def file_name(image: str) -> str:
+    """nvcr.io/nvidia/nemo:24.09 -> nvidia+nemo+24.09.sqsh, as enroot names it."""
+    registry, name = _parts(image)
+    return re.sub(r"[/:@]", "+", name if registry in ("", *UNNAMED) else f"{registry}/{name}") + ".sqsh"
+
+
+def import_uri(image: str) -> str:
+    """nvcr.io/nvidia/nemo:24.09 -> docker://nvcr.io#nvidia/nemo:24.09, as enroot import takes it."""
+    registry, name = _parts(image)
+    return f"docker://{registry}#{name}" if registry else f"docker://{name}"
+
+
+def _parts(image: str) -> tuple[str, str]:
+    """(registry, or nothing, and the rest); a first word with a dot or a port is a registry, as in Docker."""
+    first, slash, rest = checked(image, "").partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return first, rest
+    return "", checked(image, "")

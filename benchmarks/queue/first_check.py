@@ -1,0 +1,123 @@
+"""The first phase of a cluster's job, `check`: the phase itself from the one that trains, and the one reason it ends
+with from what it printed. Pure.
+
+A check says itself what is wrong, in its last line. Where it could not even start (no Python in the image, an image
+of another architecture), what the shell, Slurm or pyxis printed is put into words.
+"""
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from benchmarks.secret_rules import hidden_in_reason
+from benchmarks.values import Phase
+
+CHECK = "check"
+SAID = "stepmark check: "
+OK = "ok"
+
+PROGRAM = "{repository}/launch/slurm/first_check.sh"
+
+
+def check_phase(
+    trains: Phase, command: Sequence[str], environment: Mapping[str, str] | None = None, programs: Sequence[str] = ()
+) -> Phase:
+    """One task on one node that sees all GPUs which a phase has there, with the phase's mounts and variables."""
+    needed = sorted({*trains.programs, *programs})
+    return msgspec.structs.replace(
+        trains,
+        name=CHECK,
+        command=["bash", PROGRAM, *needed, "--", *command],
+        environment=dict(trains.environment if environment is None else environment),
+        nodes=1,
+        tasks_per_node=1,
+        devices_per_task=trains.tasks_per_node * trains.devices_per_task,
+        writes_steps=False,
+        programs=[],  # it asks for them itself, inside the container
+    )
+
+
+def with_option(command: Sequence[str]) -> list[str]:
+    """A worker's command line with --check among its own options, which end at `--`."""
+    at = command.index("--") if "--" in command else len(command)
+    return [*command[:at], "--check", *command[at:]]
+
+
+# --- what it ended with -------------------------------------------------------------------------
+
+# What is printed where the check could not begin -> what it means, and what to do. The first that fits.
+BEFORE_IT_BEGAN: tuple[tuple[str, str, str], ...] = (
+    (
+        r"\[ERROR\] |error: pyxis: ",
+        "the container could not be started",
+        "python launch/setup.py --site=NAME checks the site's images; launch/doctor.py explains the log",
+    ),
+    (
+        r"[Ee]xec format error|cannot execute binary file",
+        "the image or environment is for another CPU architecture",
+        "an image for this node's architecture (--image, or `images` in the site's file)",
+    ),
+    (
+        r"No module named '?(?P<name>[\w.]+)",
+        "there is no Python module '{name}' where the job runs",
+        "an image or environment that has the framework (--image; python launch/setup.py --site=NAME makes one)",
+    ),
+    (
+        r"(?:\bline \d+: (?:exec: )?|execve\(\): )(?P<name>[^ :]+): (?:(?:command )?not found|No such file or dir)",
+        "there is no program '{name}' where the job runs",
+        "an image or environment that has it (--image; python launch/setup.py --site=NAME makes one)",
+    ),
+)
+_PATTERNS = [(re.compile(pattern), what, todo) for pattern, what, todo in BEFORE_IT_BEGAN]
+_EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Exit)\b.*")
+LONGEST = 300
+CRASHES = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV)
+
+
+def reason(log: str, printed: str, exit_code: int | None, host: str | None) -> str:
+    """Why the check failed: what, why, and what to do next, in one line. `log` is its own; `printed` has that of the
+    job script before it, where Slurm and pyxis say why a task could not be started.
+    """
+    where = f" on {host}" if host else ""
+    found = _said(log) or _crash(log, exit_code) or _before_it_began(printed) or _last_words(log) or _end(exit_code)
+    return f"the check{where} found: {hidden_in_reason(found)}"
+
+
+def _said(log: str) -> str | None:
+    said = [line.removeprefix(SAID) for line in _lines(log) if line.startswith(SAID)]
+    return said[-1] if said and not is_ok(said[-1]) else None
+
+
+def is_ok(said: str) -> bool:
+    return said == OK or said.startswith(f"{OK} ")
+
+
+def _crash(log: str, exit_code: int | None) -> str | None:
+    """It had begun: what it printed of modules and programs before is not why."""
+    number = -exit_code if exit_code is not None and exit_code < 0 else (exit_code or 0) - 128
+    name = next((one.name for one in CRASHES if one == number), None)
+    return f"it crashed ({name}); its last words: {_last_words(log)}" if name and _lines(log) else None
+
+
+def _before_it_began(printed: str) -> str | None:
+    for pattern, what, todo in _PATTERNS:
+        if found := next(filter(None, map(pattern.search, _lines(printed))), None):
+            return f"{what.format(**found.groupdict())}; it printed: {found.string[:LONGEST]}; next: {todo}"
+    return None
+
+
+def _last_words(log: str) -> str | None:
+    """The last line that names an exception; else the last one."""
+    lines = _lines(log)
+    telling = next((line for line in reversed(lines) if _EXCEPTION.match(line)), lines[-1] if lines else None)
+    return telling[:LONGEST] if telling else None
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _end(exit_code: int | None) -> str:
+    return f"it ended with exit code {exit_code} and printed nothing; next: read slurm-*.out in the run's folder"
