@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from absl import app, flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, StepmarkError, nearest
+from benchmarks.secret_rules import hidden
 
 EXIT_INTERRUPTED = 130
 
@@ -26,7 +27,7 @@ def _guarded(main: Callable[[list[str]], int]) -> int:
     try:
         return main(_parse(sys.argv))
     except StepmarkError as error:
-        print(f"stepmark: {error}", file=sys.stderr)
+        print(hidden(f"stepmark: {error}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("stepmark: interrupted", file=sys.stderr)
@@ -54,7 +55,7 @@ def _parse(argv: list[str]) -> list[str]:
         hint = nearest(name, _own_flag_names())
         print(f"stepmark: unknown flag --{name}: {hint}\n  next:  {_command()} --help", file=sys.stderr)
     except flags.Error as error:
-        print(f"stepmark: {error}\n  next:  {_command()} --help", file=sys.stderr)
+        print(hidden(f"stepmark: {error}\n  next:  {_command()} --help"), file=sys.stderr)
     sys.exit(EXIT_REFUSED)
 
 

@@ -39,6 +39,9 @@ flags.DEFINE_boolean("accounting", True, "With slurmdbd, which sacct needs (--no
 flags.DEFINE_string("node", None, "The node to kill or to revive.")
 
 MOST_NAMED = 8
+OPEN_PORTS = (
+    "ports:    on all network interfaces: only namespaces, which this user cannot make, keep them on loopback"
+)
 
 
 def main(argv: list[str]) -> int:
@@ -94,9 +97,11 @@ def usage(cluster: Cluster) -> str:
     name = "" if cluster.name == "dev" else f" --name={cluster.name}"
     names = cluster.node_names
     how_named = "" if cluster.naming != "addresses" else "  (addresses: this user cannot give nodes host names)"
+    lines = () if cluster.listens_on_loopback else (f"  {OPEN_PORTS}",)
     return "\n".join(
         (
             f"  nodes:    {names[0]} to {names[-1]}{how_named}",
+            *lines,
             f"  use:      python launch/run.py --site={cluster.name} --nodes={cluster.nodes} ...",
             f"  by hand:  export SLURM_CONF={cluster.files.slurm_conf}     (then sinfo, squeue, sbatch)",
             f"  logs:     {cluster.files.logs}",

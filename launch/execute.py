@@ -12,10 +12,11 @@ from benchmarks.backend import Backend
 from benchmarks.convergence.standing import course_of
 from benchmarks.errors import RequestError
 from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder, recompute
+from benchmarks.secret_rules import refuse_secrets, shell_secrets
 from benchmarks.summary import Result
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
 from benchmarks.worker_events import follow_evaluations
-from launch import environments, kept_profiles, local, provenance, sampling
+from launch import kept_profiles, local, provenance, runtimes, sampling
 from launch.mlperf import own_log
 from launch.screen import Screen
 from launch.step_sink import StepSink
@@ -30,13 +31,13 @@ def execute(
     labels: Labels = NO_LABELS,
 ) -> tuple[RunFolder, Result]:
     """Run a benchmark on this machine. The result is recomputed from the raw files, as verify does it."""
-    spec = backend.environment(benchmark.engine)
+    spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
     folder = RunFolder.create(output_dir, run_id)
     try:
-        python = environments.ensure(spec)
-        origin = environments.origin(spec, python)
+        python, origin = runtimes.ready(benchmark, spec)
         benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
-        plan = begin(folder, benchmark, backend, str(python), origin, labels)
+        plan = backend.plan(benchmark)
+        begin(folder, benchmark, plan, python, origin, labels)
     except BaseException:
         shutil.rmtree(folder.path)  # nothing was started, so nothing is left
         raise
@@ -44,21 +45,20 @@ def execute(
         on_gpus = benchmark.hardware.kind != "cpu"
         beside = sampling.beside(folder.telemetry_dir(1), gpus=on_gpus) if telemetry else contextlib.nullcontext()
         with beside:
-            _run_phases(plan, folder, benchmark, backend, python)
+            _run_phases(plan, folder, benchmark, backend, Path(python))
         return folder, finish(folder, backend)
 
 
 def begin(
     folder: RunFolder,
     benchmark: Benchmark,
-    backend: Backend,
+    plan: Plan,
     python: str,
     environment: dict[str, str | None],
     labels: Labels,
     notes: Sequence[str] = (),
-) -> Plan:
+) -> None:
     """Write down what is to be run before anything starts."""
-    plan = backend.plan(benchmark)
     _refuse_blanks(folder, plan)
     kept_profiles.take(folder, benchmark, folder.path.parent, environment)
     places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
@@ -66,10 +66,12 @@ def begin(
     about = provenance.collect(plan, environment, provenance.command_line(), said, places)
     about["run_id"] = folder.run_id
     about["labels"] = to_builtins(labels)
+    known = shell_secrets(paths=(folder.path.absolute(), local.REPOSITORY))
+    for value, name in ((benchmark, BENCHMARK), (plan, PLAN), (labels, PROVENANCE)):
+        refuse_secrets(to_builtins(value), f"{name}:", known)
     folder.write(BENCHMARK, benchmark)
     folder.write(PLAN, plan)
     folder.write(PROVENANCE, about)
-    return plan
 
 
 def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
@@ -120,12 +122,21 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
         for phase in plan.phases
     ]
     about["worker"] = [msgspec.to_builtins(fact) for record in records for fact in record.facts]
+    about["numa"] = _bindings(folder)
     about["files"] = folder.raw_digests()
     folder.write(PROVENANCE, about)
     result = store_result(folder, backend)
     own_log.write(folder, backend)
     kept_profiles.keep(folder, result)
     return result
+
+
+def _bindings(folder: RunFolder) -> list[dict[str, object]]:
+    """The NUMA node of each rank of the last attempt, or why it has none; empty where no rank was to be bound."""
+    ended = folder.ended(folder.measured_phase().name, max(folder.attempts(), default=1))
+    return [
+        {"rank": one.rank, "host": one.host, **to_builtins(one.binding)} for one in ended if one.binding is not None
+    ]
 
 
 def store_result(folder: RunFolder, backend: Backend) -> Result:

@@ -21,7 +21,7 @@ from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
 from benchmarks.report import aligned
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import Benchmark, Value, json_text
-from launch import environments
+from launch import environments, runtimes
 from launch.local import fill, inherited_environment, places
 from launch.places import stepmark_home
 
@@ -142,8 +142,10 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
         return
     spec = backend.environment(benchmark.engine)
     in_image = benchmark.site.runtime == "container"
-    python = _python_of(spec)
-    answer = answer_kept(check, spec, python) if python else None
+    python = runtimes.python_here(benchmark, spec)
+    # The packages of a Python that the site names may change under the same path: it is asked each time.
+    kept = benchmark.site.runtime != "python"
+    answer = None if python is None else answer_kept(check, spec, python) if kept else ask(check, python)
     if answer and answer.refused and not in_image:
         raise _refusal(answer, check.facts, spec, own, f"--pgle={benchmark.pgle}")
     for note in _notes(answer, spec, in_image=in_image, dry_run=dry_run):
@@ -164,14 +166,6 @@ def _of_the_phases(benchmark: Benchmark, backend: Backend) -> list[str]:
         return []
     texts = [phase.environment.get("XLA_FLAGS", "") for phase in backend.plan(benchmark).phases]
     return [word for word in _words(texts) if "{" not in word]
-
-
-def _python_of(spec: EnvironmentSpec) -> Path | None:
-    """None too where there is no place for environments: whoever needs one will say so."""
-    try:
-        return environments.python_of(spec) if spec.locks else None
-    except RequestError:
-        return None
 
 
 def _notes(answer: Answer | None, spec: EnvironmentSpec, *, in_image: bool, dry_run: bool) -> list[str]:

@@ -12,7 +12,7 @@ from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_VALID, RequestError, RunError
 from benchmarks.forecasting.bounds import Bound, bound
 from benchmarks.gate.values import NightReport
-from benchmarks.log_endings import printable, without_secrets
+from benchmarks.log_endings import printable
 from benchmarks.log_stream import without_colours
 from benchmarks.pages.comparison import comparison_page
 from benchmarks.pages.elements import LogTail, plural
@@ -22,11 +22,10 @@ from benchmarks.pages.run import RunMaterial, run_part
 from benchmarks.pages.sweep import sweep_part
 from benchmarks.references import read_references
 from benchmarks.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
-from benchmarks.settings import is_secret_name
+from benchmarks.secret_rules import REDACTED, hidden_in_log, is_secret_name
 from benchmarks.summary import Result
 from benchmarks.values import Benchmark, Step
 from launch.places import configs
-from launch.provenance import REDACTED
 
 __all__ = ["comparison_page", "night_page", "write_html"]
 
@@ -202,7 +201,7 @@ def scrubbed_result(result: Result) -> Result:
 
 def cleaned(text: str) -> str:
     """A line or several, without secrets and without what moves a cursor."""
-    hidden = without_secrets(text.encode(errors="backslashreplace")).decode(errors="backslashreplace")
+    hidden = hidden_in_log(text.encode(errors="backslashreplace")).decode(errors="backslashreplace")
     return "\n".join(printable(line) for line in hidden.split("\n"))
 
 

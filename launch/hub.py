@@ -61,6 +61,30 @@ def download_asset(web: Web, asset: Asset, folder: Path, show: Show, pause: Paus
     _write_record(folder, repository, listing)
 
 
+def fill_cache(web: Web, repository: Repository, folder: Path, show: Show, pause: Pause = time.sleep) -> str:
+    """A repository's files where huggingface_hub looks for them offline; their commit. The revision comes last."""
+    listing = list_files(web, repository, folder, pause)
+    if repository.files[0] not in listing.items:
+        raise RunError(f"{repository.name} has no {repository.files[0]}", where=f"commit {listing.commit}")
+    for path, item in listing.items.items():
+        fetch(web, item._replace(target=folder / "snapshots" / listing.commit / path), show, pause)
+    reference = folder / "refs" / repository.revision
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    half_written = reference.with_name(f"{reference.name}.part")
+    half_written.write_text(listing.commit)
+    half_written.replace(reference)
+    return listing.commit
+
+
+def commit_in_cache(repository: Repository, folder: Path) -> str | None:
+    """The commit that an offline job would read; None where it is not there whole."""
+    try:
+        commit = (folder / "refs" / repository.revision).read_text().strip()
+    except OSError:
+        return None
+    return commit if (folder / "snapshots" / commit / repository.files[0]).is_file() else None
+
+
 def recorded_sizes(folder: Path) -> dict[str, int]:
     """What a finished download left in the folder; empty where there was none."""
     try:

@@ -28,7 +28,7 @@ REFUSED = "is of another program"  # what a worker says of a profile that is not
 
 def place_of(output_dir: Path, key: str, environment: Mapping[str, str | None]) -> Path:
     """Where the profile of a key lies; `environment` is what a run writes down of what it runs in."""
-    image = environment.get("image_digest")
+    image = environment.get("image_digest") or environment.get("packages_sha256")
     return output_dir / FOLDER / (f"{key}-{hashlib.sha256(image.encode()).hexdigest()[:8]}" if image else key)
 
 

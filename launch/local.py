@@ -34,22 +34,25 @@ NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as 
 # --- what this machine cannot do -----------------------------------------------------------------
 
 
-def refuse(benchmark: Benchmark, storage: capacity.Storage, plan: Plan) -> None:
-    """Before anything starts: does this machine have the devices, the memory and the programs?"""
+def refusals(benchmark: Benchmark, storage: capacity.Storage, plan: Plan, way_on: str) -> Iterator[RequestError]:
+    """Before anything starts: does this machine have the devices, the memory and the programs?
+
+    `way_on` says where GPUs can be had.
+    """
     needed = memory_needed_bytes(benchmark, storage)
     have = host_memory_bytes()
     if benchmark.hardware.kind != "cpu":
-        raise RequestError(
+        yield RequestError(
             f"this machine has no {benchmark.gpus} x {benchmark.hardware.title}: site 'local' trains on its CPU",
             where=f"--hardware={benchmark.hardware.name} --site=local",
             why=f"{benchmark.model.name} needs {_gb(needed)} over {benchmark.gpus} devices; "
             f"this machine has {_gb(have)} of memory",
-            next_command="the same command with --dry_run shows the plan",
+            next_command=f"{way_on}; the same command with --dry_run shows the plan",
         )
-    if needed > have:
+    elif needed > have:
         parts = capacity.memory_by_part(benchmark, storage)
         largest = ", ".join(f"{name} {_gb(size * benchmark.gpus)}" for name, size in _largest(parts))
-        raise RequestError(
+        yield RequestError(
             f"{benchmark.model.name} needs {_gb(needed)} of memory, this machine has {_gb(have)}",
             where=f"--model={benchmark.model.name} on this machine's CPU",
             why=largest,
@@ -58,7 +61,7 @@ def refuse(benchmark: Benchmark, storage: capacity.Storage, plan: Plan) -> None:
 
     for program in sorted({name for phase in plan.phases for name in phase.programs}):
         if shutil.which(program) is None:
-            raise RequestError(
+            yield RequestError(
                 f"this machine has no program '{program}'",
                 where="PATH",
                 why="; ".join(

@@ -60,7 +60,7 @@ def run(backend: Backend, engine: str, platform: str, request: PeakRequest, pyth
     program = backend.peak_program(engine, platform)
     if program is None:
         raise RequestError(f"{backend.title} has no program that measures peaks", where=f"--backend={backend.name}")
-    python = python or environments.ensure(backend.environment(engine))  # with its own progress, before ours
+    python = python or environments.ensure(backend.environment(engine, platform))  # its progress goes before ours
     folder = _scratch_folder(backend)
     (folder / "request.json").write_text(json_text(request))
     others = other_programs.OtherPrograms()

@@ -39,8 +39,9 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.gate import suites
 from benchmarks.gate.values import Suite
 from benchmarks.report import aligned
+from benchmarks.secret_rules import hidden
 from benchmarks.values import Labels, Site
-from launch import places, provenance
+from launch import places
 from launch.cli import run_main
 from launch.slurm import job_flags
 
@@ -159,7 +160,7 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
         sweep=FLAGS.sweep,
         resume=FLAGS.resume,
         typed=job_flags.typed(),
-        command=["python", *(provenance.scrub(word) for word in sys.argv)],
+        command=["python", *(hidden(word) for word in sys.argv)],
         begins=wanted.remove_old,
     )
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -13,6 +12,7 @@ from typing import IO, NamedTuple
 
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RunError
+from benchmarks.secret_rules import hidden
 
 END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
 ASKED_FIRST = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)  # at SIGINT pip removes its temporary files
@@ -36,7 +36,6 @@ SETTINGS = {
     "PIP_PROGRESS_BAR": "off",
     "PYTHONUNBUFFERED": "1",
 }
-LOGIN_IN_URL = re.compile(r"(?<=://)[^\s/]*@")
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def run(
     with making.log_file.open("a", encoding="utf-8") as log:
 
         def take(raw: str) -> None:
-            text = scrub(raw)
+            text = hidden(raw)
             lines.append(text.rstrip("\n"))
             on_line(text)
             # On a full disk pip's words must still be read: they are what says so.
@@ -107,11 +106,6 @@ def failure(making: Making, doing: str, lines: list[str]) -> RunError:
         why=errors[-1].strip()[:300] if errors else "the program ended without a word",
         next_command=f"read the log; the environment is made again when you {RUN_AGAIN}",
     )
-
-
-def scrub(text: str) -> str:
-    """The text with the logins taken out of its URLs."""
-    return LOGIN_IN_URL.sub("***@", text)
 
 
 def _run(making: Making, command: list[str], take: Callable[[str], None], on_tick: Callable[[], None]) -> int:

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
+from benchmarks.secret_rules import REDACTED, hidden, is_secret_name
 from benchmarks.values import Plan
 from benchmarks.version import VERSION
 from launch import local
@@ -18,7 +18,6 @@ PREFIXES_THAT_MATTER = (
     "CUDA_", "HF_", "JAX_", "LD_", "M_", "MALLOC_", "MKL_", "NCCL_", "NEMO_", "NVTE_", "OMP_", "PYTORCH_", "SLURM_",
     "STEPMARK_", "TF_", "TORCH_", "UB_", "XLA_",
 )  # fmt: skip
-REDACTED = "<redacted>"
 
 
 def collect(
@@ -31,7 +30,7 @@ def collect(
     """Everything that is known before a run starts; `places` fills in the paths of each phase."""
     return {
         "stepmark": VERSION,
-        "command": [scrub(word) for word in command],
+        "command": [hidden(word) for word in command],
         "git": git_state(local.REPOSITORY),
         "launcher": {"python": platform.python_version(), **_versions(LAUNCHER_PACKAGES)},
         "environment": environment,
@@ -58,12 +57,7 @@ def ignored_variables() -> list[str]:
 
 
 def redacted(variables: dict[str, str]) -> dict[str, str]:
-    return {name: REDACTED if is_secret_name(name) else scrub(value) for name, value in sorted(variables.items())}
-
-
-def scrub(text: str) -> str:
-    """Without the user and password of a URL, and without what has the shape of a token."""
-    return TOKEN_SHAPE.sub(REDACTED, LOGIN_IN_URL.sub(f"{REDACTED}@", text))
+    return {name: REDACTED if is_secret_name(name) else hidden(value) for name, value in sorted(variables.items())}
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks import sweep
+from benchmarks import images, sweep
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.peak.peak_file import MeasuredPeak
 from benchmarks.resolve import Request
@@ -33,6 +33,9 @@ flags.DEFINE_string("window", None, "Which steps count: steady, last, or A-B suc
 flags.DEFINE_string("pgle", "off", "Profile-guided latency estimation (jax): off, nsys or auto. *")
 flags.DEFINE_string("until", None, "End as soon as the median is known so well, such as ci:0.5%; --steps at most.")
 flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --dataset) instead of the recipe's data.")
+flags.DEFINE_string(
+    "image", None, "The container image instead of the site's: REGISTRY/NAME:TAG, or the path of a .sqsh file."
+)
 flags.DEFINE_string("measured_peak", None, "A file of launch/peak.py: MFU and bound are of the peak in it too.")
 flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")
 
@@ -55,6 +58,7 @@ def requests(site: Site, **rest: Any) -> list[Request]:
         "recipe": FLAGS.recipe,
         "data": str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
         "settings": _settings(FLAGS.set),
+        "image": image(),
         "measured_peak": _measured_peak(site),
     }
     found = sweep.cells({name: getattr(FLAGS, name) for name in sweep.LISTED}, {**typed, **rest})
@@ -62,6 +66,14 @@ def requests(site: Site, **rest: Any) -> list[Request]:
         if request.task not in TASKS:
             raise RequestError(f"unknown task '{request.task}': {nearest(request.task, TASKS)}", where="--task")
     return found
+
+
+def image() -> str | None:
+    """--image; a path as every node would have it."""
+    typed: str | None = FLAGS.image
+    if typed is None:
+        return None
+    return images.checked(str(Path(typed).absolute()) if typed.endswith(".sqsh") else typed, "--image")
 
 
 def _measured_peak(site: Site) -> MeasuredPeak | None:

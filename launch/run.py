@@ -41,11 +41,12 @@ from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.mlperf.submission import is_submission
 from benchmarks.resolve import Request
 from benchmarks.runfolder import RESULT, RunFolder, new_run_id
+from benchmarks.secret_rules import hidden, refuse_secrets
 from benchmarks.values import Benchmark, Labels, Site
-from launch import places, provenance, request_flags
+from launch import places, request_flags
 from launch.cli import run_main
 from launch.runners import Job, Runner, runner_of
-from launch.showing import EXIT_CODES
+from launch.showing import EXIT_CODES, refused_text
 from launch.slurm import job_flags
 
 FLAGS = flags.FLAGS
@@ -105,7 +106,7 @@ def main(argv: list[str]) -> int:
     if len(requests) > 1 or repeats > 1:
         return _sweep(requests, repeats, runner, site)
     if FLAGS.dry_run:
-        return _show_plan(requests[0], runner)
+        return _show_plan(requests[0], runner, configs)
     return _run_one(requests[0], runner)
 
 
@@ -115,6 +116,7 @@ def _requests(site: Site) -> list[Request]:
 
 
 def _tags() -> list[str]:
+    refuse_secrets(FLAGS.tag, "--tag")
     for tag in FLAGS.tag:
         if not TAG.fullmatch(tag):
             raise RequestError(
@@ -146,21 +148,24 @@ def _listing(configs: Configs) -> str:
     )
 
 
-def _show_plan(request: Request, runner: Runner) -> int:
+def _show_plan(request: Request, runner: Runner, configs: Configs) -> int:
     from benchmarks.forecasting.plan_text import plan_text
     from launch.planning_calibration import kept
 
     backend = find_backend(request.backend)
     benchmark = _with_kept_profile(runner.understand(request), backend)
+    plan = runner.plan(benchmark, backend)
     if is_submission(benchmark):
         from launch.mlperf.showing import submission_text
 
-        print(submission_text(benchmark, backend.plan(benchmark), places.configs()))
+        text = submission_text(benchmark, plan, configs)
     else:
-        print(plan_text(benchmark, backend.plan(benchmark), backend.storage(benchmark), kept(places.configs())))
-    script = runner.preview(benchmark, backend)
+        text = plan_text(benchmark, plan, backend.storage(benchmark), kept(configs))
+    script = runner.preview(benchmark, backend)  # refuses what must not be shown
+    print(text)
     if script:
         print(f"\njob.sbatch\n\n{script}", end="")
+    print(refused_text(runner.refusals(benchmark)), end="")
     return EXIT_VALID
 
 
@@ -186,7 +191,7 @@ def _sweep(requests: list[Request], repeats: int, runner: Runner, site: Site) ->
         repeats,
         runner,
         Path(FLAGS.output_dir),
-        command=["python", *(provenance.scrub(word) for word in sys.argv)],
+        command=["python", *(hidden(word) for word in sys.argv)],
         max_jobs=max_jobs,
         resume=FLAGS.resume,
         skip_refused=FLAGS.skip_refused,

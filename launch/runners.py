@@ -2,22 +2,24 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import RequestError, RunError, StepmarkError, raised
 from benchmarks.mlperf.submission import is_submission
 from benchmarks.queue.job_record import SUBMITTED
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RESULT, RunFolder
-from benchmarks.values import NO_LABELS, Benchmark, JobOptions, Labels, Site
+from benchmarks.values import NO_LABELS, Benchmark, JobOptions, Labels, Plan, Site
 from launch.showing import show_result
 
 if TYPE_CHECKING:
     from launch.slurm.client import Slurm
+    from launch.slurm.refusals import SlurmAnswers
 
 
 class Job:
@@ -52,13 +54,23 @@ class LocalRunner:
         return benchmark
 
     def resolve(self, request: Request) -> Benchmark:
-        from launch import local
         from launch.flags_check import refuse_unknown_flags
 
         benchmark, backend = self._meant(request), find_backend(request.backend)
-        local.refuse(benchmark, backend.storage(benchmark), backend.plan(benchmark))
+        for refusal in self.refusals(benchmark):
+            raise refusal
         refuse_unknown_flags(benchmark, backend)
         return benchmark
+
+    def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
+        """Every reason why this machine cannot run it."""
+        from launch import local, runtimes
+
+        backend = find_backend(benchmark.backend)
+        way_on = self._configs.way_on(benchmark.hardware.name)
+        yield from local.refusals(benchmark, backend.storage(benchmark), backend.plan(benchmark), way_on)
+        spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
+        yield from raised(lambda: runtimes.refuse(benchmark, spec))
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         """Run it to its end, and show its result. KeyboardInterrupt where the person ended it."""
@@ -84,6 +96,9 @@ class LocalRunner:
                 store_result(folder, find_backend(folder.benchmark().backend))
             found.add(run_id)
         return found
+
+    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
+        return backend.plan(benchmark)
 
     def preview(self, _benchmark: Benchmark, _backend: Backend) -> str:
         """What a dry run shows beside the plan."""
@@ -133,17 +148,36 @@ class SlurmRunner:
 
     def resolve(self, request: Request) -> Benchmark:
         from launch.flags_check import refuse_unknown_flags
-        from launch.slurm import submit
 
         benchmark, backend = self._meant(request), find_backend(request.backend)
-        options = self._options_of(benchmark)
+        notes: list[str] = []
+        for refusal in self._refusals(benchmark, self._slurm(), notes):
+            raise refusal
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
+        refuse_unknown_flags(benchmark, backend)
+        return benchmark
+
+    def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
+        """All that would be refused now; a Slurm that does not answer is not waited for."""
+        yield from self._refusals(benchmark, self._asked_once, [])
+
+    @cached_property
+    def _asked_once(self) -> "SlurmAnswers":
+        from launch.slurm.asking import AskedOnce
+        from launch.slurm.client import Slurm
+
+        return AskedOnce(Slurm(self._site, patience_seconds=0))
+
+    def _refusals(self, benchmark: Benchmark, slurm: "SlurmAnswers", notes: list[str]) -> Iterator[StepmarkError]:
+        from launch.slurm import submit
+
         if is_submission(benchmark):
             from launch.mlperf.admit import refuse_missing_data
 
-            refuse_missing_data(benchmark, self._configs)
-        submit.refuse(benchmark, backend, self._output_dir, options, self._slurm())
-        refuse_unknown_flags(benchmark, backend)
-        return benchmark
+            yield from raised(lambda: refuse_missing_data(benchmark, self._configs))
+        backend, options = find_backend(benchmark.backend), self._options_of(benchmark)
+        yield from submit.refusals(benchmark, backend, self._output_dir, options, slurm, notes)
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         from launch.slurm import submit
@@ -163,6 +197,12 @@ class SlurmRunner:
             raise RunError(rows[0].problems[0])
         return never_submitted | {row.folder.run_id for row in rows if row.ended or row.state == "not submitted"}
 
+    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
+        from launch.slurm.prepared import prepared
+
+        in_container = benchmark.site.runtime == "container"
+        return prepared(benchmark, backend, self._options_of(benchmark), container=in_container)
+
     def preview(self, benchmark: Benchmark, backend: Backend) -> str:
         from launch.slurm import submit
 
@@ -178,6 +218,9 @@ Runner = LocalRunner | SlurmRunner
 
 
 def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runner:
+    from launch import runtimes
+
+    runtimes.refuse_unknown_engines(site)
     if site.slurm is None:
         return LocalRunner(configs, output_dir, job)
     return SlurmRunner(site, configs, output_dir, job)

@@ -16,6 +16,10 @@ Get a site ready: its folders, the container images (imported by a job) or envir
   python launch/setup.py --site=NAME
   python launch/setup.py --site=NAME --backend=nemo --engine=bridge --dry_run
 
+Fetch the gated configuration that Megatron-Bridge reads, once, for jobs that are offline and have no token:
+  export HF_TOKEN=<your token>
+  python launch/setup.py --site=NAME --engine=bridge --model=llama3_70b
+
 Make the data and the model of an MLPerf benchmark, by a job in its submission's container:
   python launch/setup.py --site=NAME --model=llama2_70b_lora --task=mlperf --out=DIR
 
@@ -31,8 +35,9 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks import assets
+from benchmarks import assets, images
 from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import JobOptions
 from launch import places
 from launch.cli import run_main
@@ -66,6 +71,9 @@ SHA256 = flags.DEFINE_string("sha256", None, "Its checksum.")
 
 SITE = flags.DEFINE_string("site", None, "The site to get ready (--out: the folder of its results).")
 ENGINE = flags.DEFINE_string("engine", None, "Only what this engine of the backends runs in.")
+IMAGE = flags.DEFINE_string(
+    "image", None, "Import this image for the engines that are named, as run.py --image takes it."
+)
 FORCE = flags.DEFINE_boolean("force", False, "Import images anew that are there.")
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site; submit nothing, write nothing.")
 
@@ -73,7 +81,7 @@ DEFAULT_VOCABULARY_SIZE = 512
 ABOUT_DATASETS = (TEXT, TOKENIZER, VOCABULARY_SIZE)
 ABOUT_A_FILE = (URL, SHA256)
 ABOUT_NEEDS = (MODEL, TASK)
-ABOUT_SITES = (ENGINE, FORCE, DRY_RUN)
+ABOUT_SITES = (ENGINE, IMAGE, FORCE, DRY_RUN)
 
 
 def main(argv: list[str]) -> int:
@@ -123,7 +131,7 @@ def dataset() -> int:
 
 def site() -> int:
     """Folders, and the images or environments that the engines of a site run in; or what MLPerf reads there."""
-    from launch import site_setup
+    from launch import runtimes, site_hub, site_setup
 
     _refuse((*ABOUT_DATASETS, *ABOUT_A_FILE, DATASET, DOWNLOAD, ASSET), "has no meaning with --site")
     if TASK.value == "mlperf":
@@ -131,12 +139,23 @@ def site() -> int:
     _refuse((TASK,), "has no meaning with --site")
     configs = places.configs()
     row, typed = configs.site(_given(SITE)), job_flags.typed()
+    runtimes.refuse_unknown_engines(row)
+    images.refuse_without_containers(typed_image(), row)
     options.refuse_without_slurm(row, typed)
+    filters = site_setup.Filters(BACKEND.value, ENGINE.value, MODEL.value)
+    engines = site_setup.specs(filters, configs, site_setup.platforms(row, configs))
+    if IMAGE.value and len(engines) > 1:
+        raise RequestError(
+            f"--image is for one engine, not for {', '.join(engines)}", where="--image", next_command="--engine=NAME"
+        )
     work = site_setup.Work(
         site=row,
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
-        engines=site_setup.specs(site_setup.Filters(BACKEND.value, ENGINE.value, MODEL.value), configs),
+        engines=engines,
+        devices=site_setup.devices_of(row, configs),
+        image=typed_image(),
+        repositories=site_hub.wanted(BACKEND.value, ENGINE.value, MODEL.value, configs),
         out=Path(OUT.value or "results"),
         force=bool(FORCE.value),
     )
@@ -146,8 +165,22 @@ def site() -> int:
     return site_setup.set_up(work)
 
 
+def typed_image() -> str | None:
+    """--image, as a name that can be imported."""
+    if IMAGE.value and IMAGE.value.endswith(".sqsh"):
+        raise RequestError(
+            "a file of an image needs no import",
+            where=f"--image={IMAGE.value}",
+            next_command="python launch/run.py --image=FILE.sqsh, or --image=REGISTRY/NAME:TAG here",
+        )
+    refuse_secrets(IMAGE.value, "--image")
+    return images.checked(IMAGE.value, "--image") if IMAGE.value else None
+
+
 def mlperf_data() -> int:
     """What an MLPerf benchmark reads, made on a site."""
+    from benchmarks.mlperf.submission import ENGINE as ENGINE_OF_SUBMISSION
+    from launch import site_setup
     from launch.mlperf.preparing import Preparation, prepare, preview
 
     _refuse((BACKEND, ENGINE), "has no meaning with --task=mlperf")
@@ -155,11 +188,13 @@ def mlperf_data() -> int:
     row, typed = configs.site(_given(SITE)), job_flags.typed()
     options.refuse_without_slurm(row, typed)
     name = configs.submission(_given(MODEL)).name
+    devices = site_setup.devices_of(row, configs)
     work = Preparation(
         site=row,
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
         submission=configs.submission(name),
+        image=site_setup.image_for(row, ENGINE_OF_SUBMISSION + name, devices, typed_image()),
         needs=assets.choose(configs.all_needs(), name, "mlperf", None),
         out=Path(_given(OUT)).absolute(),
         force=bool(FORCE.value),

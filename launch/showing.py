@@ -1,6 +1,7 @@
 """The end of a run, as every launch script shows it: the table, where its files are, and what to do next."""
 
 import shlex
+from collections.abc import Iterable
 
 from benchmarks import beside, report
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, StepmarkError
@@ -60,3 +61,8 @@ def _log_command(folder: RunFolder, result: Result) -> str:
     if any(folder.path.glob("slurm-*.out")):
         return f"tail -n 40 {place}/slurm-*.out"
     return f"python launch/verify.py {place}"
+
+
+def refused_text(refusals: Iterable[StepmarkError]) -> str:
+    """The end of a dry run: everything that would be refused now, without repeats."""
+    return "".join(f"\nwould be refused: {text}\n" for text in dict.fromkeys(map(str, refusals)))

@@ -27,7 +27,7 @@ def run_side_program(
 
     `python` is one that has the framework already, such as a container's; else the engine's environment is made.
     """
-    python = python or environments.ensure(backend.environment(engine))
+    python = python or environments.ensure(backend.environment(engine, program.platform))
     phase = Phase(
         name=folder.name,
         command=program.command,

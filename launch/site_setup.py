@@ -9,15 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import images
+from benchmarks.assets import Repository
 from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, nearest
 from benchmarks.report import aligned, bytes_text
 from benchmarks.runfolder import write_atomically
-from benchmarks.values import JobOptions, Site, Value
+from benchmarks.values import Architecture, Hardware, ImageNames, JobOptions, Site, Value
+from launch import asked_python, image_files, interpreters, site_hub
+from launch.asked_python import AskedPython
 from launch.preflight import job
 from launch.preflight.waiting import Limits, say, wait
-from launch.slurm import images
 from launch.slurm.client import Slurm
 
 MINUTES_AN_IMAGE = 60  # 20 GB from a registry, then packed anew
@@ -34,6 +37,8 @@ class WantedImage(Value, frozen=True):
     image: str  # as the registry names it
     path: Path
     engines: list[str]
+    modules: list[str]  # that its Python must have
+    architecture: Architecture | None = None  # of the nodes; None: not known
 
 
 @dataclass(frozen=True)
@@ -55,17 +60,24 @@ class Work:
     engines: dict[str, EnvironmentSpec]
     out: Path  # the folder of the site's results
     force: bool  # import images anew that are there
+    devices: Sequence[Hardware]  # of the site's nodes
+    image: str | None = None  # instead of those that the site or Stepmark names
+    repositories: Sequence[Repository] = ()  # that programs read from Hugging Face
 
 
 def set_up(work: Work) -> int:
-    """Folders, then images or environments; says what is there and what is missing."""
+    """Folders, then images, environments or interpreters; says what is there and what is missing."""
     site = work.site
     if site.runtime == "venv":
         return _say(site, _environments(work))
+    if site.runtime == "python":
+        return _say(site, _interpreters(work))
     rows = prepare_folders(site, [("images", _images_folder(site)), ("results", work.out)])
-    missing = _missing(work)
-    failures = import_images(work, missing) if missing and not _bad(rows) else {}
-    return _say(site, rows + [_image_row(i, missing, failures) for i in wanted_images(site, work.engines)])
+    wanted = wanted_images(site, work.engines, work.devices, work.image)
+    to_import, to_check = _to_do(work, wanted)
+    fetched = [] if _bad(rows) else site_hub.fetch(site, work.repositories)
+    failures = {} if _bad(rows) else run_job(work, to_import, to_check)
+    return _say(site, rows + fetched + [_image_row(image, to_import, failures) for image in wanted])
 
 
 def preview(work: Work) -> str:
@@ -73,19 +85,35 @@ def preview(work: Work) -> str:
     if work.site.runtime == "venv":
         names = {spec.name for spec in work.engines.values() if spec.locks}
         return "\n".join(f"would be made, where it is not there: environment '{name}'" for name in sorted(names))
-    missing = _missing(work)
-    return render(work, missing, _job_folder(work)) if missing else "all images are there: no job"
+    if work.site.runtime == "python":
+        return "\n".join(f"would be looked at: {python}" for python in sorted(_pythons(work)))
+    to_import, to_check = _to_do(work, wanted_images(work.site, work.engines, work.devices, work.image))
+    fetched = site_hub.preview(work.site, work.repositories)
+    none = not to_import and not to_check
+    return "\n".join(
+        [*fetched, "all images are there: no job" if none else render(work, to_import, to_check, _job_folder(work))]
+    )
 
 
-def _missing(work: Work) -> list[WantedImage]:
-    wanted = wanted_images(work.site, work.engines)
-    return [image for image in wanted if work.force or not image.path.is_file()]
+def _to_do(work: Work, wanted: Sequence[WantedImage]) -> tuple[list[WantedImage], list[WantedImage]]:
+    """What is imported, and what is there and is not known yet."""
+    to_import = [image for image in wanted if work.force or not image.path.is_file()]
+    there = [image for image in wanted if image not in to_import and image_files.size_of(image.path)]
+    return to_import, [image for image in there if not image_files.is_known(image.path)]
 
 
 # --- what is wanted ---------------------------------------------------------------------------------
 
 
-def specs(filters: Filters, configs: Configs) -> dict[str, EnvironmentSpec]:
+def platforms(site: Site, configs: Configs) -> list[str]:
+    """Whose environments a site needs; a CPU's where it names no devices."""
+    hardware = site.slurm.hardware if site.slurm else []
+    if site.runtime != "venv":
+        return ["cpu"]  # an image is the same whatever the devices
+    return sorted({configs.hardware(name).platform for name in hardware}) or ["cpu"]
+
+
+def specs(filters: Filters, configs: Configs, platforms: Sequence[str] = ("cpu",)) -> dict[str, EnvironmentSpec]:
     """ "backend/engine" -> what it runs in, of the engines that the filters leave."""
     chosen = [find_backend(filters.backend)] if filters.backend else list(backends().values())
     all_engines = sorted({engine for backend in chosen for engine in backend.engines})
@@ -93,7 +121,10 @@ def specs(filters: Filters, configs: Configs) -> dict[str, EnvironmentSpec]:
         hint = nearest(filters.engine, all_engines)
         raise RequestError(f"unknown engine '{filters.engine}': {hint}", where="--engine")
     found = {
-        f"{backend.name}/{engine}": backend.environment(engine)
+        f"{backend.name}/{engine}" + (f" ({platform})" if len(platforms) > 1 else ""): backend.environment(
+            engine, platform
+        )
+        for platform in platforms
         for backend in chosen
         for engine in backend.engines
         if filters.engine in (None, engine) and _trains(filters.model, backend.name, engine, configs)
@@ -112,19 +143,64 @@ def _trains(model: str | None, backend: str, engine: str, configs: Configs) -> b
     return any(name in recipe.models or "*" in recipe.models for recipe in mine)
 
 
-def wanted_images(site: Site, engines: dict[str, EnvironmentSpec] | None = None) -> list[WantedImage]:
+def devices_of(site: Site, configs: Configs) -> list[Hardware]:
+    """The devices of the site's nodes."""
+    return [configs.hardware(name) for name in site.slurm.hardware] if site.slurm else []
+
+
+def wanted_images(
+    site: Site,
+    engines: dict[str, EnvironmentSpec] | None = None,
+    devices: Sequence[Hardware] | None = None,
+    typed: str | None = None,
+) -> list[WantedImage]:
     """Every image once. Engines without one are not for a site of containers."""
     if engines is None:
         engines = specs(Filters(), Configs())
-    of_image: dict[str, list[str]] = {}
-    for name, spec in engines.items():
-        if spec.image:
-            of_image.setdefault(spec.image, []).append(name)
-    folder = _images_folder(site)
-    return [
-        WantedImage(image=image, path=folder / images.file_name(image), engines=names)
-        for image, names in of_image.items()
-    ]
+    found: dict[str, WantedImage] = {}
+    for device in devices_of(site, Configs()) if devices is None else devices:
+        for name, spec in engines.items():
+            image = images.choose(typed, site, name.rpartition("/")[2], spec.image, device)
+            if image and not images.is_file(image):
+                _add(found, image, name, spec, device, site)
+    return list(found.values())
+
+
+def _add(
+    found: dict[str, WantedImage], image: str, engine: str, spec: EnvironmentSpec, device: Hardware, site: Site
+) -> None:
+    known = found.get(image)
+    if known is None:
+        found[image] = WantedImage(
+            image=image,
+            path=images.file_of(image, site),
+            engines=[engine],
+            modules=[asked_python.module_of(spec)],
+            architecture=device.cpu_architecture,
+        )
+        return
+    if known.architecture != device.cpu_architecture:
+        raise RequestError(
+            f"image {image} would be one file for the CPUs of two architectures",
+            where=f"the file of site {site.name}: slurm: hardware",
+            why=f"{device.name} has {device.cpu_architecture}, the other devices have {known.architecture}",
+            next_command="two sites, each with its own partition, hardware and container.images",
+        )
+    if engine not in known.engines:
+        known.engines.append(engine)
+    if asked_python.module_of(spec) not in known.modules:
+        known.modules.append(asked_python.module_of(spec))
+
+
+def image_for(site: Site, engine: str, devices: Sequence[Hardware], typed: str | None) -> str:
+    """The image of one engine at a site; RequestError where none is known, empty where it has no containers."""
+    own: ImageNames = next(
+        backend.environment(engine).image for backend in backends().values() if engine in backend.engines
+    )
+    found = [images.choose(typed, site, engine, own, device) for device in devices]
+    if site.runtime == "container" and not any(found):
+        raise images.none_known(engine, own, devices[0], site)
+    return next((image for image in found if image), "")
 
 
 def _images_folder(site: Site) -> Path:
@@ -136,7 +212,7 @@ def _images_folder(site: Site) -> Path:
 # --- folders ----------------------------------------------------------------------------------------
 
 
-BAD = "missing: "  # how the text of a row begins that keeps the site from being ready
+BAD, REFUSED = "missing: ", "refused: "  # how the text of a row begins that keeps the site from being ready
 
 
 def prepare_folders(site: Site, folders: Sequence[tuple[str, Path]]) -> Rows:
@@ -179,7 +255,7 @@ def _prepare_folder(path: Path) -> str:
 
 
 def _bad(rows: Rows) -> bool:
-    return any(text.startswith(BAD) for _, text in rows)
+    return any(text.startswith((BAD, REFUSED)) for _, text in rows)
 
 
 # --- environments -----------------------------------------------------------------------------------
@@ -200,23 +276,70 @@ def _environments(work: Work) -> Rows:
     return rows
 
 
+# --- interpreters -----------------------------------------------------------------------------------
+
+
+def _pythons(work: Work) -> dict[Path, list[str]]:
+    """The site's Pythons, each with the engines that it is for."""
+    found: dict[Path, list[str]] = {}
+    for name, spec in work.engines.items():
+        engine = name.rpartition("/")[2]
+        if spec.locks and (isinstance(work.site.python, str) or engine in (work.site.python or {})):
+            found.setdefault(interpreters.named(work.site, engine), []).append(name)
+    return found
+
+
+def _interpreters(work: Work) -> Rows:
+    rows = prepare_folders(work.site, [("results", work.out)])
+    for python, names in _pythons(work).items():
+        rows += [(name, _interpreter_text(work, python, name)) for name in names]
+    return rows
+
+
+def _interpreter_text(work: Work, python: Path, name: str) -> str:
+    try:
+        interpreters.refuse(work.site, work.engines[name], name.rpartition("/")[2])
+    except RequestError as error:
+        return f"{REFUSED}{error.what}{f': {error.why}' if error.why else ''} ({python})"
+    asked = interpreters.ask(python, asked_python.module_of(work.engines[name]))
+    if isinstance(asked, AskedPython):
+        return f"there: {python}, Python {asked.python}, {len(asked.packages)} packages"
+    return f"there: {python}, not asked: {asked}"
+
+
 # --- images -----------------------------------------------------------------------------------------
 
 
-def import_images(work: Work, missing: list[WantedImage]) -> dict[str, str]:
+def run_job(work: Work, to_import: list[WantedImage], to_check: list[WantedImage]) -> dict[str, str]:
     """One job for all of them; image -> why it could not be imported."""
+    every = [*to_import, *to_check]
+    if not every:
+        return {}
     folder = _job_folder(work)
-    script, text = folder / SCRIPT, render(work, missing, folder)
+    script, text = folder / SCRIPT, render(work, to_import, to_check, folder)
     folder.mkdir(parents=True)
     write_atomically(script, text.encode())
     slurm = Slurm(work.site, on_wait=say)
     job_id = slurm.submit(script, job.job_environment())
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
-    ends = [folder / f"{_key(image)}.end" for image in missing]
-    ended = wait(slurm, job_id, _progress(folder, missing, job_id), lambda: all(end.exists() for end in ends), limits)
+    ends = [folder / f"{_key(image)}.end" for image in every]
+    ended = wait(slurm, job_id, _progress(folder, every, job_id), lambda: all(end.exists() for end in ends), limits)
     state = f"the job ended: {ended.state}" if ended else f"nothing came for {QUIET_SECONDS:.0f} s: job cancelled"
-    found = {image.image: _why(folder, image, job_id, state) for image in missing}
-    return {image: why for image, why in found.items() if why}
+    found = {image.image: _why(folder, image, job_id, state) for image in to_import}
+    failures = {image: why for image, why in found.items() if why}
+    for image in every:
+        if image.image not in failures:
+            _keep_what_it_said(folder, image)
+    return failures
+
+
+def _keep_what_it_said(folder: Path, image: WantedImage) -> None:
+    """Nothing is kept where no container could be started on the node: that says nothing of the image."""
+    try:
+        code = int((folder / f"{_key(image)}.checked").read_text())
+        image_files.keep(image.path, (folder / f"{_key(image)}.check").read_text(errors="replace"), code)
+    except (OSError, ValueError):
+        return
 
 
 def _progress(folder: Path, missing: list[WantedImage], job_id: str) -> Callable[[], tuple[int, str]]:
@@ -224,19 +347,12 @@ def _progress(folder: Path, missing: list[WantedImage], job_id: str) -> Callable
         done = sum((folder / f"{_key(image)}.end").exists() for image in missing)
         parts = [folder / f"{_key(image)}.log" for image in missing]
         parts += [image.path.with_name(f"{image.path.name}.part-{job_id}") for image in missing]
-        written = sum(_size(path) for path in parts)
+        written = sum(image_files.size_of(path) for path in parts)
         now = f", {missing[done].image}: {bytes_text(written)}" if done < len(missing) else ""
         # What is written counts as well: one image may take longer than a silent job is waited for.
-        return done * 10**15 + written, f"{done} of {len(missing)} images are imported{now}"
+        return done * 10**15 + written, f"{done} of {len(missing)} images are done{now}"
 
     return progress
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _why(folder: Path, image: WantedImage, job_id: str, state: str) -> str:
@@ -262,20 +378,34 @@ def _last_line(path: Path) -> str:
     return lines[-1][:200] if lines else ""
 
 
-def _image_row(image: WantedImage, missing: list[WantedImage], failures: dict[str, str]) -> tuple[str, str]:
+def _image_row(image: WantedImage, imported: list[WantedImage], failures: dict[str, str]) -> tuple[str, str]:
     engines = f"  for {', '.join(image.engines)}"
     if image.image in failures:
         kept = "; the one that was there is kept" if image.path.is_file() else ""
         return image.image, f"{BAD}not imported: {failures[image.image]}{kept}{engines}"
     if not image.path.is_file():
         return image.image, f"{BAD}{image.path}{engines}"
-    how = "imported" if image in missing else "there already"
-    return image.image, f"{how}: {image.path}, {_size(image.path):,} bytes{engines}"
+    unfit = image_files.unfit(image.path, image.architecture, image.modules)
+    if unfit:
+        return image.image, f"{REFUSED}{unfit}: {image.path}; --force imports it anew, --image=NAME another{engines}"
+    how = "imported" if image in imported else "there already"
+    return (
+        image.image,
+        f"{how}: {image.path}, {image_files.size_of(image.path):,} bytes, {_checked_text(image)}{engines}",
+    )
+
+
+def _checked_text(image: WantedImage) -> str:
+    checked = image_files.checked_of(image.path)
+    if checked is None or checked.asked is None:
+        return "not looked into: the node starts no containers (pyxis)"
+    found = [f"{name} {checked.asked.packages.get(name, 'is there')}" for name in image.modules]
+    return f"Python {checked.asked.python}, {', '.join(found)}"
 
 
 def _say(site: Site, rows: Rows) -> int:
     bad = _bad(rows)
-    last = "something is missing" if bad else f"ready: python launch/doctor.py --site={site.name}"
+    last = "something is missing or refused" if bad else f"ready: python launch/doctor.py --site={site.name}"
     print("\n".join([f"site {site.name} ({site.runtime})", *aligned(rows), last]))
     return EXIT_FAILED if bad else EXIT_VALID
 
@@ -284,25 +414,29 @@ def _say(site: Site, rows: Rows) -> int:
 
 
 def _job_folder(work: Work) -> Path:
-    return work.out.absolute() / f"setup-{work.site.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    return job.new_folder(work.out.absolute(), f"setup-{work.site.name}")
 
 
-def render(work: Work, missing: list[WantedImage], folder: Path) -> str:
-    minutes = work.minutes or MINUTES_AN_IMAGE * len(missing)
+def render(work: Work, to_import: list[WantedImage], to_check: list[WantedImage], folder: Path) -> str:
+    every = [*to_import, *to_check]
+    minutes = work.minutes or MINUTES_AN_IMAGE * len(every)
     lines = job.directives(work.options, job.IMPORT_NAME, 1, minutes, folder / "slurm-%j.out")
     return job.render(
         "import_images.sbatch.j2",
         site=work.site.name,
         directives=[*lines, "--dependency=singleton"],
         folder=job.shell_word(str(folder)),
+        repository=job.shell_word(str(job.REPOSITORY)),
+        program=asked_python.PROGRAM.relative_to(job.REPOSITORY),
         images=[
             {
                 "comment": f"{image.image}: {', '.join(image.engines)}",
                 "key": _key(image),
-                "uri": job.shell_word(images.import_uri(image.image)),
+                "uri": job.shell_word(images.import_uri(image.image)) if image in to_import else None,
                 "file": job.shell_word(str(image.path)),
+                "modules": image.modules,
             }
-            for image in missing
+            for image in every
         ],
     )
 

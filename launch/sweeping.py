@@ -8,7 +8,7 @@ import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from launch.cli import EXIT_INTERRUPTED
 from launch.local import interrupted_once
 from launch.one_launcher import alone
 from launch.patience import wait_for_one
+from launch.showing import refused_text
 
 # One cell may be what cannot be started; where the next cannot either, it is the site.
 FAILED_STARTS = 2
@@ -41,6 +42,10 @@ class Runner(Protocol):
 
     def understand(self, request: Request) -> Benchmark:
         """What a request means; no Slurm is asked. A compiler that is here may be asked for its flags."""
+        ...
+
+    def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
+        """All that would be refused now, for a dry run."""
         ...
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
@@ -306,7 +311,9 @@ def sweep_text(report: sweep_report.SweepReport, path: Path) -> str:
 
 def plan_text(requests: Sequence[Request], repeats: int, runner: Runner, skip_refused: bool) -> str:
     """What a dry run of a sweep shows: it needs no Slurm, no image and no shared folder."""
-    return record.plan_text(record.check(requests, runner.understand, skip_refused), repeats)
+    checked = record.check(requests, runner.understand, skip_refused)
+    refusals = (refusal for benchmark in checked.benchmarks for refusal in runner.refusals(benchmark))
+    return record.plan_text(checked, repeats) + refused_text(refusals)
 
 
 def _found(output_dir: Path, new: Sweep) -> Sweep | None:

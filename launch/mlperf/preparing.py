@@ -2,12 +2,11 @@
 its container; afterwards every file is held against its size.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
+from benchmarks import images
 from benchmarks.assets import Needs, compare
 from benchmarks.errors import EXIT_FAILED, RequestError
 from benchmarks.mlperf.submission import PrepareStep, Submission
@@ -16,7 +15,6 @@ from benchmarks.values import JobOptions, Site
 from launch.needed import look, report
 from launch.preflight import job
 from launch.preflight.waiting import Limits, say, wait
-from launch.slurm import images
 from launch.slurm.client import Slurm
 
 QUIET_SECONDS = 7200.0  # a download of terabytes grows all the while
@@ -32,6 +30,7 @@ class Preparation:
     options: JobOptions
     minutes: int | None  # of the job, where the person says so
     submission: Submission
+    image: str
     needs: Needs
     out: Path
     force: bool  # make anew what is whole
@@ -76,7 +75,7 @@ def _image(work: Preparation) -> Path:
             why="they turn the downloaded data into what the submission reads",
             next_command="--site with one whose runtime is container",
         )
-    return Path(site.container.images) / images.file_name(work.submission.image)
+    return images.file_of(work.image, site)
 
 
 def _refuse(work: Preparation) -> None:
@@ -101,10 +100,7 @@ def _refuse(work: Preparation) -> None:
 
 
 def _folder(work: Preparation) -> Path:
-    """A new one, also within one second."""
-    base = work.out / f"preparing-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-    names = (base if place == 1 else base.with_name(f"{base.name}-{place}") for place in count(1))
-    return next(name for name in names if not name.exists())
+    return job.new_folder(work.out, "preparing")
 
 
 def render(work: Preparation, steps: list[PrepareStep], folder: Path) -> str:

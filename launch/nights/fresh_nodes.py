@@ -24,7 +24,8 @@ def nodes_of(folder: RunFolder) -> list[str]:
 def without(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], output_dir: Path) -> str | None:
     """What --exclude must say for these nodes to be left out; None where the job would then wait, or never run."""
     from benchmarks.backend import find_backend
-    from launch.slurm import images, options, refusals
+    from launch import runtimes
+    from launch.slurm import options, refusals
     from launch.slurm.asking import slurm_at
 
     if benchmark.site.slurm is None or not nodes:
@@ -35,7 +36,8 @@ def without(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], ou
     exclude = ",".join([*([given] if given else []), *nodes])
     try:
         wanted = options.choose(benchmark.site, {**typed, "exclude": exclude}, os.environ)
-        image = images.image_of(find_backend(benchmark.backend).environment(benchmark.engine), benchmark.site)
+        spec = find_backend(benchmark.backend).environment(benchmark.engine, benchmark.hardware.platform)
+        image = runtimes.image_of(benchmark, spec)
         waits_for = refusals.refuse(benchmark, wanted, slurm_at(benchmark.site), output_dir.absolute(), image)
     except StepmarkError:
         return None

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from benchmarks.errors import RequestError
 from benchmarks.runfolder import write_atomically
+from benchmarks.secret_rules import why_secret
 from launch.nights.posting import VARIABLE
 from launch.places import stepmark_home
-from launch.provenance import scrub
 
 KINDS = ("cron", "scrontab", "systemd", "github")
 # What a launcher is told by its environment; PATH, as sbatch and srun may lie anywhere.
@@ -81,7 +81,7 @@ def script_text(table: Timetable, environment: Mapping[str, str] = os.environ) -
     exports = [
         f"export {name}={shlex.quote(_plain(name, environment[name]))}"
         for name in CARRIED
-        if environment.get(name) and not _is_secret(environment[name])
+        if environment.get(name) and not why_secret(environment[name])
     ]
     command = [sys.executable, str(LAUNCHER), *table.words]
     folder = shlex.quote(str(table.log.parent))
@@ -97,16 +97,12 @@ def script_text(table: Timetable, environment: Mapping[str, str] = os.environ) -
     )
 
 
-def _is_secret(value: str) -> bool:
-    return scrub(value) != value
-
-
 def not_carried(kind: str, words: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
     """What this shell has, and the nights will not: secrets."""
     found = [
         f"${name} is not carried, its value holds a login or a token: nights run without it"
         for name in CARRIED
-        if kind != "github" and _is_secret(environment.get(name, ""))
+        if kind != "github" and why_secret(environment.get(name, ""))
     ]
     if environment.get(VARIABLE) and not any(word.startswith("--webhook_file=") for word in words):
         instead = f"the repository's secret {VARIABLE}" if kind == "github" else "--webhook_file=FILE"

@@ -12,6 +12,7 @@ import msgspec
 from benchmarks.errors import RequestError
 from benchmarks.gate.values import NightReport
 from benchmarks.gate.webhook import message
+from benchmarks.secret_rules import hidden
 
 VARIABLE = "STEPMARK_WEBHOOK"
 TIMEOUT_SECONDS = 15.0
@@ -85,7 +86,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def post(report: NightReport, url: str) -> str:
     """What became of it, in words; it never fails a night."""
-    data = msgspec.json.encode(message(report))
+    data = hidden(msgspec.json.encode(message(report)).decode()).encode()
     request = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"}, method="POST")
     try:
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_SECONDS) as answer:

@@ -196,7 +196,7 @@ def _wanted(
     asked = Asked(
         token=secrets.token_hex(8),
         shared_folders=list(site.slurm.shared_folders) if site.slurm else [],
-        environments=[] if container else [str(path) for path in made_environments()],
+        environments=[] if container else [str(path) for path in _pythons_of(site)],
         gpus=any(device.kind == "gpu" and device.platform == "cuda" for device in hardware),
         container=container,
         clock_seconds=CLOCK_SECONDS,
@@ -212,11 +212,23 @@ def _wanted(
     )
 
 
+def _pythons_of(site: Site) -> list[Path]:
+    """What every node must be able to start: the site's own Pythons, or those of Stepmark's environments."""
+    if site.python is None:
+        return made_environments()
+    return [Path(path) for path in ([site.python] if isinstance(site.python, str) else site.python.values())]
+
+
 def made_environments() -> list[Path]:
     """The Pythons of the environments that are whole."""
     from benchmarks.backend import backends
 
-    specs = [backend.environment(engine) for backend in backends().values() for engine in backend.engines]
+    specs = [
+        backend.environment(engine, platform)
+        for backend in backends().values()
+        for engine in backend.engines
+        for platform in ("cpu", "cuda")
+    ]
     found = [environments.python_of(spec) for spec in specs if spec.locks]
     return list(dict.fromkeys(path for path in found if path is not None))
 

@@ -2,13 +2,17 @@
 
 import os
 import shlex
+import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import RequestError
 from benchmarks.preflight.report import plural
+from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import Container, Hardware, JobOptions, Site, Value
+from launch.slurm.job_script import refuse_secrets
 from launch.slurm.options import kept_from_job
 
 HERE = Path(__file__).resolve().parent
@@ -98,6 +102,13 @@ def directives(
     return [*lines, "--open-mode=append", "--no-requeue", *(directive_word(word) for word in options.arguments)]
 
 
+def new_folder(parent: Path, name: str) -> Path:
+    """The folder of a job that is about to be submitted: a new one, also within one second."""
+    base = parent / f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    names = (base if place == 1 else base.with_name(f"{base.name}-{place}") for place in count(1))
+    return next(folder for folder in names if not folder.exists())
+
+
 def directive_word(text: str) -> str:
     """A word of an #SBATCH line: quoted where sbatch would split it."""
     if any(character in text for character in '\n\r"\\'):
@@ -131,6 +142,7 @@ def render(template: str, **values: Any) -> str:
         autoescape=False,  # it is bash: every word is quoted by shell_word or directive_word
     )
     text: str = environment.get_template(template).render(**values)
+    refuse_secrets(text, template.removesuffix(".j2"), shell_secrets(paths=(REPOSITORY, values["folder"])))
     return text
 
 

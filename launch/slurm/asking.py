@@ -1,6 +1,7 @@
 """The Slurm of a site, or of a run as it was submitted; a controller that must be waited for is said."""
 
 import sys
+from functools import cache
 
 from benchmarks.errors import RequestError
 from benchmarks.runfolder import RunFolder
@@ -10,6 +11,15 @@ from launch.slurm.client import Slurm
 
 def slurm_at(site: Site) -> Slurm:
     return Slurm(site, on_wait=_say)
+
+
+class AskedOnce:
+    """The answers of a Slurm about itself, remembered for the many cells of a sweep."""
+
+    def __init__(self, slurm: Slurm) -> None:
+        self.partition = cache(slurm.partition)
+        self.all_nodes = cache(slurm.all_nodes)
+        self.has_pyxis = cache(slurm.has_pyxis)
 
 
 def slurm_of(folder: RunFolder, patience_seconds: float | None = None) -> Slurm:

@@ -22,6 +22,7 @@ flags.DEFINE_integer("nice", None, "How far to let other jobs go first.")
 flags.DEFINE_string("comment", None, "Words of your own, kept with the job after the run's name.")
 flags.DEFINE_boolean("exclusive", None, "Whole nodes, shared with nobody.")
 flags.DEFINE_boolean("singleton", None, "Wait until no other run of yours is on the cluster.")
+flags.DEFINE_boolean("check", None, "First, on one node: import the framework, look for the GPUs, build the run.")
 flags.DEFINE_boolean("requeue", None, "After a node has failed: start again, as another attempt of the same run.")
 flags.DEFINE_string("mem", None, "The memory of a node; 0: all of it.")
 flags.DEFINE_enum("gpu_request", None, ["gres", "gpus_per_node", "none"], "How a node's GPUs are asked for.")
@@ -32,7 +33,7 @@ flags.DEFINE_multi_string(
 
 _NAMES = (
     "partition", "account", "qos", "time", "reservation", "constraint", "nodelist", "exclude", "segment", "nice",
-    "comment", "exclusive", "singleton", "requeue", "mem", "gpu_request", "mpi", "slurm_arg",
+    "comment", "exclusive", "singleton", "check", "requeue", "mem", "gpu_request", "mpi", "slurm_arg",
 )  # fmt: skip
 
 

@@ -7,20 +7,23 @@ and expands nothing in them.
 import math
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks import report
 from benchmarks.errors import RequestError
 from benchmarks.queue.job_record import JOB_SCRIPT
-from benchmarks.settings import LOGIN_IN_URL, TOKEN_SHAPE, is_secret_name
+from benchmarks.secret_rules import Known, is_secret_name, why_secret
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION
 from launch.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.node_lists import names_nobody
 from launch.slurm.options import key_of, seconds_of
+from launch.slurm.prepared import BEFORE_THE_RUN
 
+PYNVML = "pynvml.py"  # in the run's folder: the launcher's own, since an image may have none
 JOB_NAME = "stepmark"  # of every job: --dependency=singleton goes by it
 # What srun obeys beside its command line, and sbatch itself never sets unless it is asked to.
 STEERING = (
@@ -30,10 +33,6 @@ STEERING = (
 PHASE_DIR = "{phase_dir}"
 PLACEHOLDERS = {"{python}": "$python", "{repository}": "$repository", "{phase_dir}": "$phase_dir"}
 
-SHORTEST_SECRET = 8  # a shorter value is found in any text
-NO_SECRETS = ("PWD", "OLDPWD")  # folders, for all that their names look like
-
-_SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_KEY)$", re.IGNORECASE)
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]+", re.ASCII)  # what sbatch takes as it is
 
 
@@ -55,7 +54,7 @@ def render(
     options: JobOptions,
     hang_timeout: float | None = None,
     telemetry: bool = True,
-    secrets: Collection[str] = (),
+    secrets: Known = MappingProxyType({}),
 ) -> str:
     """The job script of a run; RequestError where it would hold one of the `secrets` of the submitting shell."""
     _refuse_unsayable(plan, place)
@@ -89,11 +88,13 @@ def render(
         watched=watched,
         telemetry=telemetry and place.sampler_python is not None,
         sampler_python=shlex.quote(place.sampler_python or ""),
+        pynvml=PYNVML,
         container=_container(benchmark, place, '"$run"'),
         nodes=benchmark.nodes,
         phases=phases,
+        commands=_in_order(plan, telemetry and place.sampler_python is not None),
     )
-    _refuse_secrets(text, place, secrets)
+    refuse_secrets(text, JOB_SCRIPT, secrets)
     return text
 
 
@@ -110,6 +111,15 @@ def _fill(**values: Any) -> str:
     )
     text: str = environment.get_template("job.sbatch.j2").render(**values)
     return text
+
+
+def _in_order(plan: Plan, telemetry: bool) -> str:
+    """The job's last command: its phases, and the samplers from where all nodes are used and have their container."""
+    words = [f"run_phase {phase.name}" for phase in plan.phases]
+    if telemetry:
+        before = sum(phase.name in BEFORE_THE_RUN for phase in plan.phases)
+        words.insert(before, "start_sampling")
+    return " && ".join(words)
 
 
 # --- what sbatch reads --------------------------------------------------------------------------
@@ -137,7 +147,7 @@ def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOp
         ("constraint", options.constraint),
         ("nodelist", options.nodelist),
         ("exclude", _excluded(options.exclude)),
-        ("segment", options.segment),
+        ("segment", options.segment or _segment(benchmark)),
         ("nice", options.nice),
         ("comment", comment),
         ("output", f"{place.run}/slurm-%j.out"),
@@ -185,6 +195,14 @@ def _dependency(options: JobOptions, argument: str) -> str | None:
     return asked if "singleton" in asked.split(",") else f"singleton,{asked}"
 
 
+def _segment(benchmark: Benchmark) -> int | None:
+    """Where NVLink joins nodes: equal parts of the job, each within one domain. None where the job is one node."""
+    domain = benchmark.hardware.nvlink_domain
+    if domain is None or benchmark.nodes == 1:
+        return None
+    return max(size for size in range(1, domain.nodes + 1) if benchmark.nodes % size == 0)
+
+
 def _gpus(benchmark: Benchmark, options: JobOptions) -> list[tuple[str, object]]:
     """A node's GPUs; virtual devices of a CPU are none."""
     if benchmark.hardware.kind != "gpu" or options.gpus == "none":
@@ -217,9 +235,16 @@ def _phase(phase: Phase, benchmark: Benchmark, place: JobPlace, options: JobOpti
         "tasks_per_node": phase.tasks_per_node,
         "options": [*_srun_options(benchmark, options), *_where_it_runs(benchmark, place, phase)],
         "folders": [shell_word(folder) for mount in phase.mounts if (folder := _own_folder(mount))],
-        "environment": [f"{name}={shell_word(value)}" for name, value in phase.environment.items()],
+        "environment": [
+            *(["STEPMARK_BIND=gpu"] if _has_own_gpu(phase, benchmark) else []),
+            *(f"{name}={shell_word(value)}" for name, value in phase.environment.items()),
+        ],
         "words": _joined([shell_word(word) for word in phase.command]),
     }
+
+
+def _has_own_gpu(phase: Phase, benchmark: Benchmark) -> bool:
+    return benchmark.hardware.platform == "cuda" and phase.devices_per_task == 1
 
 
 def _count(number: int, noun: str) -> str:
@@ -257,6 +282,8 @@ def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase
         )
     return [
         '--container-image="$image"',
+        # Its files are shared by all that the job runs on a node; mounts are each srun's own (no_exec).
+        '--container-name="$container:no_exec"',
         f'--container-mounts="$repository:$repository,$run:$run{_own_mounts(phase)}"'
         f"{_further_mounts(benchmark, container, phase)}",
         f"--container-workdir={shlex.quote(container.workdir) if container.workdir else workdir}",
@@ -365,7 +392,7 @@ def _refuse_shared(plan: Plan, options: JobOptions) -> None:
 def _refuse_variable(name: str, phase: str) -> None:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise RequestError(f"'{name}' cannot be a variable of phase {phase}", why="a shell knows no such name")
-    if _SECRET.search(name):
+    if is_secret_name(name):
         raise RequestError(
             f"{name} must not be written into a job script",
             where=f"the environment of phase {phase}",
@@ -387,32 +414,18 @@ def _refuse_characters(title: str, path: str, characters: str) -> None:
 # --- secrets ------------------------------------------------------------------------------------
 
 
-def secret_values(environment: Mapping[str, str]) -> set[str]:
-    """The values of a shell's variables that are secrets, by their names: what no job script may hold."""
-    return {value for name, value in environment.items() if is_secret_name(name) and name.upper() not in NO_SECRETS}
-
-
-def _refuse_secrets(text: str, place: JobPlace, secrets: Collection[str]) -> None:
+def refuse_secrets(text: str, script: str, secrets: Known) -> None:
     """A file outlives its run, and others may read it. The refusal says where the secret is, and never what."""
-    paths = (str(place.run), str(place.repository), place.python, place.image or "")
-    # A value that is a part of a path all the same, such as a user's name, cannot be kept out.
-    sought = [one for one in secrets if len(one) >= SHORTEST_SECRET and not any(one in path for path in paths)]
-    written = {form for one in sought for form in _as_written(one)}
+    written = {form: name for value, name in secrets.items() for form in _as_written(value)}
     for number, line in enumerate(text.splitlines(), start=1):
-        if any(form in line for form in written):
-            why = "it is the value of a variable of this shell whose name says that it is secret"
-        elif TOKEN_SHAPE.search(line):
-            why = "it has the shape of a token"
-        elif LOGIN_IN_URL.search(line):
-            why = "it is a login in an address"
-        else:
-            continue
-        raise RequestError(
-            "a secret must not be written into a job script",
-            where=_whose_line(number, line, written),
-            why=f"{why}; in a file it would outlive its run",
-            next_command="take it out there: the job has the variables of the shell that submits it",
-        )
+        why = why_secret(line, written)
+        if why:
+            raise RequestError(
+                "a secret must not be written into a job script",
+                where=_whose_line(line, f"line {number} of {script}", written),
+                why=f"{why}; in a file it would outlive its run",
+                next_command="take it out there: the job has the variables of the shell that submits it",
+            )
 
 
 def _as_written(secret: str) -> set[str]:
@@ -420,10 +433,9 @@ def _as_written(secret: str) -> set[str]:
     return {secret, shlex.quote(secret).strip("'"), directive_text(secret)}
 
 
-def _whose_line(number: int, line: str, written: Collection[str]) -> str:
+def _whose_line(line: str, place: str, written: Known) -> str:
     """The option or variable that a line of the script sets; a word without a value may be the secret itself."""
     found = re.match(r"(?:#SBATCH )?\s*(?:export )?(--[a-z-]+|[A-Za-z_][A-Za-z0-9_.]*)=", line)
-    place = f"line {number} of {JOB_SCRIPT}"
-    if found is None or TOKEN_SHAPE.search(found[1]) or any(form in found[1] for form in written):
+    if found is None or why_secret(found[1], written):
         return place
     return f"{found[1]} ({place})"

@@ -4,52 +4,82 @@ A job that asks for more nodes than there are is accepted by Slurm, and waits fo
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
-from benchmarks.errors import RequestError
+from benchmarks import images
+from benchmarks.backend import find_backend
+from benchmarks.errors import RequestError, StepmarkError, raised
 from benchmarks.values import Benchmark, JobOptions
 from launch import environments
 from launch.local import REPOSITORY
-from launch.slurm.client import Node, Partition, Slurm
+from launch.slurm.client import Node, Partition
 from launch.slurm.node_lists import named
 from launch.slurm.parsing import duration_seconds
 
 SHOWN = 8
 
 
+class SlurmAnswers(Protocol):
+    """What a Slurm says of itself (launch.slurm.client.Slurm)."""
+
+    def partition(self, name: str | None) -> Partition: ...
+    def all_nodes(self) -> dict[str, list[Node]]: ...
+    def has_pyxis(self) -> bool: ...
+
+
 def refuse(
     benchmark: Benchmark,
     options: JobOptions,
-    slurm: Slurm,
+    slurm: SlurmAnswers,
     run_parent: Path,
     image: Path | None,
     environment: Path | None = None,
 ) -> list[str]:
-    """RequestError where the job could never run; else what is worth saying of it (it will have to wait).
+    """RequestError where the job could never run; else what is worth saying of it (it will have to wait)."""
+    notes: list[str] = []
+    for refusal in of_the_cluster(benchmark, options, slurm, run_parent, image, notes, environment):
+        raise refusal
+    return notes
+
+
+def of_the_cluster(
+    benchmark: Benchmark,
+    options: JobOptions,
+    slurm: SlurmAnswers,
+    run_parent: Path,
+    image: Path | None,
+    notes: list[str],
+    environment: Path | None = None,
+) -> Iterator[StepmarkError]:
+    """All because of which the job could never run; what else is worth saying of it goes to `notes`.
 
     `environment` is the folder of the virtual environment that the job runs in, if it is another than Stepmark's own.
     """
-    refuse_places(benchmark, run_parent, image, environment)
+    yield from refused_places(benchmark, run_parent, image, environment)
     # Three questions at once: from typing to submitted takes as long as the slowest.
     with ThreadPoolExecutor(max_workers=3) as pool:
         asked_partitions = [pool.submit(slurm.partition, name) for name in _partitions(options)]
         asked_nodes = pool.submit(slurm.all_nodes)
         asked_pyxis = pool.submit(slurm.has_pyxis) if benchmark.site.runtime == "container" else None
+    try:
         partitions = [asked.result() for asked in asked_partitions]
         nodes = asked_nodes.result()
-        if asked_pyxis is not None and not asked_pyxis.result():
-            raise _without_pyxis(benchmark)
-    refusals, notes = [], []
-    for partition in partitions:  # Slurm takes the first of several that can run the job
-        try:
-            notes.append(check(benchmark, options, partition, nodes.get(partition.name, [])))
-        except RequestError as error:
-            refusals.append(error)
-    if not notes:
-        raise refusals[0]
-    return notes[0]
+        without_pyxis = asked_pyxis is not None and not asked_pyxis.result()
+    except StepmarkError as error:
+        yield error
+        return
+    if without_pyxis:
+        yield _without_pyxis(benchmark)
+    # Slurm takes the first of several partitions that can run the job.
+    refused = [[*refused_by(benchmark, options, one, nodes.get(one.name, []))] for one in partitions]
+    if all(refused):
+        yield from refused[0]
+    else:
+        fit = partitions[refused.index([])]
+        notes += _waits_for(benchmark, options, fit, nodes.get(fit.name, []))
 
 
 def _partitions(options: JobOptions) -> Sequence[str | None]:
@@ -59,42 +89,31 @@ def _partitions(options: JobOptions) -> Sequence[str | None]:
 # --- folders --------------------------------------------------------------------------------------
 
 
-def refuse_places(
+def refused_places(
     benchmark: Benchmark, run_parent: Path, image: Path | None, environment: Path | None = None
-) -> None:
-    """What the nodes must see under the same path as this machine."""
-    site = benchmark.site
-    if site.runtime == "container" and image is not None and not image.is_file():
-        raise RequestError(
-            "the container image is not there",
-            where=str(image),
-            why=f"site '{site.name}' runs {benchmark.backend} in it",
-            next_command=f"python launch/setup.py --site={site.name}",
-        )
+) -> Iterator[RequestError]:
+    """What the nodes must see under the same path as this machine, and do not."""
     needed = [
         ("the output folder", run_parent, "--output_dir=DIR in a folder that every node sees"),
         ("the checkout of Stepmark", REPOSITORY, "copy the checkout to a folder that every node sees"),
     ]
-    if site.runtime == "venv":
+    if image is not None and images.is_file(benchmark.image):
+        needed.insert(0, ("the container image", image, "--image=FILE in a folder that every node sees"))
+    if benchmark.site.runtime == "venv":
         own = environment or environments.environments_root()
         needed.append(("the environments' folder", own, "export STEPMARK_HOME=<a folder that every node sees>"))
     if benchmark.data.startswith("/"):
         needed.append(("the dataset", Path(benchmark.data), "--data=DIR in a folder that every node sees"))
-    for what, path, further in needed:
-        _refuse_unseen(benchmark, what, path, further)
-
-
-def _refuse_unseen(benchmark: Benchmark, what: str, path: Path, further: str) -> None:
     shared = benchmark.site.slurm.shared_folders if benchmark.site.slurm else []
-    real = path.absolute().resolve()
-    if any(real.is_relative_to(Path(folder).resolve()) for folder in shared):
-        return
-    raise RequestError(
-        f"{what} cannot be seen by the nodes of site '{benchmark.site.name}'",
-        where=str(real),
-        why=f"what every node sees: {', '.join(shared) or 'nothing is named'} (shared_folders of the site)",
-        next_command=further,
-    )
+    for what, path, further in needed:
+        real = path.absolute().resolve()
+        if not any(real.is_relative_to(Path(folder).resolve()) for folder in shared):
+            yield RequestError(
+                f"{what} cannot be seen by the nodes of site '{benchmark.site.name}'",
+                where=str(real),
+                why=f"what every node sees: {', '.join(shared) or 'nothing is named'} (shared_folders of the site)",
+                next_command=further,
+            )
 
 
 def _without_pyxis(benchmark: Benchmark) -> RequestError:
@@ -102,23 +121,41 @@ def _without_pyxis(benchmark: Benchmark) -> RequestError:
         f"the Slurm of site '{benchmark.site.name}' starts no containers: its srun has no --container-image",
         where=f"runtime: container of site '{benchmark.site.name}'",
         why="pyxis is not installed there, or not in its plugstack.conf",
-        next_command="runtime: venv in the site's file runs the job in a virtual environment instead",
+        next_command=_without_containers(benchmark),
+    )
+
+
+def _without_containers(benchmark: Benchmark) -> str:
+    """Where the engine can run without its image, how; else what is missing."""
+    if not find_backend(benchmark.backend).environment(benchmark.engine).locks:
+        return f"--site with a cluster that has pyxis and enroot: '{benchmark.engine}' is in its image alone"
+    return (
+        "install pyxis; or in the site's file runtime: python, with an interpreter that has the framework, "
+        "or runtime: venv, a virtual environment without Transformer Engine"
     )
 
 
 # --- the cluster ------------------------------------------------------------------------------------
 
 
-def check(benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node]) -> list[str]:
-    """Whether a partition could ever run the job, by what it is; else RequestError. Pure."""
+def refused_by(
+    benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node]
+) -> Iterator[StepmarkError]:
+    """Why a partition could never run the job, by what it is. Pure."""
     where = f"partition '{partition.name}' of site '{benchmark.site.name}'"
     if partition.state != "UP":
-        raise RequestError(f"the partition is {partition.state}", where=where, next_command="sinfo -s")
-    _check_time(options, partition, where)
-    _check_lists(options)
+        yield RequestError(f"the partition is {partition.state}", where=where, next_command="sinfo -s")
+    yield from raised(lambda: _check_time(options, partition, where))
+    yield from raised(lambda: _check_lists(options))
     usable = _usable(options, nodes)
-    _check_count(benchmark, options, partition, len(usable), where)
-    fitting = _with_gpus(benchmark, options, usable, where)
+    too_few = list(raised(lambda: _check_count(benchmark, options, partition, len(usable), where)))
+    yield from too_few or raised(lambda: _with_gpus(benchmark, options, usable, where))
+
+
+def _waits_for(benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node]) -> list[str]:
+    """What must come up first, where the partition can run the job."""
+    where = f"partition '{partition.name}' of site '{benchmark.site.name}'"
+    fitting = _with_gpus(benchmark, options, _usable(options, nodes), where)
     up = [node for node in fitting if node.up]
     if len(up) >= benchmark.nodes:
         return []

@@ -1,0 +1,16 @@
+#!/bin/bash
+# On a node itself, when a job of Stepmark's ends: removes its container, and those of this user's jobs that were killed
+# before they could. Pyxis keeps a container that has a name, as pyxis_NAME or, with container_scope=job, as
+# pyxis_JOB_NAME.   remove_containers.sh RUNNING_JOB...      the user's jobs in the queue, or: unknown
+set -u
+running=" $* "
+unset "${!ENROOT_@}" # pyxis does not hand them to enroot either
+
+status=0
+for container in $(enroot list); do
+    [[ $container =~ ^pyxis_([0-9]+_)?stepmark-([0-9]+)-[0-9]+$ ]] || continue
+    job=${BASH_REMATCH[2]}
+    if [ "$job" != "$SLURM_JOB_ID" ] && [[ $running == *" $job "* || $running == *" unknown "* ]]; then continue; fi
+    enroot remove --force "$container" || status=1
+done
+exit "$status"
