@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 # Stamps, not the folder's date: a set-up that was interrupted is done again.
 CREATED := $(VENV)/.created
 INSTALLED := $(VENV)/.installed
+# Two workers; tests/conftest.py says which tests share one, and in which order they are started.
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
 UV_VERSION := 0.13.9
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url \
 	--annotation-style line --custom-compile-command 'make lock'
@@ -29,10 +31,10 @@ demo: $(INSTALLED)  ## train a tiny Llama 2 with MaxText on this machine, and sa
 	@$(BIN)/python launch/run.py --backend=jax --model=llama2_tiny
 
 test: lint  ## check style and types, then run every test (pytest's closing line comes last)
-	@$(BIN)/python -m pytest
+	@$(PYTEST) --durations=30
 
 quick: $(INSTALLED)  ## run the tests that take a moment
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(PYTEST) -m "not slow and not every_program"
 
 lint: $(INSTALLED)  ## check style, format and types
 	@$(BIN)/ruff check
@@ -43,6 +45,9 @@ lock: $(INSTALLED)  ## resolve the lock files again from setup.cfg and each back
 	@$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 	@$(LOCK) --universal --python-version 3.11 --extra dev setup.cfg --output-file requirements.lock
 	@$(LOCK) --universal --python-version 3.12 jax_backend/requirements.in --output-file jax_backend/requirements.lock
+	@# The same versions, and JAX's plugin for CUDA beside them.
+	@$(LOCK) --universal --python-version 3.12 jax_backend/requirements-cuda.in \
+		--constraints jax_backend/requirements.lock --output-file jax_backend/requirements-cuda.lock
 	@$(LOCK_NEMO) --output-file nemo_backend/requirements-cuda.lock
 	@# The same versions, with torch-cpu.in for torch and all that torch alone brings.
 	@echo torch | $(LOCK_NEMO) --excludes /dev/stdin --constraints nemo_backend/requirements-cuda.lock \

@@ -1,8 +1,89 @@
-"""For all tests: an interrupt is one, however they were started."""
+"""For all tests: which worker of pytest-xdist runs them, which of them run alone, and what an interrupt is."""
 
 import signal
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from launch.private_cluster import packages
+from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
+from tests.turns import Turns
+
+TURNS = pytest.StashKey[Turns]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell starts what it puts into the background with interrupts ignored, and so would all that tests start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert config.cache is not None
+    config.stash[TURNS] = Turns(config.cache.mkdir("turns"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker runs the tests of a file, which share its fixtures, and one those that share the Slurm cluster.
+
+    A file may name another group. The groups that take longest are begun first.
+    """
+    slow: dict[str, float] = {}
+    for item in items:
+        on_slurm = "shared_cluster" in getattr(item, "fixturenames", ())
+        if on_slurm or item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("slurm" if on_slurm else item.nodeid.partition("::")[0]))
+        slow[group(item)] = slow.get(group(item), 0) + seconds(item)
+    files = {item.path: number for number, item in enumerate(items)}
+    items.sort(key=lambda item: (-slow[group(item)], group(item), files[item.path], not is_alone(item)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Without its groups pytest-xdist would spread a file's tests, and start what they share once a worker."""
+    grouped = getattr(session.config.option, "loadgroup", False)
+    assert not grouped or all("@" in item.nodeid for item in session.items), "pytest-xdist did not take the groups"
+
+
+def group(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("xdist_group")
+    assert mark is not None
+    return str(mark.args[0])
+
+
+def seconds(item: pytest.Item) -> float:
+    """About how long a slow test takes."""
+    mark = item.get_closest_marker("slow")
+    return mark.kwargs.get("seconds", 10) if mark else 0
+
+
+def is_alone(item: pytest.Item | None) -> bool:
+    return item is not None and item.get_closest_marker("alone") is not None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, bool, bool]:
+    """A test that is marked `alone`, and the fixtures made for it, run while the other worker waits."""
+    turns = item.config.stash[TURNS]
+    turns.take(is_alone(item))
+    try:
+        return (yield)
+    finally:
+        if not (is_alone(item) and is_alone(nextitem)):  # the next would wait for a test of the other worker
+            turns.give_back()
+
+
+# --- the Slurm cluster that is brought up once --------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
+    """A private cluster of four nodes; only what a cluster itself is tested for has one of its own."""
+    missing = packages.missing(accounting=True)
+    if missing:
+        pytest.skip(f"Slurm is not installed: {', '.join(missing)} not found")
+    with cluster_of_tests(tmp_path_factory.mktemp("slurm"), 4) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def cluster(shared_cluster: ClusterOfTests) -> Iterator[ClusterOfTests]:
+    """The shared cluster, for the tests of a file."""
+    yield shared_cluster
+    shared_cluster.mend()

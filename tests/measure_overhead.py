@@ -40,9 +40,9 @@ from tests.overhead_inside import CLOCK_ON, SEGMENT_STEPS
 REPOSITORY = Path(__file__).resolve().parents[1]
 INSIDE = str(REPOSITORY / "tests" / "overhead_inside.py")
 BACKEND = flags.DEFINE_enum("backend", "jax", ["jax", "nemo"], "The framework.")
-PAIRS = flags.DEFINE_integer("pairs", 6, "Pairs of whole runs.", lower_bound=2)
+PAIRS = flags.DEFINE_integer("pairs", 6, "Pairs of whole runs; 0: the clock alone.", lower_bound=0)
 STEPS = flags.DEFINE_integer("steps", 400, "Steps of a whole run.", lower_bound=100)
-CLOCK_STEPS = flags.DEFINE_integer("clock_steps", 4000, "Steps of the run that has the clock on and off.", 400)
+CLOCK_STEPS = flags.DEFINE_integer("clock_steps", 4000, "Steps of the run that has the clock on and off.", 180)
 SETTINGS = flags.DEFINE_multi_string("set", None, "Settings of all runs, as in launch/run.py.")
 
 FIRST_STEP = 50  # compile and warm-up lie before
@@ -178,6 +178,8 @@ def seconds_per_step(arm: Callable[[Path], "subprocess.Popen[bytes]"]) -> float:
             time.sleep(LOOK_SECONDS)
             seen += [sample for log in folder.rglob(LOG) for sample in last_step(log) if sample[0] >= FIRST_STEP]
         expect_success(run, folder)
+    if len({step for step, _ in seen}) < 2:
+        sys.exit(f"the run was over before it could be timed: --steps={STEPS.value} are too few")
     (first, began), (last, ended) = seen[0], seen[-1]
     return (ended - began) / (last - first)
 
@@ -191,9 +193,11 @@ def pairs() -> Iterator[tuple[float, float]]:
 
 
 def ratio_text(logs: Sequence[float]) -> str:
-    """The geometric mean and its t interval; whose n it is, is added by the caller."""
+    """The geometric mean and its t interval, which one alone does not have; the caller adds whose n it is."""
     n = len(logs)
     mean = math.fsum(logs) / n
+    if n == 1:
+        return f"ratio {math.exp(mean):.4f} (n 1"
     deviation = math.sqrt(math.fsum((x - mean) ** 2 for x in logs) / (n - 1))
     half = float(special.stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
     low, high = math.exp(mean - half), math.exp(mean + half)
@@ -203,6 +207,8 @@ def ratio_text(logs: Sequence[float]) -> str:
 def main(_: list[str]) -> None:
     print(", ".join([f"{BACKEND.value} {framework().model}", *settings(), f"{os.cpu_count()} CPUs"]))
     clock_alone()
+    if PAIRS.value == 0:
+        return
     print(f"whole runs: {PAIRS.value} pairs, {STEPS.value} steps a run")
     print("pair  Stepmark ms  bare ms  ratio")
     logs = []

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks import capacity, flops
-from benchmarks.backend import Backend, all_log_formats, backend_names, backends, find_backend
+from benchmarks.backend import Backend, all_log_formats, backend_names, backends, find_backend, registered
 from benchmarks.configs import Configs
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
@@ -330,6 +330,25 @@ def test_an_environment_is_kept_under_the_hash_of_its_lock_file(backend: Backend
         assert place.name.startswith(f"{spec.name}-")
 
 
+@each_backend
+def test_the_devices_choose_the_lock_file(backend: Backend) -> None:
+    """A CUDA build serves a CPU too; no CPU build serves a GPU."""
+    engine = backend.engines[0]
+    on_cpu, on_gpu = (backend.environment(engine, platform).locks for platform in ("cpu", "cuda"))
+    assert on_gpu
+    assert all("cuda" in lock.path.name for lock in on_gpu)
+    assert "cuda" not in on_cpu[0].path.name
+    assert backend.environment(engine).locks == on_cpu
+
+
+@each_backend
+def test_a_peak_is_measured_in_the_environment_of_its_device(backend: Backend) -> None:
+    for platform in ("cpu", "cuda"):
+        program = backend.peak_program(backend.engines[0], platform)
+        assert program is not None
+        assert program.platform == platform
+
+
 @each_engine
 def test_what_our_workers_run_in_is_the_environment_that_is_made(engine: Engine) -> None:
     backend = BACKENDS[engine.backend]
@@ -531,14 +550,16 @@ def test_a_dry_run_needs_no_framework_no_home_and_nothing_heavy(engine: Engine, 
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configs:
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Configs]:
     """An installed package with a backend, configs with a recipe for it, and its environment as if it was made."""
     for name, value in install(tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.delitem(sys.modules, "toy_backend", raising=False)
+    registered.cache_clear()
     make_environment(find_backend("toy"))
-    return Configs()
+    yield Configs()
+    registered.cache_clear()
 
 
 def script(name: str, *flags: str) -> "subprocess.CompletedProcess[str]":
@@ -599,6 +620,12 @@ def test_a_third_backend_runs_and_is_verified(toy: Configs, tmp_path: Path) -> N
     assert result["seconds_per_step"]["median"] >= 0.01
     assert len((folder / "steps.jsonl").read_text().splitlines()) == 12
     assert script("verify.py", str(folder)).returncode == 0
+
+
+def test_the_installed_packages_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_backend("jax")
+    monkeypatch.setattr("benchmarks.backend.entry_points", lambda **_: pytest.fail("searched again"))
+    assert find_backend("jax") is backends()["jax"]
 
 
 def test_without_the_package_the_third_backend_is_unknown() -> None:

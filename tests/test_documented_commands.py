@@ -3,11 +3,12 @@
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/*.md", "docs/seeds/*.md", "launch/run.py")
@@ -19,14 +20,12 @@ SITES = {
 }
 # What only a reader can fill in: such a command is an outline, not one to type.
 PLACEHOLDERS = ("...", "DIR", "FILE", "data/books")
-# What a reader's cluster may have instead of H100: a site by the name of its nodes, as the documentation has it.
-OTHER_NODES = ("b200", "gb200", "gb300")
 # A command that is shown for its refusal -> what it says.
 REFUSED: dict[str, str] = {
     "launch/run.py --backend=nemo --task=mlperf --model=llama2_70b_lora --recipe=mlperf_llama2_70b_lora_h100_guide"
     " --site=example_pyxis --data=/lustre/mlperf/lora --steps=100"
     " --set=VAL_CHECK_INTERVAL=1152": "3456 > MAX_STEPS 100",
-    "launch/run.py --backend=nemo --task=mlperf --model=llama31_8b --hardware=gb200 --site=gb200"
+    "launch/run.py --backend=nemo --task=mlperf --model=llama31_8b --hardware=gb200 --site=example_gb200"
     " --data=/lustre/mlperf/8b --set=gradient_accumulation=2": "ceil(12288 / 32) = 384 steps",
     "launch/run.py --backend=nemo --model=llama31_70b --dtype=fp8 --gpus=64 --profile=nsys,nccl"
     " --dry_run": "profilers exclude each other",
@@ -36,14 +35,8 @@ REFUSED: dict[str, str] = {
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """That of a user who has made sites of other GPUs, and nothing else."""
-    folder = tmp_path_factory.mktemp("home")
-    (folder / "sites").mkdir()
-    example = (REPOSITORY / "configs/sites/example_pyxis.yml").read_text()
-    for name in OTHER_NODES:
-        site = example.replace("name: example_pyxis", f"name: {name}").replace("[h100]", f"[{name}]")
-        (folder / "sites" / f"{name}.yml").write_text(site)
-    return folder
+    """That of a user who has made nothing yet."""
+    return tmp_path_factory.mktemp("home")
 
 
 def commands() -> list[str]:
@@ -64,16 +57,9 @@ def test_a_documented_run_can_be_planned(command: str, tmp_path: Path, home: Pat
     made_before = sorted(home.rglob("*"))
     words = [SITES.get(word, word) for word in shlex.split(command)]
     dry = [] if {"--dry_run", "--list", "--help"} & set(words) else ["--dry_run"]
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / words[0]), *words[1:], *dry],
-        # The environment of a machine without Slurm.
-        env={"PATH": os.path.dirname(sys.executable), "STEPMARK_HOME": str(home)},  # noqa: PTH120
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        cwd=tmp_path,
-    )
+    # The environment of a machine without Slurm.
+    env = {"PATH": os.path.dirname(sys.executable), "STEPMARK_HOME": str(home)}  # noqa: PTH120
+    done = forked.run(REPOSITORY / words[0], *words[1:], *dry, env=env, cwd=tmp_path)
     assert "Traceback" not in done.stderr
     if command in REFUSED:
         assert (done.returncode, REFUSED[command] in done.stderr) == (2, True), done.stderr

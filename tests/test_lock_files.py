@@ -10,10 +10,11 @@ from nemo_backend.environment import environment
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 JAX = REPOSITORY / "jax_backend" / "requirements.lock"
+JAX_CUDA = REPOSITORY / "jax_backend" / "requirements-cuda.lock"
 NEMO_CPU = REPOSITORY / "nemo_backend" / "requirements-cpu.lock"
 NEMO_CUDA = REPOSITORY / "nemo_backend" / "requirements-cuda.lock"
 LAUNCHER = REPOSITORY / "requirements.lock"
-LOCKS = {"jax": JAX, "nemo-cpu": NEMO_CPU, "nemo-cuda": NEMO_CUDA, "launcher": LAUNCHER}
+LOCKS = {"jax": JAX, "jax-cuda": JAX_CUDA, "nemo-cpu": NEMO_CPU, "nemo-cuda": NEMO_CUDA, "launcher": LAUNCHER}
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)(?: ; [^\\]+)? \\$")
 BUILT = re.compile(r"^--no-binary (\S+)$")  # a package without a wheel; installing.py has it built
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
@@ -48,7 +49,7 @@ def test_nothing_of_one_machine_is_in_it(lock: Path) -> None:
     assert re.findall(r"(?m)(?:^|[\s(])/\S+", text) == []
 
 
-@pytest.mark.parametrize("name", ["jax", "nemo-cpu", "nemo-cuda"])
+@pytest.mark.parametrize("name", ["jax", "jax-cuda", "nemo-cpu", "nemo-cuda"])
 def test_direct_pins_are_locked_at_those_versions(name: str) -> None:
     source = (LOCKS[name].parent / "requirements.in").read_text()
     # A local version such as +cpu is the same release, built otherwise.
@@ -62,6 +63,14 @@ def test_direct_pins_are_locked_at_those_versions(name: str) -> None:
 
 def test_jax_lock_is_for_the_cpu() -> None:
     assert [name for name in pins(JAX) if re.search(r"cuda|nvidia|rocm|libtpu", name)] == []
+
+
+def test_jax_lock_with_cuda_is_the_other_and_its_plugin() -> None:
+    cpu, cuda = pins(JAX), pins(JAX_CUDA)
+    assert {name for name in cpu if cpu[name] != cuda.get(name)} == set()
+    brought = cuda.keys() - cpu.keys()
+    assert {name for name in brought if not name.startswith("nvidia-")} == {"jax-cuda12-plugin", "jax-cuda12-pjrt"}
+    assert cuda["jax-cuda12-plugin"] == cuda["jax-cuda12-pjrt"] == cuda["jaxlib"]
 
 
 def test_nemo_locks_differ_in_torch_and_what_it_brings() -> None:

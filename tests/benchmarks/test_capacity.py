@@ -3,7 +3,14 @@
 import msgspec
 import pytest
 
-from benchmarks.capacity import Storage, activation_widths, layer_working_bytes, memory_by_part, total_bytes
+from benchmarks.capacity import (
+    LayerLoop,
+    Storage,
+    activation_widths,
+    layer_working_bytes,
+    memory_by_part,
+    total_bytes,
+)
 from benchmarks.configs import Configs
 from benchmarks.values import Benchmark, Lora, Parallelism, RecipeReference, Scalar, to_builtins
 
@@ -92,6 +99,28 @@ def test_parts_by_hand() -> None:
         # Then the gradients of gate, up and product. Less what the logits left free.
         "workspace": 2 * tokens * (4 * 8192 + 10240 + 3 * 28672 + 3 * 28672) - 2 * 4 * tokens * 32000,
     }
+
+
+def test_a_loop_over_layers_by_hand() -> None:
+    loop = LayerLoop(weight_copies=1, pipelined_layers=1, vocabulary_arrays=2)
+    parts = memory_by_part(
+        benchmark(Parallelism(fsdp=64)), msgspec.structs.replace(stored(FP8_SAVES), layer_loop=loop)
+    )
+    layer, tokens = 855_654_400, 2 * 4096
+    assert parts["reordered_weights"] == 4 * 80 * layer / 64
+    assert parts["gathered_layers"] == 2 * (layer - 8192 * 28672)
+    assert parts["pipelined_layers"] == 2 * layer
+    assert parts["logits"] == 2 * 2 * tokens * 32000
+    # Beside the norms, attention's result and the MLP's: gate, up and product, made anew, and their gradients.
+    assert parts["workspace"] == 2 * tokens * (4 * 8192 + 6 * 28672)
+
+
+def test_a_loss_that_needs_more_than_the_loop_after_it_is_the_peak() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    few_gradients = msgspec.structs.replace(stored(FP8_SAVES), layer_loop=LayerLoop(0, 0, 1), gradient_bytes=0)
+    large_logits = msgspec.structs.replace(few_gradients, logit_number_bytes=80)
+    parts = memory_by_part(run, large_logits)
+    assert parts["logits"] + parts["gathered_layers"] + parts["workspace"] == 80 * 2 * 4096 * 32000
 
 
 def test_a_layer_that_needs_less_than_the_logits_did_adds_nothing() -> None:

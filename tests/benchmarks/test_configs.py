@@ -194,7 +194,7 @@ def test_a_whole_number_will_do_where_a_float_is_expected(root: Path) -> None:
     [
         ("models/lama2_tiny", "unknown model 'lama2_tiny': did you mean 'llama2_tiny'?"),
         ("hardware/h1000", "unknown hardware 'h1000': did you mean 'h100'?"),
-        ("sites/mars", "unknown site 'mars': valid: example_pyxis, example_venv, local"),
+        ("sites/mars", "unknown site 'mars': valid: example_b200, example_gb200"),
         ("recipes/jax_tiny_pretrian", "unknown recipe 'jax_tiny_pretrian': did you mean 'jax_tiny_pretrain'?"),
     ],
 )
@@ -276,3 +276,38 @@ def test_a_proxy_without_a_login_is_fine(root: Path) -> None:
     path = root / "sites/example_venv.yml"
     path.write_text(path.read_text() + 'environment:\n  HTTPS_PROXY: "http://proxy:3128"\n')
     assert Configs(root).site("example_venv").environment == {"HTTPS_PROXY": "http://proxy:3128"}
+
+
+@pytest.mark.parametrize(
+    ("site", "old", "new", "words"),
+    [
+        ("example_python", "runtime: python", "runtime: venv", "has a section 'python'"),
+        ("example_venv", "runtime: venv", "runtime: python", "has no section 'python'"),
+        ("example_python", "/shared/conda/envs/nemo", "conda/envs/nemo", "conda/envs/nemo/bin/python: a path"),
+        (
+            "example_python",
+            "python:  #",
+            "images: {nemo: a}\npython:  #",
+            "images: it goes with 'runtime: container'",
+        ),
+        (
+            "example_pyxis",
+            "container:\n",
+            "images: {nemo: {x86: a}}\ncontainer:\n",
+            "images.nemo.x86: unknown key 'x86': valid: amd64, arm64",
+        ),
+    ],
+)
+def test_what_a_site_says_of_its_runtime_fits_together(root: Path, site: str, old: str, new: str, words: str) -> None:
+    path = root / f"sites/{site}.yml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(RequestError) as refusal:
+        Configs(root).site(site)
+    assert words in str(refusal.value)
+
+
+def test_the_way_to_gpus_begins_with_an_example_of_containers_where_there_is_one() -> None:
+    for hardware, example in (("h100", "pyxis"), ("gb200", "gb200"), ("a100", "pyxis")):
+        assert f"configs/sites/example_{example}.yml" in Configs().way_on(hardware)

@@ -35,6 +35,8 @@ INSIDE = {
     "convert_profile.py", "kernel_table.py", "list_xla_flags.py", "pgle_watch.py", "hlo_text.py",
     "profile_identity.py", "profiled_steps.py", "early_stop.py", "peak_program.py", "work_program.py",
     "compile_program.py", "hlo_account.py", "evaluation.py", "adapters.py", "weights.py",
+    "environment_check.py", "maxtext_errors.py",
+    "nemo_check.py", "torch_check.py", "bridge_check.py",
 }  # fmt: skip
 KIT = ROOT / "benchmarks" / "worker_kit.py"
 # What a worker loads beside it where a run may end early (--until), or at a target.

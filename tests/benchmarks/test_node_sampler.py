@@ -204,12 +204,30 @@ def test_the_standard_library_is_enough(sampler: Sampler) -> None:
     assert facts.no_gpus_because == "the package nvidia-ml-py is not there"
 
 
+def test_the_file_that_it_is_given_serves_a_python_that_has_no_such_package(sampler: Sampler) -> None:
+    """As the Python of an image; what an image has installed itself may be too old for the driver."""
+    sampler.with_nvml()
+    own = sampler.folder / "of the launcher" / "pynvml.py"
+    own.parent.mkdir()
+    (sampler.folder / "modules" / "pynvml.py").rename(own)
+    sampler.without_nvml()
+    sampler.environment["FAKE_NVML"] = "{}"
+    assert sampler.sampled(f"--pynvml={own}")[1]["gpus"][0] == ROW
+    assert find_gpus_without(sampler, own.with_name("gone.py")) == "the package nvidia-ml-py is not there"
+
+
+def find_gpus_without(sampler: Sampler, path: Path) -> str:
+    sampler.file().unlink()
+    return str(sampler.sampled(f"--pynvml={path}")[0]["no_gpus_because"])
+
+
 def test_a_module_of_ours_is_not_taken_for_one_of_the_standard_library(sampler: Sampler) -> None:
     """`statistics` lies beside the sampler, and a binding may import it."""
     sampler.with_nvml("import statistics\nstatistics.fmean([1])\n" + FAKE_PYNVML, count=1)
     assert sampler.sampled()[1]["gpus"][0] == ROW
 
 
+@pytest.mark.alone
 def test_samples_keep_their_interval(sampler: Sampler) -> None:
     _, *samples, _ = sampler.sampled("--interval=0.2", lines=7)
     times = [sample["time"] for sample in samples[:-1]]
@@ -391,9 +409,9 @@ def test_a_signal_ends_it_at_once_with_a_last_sample(sampler: Sampler, number: s
     told = time.time()
     process.send_signal(number)
     assert process.wait(10) == 0
-    assert time.time() - told < 1
+    assert time.time() - told < 5
     *_, last, end = [json.loads(line) for line in sampler.file().read_text().splitlines()]
-    assert told <= last["time"] <= told + 1
+    assert told <= last["time"] <= told + 5
     assert (end["reason"], end["samples"]) == (number.name, 2)
 
 

@@ -51,7 +51,7 @@ def test_a_site_whose_nodes_are_alike_says_the_device(site: str, hardware: str |
 def test_a_device_that_a_site_has_not_is_refused() -> None:
     error = refusal("llama2_70b", site="example_pyxis", hardware="a100")
     assert "are not" in error.what
-    assert error.next_command == "--hardware=h100"
+    assert error.next_command.startswith("--hardware=h100; or --site=NAME, ")
 
 
 def test_a_model_alone_is_enough() -> None:
@@ -259,6 +259,12 @@ def test_the_step_that_compiles_cannot_be_measured(steps: int, window: str | Non
 
 def test_a_scale_that_no_recipe_has_is_refused_before_nodes_are_counted() -> None:
     assert "has no layout for 65 devices" in refusal("llama2_70b", gpus=65).what
+
+
+def test_a_variable_that_the_jobs_srun_would_read_is_refused() -> None:
+    error = refusal(settings={"env.SLURM_HINT": "nomultithread"})
+    assert "past what the job script says" in error.why
+    assert error.next_command.startswith("--slurm_arg=")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +18,7 @@ from benchmarks.summary import Ended, Result, summarise
 from benchmarks.values import RunRecord, Step, WorkerEnd, WorkerFacts, to_builtins
 from benchmarks.verification import SINCE, differences, younger_keys
 from jax_backend import BACKEND
+from tests import forked
 
 Path = tuple[str | int, ...]
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "launch/verify.py"
@@ -289,8 +288,7 @@ def test_why_there_was_no_mfu_is_said_in_other_words_now() -> None:
 
 
 def verified(folder: RunFolder) -> tuple[int, str]:
-    command = [sys.executable, str(SCRIPT), str(folder.path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = forked.run(SCRIPT, folder.path)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout
 

@@ -457,6 +457,17 @@ def test_however_a_worker_ends_it_says_so(
     }
 
 
+def test_a_check_that_fails_itself_says_so_in_its_last_line(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def look() -> dict[str, str]:
+        raise KeyError("comm_overlap")
+
+    events = Events()
+    assert kit.run_check(look, events) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("stepmark check: the check itself failed; KeyError: 'comm_overlap'; next: ")
+    assert [event["status"] for event in events.written] == ["error"]
+
+
 def test_a_worker_without_notes_has_none(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     silence(kit, monkeypatch)
     events = Events()

@@ -2,6 +2,8 @@
 
 import json
 import os
+import pwd
+import shutil
 import subprocess
 import sys
 import time
@@ -10,13 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.backend import Backend
 from launch import environments
+from launch.private_cluster.cluster import Cluster
 from tests import toy_backend
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, TOKEN, Run, finish
+from tests.launch.private_cluster_fixture import RunningCluster
 
-SMALL_DISK = "small_disk"  # a file system of its own in the cluster's folder, where there is root to mount one
-SMALL_DISK_SIZE = "600k"
+STAND_INS = REPOSITORY / "tests/stand_ins/pyxis"
+# File systems of their own in the cluster's folder, where there is root to mount them.
+SMALL_DISK, TINY_DISK = "small_disk", "tiny disk"
+DISK_SIZES = {SMALL_DISK: "600k", TINY_DISK: "256k"}
 TOY = ("--backend=toy", "--model=llama2_tiny", "--site=dev")
 
 
@@ -26,6 +34,15 @@ class ClusterOfTests:
 
     folder: Path
     variables: dict[str, str]
+
+    @property
+    def home(self) -> Path:
+        return Path(self.variables["STEPMARK_HOME"])
+
+    @property
+    def running(self) -> RunningCluster:
+        record = self.home / "clusters/dev/cluster.json"
+        return RunningCluster(msgspec.json.decode(record.read_bytes(), type=Cluster), self.home)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -78,25 +95,34 @@ class ClusterOfTests:
     def job_of(self, run: Path) -> str:
         return str(json.loads((run / "job.json").read_text())["job_id"])
 
+    def have(self, *backends: Backend) -> None:
+        """The environments of these backends, which are made here on a fresh machine."""
+        for backend in backends:
+            made = environments.ensure(backend.environment(backend.engines[0]), bar=False).parents[1]
+            place = self.home / "environments" / made.name
+            if not place.is_symlink():
+                place.symlink_to(made)
+
+    def mend(self) -> None:
+        """Nothing is queued, and every node can take a job: what a test left is no concern of the next."""
+        self.slurm("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name)
+        self.wait_until_idle()
+        until(lambda: set(self.slurm("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}, "all nodes are idle")
+
     def wait_until_idle(self) -> None:
         until(lambda: not self.slurm("squeue", "-h", "-o", "%i").strip(), "the queue is empty")
 
 
 @contextmanager
-def cluster_of_tests(folder: Path, nodes: int, *backends: Backend) -> Iterator[ClusterOfTests]:
-    """Brought up and down around a block; it has the environments of these backends, and the toy one."""
-    variables = toy_backend.install(folder)
-    home = Path(variables["STEPMARK_HOME"])
-    (home / "environments").mkdir(parents=True)
-    for backend in backends:
-        python = environments.ensure(backend.environment(backend.engines[0]), bar=False)
-        made = python.parents[1]
-        (home / "environments" / made.name).symlink_to(made)
+def cluster_of_tests(folder: Path, nodes: int) -> Iterator[ClusterOfTests]:
+    """Brought up and down around a block; it has the environment of the toy backend."""
+    cluster = ClusterOfTests(folder, toy_backend.install(folder))
+    (cluster.home / "environments").mkdir(parents=True)
     toy_backend.make_environment_in(folder)
-    (folder / SMALL_DISK).mkdir()
-    if os.geteuid() == 0:  # before the nodes are up: they see no file system that is mounted after them
-        mount("-t", "tmpfs", "-o", f"size={SMALL_DISK_SIZE}", "stepmark-test", str(folder / SMALL_DISK))
-    cluster = ClusterOfTests(folder, variables)
+    for disk, size in DISK_SIZES.items():
+        (folder / disk).mkdir()
+        if os.geteuid() == 0:  # before the nodes are up: they see no file system that is mounted after them
+            mount("-t", "tmpfs", "-o", f"size={size}", "stepmark-test", str(folder / disk))
     up = cluster.call("cluster.py", "up", f"--nodes={nodes}")
     assert up.returncode == 0, up.stderr
     try:
@@ -104,7 +130,21 @@ def cluster_of_tests(folder: Path, nodes: int, *backends: Backend) -> Iterator[C
     finally:
         cluster.call("cluster.py", "down")
         if os.geteuid() == 0:
-            subprocess.run(["umount", "--lazy", str(folder / SMALL_DISK)], check=True, timeout=10)
+            for disk in DISK_SIZES:
+                subprocess.run(["umount", "--lazy", str(folder / disk)], check=True, timeout=10)
+
+
+def can_enter() -> bool:
+    """Whether this machine lets a task have a root of its own."""
+    if os.geteuid() != 0 or shutil.which("slurmctld") is None or shutil.which("unshare") is None:
+        return False
+    script = (
+        "mount -t tmpfs t /mnt && mkdir /mnt/a /mnt/b /mnt/c"
+        " && mount -t overlay o -o lowerdir=/,upperdir=/mnt/a,workdir=/mnt/b /mnt/c"
+    )
+    return (
+        subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, check=False).returncode == 0
+    )
 
 
 def mount(*words: str) -> None:

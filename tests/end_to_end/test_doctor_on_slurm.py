@@ -9,19 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.clusters import TOY, ClusterOfTests, cluster_of_tests, until
+from tests.end_to_end.clusters import TOY, ClusterOfTests, until
 from tests.end_to_end.runs import REPOSITORY, Run, finish
 
 pytestmark = pytest.mark.slow
 
 LONG = ("--steps=100000", "--set=nap_seconds=0.05", "--nosingleton")
 THREE = ("--nodes=3", "--gpus=3", "--set=replicas=3", "--set=fault_rank=1")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
-    with cluster_of_tests(tmp_path_factory.mktemp("cluster"), 4) as found:
-        yield found
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,7 +77,7 @@ def test_a_run_that_went_well_and_its_logs_are_healthy(cluster: ClusterOfTests, 
     found = doctor(run.folder, code=0)
     assert (found["failed"], found["ended_well"], found["entries"], found["warnings"]) == (False, True, [], [])
     logs = [path for pattern in ("slurm-*.out", "*/*/rank-*.log") for path in run.folder.glob(pattern)]
-    assert len(logs) == 3
+    assert len(logs) == 4  # the job, its check, two ranks
     assert doctor(*logs, code=0)["entries"] == []
 
 

@@ -7,33 +7,24 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from benchmarks import images
 from benchmarks.configs import DEFAULT_ROOT, Configs
-from launch.slurm import images
-from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
+from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
 from tests.end_to_end.runs import Run, verify
 
-STAND_INS = Path(__file__).resolve().parents[1] / "stand_ins/pyxis"
 NAME = "llama2_70b_lora"
-MLPERF = ("--backend=nemo", "--task=mlperf", f"--model={NAME}", "--site=mlperf")
-
-
-def can_enter() -> bool:
-    """Whether this machine lets a task have a root of its own."""
-    if os.geteuid() != 0 or shutil.which("slurmctld") is None or shutil.which("unshare") is None:
-        return False
-    script = (
-        "mount -t tmpfs t /mnt && mkdir /mnt/a /mnt/b /mnt/c"
-        " && mount -t overlay o -o lowerdir=/,upperdir=/mnt/a,workdir=/mnt/b /mnt/c"
-    )
-    return (
-        subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, check=False).returncode == 0
-    )
+# What the check asks of PyTorch. No Slurm here has GPUs.
+TORCH = """
+from types import SimpleNamespace
+__version__, cuda = "2.9", SimpleNamespace(device_count=lambda: 8)
+"""
+NVIDIA_SMI = '#!/bin/bash\necho "00000000:0${1#--id=}:00.0"\n'  # eight GPUs, four at each of two NUMA nodes
+MLPERF = ("--backend=nemo", "--task=mlperf", f"--model={NAME}", "--site=mlperf", "--hardware=h100")
 
 
 pytestmark = [
@@ -52,7 +43,7 @@ class Site:
         sites = Path(cluster.variables["STEPMARK_HOME"]) / "sites"
         row = yaml.safe_load((sites / "dev.yml").read_text())
         row |= {"name": "mlperf", "runtime": "container", "container": {"images": str(cluster.folder / "images")}}
-        row["slurm"]["hardware"] = ["h100"]
+        row["slurm"]["hardware"] = ["h100", "cpu"]
         row["slurm"]["options"] = {"gpus": "none", "time": "5", "memory": None, "exclusive": True, "singleton": False}
         (sites / "mlperf.yml").write_text(yaml.safe_dump(row))
         self.data = cluster.folder / "data"
@@ -62,11 +53,29 @@ class Site:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
                 os.truncate(path, part.bytes or 1)
-        self.image = cluster.folder / "images" / images.file_name(Configs().submission(NAME).image)
+        self.image = (
+            cluster.folder / "images" / images.file_name(str(Configs().submission(NAME).images["amd64"].name))
+        )
         self.program = Path(f"{self.image}.d") / "workspace/ft-llm/run_and_time.sh"
         self.program.parent.mkdir(parents=True)
         shutil.copy(STAND_INS / "run_and_time.sh", self.program)
         self.image.write_text("a stand-in for an image\n")
+        where = ["python3", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+        packages = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
+        self.torch = Path(f"{self.image}.d") / packages.lstrip("/") / "torch.py"
+        self.torch.parent.mkdir(parents=True)
+        self.torch.write_text(TORCH)
+        inside = Path(f"{self.image}.d")
+        self.write(inside / "usr/bin/nvidia-smi", NVIDIA_SMI)
+        for gpu in range(8):
+            self.write(inside / f"sys/bus/pci/devices/0000:0{gpu}:00.0/numa_node", f"{gpu // 4}\n")
+        for node in range(2):
+            self.write(inside / f"sys/devices/system/node/node{node}/cpulist", f"{node}\n")
+
+    def write(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
 
     @property
     def asked(self) -> list[str]:
@@ -74,11 +83,17 @@ class Site:
         return (self.cluster.folder / "stand-in.log").read_text().splitlines()
 
     @property
+    def containers(self) -> list[Path]:
+        """Those that are left on the nodes."""
+        return sorted((self.cluster.folder / "containers").glob("*/*"))
+
+    @property
     def variables(self) -> dict[str, str]:
         return {
             "PATH": f"{STAND_INS}:{os.environ['PATH']}",
             "STAND_IN_SRUN": str(shutil.which("srun")),
             "STAND_IN_LOG": str(self.cluster.folder / "stand-in.log"),
+            "STAND_IN_STORE": str(self.cluster.folder / "containers"),
             "STEPMARK_CONFIGS": str(DEFAULT_ROOT),  # the tests' own have the tiny recipes alone
         }
 
@@ -99,9 +114,8 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with cluster_of_tests(tmp_path_factory.mktemp("cluster"), 1) as cluster:
-        yield Site(cluster)
+def site(cluster: ClusterOfTests) -> Site:
+    return Site(cluster)
 
 
 OPEN = ("--set=MLPERF_DIVISION=open", "--set=CLEAR_CACHES=false")
@@ -127,6 +141,10 @@ def test_a_run_that_reaches_its_target_is_valid(site: Site, tmp_path: Path) -> N
     }  # fmt: skip
     assert any("open division" in note for note in result["notes"])
     assert any("all_reduce_perf" in note for note in result["notes"])
+    numa = json.loads((run.folder / "provenance.json").read_text())["numa"]
+    assert [(one["rank"], one["gpu"], one["node"], one["by"]) for one in numa] == [
+        (rank, f"0000:0{rank}:00.0", rank // 4, "taskset") for rank in range(8)
+    ]
     assert verify(str(run.folder)).returncode == 0
 
 
@@ -163,8 +181,54 @@ def test_a_container_without_the_program_fails_before_it_trains(site: Site, tmp_
         away.rename(site.program)
     assert run.code == 1, run.out + run.err
     assert run.result["status"] == "failed"
-    assert "run_and_time.sh: No such file or directory" in " ".join(run.result["reasons"])
+    (reason,) = run.result["reasons"]
+    assert "trained nothing: the check on node1 found: mounts: " in reason
+    assert "run_and_time.sh: No such file or directory" in reason
+    assert reason == run.result["attempts"][0]["text"]
     assert not (run.folder / "attempt-1/train").exists()
+
+
+def test_an_image_without_the_framework_ends_in_the_check_and_leaves_no_container(site: Site, tmp_path: Path) -> None:
+    away = site.torch.with_name("away.py")
+    site.torch.rename(away)
+    try:
+        run = site.run(tmp_path / "results", *OPEN)
+    finally:
+        away.rename(site.torch)
+    assert run.code == 1, run.out + run.err
+    (reason,) = run.result["reasons"]
+    assert "PyTorch cannot be imported: No module named 'torch'; next: " in reason
+    assert "No module named 'torch'" in run.out + run.err
+    assert {path.name for path in (run.folder / "attempt-1").iterdir() if path.is_dir()} == {"check"}
+    assert site.containers == []
+
+
+def test_maxtexts_own_check_says_that_an_image_lacks_it(site: Site, tmp_path: Path) -> None:
+    words = ("--backend=jax", "--model=llama2_tiny", "--site=mlperf", f"--image={site.image}", "--hardware=cpu")
+    process = site.cluster.start("run.py", *words, f"--output_dir={tmp_path / 'results'}", **site.variables)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 1, out + err
+    run = Run(process.returncode, out, err, tmp_path / "results")
+    (reason,) = run.result["reasons"]
+    assert "trained nothing: the check on node1 found: " in reason
+    assert "jaxlib" in reason and "; next: --image= with MaxText 0.2.4 or later inside" in reason
+    assert "a Python module is not there" in out  # the doctor's words
+    assert not (run.folder / "attempt-1/perf").exists()
+
+
+def test_the_container_is_unpacked_once_a_node_and_removed_at_the_end(site: Site, tmp_path: Path) -> None:
+    before = len(site.asked)
+    left = site.cluster.folder / "containers/node1/pyxis_stepmark-999999-1"  # of a job that was killed
+    others = left.with_name("pyxis_mine")
+    for folder in (left, others):
+        folder.mkdir(parents=True, exist_ok=True)
+    run = site.run(tmp_path / "results", *OPEN)
+    assert run.code == 0, run.out + run.err
+    asked = site.asked[before:]
+    assert len([line for line in asked if line.startswith("unpacked")]) == 1
+    assert len([line for line in asked if "images/" in line]) == 4  # check, nccl, train and the sampler use it
+    assert site.containers == [others]
+    others.rmdir()
 
 
 def test_data_of_another_size_are_refused_before_anything_is_submitted(site: Site, tmp_path: Path) -> None:

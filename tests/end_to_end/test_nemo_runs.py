@@ -15,7 +15,7 @@ from nemo_backend import BACKEND
 from tests.end_to_end.runs import LLAMA3, NEMO, STRATEGY, TOKEN, Run, Start, finish, verify
 from tests.end_to_end.test_maxtext_runs import RESULT_KEYS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nemo")]
 
 MODEL = Configs().model("llama3_tiny")
 TARGETS = ["query_key_value", "attention_output", "mlp_input", "mlp_output"]

@@ -7,7 +7,7 @@ and no run of these can be a valid PGLE result. What is shown is that none of th
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ import jax_backend
 from benchmarks.configs import Configs
 from benchmarks.resolve import Request, resolve
 from launch import local
-from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
+from tests.end_to_end.clusters import ClusterOfTests
 from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish, verify
 
 pytestmark = pytest.mark.slow
@@ -27,17 +27,14 @@ PERSISTENT_MISS = "has no program that was compiled with a profile"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
-    folder = tmp_path_factory.mktemp("cluster")
-    with cluster_of_tests(folder, 2, jax_backend.BACKEND) as found:
-        found.variables["PATH"] = f"{STAND_INS}:{os.environ['PATH']}"
-        yield found
+def cluster(cluster: ClusterOfTests) -> ClusterOfTests:
+    cluster.have(jax_backend.BACKEND)
+    return replace(cluster, variables={**cluster.variables, "PATH": f"{STAND_INS}:{os.environ['PATH']}"})
 
 
-def on_cluster(cluster: ClusterOfTests, output_dir: Path, stand_in: str = "") -> Run:
-    process = cluster.start(
-        "run.py", "--site=dev", f"--output_dir={output_dir}", JAX, TINY, *TWO_NODES, STAND_IN_NSYS=stand_in
-    )
+def on_cluster(cluster: ClusterOfTests, output_dir: Path, stand_in: str = "", check: str = "--nocheck") -> Run:
+    words = ("--site=dev", f"--output_dir={output_dir}", JAX, TINY, *TWO_NODES, check)
+    process = cluster.start("run.py", *words, STAND_IN_NSYS=stand_in)
     return finish(process, output_dir)
 
 
@@ -60,6 +57,7 @@ def automatic(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return finish(start(output_dir, JAX, TINY, "--pgle=auto"), output_dir)
 
 
+@pytest.mark.alone
 def test_auto_on_a_cpu_is_valid_and_finds_the_recompile(automatic: Run) -> None:
     assert automatic.code == 0, automatic.out + automatic.err
     result = automatic.result
@@ -77,7 +75,7 @@ def test_auto_on_a_cpu_is_valid_and_finds_the_recompile(automatic: Run) -> None:
 
 
 def test_auto_over_two_nodes_marks_the_same_steps_on_every_rank(cluster: ClusterOfTests, tmp_path: Path) -> None:
-    run = cluster.run(tmp_path, JAX, TINY, "--nodes=2", "--gpus=2", "--pgle=auto", "--steps=14")
+    run = cluster.run(tmp_path, JAX, TINY, "--nodes=2", "--gpus=2", "--pgle=auto", "--steps=14", "--nocheck")
     assert run.code == 0, run.out + run.err
     marked = {rank: [s["step"] for s in run.steps if s["rank"] == rank and s["excluded_because"]] for rank in (0, 1)}
     assert marked == {0: list(range(8)), 1: list(range(8))}
@@ -94,7 +92,7 @@ def test_beside_nsys_the_cache_that_holds_no_profile_is_caught(start: Start, tmp
     path = f"{STAND_INS}:{os.environ['PATH']}"
     run = finish(start(tmp_path, JAX, TINY, "--pgle=auto", "--profile=nsys", PATH=path), tmp_path)
     assert run.code == 3, run.out + run.err
-    assert starts_phases(run) == ["check", "fill", "perf"]
+    assert starts_phases(run) == ["fill", "perf"]
     (reason,) = run.result["reasons"]
     assert reason.startswith("pgle: not applied: rank-0.log")
     assert PERSISTENT_MISS in reason
@@ -137,11 +135,7 @@ def test_a_program_that_comes_from_the_cache_is_proven(jax_python: Path, tmp_pat
         with (phase_dir / "rank-0.log").open("wb") as log:
             environment = {**local.inherited_environment(), **variables}
             subprocess.run(command, env=environment, stdout=log, stderr=log, cwd=phase_dir, check=True, timeout=300)
-    fill, perf = (
-        jax_backend.BACKEND.read_phase(benchmark, tmp_path / "attempt-1" / name, 1)
-        for name in plan
-        if name != "check"
-    )
+    fill, perf = (jax_backend.BACKEND.read_phase(benchmark, tmp_path / "attempt-1" / name, 1) for name in plan)
     assert json.loads((tmp_path / "attempt-1/fill/events-rank0.jsonl").read_text().splitlines()[-2])["applied"]
     assert fill.pgle is None  # it is not the measured one
     assert perf.pgle is not None
@@ -154,7 +148,7 @@ def test_a_program_that_comes_from_the_cache_is_proven(jax_python: Path, tmp_pat
 
 @pytest.fixture(scope="module")
 def three_phases(cluster: ClusterOfTests, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return on_cluster(cluster, tmp_path_factory.mktemp("nsys"))
+    return on_cluster(cluster, tmp_path_factory.mktemp("nsys"), check="--check")
 
 
 def test_three_phases_run_and_a_profile_that_nothing_has_read_is_no_result(three_phases: Run) -> None:
@@ -210,7 +204,7 @@ def test_a_kept_profile_of_another_model_is_refused_before_the_first_step(
     (place / "profile.json").write_text(json.dumps(about))
     (place / "profile.pbtxt").write_bytes((made / "profile.pbtxt").read_bytes())
     run = on_cluster(cluster, tmp_path)
-    assert starts_phases(run) == ["check", "perf"]  # it was taken: two phases are saved
+    assert starts_phases(run) == ["perf"]  # it was taken: two phases are saved
     assert run.code == 1, run.out + run.err
     assert any("base_emb_dim" in reason for reason in run.result["reasons"]), run.result["reasons"]
     assert run.steps == []

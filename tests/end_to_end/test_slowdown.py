@@ -76,6 +76,7 @@ def unmarked(run: Run) -> None:
     assert not [word for word in run.provenance["phases"]["perf"]["argv"] if "slow" in word]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", LONG_STEPS)
 def test_every_step_takes_that_much_longer(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
     start, ratios = start_of(request, name), list[float]()

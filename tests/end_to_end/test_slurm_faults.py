@@ -9,19 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.clusters import SMALL_DISK, TOY, ClusterOfTests, cluster_of_tests, mount, until
+from tests.end_to_end.clusters import SMALL_DISK, TOY, ClusterOfTests, mount, until
 from tests.end_to_end.runs import Run, finish, wait_for_steps
 
 pytestmark = pytest.mark.slow
 
 LONG = ("--steps=100000", "--set=nap_seconds=0.05", "--nosingleton")
 SHORT = ("--steps=12", "--nosingleton")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
-    with cluster_of_tests(tmp_path_factory.mktemp("cluster"), 4) as found:
-        yield found
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -249,7 +243,7 @@ def test_a_full_output_disk(cluster: ClusterOfTests) -> None:
 
 
 def test_a_job_that_hangs_is_ended_and_its_stacks_are_kept(cluster: ClusterOfTests, tmp_path: Path) -> None:
-    flags = ("--nodes=2", "--gpus=2", "--set=fault=hang@6", "--set=fault_rank=0", "--hang_timeout=6")
+    flags = ("--nodes=2", "--gpus=2", "--set=fault=hang@6", "--set=fault_rank=0", "--hang_timeout=10")
     run = cluster.toy(tmp_path, "--steps=8", "--nosingleton", *flags)
     assert_failed_with_every_step(cluster, run, "hung")
     log = (run.folder / "attempt-1/perf/rank-0.log").read_text()
@@ -303,4 +297,4 @@ def test_the_time_limit(cluster: ClusterOfTests, over_time: Run) -> None:
     run = Run(followed.returncode, followed.stdout, followed.stderr, over_time.output_dir)
     assert_failed_with_every_step(cluster, run, "timeout")
     assert "time limit" in reasons_of(run)
-    assert len(kept_steps(run)) > 500
+    assert len(kept_steps(run)) > 100

@@ -1,14 +1,14 @@
 """MaxText and NeMo across the nodes of a real Slurm cluster: the same loss as one process has."""
 
 import json
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import pytest
 
 import jax_backend
 import nemo_backend
-from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
+from tests.end_to_end.clusters import ClusterOfTests
 from tests.end_to_end.runs import JAX, LLAMA3, NEMO, STRATEGY, TINY, TOKEN, Run, verify
 
 pytestmark = pytest.mark.slow
@@ -20,10 +20,9 @@ TOLERANCE = 2e-5
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
-    folder = tmp_path_factory.mktemp("cluster")
-    with cluster_of_tests(folder, 4, jax_backend.BACKEND, nemo_backend.BACKEND) as found:
-        yield found
+def cluster(cluster: ClusterOfTests) -> ClusterOfTests:
+    cluster.have(jax_backend.BACKEND, nemo_backend.BACKEND)
+    return cluster
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +67,36 @@ def test_maxtexts_loss_is_that_of_one_process(cluster: ClusterOfTests, maxtext: 
     assert len(set(maxtext.losses)) > 8
 
 
+def own_site(cluster: ClusterOfTests, python: str) -> str:
+    """A site whose jobs run in an interpreter of the user's."""
+    sites = Path(cluster.variables["STEPMARK_HOME"]) / "sites"
+    row = (sites / "dev.yml").read_text().replace("name: dev", "name: own", 1)
+    (sites / "own.yml").write_text(row.replace("runtime: venv", f"runtime: python\npython: {python}", 1))
+    return "--site=own"
+
+
+def test_maxtext_trains_in_an_interpreter_that_the_site_names(
+    cluster: ClusterOfTests, jax_python: Path, tmp_path: Path
+) -> None:
+    run = cluster.run(tmp_path, JAX, TINY, own_site(cluster, str(jax_python)), "--dtype=fp32", STEPS)
+    assert run.code == 0, run.out + run.err
+    assert (run.result["status"], run.result["window"]["counted"] > 0) == ("valid", True)
+    about = json.loads((run.folder / "provenance.json").read_text())["environment"]
+    assert about["python"] == str(jax_python)
+    assert " jax==" in about["packages"]
+    assert "lock_sha256" not in about
+    assert f"python={jax_python}" in (run.folder / "job.sbatch").read_text()
+
+
+def test_an_interpreter_without_the_framework_is_refused_and_nothing_is_submitted(
+    cluster: ClusterOfTests, tmp_path: Path
+) -> None:
+    run = cluster.run(tmp_path, JAX, TINY, own_site(cluster, sys.executable), STEPS)
+    assert run.code == 2, run.out + run.err
+    assert "has no module 'maxtext'" in run.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_token_is_in_any_file_on_the_screen_or_in_the_queue(cluster: ClusterOfTests, maxtext: Run) -> None:
     shown = cluster.slurm("scontrol", "show", "job", cluster.job_of(maxtext.folder))
     assert "stepmark:" in shown
@@ -93,7 +122,7 @@ def test_nemos_tensor_parallel_loss_is_that_of_the_same_layout_on_one_machine(
 ) -> None:
     """TP 2 x DP 2. One process would draw other weights: Megatron draws each shard of a matrix for itself."""
     layout = (f"{STRATEGY}.tensor_model_parallel_size=2", "--set=micro_batch_size=1")
-    over_nodes = cluster.run(tmp_path / "nodes", NEMO, LLAMA3, *TWO_BY_TWO, *layout)
+    over_nodes = cluster.run(tmp_path / "nodes", NEMO, LLAMA3, *TWO_BY_TWO, *layout, "--nocheck")
     assert over_nodes.code == 0, over_nodes.out + over_nodes.err
     assert over_nodes.result["benchmark"]["parallelism"] == {"data": 2, "tensor": 2}
     local = cluster.run(tmp_path / "local", NEMO, LLAMA3, "--site=local", *TWO_BY_TWO, *layout)

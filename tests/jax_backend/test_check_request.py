@@ -1,10 +1,8 @@
 """The program that asks jaxlib whether it knows flags: on words that jaxlib said, a played one, and the real one."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -208,13 +206,6 @@ def test_an_end_by_a_signal_is_a_problem_of_its_flag(played: Played) -> None:
     assert lines(done)[0] == "--xla_crash=1: it ended without a word: said by jaxlib 9.9"
 
 
-def test_a_program_that_is_not_on_path_is_named(played: Played) -> None:
-    done = played.run("--program=sh", "--program=no-such-profiler")
-    assert done.returncode == 2
-    assert lines(done)[0] == "no-such-profiler: no such program on PATH"
-    assert played.clients() == []
-
-
 def test_a_jaxlib_that_gives_no_answer_is_no_verdict(played: Played) -> None:
     done = played.run("--flags=--xla_switch=true", PLAYED_BROKEN="1")
     assert done.returncode == 1
@@ -222,36 +213,6 @@ def test_a_jaxlib_that_gives_no_answer_is_no_verdict(played: Played) -> None:
     done = played.run("--flags=--xla_switch=true", PYTHONPATH="")
     assert done.returncode == 1
     assert "No module named 'jaxlib'" in done.stdout
-
-
-def only_event(folder: Path, rank: int = 0) -> dict[str, object]:
-    (line,) = (folder / f"events-rank{rank}.jsonl").read_text().splitlines()
-    event: dict[str, object] = json.loads(line)
-    return event
-
-
-def test_as_a_phase_it_writes_its_end_where_the_result_is_made_from_it(played: Played, tmp_path: Path) -> None:
-    done = played.run("--flags=--xla_a=1", "--program=nsys", f"--events_dir={tmp_path}", PATH="/nowhere")
-    message = "nsys: no such program on PATH; --xla_a=1: unknown to jaxlib 9.9"
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert only_event(tmp_path) == {
-        "event": "end", "rank": 0, "status": "error", "message": message, "failures": [], "notes": [],
-    }  # fmt: skip
-
-
-def test_as_a_phase_that_goes_well(played: Played, tmp_path: Path) -> None:
-    done = played.run("--flags=--xla_switch=true", f"--events_dir={tmp_path}", STEPMARK_RANK="3")
-    assert done.returncode == 0
-    assert only_event(tmp_path, 3)["status"] == "done"
-
-
-def test_as_a_phase_a_jaxlib_that_gives_no_answer_is_a_note(played: Played, tmp_path: Path) -> None:
-    done = played.run("--flags=--xla_a=1", f"--events_dir={tmp_path}", PLAYED_BROKEN="1")
-    assert done.returncode == 0
-    event = only_event(tmp_path)
-    assert event["status"] == "done"
-    assert "not checked: jaxlib 9.9 could not be asked: RuntimeError: no client today" in str(event["notes"])
 
 
 def test_flags_that_only_fail_together_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,10 +235,7 @@ def test_a_jaxlib_that_hangs_is_no_verdict(played: Played, monkeypatch: pytest.M
 
 
 def test_it_is_written_on_the_standard_library_and_jaxlib() -> None:
-    assert isinstance(check_request.load_kit(), ModuleType)
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", str(PROGRAM), "--program=sh"], capture_output=True, check=False, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-I", "-S", str(PROGRAM)], capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

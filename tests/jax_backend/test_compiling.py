@@ -1,11 +1,14 @@
-"""Which settings a step is compiled with on a machine without its hardware, and what the report says of that."""
+"""What a step is compiled with on a machine without its hardware, and what the report says of that."""
 
 import json
 
+import pytest
+
 from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark
-from jax_backend import BACKEND, compiling
+from jax_backend import BACKEND, compiling, gpu_target, planning
 
 CONFIGS = Configs()
 
@@ -19,39 +22,57 @@ def settings_of(asked: Benchmark) -> dict[str, str]:
     return dict(word.split("=", 1) for word in command[command.index("--") + 1 :])
 
 
-def test_the_axes_between_nodes_are_folded_into_one_node() -> None:
-    settings = settings_of(benchmark(gpus=512))
-    assert settings["ici_fsdp_parallelism"] == "128"
-    assert settings["ici_data_parallelism"] == "4"
-    assert settings["dcn_fsdp_parallelism"] == settings["dcn_data_parallelism"] == "1"
+def option(asked: Benchmark, name: str) -> str | None:
+    options = (word.partition("=") for word in compiling.program(asked).command)
+    return next((value for key, _, value in options if key == f"--{name}"), None)
 
 
-def test_what_a_cpu_lacks_is_replaced_and_said() -> None:
-    asked = benchmark(gpus=64)
-    settings, said = settings_of(asked), compiling.replaced(asked)
-    assert (settings["hardware"], settings["attention"]) == ("cpu", "dot_product")
-    assert set(said) == {"attention", "hardware", "dcn_*", "xla_flags"}
-    assert "cudnn_flash_te" in said["attention"]
-    command = compiling.program(asked).command
-    assert json.loads(next(word for word in command if word.startswith("--replaced=")).partition("=")[2]) == said
-    assert "--devices=64" in command
+def test_a_gpu_s_program_has_the_plan_s_settings_and_flags_but_for_transformer_engine() -> None:
+    asked = benchmark(gpus=512)
+    planned = dict(word.split("=", 1) for word in planning.maxtext_argv(asked))
+    assert settings_of(asked) == {**planned, "attention": "cudnn_flash_jax"}
+    assert compiling.program(asked).environment["XLA_FLAGS"] == planning.xla_flags_text(asked.xla_flags)
+    assert (option(asked, "devices"), option(asked, "nodes")) == ("512", "64")
+    assert "cudnn_flash_te" in json.loads(option(asked, "replaced") or "")["attention"]
+    assert compiling.program(asked).platform == "cuda"
 
 
-def test_everything_else_is_compiled_as_it_is_run() -> None:
-    settings = settings_of(benchmark(gpus=64))
-    assert settings["remat_policy"] == "custom"
-    assert settings["per_device_batch_size"] == "2"
-    assert settings["model_name"] == "llama2-70b"
+def test_attention_that_needs_no_driver_is_compiled_as_it_is() -> None:
+    assert compiling.replaced(benchmark(gpus=64, settings={"attention": "cudnn_flash_jax"})) == {}
 
 
-def test_no_flag_of_a_gpu_reaches_the_compiler() -> None:
-    assert "XLA_FLAGS" not in compiling.program(benchmark(gpus=64)).environment
+def test_the_compiler_is_told_of_the_device() -> None:
+    text = option(benchmark(gpus=64), "target") or ""
+    assert "core_count: 132" in text
+    assert "cuda_compute_capability { major: 9 feature_extension: ACCELERATED_FEATURES }" in text
+    assert 'device_description_str: "NVIDIA H100 80GB HBM3"' in text
+    assert "dnn_version_info { major: 9 minor: 28 patch: 0 }" in text
 
 
-def test_fp8_on_a_cpu_is_said() -> None:
-    assert compiling.notes(benchmark(gpus=64, dtype="fp8")) == [compiling.FP8_NOTE]
-    assert compiling.notes(benchmark(gpus=64, dtype="bf16")) == []
+@pytest.mark.parametrize("name", gpu_target.known())
+def test_a_target_has_the_memory_of_its_hardware(name: str) -> None:
+    hardware = CONFIGS.hardware(name)
+    words = gpu_target.text(hardware).replace("\n", " ").split()
+    memory = int(words[words.index("device_memory_size:") + 1])
+    assert hardware.memory_gb is not None
+    assert memory / 1e9 == pytest.approx(
+        hardware.memory_gb, rel=0.08
+    )  # decimal GB, and what the driver leaves of them
+
+
+def test_a_device_that_nothing_is_known_of_is_refused() -> None:
+    asked = benchmark("llama3_tiny", hardware="tpu_v5p", gpus=4)
+    with pytest.raises(RequestError, match="nothing is known of") as refused:
+        compiling.program(asked)
+    assert "h100" in refused.value.why
 
 
 def test_a_cpu_s_own_benchmark_is_compiled_as_it_is() -> None:
-    assert compiling.replaced(benchmark("llama2_tiny")) == {}
+    asked = benchmark("llama2_tiny")
+    assert compiling.replaced(asked) == {}
+    assert (option(asked, "target"), compiling.program(asked).platform) == (None, "cpu")
+
+
+def test_fp8_on_a_cpu_is_said() -> None:
+    assert compiling.notes(benchmark("llama2_tiny", dtype="fp8")) == [compiling.FP8_NOTE]
+    assert compiling.notes(benchmark(gpus=64, dtype="fp8")) == []

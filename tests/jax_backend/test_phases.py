@@ -59,7 +59,7 @@ THRESHOLDS = {
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_both_phases_that_train_have_the_recipes_thresholds_and_sharding(dtype: str, nodes: int) -> None:
     found = big(dtype=dtype, gpus=8 * nodes, pgle="nsys")
-    assert list(found) == ["check", "profile", "convert", "perf"]
+    assert list(found) == ["profile", "convert", "perf"]
     thresholds = dict(THRESHOLDS[dtype])
     if nodes >= 64:
         thresholds["reduce_scatter"] //= 2
@@ -102,13 +102,32 @@ def test_the_profile_phase_differs_by_what_the_recipe_says_and_by_nothing_else()
 
 def test_conversion_is_one_task_and_nsys_records_one_rank() -> None:
     found = big(pgle="nsys")
-    for name in ("check", "convert"):
-        assert (found[name].nodes, found[name].tasks_per_node, found[name].writes_steps) == (1, 1, False)
+    convert = found["convert"]
+    assert (convert.nodes, convert.tasks_per_node, convert.writes_steps) == (1, 1, False)
     assert "--ranks=0" in found["profile"].command
     assert not [word for word in found["perf"].command if "under_nsys" in word]
     assert found["profile"].programs == found["convert"].programs == ["nsys"]
     assert found["perf"].programs == []
-    assert "--program=nsys" in found["check"].command
+
+
+def test_the_check_is_the_measured_worker_that_knows_the_flags_and_programs_of_all_phases() -> None:
+    benchmark = resolved("llama2_70b", gpus=64, pgle="nsys", profile="xplane")
+    found, perf = BACKEND.check_phase(benchmark), BACKEND.plan(benchmark).phases[-1]
+    assert (found.name, found.nodes, found.tasks, found.devices_per_task) == ("check", 1, 1, 8)
+    ours = found.command.index("--") + 1
+    assert found.command[:ours] == ["bash", "{repository}/launch/slurm/first_check.sh", "nsys", "--"]
+    assert [word for word in found.command[ours:] if word != "--check"] == perf.command
+    assert found.command.index("--check") < found.command.index("--", ours)
+    flags = flags_of(found)
+    assert flags["xla_gpu_disable_async_collectives"]  # the profile phase's alone
+    assert PROFILE_FLAG not in flags  # there is no such file yet
+    assert set(flags_of(perf)) <= {*flags, PROFILE_FLAG}
+
+
+def test_the_check_is_not_recorded() -> None:
+    found = BACKEND.check_phase(resolved("llama2_70b", gpus=64, profile="nsys"))
+    assert not [word for word in found.command if "under_nsys" in word]
+    assert "nsys" in found.command
 
 
 def test_nothing_has_a_dot_in_a_name_that_the_converter_reads() -> None:
@@ -119,14 +138,14 @@ def test_nothing_has_a_dot_in_a_name_that_the_converter_reads() -> None:
     assert all(re.fullmatch("[a-z]+", name) for name in found)
 
 
-@pytest.mark.parametrize("nodes", NODES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "nodes"), [("bf16", 8), ("fp8", 64)])
 def test_each_recorded_job_has_an_srun_for_each_phase(dtype: str, nodes: int) -> None:
     text = (GOLDEN_JOBS / f"pgle_llama2_70b_{dtype}_{nodes}_nodes.sbatch").read_text()
     bodies = dict(re.findall(r"^phase_(\w+)\(\) \{\n(.*?)^\}", text, re.DOTALL | re.MULTILINE))
-    assert list(bodies) == ["check", "profile", "convert", "perf"]
+    assert list(bodies) == ["check", "unpack", "profile", "convert", "perf"]
     assert all(body.count("exec srun") == 1 for body in bodies.values())
-    assert "run_phase check && run_phase profile && run_phase convert && run_phase perf" in text
+    run = ["run_phase check", "run_phase unpack", "start_sampling", "run_phase profile", "run_phase convert"]
+    assert " && ".join([*run, "run_phase perf"]) in text
     wide = f"--nodes={nodes} --ntasks={8 * nodes} --ntasks-per-node=8"
     assert wide in bodies["profile"]
     assert wide in bodies["perf"]
@@ -147,7 +166,7 @@ def test_auto_is_one_phase_that_is_watched() -> None:
 
 def test_auto_beside_nsys_is_two_phases_that_share_a_cache() -> None:
     found = phases(pgle="auto", profile="nsys")
-    assert list(found) == ["check", "fill", "perf"]
+    assert list(found) == ["fill", "perf"]
     fill, perf = found["fill"], found["perf"]
     assert settings_of(fill)["jax_cache_dir"] == "{phase_dir}/jax_cache"
     assert settings_of(perf)["jax_cache_dir"] == "{phase_dir}/../fill/jax_cache"
@@ -265,7 +284,7 @@ def test_whatever_changes_the_program_changes_the_key() -> None:
 def test_a_kept_profile_saves_two_phases() -> None:
     benchmark = msgspec.structs.replace(resolved("llama2_70b", gpus=64, pgle="nsys"), pgle_profile="0" * 32)
     found = {phase.name: phase for phase in BACKEND.plan(benchmark).phases}
-    assert list(found) == ["check", "perf"]
+    assert list(found) == ["perf"]
     assert flags_of(found["perf"])[PROFILE_FLAG] == "{phase_dir}/../../pgle/profile.pbtxt"
     assert "--pgle_profile={phase_dir}/../../pgle/profile.json" in found["perf"].command
 

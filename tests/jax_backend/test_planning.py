@@ -19,7 +19,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.forecasting.plan_text import plan_text
 from benchmarks.resolve import Request, resolve
-from benchmarks.values import Benchmark
+from benchmarks.values import Benchmark, Site, Slurm
 from jax_backend import BACKEND
 from jax_backend.memory import REMAT_POLICIES
 from jax_backend.planning import EVERY_RUN, RESERVED, environment, maxtext_argv, refusals
@@ -185,8 +185,7 @@ def test_processes_on_a_cpu_share_its_virtual_devices() -> None:
 
 def test_a_gpu_run_has_a_process_a_gpu_and_never_falls_back_to_the_cpu() -> None:
     benchmark = resolved("llama2_70b", gpus=64)
-    check, phase = BACKEND.plan(benchmark).phases
-    assert (check.name, check.nodes, check.writes_steps) == ("check", 1, False)
+    (phase,) = BACKEND.plan(benchmark).phases
     assert (phase.name, phase.writes_steps) == ("perf", True)
     assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task) == (8, 8, 1)
     assert phase.environment["JAX_PLATFORMS"] == "cuda"
@@ -220,17 +219,17 @@ def test_what_a_policy_keeps() -> None:
         return BACKEND.storage(resolved(chosen=knobs)).saved_activations
 
     assert saves(remat_policy="full") == frozenset()
-    assert "mlpwo" in saves(remat_policy="minimal")
+    assert "mlpwo" not in saves(remat_policy="minimal")  # no backward pass reads it: XLA keeps nothing
     assert "context" not in saves(remat_policy="minimal")
     assert "context" in saves(remat_policy="minimal_flash")
     assert saves(remat_policy="none") == frozenset()  # MaxText wraps its layers all the same
     assert saves(remat_policy="minimal_offloaded") == frozenset()
-    assert saves(remat_policy="custom", mlpwo="device", query_proj="remat", out_proj="offload") == {"mlpwo"}
+    assert saves(remat_policy="custom", mlpwo="device", query_proj="device", out_proj="offload") == {"query_proj"}
 
 
 def test_the_recipes_policies() -> None:
     attention = {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"}
-    assert BACKEND.storage(resolved("llama2_70b", dtype="bf16")).saved_activations == attention | {"mlpwo"}
+    assert BACKEND.storage(resolved("llama2_70b", dtype="bf16")).saved_activations == attention
     assert BACKEND.storage(resolved("llama2_70b", dtype="fp8")).saved_activations == attention
 
 
@@ -392,3 +391,42 @@ def test_an_axis_between_nodes_needs_nodes() -> None:
     knobs = {**benchmark.knobs, "ici_fsdp_parallelism": 1, "dcn_fsdp_parallelism": 2}
     (error,) = refusals(msgspec.structs.replace(benchmark, knobs=knobs))
     assert "among 2 nodes, MaxText sees 1" in error.what
+
+
+# --- what a virtual environment has not -----------------------------------------------------------------
+
+
+def in_a_virtual_environment(dtype: str = "bf16", **chosen: str) -> Benchmark:
+    """The recipe on a cluster of H100s without containers."""
+    asked = resolved("llama2_70b", {"attention": "cudnn_flash_jax", **chosen}, gpus=64, dtype=dtype)
+    slurm = Slurm(shared_folders=["/"], hardware=["h100"])
+    return msgspec.structs.replace(
+        asked, site=Site(name="dev", kind="slurm", title="", runtime="venv", source="", date="", slurm=slurm)
+    )
+
+
+def test_what_needs_transformer_engine_is_refused_where_it_cannot_be() -> None:
+    asked = in_a_virtual_environment(attention="cudnn_flash_te")
+    (refusal,) = BACKEND.refusals(asked)
+    assert "no Transformer Engine" in refusal.what
+    assert refusal.next_command.endswith("--set=attention=cudnn_flash_jax")
+    assert "runtime: container" in refusal.next_command
+    quantized = msgspec.structs.replace(asked, knobs={**asked.knobs, "quantization": "te_fp8_delayedscaling"})
+    assert "quantization=te_fp8_delayedscaling" in BACKEND.refusals(quantized)[0].why
+
+
+def test_maxtexts_own_fp8_runs_in_a_virtual_environment() -> None:
+    assert BACKEND.refusals(in_a_virtual_environment(dtype="fp8")) == []
+
+
+def test_a_container_and_this_machine_have_it_or_say_so_themselves() -> None:
+    asked = in_a_virtual_environment(attention="cudnn_flash_te")
+    in_containers = msgspec.structs.replace(asked.site, runtime="container")
+    for site in (in_containers, CONFIGS.site("local")):
+        assert BACKEND.refusals(msgspec.structs.replace(asked, site=site)) == []
+
+
+def test_a_run_on_the_cpu_sees_no_gpu() -> None:
+    on_cpu = environment(resolved())
+    assert on_cpu["CUDA_VISIBLE_DEVICES"] == ""
+    assert "CUDA_VISIBLE_DEVICES" not in environment(resolved("llama2_70b", gpus=64))

@@ -91,6 +91,7 @@ def trained(worker: Any, *steps: dict[str, Any], events: Any = None) -> tuple[An
 # --- the clock ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_the_seconds_are_those_of_the_device_and_sum_to_the_elapsed_time(worker: Any) -> None:
     """The device ends its steps at 0.05, 0.15 and 0.20 s."""
     start = time.perf_counter()
@@ -102,6 +103,7 @@ def test_the_seconds_are_those_of_the_device_and_sum_to_the_elapsed_time(worker:
     assert events.all("elapsed_seconds")[-1] == pytest.approx(0.20, abs=TOLERANCE)
 
 
+@pytest.mark.alone
 def test_what_maxtext_does_with_a_step_is_not_in_that_steps_time(worker: Any) -> None:
     """The clock is read before MaxText's writer works, and the line is written after it."""
     events = Recorder()
@@ -271,6 +273,7 @@ def hooked(worker: Any, loop: Loop, on_first_step: Any) -> tuple[Any, Recorder]:
     return clock, events
 
 
+@pytest.mark.alone
 def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline(worker: Any) -> None:
     seconds = [0.15, 0.02, 0.10, 0.02, 0.10]
     loop, seen = Loop(seconds), []
@@ -286,6 +289,7 @@ def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline(worker: Any) -> 
     assert loop.returned[0] - start < seconds[0] / 2
 
 
+@pytest.mark.alone
 def test_a_slowed_loop_is_timed_by_when_its_steps_were_over(worker: Any) -> None:
     """Its writer comes to a step only after the next one: the last would take no time, and the others another's."""
     events = Recorder()
@@ -339,6 +343,7 @@ def test_a_run_that_starts_at_a_later_step_is_timed_too(worker: Any) -> None:
     assert events.all("step") == [2, 3]
 
 
+@pytest.mark.alone
 def test_what_is_done_before_the_first_step_is_not_in_its_time(worker: Any) -> None:
     loop = Loop([0.01, 0.01])
     _, events = hooked(worker, loop, lambda _: time.sleep(0.2))

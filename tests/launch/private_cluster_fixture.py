@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.errors import RequestError
 from launch.private_cluster import lifecycle, packages
-from launch.private_cluster.cluster import Cluster, site_file
+from launch.private_cluster.cluster import Cluster
 
 SECONDS = 60
 
@@ -29,7 +29,7 @@ class RunningCluster:
 
     @property
     def site_file(self) -> Path:
-        return site_file(self.name)
+        return self.home / "sites" / f"{self.name}.yml"
 
     @property
     def environment(self) -> dict[str, str]:

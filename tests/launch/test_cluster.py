@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from launch.private_cluster import (
     lifecycle,
     memory_limit,
     naming,
+    own_folders,
     packages,
     ports,
     processes,
@@ -133,7 +135,7 @@ def test_slurmdbd_is_named_only_with_accounting() -> None:
     assert with_it["AccountingStoragePass"] == "/tmp/short/munge"
     assert with_it["AccountingStoragePort"] == "20001"
     assert "slurmdbd" not in without
-    assert "DbdPort=20001" in configuration.slurmdbd_conf(cluster_value())
+    assert "DbdPort=20001" in configuration.slurmdbd_conf(cluster_value(), "")
 
 
 def test_no_gpus_is_no_gres() -> None:
@@ -144,16 +146,16 @@ def test_no_gpus_is_no_gres() -> None:
 
 
 def test_all_files_lie_in_the_clusters_folders() -> None:
-    texts = configuration.texts(cluster_value(), machine_hosts="")
-    named = re.findall(r"[=:](/\S+?)[,\s]", "".join(texts.values()))
+    texts = configuration.texts(cluster_value(), machine_hosts="", password="")
+    named = re.findall(r"(?:[=:]|include )(/\S+?)[,\s]", "".join(texts.values()))
     inside = ("/home/me/clusters/dev/", "/tmp/short/", "/bin/true", "/sys/fs/cgroup")
     assert [path for path in named if not path.startswith(inside)] == []
 
 
 def test_node_names_win_over_those_of_the_machine() -> None:
     text = configuration.hosts(cluster_value(), "10.0.0.9 node1\n10.0.0.1 mirror\n")
-    assert text.index("127.0.1.1 node1") < text.index("10.0.0.9 node1")
-    assert "127.0.1.3 node3" in text
+    assert text.index("127.0.0.1 node1") < text.index("10.0.0.9 node1")
+    assert "127.0.0.1 node3" in text
     assert "10.0.0.1 mirror" in text
 
 
@@ -365,6 +367,43 @@ def test_a_home_that_is_no_folder_is_refused(tmp_path: Path, words: list[str]) -
         assert part in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("spoil", "said", "mend"),
+    [
+        (lambda folder: folder.chmod(0o750), "its mode is 0750", "chmod 700 {}"),
+        (lambda folder: folder.parent.chmod(0o777), "others may rename", "chmod o-w {}"),
+        (lambda folder: (folder.rmdir(), folder.symlink_to("/tmp")), "it is no folder", "mv {0} {0}.old"),
+        (lambda folder: os.chown(folder, NOBODY, NOBODY), "belongs to user 65534", "mv {0} {0}.old"),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_a_folder_that_others_can_get_at_is_refused(spoil: Callable[[Path], object], said: str, mend: str) -> None:
+    folder = folder_of("dev")
+    own_folders.make(folder)
+    own_folders.refuse_shared(folder)
+    try:
+        spoil(folder)
+    except PermissionError:
+        pytest.skip("only root can give a folder away")
+    with pytest.raises(RequestError, match="could take over") as refused:
+        lifecycle.up(lifecycle.Wanted(accounting=False), silent)
+    assert said in refused.value.why
+    assert refused.value.next_command.startswith(mend.format(refused.value.where))
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o077])
+def test_folders_are_this_users_alone_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+    folder = tmp_path / "home" / "clusters" / "dev"
+    before = os.umask(mask)
+    try:
+        own_folders.make(folder)
+        own_folders.make(folder)  # that it is there already is no fault
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)] == [0o700, 0o755 & ~mask]
+    own_folders.refuse_shared(folder)
+
+
 def test_the_cure_of_what_is_missing() -> None:
     def cure(*missing: str) -> str:
         return lifecycle.cure(lifecycle.Status(cluster_value(), list(missing), 0, 0))
@@ -414,7 +453,7 @@ def test_jobs_run_on_nodes_of_their_own(two_nodes: RunningCluster) -> None:
     assert sorted(done.stdout.splitlines()) == [f"{name} {host(name)}" for name in two_nodes.cluster.node_names]
     if named:
         found = two_nodes.slurm("srun", "-N1", "getent", "hosts", "node2")
-        assert found.stdout.split() == ["127.0.1.2", "node2"]
+        assert found.stdout.split() == ["127.0.0.1", "node2"]
 
 
 @pytest.mark.slow
@@ -461,6 +500,99 @@ def test_the_site_is_there_while_the_cluster_is(two_nodes: RunningCluster) -> No
     site = places.configs().site("dev")
     assert site.slurm is not None
     assert site.slurm.configuration == str(two_nodes.cluster.files.slurm_conf)
+
+
+# Tries what a folder holds, and the database as root without a password; prints what it got.
+INTRUDER = """
+import os, socket, struct, sys
+os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
+for path in sys.argv[1:]:
+    try:
+        print("listed:", path, os.listdir(path))
+    except PermissionError:
+        pass
+def packet(stream):
+    size = int.from_bytes(stream.read(3), "little")
+    number = stream.read(1)[0]
+    return number, stream.read(size)
+with socket.socket(socket.AF_UNIX) as client:
+    try:
+        client.connect(sys.argv[1] + "/database")
+    except PermissionError:
+        sys.exit()
+    stream = client.makefile("rb")
+    packet(stream)  # its greeting
+    answer = struct.pack("<IIB23x", 0x88200, 1 << 24, 33) + b"root\\0\\0mysql_native_password\\0"
+    client.sendall(len(answer).to_bytes(3, "little") + b"\\1" + answer)
+    number, said = packet(stream)
+    if said[0] == 0xFE:  # asked for the password once more
+        client.sendall(b"\\0\\0\\0" + bytes([number + 1]))
+        number, said = packet(stream)
+    print("database:", "open" if said[0] == 0 else said[9:].decode())
+"""
+
+
+@pytest.mark.slow
+def test_another_user_gets_nothing_of_it(two_nodes: RunningCluster) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can act as another user")
+    files = two_nodes.cluster.files
+
+    def intrude() -> str:
+        # By its name in the folder above: what lies over that is closed to others too, by pytest.
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                INTRUDER.format(nobody=NOBODY),
+                str(files.sockets),
+                files.folder.name,
+                f"{files.folder.name}/etc",
+            ],
+            cwd=files.folder.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    assert intrude() == ""
+    try:
+        files.sockets.chmod(0o755)
+        assert re.search("listed: .*munge.*\ndatabase: .*Access denied for user 'root'@'localhost'", intrude())
+    finally:
+        files.sockets.chmod(0o700)
+
+
+@pytest.mark.slow
+def test_nothing_of_it_listens_on_the_network(two_nodes: RunningCluster) -> None:
+    """Neither its daemons nor the srun within a job."""
+    cluster = two_nodes.cluster
+    if not cluster.listens_on_loopback:
+        pytest.skip("this user cannot make namespaces")
+    job = two_nodes.slurm("sbatch", "--parsable", "--output=/dev/null", "-N2", "--wrap=srun -N2 sleep 60").stdout
+    await_true(lambda: tasks_of(two_nodes, cluster.node_names[1]) > 0, seconds=15)
+    listening = {(process.program, address) for process, address in listeners(cluster)}
+    two_nodes.slurm("scancel", job.strip())
+    programs = ("slurmctld", "slurmd", "slurmdbd", "srun")
+    assert listening == {(program, "127.0.0.1") for program in programs}
+
+
+def listeners(cluster: Cluster) -> Iterator[tuple[processes.Process, str]]:
+    """Each process of the cluster that waits for TCP connections, and at which address."""
+    addresses = {}
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":  # it listens
+                raw = bytes.fromhex(fields[1].partition(":")[0])
+                words = [raw[at : at + 4][::-1] for at in range(0, len(raw), 4)]
+                addresses[f"socket:[{fields[9]}]"] = socket.inet_ntop(family, b"".join(words))
+    for process in daemons.running(cluster):
+        for opened in Path(f"/proc/{process.pid}/fd").iterdir():
+            target = str(opened.readlink())
+            if target in addresses:
+                yield process, addresses[target]
 
 
 @pytest.mark.slow

@@ -1,9 +1,7 @@
 """compare.py: what may be typed for a side, which runs it finds, how it ends. On copies of a real run."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -17,6 +15,7 @@ from benchmarks.sweep import Cell, Sweep, SweepRun
 from benchmarks.values import json_text
 from launch import comparing
 from launch.comparing import Sides, conditions_of, is_filter
+from tests import forked
 from tests.benchmarks.comparison.made import Document, folder
 from tests.benchmarks.test_scaling import scale
 
@@ -51,10 +50,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def compare(*words: str, place: Path | None = None) -> subprocess.CompletedProcess[str]:
     output_dir = [f"--output_dir={place}"] if place else []
-    return subprocess.run(
-        [sys.executable, "launch/compare.py", *output_dir, *words],
-        cwd=REPOSITORY, env=dict(os.environ), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return forked.run(REPOSITORY / "launch/compare.py", *output_dir, *words, cwd=REPOSITORY)
 
 
 def unwrapped(text: str) -> str:

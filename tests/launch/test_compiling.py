@@ -46,8 +46,9 @@ def test_what_is_explained_ends_well(
     assert compiling.compile_and_show(benchmark, BACKEND, as_json=False) == 0
     out, err = capsys.readouterr()
     assert "matrices of layers are gathered in fp8" in out
-    assert "XLA:CPU multiplies fp8 in bfloat16" in out
-    assert "64 virtual devices" in err
+    assert "92 cuBLASLt matmuls in fp8" in out
+    assert "63.49 GB a device at the peak" in out
+    assert "64 x NVIDIA H100" in err
 
 
 def test_what_is_not_explained_is_exit_code_3(

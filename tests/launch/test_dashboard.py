@@ -22,6 +22,7 @@ from benchmarks.gate.values import ChangePoint
 from benchmarks.values import Parallelism
 from jax_backend import BACKEND
 from launch.execute import store_result
+from tests import forked
 from tests.benchmarks.boards.made import judgement, report
 from tests.browser import browser, needs_chromium, page_of
 from tests.launch.boards.made_runs import MEASURED, begun, ended
@@ -82,9 +83,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def dashboard(*arguments: str, code: int = 0, **variables: str) -> str:
-    done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **variables}
-    )
+    done = forked.run(REPOSITORY / "launch/dashboard.py", *arguments, env={**os.environ, **variables})
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout if code == 0 else done.stderr

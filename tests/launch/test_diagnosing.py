@@ -4,12 +4,12 @@ import gzip
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from launch.diagnosing import diagnosis_of
+from tests import forked
 from tests.launch.test_doctor import DOCTOR
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -19,8 +19,7 @@ WATCHDOG = "2026-11-22 10:30:05 [Rank 0] Watchdog caught collective operation ti
 
 
 def doctor(*words: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(DOCTOR), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=cwd)
+    done = forked.run(DOCTOR, *words, cwd=cwd)
     assert "Traceback (" not in done.stderr, done.stderr
     return done
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +24,9 @@ from launch.preflight.running import why_silent
 from launch.preflight.waiting import Limits
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, QueueState
-from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
+from tests import forked
+from tests.end_to_end.clusters import ClusterOfTests
+from tests.launch.private_cluster_fixture import RunningCluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCTOR = REPOSITORY / "launch/doctor.py"
@@ -43,15 +45,7 @@ SITE = Site(
 
 
 def doctor(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        [sys.executable, str(DOCTOR), *flags],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-        cwd=cwd,
-    )
+    done = forked.run(DOCTOR, *flags, env={**os.environ, **variables}, timeout=SECONDS, cwd=cwd)
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     return done
 
@@ -350,10 +344,8 @@ def test_the_end_of_the_job_is_an_end() -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    folder = tmp_path_factory.mktemp("cluster")
-    with private_cluster(folder / "home", nodes=4, name="fit") as running:
-        yield running
+def cluster(cluster: ClusterOfTests) -> RunningCluster:
+    return cluster.running
 
 
 def on(cluster: RunningCluster, folder: Path, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -488,7 +480,7 @@ def test_nodes_with_gpus_and_nccl(cluster: RunningCluster, tmp_path: Path, expec
         "- cpu", f"- h100\n  bus_bandwidth_gb_s: {expected}.0\n  bus_bandwidth_source: a test", 1
     )
     assert "h100" in row
-    (cluster.home / "sites/gpus.yml").write_text(row.replace("name: fit", "name: gpus", 1))
+    (cluster.home / "sites/gpus.yml").write_text(row.replace(f"name: {cluster.name}", "name: gpus", 1))
     path = path_with(tmp_path, nvidia_smi=NVIDIA_SMI.replace("BAD", bad), all_reduce_perf=ALL_REDUCE)
     done = on(cluster, tmp_path, "--site=gpus", PATH=path)
     assert done.returncode == 3, done.stdout + done.stderr

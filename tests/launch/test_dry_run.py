@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEED_003 = ["--model=llama2_70b", "--dtype=fp8", "--hardware=h100", "--gpus=64"]
 # Imports that would make a dry run slow, or that the launcher must never make.
@@ -13,8 +15,7 @@ HEAVY = ("jax", "torch", "maxtext", "numpy", "scipy", "tensorboard", "rich", "hy
 
 
 def dry_run(*flags: str, cwd: Path) -> str:
-    command = [sys.executable, str(REPOSITORY / "launch/run.py"), "--backend=jax", *flags, "--dry_run"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=cwd)
+    done = forked.run(REPOSITORY / "launch/run.py", "--backend=jax", *flags, "--dry_run", cwd=cwd)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -42,6 +43,69 @@ def test_the_plan_of_seed_003(tmp_path: Path) -> None:
     ):
         assert words in plan
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_ends_with_all_that_would_be_refused_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    refused = dry_run(*SEED_003, "--site=example_pyxis", cwd=tmp_path).split("would be refused: ")[1:]
+    expected = (
+        "the container image",
+        "the output folder cannot be seen by the nodes",
+        "the checkout of Stepmark cannot be seen",
+        "there is no scontrol on this machine",
+    )
+    assert [words for words in expected if sum(words in one for one in refused) != 1] == []
+    assert len(refused) == len(expected)
+    assert all("  next:  " in one for one in refused)
+    (here,) = dry_run(*SEED_003, cwd=tmp_path).split("would be refused: ")[1:]
+    assert here.startswith("this machine has no 64 x ")
+    assert "would be refused" not in dry_run("--model=llama2_tiny", cwd=tmp_path)
+
+
+SITE = """
+name: {name}
+kind: slurm
+title: a cluster
+runtime: venv
+source: a test
+date: "2026-11-23"
+slurm: {{shared_folders: [/], hardware: [{hardware}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sites", "way_on"),
+    [
+        ({}, "--site=NAME, with configs/sites/example_gb200.yml copied to "),
+        ({"a": "h100"}, "--site=NAME, with configs/sites/example_gb200.yml copied to "),
+        ({"a": "gb200", "b": "h100, gb200"}, "--site=a or --site=b"),
+        ({"a": "gb200", "broken": "["}, "--site=a"),
+    ],
+)
+@pytest.mark.parametrize("at", ["local", "example_venv"])
+def test_a_refused_gpu_names_what_would_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sites: dict[str, str], way_on: str, at: str
+) -> None:
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path))
+    (tmp_path / "sites").mkdir()
+    for name, hardware in sites.items():
+        (tmp_path / "sites" / f"{name}.yml").write_text(SITE.format(name=name, hardware=hardware))
+    asked = ("--backend=nemo", "--task=lora", "--model=llama3_70b", "--hardware=gb200", "--gpus=8", f"--site={at}")
+    done = forked.run(REPOSITORY / "launch/run.py", *asked, cwd=tmp_path)
+    assert done.returncode == 2
+    assert way_on in done.stderr.partition("next:")[2]
+
+
+def test_the_job_of_another_image_or_of_ones_own_python(tmp_path: Path) -> None:
+    image = "--image=nvcr.io#ours/jax:1"
+    plan = dry_run("--model=llama2_70b", "--site=example_pyxis", image, cwd=tmp_path)
+    assert "image=/lustre/stepmark/images/ours+jax+1.sqsh" in plan.splitlines()
+    assert "  runs in    nvcr.io/ours/jax:1" in plan.splitlines()
+    plan = dry_run("--model=llama2_70b", "--site=example_python", cwd=tmp_path)
+    assert "python=/shared/conda/envs/maxtext/bin/python" in plan.splitlines()
+    assert "  runs in    /shared/conda/envs/maxtext/bin/python" in plan.splitlines()
+    assert "--container-image" not in plan
 
 
 @pytest.mark.parametrize(("dtype", "gpus", "bytes_"), [("bf16", 256, 33554432), ("bf16", 512, 16777216)])

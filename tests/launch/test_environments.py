@@ -76,9 +76,12 @@ def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny) -> N
     marker = json.loads((python.parents[1] / environments.MARKER).read_text())
     assert marker["lock_sha256"] == hashlib.sha256(tiny.lock_file.read_bytes()).hexdigest()
 
-    started = time.perf_counter()
-    assert environments.ensure(spec, said.append) == python
-    assert time.perf_counter() - started < 0.01
+    took = []
+    for _ in range(5):
+        started = time.perf_counter()
+        assert environments.ensure(spec, said.append) == python
+        took.append(time.perf_counter() - started)
+    assert min(took) < 0.01
     assert len(tiny.imports()) == 1
 
     (python.parents[1] / environments.MARKER).unlink()

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from benchmarks.same_work.plants import chosen, plants_of
 from benchmarks.same_work.work import CaseReport, CountedFlops, WorkReport, WorkStep, tensor_names
 from benchmarks.same_work.work_kit import Arrays
 from launch import equivalence
+from tests import forked
 from tests.benchmarks.test_work import SHAPES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -236,8 +236,7 @@ def test_a_large_model_is_refused_before_anything_starts() -> None:
 
 
 def verify(*flags: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(REPOSITORY / "launch/verify.py"), *flags]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return forked.run(REPOSITORY / "launch/verify.py", *flags)
 
 
 def test_the_plants_are_listed() -> None:

@@ -20,6 +20,7 @@ from benchmarks.values import Benchmark, Container, Plan, Site
 from launch import environments, flags_check, local
 from launch.runners import Job, LocalRunner, SlurmRunner
 from launch.slurm import submit
+from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GONE, KNOWN, TYPO = "--xla_gpu_graph_level=0", "--xla_gpu_enable_command_buffer=", "--xla_gpu_typo=1"
@@ -38,7 +39,7 @@ class Checked:
         self.command = ["{python}", "-c", code, *arguments]
         self.phase_flags = phase_flags
 
-    def environment(self, engine: str) -> Any:
+    def environment(self, engine: str, _platform: str = "cpu") -> Any:
         return find_backend("jax").environment(engine)
 
     def plan(self, benchmark: Benchmark) -> Plan:
@@ -238,7 +239,7 @@ def test_other_flags_locks_or_another_program_are_asked_anew(tmp_path: Path, mon
     checked.command = ["{python}", str(program), "--flags=a"]
     spec = find_backend("jax").environment("maxtext")
     locks = (msgspec.structs.replace(spec.locks[0], path=lock),)
-    monkeypatch.setattr(checked, "environment", lambda _engine: msgspec.structs.replace(spec, locks=locks))
+    monkeypatch.setattr(checked, "environment", lambda *_asked: msgspec.structs.replace(spec, locks=locks))
     for change in (
         lambda: None,
         lambda: lock.write_text("b"),
@@ -333,8 +334,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> None:
         "refuse_unknown_flags",
         lambda *_, dry_run=False: asked.append("compiler, dry" if dry_run else "compiler"),
     )
-    monkeypatch.setattr(local, "refuse", lambda *_: asked.append("machine"))
-    monkeypatch.setattr(submit, "refuse", lambda *_: asked.append("slurm"))
+    monkeypatch.setattr(local, "refusals", lambda *_: asked.append("machine") or ())
+    monkeypatch.setattr(submit, "refusals", lambda *_: asked.append("slurm") or ())
 
 
 def test_a_dry_run_asks_the_compiler_and_a_run_the_machine_before_it(
@@ -361,14 +362,8 @@ def test_a_run_on_a_cluster_asks_after_slurm_has_let_it_pass(tmp_path: Path, mon
 
 
 def doctor(*flags: str, home: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "launch/doctor.py"), *flags],
-        env={**os.environ, **({"STEPMARK_HOME": str(home)} if home else {})},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    environment = {**os.environ, **({"STEPMARK_HOME": str(home)} if home else {})}
+    done = forked.run(REPOSITORY / "launch/doctor.py", *flags, env=environment)
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     return done
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests import forked
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "launch" / "ingest.py"
 REAL_LOG = REPOSITORY / "tests" / "jax_backend" / "logs" / "maxtext-0.2.5.log"
@@ -17,8 +19,7 @@ BENCHMARK += ["--global_batch_size=128", "--sequence_length=4096"]
 
 
 def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, str(SCRIPT), *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=60)
+    done = forked.run_bytes(SCRIPT, *arguments, stdin=stdin)
     assert b"Traceback" not in done.stderr
     return done
 

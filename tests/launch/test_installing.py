@@ -9,7 +9,6 @@ import pytest
 from benchmarks.errors import RunError
 from launch import environments
 from launch.installing import explain
-from launch.programs import scrub
 
 Tiny = Any  # the fixture of conftest.py
 
@@ -97,8 +96,3 @@ def explained(text: str) -> RunError:
 )
 def test_pip_failures_in_plain_words(log: str, what: str) -> None:
     assert what in str(explained(log))
-
-
-def test_logins_are_taken_out_of_urls() -> None:
-    text = "Looking in indexes: https://u:p@ss@host/simple, https://open/simple/a@1"
-    assert scrub(text) == "Looking in indexes: https://***@host/simple, https://open/simple/a@1"

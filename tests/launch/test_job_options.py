@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.values import JobOptions, Site
-from launch.slurm import images, options
+from launch.slurm import options
 from launch.slurm.options import choose, not_adopted, of_the_scheduler, refuse_without_slurm, seconds_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -236,48 +235,6 @@ def test_a_mistyped_flag_of_a_job_is_recognised(tmp_path: Path) -> None:
     done = script(tmp_path, "--partiton=x")
     assert done.returncode == 2
     assert "did you mean 'partition'?" in done.stderr
-
-
-# --- images -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("image", "file", "uri"),
-    [
-        ("nvcr.io/nvidia/nemo:24.09", "nvidia+nemo+24.09.sqsh", "docker://nvcr.io#nvidia/nemo:24.09"),
-        (
-            "ghcr.io/nvidia/jax:maxtext-2024-12-09",
-            "nvidia+jax+maxtext-2024-12-09.sqsh",
-            "docker://ghcr.io#nvidia/jax:maxtext-2024-12-09",
-        ),
-        ("ubuntu:22.04", "ubuntu+22.04.sqsh", "docker://ubuntu:22.04"),
-        ("library/ubuntu", "library+ubuntu.sqsh", "docker://library/ubuntu"),
-        ("host:5000/a/b:1", "a+b+1.sqsh", "docker://host:5000#a/b:1"),
-    ],
-)
-def test_names_of_images(image: str, file: str, uri: str) -> None:
-    assert images.file_name(image) == file
-    assert images.import_uri(image) == uri
-
-
-def test_no_name_of_an_image() -> None:
-    for name in ("", "a b", "$x", "docker://a\n"):
-        with pytest.raises(RequestError):
-            images.file_name(name)
-
-
-def test_where_an_engine_runs_at_a_site() -> None:
-    lock = LockFile(path=Path("a.lock"), python_minimum=(3, 11), python_maximum=(3, 12), size_gb=1)
-    both = EnvironmentSpec(name="both", locks=(lock,), import_check="x", image="nvcr.io/nvidia/nemo:24.09")
-    assert images.image_of(both, PYXIS) == Path("/lustre/stepmark/images/nvidia+nemo+24.09.sqsh")
-    assert images.image_of(both, VENV) is None
-    for spec, site, words in (
-        (msgspec.structs.replace(both, image=""), PYXIS, "no container image is known"),
-        (msgspec.structs.replace(both, locks=()), VENV, "has no container runtime"),
-        (both, msgspec.structs.replace(PYXIS, container=None), "does not say where"),
-    ):
-        with pytest.raises(RequestError, match=words):
-            images.image_of(spec, site)
 
 
 def test_an_empty_file_excludes_nobody(tmp_path: Path) -> None:

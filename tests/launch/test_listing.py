@@ -25,7 +25,7 @@ def test_everything_is_shown_without_filters() -> None:
     assert section(text, "backends") == ["jax", "nemo"]
     assert section(text, "sites") == sorted(Configs().names("sites"))
     assert "local" in section(text, "sites")
-    submissions = sorted(Configs().submission(name).image for name in Configs().names("submissions"))
+    submissions = [f"mlperf_{name}" for name in sorted(Configs().names("submissions"))]
     assert section(text, "environments") == [
         "jax-maxtext", "nemo-megatron", "nvcr.io/nvidia/nemo:26.08", *submissions,
     ]  # fmt: skip

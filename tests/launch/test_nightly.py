@@ -1,6 +1,12 @@
-"""launch/nightly.py on a suite of naps: the whole way, from the first night to a regression and back."""
+"""launch/nightly.py on a suite of naps: the whole way, from the first night to a regression and back.
+
+Its workers are made up (toy_suite.py), but for the night that is interrupted here, the one that cron starts
+(nights/test_installing.py), those in a queue (nights/test_nights_on_slurm.py) and those of MaxText and NeMo
+(end_to_end/test_nightly_runs.py).
+"""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.nights.records import Records
 from tests.launch.nights.chat import chat
 from tests.launch.nights.toy_suite import LONG, REPOSITORY, SHORT, SUITE, Naps, cell, judged, naps_in, used_as
 
@@ -34,8 +41,9 @@ def naps(past: Naps, tmp_path: Path) -> Iterator[Naps]:
     """The same suite, with a copy of its results."""
     shutil.copytree(past.results, tmp_path / "results")
     naps = Naps(tmp_path, past.variables)
-    with naps.left_as_it_was():
-        yield naps
+    suite = naps.suite_text()
+    yield naps
+    naps.write_suite(suite)
 
 
 @pytest.fixture
@@ -125,6 +133,7 @@ def test_what_nights_of_another_folder_were_judged_to_be_counts_too(naps: Naps, 
     slow = naps.last()["night"]
     (tmp_path / "other").mkdir()
     other = Naps(tmp_path / "other", naps.variables)
+    other.nap_longer(1.6)
     done = other.night(f"--history={naps.results}")
     assert done.returncode == 3, done.stdout
     assert other.last()["budget"]["used"] == 0  # confirmed there, it stands
@@ -237,13 +246,8 @@ def test_a_re_run_that_failed_and_cannot_be_made_again_fails_the_night(naps: Nap
 @pytest.mark.parametrize("budget", [3, 6])
 def test_a_re_run_that_was_cut_off_is_made_again_and_costs_nothing(naps: Naps, budget: int) -> None:
     naps.nap_longer(10)
-    process = naps.start("--suite=naps", f"--output_dir={naps.results}", f"--max_reruns={budget}")
-    deadline = time.monotonic() + 120
-    while not any(one["rerun_ids"] for one in naps.last()["cells"] if budget == 3 or one["cell"] == LONG):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    naps.let_kill(3 if budget == 3 else 4)  # the first re-run, of the first cell or of the second
+    assert naps.night(f"--max_reruns={budget}").returncode == -signal.SIGKILL
     left = naps.last()
     assert left["finished"] is None
     done = naps.night(f"--max_reruns={budget}")
@@ -269,7 +273,6 @@ def test_a_run_that_fails_hides_no_other_cell(naps: Naps) -> None:
     assert "exit code      1: a run failed" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_cell_that_cannot_work_is_named_and_the_others_run(fresh: Naps) -> None:
     fresh.write_suite(SUITE.replace("{nap_seconds: 0.01}", "{nap_seconds: 2}"))
     done = fresh.night()
@@ -290,8 +293,8 @@ def test_where_no_cell_can_work_nothing_is_started(fresh: Naps) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_the_same_command_goes_on_with_a_night_that_was_cut_off(fresh: Naps, number: signal.Signals) -> None:
+def test_the_same_command_goes_on_with_a_night_that_somebody_interrupted(fresh: Naps) -> None:
+    """Here launcher and worker are real."""
     fresh.write_suite(SUITE.replace("{nap_seconds: 0.03}", "{nap_seconds: 0.5}"))
     old = fresh.folder / "night.xml"
     old.write_text("<testsuite/>")
@@ -301,15 +304,28 @@ def test_the_same_command_goes_on_with_a_night_that_was_cut_off(fresh: Naps, num
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(1)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert "Traceback" not in out + err
+    assert process.returncode == 130
+    assert "the same command goes on" in err
     assert not old.exists()
+    goes_on(fresh)
+
+
+def test_the_same_command_goes_on_with_a_night_that_was_killed(fresh: Naps) -> None:
+    old = fresh.folder / "night.xml"
+    old.write_text("<testsuite/>")
+    fresh.let_kill(2)
+    assert fresh.night(f"--junit={old}").returncode == -signal.SIGKILL
+    assert not old.exists()
+    goes_on(fresh)
+
+
+def goes_on(fresh: Naps) -> None:
+    """With the second run of a night of two, which was cut off."""
     (left,) = fresh.reports()
     assert left["finished"] is None
-    if number == signal.SIGINT:
-        assert process.returncode == 130
-        assert "the same command goes on" in err
     done = fresh.night()
     assert done.returncode == 0, done.stderr
     assert f"resuming night {left['night']}" in done.stderr
@@ -322,7 +338,6 @@ def test_the_same_command_goes_on_with_a_night_that_was_cut_off(fresh: Naps, num
     assert len(fresh.reports()) == 2
 
 
-@pytest.mark.slow
 def test_a_run_that_failed_by_itself_is_not_taken_for_one_that_was_cut_off(fresh: Naps) -> None:
     fresh.write_suite(SUITE.replace("{nap_seconds: 0.01}", "{nap_seconds: 0.01, fault: raise@3}"))
     assert fresh.night().returncode == 1
@@ -338,7 +353,6 @@ def test_a_run_that_failed_by_itself_is_not_taken_for_one_that_was_cut_off(fresh
     assert after["notes"] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -359,25 +373,18 @@ def test_a_night_of_a_suite_that_was_changed_since_is_not_gone_on_with(
     assert {one["run_id"] for one in first["cells"]} & {one["run_id"] for one in second["cells"]} == set()
 
 
-@pytest.mark.slow
 def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
-    fresh.write_suite(SUITE.replace("{nap_seconds: 0.03}", "{nap_seconds: 0.5}"))
-    process = fresh.start("--suite=naps", f"--output_dir={fresh.results}")
-    deadline = time.monotonic() + 60
-    while not fresh.reports():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    done = fresh.night()
+    with Records(fresh.results, "naps").alone():
+        done = fresh.night()
     assert done.returncode == 2
-    assert f"another launcher runs this suite: process {process.pid}" in done.stderr
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+    assert f"another launcher runs this suite: process {os.getpid()}" in done.stderr
+    assert fresh.reports() == []
+    assert fresh.night().returncode == 0
 
 
 # --- the webhook --------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_night_is_posted_and_its_address_is_kept_nowhere(fresh: Naps) -> None:
     with chat() as (url, received):
         done = fresh.night(f"--webhook={url}/services/T0/secret-part")
@@ -396,7 +403,6 @@ def test_a_night_is_posted_and_its_address_is_kept_nowhere(fresh: Naps) -> None:
     assert not any(b"secret-part" in data for data in [*everything, shown.encode()])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("status", [404, 302, None])
 def test_a_webhook_that_fails_is_said_and_changes_no_code(fresh: Naps, status: int | None) -> None:
     with chat(status or 200) as (url, _):

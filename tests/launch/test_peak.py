@@ -131,6 +131,7 @@ def test_one_turn_has_no_spread(machine: Machine) -> None:
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only there it is known")
 def test_what_other_programs_took_is_said(machine: Machine) -> None:
     """A program that is not ours spins while a toy sleeps; the toy's own sleep takes nothing."""

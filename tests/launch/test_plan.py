@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.configs import DEFAULT_ROOT, ROOT_VARIABLE
+from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPE = ("--backend=jax", "--model=llama2_70b", "--dtype=fp8", "--hardware=h100", "--gpus=64")
@@ -18,9 +18,7 @@ MEGATRON = ("--backend=nemo", "--model=llama31_70b", "--hardware=h100", "--gpus=
 
 
 def run(*flags: str, cwd: Path, script: str = "plan", **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(REPOSITORY / f"launch/{script}.py"), *flags]
-    variables = {"HOME": str(cwd), **environment}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=cwd, env=variables)
+    done = forked.run(REPOSITORY / f"launch/{script}.py", *flags, cwd=cwd, env={"HOME": str(cwd), **environment})
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -41,8 +39,8 @@ def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
     for words in (
         "llama2_70b pretrain fp8 · jax (maxtext) · 64 x h100",
         "saved activations  34.90 GB",
-        "workspace          1.26 GB",
-        "59.44 GB of 75.20 GB usable: fits (+15.8 GB, +21.0%)",
+        "workspace          3.36 GB",
+        "63.16 GB of 75.20 GB usable: fits (+12.0 GB, +16.0%)",
         "bound (the least, at the fastest matmul rate known)",
         "6 x weights of the layers x tokens = 3.365e+15 FLOPs at 1402.6 TFLOP/s fp8",
         "fsdp over network",
@@ -81,7 +79,7 @@ def test_what_does_not_fit_says_by_how_much(tmp_path: Path) -> None:
 def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     started = time.monotonic()
     text = shown(*MEGATRON, "--layouts", "--top=2", cwd=tmp_path)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     assert "layouts by estimate, of the same global batch 128" in text
     assert "faster than the next: " in text
     assert "<- as asked" in text

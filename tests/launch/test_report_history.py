@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from benchmarks.runfolder import RESULT
 from launch import history
+from tests import forked
 from tests.benchmarks.history.made_runs import put, quick_run, whole_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,10 +41,7 @@ def results(tmp_path: Path) -> Path:
 def run(home: Path, tmp_path: Path) -> Any:
     def call(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"STEPMARK_HOME": str(home)}
-        command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=120, env=environment, cwd=tmp_path
-        )
+        done = forked.run(SCRIPT, *arguments, env=environment, cwd=tmp_path)
         assert "Traceback" not in done.stderr
         assert done.returncode == code, done.stdout + done.stderr
         return done

@@ -26,6 +26,7 @@ from benchmarks.errors import RequestError
 from benchmarks.sweep import SCHEMA_VERSION
 from jax_backend.logs import MaxTextLog
 from launch.log_folder import LogReader, find_files
+from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "launch" / "report.py"
@@ -39,8 +40,7 @@ NOBODY = 65534
 
 
 def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=120, **options)
+    done = forked.run_bytes(SCRIPT, *arguments, **options)
     assert b"Traceback" not in done.stderr
     return done
 
@@ -344,7 +344,7 @@ def test_only_what_follows_the_last_step_is_the_end(tmp_path: Path) -> None:
 
 
 def test_first_cause_before_a_flood_of_symptoms(tmp_path: Path) -> None:
-    flood = "1: [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)\n" * 100_000
+    flood = "1: [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)\n" * 20_000
     write(tmp_path, "a.log", START + steps(20) + MEMORY + flood)
     assert as_json(tmp_path)["rows"][0]["ending"] == "gpu_memory"
 
@@ -396,7 +396,8 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
         Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).write_text(START + steps(50))  # noqa: PTH118
     assert as_json(tmp_path)["by_status"]["Success"] == 5
     assert len(list(csv.reader(io.StringIO(run("--format=csv", tmp_path).stdout.decode(), newline="")))) == 6
-    shown = run(tmp_path, env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"})
+    in_ascii = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    shown = subprocess.run([sys.executable, SCRIPT, tmp_path], env=in_ascii, capture_output=True, check=False)
     assert shown.returncode == 0
     assert b"\x07" not in shown.stdout
     assert b"new\\nline.log" in shown.stdout
@@ -456,7 +457,7 @@ class BrittleLog(MaxTextLog):
 
 
 def test_without_a_log_format_nothing_is_called_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.backend.entry_points", lambda **_: [])
+    monkeypatch.setattr("benchmarks.backend.registered", dict)
     with pytest.raises(RequestError, match="no log format is known") as refusal:
         all_log_formats()
     assert "stepmark.backends" in refusal.value.where
@@ -604,10 +605,9 @@ def test_broken_rules_are_refused(tmp_path: Path) -> None:
 
 
 def test_published_rows_are_recomputed_and_their_slips_named() -> None:
-    command = [sys.executable, str(Path(__file__).resolve().parents[2] / "launch/report.py"), "--references"]
-    table = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    table = run("--references").stdout.decode()
     assert "75 rows, 175 cells recomputed from the step times; 5 do not follow:" in table
-    rows = json.loads(subprocess.run([*command, "--format=json"], capture_output=True, check=True, timeout=60).stdout)
+    rows = json.loads(run("--references", "--format=json").stdout)
     assert sum(not cell["follows"] for row in rows for cell in row["cells"]) == 5
-    refused = subprocess.run([*command, "--format=csv"], capture_output=True, text=True, check=False, timeout=60)
-    assert (refused.returncode, "--references takes no --format=csv" in refused.stderr) == (2, True)
+    refused = run("--references", "--format=csv")
+    assert (refused.returncode, b"--references takes no --format=csv" in refused.stderr) == (2, True)

@@ -1,17 +1,17 @@
 """Bad input to launch/run.py: one clear message, exit code 2, no traceback, and nothing started or written."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def run(output_dir: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(REPOSITORY / "launch/run.py"), f"--output_dir={output_dir}", *flags]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return forked.run(REPOSITORY / "launch/run.py", f"--output_dir={output_dir}", *flags)
 
 
 TINY = "--model=llama2_tiny"
@@ -31,8 +31,21 @@ REFUSED = {
     "half a setting": ([TINY, "--set=remat_policy"], "KEY=VALUE is expected"),
     "a setting twice": ([TINY, "--set=remat_policy=full", "--set=remat_policy=minimal"], "given twice"),
     "a secret in a setting": ([TINY, "--set=env.HF_TOKEN=x"], "looks like a secret"),
-    "a token as a value": ([TINY, "--set=run_name=hf_" + "a" * 32], "looks like a token"),
+    "a token as a value": ([TINY, "--set=run_name=hf_" + "a" * 32], "it has the shape of a token"),
     "a setting that is a flag": ([TINY, "--set=steps=3"], "use --steps"),
+    "an image with words of a shell": (
+        ["--model=llama2_70b", "--site=example_pyxis", "--image=nvcr.io/a:$(id)"],
+        "'nvcr.io/a:$(id)' is no name of a container image",
+    ),
+    "an image without containers": ([TINY, "--image=nvcr.io/a:1"], "site 'local' runs nothing in containers"),
+    "an image that is not there": (
+        ["--model=llama2_70b", "--site=example_pyxis", "--image=/lustre/none.sqsh"],
+        "the container image is not there",
+    ),
+    "an interpreter that is not there": (
+        ["--model=llama2_70b", "--site=example_python"],
+        "the Python of site 'example_python' is not there",
+    ),
     "no model": ([], "--model is missing"),
     "no steps": ([TINY, "--steps=0"], "must be 1 or more"),
     "no repeats": ([TINY, "--repeats=0"], "must be 1 or more"),
@@ -71,6 +84,37 @@ def test_refused(case: str, tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+SECRET = "correct-horse"
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [f"--set=env.FOO=it-is-{SECRET}"],
+        [f"--set={SECRET}=1"],
+        [f"--set={SECRET}"],
+        [f"--set=run_name={SECRET}", "--set=run_name=b"],
+        [f"--tag={SECRET}"],
+        [f"--data=/data/{SECRET}"],
+        [f"--set=env.FOO={SECRET}", "--repeats=2"],
+        ["--site=example_venv", f"--set=env.FOO={SECRET}"],
+        ["--site=example_venv", f"--comment={SECRET}"],
+        ["--site=example_venv", "--set=env.FOO=glpat-" + SECRET * 3],
+        [f"--modle={SECRET}"],
+    ],
+)
+def test_a_secret_of_the_shell_is_refused_before_anything_shows_it(
+    flags: list[str], dry: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_DB_PASSWORD", SECRET)
+    done = run(tmp_path / "results", "--backend=jax", TINY, *flags, *dry)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert SECRET not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
 def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = run(tmp_path / "file" / "results", "--backend=jax", TINY)
@@ -96,6 +140,7 @@ def test_a_config_with_a_typo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "did you mean 'query_groups'?" in done.stderr
 
 
+@pytest.mark.usefixtures("quick_python")
 def test_no_python_for_maxtext_and_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are met through launch/run.py here; the many ways are in test_environments.py."""
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))

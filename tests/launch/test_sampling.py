@@ -88,7 +88,7 @@ def test_a_sampler_that_hangs_does_not_hold_the_run(tmp_path: Path, monkeypatch:
         wait_for(lambda: (folder / sampling.LOG).read_text().strip() != "")
         pid = int((folder / sampling.LOG).read_text())
         asked = time.monotonic()
-    assert time.monotonic() - asked < 5
+    assert time.monotonic() - asked < 30
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 

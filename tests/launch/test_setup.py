@@ -20,6 +20,7 @@ from benchmarks.datasets import DatasetJob, read_dataset
 from benchmarks.errors import RequestError, RunError
 from launch import making_dataset
 from launch.making_dataset import make_dataset, making_folder
+from tests import forked
 from tests.launch.file_server import FileServer, Handler, serving
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -38,15 +39,7 @@ def setup(tmp_path: Path) -> Setup:
     def run(*flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         environment = {name: value for name, value in os.environ.items() if name not in ("HF_TOKEN", "HF_ENDPOINT")}
         environment |= {"HOME": str(tmp_path), "no_proxy": "127.0.0.1", **variables}
-        done = subprocess.run(
-            [sys.executable, str(REPOSITORY / "launch/setup.py"), *flags],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            cwd=tmp_path,
-        )
+        done = forked.run(REPOSITORY / "launch/setup.py", *flags, env=environment, cwd=tmp_path)
         assert "Traceback" not in done.stdout + done.stderr
         assert TOKEN not in done.stdout + done.stderr
         return done
@@ -358,7 +351,7 @@ class FakeBackend:
 
     engines = ("fake",)
 
-    def environment(self, _engine: str) -> Any:
+    def environment(self, _engine: str, _platform: str = "cpu") -> Any:
         return SimpleNamespace(name="fake")
 
     def dataset_command(self, job: DatasetJob) -> list[str]:

@@ -2,24 +2,29 @@
 
 import dataclasses
 import os
+import platform
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from benchmarks.backend import EnvironmentSpec
+from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.values import Container, JobOptions, Site, Slurm
-from launch import environments, site_setup
+from launch import environments, image_files, site_setup
 from launch.site_setup import Filters, Work
-from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
+from tests import forked
+from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
+from tests.launch.private_cluster_fixture import RunningCluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NEMO, BRIDGE = "nvidia+nemo+25.09.sqsh", "nvidia+nemo+26.08.sqsh"
+ANSWER = '{"machine": "x86_64", "python": "3.12.3", "packages": {"nemo": "2.5.0"}, "missing": []}'
 TOKEN = "hf_a-token-that-must-not-be-seen"
 
 
@@ -45,6 +50,7 @@ def work(folder: Path, runtime: str = "container", filters: Filters | None = Non
         engines=site_setup.specs(filters or Filters(), Configs()),
         out=folder / "results",
         force=force,
+        devices=[Configs().hardware("h100")],
     )
 
 
@@ -55,9 +61,58 @@ def test_each_image_is_wanted_once_under_the_name_enroot_gives_it(tmp_path: Path
     images = {image.path.name: image.engines for image in site_setup.wanted_images(site(tmp_path))}
     assert images[NEMO] == ["nemo/nemo"]
     assert images[BRIDGE] == ["nemo/bridge"]
-    spec = EnvironmentSpec(name="x", locks=(), import_check="json", image="nvcr.io/nvidia/nemo:25.09")
-    shared = site_setup.wanted_images(site(tmp_path), {"a/b": spec, "a/c": spec})
+    shared = site_setup.wanted_images(site(tmp_path), {"a/b": SPEC, "a/c": SPEC})
     assert [(image.path.name, image.engines) for image in shared] == [(NEMO, ["a/b", "a/c"])]
+
+
+SPEC = EnvironmentSpec(name="x", locks=(), import_check="json.decoder", image="nvcr.io/nvidia/nemo:25.09")
+
+
+def test_the_sites_own_images_and_the_nodes_architecture(tmp_path: Path) -> None:
+    submission = EnvironmentSpec(
+        name="y", locks=(), import_check="json", image={"amd64": "nvcr.io/a/y-amd:1", "arm64": "nvcr.io/a/y-arm:1"}
+    )
+    engines = {"a/b": SPEC, "a/y": submission}
+    own = msgspec.structs.replace(site(tmp_path), images={"b": "nvcr.io/ours/nemo:1"})
+    h100, gb200 = Configs().hardware("h100"), Configs().hardware("gb200")
+    assert [(image.path.name, image.architecture) for image in site_setup.wanted_images(own, engines, [gb200])] == [
+        ("ours+nemo+1.sqsh", "arm64"),
+        ("a+y-arm+1.sqsh", "arm64"),
+    ]
+    typed = site_setup.wanted_images(own, {"a/b": SPEC}, [h100], "nvcr.io/typed/nemo:2")
+    assert [(image.image, image.modules) for image in typed] == [("nvcr.io/typed/nemo:2", ["json"])]
+    with pytest.raises(RequestError, match="one file for the CPUs of two architectures"):
+        site_setup.wanted_images(own, {"a/b": SPEC}, [h100, gb200])
+    both = site_setup.wanted_images(own, {"a/y": submission}, [h100, gb200])
+    assert [image.architecture for image in both] == ["amd64", "arm64"]
+
+
+def test_an_image_of_no_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (NEMO, "nvidia+jax+maxtext-2026-09-10.sqsh", BRIDGE):
+        (tmp_path / "the images").mkdir(exist_ok=True)
+        (tmp_path / "the images" / name).touch()
+    only = Filters(backend="nemo", engine="nemo")
+    assert site_setup.set_up(work(tmp_path, filters=only)) == 1  # and no job was submitted: there is no Slurm here
+    out = capsys.readouterr().out
+    assert f"refused: it has 0 bytes: {tmp_path}/the images/{NEMO}; --force imports it anew" in out
+
+
+def test_a_site_of_ones_own_pythons_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+    row = msgspec.structs.replace(
+        site(tmp_path, "python"), container=None, python={"b": sys.executable, "c": bare, "d": "/not/there"}
+    )
+    row = msgspec.structs.replace(row, slurm=Slurm(shared_folders=["/"], hardware=["cpu"]))
+    lock = LockFile(path=tmp_path / "a.lock", python_minimum=(3, 11), python_maximum=(3, 12), size_gb=1)
+    spec = msgspec.structs.replace(SPEC, locks=(lock,), image="")
+    other = msgspec.structs.replace(spec, import_check="no_such_framework.train")
+    asked = dataclasses.replace(work(tmp_path), site=row, engines={"a/b": spec, "a/c": other, "a/d": spec})
+    assert site_setup.set_up(asked) == 1
+    out = capsys.readouterr().out
+    assert f"a/b      there: {sys.executable}, Python {platform.python_version()}" in out
+    assert "has no module 'no_such_framework': of " in out  # and what it has
+    assert "the Python of site 'big' is not there (/not/there)" in out
+    assert "would be looked at: /not/there" in site_setup.preview(asked)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +155,7 @@ def test_the_job_says_what_is_imported(tmp_path: Path, monkeypatch: pytest.Monke
     assert "#SBATCH --dependency=singleton" in text
     assert "import_image 'docker://nvcr.io#nvidia/nemo:25.09'" in text
     assert f"'{tmp_path}/the images/{NEMO}'" in text
+    assert "  NVIDIA_VISIBLE_DEVICES=void srun " in text  # the image is looked into on a node without a driver, too
     assert TOKEN not in text
     assert list(tmp_path.iterdir()) == []
 
@@ -108,9 +164,13 @@ def test_images_that_are_there_are_kept_unless_forced(tmp_path: Path) -> None:
     folder = tmp_path / "the images"
     folder.mkdir()
     (folder / NEMO).write_text("hsqs")
+    only = Filters(backend="nemo", engine="nemo")
+    looks = site_setup.preview(work(tmp_path, filters=only))  # it was never looked into
+    assert f"check_image nvidia+nemo+25.09 '{folder / NEMO}' nemo" in looks
+    assert "import_image '" not in looks
+    image_files.keep(folder / NEMO, ANSWER, 0)
     assert "nemo:25.09" not in site_setup.preview(work(tmp_path))
     assert "nemo:25.09" in site_setup.preview(work(tmp_path, force=True))
-    only = Filters(backend="nemo", engine="nemo")
     assert site_setup.preview(work(tmp_path, filters=only)) == "all images are there: no job"
 
 
@@ -180,15 +240,8 @@ def test_a_site_of_environments_makes_those_that_have_lock_files(
 
 
 def setup(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "launch/setup.py"), *flags],
-        env={**os.environ, "HF_TOKEN": TOKEN, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=90,
-        cwd=cwd,
-    )
+    environment = {**os.environ, "HF_TOKEN": TOKEN, **variables}
+    done = forked.run(REPOSITORY / "launch/setup.py", *flags, env=environment, cwd=cwd)
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     assert TOKEN not in done.stdout + done.stderr
     return done
@@ -206,6 +259,16 @@ def setup(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProc
         (("--partition=x", "--model=llama3_70b", "--task=lora"), "--partition: options of a job are for --site"),
         (("--site=example_pyxis", "--time=never", "--dry_run"), "--time=never is no time limit"),
         (("--site=local", "--engine=nothing"), "unknown engine 'nothing'"),
+        (("--site=example_pyxis", "--image=a;b"), "'a;b' is no name of a container image"),
+        (("--site=example_pyxis", "--image=/a/b.sqsh"), "a file of an image needs no import"),
+        (
+            ("--site=example_pyxis", "--backend=nemo", "--image=a:1"),
+            "--image is for one engine, not for nemo/nemo, nemo/",
+        ),
+        (("--site=local", "--image=nvcr.io/a/b:1"), "site 'local' runs nothing in containers"),
+        (("--site=example_pyxis", "--image=me:pw@r.io/a:1"), "'r.io/a:1' is no name of a container image"),
+        (("--site=example_pyxis", "--dry_run", "--image=hf_" + "a" * 20), "it has the shape of a token"),
+        (("--site=example_pyxis", "--dry_run", "--account=hf_" + "a" * 20), "--account (line 11 of import_images"),
     ],
 )
 def test_refusals(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
@@ -228,10 +291,8 @@ def test_a_dry_run_needs_no_slurm(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    folder = tmp_path_factory.mktemp("cluster")
-    with private_cluster(folder / "home", nodes=2, accounting=False, name="made") as running:
-        yield running
+def cluster(cluster: ClusterOfTests) -> RunningCluster:
+    return cluster.running
 
 
 Importing = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -241,8 +302,8 @@ Importing = Callable[..., "subprocess.CompletedProcess[str]"]
 def importing(cluster: RunningCluster, tmp_path: Path) -> Importing:
     """launch/setup.py of a site of containers, with an enroot that does as it is told."""
 
-    def run(enroot: str, *flags: str) -> "subprocess.CompletedProcess[str]":
-        row = cluster.site_file.read_text().replace("name: made", "name: boxes", 1)
+    def run(enroot: str, *flags: str, pyxis: bool = False) -> "subprocess.CompletedProcess[str]":
+        row = cluster.site_file.read_text().replace(f"name: {cluster.name}", "name: boxes", 1)
         row = row.replace("runtime: venv", "runtime: container", 1)
         row += f"container:\n  images: {tmp_path}/the images\n"
         (cluster.home / "sites/boxes.yml").write_text(row)
@@ -253,8 +314,9 @@ def importing(cluster: RunningCluster, tmp_path: Path) -> Importing:
             (place / "enroot").write_text(f'#!/bin/bash\necho "$*" >> "{tmp_path}/record"\n{enroot}\n')
             (place / "enroot").chmod(0o755)
         every = ("--site=boxes", f"--out={tmp_path}/results", "--backend=nemo", *flags)
-        path = f"{place}:{os.environ['PATH']}"
-        return setup(*every, cwd=tmp_path, STEPMARK_HOME=str(cluster.home), PATH=path)
+        path = f"{place}:{f'{STAND_INS}:/usr/local/bin:' if pyxis else ''}{os.environ['PATH']}"
+        variables = {"STAND_IN_SRUN": str(shutil.which("srun")), "STAND_IN_LOG": f"{tmp_path}/started"}
+        return setup(*every, cwd=tmp_path, STEPMARK_HOME=str(cluster.home), PATH=path, **variables)
 
     return run
 
@@ -278,11 +340,12 @@ def test_images_are_imported_once(importing: Importing, tmp_path: Path) -> None:
     done = importing(WHOLE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert images(tmp_path) == [NEMO, BRIDGE]
+    assert "not looked into: the node starts no containers (pyxis)" in done.stdout
     asked = record(tmp_path)
     assert len(asked) == 2
     assert asked[0].startswith(f"import --output {tmp_path}/the images/{NEMO}.part-")
     assert asked[0].endswith(" docker://nvcr.io#nvidia/nemo:25.09")
-    assert f"imported: {tmp_path}/the images/{NEMO}, 10 bytes  for nemo/nemo" in done.stdout
+    assert f"imported: {tmp_path}/the images/{NEMO}, 10 bytes, not looked into" in done.stdout
     again = importing(WHOLE)
     assert again.returncode == 0
     assert len(record(tmp_path)) == 2
@@ -290,6 +353,45 @@ def test_images_are_imported_once(importing: Importing, tmp_path: Path) -> None:
     assert importing(WHOLE, "--force", "--engine=nemo").returncode == 0
     assert len(record(tmp_path)) == 3
     assert TOKEN not in "".join(p.read_text() for p in (tmp_path / "results").rglob("*") if p.is_file())
+
+
+# The images of the stand-in for pyxis: a folder each, laid over this machine's files. NeMo's has a Python of another
+# architecture, Bridge's one with the framework, and the third one without it.
+MADE = """
+inside=${3%.part-*}.d/usr/local/bin
+mkdir -p "$inside" "${3%.part-*}.d/stand-in/megatron"
+case $4 in
+    *nemo:25.09) printf '\\x7fELF\\x02\\x01\\x01\\0\\0\\0\\0\\0\\0\\0\\0\\0\\x02\\0\\xb7\\0' ;;
+    *nemo:26.08) printf '#!/bin/bash\\nPYTHONPATH=/stand-in exec INTERPRETER "$@"\\n' ;;
+    *) printf '#!/bin/bash\\nexec INTERPRETER "$@"\\n' ;;
+esac > "$inside/python3"
+head -c 100 /dev/zero >> "$inside/python3"
+chmod 755 "$inside/python3"
+printf hsqs-image > "$3"
+""".replace("INTERPRETER", os.path.realpath(sys.executable))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not can_enter(),
+    reason="needs root, Slurm, and file systems that can be laid over each other",
+)
+def test_an_image_is_started_once_and_refused_for_what_its_python_says(importing: Importing, tmp_path: Path) -> None:
+    """Stand-ins for pyxis and for the images; the Pythons in them are real, or no program of this machine."""
+    done = importing(MADE, pyxis=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    of_nemo, of_bridge = (next(line for line in done.stdout.splitlines() if name in line) for name in (NEMO, BRIDGE))
+    assert "refused: it is for another CPU architecture than the node it was tried on" in of_nemo
+    assert f"imported: {tmp_path}/the images/{BRIDGE}, 10 bytes, Python 3." in of_bridge
+    assert "megatron is there" in of_bridge
+    started = (tmp_path / "started").read_text().splitlines()
+    again = importing("exit 1", pyxis=True)  # what was found is kept: no job
+    assert "refused: it is for another CPU architecture" in again.stdout
+    assert (tmp_path / "started").read_text().splitlines() == started
+    bare = importing(MADE, "--engine=nemo", "--image=nvcr.io/ours/nemo:1", pyxis=True)
+    assert bare.returncode == 1
+    assert "has no module 'nemo'" in bare.stdout
+    assert not list((tmp_path / "the images").glob("*.part-*"))
 
 
 REFUSED = 'echo "[ERROR] 401 Unauthorized" >&2; exit 1'
@@ -313,7 +415,7 @@ def test_an_import_that_fails_leaves_no_image_and_the_others_are_made(
     (row,) = [line for line in done.stdout.splitlines() if "nemo:25.09" in line]
     assert "missing: not imported: exit code" in row
     assert words in row
-    assert "something is missing" in done.stdout
+    assert "something is missing or refused" in done.stdout
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from benchmarks.values import Slurm as SlurmSite
 from launch.slurm import commands
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import node_names
+from tests.end_to_end.clusters import ClusterOfTests
 from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
 
 
@@ -72,7 +73,7 @@ def test_a_controller_that_stays_away_is_given_up(script: Script) -> None:
     before = time.monotonic()
     with pytest.raises(RunError, match="does not answer") as caught:
         Slurm(site_of(), patience_seconds=0.2).queue(["7"])
-    assert time.monotonic() - before < 3
+    assert time.monotonic() - before < 20
     assert (caught.value.exit_code, caught.value.why) == (EXIT_FAILED, AWAY)
     assert caught.value.next_command == "scontrol ping"
 
@@ -238,9 +239,8 @@ class Jobs:
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    with private_cluster(tmp_path_factory.mktemp("home"), nodes=2) as cluster:
-        yield Jobs(cluster, tmp_path_factory.mktemp("runs"))
+def jobs(cluster: ClusterOfTests, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
+    return Jobs(cluster.running, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.slow
@@ -314,9 +314,9 @@ def test_what_the_real_sbatch_refuses(jobs: Jobs) -> None:
 @pytest.mark.slow
 def test_the_real_cluster_is_described(jobs: Jobs) -> None:
     partition = jobs.slurm.partition(None)
-    assert (partition.state, partition.nodes, partition.default) == ("UP", 2, True)
+    assert (partition.state, partition.nodes, partition.default) == ("UP", 4, True)
     nodes = jobs.slurm.nodes(partition.name)
-    assert [(node.gpus, node.up) for node in nodes] == [(8, True)] * 2
+    assert [(node.gpus, node.up) for node in nodes] == [(8, True)] * 4
     assert jobs.slurm.has_pyxis() is False
     with pytest.raises(RequestError, match="the partition 'nope' is not known"):
         jobs.slurm.partition("nope")

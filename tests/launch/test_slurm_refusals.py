@@ -15,7 +15,7 @@ from jax_backend import BACKEND
 from launch.local import REPOSITORY
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, Partition
-from launch.slurm.refusals import check, refuse, refuse_places
+from launch.slurm.refusals import _waits_for, of_the_cluster, refuse, refused_by, refused_places
 
 BATCH = Partition(name="batch", state="UP", nodes=4, max_seconds=3600, default=True)
 
@@ -45,7 +45,9 @@ def benchmark_of(nodes: int = 4, gpus: int | None = None, hardware: str = "cpu",
 def checked(
     benchmark: Benchmark, nodes: list[Node] = FOUR, partition: Partition = BATCH, **options: Any
 ) -> list[str]:
-    return check(benchmark, JobOptions(**options), partition, nodes)
+    for refused in refused_by(benchmark, JobOptions(**options), partition, nodes):
+        raise refused
+    return _waits_for(benchmark, JobOptions(**options), partition, nodes)
 
 
 def refusal(*arguments: Any, **more: Any) -> RequestError:
@@ -159,6 +161,11 @@ def test_too_few_nodes_that_are_up_are_a_note() -> None:
 # --- folders --------------------------------------------------------------------------------------------
 
 
+def unseen(*arguments: Any, **more: Any) -> None:
+    for refused in refused_places(*arguments, **more):
+        raise refused
+
+
 def test_what_the_nodes_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared, own = tmp_path / "shared", tmp_path / "own"
     shared.mkdir()
@@ -167,11 +174,11 @@ def test_what_the_nodes_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def refused(benchmark: Benchmark, parent: Path, **more: Any) -> RequestError:
         with pytest.raises(RequestError) as caught:
-            refuse_places(benchmark, parent, None, **more)
+            unseen(benchmark, parent, None, **more)
         return caught.value
 
     all_seen = benchmark_of(site=site_of(str(shared), str(REPOSITORY)))
-    refuse_places(all_seen, shared / "results", None)
+    unseen(all_seen, shared / "results", None)
     error = refused(all_seen, own / "results")
     assert error.what == "the output folder cannot be seen by the nodes of site 'dev'"
     assert (error.where, error.exit_code) == (str(own / "results"), EXIT_REFUSED)
@@ -179,9 +186,9 @@ def test_what_the_nodes_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert refused(benchmark_of(site=site_of(str(shared))), shared).what.startswith("the checkout of Stepmark")
     monkeypatch.setenv("STEPMARK_HOME", str(own))
     assert refused(all_seen, shared).what.startswith("the environments' folder")
-    refuse_places(all_seen, shared, None, environment=shared / "env")
+    unseen(all_seen, shared, None, environment=shared / "env")
     in_container = benchmark_of(site=site_of(str(shared), str(REPOSITORY), runtime="container"))
-    refuse_places(in_container, shared, None)  # which has its environment within
+    unseen(in_container, shared, None)  # which has its environment within
     with_data = msgspec.structs.replace(in_container, data=str(own))
     assert refused(with_data, shared).what.startswith("the dataset")
     assert refused(benchmark_of(site=site_of()), shared).why.startswith("what every node sees: nothing is named")
@@ -194,20 +201,19 @@ def test_links_are_followed(tmp_path: Path) -> None:
     (shared / "results").symlink_to(own)
     (tmp_path / "link").symlink_to(shared)
     benchmark = benchmark_of(site=site_of(str(tmp_path / "link"), str(REPOSITORY), runtime="container"))
-    refuse_places(benchmark, shared / "runs", None)
+    unseen(benchmark, shared / "runs", None)
     with pytest.raises(RequestError, match="the output folder"):
-        refuse_places(benchmark, shared / "results", None)
+        unseen(benchmark, shared / "results", None)
     with pytest.raises(RequestError, match="the output folder"):  # the beginning of a name is no folder
-        refuse_places(benchmark, tmp_path / "shared2", None)
+        unseen(benchmark, tmp_path / "shared2", None)
 
 
-def test_an_image_that_is_not_there(tmp_path: Path) -> None:
-    benchmark = benchmark_of(site=site_of("/", runtime="container"))
-    with pytest.raises(RequestError, match="the container image is not there") as caught:
-        refuse_places(benchmark, tmp_path, tmp_path / "nemo.sqsh")
-    assert caught.value.next_command == "python launch/setup.py --site=dev"
-    (tmp_path / "nemo.sqsh").write_text("")
-    refuse_places(benchmark, tmp_path, tmp_path / "nemo.sqsh")
+def test_an_image_of_ones_own_lies_where_the_nodes_see_it(tmp_path: Path) -> None:
+    image = tmp_path / "nemo.sqsh"
+    benchmark = benchmark_of(site=site_of(str(REPOSITORY), runtime="container"), image=str(image))
+    with pytest.raises(RequestError, match="the container image cannot be seen by the nodes") as caught:
+        unseen(benchmark, REPOSITORY, image)
+    assert "--image=FILE" in caught.value.next_command
 
 
 # --- all of it ------------------------------------------------------------------------------------------
@@ -241,8 +247,17 @@ def test_a_site_of_containers_without_pyxis_is_refused() -> None:
     with pytest.raises(RequestError, match="its srun has no --container-image") as caught:
         refuse(benchmark, JobOptions(), slurm, REPOSITORY, None)
     assert "runtime: venv" in caught.value.next_command
+    assert "runtime: python" in caught.value.next_command
     assert sorted(slurm.asked) == ["nodes", "partition", "pyxis"]
     assert refuse(benchmark, JobOptions(), Cluster(pyxis=True), REPOSITORY, None) == []
+
+
+def test_without_pyxis_what_is_in_its_image_alone_has_no_other_runtime() -> None:
+    benchmark = benchmark_of(site=site_of("/", runtime="container"), backend="nemo", engine="bridge")
+    with pytest.raises(RequestError, match="its srun has no --container-image") as caught:
+        refuse(benchmark, JobOptions(), Cluster(), REPOSITORY, None)
+    assert "a cluster that has pyxis" in caught.value.next_command
+    assert "runtime" not in caught.value.next_command
 
 
 def test_a_site_without_containers_does_not_need_pyxis() -> None:
@@ -257,6 +272,19 @@ def test_of_several_partitions_one_must_do() -> None:
         refuse(benchmark_of(4), JobOptions(partition="small"), Cluster(), REPOSITORY, None)
     with pytest.raises(RequestError, match="not known"):
         refuse(benchmark_of(4), JobOptions(partition="nope"), Cluster(), REPOSITORY, None)
+
+
+def test_all_that_would_be_refused_is_found_at_once() -> None:
+    asked, notes = JobOptions(time="2:00:00", nodelist="node1", exclude="node1"), list[str]()
+    found = [
+        str(error)
+        for error in of_the_cluster(
+            benchmark_of(9, site=site_of("/nowhere", runtime="container")), asked, Cluster(), REPOSITORY, None, notes
+        )
+    ]
+    expected = ("the output folder", "the checkout", "no --container-image", "2:00:00", "excluded", "9 nodes")
+    assert [words for words in expected if sum(words in one for one in found) != 1] == []
+    assert (len(found), notes) == (len(expected), [])
 
 
 def test_a_folder_is_refused_before_slurm_is_asked() -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions
 from jax_backend import BACKEND
-from launch import environments
+from launch import environments, image_files
 from launch.runners import Job
 from launch.slurm import submit
 
@@ -102,15 +101,14 @@ def test_a_secret_in_the_script_is_refused_and_leaves_no_folder(
     assert slurm.submitted == {}
 
 
-@pytest.mark.parametrize("size", [0, 10, submit.ENDS_BYTES + 10, 3 * submit.ENDS_BYTES])
+@pytest.mark.parametrize("size", [0, 10, image_files.ENDS_BYTES + 10, 3 * image_files.ENDS_BYTES])
 def test_an_image_is_known_by_its_ends_wherever_it_lies(tmp_path: Path, size: int) -> None:
-    spec = EnvironmentSpec(name="nemo", locks=(), import_check="", image="nvcr.io/nvidia/nemo:24.09")
     one, copy = tmp_path / "one.sqsh", tmp_path / "copy.sqsh"
     one.write_bytes(b"x" * size)
     os.utime(shutil.copy(one, copy), (0, 0))
-    first, second = submit.of_image(spec, one), submit.of_image(spec, copy)
+    first, second = (image_files.about(path, "nvcr.io/nvidia/nemo:24.09", "nemo") for path in (one, copy))
     assert first["file_written"] != second["file_written"]
     assert first["image_digest"] == second["image_digest"]
     for at, changed in {(0, b"y"), (max(0, size - 1), b"y"), (size, b"x")}:  # another beginning, end, length
         copy.write_bytes(one.read_bytes()[:at] + changed + one.read_bytes()[at + 1 :])
-        assert submit.of_image(spec, copy)["image_digest"] != first["image_digest"]
+        assert image_files.about(copy, "nvcr.io/nvidia/nemo:24.09", "nemo")["image_digest"] != first["image_digest"]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks import sweep as record
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import RESULT
 from benchmarks.summary import Pgle
@@ -27,7 +27,7 @@ from benchmarks.values import Benchmark, PgleSeen, json_text
 from jax_backend import BACKEND
 from launch import patience, sweeping
 from tests.benchmarks.test_scaling import result
-from tests.end_to_end.clusters import TOY, cluster_of_tests, until
+from tests.end_to_end.clusters import TOY, ClusterOfTests, until
 from tests.toy_backend import install, make_environment_in
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -60,6 +60,9 @@ class Queue:
 
     def understand(self, request: Request) -> Benchmark:
         return resolve(request, CONFIGS, BACKEND)
+
+    def refusals(self, _benchmark: Benchmark) -> Iterator[StepmarkError]:
+        yield RequestError("no such node")
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         self.point()
@@ -263,6 +266,7 @@ def test_a_dry_run_writes_nothing_and_asks_no_site(queue: Queue) -> None:
 
     text = sweeping.plan_text(requests(), 2, WithoutASite(queue.output_dir), False)
     assert "2 cells x 2 repeats = 4 runs" in text
+    assert text.count("would be refused: no such node") == 1  # of both cells
     assert not queue.output_dir.exists()
 
 
@@ -710,28 +714,29 @@ def submitted(folder: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_a_sweep_on_a_cluster_goes_on_after_its_launcher_was_killed(tmp_path: Path) -> None:
+def test_a_sweep_on_a_cluster_goes_on_after_its_launcher_was_killed(cluster: ClusterOfTests, tmp_path: Path) -> None:
     folder = tmp_path / "results"
     flags = ("--nodes=1,2,3", "--gpus=6", "--repeats=2", "--max_jobs=2")
     flags = (*TOY, "--set=replicas=6", "--set=nap_seconds=0.2", *flags)
-    with cluster_of_tests(tmp_path / "cluster", 3) as cluster:
-        first = cluster.begin(folder, *flags)
-        until(lambda: len(submitted(folder)) == 3, "the third job is submitted")
-        first.kill()
-        first.communicate()
-        (path,) = folder.glob("sweep-*.json")
-        before = [run.run_id for run in sweeping.read_sweep(path).runs]
-        cluster.slurm("scancel", cluster.job_of(folder / before[2]))
-        second = cluster.begin(folder, *flags)
-        out, err = second.communicate(timeout=300)
-        assert second.returncode == 0, err
-        assert "resuming" in err
-        assert out.count("2 of 2") == 3
-        assert "strong scaling" not in out  # the devices stay too
-        assert f"{before[2]} failed: CANCELLED" in out
-        after = [run.run_id for run in sweeping.read_sweep(path).runs]
-        assert after[:3] == before[:3]
-        assert len(after) == 7
-        jobs = {cluster.job_of(folder / run_id) for run_id in after}
-        assert len(jobs) == 7
-        assert set(cluster.slurm("sacct", "-X", "-n", "-P", "-o", "JobID").split()) <= jobs  # none that nobody knows
+    other = cluster.slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap=true")  # the last of somebody else's
+    first = cluster.begin(folder, *flags)
+    until(lambda: len(submitted(folder)) == 3, "the third job is submitted")
+    first.kill()
+    first.communicate()
+    (path,) = folder.glob("sweep-*.json")
+    before = [run.run_id for run in sweeping.read_sweep(path).runs]
+    cluster.slurm("scancel", cluster.job_of(folder / before[2]))
+    second = cluster.begin(folder, *flags)
+    out, err = second.communicate(timeout=300)
+    assert second.returncode == 0, err
+    assert "resuming" in err
+    assert out.count("2 of 2") == 3
+    assert "strong scaling" not in out  # the devices stay too
+    assert f"{before[2]} failed: CANCELLED" in out
+    after = [run.run_id for run in sweeping.read_sweep(path).runs]
+    assert after[:3] == before[:3]
+    assert len(after) == 7
+    jobs = {int(cluster.job_of(folder / run_id)) for run_id in after}
+    assert len(jobs) == 7
+    accounted = map(int, cluster.slurm("sacct", "-X", "-n", "-P", "-o", "JobID").split())
+    assert {job for job in accounted if job > int(other)} <= jobs  # none that nobody knows

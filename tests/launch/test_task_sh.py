@@ -133,3 +133,94 @@ def test_it_outlives_the_signals_that_its_program_gets(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_changes_no_exit_code(tmp_path: Path) -> None:
     assert ends(tmp_path / "gone", "bash", "-c", "exit 3")[0] == 3
     assert ends(tmp_path / "gone", "true")[0] == 0
+
+
+# --- beside its own GPU -------------------------------------------------------------------------
+
+NVIDIA_SMI = """#!/bin/bash
+[ "$2" = --query-gpu=pci.bus_id ] || exit 2
+case $1 in --id=0) echo 00000000:1B:00.0 ;; --id=1 | --id=GPU-b) echo 00000008:01:00.0 ;; *) exit 6 ;; esac
+"""
+NUMACTL = '#!/bin/bash\nexport BY_NUMACTL="$1 $2"\nshift 2\nexec "$@"\n'
+SAYS = 'grep Cpus_allowed_list /proc/self/status; echo "numactl ${BY_NUMACTL:-none}"'
+
+
+def can_unshare() -> bool:
+    return subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0
+
+
+class Machine:
+    """Two GPUs at two NUMA nodes of one processor each: folders that lie over this machine's /sys for one task."""
+
+    def __init__(self, folder: Path) -> None:
+        self.phase_dir, self.programs, self.sys = folder / "phase", folder / "bin", folder / "sys"
+        self.phase_dir.mkdir()
+        self.write(self.programs / "nvidia-smi", NVIDIA_SMI)
+        for node, gpu in enumerate(("0000:1b:00.0", "0008:01:00.0")):
+            self.write(self.sys / f"bus/pci/devices/{gpu}/numa_node", f"{node}\n")
+            self.write(self.sys / f"devices/system/node/node{node}/cpulist", f"{node}\n")
+
+    def write(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def task(self, local_rank: int, **variables: str) -> tuple[str, dict[str, Any], str]:
+        """What the program saw, what was written down of it, and what was said."""
+        over = [f"mount --bind {self.sys / name} /sys/{name}" for name in ("bus/pci/devices", "devices/system/node")]
+        words = ["bash", str(TASK), "bash", "-c", SAYS]
+        environment = slurm(self.phase_dir, rank=local_rank, tasks=2, nodes=1) | {"STEPMARK_BIND": "gpu"} | variables
+        environment["PATH"] = f"{self.programs}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["unshare", "--map-root-user", "--mount", "bash", "-c", f'{" && ".join(over)} && exec "$@"', "x", *words],
+            env=environment, capture_output=True, text=True, check=True, timeout=30,
+        )  # fmt: skip
+        return done.stdout, record(self.phase_dir, local_rank)["binding"], done.stderr
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    if not can_unshare() or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs a mount namespace and two processors")
+    return Machine(tmp_path)
+
+
+def test_a_task_is_bound_to_the_node_of_its_own_gpu(machine: Machine) -> None:
+    """By numactl, processors and memory; without it by taskset, which binds the processors."""
+    machine.write(machine.programs / "numactl", NUMACTL)
+    saw, binding, said = machine.task(0)
+    assert (saw.splitlines()[-1], said) == ("numactl --cpunodebind=0 --membind=0", "")
+    assert binding == {"gpu": "0000:1b:00.0", "node": 0, "cpus": "0", "by": "numactl", "why": ""}
+    machine.write(machine.programs / "numactl", "#!/bin/bash\nexit 1\n")  # as where a container forbids it
+    saw, binding, said = machine.task(1)
+    assert (saw.split(), said) == (["Cpus_allowed_list:", "1", "numactl", "none"], "")
+    assert binding == {"gpu": "0008:01:00.0", "node": 1, "cpus": "1", "by": "taskset", "why": ""}
+
+
+def test_the_gpu_is_the_one_that_slurm_shows_the_task(machine: Machine) -> None:
+    assert machine.task(0, CUDA_VISIBLE_DEVICES="1,0")[1]["node"] == 1
+    (machine.phase_dir / "exits-rank1.jsonl").unlink(missing_ok=True)
+    assert machine.task(1, CUDA_VISIBLE_DEVICES="GPU-b")[1]["node"] == 1  # each task sees its own alone
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("bin/nvidia-smi", "which GPU is this task's is not known: no nvidia-smi"),
+        ("sys/bus/pci/devices/0000:1b:00.0/numa_node", "/sys names no NUMA node of the GPU"),
+        ("sys/devices/system/node/node0/cpulist", "neither numactl nor taskset can bind to processors 4000 here"),
+    ],
+)
+def test_what_cannot_be_bound_runs_all_the_same_and_says_why(machine: Machine, change: str, why: str) -> None:
+    texts = {"numa_node": "-1\n", "cpulist": "4000\n", "nvidia-smi": "#!/bin/bash\nexit 9\n"}
+    path = machine.phase_dir.parent / change
+    machine.write(path, texts[path.name])
+    saw, binding, said = machine.task(0)
+    assert "numactl none" in saw
+    assert (binding["by"], binding["why"]) == ("", why)
+    assert said == f"stepmark: this rank is bound to no NUMA node: {why}\n"
+
+
+def test_nothing_is_bound_where_tasks_have_no_gpu_of_their_own(tmp_path: Path) -> None:
+    ends(tmp_path, "true")
+    assert record(tmp_path)["binding"] is None

@@ -15,6 +15,7 @@ from benchmarks.configs import Configs
 from benchmarks.resolve import Request, resolve
 from benchmarks.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RESULT, RunFolder, recompute
 from jax_backend import BACKEND
+from tests import forked
 from tests.benchmarks.trace.made import SAMPLE_EVENTS, sample
 from tests.benchmarks.trace.test_nccl import GATHER, REDUCE
 from tests.benchmarks.trace.test_nsys import Database
@@ -29,10 +30,7 @@ PROFILED = {"profile": "xplane", "profile_start_step": 20, "profile_stop_step": 
 def run(*arguments: str | Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Without any nsys of this machine."""
     environment = {**os.environ, "PATH": str(Path(sys.executable).parent), "COLUMNS": "100", **variables}
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, arguments)],
-        env=environment, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    done = forked.run(SCRIPT, *arguments, env=environment)
     assert "Traceback" not in done.stdout + done.stderr
     return done
 

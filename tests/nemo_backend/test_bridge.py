@@ -148,6 +148,36 @@ def test_every_scale_of_every_recipe_can_be_planned(recipe: Recipe, dtype: str, 
         assert bridge_planning.is_benchmark_recipe(benchmark) is ("gpu_" in str(benchmark.knobs["recipe"]))
 
 
+def refused_words(command: list[str]) -> list[str]:
+    """The words of a command that run_recipe.py of the tag would not take."""
+    options, recipes = bridge_planning.script_options(), bridge_planning.benchmark_recipes()
+    found = []
+    for word in command[2:]:
+        name, _, value = word.partition("=")
+        if name == "--recipe":
+            known = value in recipes | bridge_planning.library_recipes()
+        elif name.startswith("-"):
+            known = name in options and (not options[name] or value in options[name])
+        else:
+            known = name in bridge.settings()
+        found += [] if known else [word]
+    return found
+
+
+@pytest.mark.parametrize(("recipe", "dtype", "hardware"), SCALES, ids=lambda value: getattr(value, "name", value))
+def test_every_word_of_every_command_is_known_to_the_tag(recipe: Recipe, dtype: str, hardware: str) -> None:
+    """Options, recipes and overrides are those that list_bridge_settings.py has read in the released sources."""
+    for layout in recipe.layouts:
+        benchmark = resolved(recipe.name, dtype=dtype, hardware=hardware, gpus=layout.gpus)
+        assert refused_words(bridge_planning.command(benchmark)) == []
+        assert bridge_planning.hub_repository(benchmark.model.name) is not None
+
+
+def test_a_word_that_the_tag_does_not_know_is_seen() -> None:
+    command = ["{python}", "run_recipe.py", "--recipe=llama9_config", "--mode=rlhf", "--steps=3", "model.no_field=1"]
+    assert refused_words(command) == command[2:]
+
+
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_a_tuned_recipe_runs_on_the_hardware_in_its_name(recipe: Recipe) -> None:
     for hardware in recipe.hardware:

@@ -241,12 +241,22 @@ def test_a_model_of_the_class_its_file_names(build: Any, put_modules: PutModules
 
 def test_the_last_token_of_the_vocabulary_ends_a_document(build: Any, put_modules: PutModules) -> None:
     """NeMo's null tokenizer adds one to the size it is given."""
-    made: list[dict[str, Any]] = []
-    put_modules(
-        {"nemo.collections.common.tokenizers.tokenizer_utils": {"get_nmt_tokenizer": lambda **f: made.append(f)}}
-    )
+    made: list[int] = []
+    put_modules({"nemo.collections.common.tokenizers.null_tokenizer": {"NullTokenizer": made.append}})
     build.tokenizer_of(512)
-    assert (made[0]["library"], made[0]["vocab_size"]) == ("null", 511)
+    assert made == [511]
+
+
+@pytest.mark.parametrize(
+    ("knows", "named"), [(True, {"cuda_graph_impl": "local"}), (False, {"enable_cuda_graph": True})]
+)
+def test_a_cuda_graph_has_the_name_that_megatron_knows(build: Any, knows: bool, named: dict[str, object]) -> None:
+    kind = type("Config", (), {"cuda_graph_impl": "none"} if knows else {})
+    settings = build.grouped(["model.config.enable_cuda_graph=true", "model.config.num_layers=2"])
+    assert build.config_fields(settings, kind) == {"num_layers": 2, **named}
+    assert build.config_fields(build.grouped(["model.config.enable_cuda_graph=false"]), kind) == {
+        "enable_cuda_graph": False
+    }
 
 
 # --- data -----------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """NVIDIA's submissions without their containers: the recipes, the phases of a job, what is refused, what is read."""
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -12,6 +15,7 @@ from benchmarks.mlperf.admission import findings
 from benchmarks.mlperf.asked import asked, config_name
 from benchmarks.mlperf.submission import ENGINE
 from benchmarks.mlperf.variables import variables
+from benchmarks.queue.first_check import SAID, is_ok
 from benchmarks.resolve import Request, resolve
 from benchmarks.summary import Ended, summarise
 from benchmarks.values import Benchmark, Site
@@ -100,17 +104,20 @@ def test_the_engine_is_the_one_of_the_model_without_being_named() -> None:
 
 def test_the_job_disturbs_nobody_and_takes_no_fixed_port() -> None:
     phases = {phase.name: phase for phase in BACKEND.plan(resolved()).phases}
-    assert list(phases) == ["clear", "check", "nccl", "train"]
+    assert list(phases) == ["clear", "nccl", "train"]
     assert [name for name, phase in phases.items() if phase.alone] == ["clear"]
     assert phases["clear"].on_host and not phases["train"].on_host
     assert "MASTER_PORT" not in phases["train"].environment
     assert phases["train"].mounts == [
         f"{DATA}/gov_report:/data:ro", f"{DATA}/model:/ckpt:ro", "{phase_dir}:/results",
     ]  # fmt: skip
-    assert "/data/train.npy=192151239" in phases["check"].command
-    assert "/data/validation.npy=8521136" in phases["check"].command
+    check = BACKEND.check_phase(resolved())
+    assert check is not None
+    assert (check.nodes, check.tasks, check.as_root, check.mounts) == (1, 1, True, phases["train"].mounts[:2])
+    assert "/data/train.npy=192151239" in check.command
+    assert "/data/validation.npy=8521136" in check.command
     quiet = resolved(settings={"CLEAR_CACHES": "false", "VBOOST_VALUE": "0", "NCCL_TEST": "false"})
-    assert [phase.name for phase in BACKEND.plan(quiet).phases] == ["check", "train"]
+    assert [phase.name for phase in BACKEND.plan(quiet).phases] == ["train"]
     eight = {phase.name: phase for phase in BACKEND.plan(resolved("mlperf_llama31_8b_gb300")).phases}
     assert "{phase_dir}/npy_index:/npy_index" in eight["train"].mounts
     assert f"{DATA}/8b/tokenizer:/workspace/llm/nemo_tokenizer:ro" in eight["train"].mounts
@@ -240,18 +247,27 @@ def test_flux1_has_no_flops_and_says_why(tmp_path: Path) -> None:
 
 
 def test_the_check_names_every_fault_and_ends_with_the_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "whole").write_bytes(b"12345")
     (tmp_path / "short").write_bytes(b"123")
     (tmp_path / "hollow").mkdir()
     files = [f"{tmp_path}/whole=5", f"{tmp_path}/short=5", f"{tmp_path}/gone=", f"{tmp_path}/hollow="]
-    assert mlperf_check.main(tmp_path, files) == 1
-    assert capsys.readouterr().out.endswith("1 of 4 files are as they should be\n")
-    record = BACKEND.read_phase(resolved(), tmp_path, 1)
-    (end,) = record.ends
-    assert end.status == "error"
-    assert end.message.startswith(
-        f"mounts: {tmp_path}/short has 3 bytes, 5 are expected; {tmp_path}/gone: No such file"
+    assert mlperf_check.main(8, files) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(
+        f"stepmark check: mounts: {tmp_path}/short has 3 bytes, 5 are expected; {tmp_path}/gone: No such file"
     )
-    assert mlperf_check.main(tmp_path, files[:1]) == 0
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert mlperf_check.main(8, files[:1]) == 1
+    assert "PyTorch cannot be imported" in capsys.readouterr().out
+    with monkeypatch.context() as broken:
+        broken.setattr(mlperf_check.importlib, "import_module", Mock(side_effect=OSError("libcudart.so.12")))
+        assert mlperf_check.main(8, files[:1]) == 1
+        assert "PyTorch cannot be imported: libcudart.so.12" in capsys.readouterr().out
+    torch = SimpleNamespace(cuda=SimpleNamespace(device_count=lambda: 4), __version__="2.9")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert mlperf_check.main(8, files[:1]) == 1
+    assert "PyTorch sees 4 GPUs; 8 were asked for" in capsys.readouterr().out
+    assert mlperf_check.main(4, files[:1]) == 0
+    assert is_ok(capsys.readouterr().out.removeprefix(SAID))

@@ -19,7 +19,7 @@ from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
 from benchmarks.forecasting.plan_text import plan_text
 from benchmarks.summary import departures
-from benchmarks.values import Benchmark
+from benchmarks.values import Benchmark, Site, Slurm
 from nemo_backend import BACKEND, bridge, mlperf
 from nemo_backend.planning import (
     CHOICES,
@@ -548,3 +548,33 @@ def test_a_layout_that_changes_the_recipes_batch_says_so(resolved: Resolve) -> N
     assert departures(whole) == []
     assert departures(split) == ["global batch 256: the recipe's for 64 devices is 128"]
     assert departures(split)[0] in plan_text(split, BACKEND.plan(split), BACKEND.storage(split))
+
+
+# --- what a virtual environment has not -----------------------------------------------------------------
+
+
+def in_a_virtual_environment(asked: Benchmark) -> Benchmark:
+    """The same on a cluster of H100s without containers."""
+    slurm = Slurm(shared_folders=["/"], hardware=["h100"])
+    site = Site(name="dev", kind="slurm", title="", runtime="venv", source="", date="", slurm=slurm)
+    return msgspec.structs.replace(asked, site=site)
+
+
+def test_what_needs_transformer_engine_is_refused_with_the_flags_without_it(resolved: Resolve) -> None:
+    asked = in_a_virtual_environment(resolved("llama31_70b", gpus=64, dtype="fp8"))
+    (refusal,) = BACKEND.refusals(asked)
+    assert "no Transformer Engine" in refusal.what
+    assert refusal.why.startswith("fp8, context parallelism, model.config.persist_layer_norm=true, ")
+    flags = refusal.next_command.partition("; or ")[2].split()
+    settings = dict(word.removeprefix("--set=").split("=") for word in flags if word.startswith("--set="))
+    assert "--dtype=bf16" in flags
+    assert settings.pop("trainer.strategy.context_parallel_size") == "1"
+    without = in_a_virtual_environment(
+        resolved("llama31_70b", {**settings, "trainer.strategy.context_parallel_size": 1}, gpus=64)
+    )
+    assert BACKEND.refusals(without) == []
+
+
+def test_a_run_on_the_cpu_sees_no_gpu(resolved: Resolve) -> None:
+    assert environment(resolved())["CUDA_VISIBLE_DEVICES"] == ""
+    assert "CUDA_VISIBLE_DEVICES" not in environment(resolved("llama31_70b", gpus=64))

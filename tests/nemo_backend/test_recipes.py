@@ -222,3 +222,40 @@ def test_a_laptop_walks_the_whole_path(resolved: Resolve, gpus: int, task: str) 
         assert (benchmark.hardware.name, benchmark.dtype, benchmark.nodes) == ("cpu", "fp32", 1)
         assert (benchmark.parallelism.data, benchmark.global_batch_size) == (gpus, 2 * gpus)
         assert benchmark.data == "mock"
+
+
+# --- the environment of NVIDIA's launcher -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ("llama31_70b", {}),
+        ("llama31_8b", {}),
+        *(("llama3_70b", {"task": "lora", "hardware": hardware}) for hardware in ("h100", "b200", "gb200")),
+    ],
+)
+def test_the_environment_is_what_nvidias_launcher_derives_from_layout_and_gpu(
+    resolved: Resolve, model: str, wanted: dict[str, str]
+) -> None:
+    """NeMo r2.5.0: scripts/performance/executors.py, and PerfEnvPlugin of nemo/lightning/run/plugins.py."""
+    benchmark = resolved(model, **wanted)
+    layout, hardware = benchmark.parallelism, benchmark.hardware.name
+    expected = {
+        "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
+        "TORCH_NCCL_HIGH_PRIORITY": "1",
+        "NCCL_NVLS_ENABLE": "0",
+        "NVTE_FWD_LAYERNORM_SM_MARGIN": "16",
+        "NVTE_BWD_LAYERNORM_SM_MARGIN": "16",
+        "NVTE_FLASH_ATTN": "1",
+        "NVTE_FUSED_ATTN": "1",
+    }
+    if layout.tensor > 1 or layout.context > 1:
+        expected["CUDA_DEVICE_MAX_CONNECTIONS"] = "1" if hardware == "h100" else "32"
+    if layout.pipeline > 1:
+        expected["NCCL_P2P_NET_CHUNKSIZE"] = "2097152"
+    if hardware != "b200" and not benchmark.knobs.get("model.config.enable_cuda_graph"):
+        expected["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    if hardware == "gb200":  # Megatron-Bridge's launcher sets them, for any recipe
+        expected |= {"NCCL_NET_GDR_C2C": "1", "NCCL_NET_GDR_LEVEL": "PHB"}
+    assert benchmark.environment == expected

@@ -8,6 +8,7 @@ from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile,
 from benchmarks.capacity import Storage
 from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
+from benchmarks.queue import first_check
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -84,14 +85,13 @@ class Toy:
             usable_fraction=0.9,
         )
 
-    def environment(self, engine: str) -> EnvironmentSpec:  # noqa: ARG002
+    def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:  # noqa: ARG002
         lock = LockFile(path=HERE / "toy.lock", python_minimum=(3, 11), python_maximum=(3, 20), size_gb=0.01)
         return EnvironmentSpec(name="toy", locks=(lock,), import_check="json", image="registry.example/toy:1.0")
 
-    def plan(self, benchmark: Benchmark) -> Plan:
-        knobs = benchmark.knobs
-        tasks = max(1, benchmark.gpus // benchmark.nodes)
-        command = [
+    def _command(self, benchmark: Benchmark) -> list[str]:
+        knobs, tasks = benchmark.knobs, self._tasks(benchmark)
+        return [
             "{python}",
             str(HERE / "toy_worker.py"),
             "{repository}/benchmarks/worker_kit.py",
@@ -106,12 +106,25 @@ class Toy:
             f"fault={knobs.get('fault', '')}",
             f"fault_rank={knobs.get('fault_rank', 0)}",
         ]
-        measured = self._phase("perf", command, benchmark, tasks, writes_steps=True)
+
+    def _tasks(self, benchmark: Benchmark) -> int:
+        return max(1, benchmark.gpus // benchmark.nodes)
+
+    def plan(self, benchmark: Benchmark) -> Plan:
+        knobs = benchmark.knobs
+        measured = self._measured(benchmark)
         before = [
             self._phase(f"nap{number}", ["{python}", "-c", "import time; time.sleep(0.2)"], benchmark, 1)
             for number in range(int(knobs.get("phases", 0)))
         ]
         return Plan(backend="toy", environment_name="toy", phases=[*before, measured])
+
+    def check_phase(self, benchmark: Benchmark) -> Phase:
+        command = first_check.with_option(self._command(benchmark))
+        return first_check.check_phase(self._measured(benchmark), command)
+
+    def _measured(self, benchmark: Benchmark) -> Phase:
+        return self._phase("perf", self._command(benchmark), benchmark, self._tasks(benchmark), writes_steps=True)
 
     def _phase(
         self, name: str, command: list[str], benchmark: Benchmark, tasks: int, *, writes_steps: bool = False

@@ -16,8 +16,16 @@ kit = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(kit)
 parser = argparse.ArgumentParser()
 kit.add_options(parser)
+parser.add_argument("--check", action="store_true")
 options = parser.parse_args(sys.argv[2:])
 said = dict(word.split("=", 1) for word in options.settings)
+if options.check:
+    if said["fault"] == "check":
+        print("stepmark check: no bed was found; a toy naps in one; next: --set=fault=", flush=True)
+        sys.exit(1)
+    importlib.import_module(os.environ.get("TOY_FRAMEWORK", "json"))
+    print('stepmark check: ok {"toy": "1.0"}', flush=True)
+    sys.exit(0)
 events = kit.events_of(options)
 recorder = kit.StepRecorder(events)
 slowdown = kit.Slowdown(options.inject_slowdown)  # on every rank: no toy waits for another
@@ -64,6 +72,14 @@ FAULTS = {
 }
 
 
+def wait_for_the_others(step):
+    """Ranks of a framework meet in every step; a toy that fails was no further than the others."""
+    others = [f"events-rank{rank}.jsonl" for rank in range(options.processes) if rank != options.rank]
+    for path in (Path(options.events_dir, name) for name in others):
+        while not path.exists() or path.read_bytes().count(b'"event": "step"') < step:
+            time.sleep(0.01)
+
+
 def fail(kind):
     if kind.startswith("exit"):
         os._exit(int(kind.removeprefix("exit")))
@@ -92,6 +108,7 @@ def train():
     for step in range(int(said["steps"])):
         time.sleep(float(said["nap"]))
         if mine and step == int(at or 0):
+            wait_for_the_others(step)
             fail(kind)
         recorder.record(step, slowdown.end_of_step(time.perf_counter()), 6.0 - step / 10, 1.0)
 

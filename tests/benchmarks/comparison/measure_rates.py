@@ -1,11 +1,14 @@
 """Prints the tables of docs/comparing.md: how often intervals hold the truth, and how often verdicts are false.
 
     python -m tests.benchmarks.comparison.measure_rates
+    python -m tests.benchmarks.comparison.measure_rates --share=0.01     with a hundredth of the draws
 
 Nothing is asserted here; test_intervals.py and test_days.py assert bounds with fewer draws.
 """
 
+import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +23,7 @@ DRAWS = 20_000
 DRAWS_OF_NIGHTS = 4_000
 DRAWS_OF_SHIFTS = 1_000
 EFFECT = 0.01
-Draw = Callable[[np.random.RandomState, float], Estimate]
+Draw = Callable[..., Estimate]  # of a RandomState, and of the share of outliers
 OfNights = Callable[[Machine, float], Estimate]
 
 
@@ -100,24 +103,33 @@ def rates(draw: Callable[[np.random.RandomState], Estimate], draws: int) -> Rate
     return Rates(held / draws, with_margin / draws, without / draws, none / draws)
 
 
-def row_of_nights(draw: OfNights) -> str:
-    nothing = rates(lambda random: draw(machine(random), 0.0), DRAWS_OF_NIGHTS)
-    slower = rates(lambda random: draw(machine(random), EFFECT), DRAWS_OF_NIGHTS)
+def row_of_nights(draw: OfNights, draws: int) -> str:
+    nothing = rates(lambda random: draw(machine(random), 0.0), draws)
+    slower = rates(lambda random: draw(machine(random), EFFECT), draws)
     return f"{nothing.text('none', 'without')} | {slower.text('without')}"
 
 
-if __name__ == "__main__":
-    for name, drawn in ROWS.items():
-        for share in (0.0, 0.03):
-            found = rates(lambda random, drawn=drawn, share=share: drawn(random, share), DRAWS)  # type: ignore[misc]
-            print(f"| {name} | {share:.0%} | {found.text('held', 'with_margin', 'without')} |")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--share", type=float, default=1.0, help="of the draws that the documentation's tables have")
+    share = parser.parse_args().share
+    draws, draws_of_nights, draws_of_shifts = (
+        max(round(share * number), 1) for number in (DRAWS, DRAWS_OF_NIGHTS, DRAWS_OF_SHIFTS)
+    )
+    for name, draw in ROWS.items():
+        for outliers in (0.0, 0.03):
+            found = rates(partial(draw, outliers=outliers), draws)
+            print(f"| {name} | {outliers:.0%} | {found.text('held', 'with_margin', 'without')} |")
     print()
     for name, of_nights in OF_NIGHTS.items():
-        print(f"| {name} | {row_of_nights(of_nights)} |")
+        print(f"| {name} | {row_of_nights(of_nights, draws_of_nights)} |")
     print()
     for effect in (0.0, 0.02):
-        shifted = rates(
-            lambda random, effect=effect: after_a_shift(machine(random, 0.003, 1e-9), effect),  # type: ignore[misc]
-            DRAWS_OF_SHIFTS,
+        found = rates(
+            lambda random, effect=effect: after_a_shift(machine(random, 0.003, 1e-9), effect), draws_of_shifts
         )
-        print(f"a past shift of 5%, {effect:.0%} slower: {shifted.text('without')}")
+        print(f"a past shift of 5%, {effect:.0%} slower: {found.text('without')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -22,7 +22,7 @@ def verdicts(
 ) -> dict[str, float]:
     """Which verdict is said how often, with no margin."""
     random = np.random.RandomState(31)
-    said = [verdict_of(make(machine(random, night_noise, run_noise)), "lower", 0.0, (3, 3))[0] for _ in range(DRAWS)]
+    said = [verdict_of(make(machine(random, night_noise, run_noise)), "lower", 0.0, (3, 3))[0] for _ in range(draws)]
     return {verdict: said.count(verdict) / draws for verdict in set(said)}
 
 

@@ -1,7 +1,9 @@
-"""The gate's error rates, asserted with fixed seeds: 500 histories a case, 3% of the runs outliers.
+"""The gate's error rates, asserted with fixed seeds: 100 histories a case, 3% of the runs outliers.
 
-The bounds are those that the rule was chosen by, or stricter where it does better; the negative controls show that
-the simulation can tell a bad rule from a good one.
+The bounds are those that the rule was chosen by, or stricter where it does better. A share is beyond its bound where
+a rule that just keeps the bound would look as bad in so many histories more rarely than once in a thousand times;
+rare events are counted over all noises together. The negative controls show that the simulation can tell a bad rule
+from a good one. The tables of the documentation are of 500 histories; a cell of each is computed anew.
 """
 
 import importlib.util
@@ -50,26 +52,34 @@ from benchmarks.gate.simulation_table import self_test_text, settings_line, tabl
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "gate.md"
+HISTORIES = 100
+SMALL = 5  # histories of a whole self test, whose figures nobody looks at
 
 
 @cache
 def row(noise: float, effect: float) -> Row:
-    """Exactly as the self test has it, so that its tables are those of the documentation."""
-    return row_of(Case(World(noise), effect), G3, SEED, RUNS)
+    return row_of(Case(World(noise), effect), G3, SEED, HISTORIES)
 
 
 @cache
 def small() -> SelfTest:
-    return self_test(runs=20)
+    return self_test(runs=SMALL)
+
+
+def keeps(*found: Count, least: float | None = None, most: float | None = None) -> bool:
+    """All of them together are within a bound, as far as so many can tell."""
+    together = Count(count=sum(one.count for one in found), of=sum(one.of for one in found))
+    return not Bound("", together, least, most).broken
 
 
 # --- false alarms ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", NOISES)
-def test_false_regressions_are_rare(noise: float) -> None:
-    assert row(noise, 0.0).found[3].share <= 0.015
-    assert row(noise, 0.0).better[3].share <= 0.015
+def test_false_regressions_are_rare() -> None:
+    for kind in ("found", "better"):
+        of_noises = [getattr(row(noise, 0.0), kind)[3] for noise in NOISES]
+        assert all(keeps(one, most=0.015) for one in of_noises)
+        assert sum(one.count for one in of_noises) / sum(one.of for one in of_noises) <= 0.015
 
 
 def test_false_alarms_a_cell_and_night_are_below_a_tenth_of_a_percent() -> None:
@@ -80,19 +90,19 @@ def test_false_alarms_a_cell_and_night_are_below_a_tenth_of_a_percent() -> None:
 @pytest.mark.parametrize("history", [10, 11, 12, 13])
 def test_a_short_history_cries_wolf_no_more_often(history: int) -> None:
     """The eleventh night is judged: against ten, the gap smaller."""
-    found = row_of(Case(USUAL, history=history, nights=3), G3, SEED, RUNS)
-    assert found.found[3].share <= 0.015
-    assert found.alarms.of >= 3 * RUNS - 20
+    found = row_of(Case(USUAL, history=history, nights=3), G3, SEED, HISTORIES)
+    assert keeps(found.found[3], most=0.015)
+    assert found.alarms.of >= 3 * HISTORIES - 4
 
 
 def test_a_short_history_sees_less_but_not_little() -> None:
-    found = row_of(Case(USUAL, 0.03, history=10, nights=3), G3, SEED, RUNS)
+    found = row_of(Case(USUAL, 0.03, history=10, nights=3), G3, SEED, HISTORIES)
     assert 0.75 <= found.found[1].share <= row(0.005, 0.03).found[1].share
 
 
 def test_a_figure_of_which_either_way_is_worse_cries_wolf_no_more_often() -> None:
-    found = row_of(Case(USUAL, direction="same"), G3, SEED, RUNS)
-    assert found.found[3].share <= 0.015
+    found = row_of(Case(USUAL, direction="same"), G3, SEED, HISTORIES)
+    assert keeps(found.found[3], most=0.015)
     assert found.better[3].count == 0
 
 
@@ -100,11 +110,11 @@ def test_a_figure_of_which_either_way_is_worse_cries_wolf_no_more_often() -> Non
 
 
 def test_what_the_noise_lets_be_seen_is_seen() -> None:
-    assert row(0.002, 0.01).found[1].share >= 0.94
-    assert row(0.005, 0.02).found[1].share >= 0.78
-    assert row(0.005, 0.02).found[3].share >= 0.94
-    assert row(0.005, 0.03).found[1].share >= 0.96
-    assert row(0.01, 0.05).found[1].share >= 0.90
+    assert keeps(row(0.002, 0.01).found[1], least=0.94)
+    assert keeps(row(0.005, 0.02).found[1], least=0.78)
+    assert keeps(row(0.005, 0.02).found[3], least=0.94)
+    assert keeps(row(0.005, 0.03).found[1], least=0.96)
+    assert keeps(row(0.01, 0.05).found[1], least=0.90)
 
 
 def test_what_the_noise_hides_is_not_found_by_luck() -> None:
@@ -112,16 +122,18 @@ def test_what_the_noise_hides_is_not_found_by_luck() -> None:
     assert row(0.02, 0.02).found[1].share < 0.05
 
 
-@pytest.mark.parametrize(("noise", "effect"), [(0.002, 0.01), (0.005, 0.02), (0.005, 0.03)])
-def test_an_improvement_is_seen_as_often_as_a_regression(noise: float, effect: float) -> None:
+def test_an_improvement_is_seen_as_often_as_a_regression() -> None:
     """Nearly: slow outliers among the re-runs speak against one."""
-    mirrored = row_of(Case(World(noise), -effect), G3, SEED, RUNS)
-    assert mirrored.better[1].share == pytest.approx(row(noise, effect).found[1].share, abs=0.06)
-    assert mirrored.found[10].count == 0
+    cases = [(0.002, 0.01), (0.005, 0.02), (0.005, 0.03)]
+    mirrored = [row_of(Case(World(noise), -effect), G3, SEED, HISTORIES) for noise, effect in cases]
+    differences = [one.better[1].share - row(*case).found[1].share for one, case in zip(mirrored, cases, strict=True)]
+    assert differences == pytest.approx([0.0] * len(cases), abs=0.15)
+    assert sum(differences) / len(cases) == pytest.approx(0.0, abs=0.06)
+    assert all(one.found[10].count == 0 for one in mirrored)
 
 
 def test_where_more_is_better_less_is_a_regression() -> None:
-    found = row_of(Case(USUAL, -0.03, direction="higher", nights=1), G3, SEED, RUNS)
+    found = row_of(Case(USUAL, -0.03, direction="higher", nights=1), G3, SEED, HISTORIES)
     assert found.found[1].share >= 0.9
     assert found.better[1].count == 0
 
@@ -140,7 +152,7 @@ def test_no_change_is_said_where_the_noise_allows_it() -> None:
 
 
 def test_no_change_is_not_said_of_a_change() -> None:
-    assert row(0.005, 0.02).no_change[1].count == 0
+    assert keeps(row(0.005, 0.02).no_change[1], most=0.005)
     for noise in NOISES:
         assert row(noise, 0.01).no_change[1].share <= 0.09  # as large as the margin itself: nominally 5%
 
@@ -158,7 +170,7 @@ def test_what_a_lasting_change_at_the_margin_is_called_once_in_ten_nights_is_as_
 @pytest.mark.parametrize("noise", [0.001, 0.002, 0.005])
 def test_a_machine_with_two_kinds_of_nodes_cries_wolf_rarely(noise: float, share: float) -> None:
     two_kinds = World(noise, outliers=share, outlier_from=0.02, outlier_to=0.0201)
-    alarms = row_of(Case(two_kinds), G3, SEED, 200).alarms
+    alarms = row_of(Case(two_kinds), G3, SEED, HISTORIES).alarms
     assert alarms.share <= 0.005
 
 
@@ -167,27 +179,27 @@ def test_a_machine_with_two_kinds_of_nodes_cries_wolf_rarely(noise: float, share
 
 @pytest.mark.parametrize("noise", [0.002, 0.005, 0.01])
 def test_the_five_percent_rule_of_one_run_does_not_see_three_percent(noise: float) -> None:
-    assert controls.five_percent_rule(G3, World(noise), 0.03, SEED, RUNS) / RUNS < 0.10
+    assert controls.five_percent_rule(G3, World(noise), 0.03, SEED, HISTORIES) / HISTORIES < 0.10
 
 
 def test_without_re_runs_the_screen_cries_wolf() -> None:
-    assert controls.without_confirmation(G3, USUAL, 0.0, SEED, RUNS) / RUNS > 0.05
+    assert controls.without_confirmation(G3, USUAL, 0.0, SEED, HISTORIES) / HISTORIES > 0.05
 
 
 def test_repeats_of_one_night_are_not_nights() -> None:
-    assert controls.repeats_as_independent(G3, USUAL, 0.0, SEED, RUNS) / RUNS > 0.02
+    assert controls.repeats_as_independent(G3, USUAL, 0.0, SEED, HISTORIES) / HISTORIES > 0.02
 
 
 def test_steps_of_one_run_are_not_nights_and_the_rule_on_their_medians_is_right() -> None:
-    assert controls.steps_as_independent(G3, USUAL, 0.0, SEED, RUNS) / RUNS > 0.05
-    assert controls.gate_on_steps(G3, USUAL, 0.0, SEED, RUNS) / RUNS <= 0.005
-    assert controls.gate_on_steps(G3, USUAL, 0.03, SEED, RUNS) / RUNS >= 0.96
+    assert controls.steps_as_independent(G3, USUAL, 0.0, SEED, HISTORIES) / HISTORIES > 0.05
+    assert controls.gate_on_steps(G3, USUAL, 0.0, SEED, HISTORIES) / HISTORIES <= 0.005
+    assert controls.gate_on_steps(G3, USUAL, 0.03, SEED, HISTORIES) / HISTORIES >= 0.96
 
 
 def test_the_repeats_are_nights_where_they_share_nothing() -> None:
     """So it is what they share that makes them cry wolf, not the test."""
     independent = World(0.005, of_night=0.0, of_nodes=0.0, outliers=0.0, drift=0.0)
-    assert controls.repeats_as_independent(G3, independent, 0.0, SEED, RUNS) / RUNS <= 0.015
+    assert controls.repeats_as_independent(G3, independent, 0.0, SEED, HISTORIES) / HISTORIES <= 0.015
 
 
 # --- what is weak, as documented ------------------------------------------------------------------
@@ -195,11 +207,11 @@ def test_the_repeats_are_nights_where_they_share_nothing() -> None:
 
 def test_re_runs_on_the_same_nodes_raise_false_alarms() -> None:
     same = row_of(Case(USUAL._replace(fresh_nodes=False)), G3, SEED, RUNS).alarms
-    assert row(0.005, 0.0).alarms.share < same.share < 0.006
+    assert 0.001 < same.share < 0.006  # at most 0.001 on fresh ones
 
 
 def test_a_slow_night_that_all_re_runs_share_is_not_covered() -> None:
-    slow = row_of(Case(USUAL._replace(slow_nights=0.05)), G3, SEED, RUNS).alarms
+    slow = row_of(Case(USUAL._replace(slow_nights=0.05)), G3, SEED, HISTORIES).alarms
     assert 0.01 < slow.share < 0.05
 
 
@@ -277,15 +289,17 @@ def test_the_same_seed_draws_the_same_and_another_one_another() -> None:
 BOUNDED = [(noise, 0.0) for noise in NOISES] + [(0.002, 0.01), (0.005, 0.02), (0.005, 0.03)]
 
 
+@cache
 def of_fresh_rows() -> SelfTest:
     """The whole self test as far as the bounds look at it, of the rows that the tests above have."""
-    courses = [course_of(noise, effect, G3, SEED, 100) for noise, effect in ((0.005, 0.02), (0.01, 0.03))]
-    return msgspec.structs.replace(small(), runs=RUNS, rows=[row(*one) for one in BOUNDED], courses=courses)
+    courses = [course_of(noise, effect, G3, SEED, HISTORIES // 2) for noise, effect in ((0.005, 0.02), (0.01, 0.03))]
+    return msgspec.structs.replace(small(), runs=HISTORIES, rows=[row(*one) for one in BOUNDED], courses=courses)
 
 
 def test_this_rule_keeps_its_bounds() -> None:
     assert check_bounds(of_fresh_rows()) == []
-    assert [bound.what for bound in bounds(of_fresh_rows()) if bound.found.of == RUNS and not bound.holds] == []
+    held = [bound for bound in bounds(of_fresh_rows()) if bound.found.of == HISTORIES and bound.holds]
+    assert len(held) >= len(NOISES) + 4
 
 
 @pytest.mark.parametrize(
@@ -298,7 +312,7 @@ def test_this_rule_keeps_its_bounds() -> None:
     ],
 )
 def test_a_worse_rule_breaks_them(rule: Rule, broken: str) -> None:
-    rows = [row_of(Case(World(noise), effect, nights=3), rule, SEED, 60) for noise, effect in BOUNDED]
+    rows = [row_of(Case(World(noise), effect, nights=3), rule, SEED, 30) for noise, effect in BOUNDED]
     lines = check_bounds(msgspec.structs.replace(small(), rows=rows))
     assert any(broken in line for line in lines), lines
     assert all("not at " in line for line in lines)
@@ -341,7 +355,7 @@ def test_it_tells_how_far_it_is() -> None:
 
 def test_its_tables_have_all_of_it() -> None:
     text = table_text(small())
-    assert settings_line(G3, SEED, 20) in text
+    assert settings_line(G3, SEED, SMALL) in text
     for noise in NOISES:
         assert text.count(f"| {100 * noise:g}% | ") >= 2
     for line in (*small().controls, *small().weak):
@@ -371,10 +385,15 @@ def test_the_documented_tables_are_those_of_this_rule() -> None:
     assert settings_line(G3, SEED, RUNS) in DOCUMENT.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("noise", [0.002, 0.005])
-def test_a_documented_row_is_what_the_simulation_gives(noise: float) -> None:
-    cells = [" / ".join(count.text() for count in row(noise, effect).found.values()) for effect in EFFECTS[1:]]
-    assert f"| {100 * noise:g}% | {' | '.join(cells)} |" in DOCUMENT.read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize(("noise", "effect"), [(0.002, 0.01), (0.005, 0.02)])
+def test_a_documented_cell_is_what_the_simulation_gives(noise: float, effect: float) -> None:
+    found = row_of(Case(World(noise), effect), G3, SEED, RUNS).found
+    heading = f"| {100 * noise:g}% | "
+    rows = [line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith(heading)]
+    place = EFFECTS.index(effect)
+    assert [" / ".join(count.text() for count in found.values())] in [
+        line.removesuffix(" |").split(" | ")[place : place + 1] for line in rows
+    ]
 
 
 def test_the_documented_settings_are_the_rules() -> None:

@@ -1,7 +1,6 @@
 """launch/plan.py --mlperf_config on configurations as files, runs refused by the same rules, the jobs for data."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -14,6 +13,7 @@ from benchmarks.values import Benchmark, JobOptions
 from launch.mlperf import admit
 from launch.mlperf.config_check import show
 from nemo_backend import BACKEND
+from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONFIGS = Configs()
@@ -84,10 +84,10 @@ def test_what_cannot_be_looked_at(tmp_path: Path, text: str, name: str | None, w
 
 def test_the_script_needs_no_other_flag_and_takes_none(tmp_path: Path) -> None:
     path = written(tmp_path)
-    said = [sys.executable, str(REPOSITORY / SCRIPT), f"--mlperf_config={path}"]
-    done = subprocess.run(said, capture_output=True, text=True, check=False, timeout=60)
+    said = (REPOSITORY / SCRIPT, f"--mlperf_config={path}")
+    done = forked.run(*said)
     assert (done.returncode, done.stderr) == (2, "")
-    also = subprocess.run([*said, "--gpus=8"], capture_output=True, text=True, check=False, timeout=60)
+    also = forked.run(*said, "--gpus=8")
     assert also.returncode == 2
     assert "--mlperf_config does not use --gpus" in also.stderr
 
@@ -139,10 +139,8 @@ def test_a_submissions_own_time_is_the_jobs_unless_another_is_typed() -> None:
 @pytest.mark.parametrize("name", ["llama2_70b_lora", "llama31_8b", "flux1"])
 def test_the_job_that_makes_the_data_shows_every_step(name: str, tmp_path: Path) -> None:
     said = ["--site=example_pyxis", f"--model={name}", "--task=mlperf", f"--out={tmp_path}", "--dry_run"]
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "launch/setup.py"), *said],
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
+    done = forked.run(REPOSITORY / "launch/setup.py", *said)
+    assert done.returncode == 0, done.stderr
     subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True, timeout=10)
     for step in CONFIGS.submission(name).steps:
         assert f'"$folder/{step.name}.end"' in done.stdout

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +9,14 @@ import msgspec
 
 from benchmarks.mlperf.writing import WrittenRun
 from launch.mlperf.emit import write
+from tests import forked
 from tests.benchmarks.mlperf.made_runs import made_run
 
 LAUNCH = Path(__file__).resolve().parents[3] / "launch"
 
 
 def run(script: str, *arguments: str) -> str:
-    command = [sys.executable, str(LAUNCH / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = forked.run(LAUNCH / script, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

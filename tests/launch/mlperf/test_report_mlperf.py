@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from benchmarks.mlperf.writing import WrittenRun
 from launch.mlperf.emit import write
 from launch.mlperf.packaging import required_fields
+from tests import forked
 from tests.benchmarks.mlperf.made_runs import made_run
 
 SCRIPT = Path(__file__).resolve().parents[3] / "launch" / "report.py"
@@ -19,8 +19,7 @@ replace = msgspec.structs.replace
 
 
 def report(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = forked.run(SCRIPT, *arguments)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

@@ -12,6 +12,7 @@ import yaml
 from benchmarks.errors import RequestError
 from launch.nights.installing import Timetable, script_text, time_of, with_block
 from launch.nights.systemd import _word
+from tests import forked
 from tests.launch.nights.toy_suite import REPOSITORY, naps_in
 
 # Keeps the table in a file, as crontab and scrontab keep it in their spool.
@@ -47,10 +48,7 @@ class Installer:
             **variables,
         }
         words = ("--suite=smoke", f"--output_dir={self.home / 'results'}", *words)
-        done = subprocess.run(
-            [sys.executable, str(REPOSITORY / "launch/nightly.py"), *words],
-            env=environment, capture_output=True, text=True, check=False, timeout=60, cwd=self.folder,
-        )  # fmt: skip
+        done = forked.run(REPOSITORY / "launch/nightly.py", *words, env=environment, cwd=self.folder)
         assert "Traceback" not in done.stdout + done.stderr, done.stderr
         return done
 

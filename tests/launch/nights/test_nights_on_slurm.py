@@ -2,13 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests, until
+from tests.end_to_end.clusters import ClusterOfTests, until
 from tests.launch.nights.toy_suite import SHORT, cell, judged
 
 pytestmark = [
@@ -30,14 +29,13 @@ NIGHTS = 10
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
-    with cluster_of_tests(tmp_path_factory.mktemp("nights"), 3) as found:
-        suites = found.folder / "configs/suites"
-        if suites.is_symlink():
-            suites.unlink()
-        suites.mkdir(exist_ok=True)
-        (suites / "naps.yml").write_text(SUITE)
-        yield found
+def cluster(cluster: ClusterOfTests) -> ClusterOfTests:
+    suites = cluster.folder / "configs/suites"
+    if suites.is_symlink():
+        suites.unlink()
+    suites.mkdir(exist_ok=True)
+    (suites / "naps.yml").write_text(SUITE)
+    return cluster
 
 
 def flags(cluster: ClusterOfTests) -> list[str]:

@@ -1,20 +1,18 @@
 """The self test asks for draws enough that its bounds mean something."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.gate.self_test import FEWEST_RUNS
+from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("trials", [-1, 0, 1, FEWEST_RUNS - 1])
 def test_too_few_trials_to_tell_are_refused(trials: int) -> None:
-    asked = [sys.executable, "launch/nightly.py", "--self_test", f"--trials={trials}"]
-    ended = subprocess.run(asked, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    ended = forked.run(REPOSITORY / "launch/nightly.py", "--self_test", f"--trials={trials}")
     assert ended.returncode == 2, ended.stderr
     assert f"it must be {FEWEST_RUNS} or more" in ended.stderr
     assert ended.stdout == ""

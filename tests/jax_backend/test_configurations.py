@@ -1,0 +1,185 @@
+"""The pinned MaxText accepts the configuration of every recipe: on each hardware, in each precision, at each scale.
+
+Its arguments and environment are those of the plan; MaxText is the real one, only the devices are virtual. It imports
+no Transformer Engine on the way to a configuration, so that is left to the check at the start of a job.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.resolve import ANY, Request, resolve
+from benchmarks.values import Benchmark, Phase, Recipe
+from jax_backend import BACKEND
+from launch import environments
+
+CONFIGS = Configs()
+PROGRAM = Path(__file__).with_name("configurations.py")
+PGLE = (("nsys", "none"), ("auto", "none"), ("auto", "nsys"))  # --pgle, --profile
+SEGMENTS = "max_segments_per_seq must be set when using TransformerEngine attention and packing"
+
+pytestmark = pytest.mark.slow
+
+
+class Asked(NamedTuple):
+    name: str
+    benchmark: Benchmark
+    phase: Phase
+
+    def plan(self, **changed: str) -> dict[str, Any]:
+        """What configurations.py takes; `changed` are settings with other values."""
+        return {
+            "name": self.name,
+            "settings": [_changed(word, changed) for word in settings_of(self.phase)],
+            "environment": {name: _filled(value) for name, value in self.phase.environment.items()},
+            "devices": self.benchmark.gpus,
+            "processes": self.phase.tasks,
+            "on_a_node": self.phase.tasks_per_node * self.phase.devices_per_task,
+        }
+
+
+def settings_of(phase: Phase) -> list[str]:
+    last = len(phase.command) - phase.command[::-1].index("--")
+    return [_filled(word) for word in phase.command[last:]]
+
+
+def _filled(text: str) -> str:
+    return text.replace("{phase_dir}", "/results/run/attempt-1/phase")
+
+
+def _changed(word: str, changed: dict[str, str]) -> str:
+    name = word.partition("=")[0]
+    return f"{name}={changed[name]}" if name in changed else word
+
+
+# --- all that `run.py --list` shows for jax ---------------------------------------------------------
+
+
+def requests() -> Iterator[Request]:
+    for recipe in CONFIGS.recipes():
+        if recipe.backend != BACKEND.name:
+            continue
+        for model, gpus in _models_and_scales(recipe):
+            for hardware in CONFIGS.names("hardware") if ANY in recipe.hardware else recipe.hardware:
+                for dtype in recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, [])):
+                    plain = Request(
+                        backend=BACKEND.name, recipe=recipe.name, task=recipe.task,
+                        model=model, hardware=hardware, dtype=dtype, gpus=gpus,
+                    )  # fmt: skip
+                    yield plain
+                    if recipe.hardware not in ([ANY], ["cpu"]):  # of a cluster's GPUs
+                        yield from (msgspec.structs.replace(plain, pgle=way, profile=kind) for way, kind in PGLE)
+
+
+def _models_and_scales(recipe: Recipe) -> Iterator[tuple[str, int]]:
+    """The recipe's first model at every scale; its others at the scale of its defaults."""
+    first, *others = ["llama2_7b"] if ANY in recipe.models else recipe.models
+    yield from ((first, layout.gpus) for layout in recipe.layouts)
+    yield from ((model, recipe.defaults.gpus) for model in others)
+
+
+def asked() -> tuple[list[Asked], list[str]]:
+    """Every phase that trains, and the combinations that are refused before a plan is made."""
+    found, refused = [], []
+    for request in requests():
+        name = f"{request.recipe} {request.model} {request.hardware} {request.dtype} {request.gpus}"
+        name += f" --pgle={request.pgle} --profile={request.profile}"
+        try:
+            benchmark = resolve(request, CONFIGS, BACKEND)
+        except RequestError as error:
+            refused.append(f"{name}: {error.what}")
+            continue
+        phases = [phase for phase in BACKEND.plan(benchmark).phases if phase.writes_steps]
+        found += [Asked(f"{name} phase {phase.name}", benchmark, phase) for phase in phases]
+    return found, refused
+
+
+class Built(NamedTuple):
+    phases: list[Asked]
+    refused: list[str]
+    answers: dict[str, dict[str, Any]]  # by name; equal plans are built once
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    phases, refused = asked()
+    names: dict[str, list[str]] = {}
+    for one in phases:
+        names.setdefault(json.dumps({**one.plan(), "name": "", "environment": {}}), []).append(one.name)
+    plans = {one.name: one.plan() for one in phases}
+    flagship = next(one for one in phases if one.benchmark.gpus == 64 and one.benchmark.dtype == "fp8")
+    controls = [
+        {**flagship.plan(hardware="gpu"), "name": "hardware=gpu"},
+        {**flagship.plan(ici_fsdp_parallelism="4"), "name": "ici_fsdp_parallelism=4"},
+        {**flagship.plan(dcn_fsdp_parallelism="4"), "name": "dcn_fsdp_parallelism=4"},
+    ]
+    answers = answered([*(plans[same[0]] for same in names.values()), *controls])
+    for same in names.values():
+        answers |= dict.fromkeys(same, answers[same[0]])
+    return Built(phases, refused, answers)
+
+
+def answered(plans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [str(python), "-P", str(PROGRAM)],
+        input=json.dumps(plans), env=environment, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
+    assert len(lines) == len(plans)
+    return {line["name"]: line for line in lines}
+
+
+# --- the tests --------------------------------------------------------------------------------------
+
+
+def test_every_combination_is_accepted_as_the_benchmark_says(built: Built) -> None:
+    wrong = {}
+    for one in built.phases:
+        answer, settings = built.answers[one.name], dict(word.split("=", 1) for word in settings_of(one.phase))
+        said = {
+            "problem": None,
+            "global_batch_size": one.benchmark.global_batch_size,
+            "hardware": settings["hardware"],
+            "attention": settings["attention"],
+            "quantization": settings.get("quantization", ""),
+        }
+        if {name: answer.get(name) for name in said} != said:
+            wrong[one.name] = answer
+    assert wrong == {}
+
+
+def test_the_combinations_are_those_that_list_shows(built: Built) -> None:
+    """Each recipe at each scale, on each hardware and in each precision, built or refused with a message."""
+    names = [one.name for one in built.phases] + built.refused
+    for recipe in (recipe for recipe in CONFIGS.recipes() if recipe.backend == BACKEND.name):
+        mine = [name.split()[1:5] for name in names if name.split()[0] == recipe.name]
+        assert {int(words[3]) for words in mine} == {layout.gpus for layout in recipe.layouts}
+        assert {words[2] for words in mine} == {dtype for kinds in recipe.dtypes.values() for dtype in kinds}
+        everywhere = CONFIGS.names("hardware") if ANY in recipe.hardware else recipe.hardware
+        assert {words[1] for words in mine} == set(everywhere)
+    assert {name.split("_")[1] for name in built.refused} == {"tiny"}
+    ways = {(one.benchmark.pgle, one.benchmark.profile) for one in built.phases}
+    assert ways == {("off", "none"), *PGLE}
+
+
+@pytest.mark.parametrize(
+    ("control", "words"),
+    [
+        ("hardware=gpu", SEGMENTS),
+        ("ici_fsdp_parallelism=4", "ICI"),
+        ("dcn_fsdp_parallelism=4", "DCN"),
+    ],
+)
+def test_what_maxtext_would_refuse_is_refused_here(built: Built, control: str, words: str) -> None:
+    assert words in (built.answers[control]["problem"] or "")

@@ -1,0 +1,52 @@
+"""Every script that measures something is started once, in its smallest form: it works, and prints its figures."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+LIMIT_SECONDS = 400
+# Threads of NeMo that wait sleep: where other tests run too, spinning ones make a step 20 times as long.
+PASSIVE = ("--set=env.OMP_WAIT_POLICY=PASSIVE", "--set=env.GOMP_SPINCOUNT=0")
+# Script -> what makes it small, and a word of what it prints last.
+SMALLEST = {
+    "measure_cluster.py": (["--nodes=2", "--steps=3"], "2 ranks reported steps"),
+    "measure_ingest.py": (["--size_mb=1", "--repeats=1"], "nemo-bar, steps_only: 1 MB"),
+    # Three starts of a framework are slow; of MaxText's one will do, for the pairs are the same.
+    "measure_overhead.py --backend=jax": (
+        ["--pairs=0", "--clock_steps=180", "--set=micro_batch_size=1"],
+        "(n 1 blocks of 80 steps)",
+    ),
+    "measure_overhead.py --backend=nemo": (
+        ["--pairs=1", "--steps=100", "--clock_steps=180", *PASSIVE],
+        "(n 1 pairs)",
+    ),
+    "measure_store.py": (["--runs=20", "--repeats=1", "--tensorboard"], "the charts' layout"),
+    "benchmarks/comparison/measure_rates.py": (["--share=0.001"], "a past shift of 5%, 2% slower"),
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("script", SMALLEST)
+def test_it_still_measures(script: str) -> None:
+    if "cluster" in script and shutil.which("slurmctld") is None:
+        pytest.skip("Slurm is not installed")
+    small, words = SMALLEST[script]
+    name, *chosen = script.split()
+    how = [str(HERE / name)] if "/" not in name else ["-m", f"tests.{name.removesuffix('.py').replace('/', '.')}"]
+    done = subprocess.run(
+        [sys.executable, *how, *chosen, *small],
+        capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS, cwd=HERE.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert words in done.stdout
+
+
+def test_none_is_left_out() -> None:
+    assert {str(path.relative_to(HERE)) for path in HERE.rglob("measure_*.py")} == {
+        one.split()[0] for one in SMALLEST
+    }
