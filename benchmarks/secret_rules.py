@@ -39,6 +39,12 @@ _NAME = (
     rb"|(?<!bos_)(?<!eos_)(?<!pad_)(?<!unk_)(?<!sep_)(?<!cls_)(?<!mask_)(?<!per_)token"
     rb"|(?:api|access|private|secret|account|signing|encryption)[_-]?key)\d{0,2}"
 )
+# In the query of an address, as ?access_token=...; the value alone is the secret.
+_QUERY = re.compile(
+    rb"(?P<before>[?&](?i:[\w.-]{0,40}?"
+    + _NAME
+    + rb"|sig|key)=)(?!<redacted>|(?:None|null|true|false)\b)[^&#\s'\"<>\\]+"
+)
 _SIGN = rb"\\{0,4}['\"]?[ \t]{0,8}(?:=>|[:=])[ \t]{0,8}+"
 # Quoted within a quoted text, quoted, or a word; to the end of the line where the closing quote was cut off.
 _QUOTED = rb"(?:\\{1,4}(?P<%(n)s>['\"]).+?(?:\\{1,4}(?P=%(n)s)|$)|\"(?:\\.|[^\"\\\n])+\"?|'(?:\\.|[^'\\\n])+'?)"
@@ -97,6 +103,8 @@ def why_secret(text: str, known: Known | None = None) -> str:
     raw = _raw(text)
     if _SHAPE.search(raw):
         return "it has the shape of a token"
+    if _QUERY.search(raw):
+        return "it is an address with a secret in its query"
     return "it is an address with a login in it" if _LOGIN.search(raw) else ""
 
 
@@ -148,7 +156,8 @@ def hidden_in_reason(text: str) -> str:
 def _hidden(text: bytes, known: Known | None) -> bytes:
     for value in shell_secrets() if known is None else known:
         text = text.replace(_raw(value), HIDDEN)
-    return _SHAPE.sub(HIDDEN, _LOGIN.sub(HIDDEN + b"@", text))
+    text = _QUERY.sub(rb"\g<before>" + HIDDEN, _LOGIN.sub(HIDDEN + b"@", text))
+    return _SHAPE.sub(HIDDEN, text)
 
 
 def _without(found: re.Match[bytes]) -> bytes:

@@ -45,8 +45,32 @@ def test_a_secret_is_known_by_its_shape(token: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    ["token", "access_token", "api_key", "apikey", "key", "X-Amz-Signature", "X-Goog-Signature", "sig", "PASSWORD"],
+)
+@pytest.mark.parametrize("sign", ["?", "?v=1&"])
+def test_a_secret_in_the_query_of_an_address(name: str, sign: str) -> None:
+    text = f"see https://host/file{sign}{name}=a1B2 and b"
+    assert why_secret(text, {}) == "it is an address with a secret in its query"
+    assert hidden(text, {}) == text.replace("a1B2", "<redacted>")
+    assert hidden(hidden(text, {}), {}) == hidden(text, {})
+    assert hidden_in_log(text.encode(), {}) == hidden(text, {}).encode()
+
+
+@pytest.mark.parametrize(
     "text",
-    ["hf_transfer", "hf_datasets_cache", "task-of-some-length-or-other", "AKIA", "https://host/a@b", ""],
+    [
+        "https://host/x?max_tokens=5&keys=2&monkey=x",
+        "https://host/?seconds_per_token=3",
+        "what? token = 5",
+        "a && key=5",
+        "hf_transfer",
+        "hf_datasets_cache",
+        "task-of-some-length-or-other",
+        "AKIA",
+        "https://host/a@b",
+        "",
+    ],
 )
 def test_what_only_looks_like_one_is_none(text: str) -> None:
     assert (why_secret(text, {}), hidden(text, {})) == ("", text)
@@ -105,7 +129,9 @@ def test_what_is_no_secret_stays(line: bytes) -> None:
     assert hidden_in_log(line) == line
 
 
-@pytest.mark.parametrize("piece", [b"QUJD", b"token ", b'password="', b"\\", b"-u a", b"--a-", b"://a"])
+@pytest.mark.parametrize(
+    "piece", [b"QUJD", b"token ", b'password="', b"\\", b"-u a", b"--a-", b"://a", b"?a", b"&key="]
+)
 def test_long_lines_take_no_more_than_their_length(piece: bytes) -> None:
     """Each of these would take minutes if every place were the beginning of a search."""
     hidden_in_log(piece * (1 << 17))
