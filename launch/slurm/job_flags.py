@@ -5,6 +5,8 @@ from typing import Any
 
 from absl import flags
 
+from launch.slurm.options import segment_of
+
 HEADING = "Flags of a job, on a site with Slurm (what they leave open comes from the site)"
 
 _FIELDS = {"mem": "memory", "gpu_request": "gpus"}  # where a flag is not called as the field of JobOptions it sets
@@ -17,7 +19,9 @@ flags.DEFINE_string("reservation", None, "A reservation of nodes.")
 flags.DEFINE_string("constraint", None, "Features that the nodes must have, such as 'h100&ib'.")
 flags.DEFINE_string("nodelist", None, "Nodes that must be among the job's, such as node[1-4].")
 flags.DEFINE_string("exclude", None, "Nodes to leave out; or a file that lists them, with a slash in its name.")
-flags.DEFINE_integer("segment", None, "Nodes of one block of the network that a part of the job must have.")
+flags.DEFINE_string(
+    "segment", None, "Nodes of one block of the network that a part of the job must have; none: do not ask Slurm."
+)
 flags.DEFINE_integer("nice", None, "How far to let other jobs go first.")
 flags.DEFINE_string("comment", None, "Words of your own, kept with the job after the run's name.")
 flags.DEFINE_boolean("exclusive", None, "Whole nodes, shared with nobody.")
@@ -46,4 +50,6 @@ def typed() -> dict[str, Any]:
     ):  # a file's name must mean the same in the run's folder, where sbatch reads it
         if "/" in (given.get(name) or ""):
             given[name] = str(Path(given[name]).absolute())
+    if "segment" in given:
+        given["segment"] = segment_of(given["segment"], "--segment")
     return {_FIELDS.get(name, name): value for name, value in given.items() if value is not None}

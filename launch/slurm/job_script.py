@@ -147,7 +147,7 @@ def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOp
         ("constraint", options.constraint),
         ("nodelist", options.nodelist),
         ("exclude", _excluded(options.exclude)),
-        ("segment", options.segment or _segment(benchmark)),
+        ("segment", _segment(benchmark, options)),
         ("nice", options.nice),
         ("comment", comment),
         ("output", f"{place.run}/slurm-%j.out"),
@@ -195,8 +195,10 @@ def _dependency(options: JobOptions, argument: str) -> str | None:
     return asked if "singleton" in asked.split(",") else f"singleton,{asked}"
 
 
-def _segment(benchmark: Benchmark) -> int | None:
+def _segment(benchmark: Benchmark, options: JobOptions) -> int | None:
     """Where NVLink joins nodes: equal parts of the job, each within one domain. None where the job is one node."""
+    if options.segment is not None:
+        return None if options.segment == "none" else options.segment
     domain = benchmark.hardware.nvlink_domain
     if domain is None or benchmark.nodes == 1:
         return None

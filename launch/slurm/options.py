@@ -46,7 +46,6 @@ FIELDS = {
     "exclusive": "exclusive",
     "mem": "memory",
 }
-NUMBERS = ("segment", "nice")
 
 _BY_THE_BENCHMARK = "--nodes and --gpus: the tasks follow from them"
 _IN_THE_RUN_FOLDER = "--output_dir: a job's output lies in its run's folder"
@@ -229,9 +228,14 @@ def _field_value(key: str, value: str | None, where: str) -> Any:
         return 100  # what sbatch takes it for
     if not value:
         raise RequestError(f"{key} needs a value", where=where, next_command=f"--{key.replace('-', '_')}=...")
-    if key in NUMBERS:
-        return whole_number(key, value, where)
-    return value
+    if key == "segment":
+        return segment_of(value, where)
+    return whole_number(key, value, where) if key == "nice" else value
+
+
+def segment_of(value: str, where: str) -> int | str:
+    """Nodes, or none: a Slurm without block topology may not know the option."""
+    return value if value == "none" else whole_number("segment", value, where)
 
 
 def whole_number(key: str, value: str, where: str) -> int:
@@ -270,7 +274,7 @@ def check(options: JobOptions, where: str) -> None:
             next_command="--mem=0",
         )
     for name, value, least, most in (
-        ("segment", options.segment, 1, inf),
+        ("segment", None if options.segment == "none" else options.segment, 1, inf),
         ("warn_seconds", options.warn_seconds, 0, 65535),
         ("nice", options.nice, -2147483645, 2147483645),
     ):

@@ -66,6 +66,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "gres": ("no node has such devices", 'sinfo -o "%N %G"'),
     "invalid --time": ("the time is not one that Slurm reads: minutes, H:MM:SS or D-HH:MM:SS", "the time as 1:00:00"),
     "time limit": ("the time is above the partition's limit", 'sinfo -o "%P %l"'),
+    "unrecognized option '--segment": ("this Slurm does not know --segment", "--segment=none"),
     "unrecognized option": ("this Slurm does not know the option", "sbatch --help"),
     "node configuration is not available": (
         "no nodes of the partition are as the job asks: devices a node, memory, processors, or nodes",

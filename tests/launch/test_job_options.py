@@ -95,6 +95,7 @@ def test_an_argument_with_a_flag_of_its_own_is_that_option() -> None:
     assert (found.partition, found.nice, found.segment, found.memory, found.exclude) == ("p", 5, 4, "10G", "a,b")
     assert found.arguments == []
     assert choose(PYXIS, {"slurm_arg": ["nice"]}, {}).nice == 100
+    assert choose(site_with(segment=4), {"slurm_arg": ["segment=none"]}, {}).segment == "none"
 
 
 # --- refusals -----------------------------------------------------------------------------------

@@ -269,6 +269,8 @@ def test_a_job_lies_within_racks_that_nvlink_joins(gpus: int, segment: int | Non
     assert found == ([f"--segment={segment}"] if segment else [])
     asked = msgspec.structs.replace(options_of(benchmark), segment=1)
     assert "--segment=1" in directives(benchmark, plan, place, asked)
+    none = msgspec.structs.replace(options_of(benchmark), segment="none")
+    assert not [line for line in directives(benchmark, plan, place, none) if "segment" in line]
     assert not [line for line in said(script(dtype="bf16", gpus=64)) if "segment" in line]
 
 

@@ -306,7 +306,8 @@ def test_what_waits(state: str, reason: str | None, text: str) -> None:
         ("sbatch: error: Batch job submission failed: Invalid node name specified", "a node of --nodelist"),
         ("sbatch: error: Memory specification can not be satisfied", "no node has so much memory"),
         ("sbatch: error: Invalid generic resource (gres) specification", "no node has such devices"),
-        ("sbatch: unrecognized option '--segment=3'\nTry \"sbatch --help\"", "this Slurm does not know the option"),
+        ("sbatch: unrecognized option '--segment=3'\nTry \"sbatch --help\"", "this Slurm does not know --segment"),
+        ("sbatch: unrecognized option '--mcs-label=3'\nTry \"sbatch --help\"", "this Slurm does not know the option"),
         ("sbatch: error: something new", ""),
     ],
 )  # fmt: skip
