@@ -17,6 +17,7 @@ from launch import asked_python
 from launch.asked_python import AskedPython
 
 ENDS_BYTES = 2**20
+SQUASHFS = b"hsqs"  # how the files begin that enroot makes and starts
 BESIDE = ".checked.json"  # after the image's name
 NOT_STARTED = "its Python could not be started"
 
@@ -49,7 +50,7 @@ def refuse(image: Path, benchmark: Benchmark, module: str) -> None:
         raise RequestError(
             f"the container image cannot be used: {why}",
             where=str(image),
-            why=f"python launch/setup.py --site={site} found it" if size_of(image) else "nothing can run in it",
+            why="enroot starts nothing else" if broken(image) else f"python launch/setup.py --site={site} found it",
             next_command="--image with the path of another file, or REGISTRY/NAME:TAG"
             if is_file
             else f"{of_setup} looks at it again, and with --force imports it anew; --image=NAME takes another",
@@ -58,10 +59,20 @@ def refuse(image: Path, benchmark: Benchmark, module: str) -> None:
 
 def unfit(image: Path, wanted: Architecture | None, modules: Collection[str]) -> str:
     """Why an image cannot be used, as far as it is known; nothing where it may."""
-    if size_of(image) == 0:
-        return "it has 0 bytes"
     checked = checked_of(image)
-    return judge(checked, wanted, modules) if checked else ""
+    return broken(image) or (judge(checked, wanted, modules) if checked else "")
+
+
+def broken(image: Path) -> str:
+    """Why no container can be started from a file, whatever is in it; nothing where that is not known."""
+    try:
+        with image.open("rb") as file:
+            first = file.read(len(SQUASHFS))
+    except OSError:
+        return ""
+    if not first:
+        return "it has 0 bytes"
+    return "" if first == SQUASHFS else f"it is no squashfs file: it does not begin with {SQUASHFS.decode()}"
 
 
 def judge(checked: CheckedImage, wanted: Architecture | None, modules: Collection[str]) -> str:

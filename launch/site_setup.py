@@ -98,7 +98,7 @@ def preview(work: Work) -> str:
 def _to_do(work: Work, wanted: Sequence[WantedImage]) -> tuple[list[WantedImage], list[WantedImage]]:
     """What is imported, and what is there and is not known yet."""
     to_import = [image for image in wanted if work.force or not image.path.is_file()]
-    there = [image for image in wanted if image not in to_import and image_files.size_of(image.path)]
+    there = [image for image in wanted if image not in to_import and not image_files.broken(image.path)]
     return to_import, [image for image in there if not image_files.is_known(image.path)]
 
 

@@ -59,7 +59,7 @@ class Site:
         self.program = Path(f"{self.image}.d") / "workspace/ft-llm/run_and_time.sh"
         self.program.parent.mkdir(parents=True)
         shutil.copy(STAND_INS / "run_and_time.sh", self.program)
-        self.image.write_text("a stand-in for an image\n")
+        self.image.write_text("hsqs, a stand-in for an image\n")
         where = ["python3", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
         packages = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
         self.torch = Path(f"{self.image}.d") / packages.lstrip("/") / "torch.py"

@@ -57,10 +57,15 @@ def test_one_that_is_not_there_is_imported_by_setup(tmp_path: Path) -> None:
     assert "setup.py" not in own.next_command
 
 
-def test_one_of_no_bytes_is_refused(image: Path) -> None:
-    image.write_bytes(b"")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "it has 0 bytes"), (b"manifest.json", "it is no squashfs file"), (b"hs", "it is no squashfs file")],
+)
+def test_what_is_no_squashfs_file_is_refused(image: Path, content: bytes, words: str) -> None:
+    image.write_bytes(content)
     error = refusal(image, benchmark())
-    assert "it has 0 bytes" in error.what
+    assert words in error.what
+    assert error.why == "enroot starts nothing else"
     assert f"--image={benchmark().image} looks at it again" in error.next_command
     assert "setup.py" not in refusal(image, benchmark(image=str(image))).next_command
 
