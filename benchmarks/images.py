@@ -24,10 +24,10 @@ def choose(typed: str | None, site: Site, engine: str, own: ImageNames, hardware
         return ""
     if typed:
         return checked(typed, "--image")
-    of_site = _for(site.images.get(engine, ""), hardware)
-    if of_site:
-        return checked(of_site, f"the file of site {site.name}: images: {engine}")
-    return _for(own, hardware)
+    if engine not in site.images:
+        return _for(own, hardware)
+    of_site = _for(site.images[engine], hardware)  # empty: Stepmark's does not stand in for it unseen
+    return checked(of_site, f"the file of site {site.name}: images: {engine}") if of_site else ""
 
 
 def _for(names: ImageNames, hardware: Hardware) -> str:
@@ -101,7 +101,8 @@ def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
 def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> RequestError:
     """Why there is no image for an engine on a device."""
     architecture = hardware.cpu_architecture
-    others = "" if isinstance(own, str) else ", ".join(sorted(own))
+    known = site.images.get(engine, own)
+    others = "" if isinstance(known, str) else ", ".join(sorted(known))
     if not others:
         what, why = f"no container image is known for '{engine}'", "the site runs everything in containers"
     elif architecture is None:
@@ -109,12 +110,14 @@ def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> 
         why = f"there is one for each of {others}, and such GPUs are put into nodes of any architecture"
     else:
         what = f"no container image of '{engine}' for {architecture} is known"
-        why = f"the nodes of {hardware.title} are {architecture}, the known image is for {others}"
+        whose = f"the image that site '{site.name}' names" if engine in site.images else "the known image"
+        why = f"the nodes of {hardware.title} are {architecture}, {whose} is for {others}"
+    entry = f"{{{architecture}: {_for(own, hardware) or 'NAME:TAG'}, ...}}" if architecture and others else "NAME:TAG"
     return RequestError(
         what,
         where=f"--hardware={hardware.name} --site={site.name}",
         why=why,
-        next_command=f"--image=NAME:TAG, --image=FILE.sqsh, or `images: {{{engine}: NAME:TAG}}` in the site's file",
+        next_command=f"--image=NAME:TAG, --image=FILE.sqsh, or `images: {{{engine}: {entry}}}` in the site's file",
     )
 
 
