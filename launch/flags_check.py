@@ -140,9 +140,8 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
     check = backend.flags_check(flags) if flags else None
     if check is None:
         return
-    spec = backend.environment(benchmark.engine)
+    spec, python = _compiler_here(benchmark, backend)
     in_image = benchmark.site.runtime == "container"
-    python = runtimes.python_here(benchmark, spec)
     # The packages of a Python that the site names may change under the same path: it is asked each time.
     kept = benchmark.site.runtime != "python"
     answer = None if python is None else answer_kept(check, spec, python) if kept else ask(check, python)
@@ -150,6 +149,13 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
         raise _refusal(answer, check.facts, spec, own, f"--pgle={benchmark.pgle}")
     for note in _notes(answer, spec, in_image=in_image, dry_run=dry_run):
         _note(note)
+
+
+def _compiler_here(benchmark: Benchmark, backend: Backend) -> tuple[EnvironmentSpec, Path | None]:
+    """The environment for the run's devices where it is made; else a CPU's, whose compiler has the same version."""
+    specs = [backend.environment(benchmark.engine, platform) for platform in (benchmark.hardware.platform, "cpu")]
+    found = [(spec, runtimes.python_here(benchmark, spec)) for spec in specs]
+    return next((one for one in found if one[1]), found[0])
 
 
 def _words(flags: Iterable[str]) -> list[str]:

@@ -39,8 +39,8 @@ class Checked:
         self.command = ["{python}", "-c", code, *arguments]
         self.phase_flags = phase_flags
 
-    def environment(self, engine: str, _platform: str = "cpu") -> Any:
-        return find_backend("jax").environment(engine)
+    def environment(self, engine: str, platform: str = "cpu") -> Any:
+        return find_backend("jax").environment(engine, platform)
 
     def plan(self, benchmark: Benchmark) -> Plan:
         plan = find_backend("jax").plan(benchmark)
@@ -105,6 +105,21 @@ def test_what_the_compiler_refuses_is_refused_by_name_with_its_successor() -> No
     assert error.where == "--set=xla_gpu_graph_level=0 --set=xla_gpu_typo=1"
     assert "--xla_gpu_typo=1: unknown to X 1" in error.why
     assert error.next_command.startswith("--set=xla_gpu_enable_command_buffer= and leave out --xla_gpu_typo")
+
+
+@pytest.mark.parametrize(("made", "asked"), [(("cpu", "cuda"), "cuda"), (("cuda",), "cuda"), (("cpu",), "cpu")])
+def test_the_environment_of_the_runs_devices_is_asked_before_a_cpus(
+    made: tuple[str, ...], asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = find_backend("jax").environment("maxtext", "cuda").locks
+    pythons = {platform: tmp_path / platform / "python" for platform in made}
+    for python in pythons.values():
+        python.parent.mkdir()
+        python.symlink_to(sys.executable)
+    monkeypatch.setattr(environments, "python_of", lambda spec: pythons.get("cuda" if spec.locks == cuda else "cpu"))
+    checked = Checked(f"import sys; open({str(tmp_path / 'by')!r}, 'w').write(sys.orig_argv[0])")
+    refuse(checked, hardware=Configs().hardware("h100"))
+    assert (tmp_path / "by").read_text() == str(pythons[asked])
 
 
 @pytest.mark.usefixtures("here")

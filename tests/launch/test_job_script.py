@@ -320,7 +320,7 @@ def test_what_the_shell_would_steer_past_the_plan_is_unset() -> None:
 
 @pytest.mark.parametrize(("site", "kept"), [("example_pyxis", []), ("example_venv", ["NVIDIA_VISIBLE_DEVICES=void"])])
 def test_which_gpus_a_container_sees_is_up_to_its_image(site: str, kept: list[str]) -> None:
-    """Enroot's hook takes a variable of the job over the image's: a login node's `void` would leave it without GPUs."""
+    """Enroot's hook takes a job's variable over the image's: a login node's `void` would leave it without GPUs."""
     model = "llama2_70b" if site == "example_pyxis" else "llama2_tiny"
     head = script(model=model, site=site).partition("# --- the phases ---")[0]
     shell = {"NVIDIA_VISIBLE_DEVICES": "void", "NVIDIA_DRIVER_CAPABILITIES": "utility", "XLA_FLAGS": "--x"}
