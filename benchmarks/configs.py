@@ -73,10 +73,9 @@ class Configs:
         refuse_secrets(to_builtins(site), f"site {site.name}:")
         return site
 
-    def way_on(self, hardware: str) -> str:
+    def way_on(self, hardware: str, runtime: str = "") -> str:
         """Where devices can be had: the sites that have them, or how such a site is made."""
-        sites = [site for name in self.names("sites") if (site := self._readable_site(name)) and site.slurm]
-        offering = [site.name for site in sites if site.slurm and hardware in site.slurm.hardware]
+        offering = self.clusters_with(hardware, runtime)
         own = [name for name in offering if not name.startswith(EXAMPLE)]
         if own:
             return " or ".join(f"--site={name}" for name in own)
@@ -85,6 +84,12 @@ class Configs:
             example = offering[0]
         own_file = f"{self._own_sites or '$STEPMARK_HOME/sites'}/NAME.yml"
         return f"--site=NAME, with configs/sites/{example}.yml copied to {own_file} and changed (docs/slurm.md)"
+
+    def clusters_with(self, hardware: str, runtime: str = "") -> list[str]:
+        """The sites with Slurm whose nodes have such devices, and this runtime; examples too."""
+        sites = [site for name in self.names("sites") if (site := self._readable_site(name)) and site.slurm]
+        wanted = [site for site in sites if site.slurm and hardware in site.slurm.hardware]
+        return [site.name for site in wanted if runtime in ("", site.runtime)]
 
     def _readable_site(self, name: str) -> Site | None:
         """None for a broken site: whoever asks for it by name is told why."""

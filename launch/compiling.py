@@ -6,12 +6,14 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import capacity
-from benchmarks.backend import Backend
+from benchmarks.backend import Backend, find_backend
 from benchmarks.compilation import compiled_report
 from benchmarks.compilation.compiled import Compiled, not_explained
 from benchmarks.compilation.compiled_check import compare
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark
+from launch.places import configs
 from launch.side_program import removed_on_interrupt, run_side_program
 
 FOLDER = "compile"
@@ -49,7 +51,10 @@ def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
 
 
 def _next_command(benchmark: Benchmark) -> str:
-    """MaxText compiles the models that it is told the name of."""
-    if "jax" in benchmark.model.backend_settings:
-        return f"--backend=jax --model={benchmark.model.name} --compile"
-    return "a model that MaxText has, as --backend=jax --model=llama2_70b --compile"
+    """MaxText's program of the same model and device, where there is a recipe for it."""
+    model, hardware = benchmark.model.name, benchmark.hardware.name
+    try:
+        resolve(Request(backend="jax", model=model, hardware=hardware), configs(), find_backend("jax"))
+    except RequestError:
+        return "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b --hardware=h100 --compile"
+    return f"--backend=jax --model={model} --hardware={hardware} --compile"

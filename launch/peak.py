@@ -30,7 +30,7 @@ import msgspec
 from absl import flags
 
 from benchmarks.backend import Backend, backend_names, find_backend
-from benchmarks.configs import Configs
+from benchmarks.configs import EXAMPLE, Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
 from benchmarks.peak import peaks
 from benchmarks.peak.peak_file import Measured
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
         )
     configs = places.configs()
     hardware = configs.hardware(FLAGS.hardware) if FLAGS.hardware else None
-    platform = _platform(hardware)
+    platform = _platform(hardware, configs)
     device = hardware or (configs.hardware("cpu") if platform == "cpu" else None)
     request = _request(configs, platform, device)
     python = _python()
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
 # --- what to measure ----------------------------------------------------------------------------
 
 
-def _platform(hardware: Hardware | None) -> str:
+def _platform(hardware: Hardware | None, configs: Configs) -> str:
     if hardware is None:
         return measuring_peak.platform_here()
     if not measuring_peak.may_have(hardware.platform):
@@ -93,9 +93,18 @@ def _platform(hardware: Hardware | None) -> str:
             f"this machine has no {hardware.title}",
             where=f"--hardware={hardware.name}",
             why=f"no driver of a {hardware.platform} device is here",
-            next_command="python launch/peak.py --hardware=cpu, or the command on a node that has one",
+            next_command=f"python launch/peak.py --hardware=cpu; or {_on_a_node(hardware, configs)}",
         )
     return hardware.platform
+
+
+def _on_a_node(hardware: Hardware, configs: Configs) -> str:
+    """How a device of a cluster is measured."""
+    sites = [name for name in configs.clusters_with(hardware.name) if not name.startswith(EXAMPLE)]
+    where = f"a node of site {' or '.join(sites)}" if sites else "a node that has one"
+    if hardware.platform == "tpu":
+        return f"the command on {where}"
+    return f"on {where}: srun --nodes=1 --gres=gpu:1 python launch/peak.py --hardware={hardware.name}"
 
 
 def _request(configs: Configs, platform: str, device: Hardware | None) -> peaks.PeakRequest:

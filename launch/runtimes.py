@@ -9,7 +9,7 @@ from benchmarks import images
 from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Site
-from launch import asked_python, environments, image_files, interpreters
+from launch import asked_python, environments, image_files, interpreters, places
 
 
 def refuse_unknown_engines(site: Site) -> None:
@@ -35,7 +35,7 @@ def image_of(benchmark: Benchmark, spec: EnvironmentSpec) -> Path | None:
             f"'{benchmark.engine}' runs in its container alone, and site '{site.name}' has no container runtime",
             where=f"--site={site.name}",
             why=f"its runtime is {site.runtime}, and the program is nowhere else than in the image",
-            next_command="--site with one whose runtime is container, or another --engine",
+            next_command=places.configs().way_on(benchmark.hardware.name, "container") + "; or another --engine",
         )
     return images.image_of(benchmark, spec.image)
 

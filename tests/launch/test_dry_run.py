@@ -97,6 +97,32 @@ def test_a_refused_gpu_names_what_would_run_it(
     assert way_on in done.stderr.partition("next:")[2]
 
 
+@pytest.mark.parametrize(
+    ("own", "way_on"), [("container", "--site=b;"), ("venv", "--site=NAME, with configs/sites/")]
+)
+def test_an_engine_that_is_in_its_image_alone_names_a_site_with_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, way_on: str
+) -> None:
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path))
+    (tmp_path / "sites").mkdir()
+    for name, runtime in (("a", "venv"), ("b", own)):
+        text = SITE.format(name=name, hardware="h100").replace("runtime: venv", f"runtime: {runtime}")
+        container = "container: {images: /images}\n" if runtime == "container" else ""
+        (tmp_path / "sites" / f"{name}.yml").write_text(text + container)
+    asked = (
+        "--backend=nemo",
+        "--model=llama3_70b",
+        "--hardware=h100",
+        "--gpus=64",
+        "--site=a",
+        "--engine=bridge",
+    )
+    done = forked.run(REPOSITORY / "launch/run.py", *asked, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'bridge' runs in its container alone" in done.stderr
+    assert done.stderr.partition("next:")[2].strip().startswith(way_on)
+
+
 def test_the_job_of_another_image_or_of_ones_own_python(tmp_path: Path) -> None:
     image = "--image=nvcr.io#ours/jax:1"
     plan = dry_run("--model=llama2_70b", "--site=example_pyxis", image, cwd=tmp_path)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import re
 import subprocess
 import sys
 import time
@@ -88,8 +89,13 @@ TINY = "--model=llama2_tiny"
 
 @pytest.fixture(scope="module")
 def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    """For what leaves nothing behind."""
-    return Machine(tmp_path_factory.mktemp("machine"))
+    """For what leaves nothing behind. Its user has a cluster with H200s."""
+    found = Machine(tmp_path_factory.mktemp("machine"))
+    example = (REPOSITORY / "configs/sites/example_venv.yml").read_text()
+    site = re.sub("hardware: .*", "hardware: [h200]", example.replace("example_venv", "our_h200"))
+    (found.home / "sites").mkdir(parents=True)
+    (found.home / "sites/our_h200.yml").write_text(site)
+    return found
 
 
 # --- measuring ----------------------------------------------------------------------------------
@@ -292,6 +298,10 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "model": (["--model=lama2_70b"], "unknown model"),
     "hardware": (["--hardware=h1000"], "did you mean 'h100'?"),
     "a GPU that is not here": (["--hardware=mi300x"], "this machine has no AMD"),
+    "a GPU of a cluster": (
+        ["--hardware=h200"],
+        "on a node of site our_h200: srun --nodes=1 --gres=gpu:1 python launch/peak.py --hardware=h200",
+    ),
     "a TPU that is not here": (["--hardware=tpu_v5p"], "this machine has no "),
     "precision": (["--dtype=bf61"], "unknown precision 'bf61': did you mean 'bf16'?"),
     "no precision": (["--dtype="], "no precision is named"),
