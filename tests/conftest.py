@@ -1,12 +1,15 @@
 """For all tests: which worker of pytest-xdist runs them, which of them run alone, and what an interrupt is."""
 
+import ctypes
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 
 import pytest
 
 from launch.private_cluster import packages
 from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
+from tests.stand_ins.nvml.build import MACHINES, build
 from tests.turns import Turns
 
 TURNS = pytest.StashKey[Turns]()
@@ -87,3 +90,33 @@ def cluster(shared_cluster: ClusterOfTests) -> Iterator[ClusterOfTests]:
     """The shared cluster, for the tests of a file."""
     yield shared_cluster
     shared_cluster.mend()
+
+
+# --- a machine with GPUs, for NVIDIA's pynvml ----------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in for NVML, loaded: without a machine to play it answers as if it were not there."""
+    library = build(tmp_path_factory.mktemp("nvml"))
+    ctypes.CDLL(str(library))
+    return library
+
+
+@pytest.fixture
+def play_machine(
+    nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], None]]:
+    """`play_machine("dgx_h100")`: this process and all that it starts are on that machine; or on one of its text."""
+
+    def play(name_or_text: str) -> None:
+        machine = MACHINES / name_or_text
+        if "=" in name_or_text:
+            machine = tmp_path / "machine"
+            machine.write_text(name_or_text)
+        assert machine.is_file(), machine
+        monkeypatch.setenv("STEPMARK_NVML_MACHINE", str(machine))
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent))
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    yield play
