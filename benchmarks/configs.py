@@ -59,12 +59,17 @@ class Configs:
         self.root = root or Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
         self._own_sites = own_sites  # a folder with further sites, of one user
         self._read: dict[Path, Value] = {}
+        self._learned: dict[str, Hardware] = {}
 
     def model(self, name: str) -> Model:
         return self._row("models", name, Model)
 
     def hardware(self, name: str) -> Hardware:
-        return self._row("hardware", name, Hardware)
+        return self._learned.get(name) or self._row("hardware", name, Hardware)
+
+    def learn(self, hardware: Hardware) -> None:
+        """A device of this machine that no file names."""
+        self._learned[hardware.name] = hardware
 
     def site(self, name: str) -> Site:
         """Sites of one user's own come before those of the checkout."""

@@ -36,6 +36,7 @@ from benchmarks.values import (
 )
 
 ANY = "*"
+UNKNOWN_IS_LIKE = "a100"  # bf16, and no fp8
 
 
 class Request(Value, frozen=True):
@@ -103,7 +104,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     site = configs.site(request.site)
     device = request.hardware or _only_hardware(site)
     hardware_wanted = configs.hardware(device) if device else None
-    recipe = _choose_recipe(request, _named(request, configs.recipes()), hardware_wanted, backend)
+    recipe = choose_recipe(request, configs, hardware_wanted, backend)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
     dtype = _choose_dtype(request.dtype, recipe, hardware)
     _refuse_foreign_hardware(site, hardware, configs)
@@ -115,7 +116,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
     layout = _choose_layout(recipe, gpus, knobs_set, backend.layout_settings)
     nodes = _choose_nodes(request.nodes, gpus, hardware)
-    overlays = [overlay for overlay in recipe.overlays if matches(overlay.when, dtype, hardware.name, gpus)]
+    overlays = [overlay for overlay in recipe.overlays if matches(overlay.when, dtype, _like(hardware), gpus)]
     knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
     check_knobs(_merged(overlays, "knobs"), backend, f"configs/recipes/{recipe.name}.yml: overlays: knobs")
     check_knobs(layout, backend, f"configs/recipes/{recipe.name}.yml: layouts: knobs")
@@ -258,8 +259,9 @@ def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
     return task == "lora" or (task == "mlperf" and any(key.startswith("peft.") for key in knobs))
 
 
-def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware | None, backend: Backend) -> Recipe:
+def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | None, backend: Backend) -> Recipe:
     """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype."""
+    recipes = _named(request, configs.recipes())
     engine = _choose_engine(request, recipes, backend)
     refusal = backend.refuses_hardware(engine, hardware) if hardware else None
     if refusal is not None:
@@ -281,7 +283,7 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
             why="recipes are there for: " + ", ".join(sorted({m for r in of_backend for m in r.models})),
             next_command=_own_recipe(request.model, of_backend, hardware),
         )
-    home = hardware.name if hardware else fitting[0].defaults.hardware
+    home = _like(hardware) if hardware else fitting[0].defaults.hardware
     on_hardware = [r for r in fitting if home in r.hardware or ANY in r.hardware]
     for recipe in on_hardware:
         if request.dtype in (None, *_dtypes(recipe, home)):
@@ -290,7 +292,7 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
         return on_hardware[0]  # whose precisions are then named
     known = sorted({name for r in fitting for name in r.hardware})
     raise RequestError(
-        f"no recipe trains '{request.model}' on '{home}'{_with_engine(request)}",
+        f"no recipe trains '{request.model}' on '{hardware.name if hardware else home}'{_with_engine(request)}",
         where="--hardware",
         why=f"its recipes are for: {', '.join(known)}",
         next_command=_own_recipe(request.model, of_backend, hardware),
@@ -299,7 +301,7 @@ def _choose_recipe(request: Request, recipes: list[Recipe], hardware: Hardware |
 
 def _own_recipe(model: str, of_backend: list[Recipe], hardware: Hardware | None) -> str:
     """A model is no more than its dimensions: another one's recipe on the same device is a start."""
-    near = next((recipe for recipe in of_backend if hardware is None or hardware.name in recipe.hardware), None)
+    near = next((recipe for recipe in of_backend if hardware is None or _like(hardware) in recipe.hardware), None)
     if near is None:
         return LIST_COMMAND
     return f"{LIST_COMMAND}; or copy configs/recipes/{near.name}.yml, with models: [{model}], and plan with it"
@@ -327,7 +329,7 @@ def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) ->
 
 
 def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str:
-    allowed = _dtypes(recipe, hardware.name)
+    allowed = _dtypes(recipe, _like(hardware))
     if wanted is None:
         if recipe.defaults.dtype in allowed:
             return recipe.defaults.dtype
@@ -336,7 +338,7 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str
         raise RequestError(
             f"{hardware.title} has no fp8",
             where="--dtype=fp8",
-            why=f"its matrix units have: {', '.join(hardware.peaks)}",
+            why=f"its matrix units have: {', '.join(hardware.peaks) or 'nothing that is known'}",
             next_command=f"--dtype={allowed[0]}",
         )
     if wanted not in allowed:
@@ -347,6 +349,11 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str
             next_command=f"--dtype={allowed[0]}",
         )
     return wanted
+
+
+def _like(hardware: Hardware) -> str:
+    """The device whose recipes it takes: its own, or a known one's that has less, where no peak of it is known."""
+    return UNKNOWN_IS_LIKE if hardware.platform == "cuda" and not hardware.peaks else hardware.name
 
 
 def _dtypes(recipe: Recipe, hardware: str) -> list[str]:

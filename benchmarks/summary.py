@@ -15,6 +15,7 @@ from benchmarks.ledger import Recompute
 from benchmarks.mlperf.submission import is_submission
 from benchmarks.queue.failures import QueuedEnd, why_failed
 from benchmarks.queue.job_record import AttemptEnd, Ended
+from benchmarks.telemetry.gpu import lost_gpus
 from benchmarks.telemetry.ranks import RankSpread, rank_spread
 from benchmarks.telemetry.samples import Recorded
 from benchmarks.telemetry.summary import Telemetry, of_run
@@ -137,6 +138,8 @@ def summarise(
     # A submission ends at its target, and its log need not tell its steps.
     asked = 0 if is_submission(benchmark) else _expected_steps(benchmark, record)
     failures = why_failed(asked, record, ended, first_rank, failed_before, queued)
+    if failures and not failures[0].startswith("interrupted"):
+        failures = [*lost_gpus(sampled.nodes), *failures]
     no_window = not first_rank and (failures or is_submission(benchmark))
     complaints = [] if no_window else figures.complaints  # without a step there is no window
     pgle = _pgle(benchmark, record, failures)

@@ -11,12 +11,13 @@ import msgspec
 from benchmarks.backend import Backend
 from benchmarks.convergence.standing import course_of
 from benchmarks.errors import RequestError
+from benchmarks.machine_gpus import busy_notes, on_gpus
 from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder, recompute
 from benchmarks.secret_rules import refuse_secrets, shell_secrets
 from benchmarks.summary import Result
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
 from benchmarks.worker_events import follow_evaluations
-from launch import kept_profiles, local, provenance, runtimes, sampling
+from launch import kept_profiles, local, machine_gpus, provenance, runtimes, sampling
 from launch.mlperf import own_log
 from launch.screen import Screen
 from launch.step_sink import StepSink
@@ -36,14 +37,15 @@ def execute(
     try:
         python, origin = runtimes.ready(benchmark, spec)
         benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
-        plan = backend.plan(benchmark)
-        begin(folder, benchmark, plan, python, origin, labels)
+        gpus = machine_gpus.chosen(benchmark)
+        plan = on_gpus(backend.plan(benchmark), gpus)
+        begin(folder, benchmark, plan, python, origin, labels, busy_notes(gpus))
     except BaseException:
         shutil.rmtree(folder.path)  # nothing was started, so nothing is left
         raise
     with local.interrupted_once():
-        on_gpus = benchmark.hardware.kind != "cpu"
-        beside = sampling.beside(folder.telemetry_dir(1), gpus=on_gpus) if telemetry else contextlib.nullcontext()
+        places = [gpu.pci for gpu in gpus]
+        beside = sampling.beside(folder.telemetry_dir(1), gpus=places) if telemetry else contextlib.nullcontext()
         with beside:
             _run_phases(plan, folder, benchmark, backend, Path(python))
         return folder, finish(folder, backend)
@@ -100,7 +102,9 @@ def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Ba
 
                 new_steps = backend.follow(benchmark, phase_dir, 1) if phase == measured else list
                 screen.new_evaluations = follow_evaluations(phase_dir)
-                ended = local.run_phase(phase, phase_dir, python, new_steps, on_steps)
+                ended = local.run_phase(
+                    phase, phase_dir, python, new_steps, on_steps, lambda: sampling.lost_gpu(folder.telemetry_dir(1))
+                )
             if any(process.exit_code != 0 for process in ended):
                 break  # what comes after rests on this phase
 

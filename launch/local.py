@@ -34,22 +34,11 @@ NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as 
 # --- what this machine cannot do -----------------------------------------------------------------
 
 
-def refusals(benchmark: Benchmark, storage: capacity.Storage, plan: Plan, way_on: str) -> Iterator[RequestError]:
-    """Before anything starts: does this machine have the devices, the memory and the programs?
-
-    `way_on` says where GPUs can be had.
-    """
+def refusals(benchmark: Benchmark, storage: capacity.Storage, plan: Plan) -> Iterator[RequestError]:
+    """Before anything starts: does this machine have the memory and the programs? GPUs: machine_gpus.py."""
     needed = memory_needed_bytes(benchmark, storage)
     have = host_memory_bytes()
-    if benchmark.hardware.kind != "cpu":
-        yield RequestError(
-            f"this machine has no {benchmark.gpus} x {benchmark.hardware.title}: site 'local' trains on its CPU",
-            where=f"--hardware={benchmark.hardware.name} --site=local",
-            why=f"{benchmark.model.name} needs {_gb(needed)} over {benchmark.gpus} devices; "
-            f"this machine has {_gb(have)} of memory",
-            next_command=f"{way_on}; the same command with --dry_run shows the plan",
-        )
-    elif needed > have:
+    if benchmark.hardware.kind == "cpu" and needed > have:
         parts = capacity.memory_by_part(benchmark, storage)
         largest = ", ".join(f"{name} {_gb(size * benchmark.gpus)}" for name, size in _largest(parts))
         yield RequestError(
@@ -100,8 +89,12 @@ def run_phase(
     python: Path,
     new_steps: Callable[[], list[Step]],
     on_steps: Callable[[list[Step]], None],
+    broken: Callable[[], bool] = lambda: False,
 ) -> list[Ended]:
-    """Start the tasks of a phase, hand on their steps while they train, and say how each ended."""
+    """Start the tasks of a phase, hand on their steps while they train, and say how each ended.
+
+    `broken` says whether the machine has lost what they need, which no task may ever notice.
+    """
     phase_dir.mkdir(parents=True, exist_ok=True)
     tasks: list[subprocess.Popen[bytes]] = []
     interrupted = False
@@ -109,7 +102,7 @@ def run_phase(
         coordinator = f"127.0.0.1:{_free_port()}"
         for rank in range(phase.nodes * phase.tasks_per_node):
             tasks.append(_start(phase, phase_dir, python, rank, coordinator))
-        _watch(tasks, lambda: on_steps(new_steps()))
+        _watch(tasks, lambda: on_steps(new_steps()), broken)
     except KeyboardInterrupt:
         interrupted = True
         print("interrupted: stopping the workers", file=sys.stderr, flush=True)
@@ -160,13 +153,15 @@ def left_out(name: str) -> bool:
     return name in NOT_INHERITED or name.startswith(NOT_INHERITED_PREFIXES)
 
 
-def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None]) -> None:
+def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None], broken: Callable[[], bool]) -> None:
     first_failure: float | None = None
     looked = 0.0
     while None in (codes := [task.poll() for task in tasks]):  # ask every task: one that waits hides none that fell
         if time.monotonic() - looked >= LOOK_SECONDS:
             look()
             looked = time.monotonic()
+            if first_failure is None and broken():
+                first_failure = looked
         if first_failure is None and any(codes):
             first_failure = time.monotonic()
         if first_failure is not None and time.monotonic() - first_failure > GRACE_SECONDS:

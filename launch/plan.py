@@ -42,7 +42,7 @@ from benchmarks.forecasting.read_once import ReadOnce
 from benchmarks.forecasting.seeding import with_layout
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark, json_text
-from launch import places, planning_calibration, request_flags
+from launch import machine_gpus, places, planning_calibration, request_flags
 from launch.cli import run_main
 
 FLAGS = flags.FLAGS
@@ -81,6 +81,7 @@ def main(argv: list[str]) -> int:
         return planning_calibration.show(configs, as_json=JSON.value, write=WRITE.value)
     request = _request(configs)
     backend = find_backend(request.backend)
+    request = machine_gpus.settled(request, configs, backend)
     laid_out = with_layout(request, configs, backend) if LAYOUTS.value else request
     benchmark = resolve(laid_out, configs, backend)
     if COMPILE.value:

@@ -24,7 +24,7 @@ flags.DEFINE_string("task", "pretrain", "What to train: pretrain, lora or mlperf
 flags.DEFINE_string("engine", None, "The program of the backend, where it has several: nemo or bridge. *")
 flags.DEFINE_string("recipe", None, "A recipe by its name, where it is not the first that fits (--list shows all).")
 flags.DEFINE_string("dtype", None, "The precision of the matmuls: bf16, fp8, fp32 or int8. *")
-flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu. *")
+flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu; here: this machine's. *")
 flags.DEFINE_string("gpus", None, "Devices in all. On a CPU: virtual devices. *")
 flags.DEFINE_string("nodes", None, "Nodes that share the devices. On site local: processes. *")
 flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your own; $STEPMARK_SITE, else local.")

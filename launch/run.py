@@ -70,6 +70,7 @@ flags.DEFINE_float(
     "inject_slowdown", 0.0, "Make every step take this much longer, 0.5: half as much again. To try a gate."
 )
 flags.DEFINE_boolean("telemetry", True, "Sample clocks, power and memory of every node beside the run.")
+flags.DEFINE_boolean("allow_busy", False, "On this machine: use GPUs that another program is using.")
 flags.DEFINE_float(
     "hang_timeout", None, "On a cluster: end a job that shows no step for so many seconds, its stacks dumped."
 )
@@ -99,7 +100,7 @@ def main(argv: list[str]) -> int:
     site = configs.site(request_flags.site_name())
     requests = _requests(site)
     _refuse_flags(site)
-    job = Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry, Labels(tags=_tags()))
+    job = Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry, Labels(tags=_tags()), FLAGS.allow_busy)
     runner = runner_of(site, configs, Path(FLAGS.output_dir), job)
     repeats, said = sweep.repeats_wanted(requests, FLAGS.repeats)
     _say(said)
@@ -132,6 +133,8 @@ def _refuse_flags(site: Site) -> None:
         raise RequestError(f"--hang_timeout={FLAGS.hang_timeout:g}: it must be 1 or more", where="--hang_timeout")
     if not FLAGS.wait and site.slurm is None:
         raise RequestError("--nowait needs a site with a queue", where=f"--site={site.name}", next_command="--wait")
+    if FLAGS.allow_busy and site.slurm is not None:
+        raise RequestError("--allow_busy is for a site without a queue", where=f"--site={site.name}")
 
 
 def _listing(configs: Configs) -> str:

@@ -26,12 +26,18 @@ class Job:
     """What the flags say of how runs are started, whatever is run."""
 
     def __init__(
-        self, typed: Mapping[str, Any], hang_timeout: float | None, telemetry: bool, labels: Labels = NO_LABELS
+        self,
+        typed: Mapping[str, Any],
+        hang_timeout: float | None,
+        telemetry: bool,
+        labels: Labels = NO_LABELS,
+        allow_busy: bool = False,
     ) -> None:
         self.typed = typed
         self.hang_timeout = hang_timeout
         self.telemetry = telemetry
         self.labels = labels
+        self.allow_busy = allow_busy
 
 
 class LocalRunner:
@@ -49,7 +55,10 @@ class LocalRunner:
         return benchmark
 
     def _meant(self, request: Request) -> Benchmark:
-        benchmark = resolve(request, self._configs, find_backend(request.backend))
+        from launch import machine_gpus
+
+        backend = find_backend(request.backend)
+        benchmark = resolve(machine_gpus.settled(request, self._configs, backend), self._configs, backend)
         self._refuse_job_flags(benchmark.site)
         return benchmark
 
@@ -64,11 +73,12 @@ class LocalRunner:
 
     def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
         """Every reason why this machine cannot run it."""
-        from launch import local, runtimes
+        from launch import local, machine_gpus, runtimes
 
         backend = find_backend(benchmark.backend)
-        way_on = self._configs.way_on(benchmark.hardware.name)
-        yield from local.refusals(benchmark, backend.storage(benchmark), backend.plan(benchmark), way_on)
+        if benchmark.hardware.kind != "cpu":
+            yield from machine_gpus.refusals(benchmark, self._configs, backend, allow_busy=self._job.allow_busy)
+        yield from local.refusals(benchmark, backend.storage(benchmark), backend.plan(benchmark))
         spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
         yield from raised(lambda: runtimes.refuse(benchmark, spec))
 

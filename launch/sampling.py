@@ -3,19 +3,24 @@
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.telemetry import samples
 from launch import local
 
 SAMPLER = local.REPOSITORY / "benchmarks" / "telemetry" / "node_sampler.py"
 LOG = "node_sampler.log"
+TAIL_BYTES = 2**16  # more than the line of a sample
 END_SECONDS = 2.0  # for a last sample; a driver that hangs must not hold a run
 
 
 @contextlib.contextmanager
-def beside(folder: Path, interval: float = 1.0, gpus: bool = True) -> Iterator[None]:
-    """Writes `folder`/node-NAME.jsonl meanwhile. That the machine cannot be sampled is said, and costs no run."""
+def beside(folder: Path, interval: float = 1.0, gpus: Sequence[str] | None = None) -> Iterator[None]:
+    """Writes `folder`/node-NAME.jsonl meanwhile. That the machine cannot be sampled is said, and costs no run.
+
+    `gpus`: PCI bus ids of those that the run uses; None: all.
+    """
     sampler = _start(folder, interval, gpus)
     try:
         yield
@@ -25,13 +30,15 @@ def beside(folder: Path, interval: float = 1.0, gpus: bool = True) -> Iterator[N
             _say_trouble(folder / LOG)
 
 
-def _start(folder: Path, interval: float, gpus: bool) -> "subprocess.Popen[bytes] | None":
+def _start(folder: Path, interval: float, gpus: Sequence[str] | None) -> "subprocess.Popen[bytes] | None":
     command = [sys.executable, "-P", str(SAMPLER), f"--out={folder}", f"--interval={interval}"]
+    if gpus is not None:
+        command.append(f"--gpus={','.join(gpus)}" if gpus else "--no_gpus")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOG).open("wb") as log:
             return subprocess.Popen(
-                command if gpus else [*command, "--no_gpus"],
+                command,
                 env=local.inherited_environment() | {"STEPMARK_DIE_WITH_PARENT": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -41,6 +48,16 @@ def _start(folder: Path, interval: float, gpus: bool) -> "subprocess.Popen[bytes
     except OSError as error:
         print(f"stepmark: this machine is not sampled beside the run: {error}", file=sys.stderr)
         return None
+
+
+def lost_gpu(folder: Path) -> bool:
+    """Whether the last sample has a GPU that answered nothing."""
+    for path in folder.glob(samples.NODE_FILES):
+        with contextlib.suppress(OSError), path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            last = stream.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
+            return samples.has_lost_gpu(last)
+    return False
 
 
 def _stop(sampler: "subprocess.Popen[bytes]") -> None:

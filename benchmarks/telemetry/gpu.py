@@ -254,6 +254,19 @@ def _remapped(gpus: Sequence[_Gpu]) -> int | None:
     return sum(known) if len(known) == len(gpus) else None
 
 
+def lost_gpus(nodes: Sequence[NodeRecord]) -> list[str]:
+    """GPUs that answered nothing any more when the sampling ended: why a run failed, where it did."""
+    found = []
+    for node in nodes:
+        last = node.samples[-1] if node.samples else None
+        for facts, row in zip(node.facts.gpus if node.facts else [], last.gpus if last else [], strict=False):
+            error = last.errors.get(str(facts.index)) if last and row is None else None
+            if error:
+                place = f" ({facts.bus_id})" if facts.bus_id else ""
+                found.append(f"GPU {facts.index}{place} of {node.name} fell off the bus: NVML says {error}")
+    return found
+
+
 def _notes(nodes: Sequence[NodeRecord], gpus: Sequence[_Gpu]) -> list[str]:
     found = []
     lost = [

@@ -44,7 +44,7 @@ def main(argv):
         os.nice(19)  # where every core trains, the training goes first
     try:
         with Lines(Path(options.out) / f"node-{name}.jsonl") as lines:
-            gpus = NoGpus("not asked for") if options.no_gpus else find_gpus(options.pynvml)
+            gpus = NoGpus("not asked for") if options.no_gpus else find_gpus(options.pynvml, options.gpus)
             sample(lines, Node(name), gpus, ending, options.interval)
     except OSError as error:
         print(f"stepmark: node {name} is sampled no more: {error}", file=sys.stderr)
@@ -58,6 +58,7 @@ def parse(argv):
     parser.add_argument("--interval", type=seconds, default=1.0, help="seconds between two samples")
     parser.add_argument("--name", help="of this node; else Slurm's, else the host's")
     parser.add_argument("--pynvml", help="nvidia-ml-py's pynvml.py; else the one that is installed")
+    parser.add_argument("--gpus", type=lambda text: text.split(","), help="these alone, by their PCI bus ids")
     parser.add_argument("--no_gpus", action="store_true", help="leave GPUs alone: the run uses none")
     return parser.parse_args(argv)
 
@@ -217,14 +218,14 @@ def load():
 # --- its GPUs ---------------------------------------------------------------------------------
 
 
-def find_gpus(path=None):
+def find_gpus(path=None, wanted=None):
     try:
         pynvml = module_at(path) if path else importlib.import_module("pynvml")
     except (ImportError, OSError):
         return NoGpus("the package nvidia-ml-py is not there")
     try:
         pynvml.nvmlInit()
-        return Gpus(pynvml)
+        return Gpus(pynvml, wanted)
     except pynvml.NVMLError as error:
         return NoGpus(f"no NVIDIA driver: {type(error).__name__}")
 
@@ -251,11 +252,12 @@ class NoGpus:
 
 
 class Gpus:
-    """All that NVML shows on this node."""
+    """All that NVML shows on this node, or those that are wanted."""
 
-    def __init__(self, nvml):
+    def __init__(self, nvml, wanted=None):
         self._nvml = nvml
-        self._gpus = [Gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        every = [Gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        self._gpus = [gpu for gpu in every if wanted is None or gpu.bus_id() in wanted]
 
     def facts(self):
         driver, nvml, cuda = (
@@ -305,18 +307,20 @@ class Gpu:
 
     def facts(self):
         limit = self._said("nvmlDeviceGetEnforcedPowerLimit")
-        pci = self._said("nvmlDeviceGetPciInfo")
-        bus_id = getattr(pci, "busId", None)
         return {
             "index": self.index,
             "name": self._said("nvmlDeviceGetName"),
             "uuid": self._said("nvmlDeviceGetUUID"),
-            "bus_id": bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else bus_id,
+            "bus_id": self.bus_id(),
             "power_limit_w": None if limit is None else limit / 1000,
             "max_sm_clock_mhz": self._said("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
             "max_memory_clock_mhz": self._said("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_MEM),
             "remapped_rows": self.remapped_rows(),
         }
+
+    def bus_id(self):
+        found = getattr(self._said("nvmlDeviceGetPciInfo"), "busId", None)
+        return found.decode(errors="replace") if isinstance(found, bytes) else found
 
     def remapped_rows(self):
         """How many memory rows were replaced, for errors that could be corrected and for those that could not."""

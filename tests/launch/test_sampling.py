@@ -46,7 +46,7 @@ def test_the_sampler_ends_when_the_run_fails(tmp_path: Path) -> None:
 
 
 def test_gpus_are_left_alone_where_the_run_uses_none(tmp_path: Path) -> None:
-    with sampling.beside(tmp_path, interval=0.05, gpus=False):
+    with sampling.beside(tmp_path, interval=0.05, gpus=()):
         wait_for(lambda: sampled(tmp_path))
     facts = read(tmp_path).nodes[0].facts
     assert facts is not None

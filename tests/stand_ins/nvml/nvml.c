@@ -194,6 +194,14 @@ int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *out) {
     return OK;
 }
 
+typedef struct { unsigned version; u64 total, reserved, free, used; } Memory_v2;
+int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, Memory_v2 *out) {
+    Memory memory;
+    int code = nvmlDeviceGetMemoryInfo(gpu, &memory);
+    if (code == OK) *out = (Memory_v2){out->version, memory.total, 0, memory.free, memory.used};
+    return code;
+}
+
 typedef struct { unsigned pid; u64 bytes; unsigned gpu_instance, compute_instance; } ProcessInfo;
 int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *size, ProcessInfo *out) {
     ASKED(gpu);

@@ -1,0 +1,177 @@
+"""Asks NVML what GPUs this machine has. What follows from it is in benchmarks/machine_gpus.py."""
+
+import datetime
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+import pynvml
+
+from benchmarks import machine_gpus
+from benchmarks.backend import Backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.machine_gpus import Busy, MachineGpu, MachineGpus
+from benchmarks.preflight.gpus import IDLE_MIB
+from benchmarks.resolve import Request
+from benchmarks.values import Benchmark, Hardware
+
+WHY_NONE = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "there is no NVIDIA driver: libnvidia-ml.so.1 was not found "
+    "(a container must be started with its GPUs, as docker run --gpus=all does)",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "NVIDIA's driver is installed, but not loaded: sudo modprobe nvidia",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "NVIDIA's driver was changed, and the old one is still loaded: "
+    "restart the machine",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not open NVIDIA's devices, /dev/nvidia*",
+}
+
+T = TypeVar("T")
+
+
+@functools.cache
+def found() -> MachineGpus:
+    """What a run may use; asked once."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return MachineGpus(why_none=WHY_NONE.get(error.value, f"NVML cannot be asked: {error}"))
+    try:
+        return _found()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _found() -> MachineGpus:
+    gpus, slices, lost = [], {}, []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            gpus.append(_gpu(handle, index))
+            if _said([0], pynvml.nvmlDeviceGetMigMode, handle)[0]:
+                slices[gpus[-1].uuid] = [_gpu(part, index, gpus[-1]) for part in _parts(handle)]
+        except pynvml.NVMLError as error:
+            lost.append(f"GPU {index} answers nothing ({error}): its driver's log (dmesg) says why")
+    machine = machine_gpus.visible(
+        gpus, slices, os.environ.get(machine_gpus.VISIBLE), os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    )
+    cuda = _said(None, pynvml.nvmlSystemGetCudaDriverVersion)
+    why_none = f"{machine.why_none}; {'; '.join(lost)}" if machine.why_none and lost else machine.why_none
+    return msgspec.structs.replace(
+        machine,
+        driver=_said(None, pynvml.nvmlSystemGetDriverVersion),
+        cuda=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
+        why_none=why_none,
+        hidden="; ".join(words for words in (machine.hidden, *lost) if words),
+    )
+
+
+def _gpu(handle: Any, index: int, whole: MachineGpu | None = None) -> MachineGpu:
+    memory = _memory(handle)
+    return MachineGpu(
+        index=index,
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        name=pynvml.nvmlDeviceGetName(handle),
+        memory_bytes=memory.total,
+        pci=whole.pci if whole else pynvml.nvmlDeviceGetPciInfo(handle).busId,
+        mig=whole is not None,
+        busy=_busy(handle, memory.used),
+    )
+
+
+def _memory(handle: Any) -> Any:
+    """The newer answer, where a driver has it: in the older one, what the driver itself reserves is in use."""
+    newer = _said(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
+    return newer or pynvml.nvmlDeviceGetMemoryInfo(handle)
+
+
+def _parts(handle: Any) -> Iterator[Any]:
+    for place in range(_said(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle)):
+        part = _said(None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
+        if part is not None:
+            yield part
+
+
+def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
+    """The programs that compute on it. A container does not see those outside, but sees their memory."""
+    processes: list[Any] = _said([], pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    seen = tuple(Busy(pid=one.pid, name=_name_of(one.pid), bytes=one.usedGpuMemory) for one in processes)
+    if seen or used <= IDLE_MIB * 2**20:
+        return seen
+    return (Busy(pid=None, name="a process that cannot be seen from here", bytes=used),)
+
+
+def _name_of(pid: int) -> str:
+    return str(_said("unknown", pynvml.nvmlSystemGetProcessName, pid))
+
+
+def _said(otherwise: T, ask: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """NVML's answer. What a driver does not support is no error."""
+    try:
+        return ask(*arguments, **named)
+    except pynvml.NVMLError:
+        return otherwise
+
+
+# --- a request on this machine ------------------------------------------------------------------
+
+
+def rows(configs: Configs) -> list[Hardware]:
+    """The hardware of this machine's kinds of GPU; one that configs/hardware does not know is made known."""
+    machine = found()
+    known = [configs.hardware(name) for name in configs.names("hardware")] if machine.gpus else []
+    of_kinds = [machine_gpus.row_of(group, known, machine.driver) for group in machine_gpus.kinds(machine.gpus)]
+    for row in of_kinds:
+        configs.learn(row)
+    return of_kinds
+
+
+def settled(request: Request, configs: Configs, backend: Backend) -> Request:
+    """A request at a site without Slurm, with the GPUs of this machine where it left them open; said once."""
+    if configs.site(request.site).slurm is not None:
+        return request
+    of_kinds = rows(configs)
+    settled = machine_gpus.with_gpus(request, found(), of_kinds, configs, backend)
+    row = next((row for row in of_kinds if row.name == settled.hardware), None)
+    if row is not None:
+        if settled != request:
+            _say(machine_gpus.choice_text(request, settled, found()))
+        if not row.peaks:
+            _say_unknown(row, configs)
+    return settled
+
+
+def chosen(benchmark: Benchmark) -> list[MachineGpu]:
+    """The GPUs that a run gets; none for a CPU."""
+    return [] if benchmark.hardware.kind == "cpu" else machine_gpus.chosen(benchmark, found())
+
+
+def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_busy: bool) -> Iterator[RequestError]:
+    """Every reason why this machine's GPUs cannot run it. Who uses them is asked anew: a sweep lasts hours."""
+    found.cache_clear()
+    way_on = configs.way_on(benchmark.hardware.name)
+    of_kinds = rows(configs)
+    scales = [
+        layout.gpus
+        for recipe in configs.recipes()
+        if recipe.name == benchmark.recipe.name
+        for layout in recipe.layouts
+    ]
+    yield from machine_gpus.refusals(benchmark, found(), of_kinds, scales, way_on, allow_busy=allow_busy)
+    yield from machine_gpus.too_large(benchmark, configs, backend)
+
+
+@functools.cache
+def _say(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def _say_unknown(row: Hardware, configs: Configs) -> None:
+    file = configs.path("hardware", row.name)
+    text = machine_gpus.row_text(row, datetime.datetime.now(datetime.UTC).date().isoformat())
+    _say(
+        f"configs/hardware does not know '{row.title}': MFU is null, and recipes of an A100 are taken. A row for it, "
+        f"whose peaks are to be filled in:\ncat > {file} <<'END'\n{text}END"
+    )
