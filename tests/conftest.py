@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from launch import machine_gpus
 from launch.private_cluster import packages
 from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
 from tests.stand_ins.nvml.build import MACHINES, build
@@ -117,6 +118,8 @@ def play_machine(
         assert machine.is_file(), machine
         monkeypatch.setenv("STEPMARK_NVML_MACHINE", str(machine))
         monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent))
+        machine_gpus.found.cache_clear()
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     yield play
+    machine_gpus.found.cache_clear()

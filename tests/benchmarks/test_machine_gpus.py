@@ -1,0 +1,119 @@
+"""Which GPUs of a machine a program of CUDA sees, and what a run gets of them."""
+
+import msgspec
+import pytest
+
+from benchmarks import machine_gpus
+from benchmarks.backend import find_backend
+from benchmarks.configs import Configs
+from benchmarks.machine_gpus import Busy, MachineGpu, MachineGpus
+from benchmarks.resolve import Request, resolve
+from benchmarks.values import Benchmark
+
+H100, RTX = "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"
+CONFIGS = Configs()
+NEMO = find_backend("nemo")
+
+
+def gpu(index: int, name: str = H100, **fields: object) -> MachineGpu:
+    made = MachineGpu(index=index, uuid=f"GPU-{index}0", name=name, memory_bytes=80 * 10**9, pci=f"0:{index}")
+    return msgspec.structs.replace(made, **fields)
+
+
+FOUR = [gpu(index) for index in range(4)]
+SLICES = {"GPU-00": [gpu(0, "MIG 1g", uuid=f"MIG-{part}", mig=True) for part in "ab"]}
+
+
+@pytest.mark.parametrize(
+    ("variable", "indices", "words"),
+    [
+        (None, [0, 1, 2, 3], ""),
+        ("2,0", [2, 0], "leaves 2 of 4"),
+        ("GPU-3", [3], "leaves 1 of 4"),
+        ("1,7,2", [1], "'7' names no GPU: CUDA ignores what follows"),
+        ("", [], "hides all 4 GPUs"),
+        ("-1", [], "hides all 4 GPUs"),
+        ("9", [], "'9' names no GPU"),
+        ("GPU-", [], "names several"),
+        ("1,1", [], "names GPU 1 twice"),
+    ],
+)
+def test_the_variable_is_read_as_cuda_reads_it(variable: str | None, indices: list[int], words: str) -> None:
+    found = machine_gpus.visible(FOUR, {}, variable, False)
+    assert [one.index for one in found.gpus] == indices
+    assert words in (found.hidden if found.gpus else found.why_none)
+    assert bool(found.why_none) == (not indices)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "variable", "uuids", "words"),
+    [
+        (FOUR[:1], None, ["MIG-a"], "one slice of 2"),
+        (FOUR[:2], None, ["GPU-10"], "GPU 0 is in MIG mode and left out"),
+        (FOUR[:2], "MIG-b", ["MIG-b"], "uses one slice, MIG-b"),
+        (FOUR[:2], "0", ["MIG-a"], "one slice of 2"),
+    ],
+)
+def test_one_slice_is_used_where_no_whole_gpu_is(
+    gpus: list[MachineGpu], variable: str | None, uuids: list[str], words: str
+) -> None:
+    found = machine_gpus.visible(gpus, SLICES, variable, False)
+    assert [one.uuid for one in found.gpus] == uuids
+    assert words in found.hidden
+
+
+def test_a_number_says_nothing_where_kinds_differ_and_cuda_counts_the_fastest_first() -> None:
+    mixed = [gpu(0, RTX), gpu(1)]
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in machine_gpus.visible(mixed, {}, "1", False).why_none
+    assert machine_gpus.visible(mixed, {}, "1", True).gpus == (mixed[1],)
+    assert machine_gpus.visible(mixed, {}, "GPU-1", False).gpus == (mixed[1],)
+
+
+def test_of_two_kinds_the_larger_group_is_first_and_of_two_as_large_the_one_with_more_memory() -> None:
+    small = gpu(0, RTX, memory_bytes=24 * 10**9)
+    assert [group[0].name for group in machine_gpus.kinds([small, gpu(1)])] == [H100, RTX]
+    assert [group[0].name for group in machine_gpus.kinds([gpu(1), small, small])] == [RTX, H100]
+
+
+def benchmark(gpus: int = 1) -> Benchmark:
+    return resolve(Request(backend="nemo", model="llama3_tiny", hardware="h100", gpus=gpus), CONFIGS, NEMO)
+
+
+def test_idle_gpus_are_given_before_busy_ones_and_all_by_name() -> None:
+    machine = MachineGpus(gpus=(gpu(0, busy=(Busy(7, "python", 10**9),)), *FOUR[1:], gpu(4, RTX)))
+    assert [one.index for one in machine_gpus.chosen(benchmark(2), machine)] == [1, 2]
+    given = machine_gpus.chosen(benchmark(4), machine)
+    assert [one.index for one in given] == [0, 1, 2, 3]
+    assert "GPU 0: process 7 (python) holds 1.0 GB" in machine_gpus.busy_notes(given)[0]
+    (phase,) = machine_gpus.on_gpus(NEMO.plan(benchmark(2)), given[1:3]).phases
+    assert phase.environment["CUDA_VISIBLE_DEVICES"] == "GPU-10,GPU-20"
+
+
+def test_what_does_not_fit_names_a_batch_and_the_least_number_of_gpus_that_would() -> None:
+    small = msgspec.structs.replace(CONFIGS.hardware("h100"), name="small", memory_gb=12.0)
+    configs = Configs()
+    configs.learn(msgspec.structs.replace(small, name="h100"))
+    asked = Request(
+        backend="jax", model="llama2_tiny", hardware="h100", gpus=1, settings={"micro_batch_size": "524288"}
+    )
+    too_large = resolve(asked, configs, find_backend("jax"))
+    (refusal,) = machine_gpus.too_large(too_large, configs, find_backend("jax"))
+    assert "12 GB" in refusal.why
+    assert refusal.next_command.startswith("--set=micro_batch_size=")
+    fewer = int(refusal.next_command.rpartition("=")[2])
+    assert fewer & (fewer - 1) == 0
+    fitting = msgspec.structs.replace(asked, settings={"micro_batch_size": str(fewer)})
+    assert not list(
+        machine_gpus.too_large(resolve(fitting, configs, find_backend("jax")), configs, find_backend("jax"))
+    )
+
+
+def test_a_device_without_a_row_takes_the_recipes_of_an_a100_and_has_no_fp8() -> None:
+    row = machine_gpus.made_row([gpu(0, RTX, memory_bytes=25_757_220_864)] * 8, "560.35")
+    assert (row.name, row.memory_gb, row.peaks) == ("nvidia_geforce_rtx_4090", 25.8, {})
+    configs = Configs()
+    configs.learn(row)
+    found = resolve(
+        Request(backend="jax", model="llama2_70b", hardware=row.name, gpus=64), configs, find_backend("jax")
+    )
+    assert (found.dtype, found.hardware) == ("bf16", row)

@@ -1,0 +1,183 @@
+"""NVML as the real pynvml asks it, of machines that are stand-ins; and runs on such machines."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launch import local, machine_gpus
+from tests import forked
+from tests.toy_backend import install, make_environment_in
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+Play = Callable[[str], None]
+TINY = ("--backend=jax", "--model=llama2_tiny")
+EIGHT_B = ("--backend=nemo", "--model=llama31_8b")
+
+
+@pytest.mark.parametrize(
+    ("machine", "shown", "driver", "cuda"),
+    [
+        ("dgx_h100", "8 x NVIDIA H100 80GB HBM3", "570.133.20", (12, 8)),
+        ("gb200_tray", "4 x NVIDIA GB200", "580.65.06", (13, 0)),
+        ("workstation", "2 x NVIDIA GeForce RTX 4090 and 1 x NVIDIA RTX A2000 12GB", "560.35.03", (12, 6)),
+        ("mig_slice", "1 x NVIDIA H100 80GB HBM3 MIG 3g.40gb", "570.133.20", (12, 8)),
+        ("old_driver", "2 x NVIDIA A100-SXM4-80GB", "470.256.02", (11, 4)),
+    ],
+)
+def test_what_a_machine_has(machine: str, shown: str, driver: str, cuda: tuple[int, int], play_machine: Play) -> None:
+    play_machine(machine)
+    found = machine_gpus.found()
+    assert machine_gpus.machine_gpus.shown(found.gpus) == shown
+    assert (found.driver, found.cuda, found.why_none) == (driver, cuda, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("init = 9", "not loaded"),
+        ("init = 12", "libnvidia-ml.so.1 was not found"),
+        ("init = 18", "restart the machine"),
+        ("init = 999", "NVML cannot be asked"),
+        ("driver = 1", "the driver shows no GPU"),
+        ("driver = 1\n[gpu]\nlost = 1", "GPU 0 answers nothing"),
+    ],
+)
+def test_why_there_are_no_gpus(text: str, why: str, play_machine: Play) -> None:
+    play_machine(text)
+    found = machine_gpus.found()
+    assert found.gpus == ()
+    assert why in found.why_none
+
+
+def test_a_gpu_is_busy_with_the_memory_of_a_process_that_cannot_be_seen(play_machine: Play) -> None:
+    play_machine("[gpu]\nname = A\nuuid = GPU-a\nmemory_mib = 81559\nused_mib = 40000")
+    ((busy,),) = [one.busy for one in machine_gpus.found().gpus]
+    assert (busy.pid, busy.bytes) == (None, 40000 * 2**20)
+
+
+# --- what is chosen, and what is refused ----------------------------------------------------------
+
+
+def dry_run(folder: Path, *flags: str) -> tuple[str, str]:
+    done = forked.run(REPOSITORY / "launch/run.py", *flags, "--dry_run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "chosen"),
+    [
+        ("dgx_h100", EIGHT_B, "--hardware=h100 --gpus=8"),
+        ("busy_h100", (*TINY, "--hardware=here", "--gpus=1"), "--hardware=h100"),
+        ("workstation", (*TINY, "--hardware=here"), "--hardware=nvidia_geforce_rtx_4090 --gpus=2"),
+        ("mig_slice", (*TINY, "--hardware=here"), "--hardware=nvidia_h100_80gb_hbm3_mig_3g_40gb --gpus=1"),
+        ("old_driver", (*TINY, "--hardware=a100"), "--gpus=2"),
+    ],
+)
+def test_a_request_takes_the_gpus_that_are_here(
+    machine: str, flags: tuple[str, ...], chosen: str, tmp_path: Path, play_machine: Play
+) -> None:
+    play_machine(machine)
+    out, err = dry_run(tmp_path, *flags)
+    assert f": {chosen}" in err.splitlines()[0]
+    assert "would be refused" not in out
+    assert ("peaks: {}" in err) == ("nvidia_" in chosen)
+
+
+def test_a_cpu_benchmark_stays_on_the_cpu(tmp_path: Path, play_machine: Play) -> None:
+    play_machine("dgx_h100")
+    for backend in ("jax", "nemo"):
+        out, err = dry_run(tmp_path, f"--backend={backend}", "--model=llama2_tiny")
+        assert (err, " 1 x cpu " in out, "CUDA_VISIBLE_DEVICES=\n" in out) == ("", True, True)
+
+
+REFUSED = {
+    "too many": ("dgx_h100", (*EIGHT_B, "--gpus=16"), "has 8 x NVIDIA H100 SXM 80 GB, 16 are asked", "--gpus=8"),
+    "another kind": ("dgx_h100", (*TINY, "--hardware=b200"), "its GPUs are 8 x NVIDIA H100", "--hardware=h100"),
+    "no layout for so few": (
+        "dgx_h100",
+        ("--backend=jax", "--model=llama2_70b"),
+        "64 are asked",
+        "no layout for 8 or fewer",
+    ),
+    "busy": ("busy_h100", (*TINY, "--hardware=here"), "1 of the 2 GPUs are in use", "--gpus=1 takes those"),
+    "no driver": ("init = 12", (*TINY, "--hardware=h100"), "no GPU was found", "--site=NAME"),
+    "nodes": (
+        "dgx_h100",
+        ("--backend=nemo", "--model=llama2_tiny", "--hardware=h100", "--gpus=8", "--nodes=2"),
+        "is one machine",
+        "--nodes",
+    ),
+    "too large": (
+        "dgx_h100",
+        (*TINY, "--hardware=here", "--gpus=1", "--set=micro_batch_size=4194304"),
+        "GB are usable",
+        "--set=micro_batch_size=",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str, tmp_path: Path, play_machine: Play) -> None:
+    machine, flags, words, way_on = REFUSED[case]
+    play_machine(machine)
+    done = forked.run(REPOSITORY / "launch/run.py", *flags, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert way_on in done.stderr.partition("next:")[2]
+    assert "Traceback" not in done.stderr
+    assert (
+        f"would be refused: {done.stderr.partition('stepmark: ')[2].splitlines()[0]}" in dry_run(tmp_path, *flags)[0]
+    )
+
+
+# --- runs ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> dict[str, str]:
+    variables = install(tmp_path)
+    make_environment_in(tmp_path)
+    return variables
+
+
+def run_toy(folder: Path, variables: dict[str, str], *flags: str) -> tuple[int, dict[str, object], Path]:
+    def soon() -> None:
+        local.GRACE_SECONDS = 0.2
+
+    command = ("--backend=toy", "--model=llama2_tiny", "--hardware=h100", f"--output_dir={folder}/results", *flags)
+    done = forked.run(
+        REPOSITORY / "launch/run.py", *command, env={**os.environ, **variables}, cwd=folder, prepare=soon
+    )
+    (run,) = (folder / "results").glob("2*")
+    return done.returncode, json.loads((run / "result.json").read_text()), run
+
+
+@pytest.mark.slow(seconds=5)
+def test_a_gpu_that_falls_off_the_bus_ends_a_run_that_would_hang_and_all_steps_are_kept(
+    tmp_path: Path, toy: dict[str, str], play_machine: Play
+) -> None:
+    play_machine("falls_off_the_bus")
+    code, result, run = run_toy(tmp_path, toy, "--set=fault=hang@4", "--set=fault_rank=1")
+    assert (code, result["status"]) == (1, "failed")
+    assert "GPU 1 (00000000:11:00.0)" in result["reasons"][0]  # type: ignore[index]
+    assert "fell off the bus: NVML says NVMLError_GpuIsLost" in result["reasons"][0]  # type: ignore[index]
+    assert [json.loads(line)["step"] for line in (run / "steps.jsonl").open()].count(3) == 2
+    done = forked.run(REPOSITORY / "launch/verify.py", run, env={**os.environ, **toy}, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow(seconds=5)
+def test_a_run_beside_another_program_says_so_and_knows_its_gpus_by_name(
+    tmp_path: Path, toy: dict[str, str], play_machine: Play
+) -> None:
+    play_machine("busy_h100")
+    code, result, run = run_toy(tmp_path, toy, "--allow_busy", "--gpus=2", "--steps=30")
+    assert code in (0, 3)
+    assert any("--allow_busy" in note and "4242" in note for note in result["notes"])  # type: ignore[attr-defined]
+    (phase,) = json.loads((run / "plan.json").read_text())["phases"]
+    assert phase["environment"]["CUDA_VISIBLE_DEVICES"].count("GPU-6a1f") == 2
+    assert result["telemetry"]["gpu"]["gpus"] == 2  # type: ignore[index]
