@@ -27,8 +27,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
-demo: $(INSTALLED)  ## train a tiny Llama 2 with MaxText on this machine, and say how fast it was
-	@$(BIN)/python launch/run.py --backend=jax --model=llama2_tiny
+demo: $(INSTALLED)  ## train a tiny Llama 2 with MaxText on this machine's GPU, or its CPU, and say how fast it was
+	@$(BIN)/python launch/run.py --backend=jax --model=llama2_tiny --hardware=here --gpus=1
 
 test: lint  ## check style and types, then run every test (pytest's closing line comes last)
 	@$(PYTEST) --durations=30

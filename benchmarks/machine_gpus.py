@@ -11,7 +11,6 @@ import msgspec
 from benchmarks.backend import Backend
 from benchmarks.capacity import total_bytes, usable_bytes
 from benchmarks.errors import RequestError
-from benchmarks.forecasting.layouts import fits
 from benchmarks.resolve import ConfigSource, Request, choose_recipe, resolve
 from benchmarks.values import Benchmark, Hardware, Plan, Value
 
@@ -391,6 +390,8 @@ def _asked(benchmark: Benchmark, settings: dict[str, str]) -> Request:
 
 def _would_fit(asked: Request, configs: ConfigSource, backend: Backend) -> bool:
     try:
-        return fits(resolve(asked, configs, backend), backend)
+        benchmark = resolve(asked, configs, backend)
     except RequestError:
         return False
+    storage = backend.storage(benchmark)
+    return total_bytes(benchmark, storage) <= (usable_bytes(benchmark, storage) or 0)

@@ -14,7 +14,7 @@ from benchmarks import machine_gpus
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.machine_gpus import Busy, MachineGpu, MachineGpus
+from benchmarks.machine_gpus import VISIBLE, Busy, MachineGpu, MachineGpus
 from benchmarks.preflight.gpus import IDLE_MIB
 from benchmarks.resolve import Request
 from benchmarks.values import Benchmark, Hardware
@@ -50,18 +50,18 @@ def _found() -> MachineGpus:
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             gpus.append(_gpu(handle, index))
-            if _said([0], pynvml.nvmlDeviceGetMigMode, handle)[0]:
+            if said([0], pynvml.nvmlDeviceGetMigMode, handle)[0]:
                 slices[gpus[-1].uuid] = [_gpu(part, index, gpus[-1]) for part in _parts(handle)]
         except pynvml.NVMLError as error:
             lost.append(f"GPU {index} answers nothing ({error}): its driver's log (dmesg) says why")
     machine = machine_gpus.visible(
-        gpus, slices, os.environ.get(machine_gpus.VISIBLE), os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+        gpus, slices, os.environ.get(VISIBLE), os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     )
-    cuda = _said(None, pynvml.nvmlSystemGetCudaDriverVersion)
+    cuda = said(None, pynvml.nvmlSystemGetCudaDriverVersion)
     why_none = f"{machine.why_none}; {'; '.join(lost)}" if machine.why_none and lost else machine.why_none
     return msgspec.structs.replace(
         machine,
-        driver=_said(None, pynvml.nvmlSystemGetDriverVersion),
+        driver=said(None, pynvml.nvmlSystemGetDriverVersion),
         cuda=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
         why_none=why_none,
         hidden="; ".join(words for words in (machine.hidden, *lost) if words),
@@ -69,7 +69,7 @@ def _found() -> MachineGpus:
 
 
 def _gpu(handle: Any, index: int, whole: MachineGpu | None = None) -> MachineGpu:
-    memory = _memory(handle)
+    memory = memory_of(handle)
     return MachineGpu(
         index=index,
         uuid=pynvml.nvmlDeviceGetUUID(handle),
@@ -81,22 +81,22 @@ def _gpu(handle: Any, index: int, whole: MachineGpu | None = None) -> MachineGpu
     )
 
 
-def _memory(handle: Any) -> Any:
+def memory_of(handle: Any) -> Any:
     """The newer answer, where a driver has it: in the older one, what the driver itself reserves is in use."""
-    newer = _said(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
+    newer = said(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
     return newer or pynvml.nvmlDeviceGetMemoryInfo(handle)
 
 
 def _parts(handle: Any) -> Iterator[Any]:
-    for place in range(_said(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle)):
-        part = _said(None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
+    for place in range(said(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle)):
+        part = said(None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
         if part is not None:
             yield part
 
 
 def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
     """The programs that compute on it. A container does not see those outside, but sees their memory."""
-    processes: list[Any] = _said([], pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    processes: list[Any] = said([], pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
     seen = tuple(Busy(pid=one.pid, name=_name_of(one.pid), bytes=one.usedGpuMemory) for one in processes)
     if seen or used <= IDLE_MIB * 2**20:
         return seen
@@ -104,10 +104,10 @@ def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
 
 
 def _name_of(pid: int) -> str:
-    return str(_said("unknown", pynvml.nvmlSystemGetProcessName, pid))
+    return str(said("unknown", pynvml.nvmlSystemGetProcessName, pid))
 
 
-def _said(otherwise: T, ask: Callable[..., T], *arguments: Any, **named: Any) -> T:
+def said(otherwise: T, ask: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """NVML's answer. What a driver does not support is no error."""
     try:
         return ask(*arguments, **named)
@@ -134,6 +134,8 @@ def settled(request: Request, configs: Configs, backend: Backend) -> Request:
         return request
     of_kinds = rows(configs)
     settled = machine_gpus.with_gpus(request, found(), of_kinds, configs, backend)
+    if request.hardware == machine_gpus.HERE and not of_kinds:
+        _say(f"no GPU was found, so --hardware=cpu: {found().why_none}")
     row = next((row for row in of_kinds if row.name == settled.hardware), None)
     if row is not None:
         if settled != request:

@@ -20,12 +20,12 @@ from benchmarks.peak.peaks import PeakReport, PeakRequest, device_peaks
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import Hardware, Site, json_text
 from benchmarks.version import VERSION
-from launch import environments, other_programs, provenance
+from launch import environments, machine_gpus, other_programs, provenance
 from launch.places import stepmark_home
 from launch.screen import Screen
 from launch.side_program import run_side_program
 
-CUDA_DRIVER, ROCM_DRIVER = Path("/dev/nvidiactl"), Path("/dev/kfd")
+ROCM_DRIVER = Path("/dev/kfd")
 DEVICES, TPU_DEVICES = Path("/dev"), ("accel[0-9]*", "vfio/[0-9]*")  # of the older and the newer drivers
 LOOK_SECONDS = 0.5
 
@@ -34,14 +34,14 @@ LOOK_SECONDS = 0.5
 
 
 def platform_here() -> str:
-    """The GPUs whose driver is loaded; without any, the CPU."""
-    if CUDA_DRIVER.exists():
+    """The GPUs that a program may use; without any, the CPU."""
+    if machine_gpus.found().gpus:
         return "cuda"
     return "rocm" if ROCM_DRIVER.exists() else "cpu"
 
 
 def may_have(platform: str) -> bool:
-    """False where no program could find a device of it: no driver is loaded."""
+    """False where no program could find a device of it: no driver is loaded, or it shows none."""
     if platform == "tpu":
         return any(place for pattern in TPU_DEVICES for place in DEVICES.glob(pattern))
     return platform in ("cpu", platform_here())

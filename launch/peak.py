@@ -36,7 +36,7 @@ from benchmarks.peak import peaks
 from benchmarks.peak.peak_file import Measured
 from benchmarks.peak.peak_table import hardware_yaml, table
 from benchmarks.values import Hardware, Model, json_text, to_builtins
-from launch import local, measuring_peak, places
+from launch import local, machine_gpus, measuring_peak, places
 from launch.cli import run_main
 
 ALL = "all"
@@ -92,7 +92,9 @@ def _platform(hardware: Hardware | None, configs: Configs) -> str:
         raise RequestError(
             f"this machine has no {hardware.title}",
             where=f"--hardware={hardware.name}",
-            why=f"no driver of a {hardware.platform} device is here",
+            why=machine_gpus.found().why_none
+            if hardware.platform == "cuda"
+            else f"no driver of a {hardware.platform} device is here",
             next_command=f"python launch/peak.py --hardware=cpu; or {_on_a_node(hardware, configs)}",
         )
     return hardware.platform

@@ -11,6 +11,7 @@ import msgspec
 
 from benchmarks.backend import Backend, SideProgram
 from benchmarks.errors import RunError
+from benchmarks.machine_gpus import VISIBLE
 from benchmarks.values import Phase
 from launch import environments, local
 
@@ -31,7 +32,7 @@ def run_side_program(
     phase = Phase(
         name=folder.name,
         command=program.command,
-        environment=program.environment,
+        environment={**({VISIBLE: ""} if program.platform == "cpu" else {}), **program.environment},
         nodes=1,
         tasks_per_node=1,
         devices_per_task=1,

@@ -18,5 +18,5 @@ def program(benchmark: Benchmark) -> SideProgram:
             "--",
             *(f"{name}={text_of(value)}" for name, value in planning.nemo_settings(benchmark).items()),
         ],
-        environment={**planning.environment(benchmark), "CUDA_VISIBLE_DEVICES": ""},
+        environment=planning.environment(benchmark),
     )

@@ -7,7 +7,8 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from benchmarks.preflight.values import Answer, Command, Finding, Status, Wanted, not_checked, outliers
 from benchmarks.values import Hardware
@@ -76,7 +77,23 @@ def _of_node(answer: Answer, hardware: Sequence[Hardware]) -> list[Finding]:
 
 
 Problem = tuple[Status, str]  # a status that is not ok, and the text
-Check = Callable[[Answer, list[Row]], Problem | None]
+
+
+class Asked(Protocol):
+    """Whoever was asked: a node, or this machine."""
+
+    @property
+    def commands(self) -> Mapping[str, Command]: ...
+
+
+Check = Callable[[Asked, list[Row]], Problem | None]
+
+
+def judged(asked: Asked) -> list[tuple[str, Status, str]]:
+    """Every check of GPUs that needs no other node, as (name, status, what was seen)."""
+    rows = _rows(asked)
+    found = [(name, check(asked, rows) or ("ok", "")) for name, check in CHECKS.items()] if rows else []
+    return [(name, status, text) for name, (status, text) in found]
 
 
 def _judged(name: str, answer: Answer, problem: Problem | None) -> Finding:
@@ -109,7 +126,7 @@ def _by_gpu(found: Sequence[tuple[str, str]]) -> str:
     return "; ".join(f"GPU {', '.join(of_words)}: {words}" for words, of_words in gpus.items())
 
 
-def _idle(answer: Answer, rows: list[Row]) -> Problem | None:
+def _idle(answer: Asked, rows: list[Row]) -> Problem | None:
     processes = table(_output(answer, "processes"))
     running = [f"process {row.get('pid')} ({row.get('process_name')})" for row in processes]
     busy: list[tuple[str, str]] = []
@@ -123,7 +140,7 @@ def _idle(answer: Answer, rows: list[Row]) -> Problem | None:
     return ("failed", "; ".join(words)) if words else None
 
 
-def _memory_errors(answer: Answer, rows: list[Row]) -> Problem | None:
+def _memory_errors(answer: Asked, rows: list[Row]) -> Problem | None:
     name = "ecc.errors.uncorrected.volatile.total"
     counts = {row["index"]: _number(row, name) for row in rows}
     problems = [(index, f"{count:.0f} uncorrected ECC errors") for index, count in counts.items() if count]
@@ -139,7 +156,7 @@ def _memory_errors(answer: Answer, rows: list[Row]) -> Problem | None:
     return ("not_checked", "the driver counts no ECC errors") if None in counts.values() else None
 
 
-def _throttling(answer: Answer, rows: list[Row]) -> Problem | None:  # noqa: ARG001
+def _throttling(answer: Asked, rows: list[Row]) -> Problem | None:  # noqa: ARG001
     failed: list[tuple[str, str]] = []
     limited: list[tuple[str, str]] = []
     for row in rows:
@@ -153,16 +170,16 @@ def _throttling(answer: Answer, rows: list[Row]) -> Problem | None:  # noqa: ARG
     return ("warning", _by_gpu(limited)) if limited else None
 
 
-def _persistence(answer: Answer, rows: list[Row]) -> Problem | None:  # noqa: ARG001
+def _persistence(answer: Asked, rows: list[Row]) -> Problem | None:  # noqa: ARG001
     off = [row["index"] for row in rows if row.get("persistence_mode") != "Enabled"]
     text = f"off on GPU {', '.join(off)}: the driver is loaded anew for each job, and counts ECC errors from there"
     return ("warning", text) if off else None
 
 
-def _nvlink(answer: Answer, rows: list[Row]) -> Problem | None:  # noqa: ARG001
+def _nvlink(answer: Asked, rows: list[Row]) -> Problem | None:  # noqa: ARG001
     links = nvlinks(_output(answer, "nvlink"))
     if not links or not any(links.values()):
-        return "not_checked", "nvidia-smi shows no NVLink"
+        return "not_checked", "no NVLink is shown"
     inactive = [
         f"GPU {gpu}: link {', '.join(str(n) for n, active in of_gpu.items() if not active)} inactive"
         for gpu, of_gpu in links.items()
@@ -214,13 +231,13 @@ def _same_clocks(answers: Sequence[Answer]) -> list[Finding]:
 # --- reading ----------------------------------------------------------------------------------------
 
 
-def _rows(answer: Answer) -> list[Row]:
+def _rows(answer: Asked) -> list[Row]:
     command = answer.commands.get("gpus")
     rows = table(command.output) if command and command.exit_code == 0 else []
     return [row for row in rows if row.get("index", "").isdigit()]
 
 
-def _output(answer: Answer, name: str) -> str:
+def _output(answer: Asked, name: str) -> str:
     return answer.commands.get(name, Command(exit_code=None, output="")).output
 
 

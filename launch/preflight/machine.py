@@ -5,13 +5,15 @@ import shutil
 
 from benchmarks.backend import backends
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID
+from benchmarks.preflight.gpus import judged
 from benchmarks.preflight.report import WORDS
 from benchmarks.preflight.values import Status
 from benchmarks.report import aligned
 from benchmarks.values import Value, json_text
-from launch import environments
+from launch import environments, machine_gpus
 from launch.local import host_memory_bytes
 from launch.places import stepmark_home
+from launch.preflight import gpus_here
 
 SLURM_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel", "sacct")
 FREE_BYTES = 20 * 10**9  # the largest environment with its downloads, as the lock files state it
@@ -25,11 +27,14 @@ class MachineCheck(Value, frozen=True):
 
 def report(as_json: bool) -> tuple[str, int]:
     """The text and the exit code."""
-    checks = [_launcher(), _memory(), _disk(), *_environments(), _slurm()]
+    checks = [_launcher(), _memory(), *_gpus(), _disk(), *_environments(), _slurm()]
     code = EXIT_INVALID if any(check.status == "failed" for check in checks) else EXIT_VALID
     if as_json:
         return json_text(checks).rstrip(), code
-    rows = [(check.check, f"{WORDS[check.status]}: {check.text}") for check in checks]
+    rows = [
+        (check.check, f"{WORDS[check.status]}: {check.text}" if check.text else WORDS[check.status])
+        for check in checks
+    ]
     return "\n".join(["this machine, as the site local", *aligned(rows)]), code
 
 
@@ -44,6 +49,18 @@ def _memory() -> MachineCheck:
     return MachineCheck(
         check="memory", status="ok", text=f"{host_memory_bytes() / 1e9:.0f} GB, {os.cpu_count()} cores"
     )
+
+
+def _gpus() -> list[MachineCheck]:
+    """The GPUs that a run may use, each GPU that is there, and what is wrong with them."""
+    machine = machine_gpus.found()
+    asked = gpus_here.ask()
+    found: Status = "ok" if machine.gpus else "not_checked"
+    return [
+        MachineCheck(check="GPUs", status=found, text=gpus_here.machine_text(machine)),
+        *(MachineCheck(check=f"GPU {gpu.index}", status=gpu.status, text=gpu.text) for gpu in asked.gpus),
+        *(MachineCheck(check=name, status=status, text=text) for name, status, text in judged(asked)),
+    ]
 
 
 def _disk() -> MachineCheck:

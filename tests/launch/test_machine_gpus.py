@@ -2,12 +2,16 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.backend import SideProgram, find_backend
 from launch import local, machine_gpus
+from launch.side_program import run_side_program
 from tests import forked
 from tests.toy_backend import install, make_environment_in
 
@@ -134,6 +138,77 @@ def test_refused(case: str, tmp_path: Path, play_machine: Play) -> None:
     )
 
 
+def test_without_a_gpu_here_is_the_cpu(tmp_path: Path, play_machine: Play) -> None:
+    play_machine("init = 9")
+    out, err = dry_run(tmp_path, *TINY, "--hardware=here", "--gpus=1")
+    assert " 1 x cpu " in out
+    assert err.startswith("note: no GPU was found, so --hardware=cpu: NVIDIA's driver is installed, but not loaded")
+
+
+# --- the doctor ------------------------------------------------------------------------------------
+
+SICK = """
+driver = 570.1
+cuda = 12080
+[gpu x2]
+name = NVIDIA H100 80GB HBM3
+uuid = GPU-%d
+capability = 9.0
+memory_mib = 81559
+nvlinks = 18
+[gpu]
+name = NVIDIA H100 80GB HBM3
+uuid = GPU-%d
+capability = 9.0
+memory_mib = 81559
+nvlinks = 18
+nvlinks_down = 1
+ecc_uncorrected = 3
+remapped = 0 1 1 0
+throttle = 0x40
+persistence = 0
+process = 7 2000 train.py
+[gpu]
+lost = 1
+"""
+
+
+def doctor(folder: Path) -> dict[str, tuple[str, str]]:
+    done = forked.run(REPOSITORY / "launch/doctor.py", "--json", cwd=folder)
+    assert done.stderr == ""
+    checks = {check["check"]: (check["status"], check["text"]) for check in json.loads(done.stdout)}
+    assert done.returncode == (3 if any(status == "failed" for status, _ in checks.values()) else 0)
+    return checks
+
+
+def test_the_doctor_shows_each_gpu_and_what_is_wrong_with_it(tmp_path: Path, play_machine: Play) -> None:
+    play_machine(SICK)
+    checks = doctor(tmp_path)
+    assert checks["GPUs"][0] == "ok"
+    assert checks["GPU 0"] == ("ok", "NVIDIA H100 80GB HBM3, 0.0 of 85.5 GB in use, 0 C, 0 of 0 W, 0 of 0 MHz, "
+                               "18 of 18 NVLinks active")  # fmt: skip
+    assert "17 of 18 NVLinks active" in checks["GPU 2"][1]
+    for check, status, words in (
+        ("GPU 3", "failed", "it answers nothing"),
+        ("GPUs idle", "failed", "process 7 (train.py)"),
+        ("GPU memory errors", "failed", "remapped rows are pending"),
+        ("GPU throttling", "failed", "GPU 2: hardware thermal"),
+        ("GPU persistence", "warning", "off on GPU 2"),
+        ("NVLink", "failed", "GPU 2: link 17 inactive"),
+    ):
+        assert checks[check][0] == status
+        assert words in checks[check][1]
+
+
+def test_the_doctor_of_a_good_machine_and_of_one_without_a_driver(tmp_path: Path, play_machine: Play) -> None:
+    play_machine("dgx_h100")
+    checks = doctor(tmp_path)
+    assert checks["GPUs"] == ("ok", "8 x NVIDIA H100 80GB HBM3, driver 570.133.20, CUDA up to 12.8")
+    assert {status for name, (status, _) in checks.items() if "GPU" in name or name == "NVLink"} == {"ok"}
+    play_machine("init = 12")
+    assert doctor(tmp_path)["GPUs"][0] == "not_checked"
+
+
 # --- runs ------------------------------------------------------------------------------------------
 
 
@@ -154,6 +229,19 @@ def run_toy(folder: Path, variables: dict[str, str], *flags: str) -> tuple[int, 
     )
     (run,) = (folder / "results").glob("2*")
     return done.returncode, json.loads((run / "result.json").read_text()), run
+
+
+def test_a_program_of_the_cpu_sees_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a framework would take by itself, of a peak or of a work program."""
+    code = "import json, os, sys; json.dump(os.environ.get('CUDA_VISIBLE_DEVICES'), open(sys.argv[1], 'w'))"
+    seen = {}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for platform in ("cpu", "cuda"):
+        program = SideProgram(command=["{python}", "-c", code, "{phase_dir}/report.json"], platform=platform)
+        seen[platform] = run_side_program(
+            find_backend("jax"), "maxtext", program, tmp_path, Any, Path(sys.executable)
+        )
+    assert seen == {"cpu": "", "cuda": None}
 
 
 @pytest.mark.slow(seconds=5)

@@ -24,7 +24,9 @@ import sys
 from pathlib import Path
 from launch import measuring_peak, peak
 from launch.cli import run_main
-measuring_peak.CUDA_DRIVER = Path("/dev/null")
+from benchmarks.machine_gpus import MachineGpu, MachineGpus
+gpu = MachineGpu(index=0, uuid="GPU-0", name="any", memory_bytes=1, pci="0")
+measuring_peak.machine_gpus.found = lambda: MachineGpus(gpus=(gpu,))
 run_main(peak.main)
 """
 
