@@ -1,13 +1,16 @@
 """The suite `smoke` as a user runs it: three nights of real MaxText and NeMo, as always, slowed, and as always.
 
-The nights before the first are copies of it, on earlier days and a little faster or slower.
-
-Assertions are ratios. Where the machine is so noisy that the gate itself says it would not see the slowdown, a larger
-one is injected; and a night that is slow as a whole, which no gate can tell from a regression, may be tried again.
+The nights before the first are copies of it, on earlier days, and differ more than a busy machine's nights do. So the
+gate calls a night slow from 3.3 times the baseline on, and the slowed one takes 11 times as long: both are judged
+right as long as the machine makes no night 3.3 times as slow as another. Where it does, that night is run once more.
+(Simulated with a noise of 30% that a night's runs share: one night in 750 is judged wrong, two in 10,000 of the tests
+fail. With 20% none does.)
 """
 
 import json
+import math
 import shutil
+import statistics
 import subprocess
 import sys
 from datetime import datetime, timedelta
@@ -16,29 +19,45 @@ from typing import Any
 
 import pytest
 
+from benchmarks.configs import DEFAULT_ROOT
 from tests.end_to_end.runs import REPOSITORY, Starter
 
-EARLIER = (0.95, 1.04, 0.97, 1.0, 1.06, 0.94, 1.02, 0.98, 1.05)  # what each earlier night took of the first
+# What each earlier night took of the first; the mean over the median differs as much, in another order.
+EARLIER = tuple(math.exp(eighths / 8) for eighths in range(-4, 5))
+EARLIER_MEANS = (*EARLIER[4:], *EARLIER[:4])
 NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"
-LIMIT_SECONDS = 600
+LIMIT_SECONDS = 1200
 CELLS = ("jax-llama2_tiny", "nemo-llama3_tiny")
-SLOWDOWN = 0.5
-LARGEST = 5.0
+SLOWDOWN = 10.0
+NOISE = 5  # times as slow as another: no night of one machine is
+RERUNS = 3  # those that confirm one cell
+STEPS = 8  # of the suite's 40: most of a run is its start
 
 pytestmark = pytest.mark.slow
 
 
 class Nights:
-    def __init__(self, starter: Starter, output_dir: Path) -> None:
+    def __init__(self, starter: Starter, place: Path) -> None:
         self._starter = starter
-        self.output_dir = output_dir
+        self.output_dir = place / "results"
+        self._configs = shutil.copytree(DEFAULT_ROOT, place / "configs")
+        suite = self._configs / "suites/smoke.yml"
+        assert suite.read_text().count("steps: 40") == len(CELLS)
+        suite.write_text(suite.read_text().replace("steps: 40", f"steps: {STEPS}"))
 
     def night(self, *words: str) -> "subprocess.CompletedProcess[str]":
         script = str(REPOSITORY / "launch/nightly.py")
-        process = self._starter([sys.executable, script, "--suite=smoke", f"--output_dir={self.output_dir}", *words])
+        command = [sys.executable, script, "--suite=smoke", f"--output_dir={self.output_dir}", *words]
+        process = self._starter(command, STEPMARK_CONFIGS=str(self._configs))
         out, err = process.communicate(timeout=LIMIT_SECONDS)
         assert "Traceback" not in out + err, err
         return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def night_that_ends(self, code: int, *words: str) -> "subprocess.CompletedProcess[str]":
+        done = self.night(*words)
+        done = done if done.returncode == code else self.night(*words)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
 
     def reports(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in sorted(self.output_dir.glob("nights/smoke/2*.json"))]
@@ -46,7 +65,7 @@ class Nights:
     def copy_to_earlier_days(self) -> None:
         (first,) = self.reports()
         night = first["night"]
-        for days, factor in enumerate(EARLIER, start=1):
+        for days, factors in enumerate(zip(EARLIER, EARLIER_MEANS, strict=True), start=1):
             earlier = (datetime.strptime(night, NIGHT_FORMAT) - timedelta(days=days)).strftime(NIGHT_FORMAT)
             names = {night: earlier}
             for cell in first["cells"]:
@@ -56,16 +75,19 @@ class Nights:
                 for name in ("provenance.json", "result.json"):
                     rename(self.output_dir / names[run_id] / name, names)
                 result = self.output_dir / names[run_id] / "result.json"
-                result.write_text(json.dumps(slower(json.loads(result.read_text()), factor)))
+                result.write_text(json.dumps(slower(json.loads(result.read_text()), *factors)))
             record = self.output_dir / "nights/smoke" / f"{earlier}.json"
             shutil.copy(record.with_name(f"{night}.json"), record)
             rename(record, names)
 
-    def judged(self, cell: str) -> dict[str, Any]:
+    def judged(self, cell: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The newest night's cell, and what it says of the seconds per step."""
         (found,) = (one for one in self.reports()[-1]["cells"] if one["cell"] == cell)
         assert found["status"] == "valid", found["reasons"]
-        judgement: dict[str, Any] = found["judgements"][0]
-        return judgement
+        return found, found["judgements"][0]
+
+    def slowed_by(self, run_id: str) -> float:
+        return float(json.loads((self.output_dir / run_id / "result.json").read_text())["slowed_by"])
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +111,17 @@ def rename(path: Path, names: dict[str, str]) -> None:
     path.write_text(text)
 
 
-def slower(result: dict[str, Any], factor: float) -> dict[str, Any]:
+def slower(result: dict[str, Any], factor: float, mean_factor: float) -> dict[str, Any]:
     times = result["seconds_per_step"]
-    scaled = {name: times[name] * factor for name in ("median", "mean", "stdev")}
-    return {**result, "seconds_per_step": {**times, **scaled, "ci95": [end * factor for end in times["ci95"]]}}
+    mean = times["mean"] * factor * mean_factor
+    scaled = {
+        "median": times["median"] * factor,
+        "mean": mean,
+        "stdev": times["stdev"] * factor,
+        "ci95": [end * factor for end in times["ci95"]],
+        "excess": mean / (times["median"] * factor) - 1,
+    }
+    return {**result, "seconds_per_step": {**times, **scaled}}
 
 
 def test_a_first_night_is_inconclusive_and_no_failure(nights: Nights) -> None:
@@ -101,30 +130,28 @@ def test_a_first_night_is_inconclusive_and_no_failure(nights: Nights) -> None:
     assert [cell["judgements"][0]["nights_needed"] for cell in report["cells"]] == [10] * len(CELLS)
 
 
-@pytest.mark.slow(seconds=350)
+@pytest.mark.slow(seconds=180)
 def test_a_slowed_night_is_a_regression_and_the_next_one_is_none(nights: Nights) -> None:
     nights.copy_to_earlier_days()
-    slowdown, done = SLOWDOWN, nights.night(f"--inject_slowdown={SLOWDOWN}")
-    seen_from = max(nights.judged(cell)["smallest_detectable_percent"] for cell in CELLS) / 100
-    if done.returncode != 3 and seen_from > SLOWDOWN / 2:
-        slowdown = min(2 * seen_from, LARGEST)
-        done = nights.night(f"--inject_slowdown={slowdown:.2f}")
-    assert done.returncode == 3, done.stdout + done.stderr
-    seen = [cell for cell in CELLS if nights.judged(cell)["verdict"] == "regression"]
-    assert seen, done.stdout
-    for cell in set(CELLS) - set(seen):  # too noisy here, and the gate says so itself
-        assert nights.judged(cell)["smallest_detectable_percent"] / 100 > slowdown / 2, done.stdout
-    for cell in seen:
-        found = nights.judged(cell)
+    slowed = nights.night_that_ends(3, f"--inject_slowdown={SLOWDOWN}", f"--max_reruns={RERUNS}")
+    verdicts = []
+    for name in CELLS:
+        cell, found = nights.judged(name)
+        verdicts.append(found["verdict"])
+        assert (1 + SLOWDOWN) / NOISE < 1 + found["effect_percent"] / 100 < (1 + SLOWDOWN) * NOISE, slowed.stdout
         assert found["low_percent"] < found["effect_percent"] < found["high_percent"]
-        assert slowdown / 2 < found["effect_percent"] / 100 < 2 * slowdown + 1
-        assert cell in done.stdout
-        assert f"{found['effect_percent']:+.2f}% ({found['low_percent']:+.2f} to {found['high_percent']:+.2f})" in (
-            done.stdout
-        )
-    usual = nights.night()
-    for _ in range(2):
-        usual = usual if usual.returncode == 0 else nights.night()
-    assert usual.returncode == 0, usual.stdout
-    left_out = [point["why"] for cell in nights.reports()[-1]["cells"] for point in cell["left_out"]]
-    assert left_out.count(f"slowed on purpose by {slowdown:.0%}") >= len(CELLS)
+        share = f"{found['effect_percent']:+.2f}% ({found['low_percent']:+.2f} to {found['high_percent']:+.2f})"
+        assert share in slowed.stdout
+        if found["verdict"] == "regression":
+            assert [nights.slowed_by(run_id) for run_id in cell["rerun_ids"]] == [SLOWDOWN] * RERUNS
+            decides = statistics.median(found["confirmations"])
+        else:  # no re-runs were left to confirm it
+            assert (cell["rerun_ids"], found["suspect"]) == ([], True), slowed.stdout
+            decides = found["tonight"]
+        assert found["effect_percent"] == pytest.approx(100 * (decides / found["baseline"] - 1))
+    assert sorted(verdicts) == ["inconclusive", "regression"], slowed.stdout
+    nights.night_that_ends(0)
+    for name in CELLS:
+        cell, found = nights.judged(name)
+        assert {point["why"] for point in cell["left_out"]} == {f"slowed on purpose by {SLOWDOWN:.0%}"}
+        assert found["baseline_nights"] == len(EARLIER) + 1
