@@ -46,7 +46,7 @@ CLOCK_STEPS = flags.DEFINE_integer("clock_steps", 4000, "Steps of the run that h
 SETTINGS = flags.DEFINE_multi_string("set", None, "Settings of all runs, as in launch/run.py.")
 
 FIRST_STEP = 50  # compile and warm-up lie before
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.05
 LOG = "rank-0.log"
 
 

@@ -85,7 +85,7 @@ def gpu_recipes() -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.every_program
 @pytest.mark.usefixtures("cuda_python")
-@pytest.mark.parametrize("flags", gpu_recipes(), ids=" ".join)
+@pytest.mark.parametrize("flags", [*gpu_recipes()], ids=" ".join)
 def test_every_gpu_recipe_is_compiled(starter: Starter, flags: tuple[str, ...]) -> None:
     compiled(starter, *flags)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.end_to_end.runs import JAX, NEMO, REPOSITORY, Run, Start, finish, verify
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=65)
 
 PRETRAINING, ADAPTERS = "--model=llama31_8b_tiny", "--model=llama2_70b_lora_tiny"
 LAST_STEP = 384

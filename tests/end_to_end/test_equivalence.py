@@ -11,7 +11,7 @@ import pytest
 from benchmarks.same_work.plants import plants_of
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=15)
 
 SECONDS = 2 * LIMIT_SECONDS
 EACH_UPDATE = {"loss after 1 update", "loss after 2 updates", "loss after 3 updates"}

@@ -69,7 +69,7 @@ def test_auto_on_a_cpu_is_valid_and_finds_the_recompile(automatic: Run) -> None:
     assert not seen["applied"]
     assert "every trace was empty" in seen["reason"]
     assert result["not_comparable"] == []
-    slow = [step["step"] for step in automatic.steps if step["seconds"] > 20 * result["seconds_per_step"]["median"]]
+    slow = [step["step"] for step in automatic.steps if step["seconds"] > 8 * result["seconds_per_step"]["median"]]
     assert {0, 2} <= set(slow)  # the loop waits for step 2 when step 3, which compiles again, is on its way
     assert verify(str(automatic.folder)).returncode == 0
 

@@ -26,7 +26,7 @@ PROGRAM = Path(__file__).with_name("configurations.py")
 PGLE = (("nsys", "none"), ("auto", "none"), ("auto", "nsys"))  # --pgle, --profile
 SEGMENTS = "max_segments_per_seq must be set when using TransformerEngine attention and packing"
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=25)
 
 
 class Asked(NamedTuple):

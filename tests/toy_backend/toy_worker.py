@@ -59,6 +59,7 @@ def meet_an_error():
     raise RuntimeError("told to")
 
 
+ALL = -1
 FAULTS = {
     "segfault": lambda: ctypes.string_at(0),
     "hang": hang,
@@ -89,7 +90,7 @@ def fail(kind):
 def train():
     first_attempt = "attempt-1" in Path(options.events_dir).parts
     kind, _, at = said["fault"].partition("@")
-    mine = first_attempt and kind and int(said["fault_rank"]) == options.rank
+    mine = first_attempt and kind and int(said["fault_rank"]) in (options.rank, ALL)
     events.write(
         "facts",
         rank=options.rank,
