@@ -3,8 +3,8 @@
 The nights before the first are copies of it, on earlier days, and differ more than a busy machine's nights do. So the
 gate calls a night slow from 3.3 times the baseline on, and the slowed one takes 11 times as long: both are judged
 right as long as the machine makes no night 3.3 times as slow as another. Where it does, that night is run once more.
-(Simulated with a noise of 30% that a night's runs share: one night in 750 is judged wrong, two in 10,000 of the tests
-fail. With 20% none does.)
+(Simulated: where all runs of a night share a noise of 20%, no test of a million fails; of 30%, one in 10,000; of 40%,
+one in 500.)
 """
 
 import json
