@@ -23,7 +23,7 @@ from benchmarks.mlperf.submission import is_submission
 from benchmarks.profiling import not_recorded
 from benchmarks.queue.attempts import local_attempts, queued_attempts
 from benchmarks.queue.failures import QueuedEnd, failed_phase
-from benchmarks.queue.first_check import CHECK
+from benchmarks.queue.first_check import BEFORE_THE_RUN
 from benchmarks.queue.job_record import (
     EVENTS,
     JOB_SCRIPT,
@@ -313,15 +313,15 @@ def _with_reasons(result: Result, reasons: list[str]) -> Result:
 
 
 def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: int, *, queued: bool) -> list[str]:
-    """Why the measured phase was never started: an earlier phase of the plan failed. What a check found is told by
-    the attempt's end.
+    """Why the measured phase was never started: an earlier phase of the plan failed. Of the job's own phases the
+    attempt's end tells.
     """
     found = []
     benchmark = folder.benchmark()
     for phase in folder.plan().phases:
         if phase.name == measured:
             break
-        if phase.name == CHECK and queued:
+        if phase.name in BEFORE_THE_RUN and queued:
             continue
         said = backend.read_phase(benchmark, folder.phase_dir(phase.name, attempt), attempt).ends
         found += failed_phase(phase.name, folder.ended(phase.name, attempt), said, queued=queued)

@@ -98,7 +98,8 @@ def _queued_attempt(folder: "RunFolder", record: RunRecord, job: str | None, *, 
         full_disk=_could_not_write(folder, record.attempt) or _name(_first_log(logs, says_full_disk)),
         lost_nodes=lost_nodes("\n".join(_tail(path) for path in output)),
         behind=_named(behind, record),
-        check=_failed_check(folder, record.attempt, seen.events, output),
+        before_the_run=_failed_check(folder, record.attempt, seen.events, output)
+        or _failed_unpack(folder, record.attempt, seen.events, output),
     )
     end = outcome(seen)
     first_log = {"out_of_memory": _rank(by_kernel or by_framework), "hung": behind[0] if behind else None}
@@ -122,13 +123,28 @@ def _failed_check(
     folder: "RunFolder", attempt: int, events: Sequence[JobEvent], output: Sequence[Path]
 ) -> str | None:
     """What the first phase of the job found wrong; None where it found nothing, or there was none."""
-    codes = [one.exit_code for one in events if one.event == "phase_end" and one.phase == first_check.CHECK]
-    if not codes or codes[-1] == 0:
+    code = _exit_code(events, first_check.CHECK)
+    if not code:
         return None
     log = _tail(folder.phase_dir(first_check.CHECK, attempt) / "rank-0.log")
     printed = "\n".join([*(_tail(path) for path in output), log])
     host = next((one.host for one in folder.ended(first_check.CHECK, attempt)), None)
-    return first_check.reason(log, printed, codes[-1], host)
+    return first_check.reason(log, printed, code, host)
+
+
+def _failed_unpack(
+    folder: "RunFolder", attempt: int, events: Sequence[JobEvent], output: Sequence[Path]
+) -> str | None:
+    """Why the container was not made on every node; None where it was, or there is none."""
+    code = _exit_code(events, first_check.UNPACK)
+    if not code:
+        return None
+    logs = [path for path in folder.phase_dir(first_check.UNPACK, attempt).glob("rank-*.log") if path.stat().st_size]
+    return first_check.unpack_reason("\n".join(map(_tail, [*sorted(logs)[:LOGS_READ], *output])), code)
+
+
+def _exit_code(events: Sequence[JobEvent], phase: str) -> int | None:
+    return next((one.exit_code for one in reversed(events) if (one.event, one.phase) == ("phase_end", phase)), None)
 
 
 # --- a hang -------------------------------------------------------------------------------------

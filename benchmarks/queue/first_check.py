@@ -1,5 +1,5 @@
 """The first phase of a cluster's job, `check`: the phase itself from the one that trains, and the one reason it ends
-with from what it printed. Pure.
+with from what it printed; the reason of `unpack` too, which follows where the job has a container. Pure.
 
 A check says itself what is wrong, in its last line. Where it could not even start (no Python in the image, an image
 of another architecture), what the shell, Slurm or pyxis printed is put into words.
@@ -15,6 +15,8 @@ from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import Phase
 
 CHECK = "check"
+UNPACK = "unpack"  # makes the container on all other nodes
+BEFORE_THE_RUN = (CHECK, UNPACK)
 SAID = "stepmark check: "
 OK = "ok"
 
@@ -72,6 +74,7 @@ BEFORE_IT_BEGAN: tuple[tuple[str, str, str], ...] = (
 )
 _PATTERNS = [(re.compile(pattern), what, todo) for pattern, what, todo in BEFORE_IT_BEGAN]
 _EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Exit)\b.*")
+_FAILED_ON = re.compile(r"^srun: error: ([\w.,\[\]-]+): tasks? ")
 LONGEST = 300
 CRASHES = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV)
 
@@ -83,6 +86,18 @@ def reason(log: str, printed: str, exit_code: int | None, host: str | None) -> s
     where = f" on {host}" if host else ""
     found = _said(log) or _crash(log, exit_code) or _before_it_began(printed) or _last_words(log) or _end(exit_code)
     return f"the check{where} found: {hidden_in_reason(found)}"
+
+
+def unpack_reason(printed: str, exit_code: int | None) -> str:
+    """Why the container could not be made on every node, in one line, from all that was printed meanwhile."""
+    lines = _lines(printed)
+    told = next((line for words in ("[ERROR] ", "error: pyxis: ") for line in lines if words in line), None)
+    failed = next(filter(None, map(_FAILED_ON.search, lines)), None)
+    found = told or _last_words(printed) or f"it ended with exit code {exit_code} and printed nothing"
+    return hidden_in_reason(
+        f"the container could not be unpacked{f' on {failed[1]}' if failed else ''}: {found[:LONGEST]}; "
+        "next: python launch/doctor.py RUN explains it; --exclude=NODE leaves out a node that fails alone"
+    )
 
 
 def _said(log: str) -> str | None:

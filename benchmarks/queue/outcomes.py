@@ -26,7 +26,7 @@ class Seen(Value, frozen=True):
     full_disk: str | None = None  # whose log says that no space was left
     lost_nodes: str | None = None  # which nodes srun or slurmstepd says have failed
     behind: str | None = None  # which ranks had come less far than the others
-    check: str | None = None  # what the job's first phase found wrong
+    before_the_run: str | None = None  # what went wrong in the phases that are the job's own
 
 
 # --- what a log says ------------------------------------------------------------------------------
@@ -194,10 +194,10 @@ def _cancelled(seen: Seen) -> Said:
     return None
 
 
-def _failed_check(seen: Seen) -> Said:
-    if seen.check is None or not _failed_itself(seen):
+def _failed_before_the_run(seen: Seen) -> Said:
+    if seen.before_the_run is None or not _failed_itself(seen):
         return None
-    return "failed", f"{_failed_word(seen)}: {_job(seen)} trained nothing: {seen.check}"
+    return "failed", f"{_failed_word(seen)}: {_job(seen)} trained nothing: {seen.before_the_run}"
 
 
 def _failed(seen: Seen) -> Said:
@@ -227,8 +227,8 @@ def _unknown(seen: Seen) -> Said:
 
 
 RULES: tuple[Callable[[Seen], Said], ...] = (
-    _hung, _requeued, _lost_node, _preempted, _out_of_memory, _timeout, _cancelled, _failed_check, _failed,
-    _completed, _unknown,
+    _hung, _requeued, _lost_node, _preempted, _out_of_memory, _timeout, _cancelled, _failed_before_the_run,
+    _failed, _completed, _unknown,
 )  # fmt: skip
 
 

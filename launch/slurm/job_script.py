@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.errors import RequestError
+from benchmarks.queue.first_check import BEFORE_THE_RUN
 from benchmarks.queue.job_record import JOB_SCRIPT
 from benchmarks.secret_rules import Known, is_secret_name, why_secret
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
@@ -21,7 +22,6 @@ from benchmarks.version import VERSION
 from launch.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.node_lists import names_nobody
 from launch.slurm.options import key_of, seconds_of
-from launch.slurm.prepared import BEFORE_THE_RUN
 
 PYNVML = "pynvml.py"  # in the run's folder: the launcher's own, since an image may have none
 JOB_NAME = "stepmark"  # of every job: --dependency=singleton goes by it

@@ -3,11 +3,8 @@
 import msgspec
 
 from benchmarks.backend import Backend, Checks
-from benchmarks.queue.first_check import CHECK
+from benchmarks.queue.first_check import UNPACK
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan
-
-UNPACK = "unpack"
-BEFORE_THE_RUN = (CHECK, UNPACK)
 
 
 def prepared(benchmark: Benchmark, backend: Backend, options: JobOptions, *, container: bool) -> Plan:

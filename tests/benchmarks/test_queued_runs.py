@@ -367,6 +367,42 @@ def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder)
     assert result_of(queued).attempts[0].rank == 1
 
 
+@pytest.mark.parametrize(
+    ("log", "output", "words"),
+    [
+        (
+            "slurmstepd: error: pyxis: couldn't start container\n"
+            "slurmstepd: error: pyxis:     [ERROR] Write failed because No space left on device\n",
+            "srun: error: node3: task 2: Exited with exit code 1\n",
+            " on node3: slurmstepd: error: pyxis:     [ERROR] Write failed because No space left on device; next: ",
+        ),
+        ("", "slurmstepd: error: pyxis: container start failed with error code: 1\n", ": slurmstepd: error: pyxis: "),
+        ("", "", ": it ended with exit code 1 and printed nothing; next: "),
+    ],
+)
+def test_a_container_that_was_not_unpacked_is_the_one_reason(
+    queued: RunFolder, log: str, output: str, words: str
+) -> None:
+    """The tasks of the other nodes that srun ended for it are not blamed, and those that never started are none."""
+    plan = queued.plan()
+    unpack = msgspec.structs.replace(plan.phases[0], name="unpack", writes_steps=False)
+    queued.write(PLAN, msgspec.structs.replace(plan, phases=[unpack, *plan.phases]))
+    phase_dir = queued.phase_dir("unpack")
+    phase_dir.mkdir(parents=True)
+    for rank, code in ((0, 0), (1, -9)):
+        line = {"rank": rank, "exit_code": code, "time": 110.0, "host": f"node{rank + 1}"}
+        (phase_dir / f"exits-rank{rank}.jsonl").write_text(json.dumps(line) + "\n")
+    (phase_dir / "rank-0.log").touch()
+    (phase_dir / "rank-2.log").write_text(log)
+    (queued.path / "slurm-7.out").write_text(output)
+    events = [{"event": "phase_end", "time": 111.0, "phase": "unpack", "exit_code": 1}]
+    events += [{"event": "end", "time": 112.0, "exit_code": 1}]
+    (queued.attempt_dir(1) / EVENTS).write_text("".join(json.dumps(event) + "\n" for event in events))
+    queued.write(f"attempt-1/{SCHEDULER}", said("FAILED", exit_code="1:0"))
+    (reason,) = result_of(queued).reasons
+    assert reason.startswith(f"FAILED: job 7 trained nothing: the container could not be unpacked{words}")
+
+
 def test_a_line_of_the_job_that_was_cut_takes_nothing_else_with_it(
     queued: RunFolder, leave: Callable[..., Path]
 ) -> None:
