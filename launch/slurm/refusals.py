@@ -59,6 +59,7 @@ def of_the_cluster(
     `environment` is the folder of the virtual environment that the job runs in, if it is another than Stepmark's own.
     """
     yield from refused_places(benchmark, run_parent, image, environment)
+    yield from raised(lambda: refuse_lists(options))
     # Three questions at once: from typing to submitted takes as long as the slowest.
     with ThreadPoolExecutor(max_workers=3) as pool:
         asked_partitions = [pool.submit(slurm.partition, name) for name in _partitions(options)]
@@ -146,7 +147,6 @@ def refused_by(
     if partition.state != "UP":
         yield RequestError(f"the partition is {partition.state}", where=where, next_command="sinfo -s")
     yield from raised(lambda: _check_time(options, partition, where))
-    yield from raised(lambda: _check_lists(options))
     usable = _usable(options, nodes)
     too_few = list(raised(lambda: _check_count(benchmark, options, partition, len(usable), where)))
     yield from too_few or raised(lambda: _with_gpus(benchmark, options, usable, where))
@@ -186,7 +186,8 @@ def _check_time(options: JobOptions, partition: Partition, where: str) -> None:
         )
 
 
-def _check_lists(options: JobOptions) -> None:
+def refuse_lists(options: JobOptions) -> None:
+    """RequestError where --nodelist and --exclude contradict each other, whatever the cluster."""
     excluded = set(named(options.exclude))
     both = [name for name in named(options.nodelist) if name in excluded]
     if both:

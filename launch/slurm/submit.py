@@ -90,18 +90,26 @@ def submit(
 
 
 def preview(benchmark: Benchmark, backend: Backend, output_dir: Path, options: JobOptions, job: Job) -> str:
-    """The job script as it would be submitted; asks no Slurm and makes nothing."""
+    """The job script as it would be submitted; asks no Slurm and makes nothing.
+
+    Empty where the site has no image or Python for the engine, which is one of the `refusals`.
+    """
     spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
-    image = runtimes.image_of(benchmark, spec)
-    folder = RunFolder(output_dir.absolute() / new_run_id(benchmark))
-    place = _place(folder, runtimes.python_to_be(benchmark, spec), image)
+    try:
+        image, python = runtimes.image_of(benchmark, spec), runtimes.python_to_be(benchmark, spec)
+    except RequestError:
+        return ""
+    place = _place(RunFolder(output_dir.absolute() / new_run_id(benchmark)), python, image)
     return _script(benchmark, prepared(benchmark, backend, options, container=image is not None), place, options, job)
 
 
 def runs_in(benchmark: Benchmark, backend: Backend) -> dict[str, str | None]:
     """What can be said beforehand of the container a job runs in; nothing where there is none, or not here."""
     spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
-    image = runtimes.image_of(benchmark, spec)
+    try:
+        image = runtimes.image_of(benchmark, spec)
+    except RequestError:  # one of the `refusals`
+        return {}
     return image_files.about(image, benchmark.image, spec.name) if image is not None and image.is_file() else {}
 
 

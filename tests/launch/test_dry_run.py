@@ -123,6 +123,36 @@ def test_an_engine_that_is_in_its_image_alone_names_a_site_with_containers(
     assert done.stderr.partition("next:")[2].strip().startswith(way_on)
 
 
+RUNTIMES = {
+    "venv": ("--engine=bridge", "--model=llama3_70b", "'bridge' runs in its container alone"),
+    "python\npython: {maxtext: /none/python}": ("--model=llama31_70b", "names no Python for engine 'nemo'"),
+    "container\ncontainer: {images: /none}\nimages: {nemo: {arm64: x/y:1}}": (
+        "--model=llama31_70b",
+        "no container image of 'nemo' for amd64 is known",
+    ),
+}
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_what_the_site_lacks_for_the_engine_hides_nothing_else_that_would_be_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
+) -> None:
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "sites").mkdir()
+    site = SITE.replace("[/]", "[/none]").format(name="a", hardware="h100")
+    (tmp_path / "sites/a.yml").write_text(site.replace("runtime: venv", f"runtime: {runtime}"))
+    *flags, lacks = RUNTIMES[runtime]
+    asked = ("--backend=nemo", "--hardware=h100", "--gpus=64", "--site=a", "--nodelist=n1", "--exclude=n1", *flags)
+    done = forked.run(REPOSITORY / "launch/run.py", *asked, "--dry_run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plan, *refused = done.stdout.split("would be refused: ")
+    assert "TP4 PP4 CP2" in plan
+    assert "job.sbatch" not in plan
+    expected = (lacks, "the output folder", "the checkout of Stepmark", "n1 is asked for and excluded", "no scontrol")
+    assert [words for words in expected if sum(words in one for one in refused) != 1] == []
+
+
 def test_the_job_of_another_image_or_of_ones_own_python(tmp_path: Path) -> None:
     image = "--image=nvcr.io#ours/jax:1"
     plan = dry_run("--model=llama2_70b", "--site=example_pyxis", image, cwd=tmp_path)

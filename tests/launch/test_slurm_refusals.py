@@ -15,7 +15,7 @@ from jax_backend import BACKEND
 from launch.local import REPOSITORY
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, Partition
-from launch.slurm.refusals import _waits_for, of_the_cluster, refuse, refused_by, refused_places
+from launch.slurm.refusals import _waits_for, of_the_cluster, refuse, refuse_lists, refused_by, refused_places
 
 BATCH = Partition(name="batch", state="UP", nodes=4, max_seconds=3600, default=True)
 
@@ -112,10 +112,11 @@ def test_nodes_that_are_asked_for_and_excluded(tmp_path: Path) -> None:
     listed.write_text("node2\nnode3\n")
     for exclude, what in (("node[3-4]", "node3 is asked for and excluded"), (str(listed), "node2, node3 are asked")):
         with pytest.raises(RequestError, match=what) as caught:
-            checked(benchmark_of(3), nodelist="node[1-3]", exclude=exclude)
+            refuse_lists(JobOptions(nodelist="node[1-3]", exclude=exclude))
         assert (caught.value.where, caught.value.exit_code) == ("--nodelist and --exclude", EXIT_REFUSED)
         assert caught.value.next_command
     listed.write_text("")
+    refuse_lists(JobOptions(nodelist="node[1-3]", exclude=str(listed)))
     assert checked(benchmark_of(4), nodelist="node[1-3]", exclude=str(listed)) == []
 
 
