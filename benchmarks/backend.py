@@ -50,7 +50,7 @@ class EnvironmentSpec(Value, frozen=True):
     """
 
     name: str
-    locks: tuple[LockFile, ...]  # of one platform, the preferred first; none: it runs in its container alone
+    locks: tuple[LockFile, ...]  # of one platform, the preferred first; none: it runs only in its container
     import_check: str  # a module whose import proves that the environment works
     import_variables: dict[str, str] = {}  # without which it cannot be imported on some machines
     image: ImageNames = ""  # the container image, as a registry names it; empty: none is known

@@ -166,7 +166,7 @@ class Configs:
                 raise RequestError(
                     f"site '{site.name}' has {'no' if needed else 'a'} section '{part}'",
                     where=f"{where}: {part}",
-                    why=f"it goes with '{why}', and with nothing else",
+                    why=f"it is for '{why}' only",
                     next_command="copy configs/sites/example_pyxis.yml, example_venv.yml or example_python.yml",
                 )
         for problem in _problems_of(site):
@@ -245,7 +245,7 @@ def _problems_of(site: Site) -> list[str]:
         found.append("slurm: bus_bandwidth_gb_s: it has no bus_bandwidth_source")
     folders = [*(slurm.shared_folders if slurm else []), *([container.images] if container else [])]
     if site.images and not container:
-        found.append("images: it goes with 'runtime: container', and with nothing else")
+        found.append("images: it is for 'runtime: container' only")
     pythons = site.python if isinstance(site.python, dict) else {"": site.python} if site.python else {}
     folders += pythons.values()
     found += [f"{folder}: a path that begins with / is expected" for folder in folders if not folder.startswith("/")]

@@ -41,7 +41,7 @@ def refuse_without_containers(typed: str | None, site: Site) -> None:
     """RequestError for --image at a site without containers."""
     if typed and site.runtime != "container":
         raise RequestError(
-            f"site '{site.name}' runs nothing in containers",
+            f"site '{site.name}' does not use containers",
             where=f"--image={typed}",
             why=f"its runtime is {site.runtime}",
             next_command="leave --image out, or --site with one whose runtime is container",
@@ -54,7 +54,7 @@ def checked(image: str, where: str) -> str:
         if _FILE.fullmatch(image):
             return image
         raise RequestError(
-            f"'{image}' is no path of a container image",
+            f"'{image}' is not a valid path of a container image",
             where=where,
             why="letters, digits and . _ : / @ + = , -, and .sqsh at its end, are expected",
             next_command="--image=/FOLDER/NAME.sqsh, or REGISTRY/NAME:TAG",
@@ -62,7 +62,7 @@ def checked(image: str, where: str) -> str:
     plain = image.removeprefix("docker://").replace("#", "/", 1)
     if not _NAME.fullmatch(plain):
         raise RequestError(
-            f"'{image.rpartition('@')[2]}' is no name of a container image",
+            f"'{image.rpartition('@')[2]}' is not a valid name of a container image",
             where=where,
             why="REGISTRY/NAME:TAG without a login, or the path of a .sqsh file, is expected",
             next_command="--image=nvcr.io/nvidia/nemo:25.09, for example",
@@ -106,8 +106,8 @@ def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> 
     if not others:
         what, why = f"no container image is known for '{engine}'", "the site runs everything in containers"
     elif architecture is None:
-        what = f"which container image of '{engine}' fits the CPUs beside {hardware.title} is not known"
-        why = f"there is one for each of {others}, and such GPUs are put into nodes of any architecture"
+        what = f"the container image of '{engine}' for {hardware.title} is not known"
+        why = f"there is one for each of {others}, and nodes with these GPUs may have either"
     else:
         what = f"no container image of '{engine}' for {architecture} is known"
         whose = f"the image that site '{site.name}' names" if engine in site.images else "the known image"

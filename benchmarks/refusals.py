@@ -28,7 +28,7 @@ def without_transformer_engine(benchmark: Benchmark, needs: Mapping[str, str]) -
     yield RequestError(
         f"the virtual environments of site '{site.name}' have no Transformer Engine, and this run needs it",
         where=f"runtime: venv of site '{site.name}'",
-        why=f"{', '.join(needs)}; it is published as source alone, which is built with CUDA's compiler, "
+        why=f"{', '.join(needs)}; it is published only as source, to be built with CUDA's compiler, "
         "so no lock file can hold it",
         next_command="a site with runtime: container, or runtime: python and an interpreter that has it; "
         f"or {' '.join(needs.values())}",

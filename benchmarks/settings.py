@@ -74,7 +74,7 @@ def _environment_name(key: str, backend: Backend) -> str:
         raise RequestError(
             f"{name} is Slurm's own",
             where=f"--set={key}",
-            why="the job's srun would read it, past what the job script says",
+            why="the job's srun would obey it over the job script",
             next_command="--slurm_arg=OPTION=VALUE",
         )
     return name

@@ -29,7 +29,7 @@ class Adapters:
         return looks_of(self._device_state["state"]["model"], self._look)
 
     def failures(self):
-        unproven = ["training ended without a look at the adapters: nothing is proven of them"]
+        unproven = ["training ended before the adapters were checked: nothing is proven about them"]
         return self._proof.failures if self._proof.notes else unproven
 
     def notes(self):

@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 WITH_TRANSFORMER_ENGINE = "--image= with Transformer Engine for JAX inside, or --set=attention=cudnn_flash_jax"
 ANOTHER_IMAGE = "--image= with MaxText 0.2.4 or later inside"
 ANOTHER_SETTING = f"--set= with a value that this MaxText takes, or {ANOTHER_IMAGE}"
-ON_THAT_NODE = "python launch/doctor.py --site=NAME looks at driver and GPUs of a site's nodes"
+ON_THAT_NODE = "python launch/doctor.py --site=NAME checks the driver and the GPUs of a site's nodes"
 
 # module -> what the worker rebinds or calls there; MaxText has no public interface for any of it
 HOOKS = {
@@ -121,7 +121,7 @@ def refuse_other_axes(config, kit):
     if known is None:
         raise kit.CheckFailure(
             "Transformer Engine does not take MaxText's mesh",
-            "it is of another time than this MaxText",
+            "its version does not fit this MaxText",
             ANOTHER_IMAGE,
         )
 

@@ -31,9 +31,9 @@ def text(hardware: Hardware) -> str:
     """GpuTargetConfigProto, as text."""
     if hardware.name not in known():
         raise RequestError(
-            f"nothing is known of {hardware.title} that a compiler could be told",
+            f"{hardware.title} is not among the GPUs that a program can be compiled for",
             where=f"--hardware={hardware.name} --compile",
-            why=f"a program is compiled here for: {', '.join(known())}; and for a CPU",
+            why=f"these can be: {', '.join(known())}; and a CPU",
             next_command=f"--hardware={known()[0]}, or its facts in {TABLE.name}",
         )
     device = {**_table()[EVERY_GPU], **_table()[hardware.name], "name": hardware.device_names[0]}

@@ -40,7 +40,7 @@ flags.DEFINE_string("node", None, "The node to kill or to revive.")
 
 MOST_NAMED = 8
 OPEN_PORTS = (
-    "ports:    on all network interfaces: only namespaces, which this user cannot make, keep them on loopback"
+    "ports:    on all network interfaces: this user cannot make namespaces, which would keep them on loopback"
 )
 
 

@@ -43,7 +43,7 @@ def refuse(image: Path, benchmark: Benchmark, module: str) -> None:
             "the container image is not there",
             where=str(image),
             why=f"site '{site}' runs {benchmark.backend} in it",
-            next_command="--image with the path of a file that is there" if is_file else of_setup,
+            next_command="--image=FILE with the path of an existing file" if is_file else of_setup,
         )
     why = unfit(image, benchmark.hardware.cpu_architecture, [module])
     if why:
@@ -53,7 +53,7 @@ def refuse(image: Path, benchmark: Benchmark, module: str) -> None:
             why="enroot starts nothing else" if broken(image) else f"python launch/setup.py --site={site} found it",
             next_command="--image with the path of another file, or REGISTRY/NAME:TAG"
             if is_file
-            else f"{of_setup} looks at it again, and with --force imports it anew; --image=NAME takes another",
+            else f"{of_setup} checks it again, and imports it anew with --force; or use another one by --image=NAME",
         )
 
 

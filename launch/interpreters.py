@@ -14,7 +14,7 @@ from launch import asked_python
 from launch.asked_python import AskedPython
 from launch.local import inherited_environment
 
-NO_PYTHON = "it ran, and is no Python that runs a program"
+NO_PYTHON = "it ran, but it is not a Python that runs a program"
 SECONDS = 120  # a first look at hundreds of packages on a shared disk
 
 

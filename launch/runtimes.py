@@ -32,9 +32,9 @@ def image_of(benchmark: Benchmark, spec: EnvironmentSpec) -> Path | None:
     site = benchmark.site
     if site.runtime != "container" and not _runs_outside(benchmark, spec):
         raise RequestError(
-            f"'{benchmark.engine}' runs in its container alone, and site '{site.name}' has no container runtime",
+            f"'{benchmark.engine}' runs only in its container, and site '{site.name}' has no container runtime",
             where=f"--site={site.name}",
-            why=f"its runtime is {site.runtime}, and the program is nowhere else than in the image",
+            why=f"its runtime is {site.runtime}, and the program exists only in the image",
             next_command=places.configs().way_on(benchmark.hardware.name, "container") + "; or another --engine",
         )
     return images.image_of(benchmark, spec.image)

@@ -169,7 +169,7 @@ def typed_image() -> str | None:
     """--image, as a name that can be imported."""
     if IMAGE.value and IMAGE.value.endswith(".sqsh"):
         raise RequestError(
-            "a file of an image needs no import",
+            "an image file needs no import",
             where=f"--image={IMAGE.value}",
             next_command="python launch/run.py --image=FILE.sqsh, or --image=REGISTRY/NAME:TAG here",
         )

@@ -181,7 +181,7 @@ def _add(
         return
     if known.architecture != device.cpu_architecture:
         raise RequestError(
-            f"image {image} would be one file for the CPUs of two architectures",
+            f"image {image} would be used on CPUs of two architectures",
             where=f"the file of site {site.name}: slurm: hardware",
             why=f"{device.name} has {device.cpu_architecture}, the other devices have {known.architecture}",
             next_command="two sites, each with its own partition, hardware and container.images",
@@ -270,7 +270,7 @@ def _environments(work: Work) -> Rows:
         return rows
     for name, spec in work.engines.items():
         if not spec.locks:
-            rows.append((name, "not on this site: it runs in its container alone"))
+            rows.append((name, "not on this site: it runs only in its container"))
             continue
         rows.append((name, f"there: {environments.ensure(spec)}"))
     return rows
@@ -398,7 +398,7 @@ def _image_row(image: WantedImage, imported: list[WantedImage], failures: dict[s
 def _checked_text(image: WantedImage) -> str:
     checked = image_files.checked_of(image.path)
     if checked is None or checked.asked is None:
-        return "not looked into: the node starts no containers (pyxis)"
+        return "not checked: the node cannot start containers (no pyxis)"
     found = [f"{name} {checked.asked.packages.get(name, 'is there')}" for name in image.modules]
     return f"Python {checked.asked.python}, {', '.join(found)}"
 

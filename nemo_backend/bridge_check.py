@@ -50,7 +50,7 @@ def build_configuration(options):
     """In a process of its own, since run_recipe.py begins again with its recipe's variables."""
     script, *arguments = options.command
     if not Path(script).is_file():
-        raise kit.CheckFailure(f"there is no {script}", "the image lays out Megatron-Bridge otherwise", ANOTHER_IMAGE)
+        raise kit.CheckFailure(f"there is no {script}", "this image has other folders", ANOTHER_IMAGE)
     written = f"logger.save_config_filepath={options.events_dir}/configuration.yaml"
     done = subprocess.run(
         [sys.executable, script, "--dry-run", *arguments, written],

@@ -285,7 +285,7 @@ class Work:
     def train(self):
         fit(self._options, *self.prepared())
         if self._proof and not self._proof.notes:
-            self._failures.append("training ended without a look at the adapters: nothing is proven of them")
+            self._failures.append("training ended before the adapters were checked: nothing is proven about them")
 
     def prepared(self):
         """What `fit` is given: build.py, the callbacks, and on a CPU the redirect."""

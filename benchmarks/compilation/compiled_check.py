@@ -167,7 +167,7 @@ def _attention_kernels(benchmark: Benchmark, storage: Storage, compiled: Compile
     calls = benchmark.model.layers * benchmark.gradient_accumulation
     again = calls if storage.recompute is not None and "context" in storage.recompute.matmuls else 0
     stands_in = Cause(
-        text="the kernel that stands in keeps no result: it is run again",
+        text="the substitute kernel keeps no result, so it runs again",
         amount=float(calls - again) if "attention" in compiled.replaced else 0.0,
     )
     return [

@@ -19,7 +19,7 @@ bind_to_gpu() {
     local gpu node="" cpus="" by="" why=""
     gpu=$(bus_id 2> /dev/null)
     if [ -z "$gpu" ]; then
-        why="which GPU is this task's is not known: no nvidia-smi"
+        why="the GPU of this task is not known: there is no nvidia-smi"
     elif ! { read -r node < "/sys/bus/pci/devices/$gpu/numa_node"; } 2> /dev/null || ! ((node >= 0)); then
         why="/sys names no NUMA node of the GPU" node=""
     elif ! { read -r cpus < "/sys/devices/system/node/node$node/cpulist"; } 2> /dev/null; then

@@ -129,7 +129,7 @@ def _without_pyxis(benchmark: Benchmark) -> RequestError:
 def _without_containers(benchmark: Benchmark) -> str:
     """Where the engine can run without its image, how; else what is missing."""
     if not find_backend(benchmark.backend).environment(benchmark.engine).locks:
-        return f"--site with a cluster that has pyxis and enroot: '{benchmark.engine}' is in its image alone"
+        return f"--site with a cluster that has pyxis and enroot: '{benchmark.engine}' exists only in its image"
     return (
         "install pyxis; or in the site's file runtime: python, with an interpreter that has the framework, "
         "or runtime: venv, a virtual environment without Transformer Engine"

@@ -263,7 +263,7 @@ def test_a_scale_that_no_recipe_has_is_refused_before_nodes_are_counted() -> Non
 
 def test_a_variable_that_the_jobs_srun_would_read_is_refused() -> None:
     error = refusal(settings={"env.SLURM_HINT": "nomultithread"})
-    assert "past what the job script says" in error.why
+    assert "over the job script" in error.why
     assert error.next_command.startswith("--slurm_arg=")
 
 

@@ -79,5 +79,5 @@ def test_a_model_without_adapters_proves_nothing(adapters: Any, kit: Any) -> Non
 def test_a_run_that_ended_without_a_look_is_told(adapters: Any, kit: Any) -> None:
     found = adapters.Adapters(kit, Events(), 0)
     found.finish()
-    assert found.failures() == ["training ended without a look at the adapters: nothing is proven of them"]
+    assert found.failures() == ["training ended before the adapters were checked: nothing is proven about them"]
     assert found.notes() == []

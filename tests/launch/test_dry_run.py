@@ -119,12 +119,12 @@ def test_an_engine_that_is_in_its_image_alone_names_a_site_with_containers(
     )
     done = forked.run(REPOSITORY / "launch/run.py", *asked, cwd=tmp_path)
     assert done.returncode == 2
-    assert "'bridge' runs in its container alone" in done.stderr
+    assert "'bridge' runs only in its container" in done.stderr
     assert done.stderr.partition("next:")[2].strip().startswith(way_on)
 
 
 RUNTIMES = {
-    "venv": ("--engine=bridge", "--model=llama3_70b", "'bridge' runs in its container alone"),
+    "venv": ("--engine=bridge", "--model=llama3_70b", "'bridge' runs only in its container"),
     "python\npython: {maxtext: /none/python}": ("--model=llama31_70b", "names no Python for engine 'nemo'"),
     "container\ncontainer: {images: /none}\nimages: {nemo: {arm64: x/y:1}}": (
         "--model=llama31_70b",

@@ -66,7 +66,7 @@ def test_what_is_no_squashfs_file_is_refused(image: Path, content: bytes, words:
     error = refusal(image, benchmark())
     assert words in error.what
     assert error.why == "enroot starts nothing else"
-    assert f"--image={benchmark().image} looks at it again" in error.next_command
+    assert f"--image={benchmark().image} checks it again" in error.next_command
     assert "setup.py" not in refusal(image, benchmark(image=str(image))).next_command
 
 

@@ -35,9 +35,9 @@ REFUSED = {
     "a setting that is a flag": ([TINY, "--set=steps=3"], "use --steps"),
     "an image with words of a shell": (
         ["--model=llama2_70b", "--site=example_pyxis", "--image=nvcr.io/a:$(id)"],
-        "'nvcr.io/a:$(id)' is no name of a container image",
+        "'nvcr.io/a:$(id)' is not a valid name of a container image",
     ),
-    "an image without containers": ([TINY, "--image=nvcr.io/a:1"], "site 'local' runs nothing in containers"),
+    "an image without containers": ([TINY, "--image=nvcr.io/a:1"], "site 'local' does not use containers"),
     "an image that is not there": (
         ["--model=llama2_70b", "--site=example_pyxis", "--image=/lustre/none.sqsh"],
         "the container image is not there",

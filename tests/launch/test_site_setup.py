@@ -81,7 +81,7 @@ def test_the_sites_own_images_and_the_nodes_architecture(tmp_path: Path) -> None
     ]
     typed = site_setup.wanted_images(own, {"a/b": SPEC}, [h100], "nvcr.io/typed/nemo:2")
     assert [(image.image, image.modules) for image in typed] == [("nvcr.io/typed/nemo:2", ["json"])]
-    with pytest.raises(RequestError, match="one file for the CPUs of two architectures"):
+    with pytest.raises(RequestError, match="used on CPUs of two architectures"):
         site_setup.wanted_images(own, {"a/b": SPEC}, [h100, gb200])
     both = site_setup.wanted_images(own, {"a/y": submission}, [h100, gb200])
     assert [image.architecture for image in both] == ["amd64", "arm64"]
@@ -229,7 +229,7 @@ def test_a_site_of_environments_makes_those_that_have_lock_files(
     assert site_setup.set_up(work(tmp_path, "venv")) == 0
     assert set(made) >= {"jax-maxtext", "nemo-megatron"}
     out = capsys.readouterr().out
-    assert "nemo/bridge   not on this site: it runs in its container alone" in out
+    assert "nemo/bridge   not on this site: it runs only in its container" in out
     assert "python launch/doctor.py --site=big" in out
     monkeypatch.setenv("STEPMARK_HOME", "/somewhere/else")
     assert site_setup.set_up(work(tmp_path, "venv")) == 1
@@ -259,14 +259,14 @@ def setup(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProc
         (("--partition=x", "--model=llama3_70b", "--task=lora"), "--partition: options of a job are for --site"),
         (("--site=example_pyxis", "--time=never", "--dry_run"), "--time=never is no time limit"),
         (("--site=local", "--engine=nothing"), "unknown engine 'nothing'"),
-        (("--site=example_pyxis", "--image=a;b"), "'a;b' is no name of a container image"),
-        (("--site=example_pyxis", "--image=/a/b.sqsh"), "a file of an image needs no import"),
+        (("--site=example_pyxis", "--image=a;b"), "'a;b' is not a valid name of a container image"),
+        (("--site=example_pyxis", "--image=/a/b.sqsh"), "an image file needs no import"),
         (
             ("--site=example_pyxis", "--backend=nemo", "--image=a:1"),
             "--image is for one engine, not for nemo/nemo, nemo/",
         ),
-        (("--site=local", "--image=nvcr.io/a/b:1"), "site 'local' runs nothing in containers"),
-        (("--site=example_pyxis", "--image=me:pw@r.io/a:1"), "'r.io/a:1' is no name of a container image"),
+        (("--site=local", "--image=nvcr.io/a/b:1"), "site 'local' does not use containers"),
+        (("--site=example_pyxis", "--image=me:pw@r.io/a:1"), "'r.io/a:1' is not a valid name of a container image"),
         (("--site=example_pyxis", "--dry_run", "--image=hf_" + "a" * 20), "it has the shape of a token"),
         (("--site=example_pyxis", "--dry_run", "--account=hf_" + "a" * 20), "--account (line 11 of import_images"),
     ],
@@ -340,12 +340,12 @@ def test_images_are_imported_once(importing: Importing, tmp_path: Path) -> None:
     done = importing(WHOLE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert images(tmp_path) == [NEMO, BRIDGE]
-    assert "not looked into: the node starts no containers (pyxis)" in done.stdout
+    assert "not checked: the node cannot start containers (no pyxis)" in done.stdout
     asked = record(tmp_path)
     assert len(asked) == 2
     assert asked[0].startswith(f"import --output {tmp_path}/the images/{NEMO}.part-")
     assert asked[0].endswith(" docker://nvcr.io#nvidia/nemo:25.09")
-    assert f"imported: {tmp_path}/the images/{NEMO}, 10 bytes, not looked into" in done.stdout
+    assert f"imported: {tmp_path}/the images/{NEMO}, 10 bytes, not checked" in done.stdout
     again = importing(WHOLE)
     assert again.returncode == 0
     assert len(record(tmp_path)) == 2
