@@ -1,6 +1,6 @@
 """The real training steps of the recipes, lowered and compiled here for their GPUs, and held against the formulas.
 
-The flagship is compiled in every run of the tests. All GPU recipes for pretraining with MaxText take about half an hour:
+The flagship is compiled in every run of the tests. All GPU recipes for pretraining take about half an hour:
 
     python -m pytest -m every_program tests/end_to_end/test_compiled.py
 """
