@@ -258,7 +258,8 @@ def check_everywhere(flags: list[str]) -> list[CheckedFlags]:
         if check is None:
             continue
         for engine in backend.engines:
-            spec = backend.environment(engine)
+            specs = [backend.environment(engine, platform) for platform in ("cpu", "cuda")]
+            spec = next((one for one in specs if one.locks and environments.python_of(one)), specs[0])
             if spec.name not in found:
                 found[spec.name] = _checked(check, spec)
     if not found:

@@ -258,6 +258,7 @@ def test_nccl_runs_in_the_container_of_the_site() -> None:
     checked_by_bash(text)
     assert "    --container-image='/images/a b.sqsh' \\" in text.splitlines()
     assert "    --no-container-mount-home \\" in text.splitlines()
+    assert text.index("unset NVIDIA_VISIBLE_DEVICES ") < text.index("--container-image")  # the image says which GPUs
     assert "    --container-mounts=/data:/data \\" in text.splitlines()
 
 

@@ -398,6 +398,13 @@ def test_what_is_only_not_listed_is_not_refused(tmp_path: Path) -> None:
     assert doctor(f"--xla_flags={KNOWN} {TYPO}", home=tmp_path).returncode == 0
 
 
+def test_doctor_asks_the_environment_for_gpus_where_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = find_backend("jax").environment("maxtext", "cuda").locks
+    monkeypatch.setattr(environments, "python_of", lambda spec: Path(sys.executable) if spec.locks == cuda else None)
+    (place,) = flags_check.check_everywhere([KNOWN])
+    assert place.python == sys.executable
+
+
 def test_doctor_in_json(tmp_path: Path) -> None:
     (place,) = json.loads(doctor(f"--xla_flags={GONE}", "--json", home=tmp_path).stdout)
     assert (place["environment"], place["python"]) == ("jax-maxtext", None)
