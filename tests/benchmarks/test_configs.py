@@ -288,7 +288,7 @@ def test_a_proxy_without_a_login_is_fine(root: Path) -> None:
             "example_python",
             "python:  #",
             "images: {nemo: a}\npython:  #",
-            "images: it goes with 'runtime: container'",
+            "images: it is for 'runtime: container' only",
         ),
         (
             "example_pyxis",

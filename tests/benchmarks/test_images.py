@@ -54,7 +54,7 @@ def test_no_image_is_guessed() -> None:
 
 def test_without_containers_there_is_none_and_image_is_refused() -> None:
     assert images.choose(None, VENV, "nemo", OWN, H100) == ""
-    with pytest.raises(RequestError, match="runs nothing in containers"):
+    with pytest.raises(RequestError, match="does not use containers"):
         images.choose("nvcr.io/typed:1", VENV, "nemo", OWN, H100)
 
 
