@@ -380,8 +380,12 @@ def _fault_in_entry(name: Any, value: Any, expected: tuple[Any, ...], key: str) 
 
 
 def _fault_here(data: Any, expected: Any, key: str, error: msgspec.ValidationError) -> Fault:
-    if typing.get_origin(expected) is Literal and isinstance(data, str):
-        return Fault(key, f"'{data}' is not valid: {nearest(data, typing.get_args(expected))}")
+    arms = (expected,) if typing.get_origin(expected) is Literal else typing.get_args(expected)
+    names = [name for arm in arms if typing.get_origin(arm) is Literal for name in typing.get_args(arm)]
+    if names and isinstance(data, str):
+        return Fault(
+            key, f"'{data}' is not valid: {nearest(data, names)}{', or a whole number' if int in arms else ''}"
+        )
     text = str(error).split(" - at ")[0].replace("`", "")
     text = text.replace("object", "mapping").replace("array", "list")
     shown = "" if data is None or isinstance(data, dict | list) else f" {data!r}"

@@ -235,12 +235,12 @@ def _field_value(key: str, value: str | None, where: str) -> Any:
 
 def segment_of(value: str, where: str) -> int | str:
     """Nodes, or none: a Slurm without block topology may not know the option."""
-    return value if value == "none" else whole_number("segment", value, where)
+    return value if value == "none" else whole_number("segment", value, where, "or none ")
 
 
-def whole_number(key: str, value: str, where: str) -> int:
+def whole_number(key: str, value: str, where: str, otherwise: str = "") -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", value):
-        raise RequestError(f"{key}={value}: a whole number is expected", where=where)
+        raise RequestError(f"{key}={value}: a whole number {otherwise}is expected", where=where)
     return int(value)
 
 

@@ -296,6 +296,12 @@ def test_a_proxy_without_a_login_is_fine(root: Path) -> None:
             "images: {nemo: {x86: a}}\ncontainer:\n",
             "images.nemo.x86: unknown key 'x86': valid: amd64, arm64",
         ),
+        (
+            "example_gb200",
+            "# segment: none",
+            "segment: few",
+            "slurm.options.segment: 'few' is not valid: valid: none, or a whole number",
+        ),
     ],
 )
 def test_what_a_site_says_of_its_runtime_fits_together(root: Path, site: str, old: str, new: str, words: str) -> None:

@@ -134,6 +134,7 @@ def test_what_is_no_option(text: str) -> None:
         {"segment": 0},
         {"nice": 2**31},
         {"slurm_arg": ["segment=few"]},
+        {"slurm_arg": ["segment=0"]},
         {"slurm_arg": ["partition"]},
         {"slurm_arg": ["exclusive=user"]},
         {"slurm_arg": ["licenses=a\nb"]},
