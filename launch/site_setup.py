@@ -77,7 +77,8 @@ def set_up(work: Work) -> int:
     to_import, to_check = _to_do(work, wanted)
     fetched = [] if _bad(rows) else site_hub.fetch(site, work.repositories)
     failures = {} if _bad(rows) else run_job(work, to_import, to_check)
-    return _say(site, rows + fetched + [_image_row(image, to_import, failures) for image in wanted])
+    found = [_image_row(image, to_import, failures) for image in wanted]
+    return _say(site, rows + fetched + found + _for_another_architecture(work))
 
 
 def preview(work: Work) -> str:
@@ -190,6 +191,17 @@ def _add(
         known.engines.append(engine)
     if asked_python.module_of(spec) not in known.modules:
         known.modules.append(asked_python.module_of(spec))
+
+
+def _for_another_architecture(work: Work) -> Rows:
+    """The engines whose image the site names for other CPUs than those of its nodes."""
+    found: dict[str, str] = {}
+    for device in work.devices:
+        for name, spec in work.engines.items():
+            engine = name.rpartition("/")[2]
+            if engine in work.site.images and not images.choose(work.image, work.site, engine, spec.image, device):
+                found[name] = f"{BAD}{images.none_known(engine, spec.image, device, work.site).what}"
+    return list(found.items())
 
 
 def image_for(site: Site, engine: str, devices: Sequence[Hardware], typed: str | None) -> str:

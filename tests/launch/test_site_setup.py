@@ -97,6 +97,15 @@ def test_an_image_of_no_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert f"refused: it has 0 bytes: {tmp_path}/the images/{NEMO}; --force imports it anew" in out
 
 
+def test_an_image_for_another_architecture_leaves_the_site_without_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = work(tmp_path, filters=Filters(backend="nemo", engine="nemo"))
+    arm = msgspec.structs.replace(asked.site, images={"nemo": {"arm64": "nvcr.io/ours/nemo:1"}})
+    assert site_setup.set_up(dataclasses.replace(asked, site=arm)) == 1
+    assert "nemo/nemo  missing: no container image of 'nemo' for amd64 is known" in capsys.readouterr().out
+
+
 def test_a_site_of_ones_own_pythons_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bare = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
     row = msgspec.structs.replace(
