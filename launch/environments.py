@@ -2,11 +2,11 @@
 
 An environment is made on first use, from the first of its backend's lock files that this machine can
 use, and reused ever after. It is whole when its `complete` marker is there, which is written last;
-whoever writes into an environment, pip and its import check included, holds the `.making` file of
+whoever writes into an environment, uv and the import check included, holds the `.making` file of
 its name. Knows no backend and no framework by name.
 
-How one is made is in making.py, and below that: pythons.py finds the Pythons, installing.py has pip
-install, programs.py runs each program, making_progress.py shows how far it is.
+How one is made is in making.py, and below that: pythons.py finds the Pythons, installing.py has uv
+install (uv_settings.py: as pip is set up), programs.py runs each program, making_progress.py shows how far it is.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from launch.making_progress import Say
 from launch.places import stepmark_home
 from launch.programs import Making
 from launch.pythons import Version, find_pythons, fitting_versions, no_python, span
+from launch.uv_settings import pip_settings
 
 WAIT_NOTE_SECONDS = 60.0
 
@@ -117,7 +118,7 @@ def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None
 
 def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: bool) -> Path:
     """The Python of an environment made from the first lock file that this machine can use."""
-    found = find_pythons(spec.locks)
+    found, pip = find_pythons(spec.locks), pip_settings()
     without_python = []
     for lock_file in spec.locks:
         versions = [version for version in fitting_versions(lock_file) if version in found.fitting]
@@ -126,7 +127,7 @@ def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: b
             _say_why_not(spec, lock_file, f"no Python {span([lock_file])} was found", say)
         for version in versions:
             path, digest = environment_path(spec, lock_file, version), _lock_digest(spec, lock_file)
-            python = make(Making(spec, lock_file, digest, found.fitting[version], version, path, lock), say, bar)
+            python = make(Making(spec, lock_file, digest, found.fitting[version], version, path, pip, lock), say, bar)
             if python is not None:
                 return python
             why = f"{lock_file.offered} is not offered by pip's settings for Python {version[0]}.{version[1]}"

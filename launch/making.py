@@ -11,13 +11,13 @@ from pathlib import Path
 from benchmarks.errors import RequestError, RunError
 from launch.installing import install, is_offered
 from launch.making_progress import Progress, Say, shown_progress
-from launch.programs import Making, check, run, signals_as_exit
+from launch.programs import Making, check, run, signals_as_exit, uv
 
 MARKER = "complete"  # the file that an environment has when it is whole
 
 
 def make(making: Making, say: Say, bar: bool) -> Path | None:
-    """The Python of the new environment; None where pip does not offer what the lock file needs."""
+    """The Python of the new environment; None where nobody offers what the lock file needs."""
     spec, path, size_gb = making.spec, making.path, making.lock_file.size_gb
     if path.exists():
         say(f"environment '{spec.name}': removing one that was left incomplete")
@@ -49,17 +49,16 @@ def make(making: Making, say: Say, bar: bool) -> Path | None:
 def _fill(making: Making, progress: Progress) -> bool:
     making.log_file.write_text("")
     progress("creating")
-    check(making, "creating it", run(making, [str(making.base), "-I", "-m", "venv", str(making.path)]))
+    check(making, "creating it", run(making, uv("venv", "--python", str(making.base), str(making.path))))
     if not is_offered(making, progress):
         return False
     install(making, progress)
     progress("checking")
-    python = [str(making.python), "-I"]
-    check(making, "`pip check`", run(making, [*python, "-m", "pip", "check"]))
+    check(making, "`uv pip check`", run(making, making.uv_pip("check")))
     module = making.spec.import_check
     variables = making.spec.import_variables
     import_it = f"import importlib, os; os.environ.update({variables!r}); importlib.import_module({module!r})"
-    check(making, f"importing {module}", run(making, [*python, "-c", import_it]))
+    check(making, f"importing {module}", run(making, [str(making.python), "-I", "-c", import_it]))
     return True
 
 

@@ -1,7 +1,8 @@
-"""The programs that make an environment (venv, pip, the import check): how one is run and logged, how any ends."""
+"""The programs that make an environment (uv, the import check): how one is run and logged, how any ends."""
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -13,29 +14,12 @@ from typing import IO, NamedTuple
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RunError
 from benchmarks.secret_rules import hidden
+from launch.uv_settings import variables
 
 END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
-ASKED_FIRST = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)  # at SIGINT pip removes its temporary files
+ASKED_FIRST = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 RUN_AGAIN = "run the same command again"
-
-# What would send packages elsewhere than into the environment, or contradict its lock file; NVIDIA's
-# container images set PIP_CONSTRAINT.
-UNWANTED = (
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PIP_TARGET",
-    "PIP_PREFIX",
-    "PIP_ROOT",
-    "PIP_CONSTRAINT",
-    "PIP_REQUIRE_HASHES",
-)
-SETTINGS = {
-    "PIP_USER": "0",
-    "PIP_NO_INPUT": "1",
-    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-    "PIP_PROGRESS_BAR": "off",
-    "PYTHONUNBUFFERED": "1",
-}
+CAUSE = re.compile(r"(?:error| +cause): (.*)")  # uv gives a failure's causes a line each
 
 
 @dataclass(frozen=True)
@@ -48,11 +32,15 @@ class Making:
     base: Path  # the Python it is made with
     version: tuple[int, int]
     path: Path
+    pip: dict[str, str]  # pip's settings on this machine, which hold for uv
     lock: int  # descriptor of the lock that says who may write here; its programs hold it too
 
     @property
     def python(self) -> Path:
         return self.path / "bin" / "python"
+
+    def uv_pip(self, command: str) -> list[str]:
+        return uv("pip", command, "--python", str(self.python))
 
     @property
     def version_text(self) -> str:
@@ -61,6 +49,12 @@ class Making:
     @property
     def log_file(self) -> Path:
         return self.path.with_name(self.path.name + ".log")
+
+
+def uv(*words: str) -> list[str]:
+    from uv import find_uv_bin
+
+    return [find_uv_bin(), "--color=never", *words]
 
 
 class Ended(NamedTuple):
@@ -84,7 +78,7 @@ def run(
             text = hidden(raw)
             lines.append(text.rstrip("\n"))
             on_line(text)
-            # On a full disk pip's words must still be read: they are what says so.
+            # On a full disk uv's words must still be read: they are what says so.
             with contextlib.suppress(OSError):
                 log.write(text)
 
@@ -99,11 +93,11 @@ def check(making: Making, doing: str, ended: Ended) -> None:
 
 def failure(making: Making, doing: str, lines: list[str]) -> RunError:
     """What is said of a program that failed in a way not known beforehand."""
-    errors = [line for line in lines if line.startswith("ERROR")] or [line for line in lines if line.strip()]
+    causes = [match[1] for match in map(CAUSE.match, lines) if match] or [line.strip() for line in lines][-1:]
     return RunError(
         f"environment '{making.spec.name}': {doing} failed",
         where=f"log: {making.log_file}",
-        why=errors[-1].strip()[:300] if errors else "the program ended without a word",
+        why="; ".join(causes)[:300] or "the program ended without a word",
         next_command=f"read the log; the environment is made again when you {RUN_AGAIN}",
     )
 
@@ -116,7 +110,7 @@ def _run(making: Making, command: list[str], take: Callable[[str], None], on_tic
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env={k: v for k, v in os.environ.items() if k not in UNWANTED} | SETTINGS,
+        env=variables(making.pip),
         cwd=making.path.parent,
         start_new_session=True,  # a group of its own, which can be ended as a whole
         # The program holds the lock too: if this process is killed, nobody else may
