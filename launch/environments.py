@@ -118,21 +118,21 @@ def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None
 
 def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: bool) -> Path:
     """The Python of an environment made from the first lock file that this machine can use."""
-    found, pip = find_pythons(spec.locks), pip_settings()
+    pythons, pip = find_pythons(spec.locks), pip_settings()
     without_python = []
     for lock_file in spec.locks:
-        versions = [version for version in fitting_versions(lock_file) if version in found.fitting]
+        versions = [version for version in fitting_versions(lock_file) if version in pythons]
         if not versions:
             without_python.append(lock_file)
             _say_why_not(spec, lock_file, f"no Python {span([lock_file])} was found", say)
         for version in versions:
             path, digest = environment_path(spec, lock_file, version), _lock_digest(spec, lock_file)
-            python = make(Making(spec, lock_file, digest, found.fitting[version], version, path, pip, lock), say, bar)
+            python = make(Making(spec, lock_file, digest, pythons[version], version, path, pip, lock), say, bar)
             if python is not None:
                 return python
             why = f"{lock_file.offered} is not offered by pip's settings for Python {version[0]}.{version[1]}"
             _say_why_not(spec, lock_file, why, say)
-    raise no_python(spec.name, without_python, found) if without_python else _nothing_offered(spec)
+    raise no_python(spec.name, without_python) if without_python else _nothing_offered(spec)
 
 
 def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str, say: Say) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from benchmarks.errors import RequestError, RunError
 from launch.installing import install, is_offered
 from launch.making_progress import Progress, Say, shown_progress
-from launch.programs import Making, check, run, signals_as_exit, uv
+from launch.programs import Making, check, run, signals_as_exit
+from launch.uv_settings import uv
 
 MARKER = "complete"  # the file that an environment has when it is whole
 

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RunError
 from benchmarks.secret_rules import hidden
-from launch.uv_settings import variables
+from launch.uv_settings import uv, variables
 
 END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
 ASKED_FIRST = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -49,12 +49,6 @@ class Making:
     @property
     def log_file(self) -> Path:
         return self.path.with_name(self.path.name + ".log")
-
-
-def uv(*words: str) -> list[str]:
-    from uv import find_uv_bin
-
-    return [find_uv_bin(), "--color=never", *words]
 
 
 class Ended(NamedTuple):

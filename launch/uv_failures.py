@@ -43,9 +43,7 @@ FAILURES = (
         "write the login into ~/.netrc or the index's URL (pip.conf, UV_DEFAULT_INDEX), and " + RUN_AGAIN,
     ),
     Failure(
-        r"(dns error|Connection refused|Connection reset|Network is unreachable|operation timed out|tunnel error|"
-        r"invalid peer certificate|client error \(Connect\)|error sending request|error decoding response body|"
-        r"network was disabled)",
+        r"(?:error sending request|error decoding response body)[\s\S]*cause: ([^\n(]*\w)|network was disabled",
         "the package index cannot be reached ({0})",
         "this machine has no network, or pip and uv are not set up for its proxy, mirror or certificates",
         "on a machine with network: {python} -m pip download --require-hashes --no-deps "
@@ -72,5 +70,5 @@ def recognise(log: str) -> Known | None:
     for failure in FAILURES:
         match = re.search(failure.pattern, log)
         if match:
-            return Known(failure, match[1] if match.groups() else "")
+            return Known(failure, (match.groups() and match[1]) or match[0])
     return None

@@ -1,4 +1,4 @@
-"""The variables that uv is started with: the person's own, and their settings of pip in uv's words."""
+"""How uv is started: with the person's own variables, and their settings of pip in uv's words."""
 
 import ast
 import os
@@ -36,6 +36,13 @@ UNWANTED = re.compile(
 )
 
 
+def uv(*words: str) -> list[str]:
+    """The command that starts the uv installed beside the launcher."""
+    from uv import find_uv_bin
+
+    return [find_uv_bin(), "--color=never", *words]
+
+
 def variables(pip: dict[str, str]) -> dict[str, str]:
     """What uv is started with where pip's settings are these; the person's own variables win."""
     translated = {OF_PIP[name]: _in_uvs_words(name, value) for name, value in pip.items() if name in OF_PIP}
@@ -61,7 +68,7 @@ def _pip_config_list() -> dict[str, dict[str, str]]:
     if asked.returncode != 0 and "No module named pip" not in asked.stderr:
         raise RequestError(
             "pip's settings cannot be read",
-            where=(asked.stderr.strip().splitlines() or ["python -m pip config list"])[-1],
+            where=" ".join(asked.stderr.split())[:300],
             why="the package index of this machine is named there",
             next_command=f"{sys.executable} -m pip config debug",
         )

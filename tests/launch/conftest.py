@@ -100,8 +100,6 @@ class Tiny:
     def start_ensure(self, **environment: str) -> subprocess.Popen[str]:
         """`ensure` of the tiny lock file in a process of its own."""
         code = (
-            "import sys\n"
-            f"sys.executable = {sys.executable!r}\n"
             "from pathlib import Path\n"
             "from benchmarks.backend import EnvironmentSpec, LockFile\n"
             "from launch import environments\n"
@@ -147,8 +145,8 @@ def _record_hash(text: str) -> str:
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
-    """A fresh STEPMARK_HOME, and a pip that sees nothing but the wheels in the folder `wheels`."""
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
+    """A fresh STEPMARK_HOME, and settings of pip that offer nothing but the wheels in the folder `wheels`."""
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
         monkeypatch.delenv(name)
     (tmp_path / "wheels").mkdir()
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -159,27 +157,6 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
     return Tiny(tmp_path)
 
 
-@pytest.fixture(scope="session")
-def quick_python_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A shim of this Python whose `-m venv` copies an environment made once, which is ten times as quick."""
-    folder = tmp_path_factory.mktemp("quick_python")
-    subprocess.run([sys.executable, "-I", "-m", "venv", folder / "made"], check=True)
-    shim = folder / "python"
-    shim.write_text(
-        "#!/bin/sh\n"
-        f'[ "$2 $3" = "-m venv" ] && exec cp -a "{folder}/made" "$4"\n'  # python -I -m venv FOLDER
-        f'exec "{sys.executable}" "$@"\n'
-    )
-    shim.chmod(0o755)
-    return shim
-
-
-@pytest.fixture
-def quick_python(quick_python_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first Python that is found is the quick one."""
-    monkeypatch.setattr(sys, "executable", str(quick_python_path))
-
-
 @pytest.fixture
 def no_python_but(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Hides every Python of this machine that is not in the PATH it is called with."""
@@ -188,11 +165,9 @@ def no_python_but(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         for name in ("PYENV_ROOT", "UV_PYTHON_INSTALL_DIR", "XDG_DATA_HOME"):
             monkeypatch.delenv(name, raising=False)
         (tmp_path / "empty_home").mkdir()
-        (tmp_path / "os-release").write_text('ID=ubuntu\nVERSION_ID="24.04"\n')
         monkeypatch.setenv("HOME", str(tmp_path / "empty_home"))
         monkeypatch.setenv("PATH", path)
-        monkeypatch.setattr(sys, "executable", "")
-        monkeypatch.setattr(pythons, "SYSTEM_PATTERNS", ())
-        monkeypatch.setattr(pythons, "OS_RELEASE", tmp_path / "os-release")
+        monkeypatch.setattr(sys, "base_prefix", str(tmp_path / "none"))
+        monkeypatch.setattr(pythons, "SYSTEM_FOLDERS", ())
 
     return hide

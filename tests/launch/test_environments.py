@@ -5,7 +5,9 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from benchmarks.errors import RequestError, RunError
 from launch import environments
 
 Tiny = Any  # the fixture of conftest.py
+Hide = Callable[[str], None]
 
 
 def is_alive(pid: int) -> bool:
@@ -92,13 +95,14 @@ def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_python")
 def test_changed_lock_file_makes_a_new_environment_beside_the_old(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Settings that some machines and container images have, and that must not reach this pip.
+    # Settings that some machines and container images have, and that must not hold here.
     (tiny.place / "constraint.txt").write_text("tiny==0.1\n")
     monkeypatch.setenv("PIP_CONSTRAINT", str(tiny.place / "constraint.txt"))
+    monkeypatch.setenv("UV_CONSTRAINT", str(tiny.place / "constraint.txt"))
+    monkeypatch.setenv("UV_EXCLUDE_NEWER", "2001-01-01")
     monkeypatch.setenv("PIP_TARGET", str(tiny.place / "elsewhere"))
     monkeypatch.setenv("PIP_USER", "1")
     old = environments.ensure(tiny.spec("1.0"), bar=True)
@@ -109,7 +113,6 @@ def test_changed_lock_file_makes_a_new_environment_beside_the_old(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_python")
 def test_two_processes_at_the_same_time_make_it_once(tiny: Tiny) -> None:
     tiny.spec()
     both = [tiny.start_ensure(TINY_SECONDS="1") for _ in range(2)]
@@ -123,7 +126,6 @@ def test_two_processes_at_the_same_time_make_it_once(tiny: Tiny) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_python")
 def test_killed_in_the_middle_is_never_whole_and_is_made_again(tiny: Tiny) -> None:
     spec = tiny.spec()
     process = tiny.start_ensure(TINY_SECONDS="2")
@@ -142,7 +144,6 @@ def test_killed_in_the_middle_is_never_whole_and_is_made_again(tiny: Tiny) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_python")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_ends_the_programs_and_leaves_no_environment(tiny: Tiny, number: signal.Signals) -> None:
     spec = tiny.spec()
@@ -164,7 +165,6 @@ def used(spec: EnvironmentSpec, python: Path) -> str | None:
     return environments.origin(spec, python)["lock_file"]
 
 
-@pytest.mark.usefixtures("quick_python")
 def test_preferred_lock_file_is_used_where_pip_offers_what_it_needs(tiny: Tiny) -> None:
     spec = tiny.prefer(tiny.spec(), offered="tiny==1.0")
     said: list[str] = []
@@ -178,7 +178,6 @@ def test_preferred_lock_file_is_used_where_pip_offers_what_it_needs(tiny: Tiny) 
     assert "about 0.01 GB" in said[0]
 
 
-@pytest.mark.usefixtures("quick_python")
 def test_lock_file_is_passed_over_where_pip_does_not_offer_what_it_needs(tiny: Tiny) -> None:
     spec = tiny.prefer(tiny.spec(), offered=NOT_THERE)
     said: list[str] = []
@@ -193,7 +192,6 @@ def test_lock_file_is_passed_over_where_pip_does_not_offer_what_it_needs(tiny: T
     assert sum(why_not in line for line in said) == 1
 
 
-@pytest.mark.usefixtures("quick_python")
 def test_lock_file_is_passed_over_where_its_python_is_not_found(tiny: Tiny) -> None:
     spec = tiny.prefer(tiny.spec(), python_minimum=(3, 99), python_maximum=(3, 99))
     said: list[str] = []
@@ -201,7 +199,6 @@ def test_lock_file_is_passed_over_where_its_python_is_not_found(tiny: Tiny) -> N
     assert said[0] == "environment 'tiny-env': not made from preferred.lock (0.01 GB): no Python 3.99 was found"
 
 
-@pytest.mark.usefixtures("quick_python")
 def test_environment_of_any_lock_file_is_reused_the_preferred_first(tiny: Tiny) -> None:
     plain = tiny.spec()
     of_plain = environments.ensure(plain, lambda _text: None, bar=False)
@@ -212,7 +209,6 @@ def test_environment_of_any_lock_file_is_reused_the_preferred_first(tiny: Tiny) 
     assert environments.python_of(both) == of_preferred != of_plain
 
 
-@pytest.mark.usefixtures("quick_python")
 def test_network_that_is_down_is_not_taken_for_an_answer(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = tiny.prefer(tiny.spec(), offered=NOT_THERE)
     monkeypatch.delenv("PIP_NO_INDEX")
@@ -226,8 +222,10 @@ def test_network_that_is_down_is_not_taken_for_an_answer(tiny: Tiny, monkeypatch
     assert not tiny.path(spec).exists()
 
 
-@pytest.mark.usefixtures("quick_python")
-def test_no_lock_file_fits(tiny: Tiny) -> None:
+def test_no_lock_file_fits(tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = sys.base_prefix
+    no_python_but("")
+    monkeypatch.setattr(sys, "base_prefix", base)
     both = tiny.prefer(tiny.spec(), offered=NOT_THERE)
     preferred, plain = both.locks
     with pytest.raises(RequestError, match="pip's settings do not offer") as unoffered:
@@ -237,7 +235,7 @@ def test_no_lock_file_fits(tiny: Tiny) -> None:
     # The way out is the Python of the lock file that is not ruled out.
     with pytest.raises(RequestError, match=r"no Python 3\.98 to 3\.99 was found") as without:
         environments.ensure(EnvironmentSpec("tiny-env", (preferred, elsewhere), "tiny"), lambda _text: None)
-    assert "uv python install 3.98" in without.value.next_command
+    assert "-m uv python install 3.98" in without.value.next_command
 
 
 # --- where it cannot be made ------------------------------------------------------------------

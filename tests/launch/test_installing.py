@@ -1,20 +1,25 @@
-"""launch/installing.py and pip_failures.py: what can go wrong with pip, and in which words it is said."""
+"""launch/installing.py and uv_failures.py: what can go wrong with uv, and in which words it is said."""
 
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.errors import RunError
-from launch import environments
-from launch.installing import explain
+from launch import environments, uv_failures
+from launch.installing import install
+from launch.programs import Making
+from launch.uv_settings import uv
+from tests.launch.file_server import FileServer, serving
 
 Tiny = Any  # the fixture of conftest.py
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_python")
 def test_no_network_says_so_and_shows_no_login(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = tiny.spec()
     monkeypatch.delenv("PIP_NO_INDEX")
@@ -32,16 +37,12 @@ def test_no_network_says_so_and_shows_no_login(tiny: Tiny, monkeypatch: pytest.M
     assert not tiny.path(spec).exists()
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_python")
 def test_other_content_than_locked_names_the_package(tiny: Tiny) -> None:
     spec = tiny.spec(digest="0" * 64)
     with pytest.raises(RunError, match=r"the package tiny==1\.0 is not the one the lock file was made with"):
         environments.ensure(spec, lambda _text: None, bar=False)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_python")
 def test_package_that_the_index_lacks_is_named(tiny: Tiny) -> None:
     spec = tiny.spec("3.0")
     (tiny.place / "wheels" / "tiny-3.0-py3-none-any.whl").unlink()
@@ -49,8 +50,6 @@ def test_package_that_the_index_lacks_is_named(tiny: Tiny) -> None:
         environments.ensure(spec, lambda _text: None, bar=False)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_python")
 def test_failing_import_check_leaves_no_environment(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = tiny.spec()
     monkeypatch.setenv("TINY_TRACE", "/nowhere/trace")
@@ -60,39 +59,98 @@ def test_failing_import_check_leaves_no_environment(tiny: Tiny, monkeypatch: pyt
     assert not tiny.path(spec).exists()
 
 
-@pytest.mark.usefixtures("quick_python")
 def test_what_has_no_wheel_is_built_by_the_setuptools_of_the_lock_file(tiny: Tiny) -> None:
     python = environments.ensure(tiny.spec_of_source(), lambda _text: None, bar=False)
     installed = {path.name for path in python.parents[1].glob("lib/*/site-packages/*.dist-info")}
     assert {"tiny-2.0.dist-info", "setuptools-999.0.dist-info"} <= installed
 
 
-def explained(text: str) -> RunError:
-    spec, lock_file = SimpleNamespace(name="tiny-env"), SimpleNamespace(path=Path("requirements.lock"))
-    making = SimpleNamespace(spec=spec, lock_file=lock_file, version_text="3.12", log_file=Path("/e/log"))
-    return explain(making, text.splitlines())
+# --- what uv says of each failure: of real ones, from a package index that fails as it is told to --------
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[FileServer]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def failing(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunError]:
+    """Why the tiny package cannot be installed from an index into an environment that is there already."""
+    spec = tiny.spec()
+    making = Making(
+        spec, spec.locks[0], "", Path(sys.executable), tiny.python_version, tiny.place / "environment", {}, lock=0
+    )
+    subprocess.run(uv("venv", "--quiet", "--python", sys.executable, str(making.path)), check=True)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tiny.place / "cache"))
+
+    def fail(url: str, **settings: str) -> RunError:
+        pip = {"index-url": url, "retries": "0", "timeout": "1", **settings}
+        with pytest.raises(RunError) as caught:
+            install(replace(making, pip=pip), lambda *_args: None)
+        return caught.value
+
+    return fail
+
+
+def page(*names: str) -> bytes:
+    return "".join(f'<a href="/files/{name}">{name}</a>' for name in names).encode()
+
+
+WHEEL = "tiny-1.0-py3-none-any.whl"
+PROJECT = "/simple/tiny/"
+
+
+@pytest.mark.parametrize(
+    ("status", "what"),
+    [(401, "refused the login"), (403, "refused the login"), (407, "refused the login"), (404, "has no tiny==1.0")],
+)
+def test_index_that_answers_otherwise(
+    index: FileServer, failing: Callable[..., RunError], status: int, what: str
+) -> None:
+    index.responses = {PROJECT: lambda handler: handler.answer(status)}
+    assert what in failing(f"{index.url}/simple").what
+
+
+def test_index_that_lacks_the_file_or_forbids_it(index: FileServer, failing: Callable[..., RunError]) -> None:
+    def serve(*names: str) -> None:
+        index.responses = {PROJECT: lambda handler: handler.answer(200, page(*names), Content_Type="text/html")}
+
+    serve("tiny-1.0-cp39-cp39-macosx_11_0_arm64.whl")
+    assert "has no tiny==1.0 for this machine" in failing(f"{index.url}/simple").what
+    serve("tiny-1.0.tar.gz")  # nothing is built
+    assert "has no tiny==1.0 for this machine" in failing(f"{index.url}/simple").what
+    serve("tiny-2.0-py3-none-any.whl")
+    assert "has no tiny==1.0 for this machine" in failing(f"{index.url}/simple").what
+    serve(WHEEL)
+    index.responses[f"/files/{WHEEL}"] = lambda handler: handler.answer(403)
+    assert "refused the login" in failing(f"{index.url}/simple").what
+    del index.responses[f"/files/{WHEEL}"]
+    index.files[f"/files/{WHEEL}"] = b"other content"
+    error = failing(f"{index.url}/simple")
+    assert error.what.endswith("uv failed")
+    assert "Failed to download `tiny==1.0`; Failed to extract archive" in error.why
+
+
+def test_index_that_cannot_be_reached(index: FileServer, failing: Callable[..., RunError]) -> None:
+    index.responses = {PROJECT: lambda _handler: time.sleep(1.5)}
+    assert "cannot be reached (operation timed out)" in failing(f"{index.url}/simple").what
+    assert "cannot be reached (failed to lookup address" in failing("http://no-such-index.invalid/simple").what
+    assert "cannot be reached (received corrupt message" in failing(f"{index.url}/simple".replace("http", "https")).what
+    through_proxy = failing("http://index.invalid/simple", proxy="http://127.0.0.1:9")
+    assert "cannot be reached (Connection refused)" in through_proxy.what
 
 
 @pytest.mark.parametrize(
     ("log", "what"),
     [
-        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "disk"),
-        ("ERROR: HTTP error 401 while getting x\n401 Client Error: Unauthorized for url: u", "login"),
-        ("ERROR: 403 Client Error: Forbidden for url: https://i/simple/tiny/", "login"),
-        (
-            "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(x)'\n"
-            "ERROR: Could not find a version that satisfies the requirement a==1 (from versions: none)\n"
-            "ERROR: No matching distribution found for a==1",
-            "cannot be reached",
-        ),
-        (
-            "WARNING: Retrying after connection broken by 'ReadTimeoutError(Read timed out.)': /simple/a/\n"
-            "ERROR: Could not find a version that satisfies the requirement a==2 (from versions: 0.9, 1.0)\n"
-            "ERROR: No matching distribution found for a==2",
-            "has no a==2",
-        ),
-        ("ERROR: something never seen before", "pip failed"),
+        ("  cause: failed to write to file `/c/big.bin`: No space left on device (os error 28)", "disk became full"),
+        ("  cause: failed to create directory `/c`: Permission denied (os error 13)", "could not be written"),
+        ("hint: Packages were unavailable because the network was disabled.", "cannot be reached"),
+        ("  cause: tunnel error: proxy authorization required", "refused the login"),
     ],
 )
-def test_pip_failures_in_plain_words(log: str, what: str) -> None:
-    assert what in str(explained(log))
+def test_failures_that_a_test_does_not_provoke(log: str, what: str) -> None:
+    known = uv_failures.recognise(log)
+    assert known
+    assert what in known.failure.what
