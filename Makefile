@@ -9,7 +9,6 @@ CREATED := $(VENV)/.created
 INSTALLED := $(VENV)/.installed
 # Two workers; tests/conftest.py says which tests share one, and in which order they are started.
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
-UV_VERSION := 0.13.9
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url \
 	--annotation-style line --custom-compile-command 'make lock'
 # NeMo runs on Linux alone, and its versions are those of the oldest Python it is locked for.
@@ -42,7 +41,6 @@ lint: $(INSTALLED)  ## check style, format and types
 	@$(BIN)/mypy
 
 lock: $(INSTALLED)  ## resolve the lock files again from setup.cfg and each backend's requirements.in
-	@$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 	@$(LOCK) --universal --python-version 3.11 --extra dev setup.cfg --output-file requirements.lock
 	@$(LOCK) --universal --python-version 3.12 jax_backend/requirements.in --output-file jax_backend/requirements.lock
 	@# The same versions, and JAX's plugin for CUDA beside them.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jax_backend import BACKEND
-from launch import environments
+from launch import environments, uv_settings
 
 WORKER = Path(__file__).resolve().parents[2] / "jax_backend" / "worker.py"
 SETTINGS = ["profiler=nsys", "attention=dot_product"]
@@ -37,8 +37,9 @@ pytestmark = pytest.mark.slow
 def looked_at(release: str, tmp_path: Path) -> "subprocess.CompletedProcess[str]":
     wheel = tmp_path / release
     python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps"]
-    subprocess.run([*pip, f"--target={wheel}", f"maxtext=={release}"], check=True, timeout=300)
+    pip = uv_settings.pip_settings()
+    install = uv_settings.uv("pip", "install", "--quiet", "--no-deps", f"--python={python}", f"--target={wheel}")
+    subprocess.run([*install, f"maxtext=={release}"], env=uv_settings.variables(pip), check=True, timeout=300)
     variables = {"PYTHONPATH": str(wheel), "JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
         [str(python), "-P", "-c", LOOK], env={**os.environ, **variables}, capture_output=True, text=True, timeout=300,

@@ -136,7 +136,9 @@ def test_index_that_cannot_be_reached(index: FileServer, failing: Callable[..., 
     index.responses = {PROJECT: lambda _handler: time.sleep(1.5)}
     assert "cannot be reached (operation timed out)" in failing(f"{index.url}/simple").what
     assert "cannot be reached (failed to lookup address" in failing("http://no-such-index.invalid/simple").what
-    assert "cannot be reached (received corrupt message" in failing(f"{index.url}/simple".replace("http", "https")).what
+    assert (
+        "cannot be reached (received corrupt message" in failing(f"{index.url}/simple".replace("http", "https")).what
+    )
     through_proxy = failing("http://index.invalid/simple", proxy="http://127.0.0.1:9")
     assert "cannot be reached (Connection refused)" in through_proxy.what
 

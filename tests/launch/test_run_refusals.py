@@ -140,7 +140,6 @@ def test_a_config_with_a_typo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "did you mean 'query_groups'?" in done.stderr
 
 
-@pytest.mark.usefixtures("quick_python")
 def test_no_python_for_maxtext_and_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are met through launch/run.py here; the many ways are in test_environments.py."""
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
