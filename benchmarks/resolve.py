@@ -116,7 +116,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
     layout = _choose_layout(recipe, gpus, knobs_set, backend.layout_settings)
     nodes = _choose_nodes(request.nodes, gpus, hardware)
-    overlays = [overlay for overlay in recipe.overlays if matches(overlay.when, dtype, _like(hardware), gpus)]
+    overlays = [one for one in recipe.overlays if matches(one.when, model.name, dtype, _like(hardware), gpus)]
     knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
     check_knobs(_merged(overlays, "knobs"), backend, f"configs/recipes/{recipe.name}.yml: overlays: knobs")
     check_knobs(layout, backend, f"configs/recipes/{recipe.name}.yml: layouts: knobs")
@@ -430,9 +430,10 @@ def _choose_layout(
     raise NoLayoutError(recipe, gpus)
 
 
-def matches(when: When, dtype: str, hardware: str, gpus: int) -> bool:
+def matches(when: When, model: str, dtype: str, hardware: str, gpus: int) -> bool:
     return (
-        (when.dtype is None or dtype in when.dtype)
+        (when.model is None or model in when.model)
+        and (when.dtype is None or dtype in when.dtype)
         and (when.hardware is None or hardware in when.hardware)
         and (when.gpus_from is None or gpus >= when.gpus_from)
         and (when.gpus_below is None or gpus < when.gpus_below)

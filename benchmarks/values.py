@@ -159,6 +159,7 @@ class Site(Value, frozen=True):
 class When(Value, frozen=True):
     """The condition of an overlay: every field given must match."""
 
+    model: list[str] | None = None
     dtype: list[str] | None = None
     hardware: list[str] | None = None
     gpus_from: int | None = None
