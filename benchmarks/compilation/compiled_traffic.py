@@ -143,6 +143,11 @@ def _fsdp(benchmark: Benchmark, storage: Storage, groups: list[Collective], tole
     head = 0 if model.tied_embeddings else table
     if multiplies_embedding(benchmark):
         lookup = Cause(text="the embedding is gathered once: its backward needs no table", amount=-table * per_weight)
+    elif model.tied_embeddings:
+        lookup = Cause(
+            text="the table is gathered once, for its rows and as the head: in the line of the lookup",
+            amount=-2 * table * per_weight,
+        )
     else:
         lookup = Cause(text="the embedding is looked up: in a line of its own", amount=-3 * table * per_weight)
     n = _weight_group(benchmark)
