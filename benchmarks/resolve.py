@@ -260,8 +260,11 @@ def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
 
 
 def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | None, backend: Backend) -> Recipe:
-    """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype."""
-    recipes = _named(request, configs.recipes())
+    """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype.
+
+    Of several, one with a layout for so many GPUs wins; and where there is no cluster, one for a single machine.
+    """
+    recipes, site = _named(request, configs.recipes()), configs.site(request.site)
     engine = _choose_engine(request, recipes, backend)
     refusal = backend.refuses_hardware(engine, hardware) if hardware else None
     if refusal is not None:
@@ -285,9 +288,9 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
         )
     home = _like(hardware) if hardware else fitting[0].defaults.hardware
     on_hardware = [r for r in fitting if home in r.hardware or ANY in r.hardware]
-    for recipe in on_hardware:
-        if request.dtype in (None, *_dtypes(recipe, home)):
-            return recipe
+    in_dtype = [r for r in on_hardware if request.dtype in (None, *_dtypes(r, home))]
+    if in_dtype:
+        return min(in_dtype, key=lambda r: _misfits(r, request, hardware, site))  # of equal ones the first
     if on_hardware:
         return on_hardware[0]  # whose precisions are then named
     known = sorted({name for r in fitting for name in r.hardware})
@@ -296,6 +299,16 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
         where="--hardware",
         why=f"its recipes are for: {', '.join(known)}",
         next_command=_own_recipe(request.model, of_backend, hardware),
+    )
+
+
+def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None, site: Site) -> tuple[bool, bool, bool]:
+    scales = [layout.gpus for layout in recipe.layouts]
+    over_a_machine = hardware is not None and max(scales) > hardware.devices_per_node
+    return (
+        request.model not in recipe.models,
+        request.gpus is not None and request.gpus not in scales,
+        site.slurm is None and over_a_machine,
     )
 
 

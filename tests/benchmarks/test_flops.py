@@ -37,6 +37,8 @@ def changed(model: Model, **changes: object) -> Model:
         ("llama3_8b", 8_030_261_248),
         ("llama31_70b", 70_553_706_496),
         ("llama31_405b", 405_853_388_800),
+        ("llama32_1b", 1_235_814_400),
+        ("llama32_3b", 3_212_749_824),
         ("llama3_tiny", 426_624),
     ],
 )
