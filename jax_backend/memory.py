@@ -1,7 +1,7 @@
 """How MaxText stores what a training step needs, in float32 unless it is told otherwise and sharded like its weights;
 and what it computes again instead of keeping it."""
 
-from benchmarks.capacity import LayerLoop, Storage, compute_bytes
+from benchmarks.capacity import FLOAT32_BYTES, LOGIT_COPIES, LayerLoop, Storage, compute_bytes
 from benchmarks.errors import RequestError
 from benchmarks.ledger import LAYER_MATMULS, Recompute
 from benchmarks.values import Benchmark, Scalar
@@ -17,6 +17,7 @@ EXCHANGES, WITH_SOME_AGAIN, WITH_ALL_AGAIN = 14.0, 18.0, 21.0
 def storage(benchmark: Benchmark) -> Storage:
     again = recompute(benchmark)
     weight = _bytes_of(benchmark, "weight_dtype")
+    loop = layer_loop(benchmark)
     return Storage(
         saved_activations=remat_saves(benchmark.knobs) - _NEVER_READ,
         weight_bytes=weight,
@@ -35,7 +36,8 @@ def storage(benchmark: Benchmark) -> Storage:
         norm_axes=norm_axes(benchmark),
         whole_adapters=True,
         uncounted=uncounted(benchmark.knobs),
-        layer_loop=layer_loop(benchmark),
+        logit_number_bytes=_logit_number_bytes(benchmark) if loop else LOGIT_COPIES * FLOAT32_BYTES,
+        layer_loop=loop,
     )
 
 
@@ -53,9 +55,16 @@ def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
         # MaxText keeps layers along the second axis of an array; XLA turns that into the first before the loop.
         weight_copies=int(knobs.get("param_scan_axis", 1) != 0),
         pipelined_layers=int(pipelined),
-        # The gradient of the logits, and where the embedding is multiplied, which token is where.
-        vocabulary_arrays=2 if knobs.get("use_iota_embed", False) else 1,
+        # The gradient of the logits, and where the embedding is multiplied, which token is where. The gradient of a
+        # tied head is made at once.
+        vocabulary_arrays=int(knobs.get("use_iota_embed", False)) + int(not benchmark.model.tied_embeddings),
     )
+
+
+def _logit_number_bytes(benchmark: Benchmark) -> int:
+    """XLA makes the loss of logits as they come, and their gradient so too: float32 is nowhere written."""
+    in_float32 = benchmark.knobs.get("logits_dot_in_fp32", False)
+    return LOGIT_COPIES * (FLOAT32_BYTES if in_float32 else compute_bytes(benchmark))
 
 
 def norm_axes(benchmark: Benchmark) -> tuple[str, ...]:

@@ -335,7 +335,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
         *lora.refusals(benchmark),
         *_unknown_values(benchmark),
         *_settings_that_a_cpu_decides(benchmark),
-        *without_transformer_engine(benchmark, _needs_transformer_engine(benchmark)),
+        *without_transformer_engine(benchmark, needs_transformer_engine(benchmark)),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
         *goals.refusals(benchmark, convergence.stated(benchmark)),
@@ -440,7 +440,8 @@ FALSE_WITHOUT_TRANSFORMER_ENGINE: dict[str, bool] = {
 }
 
 
-def _needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
+def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
+    """What of it there is no other code for -> the setting that does without."""
     found = {"fp8": "--dtype=bf16"} if benchmark.dtype == "fp8" else {}
     if benchmark.parallelism.context > 1:
         found["context parallelism"] = f"--set={STRATEGY}.{layout.SIZES['context']}=1"

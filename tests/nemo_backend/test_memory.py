@@ -17,7 +17,7 @@ RECIPES = [recipe for recipe in CONFIGS.recipes() if (recipe.backend, recipe.eng
 PUBLISHED = [
     (recipe.models[0], recipe.task, recipe.defaults.hardware, dtype, layout.gpus)
     for recipe in RECIPES
-    if recipe.defaults.hardware != "cpu"
+    if recipe.source.startswith("NVIDIA")
     for dtype in recipe.dtypes[recipe.defaults.hardware]
     for layout in recipe.layouts
 ]
@@ -48,6 +48,36 @@ def test_a_published_layout_fits_its_gpus(
     memory_gb = CONFIGS.hardware(hardware).memory_gb
     assert memory_gb is not None
     assert 0.2 < total_bytes(benchmark, stored) / (memory_gb * 1e9 * USABLE) < 1
+
+
+# Least GPUs of 80 GB that hold a step of the recipes for one machine.
+@pytest.mark.parametrize(
+    ("model", "task", "least"),
+    [
+        ("llama32_1b", "pretrain", 1),
+        ("llama32_3b", "pretrain", 1),
+        ("llama31_8b", "pretrain", 4),
+        ("llama31_8b", "lora", 1),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_what_fits_one_machine(resolved: Resolve, model: str, task: str, least: int, dtype: str) -> None:
+    def share(gpus: int) -> float:
+        name = f"nemo_llama3_small_{task}"
+        benchmark = resolved(model, task=task, hardware="h100", dtype=dtype, gpus=gpus, recipe=name)
+        return total_bytes(benchmark, BACKEND.storage(benchmark)) / (80e9 * USABLE)
+
+    assert [gpus for gpus in (1, 2, 4, 8) if share(gpus) < 0.9] == [n for n in (1, 2, 4, 8) if n >= least]
+
+
+def test_attention_without_transformer_engine_writes_its_scores(resolved: Resolve) -> None:
+    def scores(site: str = "local", dtype: str = "bf16", **chosen: str) -> float:
+        benchmark = resolved("llama32_1b", chosen, hardware="h100", site=site, dtype=dtype, gpus=1)
+        return parts(benchmark)["attention_scores"]
+
+    assert scores() == 2 * 4 * 32 * 4096 * 4096
+    assert scores(dtype="fp8") == scores(**{"model.config.apply_rope_fusion": "true"}) == 0
+    assert scores(site="example_pyxis") == 0
 
 
 @pytest.mark.parametrize("gpus", [64, 128, 256, 512, 1024, 2048])
