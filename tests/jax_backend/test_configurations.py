@@ -75,7 +75,8 @@ def requests() -> Iterator[Request]:
                         model=model, hardware=hardware, dtype=dtype, gpus=gpus,
                     )  # fmt: skip
                     yield plain
-                    if recipe.hardware not in ([ANY], ["cpu"]):  # of a cluster's GPUs
+                    on_gpus = recipe.hardware not in ([ANY], ["cpu"])
+                    if on_gpus and model == recipe.models[0] and gpus >= recipe.defaults.gpus:
                         yield from (msgspec.structs.replace(plain, pgle=way, profile=kind) for way, kind in PGLE)
 
 

@@ -42,12 +42,21 @@ def settings_of(benchmark: Benchmark) -> dict[str, str]:
 # --- golden -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gpus", [64, 512])
-@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
-def test_the_plan_is_as_recorded(dtype: str, gpus: int) -> None:
-    benchmark = resolved("llama2_70b", dtype=dtype, hardware="h100", gpus=gpus)
+@pytest.mark.parametrize(
+    ("model", "dtype", "gpus"),
+    [
+        ("llama2_70b", "bf16", 64),
+        ("llama2_70b", "bf16", 512),
+        ("llama2_70b", "fp8", 64),
+        ("llama2_70b", "fp8", 512),
+        ("llama32_1b", "bf16", 1),
+        ("llama31_8b", "fp8", 8),
+    ],
+)
+def test_the_plan_is_as_recorded(model: str, dtype: str, gpus: int) -> None:
+    benchmark = resolved(model, dtype=dtype, hardware="h100", gpus=gpus)
     text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark)) + "\n"
-    path = GOLDEN / f"llama2_70b_{dtype}_{gpus}.txt"
+    path = GOLDEN / f"{model}_{dtype}_{gpus}.txt"
     if os.environ.get("STEPMARK_RECORD_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")

@@ -56,7 +56,9 @@ def refusal(resolved: Resolve, *request: Any, **wanted: Any) -> RequestError:
     [
         ("llama31_70b", "pretrain", "h100", "bf16", 64),
         ("llama31_70b", "pretrain", "h100", "fp8", 2048),
-        ("llama31_8b", "pretrain", "h100", "bf16", 8),
+        ("llama31_8b", "pretrain", "h100", "bf16", 16),
+        ("llama31_8b", "lora", "h200", "fp8", 8),
+        ("llama32_1b", "pretrain", "h100", "bf16", 1),
         ("llama3_70b", "lora", "h100", "fp8", 8),
         ("llama3_70b", "lora", "b200", "bf16", 16),
         ("llama3_70b", "lora", "gb200", "bf16", 8),
