@@ -115,6 +115,37 @@ def test_the_plan_s_memory_is_that_of_the_program(
     assert total_bytes(asked, BACKEND.storage(asked)) / 1e9 == pytest.approx(compiled_gb, rel=0.01)
 
 
+# The same of the recipes for one machine, whose loss is the peak where weights are few: packed less closely.
+PEAKS_OF_ONE_MACHINE = [
+    ("llama32_1b", 1, "bf16", 26.06),
+    ("llama32_1b", 8, "bf16", 13.53),
+    ("llama32_1b", 1, "fp8", 26.15),
+    ("llama32_1b", 8, "fp8", 13.43),
+    ("llama32_3b", 1, "bf16", 54.11),
+    ("llama31_8b", 2, "bf16", 0),
+    ("llama31_8b", 8, "bf16", 0),
+    ("llama31_8b", 8, "fp8", 0),
+]
+
+
+@pytest.mark.parametrize(("model", "gpus", "dtype", "compiled_gb"), PEAKS_OF_ONE_MACHINE)
+def test_the_plan_s_memory_is_that_of_the_program_on_one_machine(
+    model: str, gpus: int, dtype: str, compiled_gb: float
+) -> None:
+    asked = resolve(Request(backend="jax", model=model, gpus=gpus, hardware="h100", dtype=dtype), CONFIGS, BACKEND)
+    assert asked.recipe.name == "jax_llama3_small_pretrain"
+    assert total_bytes(asked, BACKEND.storage(asked)) / 1e9 == pytest.approx(compiled_gb, rel=0.06)
+
+
+def test_a_tied_table_is_explained_to_the_byte() -> None:
+    asked = resolve(Request(backend="jax", model="llama32_1b", gpus=8, hardware="h100"), CONFIGS, BACKEND)
+    compiled = report("llama32_1b_8")
+    found = lines_of(asked, compiled)
+    assert not_explained(found.values(), compiled) == []
+    assert found["parameters"].counted == 1_235_814_400
+    assert found["weights and gradients over fsdp"].left_over == pytest.approx(0, abs=1)
+
+
 def test_data_parallelism_sums_each_gradient_once() -> None:
     found = lines_of(benchmark(gpus=512), report("llama2_70b_512_bf16"))
     assert found["gradients over data"].left_over == 0
