@@ -114,7 +114,7 @@ def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) 
         "workspace": layer_working_bytes(benchmark, storage)
         + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0),
     }
-    # The loss comes before there are gradients. Its logits, and the table they are made with, are larger: they count by
+    # The loss comes before there are gradients. Its logits, and the table that makes them, are larger: they count by
     # what they need beyond the rest.
     table = embedding_parameters(model) * number / tensor
     beside = ("gathered_layers", "pipelined_layers", "attention_scores", "workspace")

@@ -4,10 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
+import jax_backend
+import nemo_backend
 from benchmarks.configs import Configs
 from benchmarks.flops import flops_per_token
+from benchmarks.resolve import Request, resolve
 from benchmarks.utilisation import workload_of
 from benchmarks.values import Benchmark
+from nemo_backend.planning import RECOMPUTE, needs_transformer_engine
 
 CONFIGS = Configs()
 Resolve = Callable[..., Benchmark]
@@ -53,6 +57,41 @@ def test_llama31_8b_at_every_scale(resolved: Resolve, gpus: int, dtype: str) -> 
     assert (benchmark.micro_batch_size, benchmark.gradient_accumulation) == (1, 32)
     assert (benchmark.sequence_length, benchmark.window) == (8192, "last")
     assert_precision_is_stated(benchmark)
+
+
+def test_a_machine_takes_the_recipe_for_one_and_a_cluster_nvidias(resolved: Resolve) -> None:
+    def name(gpus: int, site: str = "local") -> str:
+        return resolved("llama31_8b", hardware="h100", gpus=gpus, site=site).recipe.name
+
+    assert name(4) == name(8) == name(4, "example_pyxis") == "nemo_llama3_small_pretrain"
+    assert name(16) == name(8, "example_pyxis") == "nemo_llama31_8b_pretrain"
+
+
+@pytest.mark.parametrize("task", ["pretrain", "lora"])
+@pytest.mark.parametrize("model", ["llama32_1b", "llama32_3b", "llama31_8b"])
+def test_both_backends_train_two_sequences_a_gpu_at_every_scale(model: str, task: str) -> None:
+    for backend in (jax_backend.BACKEND, nemo_backend.BACKEND):
+        for gpus in (1, 2, 4, 8):
+            request = Request(backend=backend.name, model=model, task=task, hardware="h200", gpus=gpus)
+            benchmark = resolve(request, CONFIGS, backend)
+            assert (benchmark.global_batch_size, benchmark.sequence_length) == (2 * gpus, 4096)
+
+
+def test_in_bf16_nothing_needs_transformer_engine_and_fp8_does(resolved: Resolve) -> None:
+    for model, task in (("llama32_1b", "pretrain"), ("llama31_8b", "lora")):
+        needs = {
+            dtype: needs_transformer_engine(resolved(model, task=task, hardware="h100", dtype=dtype, gpus=1))
+            for dtype in ("bf16", "fp8")
+        }
+        assert needs["bf16"] == {}
+        assert "fp8" in needs["fp8"]
+
+
+def test_an_overlay_may_be_for_some_models(resolved: Resolve) -> None:
+    kept = {
+        model: resolved(model, hardware="h100", gpus=8).knobs[RECOMPUTE] for model in ("llama32_1b", "llama32_3b")
+    }
+    assert kept == {"llama32_1b": "selective", "llama32_3b": "full"}
 
 
 def test_the_stated_flops_are_the_counted_ones() -> None:
