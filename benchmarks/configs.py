@@ -157,16 +157,18 @@ class Configs:
 
     def _refuse_half_a_site(self, site: Site) -> None:
         where = f"{self.path('sites', site.name)}"
-        for needed, part, why in (
-            (site.kind == "slurm", "slurm", "kind: slurm"),
-            (site.runtime == "container", "container", "runtime: container"),
-            (site.runtime == "python", "python", "runtime: python"),
+        on_slurm = site.kind == "slurm"
+        for needed, allowed, part, why in (
+            (on_slurm, on_slurm, "slurm", "kind: slurm"),
+            (on_slurm and site.runtime == "container", True, "container", "runtime: container"),
+            (site.runtime == "python", True, "python", "runtime: python"),
         ):
-            if needed != bool(getattr(site, part)):
+            there = bool(getattr(site, part))
+            if needed and not there or there and not allowed:
                 raise RequestError(
                     f"site '{site.name}' has {'no' if needed else 'a'} section '{part}'",
                     where=f"{where}: {part}",
-                    why=f"it is for '{why}' only",
+                    why=f"'{why}' needs it" if needed else f"it is for '{why}' only",
                     next_command="copy configs/sites/example_pyxis.yml, example_venv.yml or example_python.yml",
                 )
         for problem in _problems_of(site):
@@ -243,9 +245,18 @@ def _problems_of(site: Site) -> list[str]:
         found.append("slurm: shared_folders: it names no folder that every node sees")
     if slurm and slurm.bus_bandwidth_gb_s is not None and not slurm.bus_bandwidth_source:
         found.append("slurm: bus_bandwidth_gb_s: it has no bus_bandwidth_source")
-    folders = [*(slurm.shared_folders if slurm else []), *([container.images] if container else [])]
-    if site.images and not container:
-        found.append("images: it is for 'runtime: container' only")
+    if slurm and container and not container.images:
+        found.append("container: images: it names no folder for the image files")
+    if slurm and container and container.program:
+        found.append("container: program: pyxis starts the containers of a cluster")
+    if slurm and site.images and not container:
+        found.append("images: it goes with a section 'container'")
+    if site.typed:
+        found.append("typed: it is no part of a site's file")
+    folders = [
+        *(slurm.shared_folders if slurm else []),
+        *([container.images] if container and container.images else []),
+    ]
     pythons = site.python if isinstance(site.python, dict) else {"": site.python} if site.python else {}
     folders += pythons.values()
     found += [f"{folder}: a path that begins with / is expected" for folder in folders if not folder.startswith("/")]

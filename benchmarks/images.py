@@ -79,7 +79,7 @@ def is_file(image: str) -> bool:
 
 def file_of(image: str, site: Site) -> Path:
     """Where an image lies at a site."""
-    if site.container is None:
+    if site.container is None or site.container.images is None:
         raise RequestError(
             f"site '{site.name}' does not say where its container images are",
             where=f"the file of site {site.name}: container.images",

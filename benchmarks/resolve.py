@@ -6,7 +6,7 @@ It reads the secret variables of the shell (secret_rules.py), only to refuse the
 from collections.abc import Mapping
 from typing import Protocol
 
-from benchmarks import images, lora_words
+from benchmarks import images, lora_words, runtime_choice
 from benchmarks.backend import Backend, FlagGroup
 from benchmarks.convergence import goals
 from benchmarks.early_stop import until
@@ -67,6 +67,8 @@ class Request(Value, frozen=True):
     measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
     inject_slowdown: float = 0.0
     image: str | None = None  # a container image, or the path of its file
+    runtime: str | None = None  # instead of the site's
+    python: str | None = None  # the path of an interpreter, instead of the site's
 
 
 class NoLayoutError(RequestError):
@@ -101,7 +103,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     _refuse_secrets(request)
     mlperf = _trained_towards(request, configs)
     model = configs.model(mlperf.model if mlperf and mlperf.model else request.model)
-    site = configs.site(request.site)
+    site = runtime_choice.in_force(configs.site(request.site), request.runtime, request.python)
     device = request.hardware or _only_hardware(site)
     hardware_wanted = configs.hardware(device) if device else None
     recipe = choose_recipe(request, configs, hardware_wanted, backend)

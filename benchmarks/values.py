@@ -119,9 +119,12 @@ class JobOptions(Value, frozen=True):
 
 
 class Container(Value, frozen=True):
-    """How pyxis starts a container at a site."""
+    """How containers are started: by pyxis on a cluster, by docker, podman or apptainer on one machine."""
 
-    images: str  # the folder of the .sqsh files, as every node sees it
+    images: str | None = (
+        None  # the folder of the image files, as every node sees it; docker and podman keep their own
+    )
+    program: Literal["docker", "podman", "apptainer"] | None = None  # on one machine; None: the first that is there
     mounts: list[str] = []  # HOST:CONTAINER beside the checkout and the run's folder, which are always mounted
     workdir: str | None = None
     writable: bool = True
@@ -154,6 +157,7 @@ class Site(Value, frozen=True):
     images: dict[str, ImageNames] = {}  # for runtime container: engine -> the image used instead of Stepmark's
     python: str | dict[str, str] | None = None  # for runtime python: the interpreter, or one for each engine
     environment: dict[str, str] = {}
+    typed: list[str] = []  # the flags that were laid over what the site's file says; in no file
 
 
 class When(Value, frozen=True):

@@ -18,6 +18,11 @@ NO_PYTHON = "it ran, but it is not a Python that runs a program"
 SECONDS = 120  # a first look at hundreds of packages on a shared disk
 
 
+def typed(site: Site) -> bool:
+    """Whether it was named by --python, and not by the site's file."""
+    return "--python" in site.typed
+
+
 def named(site: Site, engine: str) -> Path:
     """The site's Python for an engine."""
     found = site.python if isinstance(site.python, str) else (site.python or {}).get(engine)
@@ -34,34 +39,38 @@ def named(site: Site, engine: str) -> Path:
 def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
     """RequestError where no run could start with it, as far as it can be known from this machine."""
     python = named(site, engine)
+    title = "the interpreter of --python" if typed(site) else f"the Python of site '{site.name}'"
     if not python.is_file() or not os.access(python, os.X_OK):
         what = "is not there" if not python.exists() else "is no program" if python.is_dir() else "cannot be executed"
-        raise _refusal(site, python, f"the Python of site '{site.name}' {what}", "")
-    _refuse_unshared(site, python)
+        raise _refusal(site, python, f"{title} {what}", "")
+    _refuse_unshared(site, python, title)
     module = asked_python.module_of(spec)
     asked = ask(python, module)
     if isinstance(asked, str) and (site.slurm is None or asked.startswith(NO_PYTHON)):
-        raise _refusal(site, python, f"the Python of site '{site.name}' gives no answer", asked)
+        raise _refusal(site, python, f"{title} gives no answer", asked)
     if isinstance(asked, str):
         print(f"note: {python}: {asked}; the first phase of the job looks at it", file=sys.stderr)
     elif why := asked_python.problem(asked, [module]):
-        raise _refusal(site, python, f"the Python of site '{site.name}' cannot run '{engine}': {why}", _seen(asked))
+        raise _refusal(site, python, f"{title} cannot run '{engine}': {why}", _seen(asked))
 
 
-def _refuse_unshared(site: Site, python: Path) -> None:
+def _refuse_unshared(site: Site, python: Path, title: str) -> None:
     """By its folder: what a virtual environment's `python` links to may be each node's own."""
     shared = [Path(folder).resolve() for folder in site.slurm.shared_folders] if site.slurm else [Path("/")]
     if not any(python.parent.resolve().is_relative_to(folder) for folder in shared):
         why = f"what every node sees: {', '.join(map(str, shared))} (shared_folders of the site)"
-        raise _refusal(site, python, f"the Python of site '{site.name}' is on no shared folder", why)
+        raise _refusal(site, python, f"{title} is on no shared folder", why)
 
 
 def _refusal(site: Site, python: Path, what: str, why: str) -> RequestError:
+    place = " on a shared folder" if site.slurm else ""
     return RequestError(
         what,
-        where=f"the file of site {site.name}: python: {python}",
+        where=f"--python={python}" if typed(site) else f"the file of site {site.name}: python: {python}",
         why=why,
-        next_command="`python:` with the path of an interpreter on a shared folder that has the framework installed; "
+        next_command=f"--python=PATH of an interpreter{place} that has the framework installed"
+        if typed(site)
+        else f"`python:` with the path of an interpreter{place} that has the framework installed; "
         f"python launch/setup.py --site={site.name} looks at it",
     )
 
@@ -79,7 +88,8 @@ def origin(site: Site, spec: EnvironmentSpec, engine: str) -> dict[str, str | No
     known = (
         asked_python.about(asked) if isinstance(asked, AskedPython) else {"python_version": None, "not_asked": asked}
     )
-    return {"name": f"python of site {site.name}", "python": str(python), **known}
+    name = "python of --python" if typed(site) else f"python of site {site.name}"
+    return {"name": name, "python": str(python), **known}
 
 
 @cache

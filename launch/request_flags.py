@@ -1,6 +1,7 @@
 """The flags that name a benchmark, for every launch script that resolves one. Importing this module defines them."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --da
 flags.DEFINE_string(
     "image", None, "The container image instead of the site's: REGISTRY/NAME:TAG, or the path of a .sqsh file."
 )
+flags.DEFINE_string("runtime", None, "What it runs in, instead of the site's choice: venv, container or python.")
+flags.DEFINE_string("python", None, "An interpreter that has the framework; it goes with --runtime=python.")
 flags.DEFINE_string("measured_peak", None, "A file of launch/peak.py: MFU and bound are of the peak in it too.")
 flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")
 
@@ -59,6 +62,8 @@ def requests(site: Site, **rest: Any) -> list[Request]:
         "data": str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
         "settings": _settings(FLAGS.set),
         "image": image(),
+        "runtime": FLAGS.runtime,
+        "python": python(),
         "measured_peak": _measured_peak(site),
     }
     found = sweep.cells({name: getattr(FLAGS, name) for name in sweep.LISTED}, {**typed, **rest})
@@ -74,6 +79,15 @@ def image() -> str | None:
     if typed is None:
         return None
     return images.checked(str(Path(typed).absolute()) if typed.endswith(".sqsh") else typed, "--image")
+
+
+def python() -> str | None:
+    """--python as a path: a bare name is looked up as a shell does. Links are kept: a virtual environment is one."""
+    typed: str | None = FLAGS.python
+    if typed is None:
+        return None
+    found = shutil.which(typed) if typed and "/" not in typed else None
+    return str(Path(found or typed).expanduser().absolute())
 
 
 def _measured_peak(site: Site) -> MeasuredPeak | None:

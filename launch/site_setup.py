@@ -216,7 +216,7 @@ def image_for(site: Site, engine: str, devices: Sequence[Hardware], typed: str |
 
 
 def _images_folder(site: Site) -> Path:
-    if site.container is None:
+    if site.container is None or site.container.images is None:
         raise RequestError(f"site '{site.name}' does not say where its images are", where="container.images")
     return Path(site.container.images)
 

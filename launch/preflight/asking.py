@@ -240,7 +240,7 @@ def present_image(site: Site) -> Path | None:
 
 def _image_files(site: Site) -> list[Path]:
     """Where the images of the engines are, or will be."""
-    if site.container is None:
+    if site.runtime != "container":
         return []
     from launch.site_setup import wanted_images
 
@@ -249,7 +249,8 @@ def _image_files(site: Site) -> list[Path]:
 
 def written_folders(site: Site, output_dir: Path) -> list[str]:
     """Where jobs write: the results, and beside them the images or the environments once setup.py has made those."""
-    more = Path(site.container.images) if site.container else places.stepmark_home()
+    images = site.container.images if site.runtime == "container" and site.container else None
+    more = Path(images) if images else places.stepmark_home()
     return [str(path) for path in (output_dir, more) if path == output_dir or path.is_dir()]
 
 

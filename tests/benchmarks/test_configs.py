@@ -281,14 +281,14 @@ def test_a_proxy_without_a_login_is_fine(root: Path) -> None:
 @pytest.mark.parametrize(
     ("site", "old", "new", "words"),
     [
-        ("example_python", "runtime: python", "runtime: venv", "has a section 'python'"),
+        ("example_venv", "kind: slurm", "kind: local", "has a section 'slurm'"),
         ("example_venv", "runtime: venv", "runtime: python", "has no section 'python'"),
         ("example_python", "/shared/conda/envs/nemo", "conda/envs/nemo", "conda/envs/nemo/bin/python: a path"),
         (
             "example_python",
             "python:  #",
             "images: {nemo: a}\npython:  #",
-            "images: it is for 'runtime: container' only",
+            "images: it goes with a section 'container'",
         ),
         (
             "example_pyxis",

@@ -1,6 +1,7 @@
 """Bad input to launch/run.py: one clear message, exit code 2, no traceback, and nothing started or written."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,26 @@ REFUSED = {
     "an interpreter that is not there": (
         ["--model=llama2_70b", "--site=example_python"],
         "the Python of site 'example_python' is not there",
+    ),
+    "an unknown runtime": ([TINY, "--runtime=dokcer"], "unknown runtime 'dokcer': valid: container, python, venv"),
+    "two runtimes": ([TINY, "--runtime=venv", "--python=/x"], "--python goes with --runtime=python, not with venv"),
+    "no interpreter": ([TINY, "--runtime=python"], "--runtime=python needs an interpreter"),
+    "an interpreter typed that is not there": (
+        [TINY, "--python=/none/bin/python"],
+        "the interpreter of --python is not there",
+    ),
+    "an interpreter typed without the framework": (
+        [TINY, f"--python={sys.executable}"],
+        "has no module 'maxtext'",
+    ),
+    "a folder as the interpreter": ([TINY, "--python="], "the interpreter of --python is no program"),
+    "an interpreter that the nodes do not see": (
+        ["--model=llama2_70b", "--site=example_venv", "--hardware=cpu", f"--python={sys.executable}"],
+        "the interpreter of --python is on no shared folder",
+    ),
+    "containers at a site without": (
+        [TINY, "--site=example_venv", "--runtime=container"],
+        "site 'example_venv' says nothing of containers",
     ),
     "no model": ([], "--model is missing"),
     "no steps": ([TINY, "--steps=0"], "must be 1 or more"),
