@@ -164,7 +164,7 @@ class Configs:
             (site.runtime == "python", True, "python", "runtime: python"),
         ):
             there = bool(getattr(site, part))
-            if needed and not there or there and not allowed:
+            if (needed and not there) or (there and not allowed):
                 raise RequestError(
                     f"site '{site.name}' has {'no' if needed else 'a'} section '{part}'",
                     where=f"{where}: {part}",
@@ -245,12 +245,7 @@ def _problems_of(site: Site) -> list[str]:
         found.append("slurm: shared_folders: it names no folder that every node sees")
     if slurm and slurm.bus_bandwidth_gb_s is not None and not slurm.bus_bandwidth_source:
         found.append("slurm: bus_bandwidth_gb_s: it has no bus_bandwidth_source")
-    if slurm and container and not container.images:
-        found.append("container: images: it names no folder for the image files")
-    if slurm and container and container.program:
-        found.append("container: program: pyxis starts the containers of a cluster")
-    if slurm and site.images and not container:
-        found.append("images: it goes with a section 'container'")
+    found += _problems_of_containers(site) if slurm else []
     if site.typed:
         found.append("typed: it is no part of a site's file")
     folders = [
@@ -268,6 +263,18 @@ def _problems_of(site: Site) -> list[str]:
         problem = _problem_of_variable(name, value)
         if problem:
             found.append(f"environment: {name}: {problem}")
+    return found
+
+
+def _problems_of_containers(site: Site) -> list[str]:
+    """Of a cluster, whose containers pyxis starts from files."""
+    found = []
+    if site.container and not site.container.images:
+        found.append("container: images: it names no folder for the image files")
+    if site.container and site.container.program:
+        found.append("container: program: pyxis starts the containers of a cluster")
+    if site.images and not site.container:
+        found.append("images: it goes with a section 'container'")
     return found
 
 

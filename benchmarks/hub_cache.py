@@ -10,7 +10,7 @@ from benchmarks.values import Site
 
 
 def home(site: Site) -> Path | None:
-    """What HF_HOME is in a job: beside the site's images. None where there are no containers, or no folder of images."""
+    """What HF_HOME is in a job: beside the site's images. None where there is no folder of images."""
     images = site.container.images if site.container else None
     return Path(images) / "huggingface" if images else None
 

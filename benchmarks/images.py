@@ -8,7 +8,8 @@ from benchmarks.values import Benchmark, Hardware, ImageNames, Site
 
 # Without a user and a password before the registry: a run's files hold the name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
-_FILE = re.compile(r"/[A-Za-z0-9._:/@+=, -]*\.sqsh")
+FILES = (".sqsh", ".sif")  # how the name of an image's file ends: enroot's, apptainer's
+_FILE = re.compile(r"/[A-Za-z0-9._:/@+=, -]*\.(sqsh|sif)")
 # Whose images' files are named without them; another registry's copy may be another image, and has a file of its own.
 UNNAMED = ("nvcr.io", "ghcr.io", "docker.io")
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # what a kernel calls an architecture -> what a registry does
@@ -44,7 +45,7 @@ def refuse_without_containers(typed: str | None, site: Site) -> None:
             f"site '{site.name}' does not use containers",
             where=f"--image={typed}",
             why=f"its runtime is {site.runtime}",
-            next_command="leave --image out, or --site with one whose runtime is container",
+            next_command="--runtime=container, or leave --image out",
         )
 
 
@@ -56,7 +57,7 @@ def checked(image: str, where: str) -> str:
         raise RequestError(
             f"'{image}' is not a valid path of a container image",
             where=where,
-            why="letters, digits and . _ : / @ + = , -, and .sqsh at its end, are expected",
+            why=f"letters, digits and . _ : / @ + = , -, and {' or '.join(FILES)} at its end, are expected",
             next_command="--image=/FOLDER/NAME.sqsh, or REGISTRY/NAME:TAG",
         )
     plain = image.removeprefix("docker://").replace("#", "/", 1)

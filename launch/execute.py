@@ -36,6 +36,7 @@ def execute(
     folder = RunFolder.create(output_dir, run_id)
     try:
         python, origin = runtimes.ready(benchmark, spec)
+        containers = runtimes.containers(benchmark, folder.path)
         benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
         gpus = machine_gpus.chosen(benchmark)
         plan = on_gpus(backend.plan(benchmark), gpus)
@@ -47,7 +48,7 @@ def execute(
         places = [gpu.pci for gpu in gpus]
         beside = sampling.beside(folder.telemetry_dir(1), gpus=places) if telemetry else contextlib.nullcontext()
         with beside:
-            _run_phases(plan, folder, benchmark, backend, Path(python))
+            _run_phases(plan, folder, benchmark, backend, Path(python), containers)
         return folder, finish(folder, backend)
 
 
@@ -89,7 +90,14 @@ def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
         )
 
 
-def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Backend, python: Path) -> None:
+def _run_phases(
+    plan: Plan,
+    folder: RunFolder,
+    benchmark: Benchmark,
+    backend: Backend,
+    python: Path,
+    containers: local.Containers | None,
+) -> None:
     measured = folder.measured_phase()
     with StepSink(folder, benchmark) as sink:
         for phase in plan.phases:
@@ -103,7 +111,13 @@ def _run_phases(plan: Plan, folder: RunFolder, benchmark: Benchmark, backend: Ba
                 new_steps = backend.follow(benchmark, phase_dir, 1) if phase == measured else list
                 screen.new_evaluations = follow_evaluations(phase_dir)
                 ended = local.run_phase(
-                    phase, phase_dir, python, new_steps, on_steps, lambda: sampling.lost_gpu(folder.telemetry_dir(1))
+                    phase,
+                    phase_dir,
+                    python,
+                    new_steps,
+                    on_steps,
+                    lambda: sampling.lost_gpu(folder.telemetry_dir(1)),
+                    containers,
                 )
             if any(process.exit_code != 0 for process in ended):
                 break  # what comes after rests on this phase

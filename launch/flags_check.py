@@ -179,7 +179,7 @@ def _notes(answer: Answer | None, spec: EnvironmentSpec, *, in_image: bool, dry_
         here = f"in environment '{spec.name}' of this machine; the image decides"
         return [f"{flag}: {why}, {here}" for flag, why in answer.refused.items()]
     if in_image:
-        up_to_it = "whether the XLA flags are known is up to the image: the first phase of the job asks it"
+        up_to_it = "whether the XLA flags are known is up to the image: its XLA is asked when the run starts"
         return [] if dry_run else [up_to_it]
     if answer is None:
         alone = f"the XLA flags were held against the table alone: environment '{spec.name}' is not made yet"

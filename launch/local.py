@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -48,7 +49,8 @@ def refusals(benchmark: Benchmark, storage: capacity.Storage, plan: Plan) -> Ite
             next_command="the same command with --dry_run shows the plan; or a smaller model, or a cluster by --site",
         )
 
-    for program in sorted({name for phase in plan.phases for name in phase.programs}):
+    in_container = benchmark.site.runtime == "container"  # whose programs are the image's
+    for program in sorted({name for phase in plan.phases for name in phase.programs if not in_container}):
         if shutil.which(program) is None:
             yield RequestError(
                 f"this machine has no program '{program}'",
@@ -83,6 +85,16 @@ def host_memory_bytes() -> int:
 # --- running -------------------------------------------------------------------------------------
 
 
+class Containers(Protocol):
+    """Puts each task into a container of its own (launch.containers.running.Containers)."""
+
+    def task(
+        self, phase: Phase, phase_dir: Path, rank: int, command: list[str], environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]: ...
+    def end(self, phase_dir: Path, ranks: int) -> None: ...
+    def exit_code(self, code: int) -> int: ...
+
+
 def run_phase(
     phase: Phase,
     phase_dir: Path,
@@ -90,6 +102,7 @@ def run_phase(
     new_steps: Callable[[], list[Step]],
     on_steps: Callable[[list[Step]], None],
     broken: Callable[[], bool] = lambda: False,
+    containers: Containers | None = None,
 ) -> list[Ended]:
     """Start the tasks of a phase, hand on their steps while they train, and say how each ended.
 
@@ -101,26 +114,37 @@ def run_phase(
     try:
         coordinator = f"127.0.0.1:{_free_port()}"
         for rank in range(phase.nodes * phase.tasks_per_node):
-            tasks.append(_start(phase, phase_dir, python, rank, coordinator))
+            tasks.append(_start(phase, phase_dir, python, rank, coordinator, containers))
         _watch(tasks, lambda: on_steps(new_steps()), broken)
     except KeyboardInterrupt:
         interrupted = True
         print("interrupted: stopping the workers", file=sys.stderr, flush=True)
     finally:
         stop(tasks)  # whatever went wrong here (Ctrl-C, a full disk), no worker outlives it
-    ended = [Ended(rank=rank, exit_code=task.returncode, interrupted=interrupted) for rank, task in enumerate(tasks)]
+        if containers is not None:
+            containers.end(phase_dir, len(tasks))
+    own_code = containers.exit_code if containers is not None else int
+    ended = [
+        Ended(rank=rank, exit_code=own_code(task.returncode), interrupted=interrupted)
+        for rank, task in enumerate(tasks)
+    ]
     _write_exits(phase_dir, ended)
     on_steps(new_steps())
     return ended
 
 
-def _start(phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: str) -> "subprocess.Popen[bytes]":
+def _start(
+    phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: str, containers: Containers | None
+) -> "subprocess.Popen[bytes]":
     where = places(python, phase_dir)
     command = [fill(word, where) for word in phase.command]
-    environment = inherited_environment() | {name: fill(value, where) for name, value in phase.environment.items()}
-    environment |= {"STEPMARK_RANK": str(rank), "STEPMARK_DIE_WITH_PARENT": "1"}
+    own = {name: fill(value, where) for name, value in phase.environment.items()} | {"STEPMARK_RANK": str(rank)}
     if phase.nodes * phase.tasks_per_node > 1:
-        environment["STEPMARK_COORDINATOR"] = coordinator
+        own["STEPMARK_COORDINATOR"] = coordinator
+    if containers is None:
+        environment = inherited_environment() | own | {"STEPMARK_DIE_WITH_PARENT": "1"}
+    else:
+        command, environment = containers.task(phase, phase_dir, rank, command, own)
     with (phase_dir / f"rank-{rank}.log").open("wb") as log:
         return subprocess.Popen(
             command,

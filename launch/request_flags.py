@@ -35,7 +35,9 @@ flags.DEFINE_string("pgle", "off", "Profile-guided latency estimation (jax): off
 flags.DEFINE_string("until", None, "End as soon as the median is known so well, such as ci:0.5%; --steps at most.")
 flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --dataset) instead of the recipe's data.")
 flags.DEFINE_string(
-    "image", None, "The container image instead of the site's: REGISTRY/NAME:TAG, or the path of a .sqsh file."
+    "image",
+    None,
+    "The container image instead of the site's: REGISTRY/NAME:TAG, or the path of a .sqsh or .sif file.",
 )
 flags.DEFINE_string("runtime", None, "What it runs in, instead of the site's choice: venv, container or python.")
 flags.DEFINE_string("python", None, "An interpreter that has the framework; it goes with --runtime=python.")
@@ -78,7 +80,7 @@ def image() -> str | None:
     typed: str | None = FLAGS.image
     if typed is None:
         return None
-    return images.checked(str(Path(typed).absolute()) if typed.endswith(".sqsh") else typed, "--image")
+    return images.checked(str(Path(typed).absolute()) if typed.endswith(images.FILES) else typed, "--image")
 
 
 def python() -> str | None:

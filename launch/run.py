@@ -164,10 +164,10 @@ def _show_plan(request: Request, runner: Runner, configs: Configs) -> int:
         text = submission_text(benchmark, plan, configs)
     else:
         text = plan_text(benchmark, plan, backend.storage(benchmark), kept(configs))
-    script = runner.preview(benchmark, backend)  # refuses what must not be shown
+    beside = runner.preview(benchmark, backend)  # refuses what must not be shown
     print(text)
-    if script:
-        print(f"\njob.sbatch\n\n{script}", end="")
+    if beside:
+        print(f"\n{beside}")
     print(refused_text(runner.refusals(benchmark)), end="")
     return EXIT_VALID
 

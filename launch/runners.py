@@ -110,9 +110,15 @@ class LocalRunner:
     def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
         return backend.plan(benchmark)
 
-    def preview(self, _benchmark: Benchmark, _backend: Backend) -> str:
-        """What a dry run shows beside the plan."""
-        return ""
+    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
+        """What a dry run shows beside the plan: how the runtime starts it, or what is made first."""
+        from launch import runtimes
+
+        spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
+        try:
+            return runtimes.preview(benchmark, spec, self._output_dir.absolute() / "RUN")
+        except RequestError:
+            return ""  # that it is refused is said after the plan
 
     def _refuse_job_flags(self, site: Site) -> None:
         from launch.slurm.options import refuse_without_slurm
@@ -216,7 +222,8 @@ class SlurmRunner:
     def preview(self, benchmark: Benchmark, backend: Backend) -> str:
         from launch.slurm import submit
 
-        return submit.preview(benchmark, backend, self._output_dir, self._options_of(benchmark), self._job)
+        script = submit.preview(benchmark, backend, self._output_dir, self._options_of(benchmark), self._job)
+        return f"job.sbatch\n\n{script}".rstrip("\n")
 
     def _slurm(self) -> "Slurm":
         from launch.slurm.asking import slurm_at

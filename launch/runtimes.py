@@ -10,6 +10,7 @@ from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Site
 from launch import asked_python, environments, image_files, interpreters, places
+from launch.containers import running
 
 
 def refuse_unknown_engines(site: Site) -> None:
@@ -27,16 +28,25 @@ def refuse_unknown_engines(site: Site) -> None:
                 )
 
 
+def in_container_here(benchmark: Benchmark) -> bool:
+    """Whether it runs in containers that this machine starts by itself; on a cluster pyxis starts them."""
+    return benchmark.site.runtime == "container" and benchmark.site.slurm is None
+
+
 def image_of(benchmark: Benchmark, spec: EnvironmentSpec) -> Path | None:
-    """The image's file; None where the site has no containers. RequestError where the engine cannot run there."""
+    """The image's file on a cluster; None where it has no containers. RequestError where the engine cannot run there."""
     site = benchmark.site
     if site.runtime != "container" and not _runs_outside(benchmark, spec):
         raise RequestError(
             f"'{benchmark.engine}' runs only in its container, and site '{site.name}' has no container runtime",
             where=f"--site={site.name}",
             why=f"its runtime is {site.runtime}, and the program exists only in the image",
-            next_command=places.configs().way_on(benchmark.hardware.name, "container") + "; or another --engine",
+            next_command="--runtime=container, or another --engine"
+            if site.slurm is None
+            else places.configs().way_on(benchmark.hardware.name, "container") + "; or another --engine",
         )
+    if in_container_here(benchmark):
+        return None
     return images.image_of(benchmark, spec.image)
 
 
@@ -50,7 +60,9 @@ def _runs_outside(benchmark: Benchmark, spec: EnvironmentSpec) -> bool:
 def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
     """RequestError where what the site names is not there, or is known to be unfit. Makes nothing."""
     image = image_of(benchmark, spec)
-    if image is not None:
+    if in_container_here(benchmark):
+        running.refuse(benchmark, spec)
+    elif image is not None:
         image_files.refuse(image, benchmark, asked_python.module_of(spec))
     elif benchmark.site.runtime == "python":
         interpreters.refuse(benchmark.site, spec, benchmark.engine)
@@ -68,6 +80,8 @@ def python_to_be(benchmark: Benchmark, spec: EnvironmentSpec) -> str:
 def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> tuple[str, dict[str, str | None]]:
     """The Python, made first if need be, and what is written down of where it is from."""
     image = image_of(benchmark, spec)
+    if in_container_here(benchmark):
+        return spec.image_python, running.ready(benchmark, spec)
     if image is not None:
         return spec.image_python, image_files.about(image, benchmark.image, spec.name)
     if benchmark.site.runtime == "python":
@@ -76,6 +90,21 @@ def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> tuple[str, dict[str, s
         )
     python = environments.ensure(spec)
     return str(python), environments.origin(spec, python)
+
+
+def containers(benchmark: Benchmark, run: Path) -> running.Containers | None:
+    """What puts the tasks of a run into containers on this machine; None where they are processes."""
+    return running.Containers(benchmark, run) if in_container_here(benchmark) else None
+
+
+def preview(benchmark: Benchmark, spec: EnvironmentSpec, run: Path) -> str:
+    """What a dry run on this machine says of its runtime: how a container is started, what is made first."""
+    if in_container_here(benchmark):
+        return "\n".join(["container", *(f"    {word}" for word in running.command_words(benchmark, run))])
+    if benchmark.site.runtime == "venv" and spec.locks and environments.python_of(spec) is None:
+        lock = spec.locks[0]
+        return f"environment '{spec.name}' is made on first use from {lock.path.name}, about {lock.size_gb:g} GB"
+    return ""
 
 
 def python_here(benchmark: Benchmark, spec: EnvironmentSpec) -> Path | None:

@@ -38,11 +38,11 @@ def _platform(benchmark: Benchmark) -> Iterator[RequestError]:
             where=f"--task={benchmark.task}",
             next_command="--task=mlperf",
         )
-    if benchmark.site.runtime != "container":
+    if benchmark.site.runtime != "container" or benchmark.site.slurm is None:
         yield RequestError(
-            f"site '{benchmark.site.name}' has no container runtime, and a submission is a container",
+            f"site '{benchmark.site.name}' has no container runtime on Slurm, and a submission is a job in a container",
             where=f"--site={benchmark.site.name}",
-            why="what runs is NVIDIA's own program, and it is nowhere else than in its image",
+            why="what runs is NVIDIA's own program, which is nowhere else than in its image and is started by Slurm",
             next_command="--site with one whose runtime is container (configs/sites/example_pyxis.yml)",
         )
 

@@ -1,0 +1,1 @@
+"""Containers on one machine: docker, podman or apptainer. On a cluster pyxis starts them (launch/slurm)."""

@@ -1,0 +1,163 @@
+"""A run's containers on this machine: from the benchmark to the command of each rank, and none left behind."""
+
+import os
+import pwd
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import images
+from benchmarks.backend import EnvironmentSpec
+from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.values import Benchmark, Phase
+from launch import asked_python
+from launch.containers import stored_images
+from launch.containers.commands import Box, Mount, client, refuse_mounts, words
+from launch.containers.programs import Program, answer, found, refuse_without_gpus
+from launch.local import REPOSITORY, fill, inherited_environment, places
+from launch.provenance import PREFIXES_THAT_MATTER
+
+# Of these, what would name places or devices of the machine, which are others inside.
+OF_THE_MACHINE = ("CUDA_", "LD_", "SLURM_", "STEPMARK_", "HF_HOME", "HF_HUB_CACHE")
+GUARD = Path(__file__).with_name("ends_with_launcher.py")
+SIGNALLED = 128  # a container's exit code is this and the signal's number, as a shell's
+
+
+def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
+    """RequestError where no container of this run could start here, as far as it is known without pulling."""
+    program = found(benchmark.site)
+    if not benchmark.image:
+        raise images.none_known(benchmark.engine, spec.image, benchmark.hardware, benchmark.site)
+    if benchmark.hardware.platform == "cuda":
+        refuse_without_gpus(program)
+    stored_images.refuse(program, stored_images.told(program, benchmark))
+
+
+def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> dict[str, str | None]:
+    """The image pulled if need be, and its Python asked; what is written down of it."""
+    program = found(benchmark.site)
+    box = box_of(benchmark, Path.cwd())
+    there = stored_images.stored(program, box.image) or stored_images.pull(program, box.image, benchmark.image)
+    asking = [spec.image_python, str(asked_python.PROGRAM), asked_python.module_of(spec)]
+    command = words(box, f"stepmark-asks-{os.getpid()}", Path("/"), {}, asking)
+    environment = tuple(sorted(client(box, inherited_environment(), {}).items()))
+    asked = stored_images.ask(tuple(command), environment, (asked_python.module_of(spec),))
+    return {
+        "name": spec.name,
+        "image": benchmark.image,
+        "image_digest": there.digest,
+        "container_program": program.version,
+        **asked_python.about(asked),
+    }
+
+
+def box_of(benchmark: Benchmark, run: Path) -> Box:
+    """What the containers of a run in this folder have in common."""
+    program = found(benchmark.site)
+    mounts = _mounts(benchmark, run.resolve())
+    refuse_mounts(mounts)
+    return Box(
+        program=program,
+        image=stored_images.told(program, benchmark),
+        mounts=mounts,
+        user=f"{os.getuid()}:{os.getgid()}",
+        user_name=_user_name(),
+        gpus=_gpus(benchmark),
+        handed_on=_handed_on(),
+    )
+
+
+def _mounts(benchmark: Benchmark, run: Path) -> list[Mount]:
+    """The run's folder last: it may lie in the checkout, which is not written into."""
+    own = [_mount(mount) for mount in (benchmark.site.container.mounts if benchmark.site.container else [])]
+    data = [Mount(source=benchmark.data, target=benchmark.data, read_only=True)] if benchmark.data[:1] == "/" else []
+    checkout = Mount(source=str(REPOSITORY), target=str(REPOSITORY), read_only=True)
+    return [checkout, *own, *data, Mount(source=str(run), target=str(run))]
+
+
+def _mount(text: str) -> Mount:
+    source, _, target = text.partition(":")
+    inside, _, options = target.partition(":")
+    return Mount(source=source, target=inside, read_only=options == "ro")
+
+
+def _gpus(benchmark: Benchmark) -> list[str] | None:
+    if benchmark.hardware.platform != "cuda":
+        return None
+    from launch import machine_gpus
+
+    here = machine_gpus.found()
+    return [gpu.uuid for gpu in here.gpus] if here.hidden else []
+
+
+def _handed_on() -> list[str]:
+    return sorted(
+        name
+        for name in inherited_environment()
+        if name.startswith(PREFIXES_THAT_MATTER) and not name.startswith(OF_THE_MACHINE)
+    )
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return "user"
+
+
+class Containers:
+    """Of one run: a container for each rank of a phase, which ends with it."""
+
+    def __init__(self, benchmark: Benchmark, run: Path) -> None:
+        self._benchmark, self._box = benchmark, box_of(benchmark, run)
+
+    def task(
+        self, phase: Phase, phase_dir: Path, rank: int, command: list[str], environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command that runs a rank in its container, and the variables that this command is started with."""
+        box = self._with_mounts_of(phase, phase_dir)
+        inside = words(box, _name(phase_dir, rank), phase_dir.resolve(), environment, command)
+        return (
+            [sys.executable, "-I", str(GUARD), *inside],
+            client(box, inherited_environment(), environment),
+        )
+
+    def _with_mounts_of(self, phase: Phase, phase_dir: Path) -> Box:
+        mounts = [_mount(fill(mount, places("", phase_dir))) for mount in phase.mounts]
+        for mount in mounts:
+            if Path(mount.source).is_relative_to(phase_dir.resolve()):
+                Path(mount.source).mkdir(parents=True, exist_ok=True)
+        refuse_mounts(mounts)
+        return msgspec.structs.replace(self._box, mounts=[*self._box.mounts, *mounts])
+
+    def end(self, phase_dir: Path, ranks: int) -> None:
+        """Nothing of a phase goes on: the container of a program that was killed does, by itself."""
+        program: Program = self._box.program
+        if program.name == "apptainer":
+            return  # its containers are the processes that were started
+        names = [_name(phase_dir, rank) for rank in range(ranks)]
+        try:
+            done = answer(program.path, "rm", "--force", *names)
+            trouble = "" if done.returncode == 0 or "o such container" in done.stderr else done.stderr.strip()
+        except StepmarkError as error:
+            trouble = f"{error.what}: {error.why}"
+        if trouble and "already in progress" not in trouble:
+            print(f"stepmark: a container may be left ({trouble}): {program.name} ps", file=sys.stderr, flush=True)
+
+    @staticmethod
+    def exit_code(code: int) -> int:
+        """As a process's own: that of a container which a signal ended is 128 and the signal's number."""
+        return SIGNALLED - code if SIGNALLED < code < SIGNALLED + 65 and code != SIGNALLED + 2 else code
+
+
+def _name(phase_dir: Path, rank: int) -> str:
+    parts = [*phase_dir.resolve().parts[-3:], str(rank)]  # run, attempt, phase
+    return "stepmark-" + re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(parts))
+
+
+def command_words(benchmark: Benchmark, run: Path) -> list[str]:
+    """How a container of this run is started, the words of its phase left out. RequestError where none can be."""
+    return words(box_of(benchmark, run), "stepmark-RUN-PHASE-RANK", run, {}, ["PYTHON"])

@@ -1,0 +1,221 @@
+"""The image of a run on this machine: is it there, is it for this CPU, what does its Python say; and getting it."""
+
+import platform
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import images
+from benchmarks.errors import RequestError
+from benchmarks.report import bytes_text
+from benchmarks.values import Benchmark, Value
+from launch import asked_python
+from launch.asked_python import AskedPython
+from launch.containers.programs import Program, answer, last_line
+from launch.local import inherited_environment
+from launch.places import stepmark_home
+
+
+class Stored(Value, frozen=True):
+    """An image that is on this machine."""
+
+    digest: str  # tells it from another of the same name
+    architecture: str = ""  # empty: not known
+
+
+class _Inspected(msgspec.Struct):
+    Id: str = ""
+    Architecture: str = ""
+    RepoDigests: list[str] | None = None
+
+
+class _Layer(msgspec.Struct):
+    size: int = 0
+
+
+class _Layers(msgspec.Struct):
+    layers: list[_Layer] = []
+
+
+class _Platform(msgspec.Struct):
+    architecture: str = ""
+
+
+class _Descriptor(msgspec.Struct):
+    platform: _Platform | None = None
+
+
+class _Manifest(msgspec.Struct):
+    """One of `docker manifest inspect --verbose`."""
+
+    Descriptor: _Descriptor | None = None
+    SchemaV2Manifest: _Layers | None = None
+    OCIManifest: _Layers | None = None
+
+
+def told(program: Program, benchmark: Benchmark) -> str:
+    """The image as the program is told: a name, or for apptainer a file."""
+    image = benchmark.image
+    if program.name != "apptainer":
+        if images.is_file(image):
+            raise RequestError(
+                f"{program.name} runs no image files",
+                where=f"--image={image}",
+                next_command="--image=REGISTRY/NAME:TAG; or a site whose container.program is apptainer",
+            )
+        return image
+    if images.is_file(image):
+        return image
+    container = benchmark.site.container
+    folder = Path(container.images) if container and container.images else stepmark_home() / "images"
+    return str(folder / Path(images.file_name(image)).with_suffix(".sif").name)
+
+
+def stored(program: Program, image: str) -> Stored | None:
+    """None where it is not on this machine."""
+    if program.name == "apptainer":
+        from launch.image_files import digest_of_ends
+
+        return Stored(digest=digest_of_ends(Path(image))) if Path(image).is_file() else None
+    done = answer(program.path, "image", "inspect", image)
+    if done.returncode:
+        return None
+    try:
+        (one,) = msgspec.json.decode(done.stdout, type=list[_Inspected])
+    except (msgspec.DecodeError, ValueError):
+        return None
+    digests = [digest.rpartition("@")[2] for digest in one.RepoDigests or []]
+    return Stored(digest=digests[0] if digests else one.Id, architecture=one.Architecture)
+
+
+def refuse(program: Program, image: str) -> None:
+    """RequestError where the image is for another CPU. That it is not there is none: it is pulled."""
+    here = images.MACHINES.get(platform.machine(), platform.machine())
+    there = stored(program, image)
+    if there and there.architecture and there.architecture != here:
+        raise RequestError(
+            f"the container image is for {there.architecture}, this machine is {here}",
+            where=image,
+            why="none of its programs would start",
+            next_command=f"--image=NAME:TAG of one for {here}; or {program.name} rmi {image}, and it is pulled anew",
+        )
+    if program.name == "apptainer" and there is None and images.is_file(image) and not _pulled_by_us(image):
+        raise RequestError(
+            "the container image is not there", where=image, next_command="--image with the path of a file that is"
+        )
+
+
+def _pulled_by_us(image: str) -> bool:
+    return image.endswith(".sif") and "+" in Path(image).name
+
+
+# --- getting it -------------------------------------------------------------------------------------
+
+
+def pull(program: Program, image: str, name: str) -> Stored:
+    """Get it, with the program's own progress; RequestError with its words where it cannot be had."""
+    size = _download_bytes(program, name)
+    how_much = f"about {bytes_text(size)} to download" if size else "NVIDIA's images are 10 to 30 GB"
+    print(f"container image {name}: not on this machine; {program.name} pulls it, once ({how_much})", file=sys.stderr)
+    target = Path(image)
+    if program.name == "apptainer":
+        target.parent.mkdir(parents=True, exist_ok=True)
+        command = [program.path, "pull", "--force", f"{image}.part", f"docker://{name}"]
+    else:
+        command = [program.path, "pull", image]
+    done = _shown(command)
+    if program.name == "apptainer" and done.returncode == 0:
+        Path(f"{image}.part").rename(target)
+    there = stored(program, image) if done.returncode == 0 else None
+    if there is None:
+        raise RequestError(
+            f"the container image {name} cannot be pulled",
+            where=" ".join(command),
+            why=last_line(done) if done.stderr else f"exit code {done.returncode}; its words are above",
+            next_command=f"{program.name} login {name.partition('/')[0]}; or --image=NAME:TAG of one that you have",
+        )
+    return there
+
+
+def _shown(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    """Docker shows its progress on stdout and its errors on stderr, the others both on stderr."""
+    process = subprocess.Popen(
+        command,
+        env=inherited_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr.fileno(),
+        stderr=subprocess.PIPE if command[1:2] == ["pull"] and Path(command[0]).name == "docker" else None,
+        text=True,
+        errors="replace",
+    )
+    try:
+        _, said = process.communicate()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, "", said or "")
+
+
+def _download_bytes(program: Program, name: str) -> int | None:
+    """What the registry says of its size, where docker can ask for that."""
+    if program.name != "docker":
+        return None
+    done = answer(program.path, "manifest", "inspect", "--verbose", name)
+    try:
+        found = msgspec.json.decode(done.stdout, type=_Manifest | list[_Manifest])
+    except msgspec.DecodeError:
+        return None
+    here = images.MACHINES.get(platform.machine())
+    sizes = {_architecture(one): _size(one) for one in (found if isinstance(found, list) else [found])}
+    return sizes.get(here or "") or (max(sizes.values()) if len(sizes) == 1 else None)
+
+
+def _architecture(manifest: _Manifest) -> str:
+    about = manifest.Descriptor
+    return about.platform.architecture if about and about.platform else ""
+
+
+def _size(manifest: _Manifest) -> int:
+    layers = manifest.SchemaV2Manifest or manifest.OCIManifest
+    return sum(layer.size for layer in layers.layers) if layers else 0
+
+
+# --- what is in it ----------------------------------------------------------------------------------
+
+
+@cache
+def ask(command: tuple[str, ...], environment: tuple[tuple[str, str], ...], modules: tuple[str, ...]) -> AskedPython:
+    """What the image's Python says of itself, started as a run would start it; RequestError where it cannot run."""
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=600,  # the first container of an image may take minutes on a slow disk
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _unfit(command, str(error)) from None
+    asked = asked_python.read(done.stdout)
+    if asked is None:
+        raise _unfit(command, last_line(done))
+    why = asked_python.problem(asked, modules)
+    if why:
+        raise _unfit(command, why)
+    return asked
+
+
+def _unfit(command: tuple[str, ...], why: str) -> RequestError:
+    return RequestError(
+        "a container of this image cannot run",
+        where=" ".join(command),
+        why=why,
+        next_command="the same command by hand; --image=NAME:TAG takes another image",
+    )
