@@ -42,6 +42,8 @@ class LockFile(Value, frozen=True):
     python_maximum: tuple[int, int]
     size_gb: float
     offered: str = ""  # a requirement that pip's settings must offer, or the lock is of no use here
+    cuda: tuple[int, int] | None = None  # whose libraries it holds; None: no GPU is used with it
+    driver_minimum: str = ""  # of NVIDIA's driver for that CUDA
 
 
 class EnvironmentSpec(Value, frozen=True):

@@ -5,11 +5,11 @@ or that of an environment which Stepmark makes. The one place that tells the sit
 import os
 from pathlib import Path
 
-from benchmarks import images
+from benchmarks import driver, images
 from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Site
-from launch import asked_python, environments, image_files, interpreters, places
+from launch import asked_python, environments, image_files, interpreters, machine_gpus, places
 from launch.containers import running
 
 
@@ -66,6 +66,10 @@ def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
         image_files.refuse(image, benchmark, asked_python.module_of(spec))
     elif benchmark.site.runtime == "python":
         interpreters.refuse(benchmark.site, spec, benchmark.engine)
+    elif benchmark.site.slurm is None and benchmark.hardware.platform == "cuda":
+        too_old = driver.refusal(spec, machine_gpus.found())
+        if too_old is not None:
+            raise too_old
 
 
 def python_to_be(benchmark: Benchmark, spec: EnvironmentSpec) -> str:
@@ -94,7 +98,7 @@ def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> tuple[str, dict[str, s
 
 def containers(benchmark: Benchmark, run: Path) -> running.Containers | None:
     """What puts the tasks of a run into containers on this machine; None where they are processes."""
-    return running.Containers(benchmark, run) if in_container_here(benchmark) else None
+    return running.Containers(running.box_of(benchmark, run)) if in_container_here(benchmark) else None
 
 
 def preview(benchmark: Benchmark, spec: EnvironmentSpec, run: Path) -> str:

@@ -24,7 +24,13 @@ CPU_LOCK = LockFile(
     offered="torch==2.13.0+cpu",
 )
 CUDA_LOCK = LockFile(
-    path=HERE / "requirements-cuda.lock", python_minimum=(3, 11), python_maximum=(3, 12), size_gb=6.6
+    path=HERE / "requirements-cuda.lock",
+    python_minimum=(3, 11),
+    python_maximum=(3, 12),
+    size_gb=6.6,
+    cuda=(13, 0),
+    # CUDA 13.x: table 1 of minor version compatibility, docs.nvidia.com/deploy/cuda-compatibility, 2026-11-23.
+    driver_minimum="580",
 )
 # Platform -> the lock files, the preferred first. PyPI's torch is the CUDA build, which serves a CPU as well.
 LOCKS = {"cpu": (CPU_LOCK, CUDA_LOCK), "cuda": (CUDA_LOCK,)}

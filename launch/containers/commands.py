@@ -38,7 +38,7 @@ class Box(Value, frozen=True):
     mounts: list[Mount]
     user: str  # UID:GID of the caller
     user_name: str
-    gpus: list[str] | None = None  # None: no GPU; by their UUIDs; empty: all
+    gpus: list[str] | None = None  # by their UUIDs; None: none
     handed_on: list[str] = []  # variables of the shell: their values are in no command
 
 
@@ -83,9 +83,9 @@ def _gpus(box: Box) -> list[str]:
     if box.gpus is None:
         return []
     if box.program.name == "podman":
-        return [f"--device=nvidia.com/gpu={gpu}" for gpu in box.gpus or ["all"]]
+        return [f"--device=nvidia.com/gpu={gpu}" for gpu in box.gpus]
     # Docker reads comma-separated fields, so that the quotes are part of the word.
-    return [f'--gpus="device={",".join(box.gpus)}"'] if box.gpus else ["--gpus=all"]
+    return [f'--gpus="device={",".join(box.gpus)}"']
 
 
 def _apptainer(box: Box, workdir: Path, command: Sequence[str]) -> list[str]:
@@ -103,9 +103,8 @@ def client(box: Box, shell: Mapping[str, str], environment: Mapping[str, str]) -
     if box.program.name != "apptainer":
         return dict(shell)
     handed_on = {name: shell[name] for name in box.handed_on if name in shell}
-    chosen = {"CUDA_VISIBLE_DEVICES": ",".join(box.gpus)} if box.gpus else {}
     # The home is the caller's: packages that were installed there for another Python must not be found.
-    inside = {"PYTHONNOUSERSITE": "1", **chosen, **handed_on, **environment}
+    inside = {"PYTHONNOUSERSITE": "1", **handed_on, **environment}
     return {**shell, **{f"APPTAINERENV_{name}": value for name, value in inside.items()}}
 
 

@@ -39,7 +39,7 @@ def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
 def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> dict[str, str | None]:
     """The image pulled if need be, and its Python asked; what is written down of it."""
     program = found(benchmark.site)
-    box = box_of(benchmark, Path.cwd())
+    box = box_of(benchmark, None)
     there = stored_images.stored(program, box.image) or stored_images.pull(program, box.image, benchmark.image)
     asking = [spec.image_python, str(asked_python.PROGRAM), asked_python.module_of(spec)]
     command = words(box, f"stepmark-asks-{os.getpid()}", Path("/"), {}, asking)
@@ -54,10 +54,10 @@ def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> dict[str, str | None]:
     }
 
 
-def box_of(benchmark: Benchmark, run: Path) -> Box:
-    """What the containers of a run in this folder have in common."""
+def box_of(benchmark: Benchmark, run: Path | None) -> Box:
+    """What the containers of a run in this folder have in common; without one, of what only asks the image."""
     program = found(benchmark.site)
-    mounts = _mounts(benchmark, run.resolve())
+    mounts = _mounts(benchmark, run)
     refuse_mounts(mounts)
     return Box(
         program=program,
@@ -70,12 +70,13 @@ def box_of(benchmark: Benchmark, run: Path) -> Box:
     )
 
 
-def _mounts(benchmark: Benchmark, run: Path) -> list[Mount]:
+def _mounts(benchmark: Benchmark, run: Path | None) -> list[Mount]:
     """The run's folder last: it may lie in the checkout, which is not written into."""
     own = [_mount(mount) for mount in (benchmark.site.container.mounts if benchmark.site.container else [])]
     data = [Mount(source=benchmark.data, target=benchmark.data, read_only=True)] if benchmark.data[:1] == "/" else []
     checkout = Mount(source=str(REPOSITORY), target=str(REPOSITORY), read_only=True)
-    return [checkout, *own, *data, Mount(source=str(run), target=str(run))]
+    folder = [Mount(source=str(run.resolve()), target=str(run.resolve()))] if run else []
+    return [checkout, *own, *data, *folder]
 
 
 def _mount(text: str) -> Mount:
@@ -111,8 +112,8 @@ def _user_name() -> str:
 class Containers:
     """Of one run: a container for each rank of a phase, which ends with it."""
 
-    def __init__(self, benchmark: Benchmark, run: Path) -> None:
-        self._benchmark, self._box = benchmark, box_of(benchmark, run)
+    def __init__(self, box: Box) -> None:
+        self._box = box
 
     def task(
         self, phase: Phase, phase_dir: Path, rank: int, command: list[str], environment: Mapping[str, str]

@@ -119,7 +119,11 @@ def pull(program: Program, image: str, name: str) -> Stored:
     """Get it, with the program's own progress; RequestError with its words where it cannot be had."""
     size = _download_bytes(program, name)
     how_much = f"about {bytes_text(size)} to download" if size else "NVIDIA's images are 10 to 30 GB"
-    print(f"container image {name}: not on this machine; {program.name} pulls it, once ({how_much})", file=sys.stderr)
+    print(
+        f"container image {name}: not on this machine; {program.name} pulls it, once ({how_much})",
+        file=sys.stderr,
+        flush=True,
+    )
     target = Path(image)
     if program.name == "apptainer":
         target.parent.mkdir(parents=True, exist_ok=True)

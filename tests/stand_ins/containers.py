@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Stands in for docker, podman and apptainer, by the name it is called with. A container is a process of this machine.
+
+Strict with options: one that Stepmark has no business to use is an error. A container's process leads a group of its
+own and outlives the client that started it, as docker's does; apptainer's is the client itself.
+
+STAND_IN_CONTAINERS names a folder:
+    machine.json  what it plays: permission, daemon, nvidia, rootless, architecture, pull (false: refused), mib,
+                  images (names that are there), python (what `python3` in an image is), missing (of an image)
+    calls.jsonl   every call: its words, and which variables reached the container
+    running/NAME  the process group of each container
+"""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(os.environ["STAND_IN_CONTAINERS"])
+PROGRAM = Path(sys.argv[0]).name
+MACHINE = {
+    "permission": True,
+    "daemon": True,
+    "nvidia": True,
+    "rootless": False,
+    "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
+    "pull": True,
+    "mib": 0,
+    "images": [],
+    "python": sys.executable,
+} | json.loads((FOLDER / "machine.json").read_text())
+SOCKET = "unix:///var/run/docker.sock"
+FLAGS = ("--rm", "--cleanenv", "--writable-tmpfs", "--nv")
+VALUES = (
+    "--name", "--network", "--ipc", "--pid", "--uts", "--ulimit", "--security-opt", "--user", "--userns", "--gpus",
+    "--device", "--volume", "--bind", "--workdir", "--pwd", "--env", "--entrypoint",
+)  # fmt: skip
+SYSTEM = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}  # of an image
+
+
+def main(words):
+    record({"words": [PROGRAM, *words]})
+    if words == ["--version"]:
+        return say({"docker": "Docker version 28.2.2, build e6534b4", "podman": "podman version 5.4.0"}.get(
+            PROGRAM, "apptainer version 1.4.0"
+        ))  # fmt: skip
+    if PROGRAM == "docker" and not MACHINE["permission"]:
+        return fail(f"permission denied while trying to connect to the Docker daemon socket at {SOCKET}: connect")
+    if PROGRAM == "docker" and not MACHINE["daemon"]:
+        return fail(f"Cannot connect to the Docker daemon at {SOCKET}. Is the docker daemon running?")
+    command, rest = words[0], words[1:]
+    return {
+        "info": info, "image": inspect, "manifest": manifest, "pull": pull, "run": run, "exec": run, "rm": remove,
+    }[command](rest)  # fmt: skip
+
+
+def info(_words):
+    runtimes = {"runc": {}, **({"nvidia": {}} if MACHINE["nvidia"] else {})}
+    return say(json.dumps({"Runtimes": runtimes, "SecurityOptions": ["name=rootless"] * MACHINE["rootless"]}))
+
+
+def inspect(words):
+    assert words[0] == "inspect", words
+    if words[1] not in images():
+        print("[]")
+        return fail(f"Error response from daemon: No such image: {words[1]}")
+    about = {"Id": "sha256:1d", "Architecture": MACHINE["architecture"], "RepoDigests": [f"{words[1]}@sha256:d19e57"]}
+    return say(json.dumps([about]))
+
+
+def manifest(words):
+    assert words[:2] == ["inspect", "--verbose"], words
+    layers = {"layers": [{"size": MACHINE["mib"] * 2**20}]}
+    return say(json.dumps({"SchemaV2Manifest": layers})) if MACHINE["mib"] else fail("manifest unknown")
+
+
+def pull(words):
+    if not MACHINE["pull"]:
+        return fail("Error response from daemon: unauthorized: authentication required")
+    if PROGRAM == "apptainer":
+        Path(words[-2]).write_bytes(b"an image")
+    else:
+        (FOLDER / "pulled").write_text(words[-1])
+    return say("Status: Downloaded newer image")
+
+
+def images():
+    pulled = FOLDER / "pulled"
+    return [*MACHINE["images"], *([pulled.read_text()] if pulled.exists() else [])]
+
+
+def run(words):
+    options, environment, mounts = {}, dict(SYSTEM), []
+    while words[0].startswith("--"):
+        name, _, value = words.pop(0).partition("=")
+        assert name in (VALUES if value else FLAGS), name
+        options[name] = value
+        if name == "--env":
+            variable, is_given, text = value.partition("=")
+            if is_given or variable in os.environ:
+                environment[variable] = text if is_given else os.environ[variable]
+        if name in ("--volume", "--bind"):
+            mounts.append(value)
+            assert Path(value.partition(":")[0]).exists(), f"mounted and not there: {value}"
+    image, *command = words
+    if PROGRAM == "apptainer":
+        assert Path(image).is_file(), image
+        environment |= {k.removeprefix("APPTAINERENV_"): v for k, v in os.environ.items() if "APPTAINERENV_" in k}
+    else:
+        assert image in images(), image
+        command.insert(0, options["--entrypoint"])
+    record({"name": options.get("--name"), "variables": environment, "mounts": mounts})
+    if command[0] == "python3":
+        command[0] = MACHINE["python"]
+    refuse_unmounted(command, mounts)
+    where = options.get("--workdir") or options["--pwd"]
+    if PROGRAM == "apptainer":
+        os.chdir(where)
+        os.execve(command[0], command, environment)
+    return follow(subprocess.Popen(command, env=environment, cwd=where, start_new_session=True), options["--name"])
+
+
+def refuse_unmounted(command, mounts):
+    """A path that the container would not see."""
+    seen = tuple(mount.partition(":")[0] for mount in mounts)
+    for word in command[1:]:
+        path = word.rpartition("=")[2]
+        assert not Path(path).is_absolute() or not Path(path).exists() or path.startswith(seen), (
+            f"not mounted: {word}"
+        )
+
+
+def follow(process, name):
+    """The client: it hands on what it is sent, and ends as the container does."""
+    running = FOLDER / "running" / name
+    running.parent.mkdir(exist_ok=True)
+    running.write_text(str(process.pid))
+    signal.signal(signal.SIGTERM, lambda number, _frame: process.send_signal(number))
+    code = process.wait()
+    running.unlink(missing_ok=True)
+    return code if code >= 0 else 128 - code
+
+
+def remove(words):
+    assert words[0] == "--force", words
+    code = 0
+    for name in words[1:]:
+        running = FOLDER / "running" / name
+        if not running.exists():
+            code = fail(f"Error response from daemon: No such container: {name}")
+            continue
+        os.killpg(int(running.read_text()), signal.SIGKILL)
+        running.unlink()
+    return code
+
+
+def say(text):
+    print(text)
+    return 0
+
+
+def fail(text):
+    print(text, file=sys.stderr)
+    return 1
+
+
+def record(call):
+    with (FOLDER / "calls.jsonl").open("a") as file:
+        file.write(json.dumps(call) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
