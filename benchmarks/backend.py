@@ -252,6 +252,17 @@ class Checks(Protocol):
 
 
 @runtime_checkable
+class NeedsTransformerEngine(Protocol):
+    """An optional capability: a framework that needs Transformer Engine for some of its settings, and its virtual
+    environment has none.
+    """
+
+    def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
+        """What the run has that needs it -> the flag without it; empty where nothing does."""
+        ...
+
+
+@runtime_checkable
 class ReadsHub(Protocol):
     """An optional capability: an engine whose program reads files of a Hugging Face repository by its name.
 

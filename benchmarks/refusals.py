@@ -1,8 +1,8 @@
 """What is refused of a resolved benchmark, before anything starts: parts not to be had, short runs, layouts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from benchmarks.backend import Backend
+from benchmarks.backend import Backend, NeedsTransformerEngine
 from benchmarks.errors import RequestError, nearest
 from benchmarks.slowdown import refuse_slowdown
 from benchmarks.values import Benchmark
@@ -17,22 +17,32 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
     _refuse_layout(benchmark, backend)
     for refusal in backend.refusals(benchmark):
         raise refusal
+    if benchmark.site.slurm is not None:
+        for refusal in without_transformer_engine(benchmark, backend):
+            raise refusal
     refuse_slowdown(benchmark, backend)
 
 
-def without_transformer_engine(benchmark: Benchmark, needs: Mapping[str, str]) -> Iterator[RequestError]:
-    """What a virtual environment lacks on GPUs. `needs`: what the run has that needs it -> the flag without it."""
+def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterator[RequestError]:
+    """What a virtual environment lacks on GPUs. A plan that is only looked at, at no site with GPUs, may need it."""
     site = benchmark.site
-    if not needs or site.slurm is None or site.runtime != "venv" or benchmark.hardware.platform != "cuda":
+    if site.runtime != "venv" or benchmark.hardware.platform != "cuda":
         return
-    yield RequestError(
-        f"the virtual environments of site '{site.name}' have no Transformer Engine, and this run needs it",
-        where=f"runtime: venv of site '{site.name}'",
-        why=f"{', '.join(needs)}; it is published only as source, to be built with CUDA's compiler, "
-        "so no lock file can hold it",
-        next_command="a site with runtime: container, or runtime: python and an interpreter that has it; "
-        f"or {' '.join(needs.values())}",
-    )
+    needs = backend.needs_transformer_engine(benchmark) if isinstance(backend, NeedsTransformerEngine) else {}
+    if needs:
+        typed = "--runtime=container, or --python=PATH of an interpreter that has it"
+        yield RequestError(
+            f"the virtual environments of site '{site.name}' have no Transformer Engine, and this run needs it",
+            where=f"runtime: venv of site '{site.name}'",
+            why=f"{', '.join(needs)}; it is published only as source, to be built with CUDA's compiler, "
+            "so no lock file can hold it",
+            next_command=(
+                typed
+                if site.slurm is None
+                else "a site with runtime: container, or runtime: python and an interpreter that has it"
+            )
+            + f"; or {' '.join(needs.values())}",
+        )
 
 
 def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:

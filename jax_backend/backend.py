@@ -125,6 +125,9 @@ class MaxTextBackend:
     def check_phase(self, benchmark: Benchmark) -> Phase:
         return phases.check_phase(benchmark)
 
+    def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
+        return planning.needs_transformer_engine(benchmark)
+
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         record = worker_events.read_phase(phase_dir, attempt)
         return msgspec.structs.replace(record, pgle=pgle_evidence.seen(benchmark, phase_dir, record))

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.errors import RequestError, nearest
-from benchmarks.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Model, Scalar
 from jax_backend import convergence, layout, lora, memory
 
@@ -211,7 +210,7 @@ def _unknown_values(benchmark: Benchmark) -> Iterator[RequestError]:
             )
 
 
-def _needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
+def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
     """As MaxText 0.2.5 imports it. Its own fp8 (quantization=fp8) needs none."""
     found = {}
     if benchmark.knobs.get("attention") == "cudnn_flash_te":
@@ -251,7 +250,6 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
             )
         )
     found += _unknown_values(benchmark)
-    found += without_transformer_engine(benchmark, _needs_transformer_engine(benchmark))
     attention = str(benchmark.knobs.get("attention", "autoselected"))
     if benchmark.hardware.kind == "cpu" and attention != "dot_product":
         found.append(

@@ -73,6 +73,7 @@ class LocalRunner:
 
     def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
         """Every reason why this machine cannot run it."""
+        from benchmarks.refusals import without_transformer_engine
         from launch import local, machine_gpus, runtimes
 
         backend = find_backend(benchmark.backend)
@@ -81,6 +82,7 @@ class LocalRunner:
         yield from local.refusals(benchmark, backend.storage(benchmark), backend.plan(benchmark))
         spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
         yield from raised(lambda: runtimes.refuse(benchmark, spec))
+        yield from without_transformer_engine(benchmark, backend)
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         """Run it to its end, and show its result. KeyboardInterrupt where the person ended it."""

@@ -34,7 +34,7 @@ def in_container_here(benchmark: Benchmark) -> bool:
 
 
 def image_of(benchmark: Benchmark, spec: EnvironmentSpec) -> Path | None:
-    """The image's file on a cluster; None where it has no containers. RequestError where the engine cannot run there."""
+    """The image's file at a cluster with containers, else None. RequestError where the engine cannot run there."""
     site = benchmark.site
     if site.runtime != "container" and not _runs_outside(benchmark, spec):
         raise RequestError(

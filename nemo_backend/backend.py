@@ -113,6 +113,9 @@ class NemoBackend:
             return mlperf.plan(benchmark)
         return bridge.plan(benchmark) if benchmark.engine == BRIDGE else planning.plan(benchmark)
 
+    def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
+        return planning.needs_transformer_engine(benchmark) if benchmark.engine == self.engines[0] else {}
+
     def check_phase(self, benchmark: Benchmark) -> Phase:
         if _is_submission(benchmark.engine):
             return mlperf.check_phase(benchmark)

@@ -40,7 +40,7 @@ def _platform(benchmark: Benchmark) -> Iterator[RequestError]:
         )
     if benchmark.site.runtime != "container" or benchmark.site.slurm is None:
         yield RequestError(
-            f"site '{benchmark.site.name}' has no container runtime on Slurm, and a submission is a job in a container",
+            f"site '{benchmark.site.name}' has no container runtime on Slurm, where a submission runs",
             where=f"--site={benchmark.site.name}",
             why="what runs is NVIDIA's own program, which is nowhere else than in its image and is started by Slurm",
             next_command="--site with one whose runtime is container (configs/sites/example_pyxis.yml)",

@@ -12,7 +12,6 @@ from benchmarks.datasets import tokenizer_size
 from benchmarks.early_stop import until
 from benchmarks.errors import RequestError, nearest
 from benchmarks.queue import first_check
-from benchmarks.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
 from nemo_backend import convergence, layout, lora, profiles
 from nemo_backend.environment import ENVIRONMENT_NAME
@@ -335,7 +334,6 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
         *lora.refusals(benchmark),
         *_unknown_values(benchmark),
         *_settings_that_a_cpu_decides(benchmark),
-        *without_transformer_engine(benchmark, needs_transformer_engine(benchmark)),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
         *goals.refusals(benchmark, convergence.stated(benchmark)),

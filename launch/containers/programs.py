@@ -70,7 +70,6 @@ def last_line(done: "subprocess.CompletedProcess[str]") -> str:
     return told[-1][:300] if told else f"exit code {done.returncode}"
 
 
-@cache
 def found(site: Site) -> Program:
     """The site's program, else the first that is there; RequestError where there is none, or it cannot be used."""
     wanted = site.container.program if site.container else None
@@ -108,6 +107,7 @@ def refuse_without_gpus(program: Program) -> None:
     )
 
 
+@cache
 def _looked_at(name: Name, path: str) -> Program:
     version = last_line(answer(path, "--version"))
     if name == "docker" and "podman" in version.lower():

@@ -11,9 +11,9 @@ import msgspec
 
 from benchmarks import images
 from benchmarks.backend import EnvironmentSpec
-from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.errors import StepmarkError
 from benchmarks.values import Benchmark, Phase
-from launch import asked_python
+from launch import asked_python, machine_gpus
 from launch.containers import stored_images
 from launch.containers.commands import Box, Mount, client, refuse_mounts, words
 from launch.containers.programs import Program, answer, found, refuse_without_gpus
@@ -88,10 +88,7 @@ def _mount(text: str) -> Mount:
 def _gpus(benchmark: Benchmark) -> list[str] | None:
     if benchmark.hardware.platform != "cuda":
         return None
-    from launch import machine_gpus
-
-    here = machine_gpus.found()
-    return [gpu.uuid for gpu in here.gpus] if here.hidden else []
+    return [gpu.uuid for gpu in machine_gpus.chosen(benchmark)]
 
 
 def _handed_on() -> list[str]:

@@ -18,6 +18,7 @@ from benchmarks import capacity
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.forecasting.plan_text import plan_text
+from benchmarks.refusals import without_transformer_engine
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark, Site, Slurm
 from jax_backend import BACKEND
@@ -416,16 +417,21 @@ def in_a_virtual_environment(dtype: str = "bf16", **chosen: str) -> Benchmark:
 
 def test_what_needs_transformer_engine_is_refused_where_it_cannot_be() -> None:
     asked = in_a_virtual_environment(attention="cudnn_flash_te")
-    (refusal,) = BACKEND.refusals(asked)
+    assert BACKEND.refusals(asked) == []
+    (refusal,) = without_transformer_engine(asked, BACKEND)
     assert "no Transformer Engine" in refusal.what
     assert refusal.next_command.endswith("--set=attention=cudnn_flash_jax")
     assert "runtime: container" in refusal.next_command
     quantized = msgspec.structs.replace(asked, knobs={**asked.knobs, "quantization": "te_fp8_delayedscaling"})
-    assert "quantization=te_fp8_delayedscaling" in BACKEND.refusals(quantized)[0].why
+    (refusal,) = without_transformer_engine(quantized, BACKEND)
+    assert "quantization=te_fp8_delayedscaling" in refusal.why
+    here = msgspec.structs.replace(asked, site=Configs().site("local"))
+    (refusal,) = without_transformer_engine(here, BACKEND)
+    assert refusal.next_command.startswith("--runtime=container, or --python=PATH")
 
 
 def test_maxtexts_own_fp8_runs_in_a_virtual_environment() -> None:
-    assert BACKEND.refusals(in_a_virtual_environment(dtype="fp8")) == []
+    assert not [*without_transformer_engine(in_a_virtual_environment(dtype="fp8"), BACKEND)]
 
 
 def test_a_container_and_this_machine_have_it_or_say_so_themselves() -> None:

@@ -149,7 +149,7 @@ def test_a_site_without_containers_and_a_cpu_are_refused() -> None:
     benchmark = resolved()
     venv = msgspec.structs.replace(benchmark, site=msgspec.structs.replace(benchmark.site, runtime="venv"))
     (refused,) = BACKEND.refusals(venv)
-    assert "no container runtime, and a submission is a container" in refused.what
+    assert "no container runtime on Slurm" in refused.what
     with pytest.raises(RequestError, match="does not run on"):
         resolved(hardware="cpu")
 

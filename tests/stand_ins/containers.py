@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Stands in for docker, podman and apptainer, by the name it is called with. A container is a process of this machine.
+"""Stands in for docker, podman and apptainer, by the name it is called with.
 
-Strict with options: one that Stepmark has no business to use is an error. A container's process leads a group of its
-own and outlives the client that started it, as docker's does; apptainer's is the client itself.
+A container is a process of this machine. It leads a group of its own and outlives the client that started it, as
+docker's does; apptainer's is the client itself. Options that Stepmark has no business to use are errors.
 
 STAND_IN_CONTAINERS names a folder:
     machine.json  what it plays: permission, daemon, nvidia, rootless, architecture, pull (false: refused), mib,
