@@ -74,7 +74,7 @@ class LocalRunner:
     def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
         """Every reason why this machine cannot run it."""
         from benchmarks.refusals import without_transformer_engine
-        from launch import local, machine_gpus, runtimes
+        from launch import local, machine_gpus, runtimes, site_hub
 
         backend = find_backend(benchmark.backend)
         if benchmark.hardware.kind != "cpu":
@@ -82,6 +82,7 @@ class LocalRunner:
         yield from local.refusals(benchmark, backend.storage(benchmark), backend.plan(benchmark))
         spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
         yield from raised(lambda: runtimes.refuse(benchmark, spec))
+        yield from raised(lambda: site_hub.refuse(benchmark, backend))
         yield from without_transformer_engine(benchmark, backend)
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:

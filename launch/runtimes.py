@@ -85,7 +85,9 @@ def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> tuple[str, dict[str, s
     """The Python, made first if need be, and what is written down of where it is from."""
     image = image_of(benchmark, spec)
     if in_container_here(benchmark):
-        return spec.image_python, running.ready(benchmark, spec)
+        phases = find_backend(benchmark.backend).plan(benchmark).phases
+        programs = sorted({program for phase in phases for program in phase.programs})
+        return spec.image_python, running.ready(benchmark, spec, programs)
     if image is not None:
         return spec.image_python, image_files.about(image, benchmark.image, spec.name)
     if benchmark.site.runtime == "python":

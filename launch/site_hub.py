@@ -52,6 +52,13 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
     home, repository = hub_cache.home(benchmark.site), None
     if isinstance(backend, ReadsHub):
         repository = backend.hub_repository(benchmark.engine, benchmark.model.name)
+    if repository is not None and home is None and benchmark.site.runtime == "container":
+        raise RequestError(
+            f"site '{benchmark.site.name}' has no folder for the configuration of {repository.name}",
+            where=f"the file of site {benchmark.site.name}: container.images",
+            why=f"'{benchmark.engine}' reads it from Hugging Face, and it lies beside the images of the site",
+            next_command="`container: {images: /FOLDER}` in the file of a site of your own, and --site",
+        )
     if home is None or repository is None or hub.commit_in_cache(repository, hub_cache.folder(home, repository)):
         return
     raise RequestError(

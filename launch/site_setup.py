@@ -72,6 +72,8 @@ def set_up(work: Work) -> int:
         return _say(site, _environments(work))
     if site.runtime == "python":
         return _say(site, _interpreters(work))
+    if site.slurm is None:
+        return _say(site, _images_here(work))
     rows = prepare_folders(site, [("images", _images_folder(site)), ("results", work.out)])
     wanted = wanted_images(site, work.engines, work.devices, work.image)
     to_import, to_check = _to_do(work, wanted)
@@ -88,6 +90,9 @@ def preview(work: Work) -> str:
         return "\n".join(f"would be made, where it is not there: environment '{name}'" for name in sorted(names))
     if work.site.runtime == "python":
         return "\n".join(f"would be looked at: {python}" for python in sorted(_pythons(work)))
+    if work.site.slurm is None:
+        names = {image for image, _ in _chosen_here(work).values()}
+        return "\n".join(f"would be pulled, where it is not there: {image}" for image in sorted(names))
     to_import, to_check = _to_do(work, wanted_images(work.site, work.engines, work.devices, work.image))
     fetched = site_hub.preview(work.site, work.repositories)
     none = not to_import and not to_check
@@ -317,6 +322,35 @@ def _interpreter_text(work: Work, python: Path, name: str) -> str:
     if isinstance(asked, AskedPython):
         return f"there: {python}, Python {asked.python}, {len(asked.packages)} packages"
     return f"there: {python}, not asked: {asked}"
+
+
+# --- images of this machine -------------------------------------------------------------------------
+
+
+def _chosen_here(work: Work) -> dict[str, tuple[str, EnvironmentSpec]]:
+    """ "backend/engine" -> its image, and what it must have."""
+    cpu = Configs().hardware("cpu")
+    found = {
+        name: (images.choose(work.image, work.site, name.rpartition("/")[2], spec.image, cpu), spec)
+        for name, spec in work.engines.items()
+    }
+    return {name: (image, spec) for name, (image, spec) in found.items() if image}
+
+
+def _images_here(work: Work) -> Rows:
+    """Pulled by docker, podman or apptainer, and each asked for its Python."""
+    from launch.containers import running
+
+    rows = prepare_folders(work.site, [("results", work.out)])
+    rows += [] if _bad(rows) else site_hub.fetch(work.site, work.repositories)
+    for name, (image, spec) in {} if _bad(rows) else _chosen_here(work).items():
+        try:
+            about = running.set_up(work.site, image, spec)
+        except RequestError as error:
+            rows.append((name, f"{REFUSED}{error.what}{f': {error.why}' if error.why else ''} ({image})"))
+            continue
+        rows.append((name, f"there: {image}, Python {about['python_version']}, {about['container_program']}"))
+    return rows
 
 
 # --- images -----------------------------------------------------------------------------------------

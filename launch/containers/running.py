@@ -4,7 +4,7 @@ import os
 import pwd
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from benchmarks import images
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import StepmarkError
-from benchmarks.values import Benchmark, Phase
+from benchmarks.values import Benchmark, Phase, Site
 from launch import asked_python, machine_gpus
 from launch.containers import stored_images
 from launch.containers.commands import Box, Mount, client, refuse_mounts, words
@@ -33,50 +33,63 @@ def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
         raise images.none_known(benchmark.engine, spec.image, benchmark.hardware, benchmark.site)
     if benchmark.hardware.platform == "cuda":
         refuse_without_gpus(program)
-    stored_images.refuse(program, stored_images.told(program, benchmark))
+    stored_images.refuse(program, stored_images.told(program, benchmark.site, benchmark.image))
 
 
-def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> dict[str, str | None]:
-    """The image pulled if need be, and its Python asked; what is written down of it."""
-    program = found(benchmark.site)
-    box = box_of(benchmark, None)
-    there = stored_images.stored(program, box.image) or stored_images.pull(program, box.image, benchmark.image)
-    asking = [spec.image_python, str(asked_python.PROGRAM), asked_python.module_of(spec)]
-    command = words(box, f"stepmark-asks-{os.getpid()}", Path("/"), {}, asking)
-    environment = tuple(sorted(client(box, inherited_environment(), {}).items()))
-    asked = stored_images.ask(tuple(command), environment, (asked_python.module_of(spec),))
+def ready(benchmark: Benchmark, spec: EnvironmentSpec, programs: Sequence[str]) -> dict[str, str | None]:
+    """The image pulled if need be, and asked what a run needs of it; what is written down of it."""
+    return _ready(_box(benchmark.site, benchmark.image, [], _gpus(benchmark)), benchmark.image, spec, programs)
+
+
+def set_up(site: Site, image: str, spec: EnvironmentSpec) -> dict[str, str | None]:
+    """The same at set-up, for no run."""
+    return _ready(_box(site, image, [], None), image, spec, [])
+
+
+def _ready(box: Box, name: str, spec: EnvironmentSpec, programs: Sequence[str]) -> dict[str, str | None]:
+    there = stored_images.stored(box.program, box.image) or stored_images.pull(box.program, box.image, name)
+    module = asked_python.module_of(spec)
+    command = [spec.image_python, str(asked_python.PROGRAM), module]
+    answered = stored_images.ask(*_asking(box, command), modules=(module,))
+    for program in programs:
+        stored_images.ask_for_program(*_asking(box, ["which", program]), program=program)
     return {
         "name": spec.name,
-        "image": benchmark.image,
+        "image": name,
         "image_digest": there.digest,
-        "container_program": program.version,
-        **asked_python.about(asked),
+        "container_program": box.program.version,
+        **asked_python.about(answered),
     }
 
 
-def box_of(benchmark: Benchmark, run: Path | None) -> Box:
-    """What the containers of a run in this folder have in common; without one, of what only asks the image."""
-    program = found(benchmark.site)
-    mounts = _mounts(benchmark, run)
+def _asking(box: Box, command: Sequence[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """A command in a container of no run, and the variables that it is started with."""
+    inside = words(box, f"stepmark-asks-{os.getpid()}", Path("/"), {}, command)
+    return tuple(inside), tuple(sorted(client(box, inherited_environment(), {}).items()))
+
+
+def box_of(benchmark: Benchmark, run: Path) -> Box:
+    """What the containers of a run in this folder have in common."""
+    folders = [benchmark.data] if benchmark.data.startswith("/") else []
+    # The run's folder last: it may lie in the checkout, which is not written into.
+    own = [Mount(source=folder, target=folder) for folder in [*folders, str(run.resolve())]]
+    return _box(benchmark.site, benchmark.image, own, _gpus(benchmark))
+
+
+def _box(site: Site, image: str, own: Sequence[Mount], gpus: list[str] | None) -> Box:
+    program = found(site)
+    checkout = Mount(source=str(REPOSITORY), target=str(REPOSITORY), read_only=True)
+    mounts = [checkout, *(_mount(mount) for mount in (site.container.mounts if site.container else [])), *own]
     refuse_mounts(mounts)
     return Box(
         program=program,
-        image=stored_images.told(program, benchmark),
+        image=stored_images.told(program, site, image),
         mounts=mounts,
         user=f"{os.getuid()}:{os.getgid()}",
         user_name=_user_name(),
-        gpus=_gpus(benchmark),
+        gpus=gpus,
         handed_on=_handed_on(),
     )
-
-
-def _mounts(benchmark: Benchmark, run: Path | None) -> list[Mount]:
-    """The run's folder last: it may lie in the checkout, which is not written into."""
-    own = [_mount(mount) for mount in (benchmark.site.container.mounts if benchmark.site.container else [])]
-    data = [Mount(source=benchmark.data, target=benchmark.data, read_only=True)] if benchmark.data[:1] == "/" else []
-    checkout = Mount(source=str(REPOSITORY), target=str(REPOSITORY), read_only=True)
-    folder = [Mount(source=str(run.resolve()), target=str(run.resolve()))] if run else []
-    return [checkout, *own, *data, *folder]
 
 
 def _mount(text: str) -> Mount:

@@ -11,12 +11,14 @@ import msgspec
 from benchmarks import images
 from benchmarks.errors import RequestError
 from benchmarks.report import bytes_text
-from benchmarks.values import Benchmark, Value
+from benchmarks.values import Site, Value
 from launch import asked_python
 from launch.asked_python import AskedPython
 from launch.containers.programs import Program, answer, last_line
 from launch.local import inherited_environment
 from launch.places import stepmark_home
+
+FIRST_SECONDS = 600  # the first container of an image may take minutes on a slow disk
 
 
 class Stored(Value, frozen=True):
@@ -56,9 +58,8 @@ class _Manifest(msgspec.Struct):
     OCIManifest: _Layers | None = None
 
 
-def told(program: Program, benchmark: Benchmark) -> str:
+def told(program: Program, site: Site, image: str) -> str:
     """The image as the program is told: a name, or for apptainer a file."""
-    image = benchmark.image
     if program.name != "apptainer":
         if images.is_file(image):
             raise RequestError(
@@ -69,7 +70,7 @@ def told(program: Program, benchmark: Benchmark) -> str:
         return image
     if images.is_file(image):
         return image
-    container = benchmark.site.container
+    container = site.container
     folder = Path(container.images) if container and container.images else stepmark_home() / "images"
     return str(folder / Path(images.file_name(image)).with_suffix(".sif").name)
 
@@ -192,21 +193,9 @@ def _size(manifest: _Manifest) -> int:
 
 
 @cache
-def ask(command: tuple[str, ...], environment: tuple[tuple[str, str], ...], modules: tuple[str, ...]) -> AskedPython:
+def ask(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], modules: tuple[str, ...]) -> AskedPython:
     """What the image's Python says of itself, started as a run would start it; RequestError where it cannot run."""
-    try:
-        done = subprocess.run(
-            command,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=600,  # the first container of an image may take minutes on a slow disk
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _unfit(command, str(error)) from None
+    done = _container(command, variables)
     asked = asked_python.read(done.stdout)
     if asked is None:
         raise _unfit(command, last_line(done))
@@ -214,6 +203,31 @@ def ask(command: tuple[str, ...], environment: tuple[tuple[str, str], ...], modu
     if why:
         raise _unfit(command, why)
     return asked
+
+
+@cache
+def ask_for_program(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], program: str) -> None:
+    """RequestError where the image has not the program that `command` looks for."""
+    if _container(command, variables).returncode:
+        raise _unfit(command, f"it has no program '{program}', which a phase of the run starts")
+
+
+def _container(
+    command: tuple[str, ...], variables: tuple[tuple[str, str], ...]
+) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            command,
+            env=dict(variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=FIRST_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _unfit(command, str(error)) from None
 
 
 def _unfit(command: tuple[str, ...], why: str) -> RequestError:

@@ -22,7 +22,7 @@ from launch.containers.programs import NAMES, Program
 from tests import forked, toy_backend
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-RUN = REPOSITORY / "launch/run.py"
+RUN, SETUP = REPOSITORY / "launch/run.py", REPOSITORY / "launch/setup.py"
 STAND_IN = REPOSITORY / "tests/stand_ins/containers.py"
 IMAGE = "registry.example/toy:1.0"
 TOKEN = "hf_" + "a1B2" * 8
@@ -68,7 +68,8 @@ class Machine:
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "calls.jsonl").read_text().splitlines()]
+        file = self.folder / "calls.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     @property
     def containers(self) -> list[dict[str, Any]]:
@@ -85,11 +86,15 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 # --- whole runs -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(seconds=3)
 @pytest.mark.parametrize("program", NAMES)
 def test_each_rank_runs_in_a_container_of_its_own(machine: Machine, program: str) -> None:
     machine.site(program)
+    machine.plays(images=[], mib=9000)
     done = machine.run("--site=own", "--gpus=2", HF_TOKEN=TOKEN, CUDA_HOME="/usr/local/cuda")
     assert done.returncode == EXIT_VALID, done.stderr
+    size = "about 9.44 GB to download" if program == "docker" else "10 to 30 GB"
+    assert done.stderr.index(f"{program} pulls it, once ({size}") < done.stderr.index("Downloaded newer image")
     assert machine.read("result.json")["status"] == "valid"
     environment = machine.read("provenance.json")["environment"]
     assert environment["image"] == IMAGE
@@ -104,6 +109,7 @@ def test_each_rank_runs_in_a_container_of_its_own(machine: Machine, program: str
     assert not any((machine.folder / "running").glob("*"))
 
 
+@pytest.mark.slow(seconds=3)
 def test_the_runtime_may_be_typed_and_is_recorded(machine: Machine) -> None:
     mounted = {"STEPMARK_CONFIGS": machine.variables["STEPMARK_CONFIGS"]}
     done = machine.run("--runtime=container", "--dry_run", **mounted)
@@ -119,12 +125,16 @@ def test_the_runtime_may_be_typed_and_is_recorded(machine: Machine) -> None:
     assert site["typed"] == ["--python"]
 
 
-def test_an_image_is_pulled_once_with_its_size_said_first(machine: Machine) -> None:
-    machine.plays(images=[], mib=9000)
-    done = machine.run("--site=own")
+@pytest.mark.slow(seconds=2)
+def test_a_site_s_images_are_pulled_and_asked_at_set_up(machine: Machine) -> None:
+    machine.plays(images=[])
+    flags = ("--site=own", "--backend=toy", f"--out={machine.output_dir}")
+    planned = forked.run(SETUP, *flags, "--dry_run", env={**os.environ, **machine.variables})
+    assert planned.stdout == f"would be pulled, where it is not there: {IMAGE}\n"
+    assert not any("pull" in call.get("words", []) for call in machine.calls)
+    done = forked.run(SETUP, *flags, env={**os.environ, **machine.variables})
     assert done.returncode == EXIT_VALID, done.stderr
-    assert "docker pulls it, once (about 9.44 GB to download)" in done.stderr
-    assert done.stderr.index("9.44 GB") < done.stderr.index("Downloaded newer image")
+    assert f"there: {IMAGE}, Python 3." in done.stdout
 
 
 REFUSED = {
@@ -236,6 +246,7 @@ def test_a_container_that_does_not_listen_is_removed_by_its_name(
     assert gone_within(5, int((machine.folder / "attempt-1/perf/pid").read_text()))
 
 
+@pytest.mark.slow(seconds=4)
 def test_no_container_outlives_a_launcher_that_is_killed(machine: Machine) -> None:
     process = subprocess.Popen(
         [sys.executable, str(RUN), *TOY, f"--output_dir={machine.output_dir}", "--site=own", "--set=fault=hang@2"],
