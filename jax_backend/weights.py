@@ -62,7 +62,9 @@ def unscanned(layer, path):
 def flat(state):
     from flax import nnx
 
-    return {"/".join(map(str, path)): np.array(leaf.get_value()) for path, leaf in nnx.to_flat_state(state)}
+    return {
+        "/".join(map(str, path)): np.array(leaf.get_value(), np.float32) for path, leaf in nnx.to_flat_state(state)
+    }
 
 
 def load_parameters(model, arrays):

@@ -16,4 +16,5 @@ def program(benchmark: Benchmark) -> SideProgram:
             *planning.maxtext_argv(benchmark),
         ],
         environment=planning.environment(benchmark),
+        platform=benchmark.hardware.platform,
     )

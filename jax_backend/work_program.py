@@ -131,7 +131,7 @@ class Training:
             )
 
         (loss, _), gradients = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(weights, rest, dict(batch))
-        logits = np.asarray(jax.jit(logits_of)(weights, rest, batch))
+        logits = np.asarray(jax.jit(logits_of)(weights, rest, batch), np.float32)
         return logits, float(loss), known.flat(gradients)
 
     def compile(self, batch):

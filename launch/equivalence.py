@@ -58,6 +58,8 @@ class Proof(Value, frozen=True):
     not_compared: dict[str, str]  # backend and model -> why
     versions: dict[str, dict[str, str]]
     notes: dict[str, list[str]]
+    dtype: str
+    hardware: str
     tolerances: dict[str, float]
     seconds: float
     files: str | None
@@ -66,9 +68,11 @@ class Proof(Value, frozen=True):
 class Prover:
     """One proof over some models; its files lie in a folder of their own, below the one that is given."""
 
-    def __init__(self, folder: Path, plants: Sequence[Plant]) -> None:
+    def __init__(self, folder: Path, plants: Sequence[Plant], dtype: str) -> None:
         self._folder = folder
         self._plants = plants
+        self._dtype = dtype
+        self._tolerances = equivalence.TOLERANCES[dtype]
         self.comparisons: list[Comparison] = []
         self.caught: dict[str, dict[str, list[str]]] = {}
         self.versions: dict[str, dict[str, str]] = {}
@@ -78,7 +82,7 @@ class Prover:
     def prove(self, model: Model, contenders: Sequence[Contender]) -> None:
         first, *others = contenders
         given = equivalence.batches(model)
-        case = equivalence.case(first.benchmark.lora)
+        case = equivalence.case(first.benchmark.lora, self._dtype)
         source = self._computed(first, {AS_IT_IS: (case, given)})[AS_IT_IS]
         weights = work_kit.under(work_kit.WEIGHT, work_kit.below(source.arrays, work_kit.WEIGHT))
         scale = source.report.settings.get("attention_scale")
@@ -95,11 +99,11 @@ class Prover:
         cases |= {plant.name: planted(plant, uncounted, given, model) for plant in self._plants}
         computed = self._computed(other, cases)
         lora = other.benchmark.lora
-        as_it_is = equivalence.compare(model, source, computed[AS_IT_IS], lora=lora)
+        as_it_is = equivalence.compare(model, source, computed[AS_IT_IS], lora=lora, tolerances=self._tolerances)
         self.comparisons.append(as_it_is)
         found = self.caught.setdefault(model.name, {})
         for plant in self._plants:
-            comparison = equivalence.compare(model, source, computed[plant.name], plant.name, lora)
+            comparison = equivalence.compare(model, source, computed[plant.name], plant.name, lora, self._tolerances)
             self.comparisons.append(comparison)
             found[plant.name] = equivalence.caught(comparison, as_it_is)
 
@@ -137,14 +141,14 @@ def _say(text: str) -> None:
 
 
 def contenders_for(
-    model: Model, found: dict[str, Backend], task: str = PRETRAIN
+    model: Model, found: dict[str, Backend], task: str = PRETRAIN, dtype: str = "fp32", hardware: str = "cpu"
 ) -> tuple[list[Contender], dict[str, str]]:
     """The backends that can, in the order of their names; and of the others, why not."""
     taking_part, left_out = [], {}
     settings = SETTINGS | (equivalence.ADAPTERS if task == LORA else {})
     for name, backend in sorted(found.items()):
         asked = Request(
-            backend=name, model=model.name, task=task, dtype="fp32", hardware="cpu", gpus=1, settings=settings
+            backend=name, model=model.name, task=task, dtype=dtype, hardware=hardware, gpus=1, settings=settings
         )
         try:
             benchmark = resolve(asked, configs(), backend)
@@ -174,7 +178,14 @@ def _refuse_what_is_too_large(model: Model) -> None:
 
 
 def prove(
-    names: Sequence[str], plants: Sequence[Plant], output_dir: Path | None, *, as_json: bool, task: str = PRETRAIN
+    names: Sequence[str],
+    plants: Sequence[Plant],
+    output_dir: Path | None,
+    *,
+    as_json: bool,
+    task: str = PRETRAIN,
+    dtype: str = "fp32",
+    hardware: str = "cpu",
 ) -> int:
     """The exit code. Files are kept where a folder was named, or where something is wrong."""
     started = time.monotonic()
@@ -182,11 +193,11 @@ def prove(
     for model in models:
         _refuse_what_is_too_large(model)
     found = backends()
-    parts = {model.name: contenders_for(model, found, task) for model in models}
+    parts = {model.name: contenders_for(model, found, task, dtype, hardware) for model in models}
     for model in models:
         _refuse_what_cannot_be_compared(model, *parts[model.name])
     folder = _made(output_dir) if output_dir else Path(tempfile.mkdtemp(prefix="stepmark-equivalence-"))
-    prover = Prover(folder.absolute(), plants)
+    prover = Prover(folder.absolute(), plants, dtype)
     with contextlib.nullcontext() if output_dir else removed_on_interrupt(folder):
         for model in models:
             prover.prove(model, parts[model.name][0])
@@ -202,7 +213,9 @@ def prove(
         not_compared={f"{name} on {model}": why for model, (_, out) in parts.items() for name, why in out.items()},
         versions=prover.versions,
         notes=prover.notes,
-        tolerances=equivalence.TOLERANCES,
+        dtype=dtype,
+        hardware=hardware,
+        tolerances=dict(equivalence.TOLERANCES[dtype]),
         seconds=time.monotonic() - started,
         files=str(folder) if keep else None,
     )

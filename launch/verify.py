@@ -10,6 +10,8 @@ Examples:
       FLOPs, settings, loss, logits, gradients and updates: exit 0 where all agree, 3 where a line differs
   python launch/verify.py --equivalence --plant=head_order
       the same with an error planted on purpose, which must be caught: exit 3 (--plant=list shows them)
+  python launch/verify.py --equivalence --dtype=bf16 --hardware=h100
+      the same in bf16 on a GPU of this machine, with the tolerances of bf16 (--hardware=cpu: on its CPU)
   python launch/verify.py --equivalence --task=lora
       the same of training adapters alone: one rank, alpha and set of matrices in every backend
 
@@ -42,10 +44,12 @@ flags.DEFINE_list("model", [], "With --equivalence: the models; else llama2_tiny
 flags.DEFINE_enum(
     "task", "pretrain", ["pretrain", "lora"], "With --equivalence: train everything, or adapters alone."
 )
+flags.DEFINE_enum("dtype", "fp32", ["fp32", "bf16"], "With --equivalence: the precision, with its own tolerances.")
+flags.DEFINE_string("hardware", "cpu", "With --equivalence: where it is computed, of configs/hardware.")
 flags.DEFINE_list("plant", [], "With --equivalence: errors to plant, a list of names or all; list shows them.")
 flags.DEFINE_string("output_dir", None, "With --equivalence: keeps all its files there; else in a temporary folder.")
 flags.DEFINE_boolean("json", False, "With --equivalence: print all figures as JSON.")
-OF_EQUIVALENCE = ("model", "task", "plant", "output_dir", "json")
+OF_EQUIVALENCE = ("model", "task", "dtype", "hardware", "plant", "output_dir", "json")
 
 MOST_SHOWN = 20
 
@@ -82,18 +86,26 @@ def _equivalence() -> int:
 
     _refuse_empty_flags()
     if LIST in FLAGS.plant:
-        print("\n".join(aligned([(name, plant.what) for name, plant in plants_of(FLAGS.task).items()])))
+        print("\n".join(aligned([(name, plant.what) for name, plant in plants_of(FLAGS.task, FLAGS.dtype).items()])))
         return EXIT_VALID
-    plants = chosen(FLAGS.plant, FLAGS.task)
+    plants = chosen(FLAGS.plant, FLAGS.task, FLAGS.dtype)
     from launch.equivalence import MODELS, prove
 
     output_dir = Path(FLAGS.output_dir) if FLAGS.output_dir else None
-    return prove(FLAGS.model or MODELS, plants, output_dir, as_json=FLAGS.json, task=FLAGS.task)
+    return prove(
+        FLAGS.model or MODELS,
+        plants,
+        output_dir,
+        as_json=FLAGS.json,
+        task=FLAGS.task,
+        dtype=FLAGS.dtype,
+        hardware=FLAGS.hardware,
+    )
 
 
 def _refuse_empty_flags() -> None:
     """An empty variable of a shell script: the plain proof, with nothing planted, is not what was asked for."""
-    for name in ("model", "plant", "output_dir"):
+    for name in ("model", "hardware", "plant", "output_dir"):
         if FLAGS[name].present and not FLAGS[name].value:
             raise RequestError(
                 f"--{name}= names nothing",

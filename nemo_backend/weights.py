@@ -89,7 +89,12 @@ def of_megatron(weights, sizes):
 
 
 def parameters_of(gpt):
-    return {name: parameter.detach().numpy().copy() for name, parameter in gpt.named_parameters()}
+    """As float32; of a bf16 weight the copy that the optimizer trains, once there is one."""
+    return {name: array_of(getattr(parameter, "main_param", parameter)) for name, parameter in gpt.named_parameters()}
+
+
+def array_of(tensor):
+    return tensor.detach().float().cpu().numpy().copy()
 
 
 def load_parameters(gpt, tensors):

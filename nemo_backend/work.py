@@ -5,9 +5,12 @@ from benchmarks.values import Benchmark
 from nemo_backend import planning
 from nemo_backend.megatron import text_of
 
+PLAIN = {name: False for name in planning.FALSE_WITHOUT_TRANSFORMER_ENGINE if name.startswith("model.config.")}
+
 
 def program(benchmark: Benchmark) -> SideProgram:
-    """On a CPU, also where there is a GPU: float32 is not multiplied in TF32 there, and sums have one order."""
+    """Without fused kernels, so that Transformer Engine is not needed and it is the arithmetic that is compared."""
+    told = {**planning.nemo_settings(benchmark), **PLAIN}
     return SideProgram(
         command=[
             "{python}",
@@ -16,7 +19,8 @@ def program(benchmark: Benchmark) -> SideProgram:
             "--folder={phase_dir}",
             f"--vocabulary_size={benchmark.model.vocabulary_size}",
             "--",
-            *(f"{name}={text_of(value)}" for name, value in planning.nemo_settings(benchmark).items()),
+            *(f"{name}={text_of(value)}" for name, value in told.items()),
         ],
         environment=planning.environment(benchmark),
+        platform=benchmark.hardware.platform,
     )

@@ -2,7 +2,7 @@
 
 Run by path inside NeMo's environment (`python -P work_program.py --folder=DIR ... -- group.name=value`) on the
 standard library, numpy and NeMo alone. What it is asked and what it answers is in same_work/work.py; weights travel
-under the neutral names of that file. One process on a CPU: requests for a GPU are redirected, as in a run.
+under the neutral names of that file. One process on one GPU, or on a CPU: requests for a GPU are redirected there.
 """
 
 import argparse
@@ -84,7 +84,7 @@ class Training:
         strategy.configure_ddp()
         (wrapped,) = strategy.megatron_parallel
         self.ddp = wrapped.module
-        self.gpt = self.ddp.module
+        self.gpt = getattr(self.ddp.module, "module", self.ddp.module)  # bf16 has a wrapper of its own
         self._module = model.optim
         self._parallel = strategy.megatron_parallel
         self._adapters = bool(settings["peft"])
@@ -100,8 +100,8 @@ class Training:
         import torch
 
         length = inputs.shape[1]
-        future = torch.triu(torch.ones(length, length, dtype=torch.bool), 1)[None, None]
-        positions = torch.arange(length)[None].expand(inputs.shape)
+        future = torch.triu(torch.ones(length, length, dtype=torch.bool, device=inputs.device), 1)[None, None]
+        positions = torch.arange(length, device=inputs.device)[None].expand(inputs.shape)
         return model(inputs, positions, future, labels=targets)
 
     def step(self, number, inputs, targets):
@@ -122,7 +122,7 @@ class Training:
         own = self.gpt.named_parameters()
         parameters = {name: each for name, each in own if not self._adapters or known.IN_AN_ADAPTER in name}
         loss, gradients = self._pass(inputs, targets, parameters.values())
-        return loss.item(), {name: found.numpy() for name, found in zip(parameters, gradients, strict=True)}
+        return loss.item(), {name: known.array_of(one) for name, one in zip(parameters, gradients, strict=True)}
 
     def _pass(self, inputs, targets, parameters):
         import torch
@@ -181,9 +181,12 @@ def train_case(words, case, given, tokenizer, build):
     weights = kit.starting_weights(case, given, lambda: known.neutral(known.parameters_of(gpt), sizes))
     known.load_parameters(gpt, known.of_megatron(weights, sizes))
     training.make_optimizer()
-    inputs, targets = (torch.from_numpy(given[name].astype(np.int64)) for name in (kit.INPUTS, kit.TARGETS))
+    inputs, targets = (
+        torch.from_numpy(given[name].astype(np.int64)).to(torch.cuda.current_device())
+        for name in (kit.INPUTS, kit.TARGETS)
+    )
     with torch.no_grad():
-        logits = training.losses(gpt, inputs[0]).numpy()
+        logits = known.array_of(training.losses(gpt, inputs[0]))
     loss, gradients = training.gradient(inputs[0], targets[0])
     report = {
         "parameters": sum(parameter.numel() for parameter in gpt.parameters()),

@@ -25,7 +25,8 @@ UPDATES = 3
 PERTURB_SEED = 99
 TOKEN_SEED = 7
 
-# Relative, but for logits. Where only the order of float32 sums differs, at most a half of each is reached.
+# Relative, but for logits. Where only the order of float32 sums differs, at most a half of each is reached; in bf16,
+# where only the places of the roundings differ, at most a half too, on a CPU. docs/equivalence.md derives the size.
 LOSS = 1e-6
 LOGITS = 3e-5
 GRADIENT_NORM = 1e-6
@@ -34,14 +35,27 @@ TRAINED_LOSS = 1e-6
 STEP_GRADIENT_NORM = 1e-6
 TRAINED = 1e-3
 
-TOLERANCES = {
-    "loss": LOSS,
-    "logits": LOGITS,
-    "gradient_norm": GRADIENT_NORM,
-    "gradient": GRADIENT,
-    "trained_loss": TRAINED_LOSS,
-    "step_gradient_norm": STEP_GRADIENT_NORM,
-    "trained": TRAINED,
+PRECISIONS = ("fp32", "bf16")
+Tolerances = Mapping[str, float]
+TOLERANCES: Mapping[str, Tolerances] = {
+    "fp32": {
+        "loss": LOSS,
+        "logits": LOGITS,
+        "gradient_norm": GRADIENT_NORM,
+        "gradient": GRADIENT,
+        "trained_loss": TRAINED_LOSS,
+        "step_gradient_norm": STEP_GRADIENT_NORM,
+        "trained": TRAINED,
+    },
+    "bf16": {
+        "loss": 1e-3,
+        "logits": 0.6,
+        "gradient_norm": 6e-3,
+        "gradient": 0.12,
+        "trained_loss": 1e-3,
+        "step_gradient_norm": 2e-2,
+        "trained": 0.2,
+    },
 }
 
 ADAPTER_RANK, ADAPTER_ALPHA = 4, 8.0
@@ -59,7 +73,7 @@ FLOPS = "FLOPs"
 Figure = float | int | bool | str
 
 
-def case(lora: Lora | None = None) -> WorkCase:
+def case(lora: Lora | None = None, dtype: str = "fp32") -> WorkCase:
     """The training that both sides are told.
 
     Adam's epsilon is 1e-4: with 1e-8 an update is nearly the sign of a gradient, which is random where the gradient
@@ -76,6 +90,7 @@ def case(lora: Lora | None = None) -> WorkCase:
         decays_norms=False,
         clip_norm=0.5,
         count_flops=True,
+        dtype=dtype,
         adapter_alpha=lora.alpha if lora else None,
     )
 
@@ -143,7 +158,14 @@ class Comparison(Value, frozen=True):
 # --- comparing --------------------------------------------------------------------------------
 
 
-def compare(model: Model, first: Computed, second: Computed, plant: str = "", lora: Lora | None = None) -> Comparison:
+def compare(
+    model: Model,
+    first: Computed,
+    second: Computed,
+    plant: str = "",
+    lora: Lora | None = None,
+    tolerances: Tolerances = TOLERANCES["fp32"],
+) -> Comparison:
     held = flops.held_parameter_count(model, lora)
     lines = [
         _equal("parameters", held, first.report.parameters, second.report.parameters),
@@ -153,7 +175,7 @@ def compare(model: Model, first: Computed, second: Computed, plant: str = "", lo
     strange = _strange_tensors(model, first.arrays, lora) + _strange_tensors(model, second.arrays, lora)
     lines.append(_equal("tensors", None, AS_THE_MODEL, ", ".join(strange) or AS_THE_MODEL))
     if not strange:
-        lines += _arrays(first, second)
+        lines += _arrays(first, second, tolerances)
         lines += [_frozen(first.arrays, second.arrays)] if lora else []
     counted = {side.title: side.report.flops for side in (first, second) if side.report.flops}
     return Comparison(
@@ -213,35 +235,35 @@ def _strange_tensors(model: Model, arrays: Arrays, lora: Lora | None) -> list[st
     return sorted(wanted ^ arrays.keys())
 
 
-def _arrays(first: Computed, second: Computed) -> Iterator[Line]:
+def _arrays(first: Computed, second: Computed, tolerances: Tolerances) -> Iterator[Line]:
     one, other = first.report, second.report
-    yield _within("loss", one.loss, other.loss, _relative(one.loss, other.loss), LOSS)
+    yield _within("loss", one.loss, other.loss, _relative(one.loss, other.loss), tolerances["loss"])
     logits, same_logits = (side.arrays[work_kit.LOGITS].astype(np.float64) for side in (first, second))
     furthest = _largest(logits - same_logits) if logits.shape == same_logits.shape else math.inf
-    yield _within("largest logit", _largest(logits), _largest(same_logits), furthest, LOGITS)
+    yield _within("largest logit", _largest(logits), _largest(same_logits), furthest, tolerances["logits"])
     apart = _relative(one.gradient_norm, other.gradient_norm)
-    yield _within("gradient norm", one.gradient_norm, other.gradient_norm, apart, GRADIENT_NORM)
+    yield _within("gradient norm", one.gradient_norm, other.gradient_norm, apart, tolerances["gradient_norm"])
     gradients = [work_kit.below(side.arrays, work_kit.GRADIENT) for side in (first, second)]
-    yield _tensors("gradient by tensor", gradients[0], gradients[1], GRADIENT)
+    yield _tensors("gradient by tensor", gradients[0], gradients[1], tolerances["gradient"])
     for update, (step, same) in enumerate(zip(one.steps, other.steps, strict=True)):
         if update:
             name = f"loss after {update} update{'s' if update > 1 else ''}"
-            yield _within(name, step.loss, same.loss, _relative(step.loss, same.loss), TRAINED_LOSS)
+            yield _within(name, step.loss, same.loss, _relative(step.loss, same.loss), tolerances["trained_loss"])
     for number, (step, same) in enumerate(zip(one.steps, other.steps, strict=True), start=1):
         norms = step.gradient_norm, same.gradient_norm
-        yield _within(f"gradient norm of step {number}", *norms, _relative(*norms), STEP_GRADIENT_NORM)
-    yield _step_and_pass(one, other)
+        yield _within(f"gradient norm of step {number}", *norms, _relative(*norms), tolerances["step_gradient_norm"])
+    yield _step_and_pass(one, other, tolerances["step_gradient_norm"])
     changes = [_changes(side.arrays) for side in (first, second)]
-    yield _tensors(f"change by tensor, {UPDATES} updates", changes[0], changes[1], TRAINED)
+    yield _tensors(f"change by tensor, {UPDATES} updates", changes[0], changes[1], tolerances["trained"])
 
 
-def _step_and_pass(first: CaseReport, second: CaseReport) -> Line:
+def _step_and_pass(first: CaseReport, second: CaseReport, tolerance: float) -> Line:
     """Each side's real first step against its own pass beside the training: gradients are those of that pass."""
     ratios = [
         side.steps[0].gradient_norm / side.gradient_norm if side.gradient_norm else 1.0 for side in (first, second)
     ]
     apart = max(_relative(side.gradient_norm, side.steps[0].gradient_norm) for side in (first, second))
-    return _within("gradient norm, step 1 by pass", ratios[0], ratios[1], apart, STEP_GRADIENT_NORM)
+    return _within("gradient norm, step 1 by pass", ratios[0], ratios[1], apart, tolerance)
 
 
 def _largest(array: Array) -> float:

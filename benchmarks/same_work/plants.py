@@ -31,6 +31,7 @@ class Plant(Value, frozen=True):
     case: Callable[[WorkCase, Model], dict[str, Any]] = lambda _case, _model: {}
     given: Callable[["Arrays", Model], "Arrays"] = lambda arrays, _model: arrays
     tasks: tuple[str, ...] = (PRETRAIN, LORA)
+    in_bf16: bool = True  # False: it changes less than bf16's rounding does
 
 
 def planted(plant: Plant, case: WorkCase, given: "Arrays", model: Model) -> tuple[WorkCase, "Arrays"]:
@@ -38,27 +39,30 @@ def planted(plant: Plant, case: WorkCase, given: "Arrays", model: Model) -> tupl
     return msgspec.structs.replace(case, **plant.case(case, model)), plant.given(dict(given), model)
 
 
-def plants_of(task: str) -> dict[str, Plant]:
-    return {name: plant for name, plant in PLANTS.items() if task in plant.tasks}
+def plants_of(task: str, dtype: str = "fp32") -> dict[str, Plant]:
+    """Those that a comparison of this task and precision must catch."""
+    seen = {name: plant for name, plant in PLANTS.items() if plant.in_bf16 or dtype != "bf16"}
+    return {name: plant for name, plant in seen.items() if task in plant.tasks}
 
 
-def chosen(names: Iterable[str], task: str = PRETRAIN) -> list[Plant]:
-    """The plants of these names, each once; `all` is every one of the task."""
-    known = plants_of(task)
+def chosen(names: Iterable[str], task: str = PRETRAIN, dtype: str = "fp32") -> list[Plant]:
+    """The plants of these names, each once; `all` is every one of the task and precision."""
+    known = plants_of(task, dtype)
     wanted = list(known) if ALL in names else list(dict.fromkeys(names))
     for name in wanted:
         if name not in known:
             unknown = f"unknown plant '{name}': {nearest(name, known)}"
             raise RequestError(
-                f"plant '{name}' is none of task {task}" if name in PLANTS else unknown,
+                f"plant '{name}' is none of task {task} in {dtype}" if name in PLANTS else unknown,
                 where=f"--plant={name}",
-                next_command=f"python launch/verify.py --equivalence{_said(task)} --plant={LIST}",
+                why="it changes less than bf16's rounding does" if name in plants_of(task) else "",
+                next_command=f"python launch/verify.py --equivalence{_said(task, dtype)} --plant={LIST}",
             )
     return [known[name] for name in wanted]
 
 
-def _said(task: str) -> str:
-    return "" if task == PRETRAIN else f" --task={task}"
+def _said(task: str, dtype: str) -> str:
+    return ("" if task == PRETRAIN else f" --task={task}") + ("" if dtype == "fp32" else f" --dtype={dtype}")
 
 
 # --- what is done to weights and batches ------------------------------------------------------
@@ -183,12 +187,14 @@ PLANTS: Mapping[str, Plant] = {
             name="norms_decayed",
             what="weight decay on the scales of norms too",
             case=lambda _case, _model: {"decays_norms": True},
+            in_bf16=False,
             tasks=(PRETRAIN,),
         ),
         Plant(
             name="weight_decay",
             what="no weight decay at all",
             case=lambda _case, _model: {"weight_decay": 0.0},
+            in_bf16=False,
         ),
         Plant(
             name="warmup",
@@ -199,13 +205,19 @@ PLANTS: Mapping[str, Plant] = {
             name="learning_rate",
             what="a learning rate 1% higher",
             case=lambda case, _: {"learning_rate": case.learning_rate * 1.01},
+            in_bf16=False,
         ),
         Plant(
             name="adam_epsilon",
             what="an optimizer's epsilon of 1e-8",
             case=lambda _case, _model: {"adam_epsilon": 1e-8},
         ),
-        Plant(name="adam_beta2", what="an optimizer's beta2 of 0.999", case=lambda _c, _m: {"adam_beta2": 0.999}),
+        Plant(
+            name="adam_beta2",
+            what="an optimizer's beta2 of 0.999",
+            case=lambda _c, _m: {"adam_beta2": 0.999},
+            in_bf16=False,
+        ),
         Plant(
             name="not_clipped",
             what="gradients are not clipped",

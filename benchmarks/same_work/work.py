@@ -1,6 +1,6 @@
 """The proof that backends do the same work: what each is asked, what it answers, and in what common names. Pure.
 
-A work program trains a few steps in fp32 for each of its cases. Its folder holds request.json (a WorkRequest) and
+A work program trains a few steps for each of its cases, in the precision of its benchmark. Its folder holds request.json (a WorkRequest) and
 CASE/given.npz; it writes CASE/arrays.npz and, last, report.json (a WorkReport). Arrays are float32, but for tokens:
 
 given.npz    `inputs`, `targets` [steps, batch, sequence], targets already shifted; `weight/NAME`, where a case is
@@ -36,6 +36,7 @@ class WorkCase(Value, frozen=True):
     decays_norms: bool
     clip_norm: float
     count_flops: bool
+    dtype: str = "fp32"  # of the benchmark: in bf16 the first weights are numbers that bf16 has
     attention_scale: float | None = None  # what scores are multiplied by before the softmax
     rope_interleaved: bool | None = None
     rope_theta: float | None = None

@@ -84,7 +84,19 @@ def under(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
 def starting_weights(case: Mapping[str, Any], given: Mapping[str, Array], own: Callable[[], Arrays]) -> Arrays:
     """What a case starts from: given weights, or its own initial ones, perturbed."""
     seed = case["perturb_seed"]
-    return below(given, WEIGHT) if seed is None else perturbed(own(), seed)
+    if seed is None:
+        return below(given, WEIGHT)
+    weights = perturbed(own(), seed)
+    if case.get("dtype") == "bf16":  # else the first rounding of one side would be a difference already
+        weights = {name: rounded_to_bf16(array) for name, array in weights.items()}
+    return weights
+
+
+def rounded_to_bf16(array: Array) -> Array:
+    """The nearest numbers that bf16 has, ties to even, as float32."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def perturbed(weights: Mapping[str, Array], seed: int) -> Arrays:

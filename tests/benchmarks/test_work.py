@@ -196,6 +196,15 @@ def test_rounding_is_no_difference(other: Computed) -> None:
     assert differing(other) == []
 
 
+def test_what_bf16_rounds_is_no_difference_in_bf16_and_one_in_fp32() -> None:
+    """A head that is 2% off in its gradient: as far as roundings of 2^-8 come, and far beyond those of fp32."""
+    other = with_array("gradient/head", lambda array: array * np.float32(1.02))
+    assert differing(other) == ["gradient by tensor"]
+    assert not compare(MODEL, a_side(), other, tolerances=equivalence.TOLERANCES["bf16"]).differing
+    swapped = with_array("gradient/head", lambda array: array[::-1])
+    assert compare(MODEL, a_side(), swapped, tolerances=equivalence.TOLERANCES["bf16"]).differing
+
+
 def test_both_sides_wrong_in_the_same_way_is_seen_against_the_models_file() -> None:
     sides = [with_settings(norm_epsilon=1e-6), with_settings(norm_epsilon=1e-6)]
     assert [line.quantity for line in compare(MODEL, *sides).differing] == ["norm epsilon"]
@@ -354,6 +363,38 @@ def test_perturbed_weights_hide_nothing() -> None:
     assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
     again = work_kit.perturbed(weights, seed=99)
     assert all(np.array_equal(found[name], again[name]) for name in found)
+
+
+@pytest.mark.parametrize(
+    ("number", "rounded"),
+    [
+        (1.0, 1.0),
+        (1.0 + 2**-8, 1.0),  # halfway, to the even one
+        (1.0 + 3 * 2**-8, 1.0 + 2**-6),
+        (1.0 + 2**-8 + 2**-20, 1.0 + 2**-7),
+        (-3.14159274, -3.140625),
+        (0.0, 0.0),
+    ],
+)
+def test_numbers_are_rounded_to_those_of_bf16(number: float, rounded: float) -> None:
+    assert work_kit.rounded_to_bf16(np.array([number], np.float32)).tolist() == [rounded]
+
+
+def test_in_bf16_both_sides_begin_with_numbers_that_bf16_has() -> None:
+    """Else the side that keeps float32 weights would begin elsewhere than the one that keeps them in bf16."""
+    case = {"perturb_seed": 99, "dtype": "bf16"}
+    found = work_kit.starting_weights(case, {}, lambda: random_tensors(1))
+    assert all(same({"": array}, {"": work_kit.rounded_to_bf16(array)}) for array in found.values())
+    exact = work_kit.starting_weights({**case, "dtype": "fp32"}, {}, lambda: random_tensors(1))
+    assert not same(found, exact)
+
+
+def test_what_bf16_cannot_show_is_not_planted_there() -> None:
+    assert "learning_rate" in [plant.name for plant in chosen([ALL])]
+    assert "learning_rate" not in [plant.name for plant in chosen([ALL], dtype="bf16")]
+    with pytest.raises(RequestError, match="none of task pretrain in bf16") as refusal:
+        chosen(["learning_rate"], dtype="bf16")
+    assert "rounding" in refusal.value.why
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 10_001.0, 500_000.0])

@@ -116,6 +116,27 @@ def test_backends_that_differ_exit_3_name_the_lines_and_keep_the_files(
     assert (folder / "llama2_tiny/nemo/as_it_is/given.npz").exists()
 
 
+def test_bf16_has_tolerances_of_its_own(stand_in: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    stand_in(error=2e-3)  # 3e-4 of the loss
+    assert equivalence.prove(["llama2_tiny"], [], None, as_json=True, dtype="bf16") == 0
+    proof = json.loads(capsys.readouterr().out)
+    assert (proof["dtype"], proof["hardware"]) == ("bf16", "cpu")
+    assert proof["told"]["llama2_tiny"]["dtype"] == "bf16"
+    assert proof["tolerances"]["loss"] == 1e-3
+
+
+@pytest.mark.parametrize(("hardware", "platform", "hidden"), [("cpu", "cpu", ""), ("h100", "cuda", None)])
+def test_the_programs_run_where_they_are_asked_to(hardware: str, platform: str, hidden: str | None) -> None:
+    """On a GPU in the environment with CUDA; on a CPU without a look at the GPUs beside it."""
+    found, left_out = equivalence.contenders_for(MODEL, backends(), "pretrain", "bf16", hardware)
+    assert [one.backend.name for one in found] == ["jax", "nemo"], left_out
+    for one in found:
+        assert one.program.platform == platform
+        assert one.program.environment.get("CUDA_VISIBLE_DEVICES") == hidden
+    assert "trainer.accelerator=" + ("cpu" if hardware == "cpu" else "gpu") in found[1].program.command
+    assert "model.config.apply_rope_fusion=false" in found[1].program.command
+
+
 def test_files_are_kept_where_a_folder_is_named(stand_in: Stand, tmp_path: Path) -> None:
     stand_in()
     assert prove(output_dir=tmp_path / "kept") == 0
@@ -253,7 +274,7 @@ REFUSED = {
     "repair": (["--equivalence", "--repair"], "it takes no --repair"),
     "a plant of another task": (
         ["--equivalence", "--plant=base_trained"],
-        "plant 'base_trained' is none of task pretrain",
+        "plant 'base_trained' is none of task pretrain in fp32",
     ),
     "a task alone": (["--task=lora", "results/x"], "--task means something with --equivalence alone"),
     "a plant alone": (["--plant=warmup"], "--plant means something with --equivalence alone"),
