@@ -28,6 +28,7 @@ from benchmarks.same_work.plants import LORA, PRETRAIN, Plant, planted
 from benchmarks.same_work.work import WorkCase, WorkReport, WorkRequest
 from benchmarks.same_work.work_kit import Arrays
 from benchmarks.values import Benchmark, Model, Value, json_text
+from launch import machine_gpus
 from launch.places import configs
 from launch.side_program import removed_on_interrupt, run_side_program
 
@@ -120,7 +121,14 @@ class Prover:
         more = f", and {len(cases) - 1} times more with a plant" if len(cases) > 1 else ""
         _say(f"{benchmark.model.name}: {title} trains {equivalence.UPDATES + 1} steps{more} ...")
         started = time.monotonic()
-        report = run_side_program(contender.backend, benchmark.engine, contender.program, folder, WorkReport)
+        report = run_side_program(
+            contender.backend,
+            benchmark.engine,
+            contender.program,
+            folder,
+            WorkReport,
+            gpus=machine_gpus.chosen(benchmark),
+        )
         _say(f"{benchmark.model.name}: {title} is done, in {duration_text(time.monotonic() - started)}")
         self.versions[name], self.notes[name] = report.versions, report.notes
         wanted = equivalence.UPDATES + 1
@@ -144,14 +152,14 @@ def contenders_for(
     model: Model, found: dict[str, Backend], task: str = PRETRAIN, dtype: str = "fp32", hardware: str = "cpu"
 ) -> tuple[list[Contender], dict[str, str]]:
     """The backends that can, in the order of their names; and of the others, why not."""
-    taking_part, left_out = [], {}
+    taking_part, left_out, known = [], {}, configs()
     settings = SETTINGS | (equivalence.ADAPTERS if task == LORA else {})
     for name, backend in sorted(found.items()):
         asked = Request(
             backend=name, model=model.name, task=task, dtype=dtype, hardware=hardware, gpus=1, settings=settings
         )
         try:
-            benchmark = resolve(asked, configs(), backend)
+            benchmark = resolve(machine_gpus.settled(asked, known, backend), known, backend)
         except RequestError as refusal:
             left_out[name] = refusal.what
             continue
@@ -161,6 +169,24 @@ def contenders_for(
         else:
             taking_part.append(Contender(backend, benchmark, program))
     return taking_part, left_out
+
+
+def _refuse_adapters_in_bf16(task: str, dtype: str) -> None:
+    if task == LORA and dtype == "bf16":
+        raise RequestError(
+            "adapters are compared in fp32 alone",
+            where="--task=lora --dtype=bf16",
+            why="MaxText trains the adapters of bf16 weights in bf16 and rounds every update to it; NeMo's optimizer "
+            "keeps copies in fp32",
+            next_command="python launch/verify.py --equivalence --task=lora",
+        )
+
+
+def _refuse_missing_gpus(taking_part: Sequence[Contender]) -> None:
+    for one in taking_part:
+        if one.benchmark.hardware.kind != "cpu":
+            for refusal in machine_gpus.refusals(one.benchmark, configs(), one.backend, allow_busy=True):
+                raise refusal
 
 
 def _refuse_what_is_too_large(model: Model) -> None:
@@ -190,12 +216,14 @@ def prove(
     """The exit code. Files are kept where a folder was named, or where something is wrong."""
     started = time.monotonic()
     models = [configs().model(name) for name in dict.fromkeys(names)]
+    _refuse_adapters_in_bf16(task, dtype)
     for model in models:
         _refuse_what_is_too_large(model)
     found = backends()
     parts = {model.name: contenders_for(model, found, task, dtype, hardware) for model in models}
     for model in models:
         _refuse_what_cannot_be_compared(model, *parts[model.name])
+        _refuse_missing_gpus(parts[model.name][0])
     folder = _made(output_dir) if output_dir else Path(tempfile.mkdtemp(prefix="stepmark-equivalence-"))
     prover = Prover(folder.absolute(), plants, dtype)
     with contextlib.nullcontext() if output_dir else removed_on_interrupt(folder):

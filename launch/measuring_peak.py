@@ -14,6 +14,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
+from benchmarks.machine_gpus import MachineGpu, kinds, of_hardware
 from benchmarks.peak import peak_file, peak_turns
 from benchmarks.peak.peak_file import Measured, MeasuredPeak
 from benchmarks.peak.peaks import PeakReport, PeakRequest, device_peaks
@@ -34,7 +35,7 @@ LOOK_SECONDS = 0.5
 
 
 def platform_here() -> str:
-    """The GPUs that a program may use; without any, the CPU."""
+    """That of the GPUs that may be used; without any, the CPU's."""
     if machine_gpus.found().gpus:
         return "cuda"
     return "rocm" if ROCM_DRIVER.exists() else "cpu"
@@ -47,6 +48,13 @@ def may_have(platform: str) -> bool:
     return platform in ("cpu", platform_here())
 
 
+def _gpus(hardware: Hardware | None) -> list[MachineGpu]:
+    """Those of one kind, the hardware's or else the one there are most of; one that is idle is measured."""
+    gpus = machine_gpus.found().gpus
+    groups = [of_hardware(gpus, hardware)] if hardware else kinds(gpus)
+    return sorted(groups[0], key=lambda gpu: bool(gpu.busy)) if groups else []
+
+
 def cores() -> int:
     """That this process, and so the program it starts, may use."""
     return peak_turns.cores()
@@ -55,7 +63,14 @@ def cores() -> int:
 # --- measuring ----------------------------------------------------------------------------------
 
 
-def run(backend: Backend, engine: str, platform: str, request: PeakRequest, python: Path | None = None) -> PeakReport:
+def run(
+    backend: Backend,
+    engine: str,
+    platform: str,
+    request: PeakRequest,
+    python: Path | None = None,
+    hardware: Hardware | None = None,
+) -> PeakReport:
     """What the backend's program measured. Its folder, a temporary one, is left where it failed, and only there."""
     program = backend.peak_program(engine, platform)
     if program is None:
@@ -66,7 +81,8 @@ def run(backend: Backend, engine: str, platform: str, request: PeakRequest, pyth
     others = other_programs.OtherPrograms()
     try:
         with _progress(folder / "rank-0.log", f"measuring matmuls with {backend.title}"):
-            report = run_side_program(backend, engine, program, folder, PeakReport, python)
+            gpus = _gpus(hardware) if platform == "cuda" else []
+            report = run_side_program(backend, engine, program, folder, PeakReport, python, gpus)
     except RunError:
         raise
     except BaseException:

@@ -32,6 +32,8 @@ from absl import flags
 from benchmarks.backend import Backend, backend_names, find_backend
 from benchmarks.configs import EXAMPLE, Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
+from benchmarks.machine_gpus import of_hardware
+from benchmarks.machine_gpus import shown as shown_gpus
 from benchmarks.peak import peaks
 from benchmarks.peak.peak_file import Measured
 from benchmarks.peak.peak_table import hardware_yaml, table
@@ -86,15 +88,21 @@ def main(argv: list[str]) -> int:
 
 
 def _platform(hardware: Hardware | None, configs: Configs) -> str:
+    machine = machine_gpus.found()
     if hardware is None:
-        return measuring_peak.platform_here()
-    if not measuring_peak.may_have(hardware.platform):
+        platform = measuring_peak.platform_here()
+        if platform == "cpu" and machine.driver:
+            print(f"note: the CPU is measured: {machine.why_none}", file=sys.stderr)
+        return platform
+    of_another_kind = hardware.platform == "cuda" and machine.gpus and not of_hardware(machine.gpus, hardware)
+    if of_another_kind or not measuring_peak.may_have(hardware.platform):
+        none = (
+            machine.why_none if hardware.platform == "cuda" else f"no driver of a {hardware.platform} device is here"
+        )
         raise RequestError(
             f"this machine has no {hardware.title}",
             where=f"--hardware={hardware.name}",
-            why=machine_gpus.found().why_none
-            if hardware.platform == "cuda"
-            else f"no driver of a {hardware.platform} device is here",
+            why=f"its GPUs are {shown_gpus(machine.gpus)}" if of_another_kind else none,
             next_command=f"python launch/peak.py --hardware=cpu; or {_on_a_node(hardware, configs)}",
         )
     return hardware.platform
@@ -212,7 +220,7 @@ def _measure(
     python: Path | None,
 ) -> tuple[Measured, Path]:
     backend, engine = chosen
-    report = measuring_peak.run(backend, engine, platform, request, python)
+    report = measuring_peak.run(backend, engine, platform, request, python, device)
     known = _known(device, report, configs)
     if not report.rates:
         reasons = "; ".join(f"{dtype}: {why}" for dtype, why in report.refused.items())

@@ -3,7 +3,7 @@
 import contextlib
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ import msgspec
 
 from benchmarks.backend import Backend, SideProgram
 from benchmarks.errors import RunError
-from benchmarks.machine_gpus import VISIBLE
+from benchmarks.machine_gpus import VISIBLE, MachineGpu
 from benchmarks.values import Phase
 from launch import environments, local
 
@@ -22,17 +22,24 @@ T = TypeVar("T")
 
 
 def run_side_program(
-    backend: Backend, engine: str, program: SideProgram, folder: Path, report: type[T], python: Path | None = None
+    backend: Backend,
+    engine: str,
+    program: SideProgram,
+    folder: Path,
+    report: type[T],
+    python: Path | None = None,
+    gpus: Sequence[MachineGpu] = (),
 ) -> T:
     """What the program wrote into its folder. A program that fails, or says nothing, is a RunError with its words.
 
     `python` is one that has the framework already, such as a container's; else the engine's environment is made.
+    `gpus` are those that it is shown. One for a CPU is shown none: a framework's CUDA build would take one.
     """
     python = python or environments.ensure(backend.environment(engine, program.platform))
     phase = Phase(
         name=folder.name,
         command=program.command,
-        environment={**({VISIBLE: ""} if program.platform == "cpu" else {}), **program.environment},
+        environment=program.environment | _shown(program, gpus),
         nodes=1,
         tasks_per_node=1,
         devices_per_task=1,
@@ -50,6 +57,12 @@ def run_side_program(
         return msgspec.json.decode((folder / REPORT).read_bytes(), type=report)
     except (OSError, msgspec.DecodeError) as error:
         raise _broken(backend, f"it left no report that can be read ({error})", log) from None
+
+
+def _shown(program: SideProgram, gpus: Sequence[MachineGpu]) -> dict[str, str]:
+    if not gpus and program.platform != "cpu":
+        return {}
+    return {VISIBLE: ",".join(gpu.uuid for gpu in gpus)}
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """The proof that backends do the same work: what each is asked, what it answers, and in what common names. Pure.
 
-A work program trains a few steps for each of its cases, in the precision of its benchmark. Its folder holds request.json (a WorkRequest) and
-CASE/given.npz; it writes CASE/arrays.npz and, last, report.json (a WorkReport). Arrays are float32, but for tokens:
+A work program trains a few steps for each of its cases, in the precision of its benchmark. Its folder holds
+request.json (a WorkRequest) and CASE/given.npz; it writes CASE/arrays.npz and, last, report.json (a WorkReport).
+Arrays are float32, but for tokens:
 
 given.npz    `inputs`, `targets` [steps, batch, sequence], targets already shifted; `weight/NAME`, where a case is
              to start from given weights.

@@ -68,7 +68,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stand:
     """Puts stand-ins for the programs: the second one's loss is off by `error`, `deaf`: it hears no plant."""
 
     def put(error: float = 0.0, *, deaf: bool = False, steps: int = UPDATES + 1) -> None:
-        def run(backend: Any, _engine: str, program: SideProgram, folder: Path, _report: Any) -> WorkReport:
+        def run(backend: Any, _engine: str, program: SideProgram, folder: Path, _report: Any, **_: Any) -> WorkReport:
             assert any("work_program.py" in word for word in program.command)
             request = json.loads((folder / work_kit.REQUEST).read_bytes())
             cases = {}
@@ -276,6 +276,8 @@ REFUSED = {
         ["--equivalence", "--plant=base_trained"],
         "plant 'base_trained' is none of task pretrain in fp32",
     ),
+    "adapters in bf16": (["--equivalence", "--task=lora", "--dtype=bf16"], "adapters are compared in fp32 alone"),
+    "a GPU that is not here": (["--equivalence", "--hardware=gb300"], "this machine has no 1 x NVIDIA GB300"),
     "a task alone": (["--task=lora", "results/x"], "--task means something with --equivalence alone"),
     "a plant alone": (["--plant=warmup"], "--plant means something with --equivalence alone"),
     "json alone": (["--json", "results/x"], "--json means something with --equivalence alone"),

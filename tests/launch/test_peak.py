@@ -18,15 +18,16 @@ from tests import toy_backend
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 60
-# launch/peak.py on a machine whose driver of NVIDIA's is what the first argument says.
+# launch/peak.py on a machine whose NVML shows a GPU of $TOY_GPU; without a name, a driver that shows none.
 WITH_A_DRIVER = """
-import sys
-from pathlib import Path
-from launch import measuring_peak, peak
-from launch.cli import run_main
+import os
 from benchmarks.machine_gpus import MachineGpu, MachineGpus
-gpu = MachineGpu(index=0, uuid="GPU-0", name="any", memory_bytes=1, pci="0")
-measuring_peak.machine_gpus.found = lambda: MachineGpus(gpus=(gpu,))
+from launch import machine_gpus, peak
+from launch.cli import run_main
+name = os.environ["TOY_GPU"]
+gpu = MachineGpu(index=0, uuid="GPU-7", name=name, memory_bytes=80_000_000_000, pci="0:1:0")
+found = MachineGpus(gpus=(gpu,) if name else (), driver="580.65", why_none="" if name else "the driver shows no GPU")
+machine_gpus.found = lambda: found
 run_main(peak.main)
 """
 
@@ -65,7 +66,7 @@ class Machine:
 
     def on_a_gpu(self, device: str, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         words = ["--backend=toy", *flags]
-        return self.call(["-c", WITH_A_DRIVER, *words], TOY_DEVICE=device, **variables)
+        return self.call(["-c", WITH_A_DRIVER, *words], **{"TOY_GPU": device, "TOY_DEVICE": device, **variables})
 
     def run(self, *flags: str) -> "subprocess.CompletedProcess[str]":
         toy = ["--backend=toy", "--model=llama2_tiny", "--steps=5", f"--output_dir={self.folder / 'results'}"]
@@ -238,8 +239,27 @@ def test_an_unlisted_gpu_gets_a_hardware_file_that_a_run_can_use(machine: Machin
 
 def test_an_unlisted_gpu_is_no_other(machine: Machine) -> None:
     done = machine.on_a_gpu("NVIDIA Z9", "--hardware=h100")
-    assert (done.returncode, machine.peaks()) == (1, [])
-    assert "the device here is 'NVIDIA Z9', not NVIDIA H100 SXM 80 GB" in done.stderr
+    assert (done.returncode, machine.peaks()) == (2, [])
+    assert "this machine has no NVIDIA H100 SXM 80 GB" in done.stderr
+    assert "its GPUs are 1 x NVIDIA Z9" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gpu", "flags", "shown"),
+    [
+        ("NVIDIA H100 80GB HBM3", [], "it is shown 'GPU-7'"),
+        ("NVIDIA H100 80GB HBM3", [CPU], "it is shown ''"),
+        ("", [], "it is shown ''"),
+    ],
+    ids=["a GPU", "the CPU beside a GPU", "a driver without a GPU"],
+)
+def test_a_program_is_shown_what_is_measured_alone(machine: Machine, gpu: str, flags: list[str], shown: str) -> None:
+    """A framework's CUDA build would take a GPU where the CPU was asked for."""
+    device = {"TOY_DEVICE": gpu if shown.endswith("7'") else "cpu"}
+    done = machine.on_a_gpu(gpu, TINY, "--turns=1", *flags, **device)
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout
+    assert ("note: the CPU is measured: the driver shows no GPU" in done.stderr) is (not gpu)
 
 
 def test_a_precision_that_fails_hides_no_other(machine: Machine) -> None:

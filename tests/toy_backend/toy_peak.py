@@ -23,7 +23,7 @@ class Toy:
         return {"device_kind": device, "platform": platform, "versions": versions, "threads": threads, "devices": 4}
 
     def notes(self):
-        return ["a toy says so"]
+        return ["a toy says so", f"it is shown '{os.environ.get('CUDA_VISIBLE_DEVICES')}'"]
 
     def refuses(self, dtype):
         return "a toy has no eighths" if dtype == "fp8" else None
