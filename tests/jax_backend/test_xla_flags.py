@@ -198,6 +198,7 @@ def test_the_groups_hold_what_the_recipe_and_jax_say() -> None:
     perf, auto = xla_flags.group("pgle_perf"), xla_flags.group("pgle_auto")
     assert perf.flags == {"xla_gpu_enable_latency_hiding_scheduler": "true"}
     assert perf.environment["TF_CPP_VMODULE"] == "profile_guided_latency_estimator=10"
+    assert auto.flags == perf.flags, "XLA reads a profile in this scheduler alone"
     assert auto.environment == {
         "JAX_ENABLE_PGLE": "true",
         "JAX_PGLE_PROFILING_RUNS": "3",
