@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick lint lock
+.PHONY: help demo gpu test quick lint lock
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -29,11 +29,14 @@ help:  ## list these commands
 demo: $(INSTALLED)  ## train a tiny Llama 2 with MaxText on this machine's GPU, or its CPU, and say how fast it was
 	@$(BIN)/python launch/run.py --backend=jax --model=llama2_tiny --hardware=here --gpus=1
 
+gpu: $(INSTALLED)  ## check on this machine's GPUs what only a GPU can show; FLAGS="--runtime=container" go to every run
+	@STEPMARK_GPU_FLAGS="$(FLAGS)" STEPMARK_GPU_ON="$(ON)" $(BIN)/python -m pytest tests/gpu -m gpu -rN --verbosity=-1
+
 test: lint  ## check style and types, then run every test (pytest's closing line comes last)
 	@$(PYTEST) --durations=30
 
 quick: $(INSTALLED)  ## run the tests that take a moment
-	@$(PYTEST) -m "not slow and not every_program"
+	@$(PYTEST) -m "not slow and not every_program and not gpu"
 
 lint: $(INSTALLED)  ## check style, format and types
 	@$(BIN)/ruff check

@@ -1,6 +1,7 @@
 """The step time under Stepmark divided by that of the same MaxText or NeMo script run bare.
 
     python tests/measure_overhead.py --backend=nemo --pairs=6
+    python tests/measure_overhead.py --backend=jax --model=llama32_1b --hardware=here --pairs=0
 
 Not a test: it prints two ratios, each with its interval. First the clock alone, on and off in turn within one run
 (overhead_inside.py): precise. Then everything, the launcher beside it included, in whole runs: each pair is one run
@@ -33,13 +34,17 @@ from scipy import special
 
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
+from benchmarks.machine_gpus import on_gpus
 from benchmarks.resolve import Request, resolve
-from launch import environments, local
+from launch import environments, local, machine_gpus
 from tests.overhead_inside import CLOCK_ON, SEGMENT_STEPS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 INSIDE = str(REPOSITORY / "tests" / "overhead_inside.py")
 BACKEND = flags.DEFINE_enum("backend", "jax", ["jax", "nemo"], "The framework.")
+MODEL = flags.DEFINE_string("model", None, "The model; else a tiny one of the framework.")
+HARDWARE = flags.DEFINE_string("hardware", "cpu", "As in launch/run.py; here: one GPU of this machine.")
+DTYPE = flags.DEFINE_string("dtype", None, "The precision; else the recipe's.")
 PAIRS = flags.DEFINE_integer("pairs", 6, "Pairs of whole runs; 0: the clock alone.", lower_bound=0)
 STEPS = flags.DEFINE_integer("steps", 400, "Steps of a whole run.", lower_bound=100)
 CLOCK_STEPS = flags.DEFINE_integer("clock_steps", 4000, "Steps of the run that has the clock on and off.", 180)
@@ -79,8 +84,14 @@ def framework() -> Framework:
     return FRAMEWORKS[BACKEND.value]
 
 
+def model() -> str:
+    return MODEL.value or framework().model
+
+
 def settings() -> tuple[str, ...]:
-    return framework().settings if SETTINGS.value is None else tuple(SETTINGS.value)
+    if SETTINGS.value is not None:
+        return tuple(SETTINGS.value)
+    return () if MODEL.value else framework().settings
 
 
 # --- commands ---------------------------------------------------------------------------------
@@ -99,9 +110,20 @@ def script(folder: Path, steps: int) -> Script:
     """What Stepmark plans for this run, with its places filled in."""
     backend = find_backend(BACKEND.value)
     chosen = dict(text.split("=", 1) for text in settings())
-    request = Request(backend=BACKEND.value, model=framework().model, steps=steps, settings=chosen)
-    phase = backend.plan(resolve(request, Configs(), backend)).phases[0]
-    places = local.places(environments.ensure(backend.environment(backend.engines[0])), folder)
+    request = Request(
+        backend=BACKEND.value,
+        model=model(),
+        dtype=DTYPE.value,
+        hardware=HARDWARE.value,
+        gpus=1,  # one process: what is timed is what the clock does in it
+        steps=steps,
+        settings=chosen,
+    )
+    configs = Configs()
+    benchmark = resolve(machine_gpus.settled(request, configs, backend), configs, backend)
+    phase = on_gpus(backend.plan(benchmark), machine_gpus.chosen(benchmark)).phases[0]
+    spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
+    places = local.places(environments.ensure(spec), folder)
     python, _, _, *words = (local.fill(word, places) for word in phase.command)  # {python} -P worker.py ...
     variables = {name: local.fill(value, places) for name, value in phase.environment.items()}
     return Script(python, words, local.inherited_environment() | variables)
@@ -113,7 +135,8 @@ def start(command: list[str], folder: Path, log: str, environment: dict[str, str
 
 
 def under_stepmark(folder: Path) -> "subprocess.Popen[bytes]":
-    request = [f"--backend={BACKEND.value}", f"--model={framework().model}", f"--steps={STEPS.value}"]
+    request = [f"--backend={BACKEND.value}", f"--model={model()}", f"--steps={STEPS.value}", "--gpus=1"]
+    request += [f"--hardware={HARDWARE.value}", *([f"--dtype={DTYPE.value}"] if DTYPE.value else [])]
     command = [sys.executable, str(REPOSITORY / "launch/run.py"), *request, *(f"--set={text}" for text in settings())]
     return start([*command, f"--output_dir={folder}"], folder, "launcher.log", dict(os.environ))
 
@@ -205,7 +228,7 @@ def ratio_text(logs: Sequence[float]) -> str:
 
 
 def main(_: list[str]) -> None:
-    print(", ".join([f"{BACKEND.value} {framework().model}", *settings(), f"{os.cpu_count()} CPUs"]))
+    print(", ".join([f"{BACKEND.value} {model()} on {HARDWARE.value}", *settings(), f"{os.cpu_count()} CPUs"]))
     clock_alone()
     if PAIRS.value == 0:
         return

@@ -1,0 +1,160 @@
+"""`make gpu`: skips what needs a GPU where there is none, says what each check needs, and ends with their account.
+
+$STEPMARK_GPU_FLAGS go to every run, such as --runtime=container. $STEPMARK_GPU_ON=cpu rehearses the checks on this
+machine's CPU with a tiny model: what needs a GPU is then not tried.
+"""
+
+import datetime
+import os
+import shlex
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.configs import Configs
+from launch import machine_gpus
+from tests.gpu import account
+from tests.gpu.account import Outcome, Row
+from tests.gpu.commands import Commands, Here
+from tests.gpu.judged import Judged
+
+ON_CPU = "cpu"
+CHECKS = "test_gpu.py"
+ROWS = pytest.StashKey[list[Row]]()
+FOLDER = pytest.StashKey[Path]()
+FIGURES = pytest.StashKey[list[str]]()
+RESULTS = Path("results")  # of the folder that make was typed in
+
+
+def rehearsed() -> bool:
+    return os.environ.get("STEPMARK_GPU_ON") == ON_CPU
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """NVML is asked where there is something to skip."""
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    if needing and not rehearsed() and not machine_gpus.found().gpus:
+        reason = pytest.mark.skip(reason=f"this machine has no GPU: {machine_gpus.found().why_none}")
+        for item in needing:
+            item.add_marker(reason)
+    config.stash[ROWS] = []
+
+
+# --- what a check is given ----------------------------------------------------------------------
+
+
+class Check:
+    """What a test says of what it measured."""
+
+    def __init__(self, figures: list[str]) -> None:
+        self._figures = figures
+
+    def holds(self, judged: Judged) -> None:
+        """Its figures are kept, whether it holds or not."""
+        self._figures.append(judged.figures)
+        if judged.problems:
+            pytest.fail("; ".join(judged.problems), pytrace=False)
+
+
+@pytest.fixture
+def check(request: pytest.FixtureRequest) -> Check:
+    return Check(request.node.stash.setdefault(FIGURES, []))
+
+
+@pytest.fixture(scope="session")
+def here() -> Here:
+    """The GPUs of this machine's largest kind; in a rehearsal its CPU, and a model that trains there in seconds."""
+    if rehearsed():
+        return Here("cpu", "llama2_tiny", {}, on_gpu=False)
+    (row, *_) = machine_gpus.rows(Configs())
+    return Here("here", "llama32_1b", {dtype: peak.tflops for dtype, peak in row.peaks.items()}, on_gpu=True)
+
+
+@pytest.fixture(scope="session")
+def commands(request: pytest.FixtureRequest) -> Commands:
+    folder = account.folder_of(RESULTS, datetime.datetime.now(datetime.UTC))
+    folder.mkdir(parents=True)
+    request.config.stash[FOLDER] = folder
+    return Commands(folder, shlex.split(os.environ.get("STEPMARK_GPU_FLAGS", "")))
+
+
+# --- the account --------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    reporter = item.config.pluginmanager.getplugin("terminalreporter")
+    if item.get_closest_marker("gpu") and reporter:
+        reporter.ensure_newline()
+        reporter.write_line(f"{name_of(item)}: needs {needs_of(item)}")
+    yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    over = report.when == "call" or report.outcome != "passed"  # what failed or was skipped while it was set up
+    if item.get_closest_marker("gpu") and over and report.when != "teardown":
+        row = Row(
+            name=name_of(item),
+            needs=needs_of(item),
+            outcome=outcome_of(report),
+            figures=item.stash.get(FIGURES, []),
+            why=why_of(report, call),
+            seconds=report.duration,
+        )
+        item.config.stash[ROWS].append(row)
+        reporter = item.config.pluginmanager.getplugin("terminalreporter")
+        if reporter:
+            shown = "" if row.outcome == "not tried" and FOLDER not in item.config.stash else row.why
+            for text in (*row.figures, *([f"{row.outcome}: {shown}"] if shown else [row.outcome])):
+                reporter.write_line(f"    {text}")
+    return report
+
+
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
+    """No letters between the lines of the checks."""
+    if isinstance(report, pytest.TestReport) and CHECKS in report.nodeid and report.when != "teardown":
+        over = report.when == "call" or report.outcome != "passed"
+        return (report.outcome if over else "", "", "")
+    return None
+
+
+def name_of(item: pytest.Item) -> str:
+    return item.name.removeprefix("test_").replace("_", " ").replace("[", ": ").replace("]", "")
+
+
+def needs_of(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("gpu")
+    return str(mark.kwargs.get("needs", "a GPU")) if mark else ""
+
+
+def outcome_of(report: pytest.TestReport) -> Outcome:
+    if report.outcome == "skipped":
+        return "not tried"
+    return "holds" if report.outcome == "passed" else "does not hold"
+
+
+def why_of(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
+    """In one line; all of it is in the logs of the commands."""
+    if call.excinfo is None or report.outcome == "passed":
+        return ""
+    return str(getattr(call.excinfo.value, "msg", None) or call.excinfo.value).strip().partition("\n")[0]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    config = terminalreporter.config
+    rows, folder = config.stash.get(ROWS, []), config.stash.get(FOLDER, None)
+    if rows and folder is None:  # nothing was tried
+        reasons = dict.fromkeys(row.why for row in rows)
+        terminalreporter.write_line(f"{len(rows)} checks were not tried: {'; '.join(reasons)}")
+    if folder is None:
+        return
+    title = f"{'A rehearsal on the CPU of' if rehearsed() else 'The GPUs of'} this machine, {folder.name[10:]}"
+    terminalreporter.write_sep("=", "what holds and what does not")
+    terminalreporter.write(account.write(folder, rows, title))
+    packed = f"{folder.name}.tar.gz"
+    terminalreporter.write_line(f"\nto send: {folder}     tar czf {packed} -C {folder.parent} {folder.name}")

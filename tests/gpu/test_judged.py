@@ -1,0 +1,284 @@
+"""`make gpu` without a GPU: what it judges, on stored and made-up results; what it says where it tries nothing."""
+
+import copy
+import datetime
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu import account, judged
+from tests.gpu.account import Row
+from tests.stand_ins.nvml.build import MACHINES, build
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+REAL = REPOSITORY / "tests/benchmarks/comparison/real_run/result.json"
+FALLING = [12.0 - step / 10 for step in range(60)]
+LIMIT_SECONDS = 60
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def on_gpus() -> dict[str, Any]:
+    """A real result of a CPU, with what a GPU would add."""
+    result: dict[str, Any] = json.loads(REAL.read_text())
+    result["mfu"] = [
+        {"convention": "recipe", "precision_peak": "bf16", "peak_tflops": 989.0, "peak_source": "", "percent": 41.0},
+        {"convention": "causal", "precision_peak": "bf16", "peak_tflops": 989.0, "peak_source": "", "percent": 38.0},
+    ]
+    result["telemetry"]["gpu"] = {
+        "gpus": 1, "energy_joules": 9000.0, "joules_per_token": 0.02, "power_watts_mean": 610.0,
+        "power_watts_max": 690.0, "power_limit_watts": 700.0, "sm_clock_mhz_median": 1700.0,
+        "sm_clock_mhz_highest": 1980, "throttled": {"software_power_cap": 0.5, "power_brake": 0.0},
+        "temperature_c_max": 61, "memory_bytes_max": 70_000_000_000, "ecc_uncorrected": None, "null_because": {},
+    }  # fmt: skip
+    result["pgle"] = {"way": "auto", "seen": {"applied": True, "reason": "jax profiled 3 steps"}}
+    return result
+
+
+# --- a run --------------------------------------------------------------------------------------
+
+
+def test_a_good_run_holds_with_its_figures() -> None:
+    found = judged.trained(on_gpus(), FALLING)
+    assert found.problems == []
+    assert found.figures == (
+        "6.444 ms a step, 39,730 tokens/s/GPU, MFU 41.0% (recipe, of 989 TFLOP/s bf16), "
+        "loss 11.300 to 6.800 (means of 15 steps)"
+    )
+
+
+WRONG_RUNS: dict[str, tuple[Change, list[float | None], str]] = {
+    "invalid": (lambda r: r.update(status="invalid", reasons=["a step was slow"]), [*FALLING], "the run is invalid"),
+    "an MFU of too little": (
+        lambda r: r["mfu"][0].update(percent=4.0),
+        [*FALLING],
+        "4.0% is not between 10% and 80%",
+    ),
+    "an MFU of too much": (lambda r: r["mfu"][0].update(percent=97.0), [*FALLING], "97.0% is not between"),
+    "no MFU": (lambda r: r.update(mfu=None), [*FALLING], "MFU is not known: cpu has no published"),
+    "no loss": (lambda _: None, [None] * 60, "0 have a loss"),
+    "a loss that is no number": (lambda _: None, [*FALLING[:-1], float("nan")], "all must be finite"),
+    "a loss that stays": (lambda _: None, [12.0, 11.99] * 30, "the loss does not fall"),
+    "a loss that rises": (lambda _: None, [*reversed(FALLING)], "the loss does not fall"),
+}
+
+
+@pytest.mark.parametrize(("change", "losses", "problem"), WRONG_RUNS.values(), ids=WRONG_RUNS.keys())
+def test_a_run_that_is_wrong_does_not_hold(change: Change, losses: list[float | None], problem: str) -> None:
+    result = on_gpus()
+    change(result)
+    (found,) = judged.trained(result, losses).problems
+    assert problem in found
+
+
+def test_the_mfu_is_that_of_the_runs_own_precision() -> None:
+    """fp8 stands beside the bf16 peak too, of which it may be more than all."""
+    result = on_gpus()
+    result["benchmark"]["dtype"] = "fp8"
+    result["mfu"] = [{**one, "precision_peak": kind, "percent": p} for one, kind, p in zip(
+        result["mfu"], ("bf16", "fp8"), (61.0, 30.0), strict=True)]  # fmt: skip
+    assert judged.mfu(result).figures.startswith("MFU 30.0%")
+
+
+def test_the_real_run_of_a_cpu_has_no_mfu_and_no_telemetry_of_gpus() -> None:
+    real = json.loads(REAL.read_text())
+    assert judged.trained(real, FALLING, sane_mfu=False).problems == []
+    assert len(judged.trained(real, FALLING).problems) == 1
+    assert judged.telemetry_known(real).problems == ["the run uses no GPU"]
+    assert judged.pgle_applied(real).problems == ["the result does not say whether PGLE was applied"]
+
+
+WRONG_TELEMETRY: dict[str, tuple[dict[str, Any], str]] = {
+    "no energy": (
+        {"energy_joules": None, "null_because": {"energy_joules": "GPU 0 has no energy counter"}},
+        "energy_joules is null: GPU 0 has no energy counter",
+    ),
+    "no clock": ({"sm_clock_mhz_median": None}, "sm_clock_mhz_median is null"),
+    "no throttling": ({"throttled": None}, "throttled is null"),
+    "another's GPU": ({"gpus": 8}, "8 GPUs were sampled, the run used 1"),
+    "milliwatts": ({"power_watts_mean": 610_000.0}, "a mean power of 610000 W a GPU, the limit is 700 W"),
+    "a clock that is none": ({"sm_clock_mhz_median": 2619.0}, "a median SM clock of 2619 MHz, the highest is 1980"),
+}
+
+
+@pytest.mark.parametrize(("change", "problem"), WRONG_TELEMETRY.values(), ids=WRONG_TELEMETRY.keys())
+def test_telemetry_that_is_null_or_cannot_be_does_not_hold(change: dict[str, Any], problem: str) -> None:
+    result = on_gpus()
+    assert judged.telemetry_known(result).problems == []
+    result["telemetry"]["gpu"].update(change)
+    (found,) = judged.telemetry_known(result).problems
+    assert problem in found
+
+
+def test_telemetry_is_told_with_its_units() -> None:
+    assert judged.telemetry_known(on_gpus()).figures == (
+        "9,000 J, 0.02 J a token, 610 W a GPU, SM clock 1700 MHz, at most 61 C, 70,000,000,000 bytes of memory, "
+        "throttled: software_power_cap 50%"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "problems"),
+    [
+        ({}, []),
+        ({"applied": False}, ["not applied: jax profiled 3 steps"]),
+    ],
+)
+def test_pgle_is_applied_or_not(change: dict[str, Any], problems: list[str]) -> None:
+    result = on_gpus()
+    result["pgle"]["seen"].update(change)
+    assert judged.pgle_applied(result).problems == problems
+    result["status"] = "invalid"
+    assert len(judged.pgle_applied(result).problems) == len(problems) + 1
+
+
+# --- the others ---------------------------------------------------------------------------------
+
+TRACE = {
+    "mean": {"wall_seconds": {"matmul": 0.3, "other": 0.1, "collective": 0.0, "idle": 0.1}},
+    "comparison": {"clock_seconds_per_step": 0.5, "doubt": "", "null_because": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("clock", "problems"),
+    [
+        (0.5, []),
+        (0.48, []),
+        (0.47, ["+6.4% apart, 5% are allowed"]),
+        (0.53, ["-5.7% apart, 5% are allowed"]),
+    ],
+)
+def test_a_trace_adds_up_to_the_step_of_our_clock(clock: float, problems: list[str]) -> None:
+    report = copy.deepcopy(TRACE)
+    report["comparison"]["clock_seconds_per_step"] = clock
+    found = judged.trace_adds_up(report)
+    assert found.problems == problems
+    assert "500 ms in the trace" in found.figures
+    assert found.figures.endswith("matmul 60%, other 20%, idle 20%")
+
+
+def test_a_trace_without_a_clock_beside_it_does_not_hold() -> None:
+    report: dict[str, Any] = copy.deepcopy(TRACE)
+    report["comparison"].update(clock_seconds_per_step=None, null_because={"clock_seconds_per_step": "no such step"})
+    assert judged.trace_adds_up(report).problems == ["no such step"]
+    assert judged.trace_adds_up({"mean": None, "comparison": None}).problems
+    report["comparison"].update(clock_seconds_per_step=0.5, doubt="the steps are others")
+    assert judged.trace_adds_up(report).problems == ["the steps are others"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "problems"),
+    [
+        ("ratio 1.0010, 95% interval 0.9950 to 1.0070 (geometric mean, n 4 blocks of 80 steps)", 0),
+        ("ratio 1.0300, 95% interval 1.0050 to 1.0500 (geometric mean, n 4 blocks of 80 steps)", 0),
+        ("ratio 1.0300, 95% interval 1.0200 to 1.0400 (geometric mean, n 4 blocks of 80 steps)", 1),
+        ("ratio 1.0300 (n 1 blocks of 80 steps)", 1),
+        ("", 1),
+    ],
+)
+def test_the_clock_costs_little_where_its_interval_says_so(printed: str, problems: int) -> None:
+    assert len(judged.clock_costs_little(f"clock alone: 400 steps\n{printed}\n").problems) == problems
+
+
+@pytest.mark.parametrize(
+    ("peaks", "problem"),
+    [
+        ({"bf16": {"tflops": 720.0, "spread": 0.02}, "fp32": {"tflops": 50.0, "spread": None}}, ""),
+        ({"bf16": {"tflops": 1980.0, "spread": 0.02}}, "bf16: 200% of the datasheet's peak"),
+        ({"bf16": {"tflops": 60.0, "spread": 0.02}}, "bf16: 6% of the datasheet's peak"),
+        ({"bf16": {"tflops": 720.0, "spread": 0.5}}, "bf16: a spread of 50% between turns"),
+        ({}, "no precision was measured"),
+    ],
+)
+def test_a_peak_is_believable(peaks: dict[str, Any], problem: str) -> None:
+    assert "; ".join(judged.peak_believable(peaks, {"bf16": 989.0}).problems).startswith(problem)
+
+
+def test_the_same_work_names_the_lines_that_differ() -> None:
+    line = {"quantity": "loss", "difference": 4e-4, "tolerance": 1e-3, "agrees": True}
+    equal = {"quantity": "tensors", "difference": None, "tolerance": None, "agrees": True}
+    proof = {"dtype": "bf16", "hardware": "h100", "comparisons": [{"model": "m", "lines": [equal, line]}]}
+    assert judged.same_work(proof) == (
+        "2 lines in bf16 on h100; nearest to its tolerance: loss of m, 4.0e-04 of 1e-03",
+        [],
+    )
+    line["agrees"] = False
+    assert judged.same_work(proof).problems == ["m: loss differs"]
+
+
+# --- the account --------------------------------------------------------------------------------
+
+
+def test_the_table_says_what_holds_and_what_does_not() -> None:
+    rows = [
+        Row(name="peak: jax", needs="a GPU", outcome="holds", figures=["bf16 720 TFLOP/s"], why="", seconds=61.0),
+        Row(name="trains: nemo-fp8", needs="TE", outcome="not tried", figures=[], why="refused: no TE", seconds=1.0),
+        Row(name="same work", needs="both", outcome="does not hold", figures=["9 lines"], why="loss", seconds=90.0),
+    ]
+    assert account.table(rows, "The GPUs").splitlines() == [
+        "The GPUs", "",
+        "peak: jax         holds              61 s", "    bf16 720 TFLOP/s",
+        "trains: nemo-fp8  not tried           1 s", "    refused: no TE",
+        "same work         does not hold      90 s", "    9 lines", "    loss",
+        "", "1 holds, 1 does not hold, 1 not tried",
+    ]  # fmt: skip
+
+
+def test_the_folder_is_called_by_its_time(tmp_path: Path) -> None:
+    now = datetime.datetime(2026, 11, 23, 7, 5, 9, tzinfo=datetime.UTC)
+    assert account.folder_of(tmp_path, now) == tmp_path / "gpu-check-20261123T070509Z"
+
+
+def make_gpu(folder: Path, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """What `make gpu` starts, in a folder of its own."""
+    tests = str(REPOSITORY / "tests/gpu")
+    command = [sys.executable, "-m", "pytest", tests, "-m", "gpu", "-rN", "--verbosity=-1", "-n0", *words]
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("STEPMARK_", "CUDA_"))}
+    return subprocess.run(
+        command,
+        env={**environment, "PYTHONPATH": str(REPOSITORY), **variables},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+
+
+def test_without_a_gpu_nothing_is_tried_and_the_reason_is_said(tmp_path: Path) -> None:
+    done = make_gpu(tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stdout
+    assert "peak: jax: needs the backend's environment" in done.stdout
+    assert "17 checks were not tried: this machine has no GPU: " in done.stdout
+    assert not (tmp_path / "results").exists()
+
+
+def test_on_a_machine_with_gpus_what_can_be_checked_is_and_the_account_is_left(tmp_path: Path) -> None:
+    """NVML's stand-in plays eight H100: they are found, and a run on more of them is refused."""
+    done = make_gpu(
+        tmp_path,
+        "-k",
+        "device or trains and jax-bf16",
+        LD_LIBRARY_PATH=str(build(tmp_path).parent),
+        STEPMARK_NVML_MACHINE=str(MACHINES / "dgx_h100"),
+        STEPMARK_GPU_FLAGS="--gpus=16",
+    )
+    assert done.returncode == 1, done.stdout
+    assert "8 x NVIDIA H100 80GB HBM3 of 80 GB, driver 570.133.20, CUDA up to 12.8" in done.stdout
+    assert "1 holds, 1 does not hold, 0 not tried" in done.stdout
+    (folder,) = (tmp_path / "results").iterdir()
+    assert f"to send: {folder.relative_to(tmp_path)}" in done.stdout
+    assert (folder / "table.txt").read_text() in done.stdout
+    found, refused = json.loads((folder / "checks.json").read_text())
+    assert (found["name"], found["outcome"]) == ("device is found", "holds")
+    assert (refused["name"], refused["outcome"]) == ("trains: jax-bf16", "does not hold")
+    assert refused["why"].startswith("exit code 2: ")
+    assert "launch/run.py --backend=jax" in (folder / "logs/01-jax-bf16-steps-60.log").read_text()
+    assert len(json.loads((folder / "machine.json").read_text())["gpus"]) == 8
