@@ -6,11 +6,22 @@ same; with more, a query's adapter changes a key. It also calls adapters that we
 here, without a change of its source. Loaded by path.
 """
 
+import types
+
 SEPARATE = ("linear_q", "linear_k", "linear_v", "linear_fc1_gate", "linear_fc1_up")
 NOTE = (
     "separate adapters are added in Megatron's order, each group's queries, key and value together: NeMo's own "
     "CanonicalLoRA has all queries first, which are other heads"
 )
+
+
+def without_transformer_engine():
+    """NeMo's LoRA compares modules with classes of Transformer Engine, and asks for them where there is none."""
+    from nemo.collections.llm.peft import lora, utils
+
+    if not lora.HAVE_TE:
+        utils.HAVE_TE = False
+        lora.te = types.SimpleNamespace(Linear=type("NoSuchLinear", (), {}))
 
 
 def are_separate(fields):

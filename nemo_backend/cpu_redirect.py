@@ -6,7 +6,6 @@ CUDA exists nothing is done at all. Loaded by worker.py, inside NeMo's environme
 """
 
 import contextlib
-import types
 from collections import Counter
 
 import torch
@@ -43,15 +42,6 @@ def install():
 def _nothing_to_compile_for(*_args, **_kwargs):
     """Megatron-core compiles a piece of CUDA when it is imported, and goes on without where that fails."""
     raise RuntimeError("there is no CUDA here")
-
-
-def without_transformer_engine():
-    """NeMo's LoRA compares modules with classes of Transformer Engine, which Megatron-core exports as None here."""
-    from nemo.collections.llm.peft import lora, utils
-
-    if not lora.HAVE_TE:
-        utils.HAVE_TE = False
-        lora.te = types.SimpleNamespace(Linear=type("NoSuchLinear", (), {}))
 
 
 def note():

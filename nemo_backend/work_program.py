@@ -221,7 +221,7 @@ def main(options):
     from megatron.core.tensor_parallel.random import initialize_rng_tracker
 
     initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
-    redirect.without_transformer_engine()
+    load(HERE / "adapters.py").without_transformer_engine()
     build = load(HERE / "build.py")
     tokenizer = build.tokenizer_of(options.vocabulary_size)
     kit.run(

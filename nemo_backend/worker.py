@@ -374,7 +374,6 @@ def objects(options, build, callbacks, redirect):
         from megatron.core.tensor_parallel.random import initialize_rng_tracker
 
         initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
-        redirect.without_transformer_engine()
     settings = build.grouped(options.settings)
     tokenizer = build.tokenizer_of(options.vocabulary_size)
     arguments = {
@@ -384,7 +383,9 @@ def objects(options, build, callbacks, redirect):
         "log": nl.NeMoLogger(log_dir=settings["trainer"]["default_root_dir"], ckpt=None, use_datetime_version=False),
     }
     if options.task == "lora":
-        arguments["peft"] = build.adapters_of(settings, kit.load(HERE / "adapters.py"))
+        adapters = kit.load(HERE / "adapters.py")
+        adapters.without_transformer_engine()
+        arguments["peft"] = build.adapters_of(settings, adapters)
     return arguments
 
 

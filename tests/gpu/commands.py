@@ -28,14 +28,21 @@ class Here(NamedTuple):
 class Done(NamedTuple):
     code: int
     out: str
+    err: str
     log: Path
 
     def expect(self, *codes: int) -> "Done":
-        """pytest's failure with the last words of the log where it ended otherwise."""
+        """pytest's failure with the command's own words where it ended otherwise."""
         if self.code not in codes:
-            said = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-            pytest.fail(f"exit code {self.code}: {said[-1]} (all of it in {self.log})", pytrace=False)
+            pytest.fail(f"exit code {self.code}: {self.complaint} ({self.log.name})", pytrace=False)
         return self
+
+    @property
+    def complaint(self) -> str:
+        """What Stepmark says went wrong, else the last line."""
+        said = [line for line in (self.out + self.err).splitlines() if line.strip()]
+        own = [line.removeprefix("stepmark: ") for line in said if line.startswith("stepmark: ")]
+        return (own or said or ["it said nothing"])[-1]
 
 
 class Run(NamedTuple):
@@ -82,7 +89,7 @@ class Commands:
         )
         typed = shlex.join(["python", script, *flags])
         log.write_text(f"$ {typed}\n{done.stdout}{done.stderr}exit code {done.returncode}\n")
-        return Done(done.returncode, done.stdout, log)
+        return Done(done.returncode, done.stdout, done.stderr, log)
 
     def run(self, here: Here, backend: str, dtype: str, *flags: str) -> Run:
         """One run of each kind, whichever checks look at it. One that is refused is not tried."""
@@ -100,7 +107,7 @@ class Commands:
             asked.append(f"--measured_peak={peak}")
         done = self.start(name, "launch/run.py", *asked, f"--output_dir={runs}", *flags, *self._words)
         if done.code == EXIT_REFUSED and "fp8" in dtype:  # not every device and runtime has it
-            pytest.skip(refusal_of(done.log.read_text()))
+            pytest.skip(f"refused: {done.complaint}")
         (left,) = set(runs.glob("*/benchmark.json")) - before or [None]
         if left is None:
             done.expect(0)
@@ -111,8 +118,3 @@ class Commands:
         """The file of its measured peak, once it is measured."""
         return self.folder / "peaks" / f"{backend}.json"
 
-
-def refusal_of(text: str) -> str:
-    """The line of a refusal."""
-    said = [line for line in text.splitlines() if line.startswith("stepmark:")]
-    return "refused: " + (said[-1].removeprefix("stepmark: ") if said else "without a word")

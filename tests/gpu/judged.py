@@ -35,7 +35,8 @@ class Judged(NamedTuple):
 def trained(result: Mapping[str, Any], losses: Sequence[float | None], *, sane_mfu: bool = True) -> Judged:
     """A run is valid, its MFU can be, and it learns."""
     seconds, rate = result["seconds_per_step"]["median"], result["tokens_per_second_per_gpu"]
-    speed = f"{seconds_text(seconds)} a step, {rate:,.0f} tokens/s/GPU" if seconds and rate else "no step time"
+    known = bool(seconds and rate)
+    speed = f"{seconds_text(seconds)} a step, {rate:,.0f} tokens/s/GPU" if known else "no step time"
     problems = (
         [] if result["status"] == "valid" else [f"the run is {result['status']}: {'; '.join(result['reasons'])}"]
     )
