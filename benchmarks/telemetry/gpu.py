@@ -189,6 +189,8 @@ def _energy(
 
 def _energy_of(gpu: _Gpu, span: Span) -> float | str:
     """Joules, or why they are not known."""
+    if gpu.facts.mig:
+        return f"{gpu.name} is in MIG mode, and its energy is that of all its slices"
     read = [(time, s.energy_mj) for time, s in zip(gpu.times, gpu.samples, strict=True) if s.energy_mj is not None]
     if not read:
         return f"{gpu.name} has no energy counter"

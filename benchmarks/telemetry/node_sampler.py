@@ -34,6 +34,8 @@ COLUMNS = (
     "ecc_uncorrected",
     "pcie_replays",
 )
+# Of a GPU in MIG mode these are of all its slices together, and a run has one.
+OF_ALL_SLICES = ("energy_mj", "power_w", "utilization_percent", "memory_used_bytes")
 
 
 def main(argv):
@@ -304,6 +306,9 @@ class Gpu:
         except nvml.NVMLError as error:
             self.error = type(error).__name__
         self._questions = self._made_questions() if self._handle is not None else {}
+        self._mig = bool((self._said("nvmlDeviceGetMigMode") or (0,))[0])
+        if self._mig:
+            self._unsupported.update(OF_ALL_SLICES)
 
     def facts(self):
         limit = self._said("nvmlDeviceGetEnforcedPowerLimit")
@@ -316,6 +321,7 @@ class Gpu:
             "max_sm_clock_mhz": self._said("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
             "max_memory_clock_mhz": self._said("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_MEM),
             "remapped_rows": self.remapped_rows(),
+            **({"mig": True} if self._mig else {}),
         }
 
     def bus_id(self):

@@ -22,6 +22,7 @@ class GpuFacts(Value, frozen=True):
     max_sm_clock_mhz: int | None
     max_memory_clock_mhz: int | None
     remapped_rows: int | None
+    mig: bool = False  # it is cut into slices, of which the run has one
 
 
 class GpuSample(Value, frozen=True, array_like=True):

@@ -165,6 +165,11 @@ def test_one_gpu_without_a_counter_leaves_the_sum_unknown() -> None:
     assert every.gpu.power_watts_mean == 500, "the rest is known"
 
 
+def test_the_counter_of_a_gpu_that_is_cut_into_slices_is_not_the_runs() -> None:
+    found = figures(node(count=1, gpus=[gpu_facts(0, mig=True)]))
+    assert why_no_energy(found) == "GPU 0 of n1 is in MIG mode, and its energy is that of all its slices"
+
+
 def test_a_counter_that_went_backwards_is_no_energy() -> None:
     again = with_row(energy_mj=lambda second, _: second if second < 5 else second - 5)
     assert why_no_energy(figures(node(count=1, rows=again))) == "the energy counter of GPU 0 of n1 went backwards"

@@ -117,4 +117,3 @@ class Commands:
     def peak(self, backend: str) -> Path:
         """The file of its measured peak, once it is measured."""
         return self.folder / "peaks" / f"{backend}.json"
-

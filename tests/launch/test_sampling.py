@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.telemetry.samples import read
+from benchmarks.telemetry.summary import summarise
 from launch import sampling
+from tests.stand_ins.nvml.build import MACHINES, build
 
 
 def wait_for(true: Callable[[], bool], seconds: float = 15) -> None:
@@ -51,6 +53,35 @@ def test_gpus_are_left_alone_where_the_run_uses_none(tmp_path: Path) -> None:
     facts = read(tmp_path).nodes[0].facts
     assert facts is not None
     assert facts.no_gpus_because == "not asked for"
+
+
+@pytest.mark.parametrize(
+    ("machine", "places", "known"),
+    [
+        ("dgx_h100", ["00000000:11:00.0", "00000000:12:00.0"], 10),
+        ("mig_slice", ["00000000:1B:00.0"], 6),  # all but what the slices have together
+    ],
+)
+def test_telemetry_of_the_runs_gpus_by_the_launchers_own_pynvml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, places: list[str], known: int
+) -> None:
+    """The real nvidia-ml-py on the stand-in for its library: the whole way from NVML to the figures of a result."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build(tmp_path).parent))
+    monkeypatch.setenv("STEPMARK_NVML_MACHINE", str(MACHINES / machine))
+    folder = tmp_path / "telemetry"
+    with sampling.beside(folder, interval=0.05, gpus=places):
+        wait_for(lambda: sampled(folder))
+    recorded = read(folder)
+    assert recorded.unreadable == []
+    row = recorded.nodes[0].samples[1].gpus[0]
+    assert row is not None
+    assert sum(getattr(row, name) is not None for name in row.__struct_fields__) == known
+    times = [sample.time for sample in recorded.nodes[0].samples]
+    gpu = summarise(recorded, times[0], times[-1], 1000, gpus_expected=len(places)).gpu
+    assert gpu is not None
+    assert (gpu.gpus, gpu.power_limit_watts, gpu.sm_clock_mhz_median) == (len(places), 700.0, 1755)
+    assert (gpu.temperature_c_max, gpu.driver) == (41, "570.133.20")
+    assert (gpu.energy_joules is not None) is (machine == "dgx_h100"), gpu.null_because
 
 
 def test_a_folder_that_cannot_be_made_is_said_and_the_run_goes_on(
