@@ -84,10 +84,8 @@ def commands(request: pytest.FixtureRequest) -> Commands:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    reporter = item.config.pluginmanager.getplugin("terminalreporter")
-    if item.get_closest_marker("gpu") and reporter:
-        reporter.ensure_newline()
-        reporter.write_line(f"{name_of(item)}: needs {needs_of(item)}")
+    if item.get_closest_marker("gpu"):
+        say(item, f"{name_of(item)}: needs {needs_of(item)}")
     yield
 
 
@@ -96,31 +94,43 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    over = report.when == "call" or report.outcome != "passed"  # what failed or was skipped while it was set up
-    if item.get_closest_marker("gpu") and over and report.when != "teardown":
-        row = Row(
-            name=name_of(item),
-            needs=needs_of(item),
-            outcome=outcome_of(report),
-            figures=item.stash.get(FIGURES, []),
-            why=why_of(report, call),
-            seconds=report.duration,
-        )
+    if item.get_closest_marker("gpu") and is_over(report):
+        row = row_of(item, report, call)
         item.config.stash[ROWS].append(row)
-        reporter = item.config.pluginmanager.getplugin("terminalreporter")
-        if reporter:
-            shown = "" if row.outcome == "not tried" and FOLDER not in item.config.stash else row.why
-            for text in (*row.figures, *([f"{row.outcome}: {shown}"] if shown else [row.outcome])):
-                reporter.write_line(f"    {text}")
+        if report.when == "call":  # else there is no GPU for any, which is said once
+            for text in (*row.figures, f"{row.outcome}: {row.why}" if row.why else row.outcome):
+                say(item, f"    {text}")
     return report
 
 
 def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
     """No letters between the lines of the checks."""
-    if isinstance(report, pytest.TestReport) and CHECKS in report.nodeid and report.when != "teardown":
-        over = report.when == "call" or report.outcome != "passed"
-        return (report.outcome if over else "", "", "")
+    if isinstance(report, pytest.TestReport) and CHECKS in report.nodeid:
+        return (report.outcome if is_over(report) else "", "", "")
     return None
+
+
+def is_over(report: pytest.TestReport) -> bool:
+    """A test that was called, or that failed or was skipped while it was set up."""
+    return report.when == "call" or (report.when == "setup" and report.outcome != "passed")
+
+
+def say(item: pytest.Item, text: str) -> None:
+    reporter = item.config.pluginmanager.getplugin("terminalreporter")
+    if reporter:  # a worker of pytest-xdist has none
+        reporter.ensure_newline()
+        reporter.write_line(text)
+
+
+def row_of(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> Row:
+    return Row(
+        name=name_of(item),
+        needs=needs_of(item),
+        outcome=outcome_of(report),
+        figures=item.stash.get(FIGURES, []),
+        why=why_of(report, call),
+        seconds=report.duration,
+    )
 
 
 def name_of(item: pytest.Item) -> str:
