@@ -8,7 +8,7 @@ Examples:
   python launch/doctor.py --site=NAME --dry_run
       show the job; submit nothing
   python launch/doctor.py
-      this machine: the launcher, the environments, Slurm's commands
+      this machine: its GPUs and what is wrong with them, the launcher, the environments, Slurm's commands
   python launch/doctor.py --xla_flags="--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer="
       these flags alone: what each is for, whether the installed jaxlib knows it, what to use instead
   python launch/doctor.py LOG...

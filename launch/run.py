@@ -6,6 +6,8 @@ Examples:
   python launch/run.py --backend=jax --model=llama2_tiny --gpus=8 \\
       --set=ici_fsdp_parallelism=4 --set=ici_data_parallelism=2
       the same over 8 virtual devices, FSDP 4 x data 2
+  python launch/run.py --backend=jax --model=llama2_tiny --hardware=here
+      the same on this machine's GPUs, or on its CPU where it has none
   python launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run
       show the whole plan of a cluster run: commands, environment, FLOPs and memory per device
   python launch/run.py --backend=nemo --model=llama3_tiny --task=lora

@@ -2,13 +2,14 @@
 
 import msgspec
 import pytest
+import yaml
 
 from benchmarks import machine_gpus
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.machine_gpus import Busy, MachineGpu, MachineGpus
 from benchmarks.resolve import Request, resolve
-from benchmarks.values import Benchmark
+from benchmarks.values import Benchmark, Hardware
 
 H100, RTX = "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"
 CONFIGS = Configs()
@@ -111,6 +112,8 @@ def test_what_does_not_fit_names_a_batch_and_the_least_number_of_gpus_that_would
 def test_a_device_without_a_row_takes_the_recipes_of_an_a100_and_has_no_fp8() -> None:
     row = machine_gpus.made_row([gpu(0, RTX, memory_bytes=25_757_220_864)] * 8, "560.35")
     assert (row.name, row.memory_gb, row.peaks) == ("nvidia_geforce_rtx_4090", 25.8, {})
+    text = machine_gpus.row_text(row, "2026-11-23")
+    assert msgspec.convert(yaml.safe_load(text), Hardware) == msgspec.structs.replace(row, date="2026-11-23")
     configs = Configs()
     configs.learn(row)
     found = resolve(
