@@ -104,7 +104,7 @@ def _named(
         )
         if len(hits) != 1:
             why = f"'{word}' names no GPU" if not hits else f"'{word}' names several GPUs"
-            hides = f"{VISIBLE}='{variable}' hides all {len(gpus)} GPUs" + (f": {why}" if word.strip("-1") else "")
+            hides = f"{VISIBLE}='{variable}' hides every GPU" + (f": {why}" if word not in ("", "-1") else "")
             return found, f"in {VISIBLE}={variable}, {why}: CUDA ignores what follows" if found else hides
         if hits[0] in found:
             return [], f"{VISIBLE}={variable} names GPU {word} twice, and CUDA then shows none"
@@ -343,8 +343,7 @@ def too_large(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> 
         return
     ways = [*_smaller_batch(benchmark, configs, backend), *_more_gpus(benchmark, configs, backend)]
     yield RequestError(
-        f"{benchmark.model.name} needs {needed / 1e9:.1f} GB of each of {benchmark.gpus} GPUs, "
-        f"{usable / 1e9:.1f} GB are usable",
+        f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, {usable / 1e9:.1f} GB are usable",
         where=f"--model={benchmark.model.name} --gpus={benchmark.gpus}",
         why=f"{benchmark.hardware.title} has {benchmark.hardware.memory_gb:g} GB",
         next_command="; or ".join(ways) or "a smaller model, --task=lora, or python launch/plan.py --layouts",

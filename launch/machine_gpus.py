@@ -96,7 +96,7 @@ def _parts(handle: Any) -> Iterator[Any]:
 
 def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
     """The programs that compute on it. A container does not see those outside, but sees their memory."""
-    processes: list[Any] = said([], pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    processes: list[Any] = said([], pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
     seen = tuple(Busy(pid=one.pid, name=_name_of(one.pid), bytes=one.usedGpuMemory) for one in processes)
     if seen or used <= IDLE_MIB * 2**20:
         return seen

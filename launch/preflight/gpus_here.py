@@ -131,7 +131,7 @@ def _remapped(handle: Any, row: Mapping[str, object]) -> list[dict[str, object]]
 
 
 def _processes(handle: Any) -> list[dict[str, object]]:
-    running: list[Any] = said([], pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    running: list[Any] = said([], pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
     return [
         {"pid": one.pid, "process_name": said("unknown", pynvml.nvmlSystemGetProcessName, one.pid)} for one in running
     ]
