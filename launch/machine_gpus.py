@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import pynvml
@@ -18,6 +18,7 @@ from benchmarks.machine_gpus import VISIBLE, Busy, MachineGpu, MachineGpus
 from benchmarks.preflight.gpus import IDLE_MIB
 from benchmarks.resolve import Request
 from benchmarks.values import Benchmark, Hardware
+from launch.local import host_memory_bytes
 
 WHY_NONE = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "there is no NVIDIA driver: libnvidia-ml.so.1 was not found "
@@ -81,10 +82,18 @@ def _gpu(handle: Any, index: int, whole: MachineGpu | None = None) -> MachineGpu
     )
 
 
-def memory_of(handle: Any) -> Any:
-    """The newer answer, where a driver has it: in the older one, what the driver itself reserves is in use."""
-    newer = said(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
-    return newer or pynvml.nvmlDeviceGetMemoryInfo(handle)
+class Memory(NamedTuple):
+    total: int
+    used: int
+
+
+def memory_of(handle: Any) -> Memory:
+    """In the older of NVML's answers, what the driver itself reserves is in use. A GPU without memory of its own
+    (GB10) has none, and uses the host's.
+    """
+    found = said(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
+    found = found or said(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    return Memory(found.total, found.used) if found else Memory(host_memory_bytes(), 0)
 
 
 def _parts(handle: Any) -> Iterator[Any]:

@@ -62,6 +62,12 @@ def test_a_gpu_is_busy_with_the_memory_of_a_process_that_cannot_be_seen(play_mac
     assert (busy.pid, busy.bytes) == (None, 40000 * 2**20)
 
 
+def test_a_gpu_without_memory_of_its_own_has_the_hosts(play_machine: Play) -> None:
+    play_machine("[gpu]\nname = NVIDIA GB10\nuuid = GPU-a")
+    (gpu,) = machine_gpus.found().gpus
+    assert (gpu.memory_bytes, gpu.busy) == (local.host_memory_bytes(), ())
+
+
 # --- what is chosen, and what is refused ----------------------------------------------------------
 
 

@@ -188,6 +188,7 @@ int nvmlDeviceGetPciInfo_v3(Gpu *gpu, PciInfo *out) {
 typedef struct { u64 total, free, used; } Memory;
 int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *out) {
     ASKED(gpu);
+    if (!gpu->memory_mib) return NOT_SUPPORTED; /* it uses the host's */
     u64 used = gpu->used_mib;
     for (int p = 0; p < gpu->processes; p++) used += gpu->process[p].mib;
     *out = (Memory){gpu->memory_mib << 20, (gpu->memory_mib - used) << 20, used << 20};
