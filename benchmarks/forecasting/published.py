@@ -55,4 +55,5 @@ def _request(row: Reference, configs: ConfigSource, backend: Backend) -> Request
         dtype=row.dtype,
         hardware=row.hardware,
         gpus=recipe.layouts[0].gpus,
+        recipe=recipe.name,
     )
