@@ -33,13 +33,13 @@ HERE = Path(__file__).parent
 
 # Platform -> what MaxText's environment is made from. No TPU's or ROCm's plugin is locked here.
 LOCKS = {
-    "cpu": (LockFile(path=phases.LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=1.6),),
+    "cpu": (LockFile(path=phases.LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=1.2),),
     "cuda": (
         LockFile(
             path=phases.CUDA_LOCK,
             python_minimum=(3, 12),
             python_maximum=(3, 13),
-            size_gb=6.7,
+            size_gb=6.0,
             cuda=(12, 9),
             # NVIDIA's table 1 of CUDA's minor version compatibility, docs.nvidia.com/deploy/cuda-compatibility, read
             # on 2026-11-23: CUDA 12.x needs 525, CUDA 13.x 580.

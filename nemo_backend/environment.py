@@ -20,7 +20,7 @@ CPU_LOCK = LockFile(
     path=HERE / "requirements-cpu.lock",
     python_minimum=(3, 11),
     python_maximum=(3, 11),
-    size_gb=2.6,
+    size_gb=2.1,
     offered="torch==2.13.0+cpu",
 )
 CUDA_LOCK = LockFile(
