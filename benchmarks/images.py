@@ -39,13 +39,20 @@ def _for(names: ImageNames, hardware: Hardware) -> str:
 
 
 def refuse_without_containers(typed: str | None, site: Site) -> None:
-    """RequestError for --image at a site without containers."""
+    """RequestError for --image at a site that cannot run it."""
     if typed and site.runtime != "container":
         raise RequestError(
             f"site '{site.name}' does not use containers",
             where=f"--image={typed}",
             why=f"its runtime is {site.runtime}",
             next_command="--runtime=container, or leave --image out",
+        )
+    if typed and typed.endswith(".sif") and site.slurm is not None:
+        raise RequestError(
+            f"site '{site.name}' runs no .sif files",
+            where=f"--image={typed}",
+            why="pyxis starts a cluster's containers from enroot's .sqsh files",
+            next_command="--image=/FOLDER/NAME.sqsh, or REGISTRY/NAME:TAG",
         )
 
 

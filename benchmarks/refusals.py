@@ -24,7 +24,7 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
 
 
 def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterator[RequestError]:
-    """What a virtual environment lacks on GPUs. A plan that is only looked at, at no site with GPUs, may need it."""
+    """What a virtual environment lacks on GPUs."""
     site = benchmark.site
     if site.runtime != "venv" or benchmark.hardware.platform != "cuda":
         return

@@ -83,7 +83,8 @@ class LocalRunner:
         spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
         yield from raised(lambda: runtimes.refuse(benchmark, spec))
         yield from raised(lambda: site_hub.refuse(benchmark, backend))
-        yield from without_transformer_engine(benchmark, backend)
+        if machine_gpus.found().gpus:  # else the plan is looked at, and may be for any site
+            yield from without_transformer_engine(benchmark, backend)
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         """Run it to its end, and show its result. KeyboardInterrupt where the person ended it."""
@@ -226,7 +227,7 @@ class SlurmRunner:
         from launch.slurm import submit
 
         script = submit.preview(benchmark, backend, self._output_dir, self._options_of(benchmark), self._job)
-        return f"job.sbatch\n\n{script}".rstrip("\n")
+        return f"job.sbatch\n\n{script}".rstrip("\n") if script else ""
 
     def _slurm(self) -> "Slurm":
         from launch.slurm.asking import slurm_at

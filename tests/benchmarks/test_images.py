@@ -54,6 +54,8 @@ def test_no_image_is_guessed() -> None:
 
 def test_without_containers_there_is_none_and_image_is_refused() -> None:
     assert images.choose(None, VENV, "nemo", OWN, H100) == ""
+    with pytest.raises(RequestError, match=r"runs no \.sif files"):
+        choose("/a.sif")
     with pytest.raises(RequestError, match="does not use containers"):
         images.choose("nvcr.io/typed:1", VENV, "nemo", OWN, H100)
 
@@ -92,7 +94,7 @@ def test_another_registrys_image_of_the_same_name_has_a_file_of_its_own() -> Non
 
 
 NO_NAMES = ("", "a b", "$x", "docker://a\n", "a;b", "nvcr.io/a:$(id)", "`id`", "a|b", "-a", "me:secret@nvcr.io/a:1")
-NO_FILES = ("/a.sif", "/$(id).sqsh", "/a\n.sqsh", "/a'b.sqsh")
+NO_FILES = ("/a.img", "/$(id).sqsh", "/a\n.sqsh", "/a'b.sqsh")
 
 
 @pytest.mark.parametrize("name", [*NO_NAMES, *NO_FILES])
