@@ -13,7 +13,8 @@ from benchmarks.report import seconds_text
 SANE_MFU = {"bf16": (10.0, 80.0), "fp8": (5.0, 80.0)}
 FALLS_BY = 0.01  # the last quarter's mean loss below the first's: one batch is repeated, and is soon known by heart
 TRACE_APART = 0.05  # the trace's sum and our clock's step
-CLOCK_COSTS = 1.01  # the lowest end of the ratio's interval must be below
+CLOCK_COSTS = 1.01  # the lower end of the ratio's interval is at most this
+CLOCK_BLURRED = 0.1  # an interval that is wider says nothing
 PEAK_SHARE = (0.4, 1.05)  # of the datasheet's, what the best matmul of an idle GPU reaches
 PEAK_SPREAD = 0.2
 # Of result.json's telemetry.gpu. Errors are not among them: a consumer's GPU has no ECC.
@@ -139,8 +140,9 @@ def clock_costs_little(printed: str) -> Judged:
     found = RATIO.search(printed)
     if found is None:
         return Judged("no ratio", ["no ratio was printed"])
-    low = float(found["low"])
+    low, high = float(found["low"]), float(found["high"])
     problems = [] if low <= CLOCK_COSTS else [f"a step takes at least {low - 1:.1%} longer under the clock"]
+    problems += [] if high - low <= CLOCK_BLURRED else ["the interval is too wide to say: was the machine busy?"]
     return Judged(f"{found[0]} of steps with Stepmark's clock to those without", problems)
 
 

@@ -179,6 +179,7 @@ def test_a_trace_without_a_clock_beside_it_does_not_hold() -> None:
         ("ratio 1.0010, 95% interval 0.9950 to 1.0070 (geometric mean, n 4 blocks of 80 steps)", 0),
         ("ratio 1.0300, 95% interval 1.0050 to 1.0500 (geometric mean, n 4 blocks of 80 steps)", 0),
         ("ratio 1.0300, 95% interval 1.0200 to 1.0400 (geometric mean, n 4 blocks of 80 steps)", 1),
+        ("ratio 1.0339, 95% interval 0.4922 to 2.1717 (geometric mean, n 4 blocks of 80 steps)", 1),
         ("ratio 1.0300 (n 1 blocks of 80 steps)", 1),
         ("", 1),
     ],
