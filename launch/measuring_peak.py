@@ -21,10 +21,10 @@ from benchmarks.peak.peaks import PeakReport, PeakRequest, device_peaks
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import Hardware, Site, json_text
 from benchmarks.version import VERSION
-from launch import environments, machine_gpus, other_programs, provenance
+from launch import machine_gpus, other_programs, provenance
 from launch.places import stepmark_home
 from launch.screen import Screen
-from launch.side_program import run_side_program
+from launch.side_program import python_for, run_side_program
 
 ROCM_DRIVER = Path("/dev/kfd")
 DEVICES, TPU_DEVICES = Path("/dev"), ("accel[0-9]*", "vfio/[0-9]*")  # of the older and the newer drivers
@@ -75,13 +75,13 @@ def run(
     program = backend.peak_program(engine, platform)
     if program is None:
         raise RequestError(f"{backend.title} has no program that measures peaks", where=f"--backend={backend.name}")
-    python = python or environments.ensure(backend.environment(engine, platform))  # its progress goes before ours
+    gpus = _gpus(hardware) if platform == "cuda" else []
+    python = python or python_for(backend, engine, program, gpus)  # its progress goes before ours
     folder = _scratch_folder(backend)
     (folder / "request.json").write_text(json_text(request))
     others = other_programs.OtherPrograms()
     try:
         with _progress(folder / "rank-0.log", f"measuring matmuls with {backend.title}"):
-            gpus = _gpus(hardware) if platform == "cuda" else []
             report = run_side_program(backend, engine, program, folder, PeakReport, python, gpus)
     except RunError:
         raise

@@ -9,11 +9,12 @@ from typing import TypeVar
 
 import msgspec
 
+from benchmarks import driver
 from benchmarks.backend import Backend, SideProgram
 from benchmarks.errors import RunError
 from benchmarks.machine_gpus import VISIBLE, MachineGpu
 from benchmarks.values import Phase
-from launch import environments, local
+from launch import environments, local, machine_gpus
 
 REPORT = "report.json"
 LINES_SHOWN = 5
@@ -35,7 +36,7 @@ def run_side_program(
     `python` is one that has the framework already, such as a container's; else the engine's environment is made.
     `gpus` are those that it is shown. One for a CPU is shown none: a framework's CUDA build would take one.
     """
-    python = python or environments.ensure(backend.environment(engine, program.platform))
+    python = python or python_for(backend, engine, program, gpus)
     phase = Phase(
         name=folder.name,
         command=program.command,
@@ -57,6 +58,15 @@ def run_side_program(
         return msgspec.json.decode((folder / REPORT).read_bytes(), type=report)
     except (OSError, msgspec.DecodeError) as error:
         raise _broken(backend, f"it left no report that can be read ({error})", log) from None
+
+
+def python_for(backend: Backend, engine: str, program: SideProgram, gpus: Sequence[MachineGpu] = ()) -> Path:
+    """That of the engine's environment, made first if need be; RequestError where its CUDA needs a newer driver."""
+    spec = backend.environment(engine, program.platform)
+    too_old = driver.refusal(spec, machine_gpus.found()) if gpus else None
+    if too_old is not None:
+        raise too_old
+    return environments.ensure(spec)
 
 
 def _shown(program: SideProgram, gpus: Sequence[MachineGpu]) -> dict[str, str]:

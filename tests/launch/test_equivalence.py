@@ -15,12 +15,13 @@ from benchmarks import flops
 from benchmarks.backend import SideProgram, backends
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
+from benchmarks.machine_gpus import MachineGpu, MachineGpus
 from benchmarks.same_work import work_kit
 from benchmarks.same_work.equivalence import BATCH, SEQUENCE, UPDATES
 from benchmarks.same_work.plants import chosen, plants_of
 from benchmarks.same_work.work import CaseReport, CountedFlops, WorkReport, WorkStep, tensor_names
 from benchmarks.same_work.work_kit import Arrays
-from launch import equivalence
+from launch import equivalence, side_program
 from tests import forked
 from tests.benchmarks.test_work import SHAPES
 
@@ -135,6 +136,17 @@ def test_the_programs_run_where_they_are_asked_to(hardware: str, platform: str, 
         assert one.program.environment.get("CUDA_VISIBLE_DEVICES") == hidden
     assert "trainer.accelerator=" + ("cpu" if hardware == "cpu" else "gpu") in found[1].program.command
     assert "model.config.apply_rope_fusion=false" in found[1].program.command
+
+
+def test_a_driver_that_is_too_old_is_refused_before_an_environment_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any program that is no run: the peaks' too."""
+    gpu = MachineGpu(index=0, uuid="GPU-0", name="NVIDIA A100-SXM4-80GB", memory_bytes=80_000_000_000, pci="0:1:0")
+    machine = MachineGpus(gpus=(gpu,), driver="470.256.02", cuda=(11, 4))
+    monkeypatch.setattr(side_program.machine_gpus, "found", lambda: machine)
+    found, _ = equivalence.contenders_for(MODEL, backends(), "pretrain", "bf16", "a100")
+    for one in found:
+        with pytest.raises(RequestError, match=r"driver 470.256.02 is too old"):
+            side_program.python_for(one.backend, one.benchmark.engine, one.program, [gpu])
 
 
 def test_files_are_kept_where_a_folder_is_named(stand_in: Stand, tmp_path: Path) -> None:
