@@ -167,7 +167,7 @@ def site() -> int:
 
 def typed_image() -> str | None:
     """--image, as a name that can be imported."""
-    if IMAGE.value and IMAGE.value.endswith(".sqsh"):
+    if IMAGE.value and IMAGE.value.endswith(images.FILES):
         raise RequestError(
             "an image file needs no import",
             where=f"--image={IMAGE.value}",

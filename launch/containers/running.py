@@ -33,7 +33,7 @@ def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
         raise images.none_known(benchmark.engine, spec.image, benchmark.hardware, benchmark.site)
     if benchmark.hardware.platform == "cuda":
         refuse_without_gpus(program)
-    stored_images.refuse(program, stored_images.told(program, benchmark.site, benchmark.image))
+    stored_images.refuse(program, benchmark.site, benchmark.image)
 
 
 def ready(benchmark: Benchmark, spec: EnvironmentSpec, programs: Sequence[str]) -> dict[str, str | None]:

@@ -92,8 +92,9 @@ def stored(program: Program, image: str) -> Stored | None:
     return Stored(digest=digests[0] if digests else one.Id, architecture=one.Architecture)
 
 
-def refuse(program: Program, image: str) -> None:
-    """RequestError where the image is for another CPU. That it is not there is none: it is pulled."""
+def refuse(program: Program, site: Site, name: str) -> None:
+    """RequestError where the image is for another CPU, or a file that is not there; what has a name is pulled."""
+    image = told(program, site, name)
     here = images.MACHINES.get(platform.machine(), platform.machine())
     there = stored(program, image)
     if there and there.architecture and there.architecture != here:
@@ -103,14 +104,10 @@ def refuse(program: Program, image: str) -> None:
             why="none of its programs would start",
             next_command=f"--image=NAME:TAG of one for {here}; or {program.name} rmi {image}, and it is pulled anew",
         )
-    if program.name == "apptainer" and there is None and images.is_file(image) and not _pulled_by_us(image):
+    if there is None and images.is_file(name):
         raise RequestError(
             "the container image is not there", where=image, next_command="--image with the path of a file that is"
         )
-
-
-def _pulled_by_us(image: str) -> bool:
-    return image.endswith(".sif") and "+" in Path(image).name
 
 
 # --- getting it -------------------------------------------------------------------------------------

@@ -181,6 +181,8 @@ def test_a_machine_without_a_container_program_is_told_of_the_other_ways(machine
     assert done.returncode == EXIT_REFUSED
     assert "this machine has none of docker, podman, apptainer" in done.stderr
     assert "--runtime=venv" in done.stderr
+    machine.site("apptainer")
+    assert "the container image is not there" in machine.run("--site=own", "--image=/none/a.sif").stderr
     (tmp_path / "bin/podman").unlink()
     machine.site("podman")
     done = machine.run("--site=own", PATH=str(tmp_path / "bin"))

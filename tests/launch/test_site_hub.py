@@ -116,3 +116,11 @@ def test_transformers_finds_it_offline(site: Site) -> None:
     offline |= {name: phase.environment[name] for name in ("HF_HOME", "HF_HUB_OFFLINE")}
     done = subprocess.run([str(python), "-c", program], env=offline, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "80", done.stderr[-2000:]
+
+
+def test_a_machine_without_a_folder_for_it_is_refused() -> None:
+    """In docker a program would find no configuration, and the hub is not asked."""
+    here = msgspec.structs.replace(Configs().site("local"), runtime="container")
+    with pytest.raises(RequestError, match="has no folder for the configuration of meta-llama") as refused:
+        site_hub.refuse(benchmark(here), BACKEND)
+    assert "container: {images: /FOLDER}" in refused.value.next_command
