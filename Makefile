@@ -30,7 +30,7 @@ demo: $(INSTALLED)  ## train a tiny Llama 2 with MaxText on this machine's GPU, 
 	@$(BIN)/python launch/run.py --backend=jax --model=llama2_tiny --hardware=here --gpus=1
 
 gpu: $(INSTALLED)  ## check on this machine's GPUs what only a GPU can show; FLAGS="--runtime=container" go to every run
-	@STEPMARK_GPU_FLAGS="$(FLAGS)" STEPMARK_GPU_ON="$(ON)" $(BIN)/python -m pytest tests/gpu -m gpu -rN --verbosity=-1
+	@STEPMARK_GPU_FLAGS="$(FLAGS)" STEPMARK_GPU_ON="$(ON)" $(BIN)/python -m pytest tests/gpu -m gpu -rN --tb=no --verbosity=-1
 
 test: lint  ## check style and types, then run every test (pytest's closing line comes last)
 	@$(PYTEST) --durations=30

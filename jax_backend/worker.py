@@ -158,6 +158,12 @@ def assert_devices(options):
     """MaxText logs success where every rank trains alone; that is an error here."""
     import jax
 
+    platform = os.environ.get("JAX_PLATFORMS", "")
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # the second, without a word, where jax has no such plugin
+        why = str(error).strip().partition("\n")[0] or f"its plugin for {platform} is not installed, or finds none"
+        raise SystemExit(f"stepmark worker: jax {jax.__version__} has no {platform} device here: {why}") from None
     names = [name.lower() for name in options.device_name]
     problems = []
     if jax.process_count() != options.processes:

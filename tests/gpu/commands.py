@@ -39,10 +39,14 @@ class Done(NamedTuple):
 
     @property
     def complaint(self) -> str:
-        """What Stepmark says went wrong, else the last line."""
+        """What Stepmark says went wrong, and the last line of why; else the last line."""
         said = [line for line in (self.out + self.err).splitlines() if line.strip()]
-        own = [line.removeprefix("stepmark: ") for line in said if line.startswith("stepmark: ")]
-        return (own or said or ["it said nothing"])[-1]
+        places = [place for place, line in enumerate(said) if line.startswith("stepmark: ")]
+        if not places:
+            return (said or ["it said nothing"])[-1]
+        what, *more = said[places[-1] :]
+        why = [line.removeprefix("  why:").strip() for line in more if not line.startswith(("  next:", "  where:"))]
+        return ": ".join([what.removeprefix("stepmark: "), *(why[-1:])])
 
 
 class Run(NamedTuple):

@@ -73,7 +73,7 @@ def here() -> Here:
 
 @pytest.fixture(scope="session")
 def commands(request: pytest.FixtureRequest) -> Commands:
-    folder = account.folder_of(RESULTS, datetime.datetime.now(datetime.UTC))
+    folder = account.folder_of(RESULTS.absolute(), datetime.datetime.now(datetime.UTC))
     folder.mkdir(parents=True)
     request.config.stash[FOLDER] = folder
     return Commands(folder, shlex.split(os.environ.get("STEPMARK_GPU_FLAGS", "")))
@@ -97,6 +97,9 @@ def pytest_runtest_makereport(
     if item.get_closest_marker("gpu") and is_over(report):
         row = row_of(item, report, call)
         item.config.stash[ROWS].append(row)
+        if report.failed and FOLDER in item.config.stash:
+            with (item.config.stash[FOLDER] / "failed.txt").open("a") as stream:
+                stream.write(f"{row.name}\n{report.longreprtext}\n\n")
         if report.when == "call":  # else there is no GPU for any, which is said once
             for text in (*row.figures, f"{row.outcome}: {row.why}" if row.why else row.outcome):
                 say(item, f"    {text}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import statistics
-from benchmarks.report import seconds_text
+from benchmarks.report import bytes_text, seconds_text
 
 # Percent of the datasheet's dense peak. Published runs of LLMs on these GPUs lie between 25 and 60 in bf16 and less
 # in fp8; no matmul exceeds some 80. A clock, a count or a peak that is wrong is wrong by a factor of 2 or more.
@@ -98,7 +98,7 @@ def _telemetry_text(gpu: Mapping[str, Any]) -> str:
         _said(gpu["power_watts_mean"], "{:.0f} W a GPU"),
         _said(gpu["sm_clock_mhz_median"], "SM clock {:.0f} MHz"),
         _said(gpu["temperature_c_max"], "at most {} C"),
-        _said(gpu["memory_bytes_max"], "{:,} bytes of memory"),
+        "" if gpu["memory_bytes_max"] is None else f"{bytes_text(gpu['memory_bytes_max'])} of memory",
     ]
     held = [f"{reason} {share:.0%}" for reason, share in (gpu["throttled"] or {}).items() if share]
     return ", ".join([*filter(None, words), f"throttled: {', '.join(held) or 'never'}"])

@@ -325,6 +325,29 @@ def test_the_start_is_written_when_the_first_step_begins(worker: Any) -> None:
     assert [event["event"] for event in events.events] == ["facts", "started", "step", "step"]
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (AssertionError(), "its plugin for cuda is not installed, or finds none"),
+        (RuntimeError("Unable to initialize backend 'cuda': no device\nmore"), "Unable to initialize backend 'cuda'"),
+    ],
+)
+def test_a_jax_without_a_gpu_says_so(
+    worker: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    """It fails with an empty assertion where its plugin for the platform does not come up."""
+
+    def devices() -> None:
+        raise error
+
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(devices=devices, __version__="0.12"))
+    with pytest.raises(SystemExit) as ended:
+        worker.assert_devices(SimpleNamespace(device_name=[], processes=1, devices=1))
+    assert str(ended.value).startswith(f"stepmark worker: jax 0.12 has no cuda device here: {why}")
+    assert "more" not in str(ended.value)
+
+
 def test_an_early_end_reaches_what_the_loop_looks_up_before_each_step(worker: Any) -> None:
     clock = worker.StepClock(Recorder())
     clock.early_stop = SimpleNamespace(after=lambda *_: None, on_last=None)
