@@ -148,8 +148,8 @@ def test_what_a_plan_writes_down_is_what_nemo_gets(
     build: Any, resolved: Resolve, monkeypatch: pytest.MonkeyPatch, recipe: Any, dtype: str
 ) -> None:
     monkeypatch.setattr(build.importlib, "import_module", lambda _path: Anything())
-    benchmark = resolved(recipe.models[0], task=recipe.task, hardware=recipe.defaults.hardware, dtype=dtype)
-    assert benchmark.recipe.name == recipe.name
+    wanted = {"task": recipe.task, "hardware": recipe.defaults.hardware, "recipe": recipe.name}
+    benchmark = resolved(recipe.models[0], dtype=dtype, **wanted)
     command = worker_command(benchmark)
     found = build.grouped(command[command.index("--") + 1 :])
     flat = {f"{group}.{name}": value for group in build.GROUPS for name, value in found[group].items()}
