@@ -182,7 +182,7 @@ def test_an_interrupted_proof_leaves_no_temporary_folder(
 ) -> None:
     stand_in()
 
-    def interrupted(*_: Any) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(equivalence, "run_side_program", interrupted)
