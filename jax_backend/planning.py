@@ -37,6 +37,7 @@ DIMENSIONS = {
     "normalization_layer_epsilon": "norm_epsilon",
     "logits_via_embedding": "tied_embeddings",
 }
+DIVIDED_LOGITS = "normalize_embedding_logits"  # of a tied head, by the root of the hidden size: MaxText's default
 _DIMENSIONS = "a model file: dimensions are read from configs/models"
 _OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
 _NO_ADAPTERS = "nothing: a run begins with adapters of its own, and looks at them before and after"
@@ -56,7 +57,7 @@ RESERVED: Mapping[str, str] = {
     "profiler": "--profile",
     "enable_dropout": "nothing: dropout would make the two backends differ",
     "override_model_config": _DIMENSIONS,
-    **dict.fromkeys(DIMENSIONS, _DIMENSIONS),
+    **dict.fromkeys((*DIMENSIONS, DIVIDED_LOGITS), _DIMENSIONS),
     "base_config": "--set for single settings",
     "global_parameter_scale": _DIMENSIONS,
     "lora": "--task=lora, and --set=lora.lora_rank=N and its like",
@@ -116,6 +117,7 @@ def model_settings(model: Model) -> dict[str, Scalar]:
     settings = dict(model.backend_settings["jax"])
     if settings.get("override_model_config"):
         settings |= {theirs: _whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
+        settings |= {DIVIDED_LOGITS: False} if model.tied_embeddings else {}  # no Llama divides them
     return settings
 
 
