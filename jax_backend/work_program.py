@@ -259,6 +259,7 @@ def main(options):
     worker = load(HERE / "worker.py")
     if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
         worker.kit.die_with_parent()
+    worker.assert_platform()
     if TRAINS_ADAPTERS in options.settings:
         load(HERE / "adapters.py").install()
     kit.run(

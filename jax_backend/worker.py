@@ -154,16 +154,23 @@ def join_processes(options):
     jax.distributed.initialize(options.coordinator, options.processes, options.rank, local_device_ids=mine)
 
 
-def assert_devices(options):
-    """MaxText logs success where every rank trains alone; that is an error here."""
+def assert_platform():
+    """Where its plugin does not come up, jax fails with an empty assertion, or deep inside MaxText."""
     import jax
 
     platform = os.environ.get("JAX_PLATFORMS", "")
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # the second, without a word, where jax has no such plugin
+    except (RuntimeError, AssertionError) as error:
         why = str(error).strip().partition("\n")[0] or f"its plugin for {platform} is not installed, or finds none"
         raise SystemExit(f"stepmark worker: jax {jax.__version__} has no {platform} device here: {why}") from None
+
+
+def assert_devices(options):
+    """MaxText logs success where every rank trains alone; that is an error here."""
+    import jax
+
+    assert_platform()
     names = [name.lower() for name in options.device_name]
     problems = []
     if jax.process_count() != options.processes:

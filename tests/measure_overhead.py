@@ -29,14 +29,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from absl import app, flags
+from absl import flags
 from scipy import special
 
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_VALID
 from benchmarks.machine_gpus import on_gpus
 from benchmarks.resolve import Request, resolve
-from launch import environments, local, machine_gpus
+from launch import environments, local, machine_gpus, runtimes
+from launch.cli import run_main
 from tests.overhead_inside import CLOCK_ON, SEGMENT_STEPS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -121,8 +123,12 @@ def script(folder: Path, steps: int) -> Script:
     )
     configs = Configs()
     benchmark = resolve(machine_gpus.settled(request, configs, backend), configs, backend)
-    phase = on_gpus(backend.plan(benchmark), machine_gpus.chosen(benchmark)).phases[0]
+    if benchmark.hardware.kind != "cpu":
+        for refusal in machine_gpus.refusals(benchmark, configs, backend, allow_busy=False):
+            raise refusal
     spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
+    runtimes.refuse(benchmark, spec)
+    phase = on_gpus(backend.plan(benchmark), machine_gpus.chosen(benchmark)).phases[0]
     places = local.places(environments.ensure(spec), folder)
     python, _, _, *words = (local.fill(word, places) for word in phase.command)  # {python} -P worker.py ...
     variables = {name: local.fill(value, places) for name, value in phase.environment.items()}
@@ -227,11 +233,11 @@ def ratio_text(logs: Sequence[float]) -> str:
     return f"ratio {math.exp(mean):.4f}, 95% interval {low:.4f} to {high:.4f} (geometric mean, n {n}"
 
 
-def main(_: list[str]) -> None:
+def main(_: list[str]) -> int:
     print(", ".join([f"{BACKEND.value} {model()} on {HARDWARE.value}", *settings(), f"{os.cpu_count()} CPUs"]))
     clock_alone()
     if PAIRS.value == 0:
-        return
+        return EXIT_VALID
     print(f"whole runs: {PAIRS.value} pairs, {STEPS.value} steps a run")
     print("pair  Stepmark ms  bare ms  ratio")
     logs = []
@@ -239,7 +245,8 @@ def main(_: list[str]) -> None:
         logs.append(math.log(ours / theirs))
         print(f"{number:4}  {ours * 1e3:11.3f}  {theirs * 1e3:7.3f}  {ours / theirs:.4f}", flush=True)
     print(f"{ratio_text(logs)} pairs)")
+    return EXIT_VALID
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_main(main)

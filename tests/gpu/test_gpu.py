@@ -42,7 +42,9 @@ def test_device_is_found(check: Check, here: Here) -> None:
 def test_peak(check: Check, here: Here, commands: Commands, backend: str) -> None:
     file = commands.peak(backend)
     cpu = [] if here.on_gpu else ["--hardware=cpu", f"--model={here.model}"]
-    commands.start(f"peak-{backend}", "launch/peak.py", f"--backend={backend}", f"--out={file}", *cpu).expect(0)
+    commands.start(f"peak-{backend}", "launch/peak.py", f"--backend={backend}", f"--out={file}", *cpu).tried().expect(
+        0
+    )
     check.holds(judged.peak_believable(json.loads(file.read_text())["peaks"], here.published))
 
 
@@ -92,7 +94,7 @@ def test_pgle_is_applied(check: Check, here: Here, commands: Commands) -> None:
 def test_clock_costs_little(check: Check, here: Here, commands: Commands, backend: str) -> None:
     asked = [f"--backend={backend}", f"--model={here.model}", f"--hardware={here.hardware}", "--dtype=bf16"]
     steps = ["--pairs=0", f"--clock_steps={CLOCK_STEPS}"]
-    done = commands.start(f"clock-{backend}", "tests/measure_overhead.py", *asked, *steps).expect(0)
+    done = commands.start(f"clock-{backend}", "tests/measure_overhead.py", *asked, *steps).tried().expect(0)
     check.holds(judged.clock_costs_little(done.out))
 
 
@@ -100,5 +102,5 @@ def test_clock_costs_little(check: Check, here: Here, commands: Commands, backen
 def test_same_work_in_bf16(check: Check, here: Here, commands: Commands) -> None:
     asked = ["--equivalence", "--dtype=bf16", f"--hardware={here.hardware}", "--json"]
     kept = f"--output_dir={commands.folder / 'equivalence'}"
-    done = commands.start("equivalence", "launch/verify.py", *asked, kept).expect(0, 3)
+    done = commands.start("equivalence", "launch/verify.py", *asked, kept).tried().expect(0, 3)
     check.holds(judged.same_work(json.loads(done.out)))

@@ -335,8 +335,6 @@ def test_the_start_is_written_when_the_first_step_begins(worker: Any) -> None:
 def test_a_jax_without_a_gpu_says_so(
     worker: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
 ) -> None:
-    """It fails with an empty assertion where its plugin for the platform does not come up."""
-
     def devices() -> None:
         raise error
 

@@ -80,7 +80,7 @@ def test_telemetry_of_the_runs_gpus_by_the_launchers_own_pynvml(
     gpu = summarise(recorded, times[0], times[-1], 1000, gpus_expected=len(places)).gpu
     assert gpu is not None
     assert (gpu.gpus, gpu.power_limit_watts, gpu.sm_clock_mhz_median) == (len(places), 700.0, 1755)
-    assert (gpu.temperature_c_max, gpu.driver) == (41, "570.133.20")
+    assert (gpu.temperature_c_max, gpu.driver is None) == (41, False)
     assert (gpu.energy_joules is not None) is (machine == "dgx_h100"), gpu.null_because
 
 
