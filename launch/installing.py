@@ -13,7 +13,8 @@ from launch.programs import Ended, Making, failure, run
 from launch.uv_settings import without_index
 
 BUILT = re.compile(r"^--no-binary ", re.MULTILINE)
-BUILDER = re.compile(r"^setuptools==(?:.*\\\n)*.*\n", re.MULTILINE)  # its pin and all its hashes
+PIN = re.compile(r"^([A-Za-z0-9._\-\[\]]+)==(?!=)", re.MULTILINE)
+BUILDER = re.compile(r"^setuptools===(?:.*\\\n)*.*\n", re.MULTILINE)  # its pin and all its hashes
 
 
 def is_offered(making: Making, progress: Progress) -> bool:
@@ -34,13 +35,18 @@ def is_offered(making: Making, progress: Progress) -> bool:
 
 def install(making: Making, progress: Progress) -> None:
     lock_text = making.lock_file.path.read_text()
-    command = [*_install(making), "--require-hashes", "--requirements"]
+    # The exact version: uv takes torch==2.13.0 as met by 2.13.0+cpu, if an index has it.
+    pins = PIN.sub(r"\1===", lock_text)
     if re.search(BUILT, lock_text):
-        builder = making.path / "builder.lock"
-        builder.write_text("".join(re.findall(BUILDER, lock_text)))
-        _expect_success(making, run(making, [*command, str(builder)]))
+        _expect_success(making, run(making, _install_pins(making, "builder.lock", "".join(re.findall(BUILDER, pins)))))
     watch = _UvWatch(making, progress)
-    _expect_success(making, run(making, [*command, str(making.lock_file.path)], watch.line, watch.tick))
+    _expect_success(making, run(making, _install_pins(making, "pins.lock", pins), watch.line, watch.tick))
+
+
+def _install_pins(making: Making, name: str, pins: str) -> list[str]:
+    file = making.path / name
+    file.write_text(pins)
+    return [*_install(making), "--require-hashes", "--requirements", str(file)]
 
 
 def _install(making: Making) -> list[str]:

@@ -25,6 +25,7 @@ OF_PIP = {
 }
 REMOTE = re.compile(r"https?://")
 DEFAULTS = {
+    "UV_NO_WRAP": "1",  # its words are searched
     "UV_PYTHON_DOWNLOADS": "never",  # Pythons are the person's to install
     "UV_INDEX_STRATEGY": "unsafe-best-match",  # all indexes are asked, as pip asks them; the hashes are proved
 }

@@ -171,7 +171,7 @@ def test_jobs_write_in_the_results_and_where_environments_or_images_are(
 ) -> None:
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path))
     assert asking.written_folders(SITE, Path("/results")) == ["/results", str(tmp_path)]
-    container = msgspec.structs.replace(SITE, container=Container(images="/not/made/yet"))
+    container = msgspec.structs.replace(SITE, runtime="container", container=Container(images="/not/made/yet"))
     assert asking.written_folders(container, Path("/results")) == ["/results"]
 
 

@@ -65,6 +65,7 @@ class Machine:
         _python: Path,
         new_steps: Callable[[], Any],
         on_steps: Callable[..., None],
+        *_of_the_machine: object,
     ) -> list[Ended]:
         """In the place of launch.local's."""
         with self.started.open("a+") as starts:
