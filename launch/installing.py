@@ -38,7 +38,9 @@ def install(making: Making, progress: Progress) -> None:
     # The exact version: uv takes torch==2.13.0 as met by 2.13.0+cpu, if an index has it.
     pins = PIN.sub(r"\1===", lock_text)
     if re.search(BUILT, lock_text):
-        _expect_success(making, run(making, _install_pins(making, "builder.lock", "".join(re.findall(BUILDER, pins)))))
+        _expect_success(
+            making, run(making, _install_pins(making, "builder.lock", "".join(re.findall(BUILDER, pins))))
+        )
     watch = _UvWatch(making, progress)
     _expect_success(making, run(making, _install_pins(making, "pins.lock", pins), watch.line, watch.tick))
 
