@@ -213,6 +213,17 @@ def _names(request: Request, row: Hardware, configs: ConfigSource, backend: Back
     return configs.hardware(recipe.defaults.hardware).kind != "cpu"
 
 
+def falls_to_the_cpu(request: Request, configs: ConfigSource, backend: Backend) -> bool:
+    """Whether a request that leaves the hardware open falls to the CPU, and would take a GPU if one were here."""
+    try:
+        recipe = choose_recipe(request, configs, None, backend)
+    except RequestError:  # which resolving says
+        return False
+    homes = [configs.hardware(name) for name in {one.defaults.hardware for one in configs.recipes()}]
+    on_gpus = any(_names(request, row, configs, backend) for row in homes if row.platform == "cuda")
+    return on_gpus and configs.hardware(recipe.defaults.hardware).kind == "cpu"
+
+
 def _scale(request: Request, row: Hardware, count: int, configs: ConfigSource, backend: Backend) -> int | None:
     """As many as there are; with a recipe's layout, the largest that has no more. None: as the recipe has it."""
     if backend.layout_settings & request.settings.keys():

@@ -20,9 +20,12 @@ from benchmarks.resolve import Request
 from benchmarks.values import Benchmark, Hardware
 from launch.local import host_memory_bytes
 
+NO_DRIVER = (
+    "there is no NVIDIA driver: libnvidia-ml.so.1 was not found "
+    "(a container must be started with its GPUs, as docker run --gpus=all does)"
+)
 WHY_NONE = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "there is no NVIDIA driver: libnvidia-ml.so.1 was not found "
-    "(a container must be started with its GPUs, as docker run --gpus=all does)",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_DRIVER,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "NVIDIA's driver is installed, but not loaded: sudo modprobe nvidia",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "NVIDIA's driver was changed, and the old one is still loaded: "
     "restart the machine",
@@ -143,8 +146,8 @@ def settled(request: Request, configs: Configs, backend: Backend) -> Request:
         return request
     of_kinds = rows(configs)
     settled = machine_gpus.with_gpus(request, found(), of_kinds, configs, backend)
-    if request.hardware == machine_gpus.HERE and not of_kinds:
-        _say(f"no GPU was found, so --hardware=cpu: {found().why_none}")
+    if not of_kinds and _misses_gpus(request, configs, backend):
+        _say(f"no GPU can be used, so --hardware=cpu: {found().why_none}")
     row = next((row for row in of_kinds if row.name == settled.hardware), None)
     if row is not None:
         if settled != request:
@@ -152,6 +155,13 @@ def settled(request: Request, configs: Configs, backend: Backend) -> Request:
         if not row.peaks:
             _say_unknown(row, configs)
     return settled
+
+
+def _misses_gpus(request: Request, configs: Configs, backend: Backend) -> bool:
+    """Whether the CPU comes as a surprise. A machine without a driver has no GPU to miss."""
+    if request.hardware is not None:
+        return request.hardware == machine_gpus.HERE
+    return found().why_none != NO_DRIVER and machine_gpus.falls_to_the_cpu(request, configs, backend)
 
 
 def chosen(benchmark: Benchmark) -> list[MachineGpu]:

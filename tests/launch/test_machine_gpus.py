@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.backend import SideProgram, find_backend
+from benchmarks.configs import Configs
+from benchmarks.resolve import Request
 from launch import local, machine_gpus
 from launch.side_program import run_side_program
 from tests import forked
@@ -154,7 +156,39 @@ def test_without_a_gpu_here_is_the_cpu(tmp_path: Path, play_machine: Play) -> No
     play_machine("init = 9")
     out, err = dry_run(tmp_path, *TINY, "--hardware=here", "--gpus=1")
     assert " 1 x cpu " in out
-    assert err.startswith("note: no GPU was found, so --hardware=cpu: NVIDIA's driver is installed, but not loaded")
+    assert err.startswith("note: no GPU can be used, so --hardware=cpu: NVIDIA's driver is installed, but not loaded")
+
+
+@pytest.mark.parametrize(
+    ("machine", "variable", "why"),
+    [
+        ("workstation", "0", "name them by UUID"),
+        *(("dgx_h100", text, "hides every GPU") for text in ("", "-1", "9", "all", "GPU-")),
+        ("dgx_h100", "0,0", "names GPU 0 twice"),
+        ("init = 9", None, "not loaded"),
+        ("init = 18", None, "restart the machine"),
+        ("init = 4", None, "may not open"),
+        ("init = 12", None, ""),
+    ],
+)
+def test_the_cpu_is_taken_in_silence_only_where_there_is_no_driver(
+    machine: str,
+    variable: str | None,
+    why: str,
+    play_machine: Play,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    play_machine(machine)
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    for model in ("llama32_1b", "llama2_tiny"):  # the second is a benchmark of the CPU in any case
+        machine_gpus._say.cache_clear()
+        asked = Request(backend="jax", model=model, dtype="bf16")
+        assert machine_gpus.settled(asked, Configs(), find_backend("jax")) == asked
+        said = capsys.readouterr().err
+        assert said.startswith("note: no GPU can be used, so --hardware=cpu: ") == bool(why and model == "llama32_1b")
+        assert why in said or model == "llama2_tiny"
 
 
 # --- the doctor ------------------------------------------------------------------------------------
