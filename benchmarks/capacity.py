@@ -135,6 +135,12 @@ def usable_bytes(benchmark: Benchmark, storage: Storage) -> float | None:
     return None if memory_gb is None else memory_gb * 1e9 * storage.usable_fraction
 
 
+def fits(benchmark: Benchmark, storage: Storage) -> bool:
+    """Whether a device has the memory; of a CPU that is not known here."""
+    usable = usable_bytes(benchmark, storage)
+    return usable is None or total_bytes(benchmark, storage) <= usable
+
+
 def weight_shards(benchmark: Benchmark, storage: Storage) -> int:
     """Over how many devices a weight is spread; the data axis repeats weights instead."""
     parallelism = benchmark.parallelism

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from benchmarks.backend import Backend
-from benchmarks.capacity import total_bytes, usable_bytes
 from benchmarks.errors import RequestError
-from benchmarks.resolve import ConfigSource, Request, choose_recipe, resolve
+from benchmarks.resolve import ConfigSource, Request, choose_recipe
 from benchmarks.values import Benchmark, Hardware, Plan, Value
 
 HERE = "here"  # --hardware=here: the GPU of this machine, else its CPU
@@ -344,64 +343,3 @@ def refusals(
 def _fewer(scales: Iterable[int], count: int) -> str:
     most = max((scale for scale in scales if scale <= count), default=None)
     return f"--gpus={most}; " if most else f"the recipe has no layout for {count} or fewer; "
-
-
-def too_large(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> Iterator[RequestError]:
-    """A run that a GPU's memory does not hold, with the settings or the least number of GPUs that it would fit on."""
-    storage = backend.storage(benchmark)
-    needed, usable = total_bytes(benchmark, storage), usable_bytes(benchmark, storage)
-    if usable is None or needed <= usable:
-        return
-    ways = [*_smaller_batch(benchmark, configs, backend), *_more_gpus(benchmark, configs, backend)]
-    yield RequestError(
-        f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, {usable / 1e9:.1f} GB are usable",
-        where=f"--model={benchmark.model.name} --gpus={benchmark.gpus}",
-        why=f"{benchmark.hardware.title} has {benchmark.hardware.memory_gb:g} GB",
-        next_command="; or ".join(ways) or "a smaller model, --task=lora, or python launch/plan.py --layouts",
-    )
-
-
-def _smaller_batch(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> Iterator[str]:
-    micro = benchmark.micro_batch_size // 2
-    while micro:
-        if _would_fit(_asked(benchmark, {"micro_batch_size": str(micro)}), configs, backend):
-            yield f"--set=micro_batch_size={micro}"
-            return
-        micro //= 2
-
-
-def _more_gpus(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> Iterator[str]:
-    recipe = next(recipe for recipe in configs.recipes() if recipe.name == benchmark.recipe.name)
-    asked = _asked(benchmark, {})
-    settings = {name: text for name, text in asked.settings.items() if name not in backend.layout_settings}
-    for gpus in sorted(layout.gpus for layout in recipe.layouts if layout.gpus > benchmark.gpus):
-        if _would_fit(msgspec.structs.replace(asked, gpus=gpus, settings=settings), configs, backend):
-            yield f"--gpus={gpus}"
-            return
-
-
-def _asked(benchmark: Benchmark, settings: dict[str, str]) -> Request:
-    """The benchmark as it would be typed, at another batch."""
-    kept = {name: text for name, text in benchmark.overrides.items() if name != "global_batch_size"}
-    return Request(
-        backend=benchmark.backend,
-        model=benchmark.model.name,
-        task=benchmark.task,
-        engine=benchmark.engine,
-        dtype=benchmark.dtype,
-        hardware=benchmark.hardware.name,
-        gpus=benchmark.gpus,
-        steps=benchmark.steps,
-        window=benchmark.window,
-        settings={**kept, **settings},
-        recipe=benchmark.recipe.name,
-    )
-
-
-def _would_fit(asked: Request, configs: ConfigSource, backend: Backend) -> bool:
-    try:
-        benchmark = resolve(asked, configs, backend)
-    except RequestError:
-        return False
-    storage = backend.storage(benchmark)
-    return total_bytes(benchmark, storage) <= (usable_bytes(benchmark, storage) or 0)

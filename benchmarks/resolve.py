@@ -3,8 +3,11 @@
 It reads the secret variables of the shell (secret_rules.py), only to refuse their values.
 """
 
+import shlex
 from collections.abc import Mapping
 from typing import Protocol
+
+import msgspec
 
 from benchmarks import images, lora_words, runtime_choice
 from benchmarks.backend import Backend, FlagGroup
@@ -71,17 +74,27 @@ class Request(Value, frozen=True):
     python: str | None = None  # the path of an interpreter, instead of the site's
 
 
+def plan_command(request: Request) -> str:
+    """What ranks the layouts of a request."""
+    named = ("backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "recipe", "site")
+    usual = Request(backend="", model="")
+    typed = [(name, value) for name in named if (value := getattr(request, name)) != getattr(usual, name)]
+    settings = [("set", f"{key}={text}") for key, text in request.settings.items()]
+    words = [shlex.quote(f"--{name}={value}") for name, value in (*typed, *settings)]
+    return " ".join(["python launch/plan.py", *words, "--layouts"])
+
+
 class NoLayoutError(RequestError):
     """The recipe fits, but has no layout for so many devices."""
 
-    def __init__(self, recipe: Recipe, gpus: int) -> None:
+    def __init__(self, request: Request, recipe: Recipe, gpus: int) -> None:
         self.gpus = gpus
         self.scales = sorted(row.gpus for row in recipe.layouts)
         super().__init__(
             f"recipe {recipe.name} has no layout for {gpus} devices",
             where=f"--gpus={gpus}",
             why=f"it has one for: {', '.join(map(str, self.scales))}",
-            next_command="--gpus with one of these, or python launch/plan.py --layouts, which ranks all; or state "
+            next_command=f"--gpus with one of these; or {plan_command(request)}, which ranks all; or state "
             "the layout by --set: " + ", ".join(sorted(recipe.layouts[0].knobs)),
         )
 
@@ -116,7 +129,8 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     rate, framework_settings = goals.rate_wanted(framework_settings) if mlperf else (None, framework_settings)
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
-    layout = _choose_layout(recipe, gpus, knobs_set, backend.layout_settings)
+    placed = msgspec.structs.replace(request, hardware=hardware.name, gpus=gpus)
+    layout = _choose_layout(placed, recipe, gpus, knobs_set, backend.layout_settings)
     nodes = _choose_nodes(request.nodes, gpus, hardware)
     overlays = [one for one in recipe.overlays if matches(one.when, model.name, dtype, _like(hardware), gpus)]
     knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
@@ -434,7 +448,7 @@ def _of_the_fabric(hardware: Hardware, recipe: Recipe) -> dict[str, str]:
 
 
 def _choose_layout(
-    recipe: Recipe, gpus: int, knobs_set: Mapping[str, Scalar], layout_settings: frozenset[str]
+    request: Request, recipe: Recipe, gpus: int, knobs_set: Mapping[str, Scalar], layout_settings: frozenset[str]
 ) -> dict[str, Scalar]:
     """The recipe's row for this scale; without one, the layout must be stated by --set."""
     rows: dict[int, Layout] = {row.gpus: row for row in recipe.layouts}
@@ -442,7 +456,7 @@ def _choose_layout(
         return dict(rows[gpus].knobs)
     if layout_settings & knobs_set.keys():
         return {}
-    raise NoLayoutError(recipe, gpus)
+    raise NoLayoutError(request, recipe, gpus)
 
 
 def matches(when: When, model: str, dtype: str, hardware: str, gpus: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import pynvml
 
-from benchmarks import machine_gpus
+from benchmarks import machine_gpus, too_large
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
@@ -181,7 +181,8 @@ def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_
         for layout in recipe.layouts
     ]
     yield from machine_gpus.refusals(benchmark, found(), of_kinds, scales, way_on, allow_busy=allow_busy)
-    yield from machine_gpus.too_large(benchmark, configs, backend)
+    here = len(machine_gpus.of_hardware(found().gpus, benchmark.hardware))
+    yield from too_large.refusals(benchmark, configs, backend, here)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from benchmarks.backend import Backend
-from benchmarks.capacity import total_bytes, usable_bytes
+from benchmarks.capacity import fits, total_bytes
 from benchmarks.errors import RequestError
 from benchmarks.forecasting.bounds import OVER, Bound, bound
 from benchmarks.forecasting.calibration import TERMS, Calibration, Estimate, estimate, terms
@@ -82,9 +82,9 @@ def rank(request: Request, configs: ConfigSource, backend: Backend, calibration:
     """The layouts of what was asked for; its own is among them."""
     configs = ReadOnce(configs)
     asked = resolve(request, configs, backend)
-    benchmarks = list(_layouts(request, asked, configs, backend))
+    benchmarks = list(layouts(request, asked, configs, backend))
     working = [benchmark for benchmark in benchmarks if benchmark is not None]
-    fitting = [benchmark for benchmark in working if fits(benchmark, backend)]
+    fitting = [benchmark for benchmark in working if fits(benchmark, backend.storage(benchmark))]
     found = [_candidate(benchmark, backend, calibration, asked) for benchmark in fitting]
     by = _ranked_by(found)
     ordered = sorted(found, key=lambda one: _place(one, by))
@@ -99,7 +99,7 @@ def rank(request: Request, configs: ConfigSource, backend: Backend, calibration:
     )
 
 
-def _layouts(
+def layouts(
     request: Request, asked: Benchmark, configs: ConfigSource, backend: Backend
 ) -> Iterator[Benchmark | None]:
     """Each layout and micro batch as a benchmark; None where the model's sizes or the framework refuse it."""
@@ -174,13 +174,6 @@ def _candidate(benchmark: Benchmark, backend: Backend, calibration: Calibration,
 def alike(one: Benchmark | RankedLayout, other: Benchmark) -> bool:
     """The same layout, worked through in the same steps."""
     return (one.parallelism, one.micro_batch_size) == (other.parallelism, other.micro_batch_size)
-
-
-def fits(benchmark: Benchmark, backend: Backend) -> bool:
-    """Whether a device has the memory; of a CPU that is not known here."""
-    storage = backend.storage(benchmark)
-    usable = usable_bytes(benchmark, storage)
-    return usable is None or total_bytes(benchmark, storage) <= usable
 
 
 # --- the order, and why -------------------------------------------------------------------------

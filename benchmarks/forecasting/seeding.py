@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import msgspec
 
 from benchmarks.backend import Backend
+from benchmarks.capacity import fits
 from benchmarks.errors import RequestError
-from benchmarks.forecasting.layouts import fits, micro_batches, settings_of, shares
+from benchmarks.forecasting.layouts import micro_batches, settings_of, shares
 from benchmarks.resolve import ConfigSource, NoLayoutError, Request, resolve
 from benchmarks.values import Benchmark, Parallelism
 
@@ -45,7 +46,7 @@ def _seeded(request: Request, missing: NoLayoutError, configs: ConfigSource, bac
             ),
             next_command="--gpus with whole nodes, and a number that the model's sizes divide by",
         ) from missing
-    return next((one for one, benchmark in found if fits(benchmark, backend)), found[0][0])
+    return next((one for one, benchmark in found if fits(benchmark, backend.storage(benchmark))), found[0][0])
 
 
 def _requests(

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from benchmarks.backend import Backend, find_backend
+from benchmarks.capacity import fits
 from benchmarks.forecasting.forecast_report import ranking_lines
-from benchmarks.forecasting.layouts import RankedLayout, Ranking, alike, fits, micro_batches, rank, shares
+from benchmarks.forecasting.layouts import RankedLayout, Ranking, alike, micro_batches, rank, shares
 from benchmarks.report import bytes_text
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Parallelism
@@ -90,7 +91,7 @@ def test_the_layout_of_every_recipe_is_among_its_own(name: str) -> None:
             request = Request(made.backend, model, made.task, made.engine, dtype, device, gpus, settings=weights)
             backend = find_backend(made.backend)
             asked = resolve(request, KNOWN, backend)
-            if asked.recipe.name != name or not fits(asked, backend):
+            if asked.recipe.name != name or not fits(asked, backend.storage(asked)):
                 continue
             found = rank(request, KNOWN, backend, KEPT)
             assert any(alike(one, asked) for one in found.layouts), (device, gpus, asked.parallelism)
@@ -116,7 +117,7 @@ def test_every_layout_does_the_same_work_and_resolves_to_itself() -> None:
                 one.micro_batch_size,
                 one.gradient_accumulation,
             )
-            assert fits(benchmark, find_backend(backend))
+            assert fits(benchmark, find_backend(backend).storage(benchmark))
 
 
 def test_only_what_the_framework_has_is_tried() -> None:

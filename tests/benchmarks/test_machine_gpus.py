@@ -91,25 +91,6 @@ def test_idle_gpus_are_given_before_busy_ones_and_all_by_name() -> None:
     assert phase.environment["CUDA_VISIBLE_DEVICES"] == "GPU-10,GPU-20"
 
 
-def test_what_does_not_fit_names_a_batch_and_the_least_number_of_gpus_that_would() -> None:
-    small = msgspec.structs.replace(CONFIGS.hardware("h100"), name="small", memory_gb=12.0)
-    configs = Configs()
-    configs.learn(msgspec.structs.replace(small, name="h100"))
-    asked = Request(
-        backend="jax", model="llama2_tiny", hardware="h100", gpus=1, settings={"micro_batch_size": "524288"}
-    )
-    too_large = resolve(asked, configs, find_backend("jax"))
-    (refusal,) = machine_gpus.too_large(too_large, configs, find_backend("jax"))
-    assert "12 GB" in refusal.why
-    assert refusal.next_command.startswith("--set=micro_batch_size=")
-    fewer = int(refusal.next_command.rpartition("=")[2])
-    assert fewer & (fewer - 1) == 0
-    fitting = msgspec.structs.replace(asked, settings={"micro_batch_size": str(fewer)})
-    assert not list(
-        machine_gpus.too_large(resolve(fitting, configs, find_backend("jax")), configs, find_backend("jax"))
-    )
-
-
 def test_a_device_without_a_row_takes_the_recipes_of_an_a100_and_has_no_fp8() -> None:
     row = machine_gpus.made_row([gpu(0, RTX, memory_bytes=25_757_220_864)] * 8, "560.35")
     assert (row.name, row.memory_gb, row.peaks) == ("nvidia_geforce_rtx_4090", 25.8, {})

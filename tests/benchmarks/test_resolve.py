@@ -243,6 +243,11 @@ def test_a_scale_without_a_layout_says_which_there_are() -> None:
     error = refusal("llama2_70b", gpus=96)
     assert "no layout for 96 devices" in error.what
     assert error.why == "it has one for: 64, 128, 256, 512, 1024, 2048"
+    typed = refusal("llama2_70b", gpus=96, settings={"sequence_length": "2048"}).next_command
+    assert (
+        "python launch/plan.py --backend=jax --model=llama2_70b --hardware=h100 --gpus=96 --set=sequence_length=2048 "
+        "--layouts, which" in typed
+    )
 
 
 def test_a_refused_layout_shows_the_axes_that_are_set() -> None:

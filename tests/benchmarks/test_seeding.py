@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.backend import find_backend
+from benchmarks.capacity import fits
 from benchmarks.errors import RequestError
-from benchmarks.forecasting.layouts import fits
 from benchmarks.forecasting.seeding import with_layout
 from benchmarks.resolve import Request, resolve
 from benchmarks.values import Benchmark, Parallelism
@@ -35,7 +35,7 @@ def test_a_replica_stays_as_the_recipe_has_it_and_there_are_more_of_them(gpus: i
 
 def test_where_the_recipes_own_kind_does_not_fit_another_does() -> None:
     found = seeded(request(32, "jax", "llama2_70b"))
-    assert fits(found, find_backend("jax"))
+    assert fits(found, find_backend("jax").storage(found))
     assert found.parallelism.fsdp < 32
     assert found.global_batch_size == 64
 
