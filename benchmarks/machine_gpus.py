@@ -316,30 +316,42 @@ def refusals(
             why=machine.hidden or f"{hardware.name} is called {' or '.join(hardware.device_names)}",
             next_command=f"--hardware={rows[0].name}; elsewhere: {way_on}; {plan}",
         )
-    elif len(here) < wanted:
-        yield RequestError(
-            f"this machine has {len(here)} x {hardware.title}, {wanted} are asked for",
-            where=where,
-            why=machine.hidden or f"its GPUs are {shown(machine.gpus)}",
-            next_command=_fewer(scales, len(here)) + f"elsewhere: {way_on}; {plan}",
-        )
-    elif benchmark.nodes > 1:
-        yield RequestError(
-            f"site '{benchmark.site.name}' is one machine, {benchmark.nodes} nodes are asked for",
-            where=f"--nodes={benchmark.nodes}",
-            next_command="leave --nodes out",
-        )
+    elif short := too_few(hardware, wanted, benchmark.nodes, benchmark.site.name, machine, scales):
+        short.next_command += f"; elsewhere: {way_on}; {plan}"
+        yield short
     elif not allow_busy and (busy := [gpu for gpu in chosen(benchmark, machine) if gpu.busy]):
-        idle = len([gpu for gpu in here if not gpu.busy])
-        fewer = f"--gpus={idle} takes those that are idle; " if idle else ""
+        fewer = _most(scales, len([gpu for gpu in here if not gpu.busy]))
+        fewer_text = f"--gpus={fewer} takes idle ones; " if fewer else ""
         yield RequestError(
-            f"{len(busy)} of the {wanted} GPUs are in use",
+            f"{len(busy)} of the {wanted} GPUs {'is' if len(busy) == 1 else 'are'} in use",
             where=where,
             why=busy_text(busy),
-            next_command=f"end what uses them; {fewer}--allow_busy runs beside it, and the result says so",
+            next_command=f"end what uses them; {fewer_text}--allow_busy runs beside it, and the result says so",
         )
 
 
-def _fewer(scales: Iterable[int], count: int) -> str:
-    most = max((scale for scale in scales if scale <= count), default=None)
-    return f"--gpus={most}; " if most else f"the recipe has no layout for {count} or fewer; "
+def too_few(
+    hardware: Hardware, gpus: int, nodes: int, site: str, machine: MachineGpus, scales: Iterable[int]
+) -> RequestError | None:
+    """Of a machine that has such GPUs: that it has not so many, or that it is no more than one node."""
+    here = len(of_hardware(machine.gpus, hardware))
+    if here and here < gpus:
+        most = _most(scales, here)
+        fewer = f"--gpus={most}" + (" --nodes=1" if nodes > 1 else "")
+        return RequestError(
+            f"this machine has {here} x {hardware.title}, {gpus} are asked for",
+            where=f"--hardware={hardware.name} --gpus={gpus} --site={site}",
+            why=machine.hidden or f"its GPUs are {shown(machine.gpus)}",
+            next_command=fewer if most else f"the recipe has no layout for {here} or fewer",
+        )
+    if here and nodes > 1:
+        return RequestError(
+            f"site '{site}' is one machine, {nodes} nodes are asked for",
+            where=f"--nodes={nodes}",
+            next_command="--nodes=1",
+        )
+    return None
+
+
+def _most(scales: Iterable[int], count: int) -> int | None:
+    return max((scale for scale in scales if scale <= count), default=None)

@@ -123,7 +123,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
     dtype = _choose_dtype(request.dtype, recipe, hardware)
     _refuse_foreign_hardware(site, hardware, configs)
-    gpus = positive("--gpus", _gpus_wanted(request, recipe, hardware))
+    gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
 
     adapters, framework_settings = lora_words.sorted_out(request.settings, request.task)
     rate, framework_settings = goals.rate_wanted(framework_settings) if mlperf else (None, framework_settings)
@@ -409,7 +409,7 @@ def _refuse_foreign_hardware(site: Site, hardware: Hardware, configs: ConfigSour
         )
 
 
-def _gpus_wanted(request: Request, recipe: Recipe, hardware: Hardware) -> int:
+def gpus_wanted(request: Request, recipe: Recipe, hardware: Hardware) -> int:
     """As typed; else whole nodes where their number was; else the recipe's."""
     if request.gpus is not None:
         return request.gpus

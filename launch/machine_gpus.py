@@ -16,7 +16,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.machine_gpus import VISIBLE, Busy, MachineGpu, MachineGpus
 from benchmarks.preflight.gpus import IDLE_MIB
-from benchmarks.resolve import Request
+from benchmarks.resolve import NoLayoutError, Request, choose_recipe, gpus_wanted
 from benchmarks.values import Benchmark, Hardware
 from launch.local import host_memory_bytes
 
@@ -167,6 +167,26 @@ def _misses_gpus(request: Request, configs: Configs, backend: Backend) -> bool:
 def chosen(benchmark: Benchmark) -> list[MachineGpu]:
     """The GPUs that a run gets; none for a CPU."""
     return [] if benchmark.hardware.kind == "cpu" else machine_gpus.chosen(benchmark, found())
+
+
+def too_few(request: Request, configs: Configs, backend: Backend, refused: RequestError) -> RequestError:
+    """Why a settled request is refused: where this machine has not its GPUs, that goes first."""
+    row = next((row for row in rows(configs) if row.name == request.hardware), None)
+    if row is None:
+        return refused
+    try:
+        recipe = choose_recipe(request, configs, row, backend)
+        gpus = gpus_wanted(request, recipe, row)
+    except RequestError:
+        return refused
+    scales = [layout.gpus for layout in recipe.layouts]
+    short = machine_gpus.too_few(row, gpus, request.nodes or 1, request.site, found(), scales)
+    if short is None:
+        return refused
+    short.why = "; ".join(why for why in (short.why, refused.what) if why)
+    if refused.next_command and not isinstance(refused, NoLayoutError):
+        short.next_command += f"; elsewhere: {refused.next_command}"
+    return short
 
 
 def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_busy: bool) -> Iterator[RequestError]:

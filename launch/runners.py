@@ -58,7 +58,11 @@ class LocalRunner:
         from launch import machine_gpus
 
         backend = find_backend(request.backend)
-        benchmark = resolve(machine_gpus.settled(request, self._configs, backend), self._configs, backend)
+        settled = machine_gpus.settled(request, self._configs, backend)
+        try:
+            benchmark = resolve(settled, self._configs, backend)
+        except RequestError as error:
+            raise machine_gpus.too_few(settled, self._configs, backend, error) from None
         self._refuse_job_flags(benchmark.site)
         return benchmark
 

@@ -106,7 +106,27 @@ def test_a_cpu_benchmark_stays_on_the_cpu(tmp_path: Path, play_machine: Play) ->
         assert (err, " 1 x cpu " in out, "CUDA_VISIBLE_DEVICES=\n" in out) == ("", True, True)
 
 
+BUSY = """
+driver = 570.1
+cuda = 12080
+[gpu x{idle}]
+name = NVIDIA H100 80GB HBM3
+uuid = GPU-%d
+memory_mib = 81559
+[gpu x{busy}]
+name = NVIDIA H100 80GB HBM3
+uuid = GPU-%d
+memory_mib = 81559
+process = 7 2000 train.py
+"""
+
 REFUSED = {
+    "busy, and no layout for the idle": (
+        BUSY.format(idle=3, busy=1),
+        ("--backend=jax", "--model=llama32_1b", "--gpus=4"),
+        "1 of the 4 GPUs is in use",
+        "--gpus=2 takes idle",
+    ),
     "too many": ("dgx_h100", (*EIGHT_B, "--gpus=16"), "has 8 x NVIDIA H100 SXM 80 GB, 16 are asked", "--gpus=8"),
     "another kind": ("dgx_h100", (*TINY, "--hardware=b200"), "its GPUs are 8 x NVIDIA H100", "--hardware=h100"),
     "no layout for so few": (
@@ -115,7 +135,7 @@ REFUSED = {
         "64 are asked",
         "no layout for 8 or fewer",
     ),
-    "busy": ("busy_h100", (*TINY, "--hardware=here"), "1 of the 2 GPUs are in use", "--gpus=1 takes those"),
+    "busy": ("busy_h100", (*TINY, "--hardware=here"), "1 of the 2 GPUs is in use", "--gpus=1 takes idle"),
     "an old driver": (
         "old_driver",
         (*TINY, "--hardware=a100"),
@@ -150,6 +170,44 @@ def test_refused(case: str, tmp_path: Path, play_machine: Play) -> None:
     assert (
         f"would be refused: {done.stderr.partition('stepmark: ')[2].splitlines()[0]}" in dry_run(tmp_path, *flags)[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "words", "besides", "way_on"),
+    [
+        (("--gpus=16",), "has 8 x NVIDIA H100 SXM 80 GB, 16 are", "no layout for 16 devices", "--gpus=8\n"),
+        (("--gpus=16", "--dry_run"), "has 8 x NVIDIA H100 SXM 80 GB, 16 are", "no layout for 16", "--gpus=8\n"),
+        (
+            ("--gpus=16", "--set=ici_fsdp_parallelism=16"),
+            "has 8 x NVIDIA H100 SXM 80 GB, 16 are",
+            "dcn_* settings",
+            "--gpus=8; elsewhere: ",
+        ),
+        (("--nodes=2",), "has 8 x NVIDIA H100 SXM 80 GB, 16 are", "no layout for 16", "--gpus=8 --nodes=1"),
+        (("--gpus=8", "--nodes=2"), "'local' is one machine, 2 nodes are", "dcn_* settings", "--nodes=1"),
+    ],
+)
+def test_what_this_machine_has_goes_before_what_a_recipe_has(
+    asked: tuple[str, ...],
+    words: str,
+    besides: str,
+    way_on: str,
+    tmp_path: Path,
+    play_machine: Play,
+) -> None:
+    play_machine("dgx_h100")
+    command = ("--backend=jax", "--model=llama31_8b", *asked)
+    done = forked.run(REPOSITORY / "launch/run.py", *command, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr.partition("stepmark: ")[2].splitlines()[0]
+    assert besides in done.stderr.partition("why: ")[2].splitlines()[0]
+    assert done.stderr.partition("next: ")[2].strip(" ").startswith(way_on)
+
+
+def test_other_hardware_is_planned_on_any_machine(tmp_path: Path, play_machine: Play) -> None:
+    play_machine("dgx_h100")
+    out, _ = dry_run(tmp_path, "--backend=jax", "--model=llama2_70b", "--hardware=a100", "--gpus=64")
+    assert "would be refused: this machine has no" in out
 
 
 def test_without_a_gpu_here_is_the_cpu(tmp_path: Path, play_machine: Play) -> None:
