@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
-from benchmarks.resolve import ConfigSource, Request, choose_recipe
+from benchmarks.resolve import ConfigSource, Request, choose_recipe, like
 from benchmarks.values import Benchmark, Hardware, Plan, Value
 
 HERE = "here"  # --hardware=here: the GPU of this machine, else its CPU
@@ -175,7 +175,7 @@ def row_text(row: Hardware, date: str) -> str:
     return (
         f'name: {row.name}\ntitle: "{row.title}"\nkind: gpu\nplatform: cuda\ndevice_names: ["{row.title}"]\n'
         f"devices_per_node: {row.devices_per_node}\nmemory_gb: {row.memory_gb}\n"
-        "peaks: {}  # bf16: {tflops: N, source: the datasheet, dense}\n"
+        'peaks: {}  # {bf16: {tflops: N, source: "the datasheet, dense"}}\n'
         f'achievable: {{}}\nemulated: []\nsource: "{row.source}"\ndate: "{date}"\n'
     )
 
@@ -212,6 +212,15 @@ def _names(request: Request, row: Hardware, configs: ConfigSource, backend: Back
     return configs.hardware(recipe.defaults.hardware).kind != "cpu"
 
 
+def borrows(request: Request, hardware: Hardware, configs: ConfigSource, backend: Backend) -> bool:
+    """Whether the recipe is another device's, because none names this one."""
+    try:
+        recipe = choose_recipe(request, configs, hardware, backend)
+    except RequestError:  # which resolving says
+        return False
+    return like(hardware, [recipe], configs.site(request.site)) != hardware.name
+
+
 def falls_to_the_cpu(request: Request, configs: ConfigSource, backend: Backend) -> bool:
     """Whether a request that leaves the hardware open falls to the CPU, and would take a GPU if one were here."""
     try:
@@ -234,15 +243,23 @@ def _scale(request: Request, row: Hardware, count: int, configs: ConfigSource, b
     return max((layout.gpus for layout in recipe.layouts if layout.gpus <= count), default=None)
 
 
-def choice_text(request: Request, settled: Request, machine: MachineGpus) -> str:
-    """What was chosen for a request that left it open, in a line."""
+def choice_text(
+    request: Request, settled: Request, machine: MachineGpus, row: Hardware, configs: ConfigSource, backend: Backend
+) -> str:
+    """What was chosen for a request that left it open, in a line; and why GPUs of that kind are left idle."""
     hidden = f" ({machine.hidden})" if machine.hidden else ""
     flags = [
         f"--{name}={getattr(settled, name)}"
         for name in ("hardware", "gpus")
         if getattr(settled, name) != getattr(request, name)
     ]
-    return f"this machine has {shown(machine.gpus)}{hidden}: {' '.join(flags)}"
+    idle = len(of_hardware(machine.gpus, row)) - (settled.gpus or 0)
+    left = ""
+    if request.gpus is None and settled.gpus and idle > 0:
+        recipe = choose_recipe(settled, configs, row, backend)
+        scales = ", ".join(str(layout.gpus) for layout in recipe.layouts)
+        left = f" ({idle} {'stay' if idle > 1 else 'stays'} idle: recipe {recipe.name} has layouts for {scales})"
+    return f"this machine has {shown(machine.gpus)}{hidden}: {' '.join(flags)}{left}"
 
 
 # --- what a run gets ----------------------------------------------------------------------------

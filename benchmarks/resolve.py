@@ -4,7 +4,7 @@ It reads the secret variables of the shell (secret_rules.py), only to refuse the
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -121,7 +121,8 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     hardware_wanted = configs.hardware(device) if device else None
     recipe = choose_recipe(request, configs, hardware_wanted, backend)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
-    dtype = _choose_dtype(request.dtype, recipe, hardware)
+    alike = like(hardware, [recipe], site)
+    dtype = _choose_dtype(request.dtype, recipe, hardware, alike)
     _refuse_foreign_hardware(site, hardware, configs)
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
 
@@ -132,7 +133,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     placed = msgspec.structs.replace(request, hardware=hardware.name, gpus=gpus)
     layout = _choose_layout(placed, recipe, gpus, knobs_set, backend.layout_settings)
     nodes = _choose_nodes(request.nodes, gpus, hardware)
-    overlays = [one for one in recipe.overlays if matches(one.when, model.name, dtype, _like(hardware), gpus)]
+    overlays = [one for one in recipe.overlays if matches(one.when, model.name, dtype, alike, gpus)]
     knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
     check_knobs(_merged(overlays, "knobs"), backend, f"configs/recipes/{recipe.name}.yml: overlays: knobs")
     check_knobs(layout, backend, f"configs/recipes/{recipe.name}.yml: layouts: knobs")
@@ -294,15 +295,16 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
             why=f"its recipes are for: {', '.join(tasks) or 'nothing'}",
             next_command=LIST_COMMAND,
         )
+    near = like(hardware, of_backend, site) if hardware else None
     fitting = [r for r in of_backend if request.model in r.models] + [r for r in of_backend if ANY in r.models]
     if not fitting:
         raise RequestError(
             f"no {request.backend} {request.task} recipe trains model '{request.model}'{_with_engine(request)}",
             where="--model",
             why="recipes are there for: " + ", ".join(sorted({m for r in of_backend for m in r.models})),
-            next_command=_own_recipe(request.model, of_backend, hardware),
+            next_command=_own_recipe(request.model, of_backend, near),
         )
-    home = _like(hardware) if hardware else fitting[0].defaults.hardware
+    home = like(hardware, fitting, site) if hardware else fitting[0].defaults.hardware
     on_hardware = [r for r in fitting if home in r.hardware or ANY in r.hardware]
     in_dtype = [r for r in on_hardware if request.dtype in (None, *_dtypes(r, home))]
     if in_dtype:
@@ -314,7 +316,7 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
         f"no recipe trains '{request.model}' on '{hardware.name if hardware else home}'{_with_engine(request)}",
         where="--hardware",
         why=f"its recipes are for: {', '.join(known)}",
-        next_command=_own_recipe(request.model, of_backend, hardware),
+        next_command=_own_recipe(request.model, of_backend, near),
     )
 
 
@@ -328,9 +330,9 @@ def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None, site: 
     )
 
 
-def _own_recipe(model: str, of_backend: list[Recipe], hardware: Hardware | None) -> str:
+def _own_recipe(model: str, of_backend: list[Recipe], home: str | None) -> str:
     """A model is no more than its dimensions: another one's recipe on the same device is a start."""
-    near = next((recipe for recipe in of_backend if hardware is None or _like(hardware) in recipe.hardware), None)
+    near = next((recipe for recipe in of_backend if home is None or home in recipe.hardware), None)
     if near is None:
         return LIST_COMMAND
     return f"{LIST_COMMAND}; or copy configs/recipes/{near.name}.yml, with models: [{model}], and plan with it"
@@ -357,8 +359,8 @@ def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) ->
     return request.engine
 
 
-def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str:
-    allowed = _dtypes(recipe, _like(hardware))
+def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike: str) -> str:
+    allowed = _dtypes(recipe, alike)
     if wanted is None:
         if recipe.defaults.dtype in allowed:
             return recipe.defaults.dtype
@@ -380,9 +382,13 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware) -> str
     return wanted
 
 
-def _like(hardware: Hardware) -> str:
-    """The device whose recipes it takes: its own, or a known one's that has less, where no peak of it is known."""
-    return UNKNOWN_IS_LIKE if hardware.platform == "cuda" and not hardware.peaks else hardware.name
+def like(hardware: Hardware, recipes: Iterable[Recipe], site: Site) -> str:
+    """The device whose recipes it takes: its own; a known one's that has less, where no peak of it is known, or
+    where, on a machine of one's own, no recipe names it.
+    """
+    named = {name for recipe in recipes for name in recipe.hardware}
+    nameless = site.slurm is None and hardware.name not in named and UNKNOWN_IS_LIKE in named
+    return UNKNOWN_IS_LIKE if hardware.platform == "cuda" and (nameless or not hardware.peaks) else hardware.name
 
 
 def _dtypes(recipe: Recipe, hardware: str) -> list[str]:

@@ -140,6 +140,13 @@ def rows(configs: Configs) -> list[Hardware]:
     return of_kinds
 
 
+def named_here(name: str | None, configs: Configs) -> str | None:
+    """The hardware that a flag names; of --hardware=here this machine's."""
+    if name != machine_gpus.HERE:
+        return name
+    return next((row.name for row in rows(configs)), "cpu")
+
+
 def settled(request: Request, configs: Configs, backend: Backend) -> Request:
     """A request at a site without Slurm, with the GPUs of this machine where it left them open; said once."""
     if configs.site(request.site).slurm is not None:
@@ -151,9 +158,13 @@ def settled(request: Request, configs: Configs, backend: Backend) -> Request:
     row = next((row for row in of_kinds if row.name == settled.hardware), None)
     if row is not None:
         if settled != request:
-            _say(machine_gpus.choice_text(request, settled, found()))
-        if not row.peaks:
+            _say(machine_gpus.choice_text(request, settled, found(), row, configs, backend))
+        if row.name not in configs.names("hardware"):
             _say_unknown(row, configs)
+    if settled.hardware in configs.names("hardware"):  # else resolving says that it is unknown
+        device = configs.hardware(settled.hardware)
+        if machine_gpus.borrows(settled, device, configs, backend):
+            _say(f"no recipe of this request names {device.title}: that of an A100 is taken")
     return settled
 
 

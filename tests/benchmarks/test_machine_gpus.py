@@ -8,8 +8,8 @@ from benchmarks import machine_gpus
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.machine_gpus import Busy, MachineGpu, MachineGpus
-from benchmarks.resolve import Request, resolve
-from benchmarks.values import Benchmark, Hardware
+from benchmarks.resolve import Request, like, resolve
+from benchmarks.values import Benchmark, Hardware, Peak
 
 H100, RTX = "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"
 CONFIGS = Configs()
@@ -96,9 +96,40 @@ def test_a_device_without_a_row_takes_the_recipes_of_an_a100_and_has_no_fp8() ->
     assert (row.name, row.memory_gb, row.peaks) == ("nvidia_geforce_rtx_4090", 25.8, {})
     text = machine_gpus.row_text(row, "2026-11-23")
     assert msgspec.convert(yaml.safe_load(text), Hardware) == msgspec.structs.replace(row, date="2026-11-23")
+    filled = text.replace("peaks: {}  # ", "peaks: ").replace("N,", "165,")
+    assert msgspec.convert(yaml.safe_load(filled), Hardware).peaks["bf16"].source == "the datasheet, dense"
     configs = Configs()
     configs.learn(row)
     found = resolve(
         Request(backend="jax", model="llama2_70b", hardware=row.name, gpus=64), configs, find_backend("jax")
     )
     assert (found.dtype, found.hardware) == ("bf16", row)
+
+
+def test_a_device_that_no_recipe_names_takes_those_of_an_a100_but_not_on_a_cluster() -> (
+    None
+):
+    made = machine_gpus.made_row([gpu(0, RTX, memory_bytes=25_757_220_864)] * 2, "560.35")
+    row = msgspec.structs.replace(made, peaks={"bf16": Peak(165.2, "a datasheet")})
+    configs = Configs()
+    configs.learn(row)
+    asked = Request(backend="jax", model="llama32_1b")
+    machine = MachineGpus(gpus=(gpu(0, RTX), gpu(1, RTX)))
+    settled = machine_gpus.with_gpus(asked, machine, [row], configs, find_backend("jax"))
+    assert (settled.hardware, settled.gpus) == (row.name, 2)
+    assert machine_gpus.borrows(settled, row, configs, find_backend("jax"))
+    assert not machine_gpus.borrows(settled, configs.hardware("h200"), configs, find_backend("jax"))
+    found = resolve(settled, configs, find_backend("jax"))
+    assert (found.recipe.name, found.dtype) == ("jax_llama3_small_pretrain", "bf16")
+    on_cluster, here = (configs.site(name) for name in ("example_venv", "local"))
+    assert [like(row, configs.recipes(), site) for site in (on_cluster, here)] == [row.name, "a100"]
+
+
+def test_gpus_that_stay_idle_are_explained() -> None:
+    row, machine = CONFIGS.hardware("h100"), MachineGpus(gpus=tuple(gpu(index) for index in range(7)))
+    asked = Request(backend="nemo", model="llama32_1b")
+    settled = machine_gpus.with_gpus(asked, machine, [row], CONFIGS, NEMO)
+    said = machine_gpus.choice_text(asked, settled, machine, row, CONFIGS, NEMO)
+    assert "--gpus=4 (3 stay idle: recipe nemo_llama3_small_pretrain has layouts for 1, 2, 4, 8)" in said
+    four = msgspec.structs.replace(machine, gpus=machine.gpus[:4])
+    assert "idle" not in machine_gpus.choice_text(asked, settled, four, row, CONFIGS, NEMO)
