@@ -7,7 +7,7 @@ from benchmarks.backend import Backend, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.report import Rows, listing_text, recipe_rows
-from benchmarks.resolve import ANY
+from benchmarks.resolve import ANY, like
 from benchmarks.values import Hardware, Model, Recipe
 from launch import environments
 
@@ -22,12 +22,13 @@ def listing(
     gpus: int | None = None,
 ) -> str:
     _refuse_unknown_names(configs, backend, model, hardware)
+    device = like(configs.hardware(hardware), configs.recipes(), configs.site("local")) if hardware else None
     keeps: list[Callable[[Recipe], bool]] = [
         lambda r: backend in (None, r.backend),
         lambda r: model is None or model in r.models or ANY in r.models,
         lambda r: task in (None, r.task),
-        lambda r: hardware is None or hardware in r.hardware or ANY in r.hardware,
-        lambda r: dtype is None or dtype in _dtypes(r, hardware),
+        lambda r: device is None or device in r.hardware or ANY in r.hardware,
+        lambda r: dtype is None or dtype in _dtypes(r, device),
         lambda r: gpus is None or gpus in [layout.gpus for layout in r.layouts],
     ]
     recipes = [recipe for recipe in configs.recipes() if all(keep(recipe) for keep in keeps)]
@@ -38,7 +39,7 @@ def listing(
         {
             "models": _model_rows([m for m in models if model in (None, m.name)]),
             "tasks": [(name, "") for name in sorted({recipe.task for recipe in recipes})],
-            "hardware": _hardware_rows([h for h in rows if hardware in (None, h.name)]),
+            "hardware": _hardware_rows([configs.hardware(hardware)] if hardware else rows),
             "recipes": recipe_rows(recipes),
             "backends": [(name, found.title) for name, found in shown.items()],
             "sites": [(name, _site_text(configs, name)) for name in configs.names("sites")],

@@ -32,7 +32,7 @@ from absl import flags
 from benchmarks.backend import Backend, backend_names, find_backend
 from benchmarks.configs import EXAMPLE, Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
-from benchmarks.machine_gpus import of_hardware
+from benchmarks.machine_gpus import HERE, of_hardware
 from benchmarks.machine_gpus import shown as shown_gpus
 from benchmarks.peak import peaks
 from benchmarks.peak.peak_file import Measured
@@ -52,7 +52,7 @@ flags.DEFINE_string("dtype", ",".join(peaks.PRECISIONS), "Precisions of the matm
 flags.DEFINE_float("seconds", None, "For each shape and precision, all turns together: 1, on a CPU 0.5.")
 flags.DEFINE_integer("turns", peaks.TURNS, "The turns that the shapes take; the median of them counts.")
 flags.DEFINE_string(
-    "hardware", None, "The device, of configs/hardware; else what is found here, its GPU before its CPU."
+    "hardware", None, "The device, of configs/hardware; here, or none: what is found here, its GPU before its CPU."
 )
 flags.DEFINE_string(
     "out", None, "The file that is written; $STEPMARK_HOME/peaks/<platform>-<device>-<backend>.json else."
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
             next_command="python launch/peak.py --help",
         )
     configs = places.configs()
-    hardware = configs.hardware(FLAGS.hardware) if FLAGS.hardware else None
+    hardware = configs.hardware(FLAGS.hardware) if FLAGS.hardware not in (None, HERE) else None
     platform = _platform(hardware, configs)
     device = hardware or (configs.hardware("cpu") if platform == "cpu" else None)
     request = _request(configs, platform, device)

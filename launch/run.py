@@ -140,6 +140,7 @@ def _refuse_flags(site: Site) -> None:
 
 
 def _listing(configs: Configs) -> str:
+    from launch import machine_gpus
     from launch.listing import listing
 
     return listing(
@@ -148,7 +149,7 @@ def _listing(configs: Configs) -> str:
         model=FLAGS.model,
         task=FLAGS.task if FLAGS["task"].present else None,
         dtype=FLAGS.dtype,
-        hardware=FLAGS.hardware,
+        hardware=machine_gpus.named_here(FLAGS.hardware, configs),
         gpus=sweep.number("gpus", FLAGS.gpus) if FLAGS.gpus else None,
     )
 

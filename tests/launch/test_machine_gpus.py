@@ -13,6 +13,7 @@ from benchmarks.backend import SideProgram, find_backend
 from benchmarks.configs import Configs
 from benchmarks.resolve import Request
 from launch import local, machine_gpus
+from launch.listing import listing
 from launch.side_program import run_side_program
 from tests import forked
 from tests.toy_backend import install, make_environment_in
@@ -247,6 +248,29 @@ def test_the_cpu_is_taken_in_silence_only_where_there_is_no_driver(
         said = capsys.readouterr().err
         assert said.startswith("note: no GPU can be used, so --hardware=cpu: ") == bool(why and model == "llama32_1b")
         assert why in said or model == "llama2_tiny"
+
+
+def test_here_is_a_name_for_lists_and_peaks_too(tmp_path: Path, play_machine: Play) -> None:
+    for machine, name in (("dgx_h100", "h100"), ("workstation", "nvidia_geforce_rtx_4090"), ("init = 12", "cpu")):
+        play_machine(machine)
+        configs = Configs()
+        assert machine_gpus.named_here("here", configs) == name
+        shown = listing(configs, backend="jax", hardware=name)
+        assert f"\nhardware\n  {name} " in shown
+        assert ("jax_llama3_small_pretrain" in shown) == (name != "cpu")
+    done = forked.run(REPOSITORY / "launch/peak.py", "--hardware=here", "--tokens=-1", cwd=tmp_path)
+    assert done.stderr.startswith("stepmark: --tokens=-1")  # the hardware is read before
+
+
+def test_a_row_that_no_recipe_names_is_said_to_take_those_of_an_a100(
+    play_machine: Play, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play_machine("dgx_h100")
+    machine_gpus._say.cache_clear()
+    for hardware, borrowed in (("h100", False), ("gb300", True)):
+        asked = Request(backend="jax", model="llama2_70b", hardware=hardware, gpus=64)
+        machine_gpus.settled(asked, Configs(), find_backend("jax"))
+        assert ("that of an A100 is taken" in capsys.readouterr().err) == borrowed
 
 
 # --- the doctor ------------------------------------------------------------------------------------
