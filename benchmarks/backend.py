@@ -43,7 +43,6 @@ class LockFile(Value, frozen=True):
     size_gb: float
     offered: str = ""  # a requirement that pip's settings must offer, or the lock is of no use here
     cuda: tuple[int, int] | None = None  # whose libraries it holds; None: no GPU is used with it
-    driver_minimum: str = ""  # of NVIDIA's driver for that CUDA
 
 
 class EnvironmentSpec(Value, frozen=True):
@@ -57,6 +56,7 @@ class EnvironmentSpec(Value, frozen=True):
     import_variables: dict[str, str] = {}  # without which it cannot be imported on some machines
     image: ImageNames = ""  # the container image, as a registry names it; empty: none is known
     image_python: str = "python3"  # the Python inside it
+    image_cuda: tuple[int, int] | None = None  # whose libraries the image holds; None: not known
     only_by_name: bool = False  # not everybody may pull the image: a site gets it where its engine or model is named
 
 

@@ -41,9 +41,6 @@ LOCKS = {
             python_maximum=(3, 13),
             size_gb=6.0,
             cuda=(12, 9),
-            # NVIDIA's table 1 of CUDA's minor version compatibility, docs.nvidia.com/deploy/cuda-compatibility, read
-            # on 2026-11-23: CUDA 12.x needs 525, CUDA 13.x 580.
-            driver_minimum="525",
         ),
     ),
 }
@@ -114,6 +111,7 @@ class MaxTextBackend:
             locks=LOCKS.get(platform, ()),
             import_check="maxtext.trainers.pre_train.train",
             image=phases.IMAGE,
+            image_cuda=phases.IMAGE_CUDA,
         )
 
     def plan(self, benchmark: Benchmark) -> Plan:

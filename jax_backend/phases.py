@@ -34,6 +34,9 @@ CUDA_LOCK = Path(__file__).with_name("requirements-cuda.lock")
 # training_loop_iteration, on main since 2026-06-29 (7d209b212) and released in 0.2.4; NGC's monthly images up to
 # 26.06 are older. Not tried here, for want of a registry and a GPU; a job's check says what an image lacks.
 IMAGE = "ghcr.io/nvidia/jax:maxtext-2026-09-10"
+# Its base was nvcr.io/nvidia/cuda-dl-base:26.06-cuda13.3 in July 2026 (NVIDIA/JAX-Toolbox at bcbbfa578,
+# .github/container/Dockerfile.base); that of the day is not known, and a driver is for all of CUDA 13.
+IMAGE_CUDA = (13, 3)
 
 MEASURED = "perf"
 PROFILE = "profile"

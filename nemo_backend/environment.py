@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 # versions: Megatron-Bridge v0.6.0, docs/releases/software-versions.md, read on 2026-11-23. Not tried here on a GPU;
 # the objects of every recipe are built with that NeMo (tests/nemo_backend/test_every_plan.py).
 IMAGE = "nvcr.io/nvidia/nemo:25.09"
-
+IMAGE_CUDA = (12, 9)  # 12.9.1, by the same document
 
 CPU_LOCK = LockFile(
     path=HERE / "requirements-cpu.lock",
@@ -29,8 +29,6 @@ CUDA_LOCK = LockFile(
     python_maximum=(3, 12),
     size_gb=6.6,
     cuda=(13, 0),
-    # CUDA 13.x: table 1 of minor version compatibility, docs.nvidia.com/deploy/cuda-compatibility, 2026-11-23.
-    driver_minimum="580",
 )
 # Platform -> the lock files, the preferred first. PyPI's torch is the CUDA build, which serves a CPU as well.
 LOCKS = {"cpu": (CPU_LOCK, CUDA_LOCK), "cuda": (CUDA_LOCK,)}
@@ -45,5 +43,6 @@ def environment(platform: str = "cpu") -> EnvironmentSpec:
         # Megatron-core compiles a piece of CUDA when it is imported beside a CUDA build of torch and an nvcc; where
         # there is no GPU to ask for its architecture, torch must be told one. (The worker has it not compiled.)
         image=IMAGE,
+        image_cuda=IMAGE_CUDA,
         import_variables={"TORCH_CUDA_ARCH_LIST": "9.0"},
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import images
+from benchmarks import driver, images
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import StepmarkError
 from benchmarks.values import Benchmark, Phase, Site
@@ -33,6 +33,9 @@ def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
         raise images.none_known(benchmark.engine, spec.image, benchmark.hardware, benchmark.site)
     if benchmark.hardware.platform == "cuda":
         refuse_without_gpus(program)
+        too_old = driver.image_refusal(spec, benchmark.image, machine_gpus.found())
+        if too_old is not None:
+            raise too_old
     stored_images.refuse(program, benchmark.site, benchmark.image)
 
 

@@ -141,7 +141,7 @@ REFUSED = {
         "old_driver",
         (*TINY, "--hardware=a100"),
         "driver 470.256.02 is too old for the CUDA 12.9 of environment 'jax-maxtext'",
-        "--runtime=container",
+        "--python=PATH",
     ),
     "no driver": ("init = 12", (*TINY, "--hardware=h100"), "no GPU was found", "--site=NAME"),
     "nodes": (
