@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -15,7 +16,7 @@ from benchmarks.values import Site, Value
 from launch.local import inherited_environment
 
 Name = Literal["docker", "podman", "apptainer"]
-NAMES: tuple[Name, ...] = ("docker", "podman", "apptainer")  # the first that is there is used
+NAMES: tuple[Name, ...] = ("docker", "podman", "apptainer")  # the first that can be used is
 ASK_SECONDS = 60
 ANOTHER_WAY = "--runtime=venv, or --python=PATH of an interpreter that has the framework"
 TOOLKIT = "install NVIDIA's Container Toolkit (docs.nvidia.com/datacenter/cloud-native/container-toolkit)"
@@ -71,12 +72,24 @@ def last_line(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 def found(site: Site) -> Program:
-    """The site's program, else the first that is there; RequestError where there is none, or it cannot be used."""
+    """The site's program, else the first that can be used; RequestError where none can, with every reason."""
     wanted = site.container.program if site.container else None
-    for name in [wanted] if wanted else NAMES:
-        path = shutil.which(name)
-        if path:
-            return _looked_at(name, path)
+    refused: list[RequestError] = []
+    for known in here([wanted] if wanted else NAMES):
+        if isinstance(known, Program):
+            if refused:
+                _say(f"{'; '.join(f'{one.what}: {one.why}' for one in refused)}; {known.name} is used")
+            return known
+        refused.append(known)
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise RequestError(
+            "no container program of this machine can be used",
+            where=", ".join(one.where for one in refused),
+            why="\n".join(f"{one.what}: {one.why}" for one in refused),
+            next_command=refused[0].next_command,
+        )
     raise RequestError(
         f"this machine has no {wanted}" if wanted else f"this machine has none of {', '.join(NAMES)}",
         where=f"the file of site {site.name}: container.program"
@@ -85,6 +98,14 @@ def found(site: Site) -> Program:
         why="a container needs a program that starts it",
         next_command=f"install {wanted or 'one of them'}; or {ANOTHER_WAY}",
     )
+
+
+def here(names: Iterable[Name] = NAMES) -> Iterator[Program | RequestError]:
+    """Each program that is on this machine's PATH, or why it cannot be used."""
+    for name in names:
+        path = shutil.which(name)
+        if path:
+            yield _looked_at(name, path)
 
 
 def refuse_without_gpus(program: Program) -> None:
@@ -108,7 +129,20 @@ def refuse_without_gpus(program: Program) -> None:
 
 
 @cache
-def _looked_at(name: Name, path: str) -> Program:
+def _say(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+@cache
+def _looked_at(name: Name, path: str) -> Program | RequestError:
+    """Kept, whatever came of it: a daemon that gives no answer is waited for once."""
+    try:
+        return _asked(name, path)
+    except RequestError as error:
+        return error
+
+
+def _asked(name: Name, path: str) -> Program:
     version = last_line(answer(path, "--version"))
     if name == "docker" and "podman" in version.lower():
         name = "podman"  # under docker's name (podman-docker)

@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks.backend import registered
-from benchmarks.errors import EXIT_REFUSED, EXIT_VALID
-from benchmarks.values import Phase
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError
+from benchmarks.values import Container, Phase
 from launch import local
 from launch.containers import running
 from launch.containers.commands import Box, Mount, client, words
-from launch.containers.programs import NAMES, Program
+from launch.containers.programs import NAMES, Program, found
 from tests import forked, toy_backend
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -187,6 +189,36 @@ def test_a_machine_without_a_container_program_is_told_of_the_other_ways(machine
     machine.site("podman")
     done = machine.run("--site=own", PATH=str(tmp_path / "bin"))
     assert "this machine has no podman" in done.stderr
+
+
+DOCKERS_CLIENT = "#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n"
+
+
+def test_a_client_without_its_daemon_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, text in (("docker", DOCKERS_CLIENT), ("podman", "#!/bin/sh\necho podman version 5\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    local_site = Configs().site("local")
+    assert found(local_site).name == "podman"
+    assert found(local_site).name == "podman"
+    assert capsys.readouterr().err.count("docker cannot be used: Cannot connect to the Docker daemon; podman") == 1
+    named = Container(program="docker")
+    with pytest.raises(RequestError, match="docker cannot be used"):
+        found(msgspec.structs.replace(local_site, container=named))
+
+
+def test_where_no_program_can_be_used_every_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, text in (("docker", DOCKERS_CLIENT), ("podman", "#!/bin/sh\necho no subuid >&2\nexit 125\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(RequestError, match="no container program") as refused:
+        found(Configs().site("local"))
+    assert "docker cannot be used: Cannot connect" in refused.value.why
+    assert "podman cannot be used: no subuid" in refused.value.why
 
 
 # --- the end of a container -----------------------------------------------------------------------
