@@ -44,6 +44,7 @@ class MachineGpus(Value, frozen=True):
     driver: str | None = None
     cuda: tuple[int, int] | None = None  # the newest that the driver takes
     why_none: str = ""  # why there are no GPUs; empty: there are
+    broken: bool = False  # there is a driver, and it cannot be asked
     hidden: str = ""  # which GPUs are left out and why; empty: none
 
 

@@ -41,7 +41,10 @@ def found() -> MachineGpus:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return MachineGpus(why_none=WHY_NONE.get(error.value, f"NVML cannot be asked: {error}"))
+        return MachineGpus(
+            why_none=WHY_NONE.get(error.value, f"NVML cannot be asked: {error}"),
+            broken=error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        )
     try:
         return _found()
     finally:

@@ -75,7 +75,7 @@ def found(site: Site) -> Program:
     """The site's program, else the first that can be used; RequestError where none can, with every reason."""
     wanted = site.container.program if site.container else None
     refused: list[RequestError] = []
-    for known in here([wanted] if wanted else NAMES):
+    for _, known in here([wanted] if wanted else NAMES):
         if isinstance(known, Program):
             if refused:
                 _say(f"{'; '.join(f'{one.what}: {one.why}' for one in refused)}; {known.name} is used")
@@ -100,12 +100,12 @@ def found(site: Site) -> Program:
     )
 
 
-def here(names: Iterable[Name] = NAMES) -> Iterator[Program | RequestError]:
+def here(names: Iterable[Name] = NAMES) -> Iterator[tuple[Name, Program | RequestError]]:
     """Each program that is on this machine's PATH, or why it cannot be used."""
     for name in names:
         path = shutil.which(name)
         if path:
-            yield _looked_at(name, path)
+            yield name, _looked_at(name, path)
 
 
 def refuse_without_gpus(program: Program) -> None:

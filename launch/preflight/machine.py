@@ -3,16 +3,19 @@
 import os
 import shutil
 
-from benchmarks.backend import backends
-from benchmarks.errors import EXIT_INVALID, EXIT_VALID
+from benchmarks import driver
+from benchmarks.backend import EnvironmentSpec, backends
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.preflight.gpus import judged
 from benchmarks.preflight.report import WORDS
 from benchmarks.preflight.values import Status
 from benchmarks.report import aligned
 from benchmarks.values import Value, json_text
 from launch import environments, machine_gpus
+from launch.containers import programs
+from launch.containers.programs import Program
 from launch.local import host_memory_bytes
-from launch.places import stepmark_home
+from launch.places import configs, stepmark_home
 from launch.preflight import gpus_here
 
 SLURM_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel", "sacct")
@@ -27,7 +30,7 @@ class MachineCheck(Value, frozen=True):
 
 def report(as_json: bool) -> tuple[str, int]:
     """The text and the exit code."""
-    checks = [_launcher(), _memory(), *_gpus(), _disk(), *_environments(), _slurm()]
+    checks = [_launcher(), _memory(), *_gpus(), _disk(), *_environments(), *_containers(), _slurm()]
     code = EXIT_INVALID if any(check.status == "failed" for check in checks) else EXIT_VALID
     if as_json:
         return json_text(checks).rstrip(), code
@@ -55,9 +58,14 @@ def _gpus() -> list[MachineCheck]:
     """The GPUs that a run may use, each GPU that is there, and what is wrong with them."""
     machine = machine_gpus.found()
     asked = gpus_here.ask()
-    found: Status = "ok" if machine.gpus else "not_checked"
+    found: Status = "ok" if machine.gpus else "failed" if machine.broken else "not_checked"
+    unknown = [row.title for row in machine_gpus.rows(configs()) if not row.peaks]
     return [
         MachineCheck(check="GPUs", status=found, text=gpus_here.machine_text(machine)),
+        *(
+            MachineCheck(check=f"MFU on {name}", status="warning", text="null: no file of configs/hardware names it")
+            for name in unknown
+        ),
         *(MachineCheck(check=f"GPU {gpu.index}", status=gpu.status, text=gpu.text) for gpu in asked.gpus),
         *(MachineCheck(check=name, status=status, text=text) for name, status, text in judged(asked)),
     ]
@@ -73,20 +81,49 @@ def _disk() -> MachineCheck:
 
 
 def _environments() -> list[MachineCheck]:
+    """Those for this machine's GPUs, else for its CPU."""
+    platform = "cuda" if machine_gpus.found().gpus else "cpu"
     found = {}
     for backend in backends().values():
         for engine in backend.engines:
-            spec = backend.environment(engine)
+            spec = backend.environment(engine, platform)
             found[spec.name] = spec
-    return [
-        MachineCheck(
-            check=f"environment {name}",
-            status="ok" if environments.python_of(spec) else "not_checked",
-            text=str(environments.python_of(spec) or "not made yet: the first run makes it"),
+    return [_environment(spec) for spec in found.values() if spec.locks]
+
+
+def _environment(spec: EnvironmentSpec) -> MachineCheck:
+    check, machine = f"environment {spec.name}", machine_gpus.found()
+    too_old = driver.refusal(spec, machine) if machine.gpus else None
+    if too_old:
+        return MachineCheck(check=check, status="failed", text=f"{too_old.what}; next: {too_old.next_command}")
+    python = environments.python_of(spec)
+    needed = driver.minimum(spec.locks[0].cuda)
+    cuda = f"; CUDA {driver.text(spec.locks[0].cuda)}, which takes driver {needed} or newer" if needed else ""
+    text = str(python or "not made yet: the first run makes it") + cuda
+    return MachineCheck(check=check, status="ok" if python else "not_checked", text=text)
+
+
+def _containers() -> list[MachineCheck]:
+    """The container programs, and whether each could start a run."""
+    found = [_container(name, known) for name, known in programs.here()]
+    none = f"none of {', '.join(programs.NAMES)} is on PATH"
+    return found or [MachineCheck(check="containers", status="not_checked", text=none)]
+
+
+def _container(name: str, known: Program | RequestError) -> MachineCheck:
+    try:
+        if isinstance(known, RequestError):
+            raise known
+        if machine_gpus.found().gpus:
+            programs.refuse_without_gpus(known)
+    except RequestError as error:
+        return MachineCheck(
+            check=f"containers: {name}",
+            status="warning",
+            text=f"{error.what}: {error.why}; next: {error.next_command}",
         )
-        for name, spec in found.items()
-        if spec.locks
-    ]
+    gpus = ", gives containers NVIDIA's GPUs" if machine_gpus.found().gpus else ""
+    return MachineCheck(check=f"containers: {name}", status="ok", text=f"{known.version}{gpus}")
 
 
 def _slurm() -> MachineCheck:

@@ -14,6 +14,7 @@ from benchmarks.configs import Configs
 from benchmarks.resolve import Request
 from launch import local, machine_gpus
 from launch.listing import listing
+from launch.preflight import machine
 from launch.side_program import run_side_program
 from tests import forked
 from tests.toy_backend import install, make_environment_in
@@ -335,6 +336,74 @@ def test_the_doctor_of_a_good_machine_and_of_one_without_a_driver(tmp_path: Path
     assert {status for name, (status, _) in checks.items() if "GPU" in name or name == "NVLink"} == {"ok"}
     play_machine("init = 12")
     assert doctor(tmp_path)["GPUs"][0] == "not_checked"
+
+
+def checks_of(machine_report: tuple[str, int]) -> tuple[dict[str, tuple[str, str]], int]:
+    text, code = machine_report
+    return {one["check"]: (one["status"], one["text"]) for one in json.loads(text)}, code
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine on which nothing was made and nothing is on PATH."""
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("home")
+def test_the_doctor_holds_the_driver_against_each_environment(play_machine: Play) -> None:
+    play_machine("old_driver")
+    checks, code = checks_of(machine.report(as_json=True))
+    assert code == 3
+    for name, cuda in (("jax-maxtext", "12.9"), ("nemo-megatron", "13.0")):
+        status, text = checks[f"environment {name}"]
+        assert status == "failed"
+        assert f"driver 470.256.02 is too old for the CUDA {cuda}" in text
+    play_machine("dgx_h100")
+    checks, code = checks_of(machine.report(as_json=True))
+    assert code == 0
+    assert "CUDA 13.0, which takes driver 580 or newer" in checks["environment nemo-megatron"][1]
+    play_machine("init = 12")
+    checks, code = checks_of(machine.report(as_json=True))
+    assert code == 0
+    assert "CUDA" not in checks["environment jax-maxtext"][1]
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(9, "modprobe nvidia"), (18, "restart the machine"), (4, "/dev/nvidia"), (999, "NVML cannot")],
+)
+def test_a_driver_that_cannot_be_asked_has_failed(error: int, words: str, play_machine: Play) -> None:
+    play_machine(f"init = {error}")
+    checks, code = checks_of(machine.report(as_json=True))
+    assert (checks["GPUs"][0], code) == ("failed", 3)
+    assert words in checks["GPUs"][1]
+
+
+def test_the_doctor_shows_the_container_programs_and_an_unknown_device(
+    home: Path, play_machine: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play_machine("workstation")
+    checks, _ = checks_of(machine.report(as_json=True))
+    assert checks["containers"][0] == "not_checked"
+    assert checks["MFU on NVIDIA GeForce RTX 4090"][0] == "warning"
+    for name, text in (("docker", "echo no daemon >&2; exit 1"), ("apptainer", "echo apptainer 1.4")):
+        (home / name).write_text(f"#!/bin/sh\n{text}\n")
+        (home / name).chmod(0o755)
+    checks, _ = checks_of(machine.report(as_json=True))
+    status, text = checks["containers: docker"]
+    assert (status, "docker cannot be used: no daemon" in text) == ("warning", True)
+    assert checks["containers: apptainer"][0] == "ok"
+    info = """echo '{"Runtimes": {"runc": {}}}'"""
+    (home / "other").mkdir()
+    (home / "other/docker").write_text(f"#!/bin/sh\n{info}\n")
+    (home / "other/docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(home / "other"))
+    checks, _ = checks_of(machine.report(as_json=True))
+    status, text = checks["containers: docker"]
+    assert (status, "nvidia-ctk" in text) == ("warning", True)
 
 
 # --- runs ------------------------------------------------------------------------------------------
