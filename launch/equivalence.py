@@ -20,6 +20,7 @@ import msgspec
 from benchmarks.backend import Backend, SideProgram, backends
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, RunError
 from benchmarks.flops import parameter_count
+from benchmarks.machine_gpus import busy_text
 from benchmarks.report import aligned, duration_text
 from benchmarks.resolve import Request, resolve
 from benchmarks.same_work import equivalence, work_kit
@@ -120,6 +121,8 @@ class Prover:
         title = contender.backend.title
         more = f", and {len(cases) - 1} times more with a plant" if len(cases) > 1 else ""
         _say(f"{benchmark.model.name}: {title} trains {equivalence.UPDATES + 1} steps{more} ...")
+        gpus = machine_gpus.chosen(benchmark)
+        busy = busy_text(gpus)
         started = time.monotonic()
         report = run_side_program(
             contender.backend,
@@ -127,10 +130,11 @@ class Prover:
             contender.program,
             folder,
             WorkReport,
-            gpus=machine_gpus.chosen(benchmark),
+            gpus=gpus,
         )
         _say(f"{benchmark.model.name}: {title} is done, in {duration_text(time.monotonic() - started)}")
-        self.versions[name], self.notes[name] = report.versions, report.notes
+        self.versions[name] = report.versions
+        self.notes[name] = [*report.notes, *([f"in use when it began: {busy}"] if busy else [])]
         wanted = equivalence.UPDATES + 1
         missing = [name for name in cases if name not in report.cases or len(report.cases[name].steps) != wanted]
         if missing:

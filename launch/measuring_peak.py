@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
-from benchmarks.machine_gpus import MachineGpu, kinds, of_hardware
+from benchmarks.machine_gpus import MachineGpu, busy_notes, busy_text, kinds, of_hardware
 from benchmarks.peak import peak_file, peak_turns
 from benchmarks.peak.peak_file import Measured, MeasuredPeak
 from benchmarks.peak.peaks import PeakReport, PeakRequest, device_peaks
@@ -55,6 +55,18 @@ def _gpus(hardware: Hardware | None) -> list[MachineGpu]:
     return sorted(groups[0], key=lambda gpu: bool(gpu.busy)) if groups else []
 
 
+def refuse_busy(platform: str, hardware: Hardware | None) -> None:
+    """RequestError where no GPU of the kind is idle: what is measured becomes the peak that others' MFU is of."""
+    gpus = _gpus(hardware) if platform == "cuda" else []
+    if gpus and gpus[0].busy:
+        raise RequestError(
+            "every GPU that could be measured is in use",
+            where=f"--hardware={hardware.name}" if hardware else "this machine",
+            why=busy_text(gpus),
+            next_command="end what uses them; or --allow_busy, which measures beside it, and the file says so",
+        )
+
+
 def cores() -> int:
     """That this process, and so the program it starts, may use."""
     return peak_turns.cores()
@@ -90,7 +102,8 @@ def run(
         raise
     taken = others.cores() if platform == "cpu" else None
     shutil.rmtree(folder)
-    return _with_notes(report, other_programs.note(taken, cores(), os.cpu_count() or cores()))
+    notes = other_programs.note(taken, cores(), os.cpu_count() or cores())
+    return _with_notes(report, notes + busy_notes(gpus[:1]))  # the first of those that it sees is measured
 
 
 def _scratch_folder(backend: Backend) -> Path:

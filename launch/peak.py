@@ -60,6 +60,7 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "python", None, "A Python that has the framework already, such as a container's; the backend's environment else."
 )
+flags.DEFINE_boolean("allow_busy", False, "Measure a GPU that another program is using.")
 flags.DEFINE_boolean("json", False, "Print the files' contents instead of tables.")
 
 
@@ -77,6 +78,8 @@ def main(argv: list[str]) -> int:
     request = _request(configs, platform, device)
     python = _python()
     chosen = _backends(platform, device)
+    if not FLAGS.allow_busy:
+        measuring_peak.refuse_busy(platform, hardware)
     measuring_peak.refuse_place(_out())
     shown = [_measure(backend, platform, device, request, configs, python) for backend in chosen]
     if FLAGS.json:

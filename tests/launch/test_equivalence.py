@@ -117,6 +117,17 @@ def test_backends_that_differ_exit_3_name_the_lines_and_keep_the_files(
     assert (folder / "llama2_tiny/nemo/as_it_is/given.npz").exists()
 
 
+def test_a_gpu_in_use_is_said(
+    stand_in: Stand, capsys: pytest.CaptureFixture[str], play_machine: Callable[[str], None]
+) -> None:
+    stand_in()
+    play_machine("driver = 580.65\n[gpu]\nname = NVIDIA H100 80GB HBM3\nuuid = GPU-1\nmemory_mib = 81559\n"
+                 "process = 4242 61440 train.py\n")  # fmt: skip
+    assert equivalence.prove(["llama2_tiny"], [], None, as_json=True, dtype="bf16", hardware="h100") == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert all("in use when it began: GPU 0: process 4242 (train.py)" in notes[name][-1] for name in ("jax", "nemo"))
+
+
 def test_bf16_has_tolerances_of_its_own(stand_in: Stand, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in(error=2e-3)  # 3e-4 of the loss
     assert equivalence.prove(["llama2_tiny"], [], None, as_json=True, dtype="bf16") == 0

@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.errors import RunError
+from benchmarks.backend import find_backend
+from benchmarks.errors import RequestError, RunError
+from benchmarks.peak.peaks import PeakReport, PeakRequest
 from launch import measuring_peak
 from tests import toy_backend
 
@@ -99,6 +102,45 @@ def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     (found.home / "sites").mkdir(parents=True)
     (found.home / "sites/our_h200.yml").write_text(site)
     return found
+
+
+# --- measuring, in this process ---
+
+ASKED = PeakRequest(shapes=[], dtypes=["bf16"], seconds=1.0, turns=1)
+ALL_BUSY = """
+driver = 580.65
+[gpu x2]
+name = NVIDIA H100 80GB HBM3
+uuid = GPU-%d
+memory_mib = 81559
+process = 4242 61440 /usr/bin/python3
+"""
+
+
+def test_a_gpu_in_use_is_not_measured_unless_that_is_allowed(
+    one_machine: Machine, play_machine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[list[int]] = []
+
+    def measure(*words: Any) -> PeakReport:
+        shown.append([gpu.index for gpu in words[-1]])
+        return PeakReport(device_kind="H100", platform="cuda", versions={}, rates=[], refused={})
+
+    monkeypatch.setattr(measuring_peak, "run_side_program", measure)
+    play_machine(ALL_BUSY)
+    with pytest.raises(RequestError, match="every GPU that could be measured is in use") as refused:
+        measuring_peak.refuse_busy("cuda", None)
+    assert "GPU 0: process 4242 (/usr/bin/python3) holds 64.4 GB" in refused.value.why
+    assert "--allow_busy" in refused.value.next_command
+    measuring_peak.refuse_busy("cpu", None)
+    report = measuring_peak.run(find_backend("jax"), "maxtext", "cuda", ASKED, Path("/none/python"))
+    assert any("GPU 0: process 4242" in note for note in report.notes)
+    done = one_machine.peak(TINY)
+    assert (done.returncode, "every GPU that could be measured is in use" in done.stderr) == (2, True)
+    play_machine("busy_h100")
+    measuring_peak.refuse_busy("cuda", None)
+    report = measuring_peak.run(find_backend("jax"), "maxtext", "cuda", ASKED, Path("/none/python"))
+    assert (report.notes, shown[-1][0]) == ([], 0)
 
 
 # --- measuring ----------------------------------------------------------------------------------
