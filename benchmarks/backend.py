@@ -54,6 +54,7 @@ class EnvironmentSpec(Value, frozen=True):
     locks: tuple[LockFile, ...]  # of one platform, the preferred first; none: it runs only in its container
     import_check: str  # a module whose import proves that the environment works
     import_variables: dict[str, str] = {}  # without which it cannot be imported on some machines
+    gpu_packages: tuple[str, ...] = ()  # without any of which the framework sees no GPU of this platform
     image: ImageNames = ""  # the container image, as a registry names it; empty: none is known
     image_python: str = "python3"  # the Python inside it
     image_cuda: tuple[int, int] | None = None  # whose libraries the image holds; None: not known
@@ -98,6 +99,7 @@ class SideProgram(Value, frozen=True):
     command: list[str]  # with the placeholders of a Phase
     environment: dict[str, str] = {}
     platform: str = "cpu"  # whose environment it is started in (Hardware.platform)
+    module: str = ""  # all that it needs of a Python that was named; empty: what a run needs
 
 
 class SkippedLine(Value, frozen=True):

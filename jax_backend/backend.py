@@ -30,6 +30,8 @@ from jax_backend import compiling, convergence, layout, lora, memory, pgle_evide
 from jax_backend.logs import MaxTextLog
 
 HERE = Path(__file__).parent
+# jaxlib itself is for CPUs: what `jax[cuda12]` and `jax[cuda13]` add is in one of these (jax's pyproject.toml).
+GPU_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 
 # Platform -> what MaxText's environment is made from. No TPU's or ROCm's plugin is locked here.
 LOCKS = {
@@ -112,6 +114,7 @@ class MaxTextBackend:
             import_check="maxtext.trainers.pre_train.train",
             image=phases.IMAGE,
             image_cuda=phases.IMAGE_CUDA,
+            gpu_packages=GPU_PLUGINS if platform == "cuda" else (),
         )
 
     def plan(self, benchmark: Benchmark) -> Plan:
@@ -151,7 +154,7 @@ class MaxTextBackend:
             f"--platform={platform}",
             "{phase_dir}",
         ]
-        return SideProgram(command=command, environment={"JAX_PLATFORMS": platform}, platform=platform)
+        return SideProgram(command=command, environment={"JAX_PLATFORMS": platform}, platform=platform, module="jax")
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         return work.program(benchmark)

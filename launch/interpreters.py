@@ -52,6 +52,9 @@ def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
         print(f"note: {python}: {asked}; the first phase of the job looks at it", file=sys.stderr)
     elif why := asked_python.problem(asked, [module]):
         raise _refusal(site, python, f"{title} cannot run '{engine}': {why}", _seen(asked))
+    elif spec.gpu_packages and not any(name in asked.packages for name in spec.gpu_packages):
+        none = f"it has none of {', '.join(spec.gpu_packages)}"
+        raise _refusal(site, python, f"{title} cannot run '{engine}' on a GPU: {none}", _seen(asked))
 
 
 def _refuse_unshared(site: Site, python: Path, title: str) -> None:

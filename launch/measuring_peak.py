@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import runtime_choice
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
 from benchmarks.machine_gpus import MachineGpu, busy_notes, busy_text, kinds, of_hardware
@@ -21,7 +22,7 @@ from benchmarks.peak.peaks import PeakReport, PeakRequest, device_peaks
 from benchmarks.runfolder import write_atomically
 from benchmarks.values import Hardware, Site, json_text
 from benchmarks.version import VERSION
-from launch import machine_gpus, other_programs, provenance
+from launch import interpreters, machine_gpus, other_programs, provenance
 from launch.places import stepmark_home
 from launch.screen import Screen
 from launch.side_program import python_for, run_side_program
@@ -65,6 +66,15 @@ def refuse_busy(platform: str, hardware: Hardware | None) -> None:
             why=busy_text(gpus),
             next_command="end what uses them; or --allow_busy, which measures beside it, and the file says so",
         )
+
+
+def refuse_python(backend: Backend, engine: str, platform: str, site: Site, python: Path) -> None:
+    """RequestError where the program could not start with it."""
+    program = backend.peak_program(engine, platform)
+    spec = backend.environment(engine, platform)
+    if program is not None and program.module:
+        spec = msgspec.structs.replace(spec, import_check=program.module)
+    interpreters.refuse(runtime_choice.in_force(site, None, str(python)), spec, engine)
 
 
 def cores() -> int:

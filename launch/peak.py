@@ -78,6 +78,9 @@ def main(argv: list[str]) -> int:
     request = _request(configs, platform, device)
     python = _python()
     chosen = _backends(platform, device)
+    if python is not None:
+        ((backend, engine),) = chosen  # --python goes with one backend
+        measuring_peak.refuse_python(backend, engine, platform, configs.site("local"), python)
     if not FLAGS.allow_busy:
         measuring_peak.refuse_busy(platform, hardware)
     measuring_peak.refuse_place(_out())

@@ -160,7 +160,7 @@ class NemoBackend:
             f"--platform={platform}",
             "{phase_dir}",
         ]
-        return SideProgram(command=command, platform=platform)
+        return SideProgram(command=command, platform=platform, module="torch")
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         return work.program(benchmark) if benchmark.engine == self.engines[0] else None

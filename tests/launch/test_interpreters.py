@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.backend import EnvironmentSpec
+from benchmarks.backend import EnvironmentSpec, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, RequestError
 from benchmarks.history.identity import of_environment
@@ -79,6 +79,19 @@ def test_one_without_the_framework_is_refused_with_what_it_has() -> None:
     assert "has no module 'no_such_framework'" in error.what
     assert "packages that it has: no framework" in error.why
     assert "setup.py --site=own" in error.next_command
+
+
+def test_one_whose_framework_sees_no_gpu_is_refused_for_a_gpu() -> None:
+    """Of this Python every package is known, and none is a plugin of jax."""
+    on_cpu, on_gpu = (
+        msgspec.structs.replace(find_backend("jax").environment("maxtext", there), import_check="json")
+        for there in ("cpu", "cuda")
+    )
+    interpreters.refuse(site(sys.executable), on_cpu, "maxtext")
+    error = refusal(sys.executable, spec=on_gpu)
+    assert "on a GPU: it has none of jax-cuda12-plugin, jax-cuda13-plugin" in error.what
+    with_one = msgspec.structs.replace(on_gpu, gpu_packages=("jax-cuda12-plugin", "msgspec"))
+    interpreters.refuse(site(sys.executable), with_one, "maxtext")
 
 
 def test_a_program_that_is_no_python_is_refused(tmp_path: Path) -> None:

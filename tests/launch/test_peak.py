@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks.backend import find_backend
+from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.peak.peaks import PeakReport, PeakRequest
 from launch import measuring_peak
@@ -141,6 +142,15 @@ def test_a_gpu_in_use_is_not_measured_unless_that_is_allowed(
     measuring_peak.refuse_busy("cuda", None)
     report = measuring_peak.run(find_backend("jax"), "maxtext", "cuda", ASKED, Path("/none/python"))
     assert (report.notes, shown[-1][0]) == ([], 0)
+
+
+def test_a_python_without_the_framework_is_refused() -> None:
+    """As by run.py; what a run needs beside torch or jax, a matmul does not."""
+    local = Configs().site("local")
+    for name, engine, module in (("jax", "maxtext", "jax"), ("nemo", "nemo", "torch")):
+        with pytest.raises(RequestError, match=f"has no module '{module}'") as refused:
+            measuring_peak.refuse_python(find_backend(name), engine, "cpu", local, Path(sys.executable))
+        assert refused.value.where == f"--python={sys.executable}"
 
 
 # --- measuring ----------------------------------------------------------------------------------
