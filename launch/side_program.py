@@ -5,7 +5,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ from benchmarks.errors import RunError
 from benchmarks.machine_gpus import VISIBLE, MachineGpu
 from benchmarks.values import Phase
 from launch import environments, local, machine_gpus
+
+if TYPE_CHECKING:
+    from benchmarks.diagnosis.order import Entry
 
 REPORT = "report.json"
 LINES_SHOWN = 5
@@ -85,8 +88,24 @@ def removed_on_interrupt(folder: Path) -> Iterator[None]:
         raise
 
 
+def _of_the_gpu(log: Path) -> "Entry | None":
+    """What the doctor knows of a GPU or its driver that the log's failure began with."""
+    from launch.diagnosing import diagnosis_of
+
+    first = diagnosis_of([str(log)]).first
+    return first if first is not None and (first.phase, first.kind) == ("gpu", "cause") else None
+
+
 def _broken(backend: Backend, why: str, log: Path) -> RunError:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
+    found = _of_the_gpu(log) if log.exists() else None
+    if found is not None:  # frameworks say it in pages of frames
+        return RunError(
+            f"the program of {backend.title} failed: {found.title}",
+            where=f"{log}:{found.first.line}",
+            why=f"{found.first.text}\n{found.means}",
+            next_command="; or ".join(found.do),
+        )
     return RunError(
         f"the program of {backend.title} failed: {why}",
         where=str(log),

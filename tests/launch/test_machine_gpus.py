@@ -12,6 +12,7 @@ import pytest
 from benchmarks.backend import SideProgram, find_backend
 from benchmarks.configs import Configs
 from benchmarks.resolve import Request
+from benchmarks.errors import RunError
 from launch import local, machine_gpus
 from launch.listing import listing
 from launch.preflight import machine
@@ -439,6 +440,17 @@ def test_a_program_of_the_cpu_sees_no_gpu(tmp_path: Path, monkeypatch: pytest.Mo
             find_backend("jax"), "maxtext", program, tmp_path, Any, Path(sys.executable)
         )
     assert seen == {"cpu": "", "cuda": None}
+
+
+def test_cuda_that_cannot_begin_is_one_message_without_frames(tmp_path: Path) -> None:
+    said = "E cuda_driver.cc:313] failed call to cuInit: UNKNOWN ERROR (303)"
+    frames = "import json\n\ndef _check_cuda_versions():\n    json.loads('no json')\n\n_check_cuda_versions()"
+    program = SideProgram(command=["{python}", "-c", f"print({said!r}, flush=True)\n{frames}"], platform="cuda")
+    with pytest.raises(RunError, match="CUDA cannot be initialised") as failed:
+        run_side_program(find_backend("jax"), "maxtext", program, tmp_path, Any, Path(sys.executable))
+    assert said in failed.value.why
+    assert "_check_cuda_versions" not in str(failed.value)
+    assert "nvidia-modprobe" in failed.value.next_command
 
 
 @pytest.mark.slow(seconds=5)
