@@ -27,7 +27,7 @@ CUDA_LOCK = LockFile(
     path=HERE / "requirements-cuda.lock",
     python_minimum=(3, 11),
     python_maximum=(3, 12),
-    size_gb=6.6,
+    size_gb=6.2,
     cuda=(13, 0),
 )
 # Platform -> the lock files, the preferred first. PyPI's torch is the CUDA build, which serves a CPU as well.

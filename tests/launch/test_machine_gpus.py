@@ -253,8 +253,8 @@ def test_the_cpu_is_taken_in_silence_only_where_there_is_no_driver(
 
 
 def test_here_is_a_name_for_lists_and_peaks_too(tmp_path: Path, play_machine: Play) -> None:
-    for machine, name in (("dgx_h100", "h100"), ("workstation", "nvidia_geforce_rtx_4090"), ("init = 12", "cpu")):
-        play_machine(machine)
+    for played, name in (("dgx_h100", "h100"), ("workstation", "nvidia_geforce_rtx_4090"), ("init = 12", "cpu")):
+        play_machine(played)
         configs = Configs()
         assert machine_gpus.named_here("here", configs) == name
         shown = listing(configs, backend="jax", hardware=name)
