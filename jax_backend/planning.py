@@ -192,6 +192,16 @@ def nodes_seen_by_maxtext(benchmark: Benchmark) -> int:
 # The texts MaxText 0.2.5 knows where it is told one of few.
 _DTYPES = tuple(memory.DTYPE_BYTES)
 CHOICES: Mapping[str, tuple[str, ...]] = {
+    "attention": (
+        "autoselected",
+        "dot_product",
+        "flash",
+        "cudnn_flash_te",
+        "cudnn_flash_jax",
+        "paged",
+        "vllm_rpa",
+        "vllm_batched_rpa",
+    ),  # layers/attention_op.py: apply_attention
     "remat_policy": (memory.CUSTOM, *memory.REMAT_POLICIES),
     "opt_type": memory.OPTIMIZERS,
     "weight_dtype": _DTYPES,

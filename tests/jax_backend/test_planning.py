@@ -395,6 +395,13 @@ def test_flash_attention_on_a_cpu_is_refused(attention: str) -> None:
     assert error.next_command == "--set=attention=dot_product"
 
 
+def test_an_attention_that_maxtext_does_not_know_is_refused() -> None:
+    with pytest.raises(RequestError, match="attention=cudnn_flash_jaxx: did you mean 'cudnn_flash_jax'") as refused:
+        resolved("llama32_1b", {"attention": "cudnn_flash_jaxx"}, hardware="h100", gpus=1)
+    assert "MaxText knows: autoselected, dot_product, flash, cudnn_flash_te" in refused.value.why
+    assert resolved("llama32_1b", {"attention": "flash"}, hardware="h100", gpus=1)
+
+
 def test_an_axis_between_nodes_needs_nodes() -> None:
     """MaxText: "DCN parallelism requested but only one slice available."."""
     benchmark = resolved(gpus=2)
