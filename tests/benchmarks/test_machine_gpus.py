@@ -106,9 +106,7 @@ def test_a_device_without_a_row_takes_the_recipes_of_an_a100_and_has_no_fp8() ->
     assert (found.dtype, found.hardware) == ("bf16", row)
 
 
-def test_a_device_that_no_recipe_names_takes_those_of_an_a100_but_not_on_a_cluster() -> (
-    None
-):
+def test_a_device_that_no_recipe_names_takes_those_of_an_a100_but_not_on_a_cluster() -> None:
     made = machine_gpus.made_row([gpu(0, RTX, memory_bytes=25_757_220_864)] * 2, "560.35")
     row = msgspec.structs.replace(made, peaks={"bf16": Peak(165.2, "a datasheet")})
     configs = Configs()

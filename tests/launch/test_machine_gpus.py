@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.backend import SideProgram, find_backend
 from benchmarks.configs import Configs
-from benchmarks.resolve import Request
 from benchmarks.errors import RunError
+from benchmarks.resolve import Request
 from launch import local, machine_gpus
 from launch.listing import listing
 from launch.preflight import machine
