@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
-from benchmarks.resolve import ConfigSource, Request, choose_recipe, like
+from benchmarks.resolve import ConfigSource, Request, choose_recipe, like, scales
 from benchmarks.values import Benchmark, Hardware, Plan, Value
 
 HERE = "here"  # --hardware=here: the GPU of this machine, else its CPU
@@ -241,7 +241,7 @@ def _scale(request: Request, row: Hardware, count: int, configs: ConfigSource, b
         recipe = choose_recipe(request, configs, row, backend)
     except RequestError:  # which resolving says
         return None
-    return max((layout.gpus for layout in recipe.layouts if layout.gpus <= count), default=None)
+    return max((gpus for gpus in scales(recipe, row) if gpus <= count), default=None)
 
 
 def choice_text(
@@ -258,8 +258,8 @@ def choice_text(
     left = ""
     if request.gpus is None and settled.gpus and idle > 0:
         recipe = choose_recipe(settled, configs, row, backend)
-        scales = ", ".join(str(layout.gpus) for layout in recipe.layouts)
-        left = f" ({idle} {'stay' if idle > 1 else 'stays'} idle: recipe {recipe.name} has layouts for {scales})"
+        sizes = ", ".join(map(str, scales(recipe, row)))
+        left = f" ({idle} {'stay' if idle > 1 else 'stays'} idle: recipe {recipe.name} has layouts for {sizes})"
     return f"this machine has {shown(machine.gpus)}{hidden}: {' '.join(flags)}{left}"
 
 

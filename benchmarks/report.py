@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.summary import Result
 from benchmarks.telemetry.rows import telemetry_rows
 from benchmarks.utilisation import Mfu
-from benchmarks.values import Benchmark, Parallelism, Recipe, Step
+from benchmarks.values import Benchmark, Layout, Parallelism, Recipe, Step
 
 Rows = list[tuple[str, str]]
 
@@ -248,10 +248,14 @@ def recipe_rows(recipes: Sequence[Recipe]) -> Rows:
     rows = []
     for recipe in recipes:
         dtypes = "; ".join(f"{name}: {', '.join(kinds)}" for name, kinds in recipe.dtypes.items())
-        scales = ", ".join(str(layout.gpus) for layout in recipe.layouts)
+        scales = ", ".join(map(_scale_text, recipe.layouts))
         text = f"{recipe.title}\nmodels {', '.join(recipe.models)} · {dtypes} · devices {scales}"
         rows.append((recipe.name, text))
     return rows
+
+
+def _scale_text(layout: Layout) -> str:
+    return f"{layout.gpus} ({', '.join(layout.hardware)})" if layout.hardware else f"{layout.gpus}"
 
 
 def listing_text(sections: Mapping[str, Rows]) -> str:

@@ -87,11 +87,11 @@ def plan_command(request: Request) -> str:
 class NoLayoutError(RequestError):
     """The recipe fits, but has no layout for so many devices."""
 
-    def __init__(self, request: Request, recipe: Recipe, gpus: int) -> None:
+    def __init__(self, request: Request, recipe: Recipe, gpus: int, hardware: Hardware) -> None:
         self.gpus = gpus
-        self.scales = sorted(row.gpus for row in recipe.layouts)
+        self.scales = scales(recipe, hardware)
         super().__init__(
-            f"recipe {recipe.name} has no layout for {gpus} devices",
+            f"recipe {recipe.name} has no layout for {gpus} devices of {hardware.name}",
             where=f"--gpus={gpus}",
             why=f"it has one for: {', '.join(map(str, self.scales))}",
             next_command=f"--gpus with one of these; or {plan_command(request)}, which ranks all; or state "
@@ -131,7 +131,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
     placed = msgspec.structs.replace(request, hardware=hardware.name, gpus=gpus)
-    layout = _choose_layout(placed, recipe, gpus, knobs_set, backend.layout_settings)
+    layout = _choose_layout(placed, recipe, hardware, knobs_set, backend.layout_settings)
     nodes = _choose_nodes(request.nodes, gpus, hardware)
     overlays = [one for one in recipe.overlays if matches(one.when, model.name, dtype, alike, gpus)]
     knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
@@ -187,7 +187,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
             **environment_set,
         },
         xla_flags={**_merged(overlays, "xla_flags"), **group.flags, **xla_set},
-        recipe=_reference(recipe, sequence_length, gpus, backend),
+        recipe=_reference(recipe, sequence_length, gpus, hardware, backend),
         overrides=request.settings,
         profiling=choose_profiling(
             wanted, configs.profile_defaults(mlperf.task if mlperf else request.task), gpus, steps
@@ -243,8 +243,11 @@ def _settings_towards(
     return {**backend.schedule_settings(towards.schedule), **adapters}
 
 
-def _reference(recipe: Recipe, sequence_length: int, gpus: int, backend: Backend) -> RecipeReference:
-    own = next((backend.parallelism(row.knobs, gpus) for row in recipe.layouts if row.gpus == gpus), None)
+def _reference(
+    recipe: Recipe, sequence_length: int, gpus: int, hardware: Hardware, backend: Backend
+) -> RecipeReference:
+    rows = layouts_on(recipe, hardware)
+    own = next((backend.parallelism(row.knobs, gpus) for row in rows if row.gpus == gpus), None)
     stated = recipe.stated_flops_per_sequence if sequence_length == recipe.sequence_length else None
     return RecipeReference(
         name=recipe.name,
@@ -321,11 +324,11 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
 
 
 def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None, site: Site) -> tuple[bool, bool, bool]:
-    scales = [layout.gpus for layout in recipe.layouts]
-    over_a_machine = hardware is not None and max(scales) > hardware.devices_per_node
+    sizes = scales(recipe, hardware)
+    over_a_machine = hardware is not None and max(sizes) > hardware.devices_per_node
     return (
         request.model not in recipe.models,
-        request.gpus is not None and request.gpus not in scales,
+        request.gpus is not None and request.gpus not in sizes,
         site.slurm is None and over_a_machine,
     )
 
@@ -391,6 +394,23 @@ def like(hardware: Hardware, recipes: Iterable[Recipe], site: Site) -> str:
     return UNKNOWN_IS_LIKE if hardware.platform == "cuda" and (nameless or not hardware.peaks) else hardware.name
 
 
+def layouts_on(recipe: Recipe, hardware: Hardware | None) -> list[Layout]:
+    """A recipe for one machine has fewer where a machine has fewer devices. What it does not name may take all."""
+    if hardware is None or hardware.name not in recipe.hardware:
+        return recipe.layouts
+    return [row for row in recipe.layouts if row.hardware is None or hardware.name in row.hardware]
+
+
+def scales(recipe: Recipe, hardware: Hardware | None) -> list[int]:
+    return [row.gpus for row in layouts_on(recipe, hardware)]
+
+
+def default_gpus(recipe: Recipe, hardware: Hardware) -> int:
+    """As the recipe says, or as near below as it has on this hardware."""
+    usual = recipe.defaults.gpus
+    return max((gpus for gpus in scales(recipe, hardware) if gpus <= usual), default=usual)
+
+
 def _dtypes(recipe: Recipe, hardware: str) -> list[str]:
     return recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, []))
 
@@ -421,7 +441,7 @@ def gpus_wanted(request: Request, recipe: Recipe, hardware: Hardware) -> int:
         return request.gpus
     if request.nodes is not None:
         return positive("--nodes", request.nodes) * (1 if hardware.kind == "cpu" else hardware.devices_per_node)
-    return recipe.defaults.gpus
+    return default_gpus(recipe, hardware)
 
 
 def _choose_nodes(wanted: int | None, gpus: int, hardware: Hardware) -> int:
@@ -454,15 +474,21 @@ def _of_the_fabric(hardware: Hardware, recipe: Recipe) -> dict[str, str]:
 
 
 def _choose_layout(
-    request: Request, recipe: Recipe, gpus: int, knobs_set: Mapping[str, Scalar], layout_settings: frozenset[str]
+    request: Request,
+    recipe: Recipe,
+    hardware: Hardware,
+    knobs_set: Mapping[str, Scalar],
+    layout_settings: frozenset[str],
 ) -> dict[str, Scalar]:
     """The recipe's row for this scale; without one, the layout must be stated by --set."""
-    rows: dict[int, Layout] = {row.gpus: row for row in recipe.layouts}
+    rows: dict[int, Layout] = {row.gpus: row for row in layouts_on(recipe, hardware)}
+    gpus = request.gpus
+    assert gpus is not None  # the caller has chosen
     if gpus in rows:
         return dict(rows[gpus].knobs)
     if layout_settings & knobs_set.keys():
         return {}
-    raise NoLayoutError(request, recipe, gpus)
+    raise NoLayoutError(request, recipe, gpus, hardware)
 
 
 def matches(when: When, model: str, dtype: str, hardware: str, gpus: int) -> bool:

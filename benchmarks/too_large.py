@@ -8,7 +8,7 @@ from benchmarks.backend import Backend
 from benchmarks.capacity import fits, total_bytes, usable_bytes
 from benchmarks.errors import RequestError
 from benchmarks.flops import parameter_count
-from benchmarks.resolve import ANY, ConfigSource, Request, plan_command, resolve
+from benchmarks.resolve import ANY, ConfigSource, Request, plan_command, resolve, scales
 from benchmarks.values import Benchmark, Recipe
 
 SHORTEST_SEQUENCE = 256  # that is offered
@@ -65,7 +65,8 @@ def _more_gpus(benchmark: Benchmark, configs: ConfigSource, backend: Backend) ->
     layout = backend.layout_settings & asked.settings.keys()
     settings = {name: text for name, text in asked.settings.items() if name not in layout}
     without = f" without --set={' and --set='.join(sorted(layout))}" if layout else ""
-    for gpus in sorted(row.gpus for row in _recipe(benchmark, configs).layouts if row.gpus > benchmark.gpus):
+    sizes = scales(_recipe(benchmark, configs), benchmark.hardware)
+    for gpus in (scale for scale in sizes if scale > benchmark.gpus):
         if _fits(msgspec.structs.replace(asked, gpus=gpus, settings=settings), configs, backend):
             return [(gpus, f"--gpus={gpus}{without}")]
     return []

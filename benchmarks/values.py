@@ -194,6 +194,7 @@ class Layout(Value, frozen=True):
 
     gpus: Positive
     knobs: dict[str, Scalar]
+    hardware: list[str] | None = None  # whose nodes hold it; None: the whole recipe's
 
 
 class RecipeDefaults(Value, frozen=True):

@@ -7,7 +7,7 @@ from benchmarks.backend import Backend, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.report import Rows, listing_text, recipe_rows
-from benchmarks.resolve import ANY, like
+from benchmarks.resolve import ANY, like, scales
 from benchmarks.values import Hardware, Model, Recipe
 from launch import environments
 
@@ -22,14 +22,15 @@ def listing(
     gpus: int | None = None,
 ) -> str:
     _refuse_unknown_names(configs, backend, model, hardware)
-    device = like(configs.hardware(hardware), configs.recipes(), configs.site("local")) if hardware else None
+    row = configs.hardware(hardware) if hardware else None
+    device = like(row, configs.recipes(), configs.site("local")) if row else None
     keeps: list[Callable[[Recipe], bool]] = [
         lambda r: backend in (None, r.backend),
         lambda r: model is None or model in r.models or ANY in r.models,
         lambda r: task in (None, r.task),
         lambda r: device is None or device in r.hardware or ANY in r.hardware,
         lambda r: dtype is None or dtype in _dtypes(r, device),
-        lambda r: gpus is None or gpus in [layout.gpus for layout in r.layouts],
+        lambda r: gpus is None or gpus in scales(r, row),
     ]
     recipes = [recipe for recipe in configs.recipes() if all(keep(recipe) for keep in keeps)]
     models = [configs.model(name) for name in configs.names("models") if _named(name, recipes, "models")]

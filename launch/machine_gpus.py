@@ -16,7 +16,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.machine_gpus import VISIBLE, Busy, MachineGpu, MachineGpus
 from benchmarks.preflight.gpus import IDLE_MIB
-from benchmarks.resolve import NoLayoutError, Request, choose_recipe, gpus_wanted
+from benchmarks.resolve import NoLayoutError, Request, choose_recipe, gpus_wanted, scales
 from benchmarks.values import Benchmark, Hardware
 from launch.local import host_memory_bytes
 
@@ -193,8 +193,8 @@ def too_few(request: Request, configs: Configs, backend: Backend, refused: Reque
         gpus = gpus_wanted(request, recipe, row)
     except RequestError:
         return refused
-    scales = [layout.gpus for layout in recipe.layouts]
-    short = machine_gpus.too_few(row, gpus, request.nodes or 1, request.site, found(), scales)
+    sizes = scales(recipe, row)
+    short = machine_gpus.too_few(row, gpus, request.nodes or 1, request.site, found(), sizes)
     if short is None:
         return refused
     short.why = "; ".join(why for why in (short.why, refused.what) if why)
@@ -208,13 +208,8 @@ def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_
     found.cache_clear()
     way_on = configs.way_on(benchmark.hardware.name)
     of_kinds = rows(configs)
-    scales = [
-        layout.gpus
-        for recipe in configs.recipes()
-        if recipe.name == benchmark.recipe.name
-        for layout in recipe.layouts
-    ]
-    yield from machine_gpus.refusals(benchmark, found(), of_kinds, scales, way_on, allow_busy=allow_busy)
+    sizes = scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
+    yield from machine_gpus.refusals(benchmark, found(), of_kinds, sizes, way_on, allow_busy=allow_busy)
     here = len(machine_gpus.of_hardware(found().gpus, benchmark.hardware))
     yield from too_large.refusals(benchmark, configs, backend, here)
 

@@ -40,7 +40,7 @@ from benchmarks.forecasting.forecast_report import plan_lines
 from benchmarks.forecasting.layouts import rank
 from benchmarks.forecasting.read_once import ReadOnce
 from benchmarks.forecasting.seeding import with_layout
-from benchmarks.resolve import Request, resolve
+from benchmarks.resolve import Request, resolve, scales
 from benchmarks.values import Benchmark, json_text
 from launch import machine_gpus, places, planning_calibration, request_flags
 from launch.cli import run_main
@@ -177,13 +177,13 @@ def _report(
 def _scales(request: Request, benchmark: Benchmark, configs: Configs, backend: Backend) -> list[int]:
     """As typed; else the recipe's own, and this one. A layout that was stated by --set is for one scale alone."""
     if SCALE.value is not None:
-        scales = [sweep.number("scale", word.strip()) for word in SCALE.value.split(",")]
-        if min(scales) < 1:
+        typed = [sweep.number("scale", word.strip()) for word in SCALE.value.split(",")]
+        if min(typed) < 1:
             raise RequestError(f"--scale={SCALE.value}: 1 or more GPUs are needed", where="--scale")
-        return sorted(set(scales))
+        return sorted(set(typed))
     if backend.layout_settings & request.settings.keys():
         return [benchmark.gpus]
-    return sorted({benchmark.gpus, *(row.gpus for row in configs.recipe(benchmark.recipe.name).layouts)})
+    return sorted({benchmark.gpus, *scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)})
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.configs import DEFAULT_ROOT, Configs, parse_yaml
 from benchmarks.flops import embedding_parameters, parameter_count
 from benchmarks.mlperf.submission import ENGINE
+from benchmarks.resolve import default_gpus, scales
 from benchmarks.values import Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
 from jax_backend.planning import DIMENSIONS, model_settings
 from nemo_backend import BACKEND as NEMO
@@ -295,7 +296,7 @@ def test_a_nemo_layout_holds_sizes_that_share_out_its_gpus_and_layers(recipe: Re
         assert model.query_groups % share.tensor == model.vocabulary_size % share.tensor == 0
     if share.virtual_pipeline > 1:
         assert recipe.gradient_accumulation % share.pipeline == 0
-    for name in set(recipe.hardware) - {"*"}:
+    for name in set(layout.hardware or recipe.hardware) - {"*"}:
         on_a_node = CONFIGS.hardware(name).devices_per_node
         assert layout.gpus % on_a_node == 0 or on_a_node % layout.gpus == 0
         assert CONFIGS.hardware(name).devices_per_node % share.tensor == 0, "a tensor group stays within a node"
@@ -308,15 +309,18 @@ def test_a_layouts_devices_are_its_gpus(recipe: Recipe, layout: Layout) -> None:
 
     assert product("ici_") * product("dcn_") == layout.gpus
     assert all(name.endswith("_parallelism") for name in layout.knobs)
-    for hardware in recipe.hardware:
+    for hardware in layout.hardware or recipe.hardware:
         if hardware != "*":
             assert product("ici_") <= CONFIGS.hardware(hardware).devices_per_node
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
 def test_layouts_are_ordered_and_no_scale_is_there_twice(recipe: Recipe) -> None:
-    scales = [layout.gpus for layout in recipe.layouts]
-    assert scales == sorted(set(scales))
+    assert {name for layout in recipe.layouts for name in layout.hardware or []} <= set(recipe.hardware)
+    for name in set(recipe.hardware) - {"*"}:
+        found = scales(recipe, CONFIGS.hardware(name))
+        assert found == sorted(set(found))
+        assert default_gpus(recipe, CONFIGS.hardware(name)) in found
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)

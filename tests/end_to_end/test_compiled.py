@@ -16,6 +16,7 @@ import pytest
 
 import jax_backend
 from benchmarks.configs import Configs
+from benchmarks.resolve import scales
 from launch import environments
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
 
@@ -75,12 +76,12 @@ def gpu_recipes() -> Iterator[tuple[str, ...]]:
             if recipe.backend != "jax" or recipe.task == "lora" or hardware == "*":
                 continue
             if configs.hardware(hardware).kind == "gpu":
-                scales = [layout.gpus for layout in recipe.layouts]
-                if max(scales) <= configs.hardware(hardware).devices_per_node:
-                    scales = [recipe.defaults.gpus] if hardware == recipe.defaults.hardware else []
+                sizes = scales(recipe, configs.hardware(hardware))
+                if max(sizes) <= configs.hardware(hardware).devices_per_node:
+                    sizes = [recipe.defaults.gpus] if hardware == recipe.defaults.hardware else []
                 for dtype in recipe.dtypes.get(hardware, recipe.dtypes.get("*", [])):
                     for model in recipe.models:
-                        for gpus in scales:
+                        for gpus in sizes:
                             yield (f"--model={model}", f"--hardware={hardware}", f"--dtype={dtype}", f"--gpus={gpus}")
 
 

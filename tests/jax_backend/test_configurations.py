@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.resolve import ANY, Request, resolve
+from benchmarks.resolve import ANY, Request, default_gpus, resolve, scales
 from benchmarks.values import Benchmark, Phase, Recipe
 from jax_backend import BACKEND
 from launch import environments
@@ -67,8 +67,8 @@ def requests() -> Iterator[Request]:
     for recipe in CONFIGS.recipes():
         if recipe.backend != BACKEND.name:
             continue
-        for model, gpus in _models_and_scales(recipe):
-            for hardware in CONFIGS.names("hardware") if ANY in recipe.hardware else recipe.hardware:
+        for hardware in CONFIGS.names("hardware") if ANY in recipe.hardware else recipe.hardware:
+            for model, gpus in _models_and_scales(recipe, hardware):
                 for dtype in recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, [])):
                     plain = Request(
                         backend=BACKEND.name, recipe=recipe.name, task=recipe.task,
@@ -76,15 +76,17 @@ def requests() -> Iterator[Request]:
                     )  # fmt: skip
                     yield plain
                     on_gpus = recipe.hardware not in ([ANY], ["cpu"])
-                    if on_gpus and model == recipe.models[0] and gpus >= recipe.defaults.gpus:
+                    usual = default_gpus(recipe, CONFIGS.hardware(hardware))
+                    if on_gpus and model == recipe.models[0] and gpus >= usual:
                         yield from (msgspec.structs.replace(plain, pgle=way, profile=kind) for way, kind in PGLE)
 
 
-def _models_and_scales(recipe: Recipe) -> Iterator[tuple[str, int]]:
+def _models_and_scales(recipe: Recipe, hardware: str) -> Iterator[tuple[str, int]]:
     """The recipe's first model at every scale; its others at the scale of its defaults."""
     first, *others = ["llama2_7b"] if ANY in recipe.models else recipe.models
-    yield from ((first, layout.gpus) for layout in recipe.layouts)
-    yield from ((model, recipe.defaults.gpus) for model in others)
+    device = CONFIGS.hardware(hardware)
+    yield from ((first, gpus) for gpus in scales(recipe, device))
+    yield from ((model, default_gpus(recipe, device)) for model in others)
 
 
 def asked() -> tuple[list[Asked], list[str]]:

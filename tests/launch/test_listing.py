@@ -52,6 +52,10 @@ def test_filters() -> None:
         "nemo_tiny_lora",
     ]
     assert section(listing(configs, dtype="nvfp4"), "recipes") == ["none"]
+    tray = {gpus: section(listing(configs, hardware="gb200", gpus=gpus), "recipes") for gpus in (4, 8)}
+    small = [f"{backend}_llama3_small_{task}" for backend in ("jax", "nemo") for task in ("lora", "pretrain")]
+    assert set(small) <= set(tray[4])
+    assert not set(small) & set(tray[8])
 
 
 @pytest.mark.parametrize("name", ["backend", "model", "hardware"])

@@ -86,6 +86,7 @@ def dry_run(folder: Path, *flags: str) -> tuple[str, str]:
     ("machine", "flags", "chosen"),
     [
         ("dgx_h100", EIGHT_B, "--hardware=h100 --gpus=8"),
+        ("gb200_tray", EIGHT_B, "--hardware=gb200 --gpus=4"),
         ("busy_h100", (*TINY, "--hardware=here", "--gpus=1"), "--hardware=h100"),
         ("workstation", (*TINY, "--hardware=here"), "--hardware=nvidia_geforce_rtx_4090 --gpus=2"),
         ("mig_slice", (*TINY, "--hardware=here"), "--hardware=nvidia_h100_80gb_hbm3_mig_3g_40gb --gpus=1"),

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.resolve import ANY, Request, resolve
+from benchmarks.resolve import ANY, Request, default_gpus, resolve, scales
 from benchmarks.values import Benchmark, Recipe
 from launch import environments
 from nemo_backend import BACKEND
@@ -41,19 +41,20 @@ def requests() -> Iterator[Request]:
             continue
         for hardware in CONFIGS.names("hardware") if ANY in recipe.hardware else recipe.hardware:
             for dtype in recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, [])):
-                for model, gpus in _models_and_scales(recipe):
+                for model, gpus in _models_and_scales(recipe, hardware):
                     yield Request(
                         backend=BACKEND.name, recipe=recipe.name, task=recipe.task,
                         model=model, hardware=hardware, dtype=dtype, gpus=gpus,
                     )  # fmt: skip
 
 
-def _models_and_scales(recipe: Recipe) -> Iterator[tuple[str, int]]:
+def _models_and_scales(recipe: Recipe, hardware: str) -> Iterator[tuple[str, int]]:
     """All; of a recipe for GPUs the first model at every scale, its others at the scale of its defaults."""
+    device = CONFIGS.hardware(hardware)
     for model in recipe.models:
-        for layout in recipe.layouts:
-            if ANY in recipe.hardware or model == recipe.models[0] or layout.gpus == recipe.defaults.gpus:
-                yield model, layout.gpus
+        for gpus in scales(recipe, device):
+            if ANY in recipe.hardware or model == recipe.models[0] or gpus == default_gpus(recipe, device):
+                yield model, gpus
 
 
 class Planned(NamedTuple):

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 import jax_backend
 import nemo_backend
+from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.flops import flops_per_token
-from benchmarks.resolve import Request, resolve
+from benchmarks.resolve import NoLayoutError, Request, resolve
 from benchmarks.utilisation import workload_of
 from benchmarks.values import Benchmark
 from nemo_backend.planning import RECOMPUTE, needs_transformer_engine
@@ -75,6 +77,17 @@ def test_both_backends_train_two_sequences_a_gpu_at_every_scale(model: str, task
             request = Request(backend=backend.name, model=model, task=task, hardware="h200", gpus=gpus)
             benchmark = resolve(request, CONFIGS, backend)
             assert (benchmark.global_batch_size, benchmark.sequence_length) == (2 * gpus, 4096)
+
+
+@pytest.mark.parametrize("hardware", ["gb200", "gb300"])
+@pytest.mark.parametrize("backend", [jax_backend.BACKEND, nemo_backend.BACKEND])
+def test_a_tray_of_four_gpus_has_the_small_models_up_to_four(backend: Backend, hardware: str) -> None:
+    request = Request(backend=backend.name, model="llama31_8b", hardware=hardware)
+    benchmark = resolve(request, CONFIGS, backend)
+    assert (benchmark.gpus, benchmark.nodes, benchmark.recipe.global_batch_size) == (4, 1, 8)
+    with pytest.raises(NoLayoutError, match=f"8 devices of {hardware}") as refused:
+        resolve(msgspec.structs.replace(request, gpus=8), CONFIGS, backend)
+    assert refused.value.scales == [1, 2, 4]
 
 
 def test_in_bf16_nothing_needs_transformer_engine_and_fp8_does(resolved: Resolve) -> None:
