@@ -429,6 +429,7 @@ class Plan(Value, frozen=True):
     backend: str
     environment_name: str  # the backend's environment, or the container image, that the phases run in
     phases: list[Phase]
+    notes: list[str] = []  # what a reader of the figures must know, each in a line
 
 
 # --- run --------------------------------------------------------------------------------------

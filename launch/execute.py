@@ -65,7 +65,7 @@ def begin(
     _refuse_blanks(folder, plan)
     kept_profiles.take(folder, benchmark, folder.path.parent, environment)
     places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
-    said = [*provenance.ignored_variables(), *notes]
+    said = [*provenance.ignored_variables(), *plan.notes, *notes]
     about = provenance.collect(plan, environment, provenance.command_line(), said, places)
     about["run_id"] = folder.run_id
     about["labels"] = to_builtins(labels)

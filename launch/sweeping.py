@@ -16,6 +16,7 @@ import msgspec
 
 from benchmarks import sweep as record
 from benchmarks import sweep_report
+from benchmarks.backend import find_backend
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, RunError, StepmarkError
 from benchmarks.report import seconds_text
 from benchmarks.resolve import Request
@@ -313,7 +314,9 @@ def plan_text(requests: Sequence[Request], repeats: int, runner: Runner, skip_re
     """What a dry run of a sweep shows: it needs no Slurm, no image and no shared folder."""
     checked = record.check(requests, runner.understand, skip_refused)
     refusals = (refusal for benchmark in checked.benchmarks for refusal in runner.refusals(benchmark))
-    return record.plan_text(checked, repeats) + refused_text(refusals)
+    noted = ((b.backend, note) for b in checked.benchmarks for note in find_backend(b.backend).plan(b).notes)
+    notes = "".join(f"\nnote: {backend}: {note}" for backend, note in dict.fromkeys(noted))
+    return record.plan_text(checked, repeats) + notes + refused_text(refusals)
 
 
 def _found(output_dir: Path, new: Sweep) -> Sweep | None:

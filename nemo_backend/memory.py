@@ -5,7 +5,7 @@ from benchmarks.ledger import LAYER_MATMULS, Recompute
 from benchmarks.values import Benchmark
 from nemo_backend.bridge_planning import FSDP
 from nemo_backend.megatron import text_of
-from nemo_backend.planning import needs_transformer_engine
+from nemo_backend.planning import attends_by_megatron
 
 # CUDA's context, NCCL's buffers and fragments take the rest: an estimate.
 USABLE = 0.94
@@ -43,16 +43,6 @@ def storage(benchmark: Benchmark) -> Storage:
         returned_bytes=2 if distributed and not whole else None,
         uncounted=uncounted(benchmark, MODEL, OPTIMIZER),
     )
-
-
-def attends_by_megatron(benchmark: Benchmark) -> bool:
-    """Whether attention is Megatron's own, of PyTorch's matmuls, because there is no Transformer Engine.
-
-    NeMo takes that one as soon as it is there; a virtual environment has none.
-    """
-    if benchmark.hardware.kind == "cpu":
-        return True
-    return benchmark.site.runtime == "venv" and not needs_transformer_engine(benchmark)
 
 
 def gradient_bytes(benchmark: Benchmark) -> int:

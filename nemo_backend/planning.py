@@ -106,6 +106,9 @@ _OVERWRITTEN_BY_PRECISION = tuple(
     )
 )  # fmt: skip
 
+UNFUSED_ATTENTION = (
+    "attention is Megatron's own PyTorch matmuls, which are not fused, because the recipe uses no Transformer Engine"
+)
 RECOMPUTE = f"{MODEL}.recompute_granularity"
 # The texts NeMo 2.7.3 knows where it is told one of few.
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -309,7 +312,9 @@ def plan(benchmark: Benchmark) -> Plan:
         writes_steps=True,
         programs=profiles.programs(benchmark),
     )
-    return Plan(backend="nemo", environment_name=ENVIRONMENT_NAME, phases=[perf])
+    unfused = benchmark.hardware.kind != "cpu" and attends_by_megatron(benchmark)
+    notes = [UNFUSED_ATTENTION] if unfused else []
+    return Plan(backend="nemo", environment_name=ENVIRONMENT_NAME, phases=[perf], notes=notes)
 
 
 # --- what NeMo cannot do ------------------------------------------------------------------------
@@ -447,6 +452,16 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
         if benchmark.knobs.get(name, usual):
             found[f"{name}=true"] = f"--set={name}=false"
     return found
+
+
+def attends_by_megatron(benchmark: Benchmark) -> bool:
+    """Whether attention is Megatron's own, of PyTorch's matmuls, because there is no Transformer Engine.
+
+    NeMo takes that one as soon as it is there; a virtual environment has none.
+    """
+    if benchmark.hardware.kind == "cpu":
+        return True
+    return benchmark.site.runtime == "venv" and not needs_transformer_engine(benchmark)
 
 
 def _data(benchmark: Benchmark) -> Iterator[RequestError]:

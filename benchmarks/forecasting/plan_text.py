@@ -21,7 +21,7 @@ NOTHING_STARTED = "nothing was started (--dry_run)"
 def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, calibration: Calibration | None = None) -> str:
     """Everything a dry run shows: what would run, with which settings, what it needs and how long a step takes."""
     lines = [title(benchmark), ""]
-    lines += aligned([*_benchmark_rows(benchmark), ("runs in", _runs_in(benchmark, plan))])
+    lines += aligned([*_benchmark_rows(benchmark), ("runs in", _runs_in(benchmark, plan)), *_notes(plan)])
     lines += ["", "model FLOPs"]
     lines += aligned([*flops_rows(benchmark), *recompute_rows(benchmark, storage.recompute)])
     lines += ["", *memory_lines(memory_of(benchmark, storage))]
@@ -35,6 +35,10 @@ def _runs_in(benchmark: Benchmark, plan: Plan) -> str:
     pythons = benchmark.site.python
     python = pythons.get(benchmark.engine) if isinstance(pythons, dict) else pythons
     return benchmark.image or python or plan.environment_name
+
+
+def _notes(plan: Plan) -> Rows:
+    return [("notes", "\n".join(plan.notes))] if plan.notes else []
 
 
 def phase_lines(plan: Plan) -> list[str]:

@@ -74,6 +74,13 @@ slurm: {{shared_folders: [/], hardware: [{hardware}]}}
 """
 
 
+def test_a_comparison_says_what_differs_between_the_backends(tmp_path: Path) -> None:
+    text = dry_run("--backend=jax,nemo", "--model=llama32_1b", "--hardware=h100", "--gpus=1,2", cwd=tmp_path)
+    assert [line[:30] for line in text.splitlines() if line.startswith("note: ")] == [
+        "note: nemo: attention is Megat"
+    ]
+
+
 @pytest.mark.parametrize(
     ("sites", "way_on"),
     [

@@ -93,6 +93,16 @@ def test_the_plan_of_a_recorded_run_is_as_recorded(
     assert text == path.read_text(encoding="utf-8")
 
 
+def test_a_plan_says_where_attention_is_not_fused(resolved: Resolve) -> None:
+    def notes(**wanted: Any) -> list[str]:
+        return BACKEND.plan(resolved("llama32_1b", gpus=1, **wanted)).notes
+
+    (note,) = notes(hardware="h100")
+    assert "Megatron's own PyTorch matmuls" in note
+    assert "\n" not in note
+    assert notes(hardware="h100", dtype="fp8") == notes(hardware="h100", runtime="container") == []
+
+
 # --- the worker's command -------------------------------------------------------------------------------
 
 
