@@ -456,9 +456,9 @@ LAUNCHER = (
 @pytest.mark.skipif(sys.platform != "linux", reason="what ends with its parent does so by Linux's prctl")
 @pytest.mark.parametrize("backend", ["jax_backend", "nemo_backend"])
 def test_a_work_program_dies_with_its_launcher(backend: str, tmp_path: Path) -> None:
-    """It waits for its request, or on the way to it for torch: both are one pipe that nobody writes into."""
+    """It waits for its request, or on the way to it for its framework: all are one pipe that nobody writes into."""
     os.mkfifo(tmp_path / work_kit.REQUEST)
-    for name in ("torch", "megatron"):
+    for name in ("jax", "torch", "megatron"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / work_kit.REQUEST)!r}).read()\n")
     program = [sys.executable, "-P", str(ROOT / backend / "work_program.py"), f"--folder={tmp_path}"]
     program += ["--vocabulary_size=256"] if backend == "nemo_backend" else []
@@ -467,13 +467,26 @@ def test_a_work_program_dies_with_its_launcher(backend: str, tmp_path: Path) -> 
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout is not None
         number = int(launcher.stdout.readline())
-        with (tmp_path / work_kit.REQUEST).open("w"):  # opened as soon as the program reads
+        try:
+            pipe = opened_when_read(tmp_path / work_kit.REQUEST)
             launcher.kill()
-            try:
-                wait_for_the_end_of(Path(f"/proc/{number}"))
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(number, signal.SIGKILL)
+            wait_for_the_end_of(Path(f"/proc/{number}"))
+            os.close(pipe)
+        finally:
+            launcher.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+
+def opened_when_read(pipe: Path) -> int:
+    """A pipe that nobody reads cannot be opened; a program that died would be waited for without an end."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            assert time.monotonic() < deadline, "the program does not read its request"
+            time.sleep(0.02)
 
 
 def wait_for_the_end_of(process: Path) -> None:
