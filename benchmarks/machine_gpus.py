@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
-from benchmarks.resolve import ConfigSource, Request, choose_recipe, like, scales
+from benchmarks.resolve import ConfigSource, Request, choose_recipe, scales
 from benchmarks.values import Benchmark, Hardware, Plan, Value
 
 HERE = "here"  # --hardware=here: the GPU of this machine, else its CPU
@@ -211,15 +211,6 @@ def _names(request: Request, row: Hardware, configs: ConfigSource, backend: Back
     except RequestError:
         return False
     return configs.hardware(recipe.defaults.hardware).kind != "cpu"
-
-
-def borrows(request: Request, hardware: Hardware, configs: ConfigSource, backend: Backend) -> bool:
-    """Whether the recipe is another device's, because none names this one."""
-    try:
-        recipe = choose_recipe(request, configs, hardware, backend)
-    except RequestError:  # which resolving says
-        return False
-    return like(hardware, [recipe], configs.site(request.site)) != hardware.name
 
 
 def falls_to_the_cpu(request: Request, configs: ConfigSource, backend: Backend) -> bool:

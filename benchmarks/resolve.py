@@ -121,7 +121,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     hardware_wanted = configs.hardware(device) if device else None
     recipe = choose_recipe(request, configs, hardware_wanted, backend)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
-    alike = like(hardware, [recipe], site)
+    alike = like(hardware, configs.recipes(), site)
     dtype = _choose_dtype(request.dtype, recipe, hardware, alike)
     _refuse_foreign_hardware(site, hardware, configs)
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
@@ -285,6 +285,7 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
     Of several, one with a layout for so many GPUs wins; and where there is no cluster, one for a single machine.
     """
     recipes, site = _named(request, configs.recipes()), configs.site(request.site)
+    near = like(hardware, configs.recipes(), site) if hardware else None
     engine = _choose_engine(request, recipes, backend)
     refusal = backend.refuses_hardware(engine, hardware) if hardware else None
     if refusal is not None:
@@ -298,7 +299,6 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
             why=f"its recipes are for: {', '.join(tasks) or 'nothing'}",
             next_command=LIST_COMMAND,
         )
-    near = like(hardware, of_backend, site) if hardware else None
     fitting = [r for r in of_backend if request.model in r.models] + [r for r in of_backend if ANY in r.models]
     if not fitting:
         raise RequestError(
@@ -307,7 +307,7 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
             why="recipes are there for: " + ", ".join(sorted({m for r in of_backend for m in r.models})),
             next_command=_own_recipe(request.model, of_backend, near),
         )
-    home = like(hardware, fitting, site) if hardware else fitting[0].defaults.hardware
+    home = near or fitting[0].defaults.hardware
     on_hardware = [r for r in fitting if home in r.hardware or ANY in r.hardware]
     in_dtype = [r for r in on_hardware if request.dtype in (None, *_dtypes(r, home))]
     if in_dtype:

@@ -16,7 +16,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.machine_gpus import VISIBLE, Busy, MachineGpu, MachineGpus
 from benchmarks.preflight.gpus import IDLE_MIB
-from benchmarks.resolve import NoLayoutError, Request, choose_recipe, gpus_wanted, scales
+from benchmarks.resolve import NoLayoutError, Request, choose_recipe, gpus_wanted, like, scales
 from benchmarks.values import Benchmark, Hardware
 from launch.local import host_memory_bytes
 
@@ -166,7 +166,7 @@ def settled(request: Request, configs: Configs, backend: Backend) -> Request:
             _say_unknown(row, configs)
     if settled.hardware in configs.names("hardware"):  # else resolving says that it is unknown
         device = configs.hardware(settled.hardware)
-        if machine_gpus.borrows(settled, device, configs, backend):
+        if like(device, configs.recipes(), configs.site(request.site)) != device.name:
             _say(f"no recipe of this request names {device.title}: that of an A100 is taken")
     return settled
 

@@ -77,7 +77,7 @@ def test_scaling_is_against_the_smallest_scale() -> None:
 
 def test_a_scale_that_cannot_work_says_why() -> None:
     found = points(64, 96)
-    assert found[1].refused == "recipe jax_llama2_70b_pretrain has no layout for 96 devices"
+    assert found[1].refused == "recipe jax_llama2_70b_pretrain has no layout for 96 devices of h100"
     assert found[1].tokens_per_second is None
     assert found[0].efficiency == 1
     assert any("96" in line and "no layout" in line for line in scaling_lines(found))

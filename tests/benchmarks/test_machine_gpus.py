@@ -7,6 +7,7 @@ import yaml
 from benchmarks import machine_gpus
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
 from benchmarks.machine_gpus import Busy, MachineGpu, MachineGpus
 from benchmarks.resolve import Request, like, resolve
 from benchmarks.values import Benchmark, Hardware, Peak
@@ -115,12 +116,16 @@ def test_a_device_that_no_recipe_names_takes_those_of_an_a100_but_not_on_a_clust
     machine = MachineGpus(gpus=(gpu(0, RTX), gpu(1, RTX)))
     settled = machine_gpus.with_gpus(asked, machine, [row], configs, find_backend("jax"))
     assert (settled.hardware, settled.gpus) == (row.name, 2)
-    assert machine_gpus.borrows(settled, row, configs, find_backend("jax"))
-    assert not machine_gpus.borrows(settled, configs.hardware("h200"), configs, find_backend("jax"))
     found = resolve(settled, configs, find_backend("jax"))
     assert (found.recipe.name, found.dtype) == ("jax_llama3_small_pretrain", "bf16")
     on_cluster, here = (configs.site(name) for name in ("example_venv", "local"))
     assert [like(row, configs.recipes(), site) for site in (on_cluster, here)] == [row.name, "a100"]
+
+
+def test_a_device_that_other_recipes_name_is_given_none_of_an_a100() -> None:
+    asked = Request(backend="jax", model="llama2_70b", task="lora", hardware="gb200", gpus=8)
+    with pytest.raises(RequestError, match="no recipe trains 'llama2_70b' on 'gb200'"):
+        resolve(asked, Configs(), find_backend("jax"))
 
 
 def test_gpus_that_stay_idle_are_explained() -> None:

@@ -60,5 +60,5 @@ def test_a_published_run_fits_its_devices(row: Reference) -> None:
 
 
 def test_a_row_that_no_recipe_comes_near_is_refused() -> None:
-    with pytest.raises(RequestError, match="no recipe of jax for lora bf16 on gb200"):
-        benchmark_of(changed(ROWS[0], task="lora", hardware="gb200"))
+    with pytest.raises(RequestError, match="no recipe of jax for lora fp8 on gb200"):
+        benchmark_of(changed(ROWS[0], task="lora", dtype="fp8", hardware="gb200"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -266,13 +267,17 @@ def test_here_is_a_name_for_lists_and_peaks_too(tmp_path: Path, play_machine: Pl
 
 
 def test_a_row_that_no_recipe_names_is_said_to_take_those_of_an_a100(
-    play_machine: Play, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, play_machine: Play, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play_machine("dgx_h100")
     machine_gpus._say.cache_clear()
-    for hardware, borrowed in (("h100", False), ("gb300", True)):
+    shutil.copytree(Configs().root, tmp_path / "configs")
+    h100 = (tmp_path / "configs/hardware/h100.yml").read_text()
+    (tmp_path / "configs/hardware/l40s.yml").write_text(h100.replace("name: h100\n", "name: l40s\n"))
+    configs = Configs(tmp_path / "configs")
+    for hardware, borrowed in (("h100", False), ("l40s", True)):
         asked = Request(backend="jax", model="llama2_70b", hardware=hardware, gpus=64)
-        machine_gpus.settled(asked, Configs(), find_backend("jax"))
+        machine_gpus.settled(asked, configs, find_backend("jax"))
         assert ("that of an A100 is taken" in capsys.readouterr().err) == borrowed
 
 
