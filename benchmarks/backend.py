@@ -4,17 +4,16 @@ A backend is an installed package that names an object in the entry point group
 `stepmark.backends`; benchmarks/ and launch/ know no backend by name.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, runtime_checkable
 
-from benchmarks.assets import Repository
-from benchmarks.capacity import Storage
-from benchmarks.datasets import DatasetJob
+from benchmarks.assets.assets import Repository
+from benchmarks.assets.datasets import DatasetJob
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.planning.capacity import Storage
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -245,7 +244,7 @@ class Checks(Protocol):
     GPUs, before the other nodes are used. It imports the framework and builds the run's configuration.
 
     Its last line of output is `stepmark check: ok {json}`, exit code 0; or `stepmark check: what; why; next: what to
-    do`, exit code 1 (benchmarks/queue/first_check.py reads it). A backend without the capability has no such phase.
+    do`, exit code 1 (benchmarks/jobs/first_check.py reads it). A backend without the capability has no such phase.
     """
 
     def check_phase(self, benchmark: Benchmark) -> Phase | None:
@@ -268,7 +267,8 @@ class NeedsTransformerEngine(Protocol):
 class ReadsHub(Protocol):
     """An optional capability: an engine whose program reads files of a Hugging Face repository by its name.
 
-    A job has no token and may have no internet: launch/setup.py --site fetches them once (benchmarks/hub_cache.py).
+    A job has no token and may have no internet: launch/setup.py --site fetches them once
+    (benchmarks/assets/hub_cache.py).
     """
 
     def hub_repository(self, engine: str, model: str) -> Repository | None:
@@ -302,25 +302,3 @@ def find_backend(name: str) -> Backend:
         )
     backend: Backend = found.load()
     return backend
-
-
-def backend_of_format(log_format: LogFormat) -> Backend | None:
-    """The backend whose frameworks print a format; None where frameworks of any may print it."""
-    return next((backend for backend in backends().values() if log_format in backend.log_formats), None)
-
-
-def all_log_formats() -> list[LogFormat]:
-    """The foreign log formats of all installed backends, after the one that every framework may print; without any
-    backend's, no log could be told from another file.
-    """
-    from benchmarks.mlperf.log_format import MLLOG  # reads with this module's values
-
-    found = [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats]
-    if not found:
-        raise RequestError(
-            "no log format is known",
-            where=f"entry point group '{ENTRY_POINT_GROUP}'",
-            why=f"no backend with one is registered for {sys.executable}, or this user may not read where it is",
-            next_command=f"{sys.executable} -m pip install --editable {Path(__file__).resolve().parents[1]}",
-        )
-    return [MLLOG, *found]

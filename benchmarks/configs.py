@@ -1,7 +1,7 @@
 """Reads configs/: one YAML file a model, hardware, site or recipe, strictly and only when asked for.
 
 A typo gives one message: the file, the key, what was expected, and the nearest name that is valid.
-What the rows mean together (is there a recipe for this model?) is for benchmarks/resolve.py.
+What the rows mean together (is there a recipe for this model?) is for benchmarks/request/resolve.py.
 """
 
 import os
@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 import yaml
 
-from benchmarks.assets import Needs
+from benchmarks.assets.assets import Needs
 from benchmarks.errors import RequestError, nearest
 from benchmarks.gate.values import Suite
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.submission import Submission
-from benchmarks.profiling import ProfileDefaults, ProfileTable
+from benchmarks.request.profiling import ProfileDefaults, ProfileTable
 from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
 from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
 

@@ -18,7 +18,7 @@ from rich.text import Text
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from launch.environments import environments_root  # noqa: E402
+from launch.environments.venvs import environments_root  # noqa: E402
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 LOGS = REPOSITORY / "tests" / "nemo_backend" / "logs"  # what the report is made of

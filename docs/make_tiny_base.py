@@ -20,8 +20,8 @@ sys.path.insert(0, str(REPOSITORY))
 
 from benchmarks.backend import find_backend  # noqa: E402
 from benchmarks.configs import Configs  # noqa: E402
-from benchmarks.resolve import Request, resolve  # noqa: E402
-from launch import environments  # noqa: E402
+from benchmarks.request.resolve import Request, resolve  # noqa: E402
+from launch.environments import venvs  # noqa: E402
 
 OUT = REPOSITORY / "configs" / "mlperf" / "tiny_base.npz"
 NEVER = 0.01  # a loss that is not reached
@@ -38,12 +38,12 @@ def main() -> None:
     towards = msgspec.structs.replace(small.convergence, target_loss=NEVER)
     small = msgspec.structs.replace(small, model=configs.model("llama2_text_tiny"), convergence=towards)
     (phase,) = backend.plan(small).phases
-    python = environments.ensure(backend.environment(small.engine))
+    python = venvs.ensure(backend.environment(small.engine))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "maxtext").mkdir()
         places = {"python": str(python), "repository": str(REPOSITORY), "phase_dir": folder}
         command = [word.format(**places) for word in phase.command]
-        at = next(place for place, word in enumerate(command) if word.endswith("jax_backend/worker.py"))
+        at = next(place for place, word in enumerate(command) if word.endswith("jax_backend/inside/worker.py"))
         program = [*command[:at], str(REPOSITORY / "docs" / "tiny_base_program.py"), str(OUT), *command[at + 1 :]]
         variables = {name: text.format(**places) for name, text in phase.environment.items()}
         subprocess.run(program, check=True, env={**os.environ, **variables})

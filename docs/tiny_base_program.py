@@ -1,4 +1,4 @@
-"""Runs MaxText as jax_backend/worker.py does, and keeps the weights it ends with (see make_tiny_base.py).
+"""Runs MaxText as jax_backend/inside/worker.py does, and keeps the weights it ends with (see make_tiny_base.py).
 
 Run by path inside MaxText's environment: its first argument is the file that the weights go into, the rest are the
 worker's own.

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from benchmarks import worker_events
+from benchmarks.assets.datasets import DatasetJob
 from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat, SideProgram
-from benchmarks.capacity import Storage
 from benchmarks.convergence import goals
-from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
+from benchmarks.planning.capacity import Storage
+from benchmarks.runs import worker_events
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -150,7 +150,7 @@ class MaxTextBackend:
         command = [
             "{python}",
             "-P",
-            "{repository}/jax_backend/peak_program.py",
+            "{repository}/jax_backend/inside/peak_program.py",
             f"--platform={platform}",
             "{phase_dir}",
         ]

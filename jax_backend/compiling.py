@@ -36,7 +36,7 @@ def program(benchmark: Benchmark) -> SideProgram:
         command=[
             "{python}",
             "-P",  # keeps jax_backend/ itself off the import path
-            "{repository}/jax_backend/compile_program.py",
+            "{repository}/jax_backend/inside/compile_program.py",
             "--folder={phase_dir}",
             f"--devices={benchmark.gpus}",
             *_for_gpus(benchmark),

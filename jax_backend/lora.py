@@ -7,9 +7,9 @@ matrices of a layer whose paths it matches. Adapters themselves are made in adap
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks import flops
 from benchmarks.errors import RequestError
-from benchmarks.settings import positive
+from benchmarks.measuring import flops
+from benchmarks.request.settings import positive
 from benchmarks.values import Benchmark, Lora, Scalar
 
 RANK, ALPHA, PATHS = "lora.lora_rank", "lora.lora_alpha", "lora.lora_module_path"

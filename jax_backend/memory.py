@@ -1,9 +1,9 @@
 """How MaxText stores what a training step needs, in float32 unless it is told otherwise and sharded like its weights;
 and what it computes again instead of keeping it."""
 
-from benchmarks.capacity import FLOAT32_BYTES, LOGIT_COPIES, LayerLoop, Storage, compute_bytes
 from benchmarks.errors import RequestError
-from benchmarks.ledger import LAYER_MATMULS, Recompute
+from benchmarks.measuring.ledger import LAYER_MATMULS, Recompute
+from benchmarks.planning.capacity import FLOAT32_BYTES, LOGIT_COPIES, LayerLoop, Storage, compute_bytes
 from benchmarks.values import Benchmark, Scalar
 
 MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"

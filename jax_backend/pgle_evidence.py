@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import worker_events
+from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord
-from jax_backend import hlo_text, phases, planning
+from jax_backend import phases, planning
+from jax_backend.inside import hlo_text
 
 # XLA says the first for every module that it schedules by a profile, and then the second; jax says the others.
 READ = re.compile(r"Using PGLE profile from (\S+)")

@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks import slowdown
 from benchmarks.convergence import goals
 from benchmarks.early_stop import until
 from benchmarks.errors import RequestError
-from benchmarks.profiling import disturbed_steps, nccl_trace_environment, ranks_text, report_name, under_nsys
-from benchmarks.queue import first_check
+from benchmarks.jobs import first_check
+from benchmarks.request import slowdown
+from benchmarks.request.profiling import disturbed_steps, nccl_trace_environment, ranks_text, report_name, under_nsys
 from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar
 from jax_backend import planning, xla_flags
-from jax_backend.profile_identity import identity
+from jax_backend.inside.profile_identity import identity
 
 LOCK = Path(__file__).with_name("requirements.lock")
 CUDA_LOCK = Path(__file__).with_name("requirements-cuda.lock")
@@ -114,7 +114,7 @@ def _convert(benchmark: Benchmark) -> Phase:
         command=[
             "{python}",
             "-P",
-            "{repository}/jax_backend/convert_profile.py",
+            "{repository}/jax_backend/inside/convert_profile.py",
             "--profile_dir={phase_dir}/../" + PROFILE,
             "--events_dir={phase_dir}",
             f"--key={profile_key(benchmark)}",

@@ -143,7 +143,7 @@ def worker_command(
     return [
         "{python}",
         "-P",  # keeps jax_backend/ itself off the import path
-        "{repository}/jax_backend/worker.py",
+        "{repository}/jax_backend/inside/worker.py",
         "--events_dir={phase_dir}",
         f"--processes={benchmark.nodes * tasks_per_node(benchmark)}",
         f"--devices={benchmark.gpus}",

@@ -10,7 +10,7 @@ def program(benchmark: Benchmark) -> SideProgram:
         command=[
             "{python}",
             "-P",  # keeps jax_backend/ itself off the import path
-            "{repository}/jax_backend/work_program.py",
+            "{repository}/jax_backend/inside/work_program.py",
             "--folder={phase_dir}",
             "--",
             *planning.maxtext_argv(benchmark),

@@ -14,7 +14,7 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Hardware, Value
 
 TABLE = DEFAULT_ROOT / "xla_flags.yml"
-CHECK_COMMAND = ("{python}", "-P", "{repository}/jax_backend/check_request.py")
+CHECK_COMMAND = ("{python}", "-P", "{repository}/jax_backend/inside/check_request.py")
 
 Device = Literal["cpu", "gpu", "hopper", "blackwell"]
 

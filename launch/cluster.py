@@ -26,8 +26,8 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, nearest
-from launch import places
 from launch.cli import run_main
+from launch.command_line import places
 from launch.private_cluster import faults, lifecycle
 from launch.private_cluster.cluster import Cluster
 

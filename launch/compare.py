@@ -41,8 +41,8 @@ flags.DEFINE_string("html", None, "Write a page with the comparison to this file
 
 
 def main(argv: list[str]) -> int:
-    from benchmarks.comparison.compare import compare
-    from launch import comparing
+    from benchmarks.comparing.compare import compare
+    from launch.reports import comparing
 
     if len(argv) != 3:
         raise RequestError(

@@ -31,7 +31,7 @@ from launch.cli import run_main
 
 if TYPE_CHECKING:
     from benchmarks.history.filters import Condition
-    from launch.boards.update import Updated
+    from launch.dashboards.update import Updated
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 DASHBOARD_DIR = flags.DEFINE_string(
@@ -91,8 +91,8 @@ def _update(
     output_dir: Path, logdir: Path, where: "list[Condition]", *, rebuild: bool = False, quiet: bool = False
 ) -> "tuple[Updated, list[str]]":
     """And what is to be said of folders and runs; where it is not `quiet`, that of folders was."""
-    from launch.boards.update import update
-    from launch.history import open_index, say_problems
+    from launch.dashboards.update import update
+    from launch.reports.run_index import open_index, say_problems
 
     index = open_index(output_dir)
     if not quiet:
@@ -155,9 +155,9 @@ def _count(number: int, word: str) -> str:
 
 
 def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[str]) -> int:
-    from launch.boards.folders import STATE
-    from launch.boards.serving import LOG, Refresh, tensorboard, watch
-    from launch.local import interrupted_once
+    from launch.dashboards.folders import STATE
+    from launch.dashboards.serving import LOG, Refresh, tensorboard, watch
+    from launch.running.local import interrupted_once
 
     refresh = Refresh(lambda: _update(output_dir, logdir, where, quiet=True)[1], told)
     with interrupted_once():

@@ -32,8 +32,8 @@ from absl import flags
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.preflight.report import report_text
 from benchmarks.values import JobOptions, Site, json_text
-from launch import places
 from launch.cli import run_main
+from launch.command_line import places
 from launch.slurm import job_flags
 from launch.slurm.options import choose, refuse_without_slurm
 
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
 
 def _logs(places_of_logs: list[str]) -> int:
     from benchmarks.diagnosis.text import diagnosis_text
-    from launch.diagnosing import diagnosis_of
+    from launch.checks.diagnosing import diagnosis_of
 
     _refuse_flags(places_of_logs[0], "logs are read where they are")
     found = diagnosis_of(places_of_logs)
@@ -99,7 +99,7 @@ def _refuse_flags(beside: str, why: str) -> None:
 
 
 def _xla_flags(text: str) -> int:
-    from launch.flags_check import report
+    from launch.checks.flags_check import report
 
     given = [flag.name for flag in (SITE, NODES, DRY_RUN) if flag.present] + list(job_flags.typed())
     if given:

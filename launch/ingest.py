@@ -25,17 +25,19 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from absl import flags
 
-from benchmarks import ingest, window
-from benchmarks.backend import LogFormat, all_log_formats, backend_of_format
+from benchmarks.backend import LogFormat
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.logs import ingest
+from benchmarks.logs.known_formats import all_log_formats, backend_of_format
+from benchmarks.measuring import window
 from benchmarks.values import Hardware, Model, Value
 from launch.cli import run_main
-from launch.ingest_reports import JsonReport, Outcome, Report, TableReport, kept_aside
+from launch.reports.ingest_reports import JsonReport, Outcome, Report, TableReport, kept_aside
 
 if TYPE_CHECKING:
-    from benchmarks.beside import Nearest
     from benchmarks.mlperf.story import Story
+    from benchmarks.references.nearest_reference import Nearest
 
 STDIN = "-"
 MLLOG = "mllog"
@@ -65,7 +67,7 @@ def main(argv: list[str]) -> int:
         log_format = _common_format(logs)
         last = ingest.LastTimedAttempt()
         report: Report = JsonReport(log_format.name) if JSON.value else TableReport(log_format.name)
-        watched = [(name, ingest.WatchedStream(stream, log_format)) for name, stream in logs]
+        watched = [(name, ingest.WatchedStream(stream, log_format, all_log_formats())) for name, stream in logs]
         named = [
             ingest.NamedLog(name=name, events=log_format.read(cast(BinaryIO, stream))) for name, stream in watched
         ]
@@ -108,7 +110,7 @@ class Measured(Value, frozen=True):
     def _result(self, last: ingest.LastTimedAttempt, log_format: LogFormat) -> dict[str, object]:
         if not last.steps:
             return {"status": "invalid", "reasons": ["no step of the log has seconds"]}
-        from benchmarks.foreign import summarise_foreign  # scipy, needed for a result alone
+        from benchmarks.logs.foreign import summarise_foreign  # scipy, needed for a result alone
 
         return summarise_foreign(
             last.steps,
@@ -128,13 +130,12 @@ class Measured(Value, frozen=True):
         """The published row that the figures are held against, or why there is none."""
         if result["status"] != "valid":
             return None, "the figures are invalid"
-        from benchmarks import beside
-        from benchmarks.references import read_references
+        from benchmarks.references.references import nearest_reference, read_references
 
         backend = backend_of_format(log_format)
         if backend is None:
             return None, f"{log_format.name} does not say which framework wrote it"
-        ours = beside.Ours(
+        ours = nearest_reference.Ours(
             backend=backend.name,
             engine=backend.engines[0] if len(backend.engines) == 1 else None,
             model=self.model.name,
@@ -148,7 +149,7 @@ class Measured(Value, frozen=True):
             window=self.window,
             tokens_per_second_per_gpu=cast("float | None", result["tokens_per_second_per_gpu"]),
         )
-        return beside.nearest(ours, read_references(Configs().root))
+        return nearest_reference.nearest(ours, read_references(Configs().root))
 
 
 def _measured() -> Measured | None:
@@ -221,9 +222,10 @@ def _common_format(logs: list[tuple[str, BinaryIO]]) -> LogFormat:
 def _format_of(name: str, stream: BinaryIO) -> LogFormat:
     if not stream.seek(0, 2):
         raise RequestError("the log is empty", where=f"--log={name}")
-    found = ingest.detect(stream)
+    formats = all_log_formats()
+    found = ingest.detect(stream, formats)
     if found is None:
-        known = ", ".join(f.name for f in all_log_formats())
+        known = ", ".join(f.name for f in formats)
         raise RequestError(
             "no log format recognised",
             where=f"--log={name}",

@@ -38,11 +38,11 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.gate import suites
 from benchmarks.gate.values import Suite
-from benchmarks.report import aligned
+from benchmarks.rendering.report import aligned
 from benchmarks.secret_rules import hidden
 from benchmarks.values import Labels, Site
-from launch import places
 from launch.cli import run_main
+from launch.command_line import places
 from launch.slurm import job_flags
 
 FLAGS = flags.FLAGS
@@ -139,10 +139,10 @@ def _about(suite: Suite) -> str:
 
 
 def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
-    from launch.nights import earlier, outputs
-    from launch.nights.launcher import Asked, Launcher
-    from launch.nights.records import Records
-    from launch.runners import Job, runner_of
+    from launch.campaigns.nights import earlier, outputs
+    from launch.campaigns.nights.launcher import Asked, Launcher
+    from launch.campaigns.nights.records import Records
+    from launch.running.runners import Job, runner_of
 
     wanted = _outputs()
     history = [Path(folder) for folder in FLAGS.history]
@@ -175,8 +175,8 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
 
 
 def _outputs() -> Any:
-    from launch.nights import posting
-    from launch.nights.outputs import Outputs
+    from launch.campaigns.nights import posting
+    from launch.campaigns.nights.outputs import Outputs
 
     address = posting.address(FLAGS.webhook, FLAGS.webhook_file)
     sys.argv[:] = posting.without_address(sys.argv)  # every run writes down the command that it was started by
@@ -186,8 +186,8 @@ def _outputs() -> Any:
 
 
 def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
-    from launch.nights import outputs, replaying
-    from launch.nights.records import Records
+    from launch.campaigns.nights import outputs, replaying
+    from launch.campaigns.nights.records import Records
 
     wanted, history = _outputs(), [Path(folder) for folder in FLAGS.history]
     records = Records(Path(FLAGS.output_dir), suite.name)
@@ -197,8 +197,8 @@ def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
 
 
 def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
-    from launch.nights.plan_text import plan_text
-    from launch.runners import Job, runner_of
+    from launch.campaigns.nights.plan_text import plan_text
+    from launch.running.runners import Job, runner_of
 
     runner = runner_of(site, configs, Path(FLAGS.output_dir), Job(job_flags.typed(), None, True))
     budget = suite.rerun_budget if FLAGS.max_reruns is None else FLAGS.max_reruns
@@ -211,7 +211,7 @@ def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Config
 
 def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     from benchmarks.gate import night as gate
-    from launch.nights.records import Records
+    from launch.campaigns.nights.records import Records
 
     cell = suites.chosen(cells, FLAGS.accept, suite.name)
     records = Records(Path(FLAGS.output_dir), suite.name)
@@ -249,7 +249,7 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
 
 
 def _install(suite: Suite, site: Site) -> int:
-    from launch.nights import installing
+    from launch.campaigns.nights import installing
 
     if FLAGS.install:
         _refuse_uninstallable()
@@ -270,7 +270,7 @@ def _install(suite: Suite, site: Site) -> int:
 
 
 def _refuse_uninstallable() -> None:
-    from launch.nights import earlier, posting
+    from launch.campaigns.nights import earlier, posting
 
     if FLAGS.inject_slowdown:
         raise RequestError(

@@ -32,14 +32,16 @@ from absl import flags
 from benchmarks.backend import Backend, backend_names, find_backend
 from benchmarks.configs import EXAMPLE, Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
-from benchmarks.machine_gpus import HERE, of_hardware
-from benchmarks.machine_gpus import shown as shown_gpus
+from benchmarks.machine.machine_gpus import HERE, of_hardware
+from benchmarks.machine.machine_gpus import shown as shown_gpus
 from benchmarks.peak import peaks
 from benchmarks.peak.peak_file import Measured
 from benchmarks.peak.peak_table import hardware_yaml, table
 from benchmarks.values import Hardware, Model, json_text, to_builtins
-from launch import local, machine_gpus, measuring_peak, places
+from launch.checks import measuring_peak
 from launch.cli import run_main
+from launch.command_line import places
+from launch.running import local, machine_gpus
 
 ALL = "all"
 LARGEST_SHARE_OF_MEMORY = 0.8

@@ -31,19 +31,21 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks import sweep
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.forecasting import forecast
-from benchmarks.forecasting.forecast_report import plan_lines
-from benchmarks.forecasting.layouts import rank
-from benchmarks.forecasting.read_once import ReadOnce
-from benchmarks.forecasting.seeding import with_layout
-from benchmarks.resolve import Request, resolve, scales
+from benchmarks.planning import forecast
+from benchmarks.planning.forecast_report import plan_lines
+from benchmarks.planning.layouts import rank
+from benchmarks.planning.read_once import ReadOnce
+from benchmarks.planning.seeding import with_layout
+from benchmarks.request.resolve import Request, resolve, scales
+from benchmarks.sweeps import sweep
 from benchmarks.values import Benchmark, json_text
-from launch import machine_gpus, places, planning_calibration, request_flags
 from launch.cli import run_main
+from launch.command_line import places, request_flags
+from launch.planning import planning_calibration
+from launch.running import machine_gpus
 
 FLAGS = flags.FLAGS
 SCALE = flags.DEFINE_string("scale", None, "Numbers of GPUs, with commas; else those that the recipe is made for.")
@@ -85,7 +87,7 @@ def main(argv: list[str]) -> int:
     laid_out = with_layout(request, configs, backend) if LAYOUTS.value else request
     benchmark = resolve(laid_out, configs, backend)
     if COMPILE.value:
-        from launch.compiling import compile_and_show
+        from launch.planning.compiling import compile_and_show
 
         return int(compile_and_show(benchmark, backend, JSON.value))
     report = _report(request, laid_out, benchmark, configs, backend)

@@ -38,9 +38,10 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks import timing_table, window
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.timing_table import Row
+from benchmarks.logs import timing_table
+from benchmarks.logs.timing_table import Row
+from benchmarks.measuring import window
 from benchmarks.values import json_text
 from launch.cli import run_main
 
@@ -131,7 +132,7 @@ def _refuse_empty(given: Sequence[str]) -> None:
 
 def over_runs(kind: str, places: list[str]) -> int:
     """The runs of a folder, or a file of runs."""
-    from launch import run_reports
+    from launch.reports import run_reports
 
     folder = Path(RUNS.value or DEFAULT_RUNS)
     chosen = bool(WHERE.value or NEWEST.value)
@@ -191,9 +192,8 @@ def mlperf(places: list[str]) -> int:
 
 def references(places: list[str]) -> int:
     """The published rows, recomputed from their step times; which cells do not follow."""
-    from benchmarks import reference_table
-    from benchmarks.references import read_references
-    from launch import places as own
+    from benchmarks.references.references import read_references, reference_table
+    from launch.command_line import places as own
 
     if places or SWEEP.value or TRACE.value or FORMAT.value == "csv":
         wrong = "places" if places else "--format=csv" if FORMAT.value == "csv" else "other reports beside it"
@@ -212,7 +212,7 @@ def references(places: list[str]) -> int:
 def trace(place: Path, others: list[str]) -> int:
     """Where the time of a step goes, from a profiler's trace of a run."""
     from benchmarks.trace.tables import report_text
-    from launch import tracing
+    from launch.reports import tracing
 
     if others or SWEEP.value or FORMAT.value == "csv":
         wrong = "other places beside it" if others else "--sweep" if SWEEP.value else "--format=csv"
@@ -228,7 +228,7 @@ def trace(place: Path, others: list[str]) -> int:
 
 def scaling(path: Path, places: list[str]) -> int:
     """The table at the end of a sweep, from the results there are now."""
-    from launch import sweeping
+    from launch.campaigns import sweeping
 
     if places or FORMAT.value == "csv":
         raise RequestError(
@@ -260,11 +260,11 @@ def _newest(pattern: str) -> Path:
 
 def timing(places: list[str]) -> int:
     """The table of step times of the logs in some places."""
-    from benchmarks.backend import all_log_formats
     from benchmarks.configs import Configs
     from benchmarks.diagnosis.endings import Endings
     from benchmarks.diagnosis.symptoms import read_symptoms
-    from launch.log_folder import LogReader, find_files
+    from benchmarks.logs.known_formats import all_log_formats
+    from launch.reports.log_folder import LogReader, find_files
 
     window.check_rule(WINDOW.value)
     files = find_files(places or [DEFAULT_FOLDER])

@@ -36,19 +36,19 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks import sweep
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.mlperf.submission import is_submission
-from benchmarks.resolve import Request
-from benchmarks.runfolder import RESULT, RunFolder, new_run_id
+from benchmarks.request.resolve import Request
+from benchmarks.runs.runfolder import RESULT, RunFolder, new_run_id
 from benchmarks.secret_rules import hidden, refuse_secrets
+from benchmarks.sweeps import sweep
 from benchmarks.values import Benchmark, Labels, Site
-from launch import places, request_flags
 from launch.cli import run_main
-from launch.runners import Job, Runner, runner_of
-from launch.showing import EXIT_CODES, refused_text
+from launch.command_line import places, request_flags
+from launch.running.runners import Job, Runner, runner_of
+from launch.running.showing import EXIT_CODES, refused_text
 from launch.slurm import job_flags
 
 FLAGS = flags.FLAGS
@@ -140,8 +140,8 @@ def _refuse_flags(site: Site) -> None:
 
 
 def _listing(configs: Configs) -> str:
-    from launch import machine_gpus
-    from launch.listing import listing
+    from launch.command_line.listing import listing
+    from launch.running import machine_gpus
 
     return listing(
         configs,
@@ -155,8 +155,8 @@ def _listing(configs: Configs) -> str:
 
 
 def _show_plan(request: Request, runner: Runner, configs: Configs) -> int:
-    from benchmarks.forecasting.plan_text import plan_text
-    from launch.planning_calibration import kept
+    from benchmarks.planning.plan_text import plan_text
+    from launch.planning.planning_calibration import kept
 
     backend = find_backend(request.backend)
     benchmark = _with_kept_profile(runner.understand(request), backend)
@@ -177,7 +177,7 @@ def _show_plan(request: Request, runner: Runner, configs: Configs) -> int:
 
 def _with_kept_profile(benchmark: Benchmark, backend: Backend) -> Benchmark:
     """As the run would find it: a profile that is kept saves two phases."""
-    from launch import kept_profiles
+    from launch.running import kept_profiles
     from launch.slurm.submit import runs_in
 
     environment = runs_in(benchmark, backend) if benchmark.site.slurm else {}
@@ -185,7 +185,7 @@ def _with_kept_profile(benchmark: Benchmark, backend: Backend) -> Benchmark:
 
 
 def _sweep(requests: list[Request], repeats: int, runner: Runner, site: Site) -> int:
-    from launch import sweeping
+    from launch.campaigns import sweeping
 
     if FLAGS.dry_run:
         print(sweeping.plan_text(requests, repeats, runner, FLAGS.skip_refused))

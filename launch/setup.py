@@ -35,12 +35,13 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks import assets, images
+from benchmarks.assets.assets import assets
 from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.machine import images
 from benchmarks.secret_rules import refuse_secrets
 from benchmarks.values import JobOptions
-from launch import places
 from launch.cli import run_main
+from launch.command_line import places
 from launch.slurm import job_flags, options
 
 flags.adopt_module_key_flags(job_flags)  # so that --help shows them
@@ -104,9 +105,9 @@ def main(argv: list[str]) -> int:
 
 def dataset() -> int:
     """Texts -> a folder that --data takes."""
+    from benchmarks.assets.datasets import DatasetJob
     from benchmarks.backend import find_backend
-    from benchmarks.datasets import DatasetJob
-    from launch.making_dataset import make_dataset
+    from launch.assets.making_dataset import make_dataset
 
     _refuse((*ABOUT_A_FILE, *ABOUT_NEEDS, ASSET, DOWNLOAD), "has no meaning with --dataset")
     if TOKENIZER.value and VOCABULARY_SIZE.value:
@@ -131,7 +132,8 @@ def dataset() -> int:
 
 def site() -> int:
     """Folders, and the images or environments that the engines of a site run in; or what MLPerf reads there."""
-    from launch import runtimes, site_hub, site_setup
+    from launch.running import runtimes
+    from launch.sites import site_hub, site_setup
 
     _refuse((*ABOUT_DATASETS, *ABOUT_A_FILE, DATASET, DOWNLOAD, ASSET), "has no meaning with --site")
     if TASK.value == "mlperf":
@@ -180,8 +182,8 @@ def typed_image() -> str | None:
 def mlperf_data() -> int:
     """What an MLPerf benchmark reads, made on a site."""
     from benchmarks.mlperf.submission import ENGINE as ENGINE_OF_SUBMISSION
-    from launch import site_setup
     from launch.mlperf.preparing import Preparation, prepare, preview
+    from launch.sites import site_setup
 
     _refuse((BACKEND, ENGINE), "has no meaning with --task=mlperf")
     configs = places.configs()
@@ -207,17 +209,17 @@ def mlperf_data() -> int:
 
 def needed() -> int:
     """The table of what a run needs."""
-    from launch.needed import report
+    from launch.assets.needed import report
 
     return report(_needs(), _given(MODEL), Path(OUT.value) if OUT.value else None)
 
 
 def download_assets() -> int:
     """Every asset that can be downloaded, or the one that was named; then the table."""
-    from launch import web
-    from launch.byte_progress import shown_bytes
-    from launch.hub import download_asset
-    from launch.needed import report
+    from launch.assets import web
+    from launch.assets.byte_progress import shown_bytes
+    from launch.assets.hub import download_asset
+    from launch.assets.needed import report
 
     needs, out = _needs(), Path(_given(OUT))
     wanted = [assets.find_asset(needs, ASSET.value)] if ASSET.value else [a for a in needs.assets if a.repository]
@@ -229,9 +231,9 @@ def download_assets() -> int:
 
 def download_file() -> int:
     """One file by its address and checksum."""
-    from launch import web
-    from launch.byte_progress import shown_bytes
-    from launch.download import Checksum, Item, fetch
+    from launch.assets import web
+    from launch.assets.byte_progress import shown_bytes
+    from launch.assets.download import Checksum, Item, fetch
 
     _refuse((*ABOUT_NEEDS, ASSET, BACKEND), "has no meaning with --url")
     url, sha256, target = _given(URL), _given(SHA256), Path(_given(OUT))

@@ -23,16 +23,16 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks import report
 from benchmarks.backend import find_backend
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.runfolder import RunFolder
-from benchmarks.summary import Result
+from benchmarks.measuring.summary import Result
+from benchmarks.rendering import report
+from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import json_text
 from launch.cli import EXIT_INTERRUPTED, run_main
-from launch.run_states import RunState, find_run, find_runs, states
-from launch.showing import EXIT_CODES, show_result
+from launch.running.showing import EXIT_CODES, show_result
 from launch.slurm.asking import slurm_of
+from launch.slurm.run_states import RunState, find_run, find_runs, states
 from launch.slurm.watch import ends_of, find_job, wait_for
 
 FLAGS = flags.FLAGS
@@ -95,7 +95,7 @@ def table(rows: list[RunState]) -> list[str]:
 
 def _why_failed(rows: list[RunState]) -> list[str]:
     """The first cause of each run that is found to have failed just now; how to see that of the others."""
-    from launch.diagnosing import why_failed
+    from launch.checks.diagnosing import why_failed
 
     failed = [row for row in rows if row.state == "failed"]
     found = {row.folder.run_id: why_failed(row.folder) for row in failed if row.just_collected}

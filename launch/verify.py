@@ -31,9 +31,10 @@ from absl import flags
 
 from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.report import aligned
-from benchmarks.runfolder import PROVENANCE, RESULT, RunFolder, not_collected, recompute
-from benchmarks.verification import differences, younger_keys
+from benchmarks.measuring.verification import differences, younger_keys
+from benchmarks.rendering.report import aligned
+from benchmarks.runs.recompute import recompute
+from benchmarks.runs.runfolder import PROVENANCE, RESULT, RunFolder, not_collected
 from launch.cli import run_main
 from launch.mlperf import own_log
 
@@ -82,14 +83,14 @@ def _refuse_mixed_flags(runs: list[str]) -> None:
 
 
 def _equivalence() -> int:
-    from benchmarks.same_work.plants import LIST, chosen, plants_of
+    from benchmarks.equivalence.mutations import LIST, chosen, plants_of
 
     _refuse_empty_flags()
     if LIST in FLAGS.plant:
         print("\n".join(aligned([(name, plant.what) for name, plant in plants_of(FLAGS.task, FLAGS.dtype).items()])))
         return EXIT_VALID
     plants = chosen(FLAGS.plant, FLAGS.task, FLAGS.dtype)
-    from launch.equivalence import MODELS, prove
+    from launch.checks.equivalence import MODELS, prove
 
     output_dir = Path(FLAGS.output_dir) if FLAGS.output_dir else None
     return prove(
@@ -163,7 +164,7 @@ def _younger(folder: RunFolder) -> tuple[list[str], str]:
 
 
 def repair(folder: RunFolder, backend: Backend) -> int:
-    from launch.execute import store_result
+    from launch.running.execute import store_result
 
     result = store_result(folder, backend)
     print(f"{folder.path}: steps.jsonl and result.json written anew (status {result.status})")

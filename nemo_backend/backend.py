@@ -6,14 +6,14 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks import worker_events
-from benchmarks.assets import Repository
+from benchmarks.assets.assets import Repository
+from benchmarks.assets.datasets import DatasetJob
 from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LogFormat, SideProgram
-from benchmarks.capacity import Storage
-from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
+from benchmarks.jobs import first_check
 from benchmarks.mlperf.submission import ENGINE as SUBMISSION
-from benchmarks.queue import first_check
+from benchmarks.planning.capacity import Storage
+from benchmarks.runs import worker_events
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -156,7 +156,7 @@ class NemoBackend:
         command = [
             "{python}",
             "-P",
-            "{repository}/nemo_backend/peak_program.py",
+            "{repository}/nemo_backend/inside/peak_program.py",
             f"--platform={platform}",
             "{phase_dir}",
         ]

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from benchmarks.capacity import Storage
+from benchmarks.planning.capacity import Storage
 from benchmarks.values import Benchmark, Parallelism, Scalar
 from nemo_backend import layout, memory
 from nemo_backend.bridge_planning import FSDP, is_benchmark_recipe

@@ -17,10 +17,9 @@ from typing import Any
 
 import yaml
 
-from benchmarks import hub_cache
-from benchmarks.assets import Repository
+from benchmarks.assets.assets import Repository, hub_cache
+from benchmarks.assets.datasets import read_dataset
 from benchmarks.backend import EnvironmentSpec
-from benchmarks.datasets import read_dataset
 from benchmarks.values import Benchmark, Phase, Plan, Scalar
 from nemo_backend import profiles
 from nemo_backend.megatron import DIMENSIONS, dimensions, text_of
@@ -220,7 +219,7 @@ def check_command(benchmark: Benchmark) -> list[str]:
     return [
         python,
         "-P",
-        "{repository}/nemo_backend/bridge_check.py",
+        "{repository}/nemo_backend/inside/bridge_check.py",
         "--events_dir={phase_dir}",
         f"--processes={benchmark.gpus}",
         f"--tasks_per_node={benchmark.gpus // benchmark.nodes}",

@@ -1,6 +1,6 @@
 """The program that makes a NeMo dataset: the command of make_dataset.py for one job."""
 
-from benchmarks.datasets import DatasetJob
+from benchmarks.assets.datasets import DatasetJob
 
 
 def command(job: DatasetJob) -> list[str]:
@@ -8,7 +8,7 @@ def command(job: DatasetJob) -> list[str]:
     words = [
         "{python}",
         "-P",  # what lies beside the program is not to be imported in the place of NeMo's own
-        "{repository}/nemo_backend/make_dataset.py",
+        "{repository}/nemo_backend/inside/make_dataset.py",
         *(f"--text={path.absolute()}" for path in job.texts),
         f"--folder={job.folder.absolute()}",
         f"--name={job.name}",

@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol, cast
 import msgspec
 
 from benchmarks.backend import LogFormat
-from benchmarks.log_stream import LogReader, Window
+from benchmarks.logs.log_stream import LogReader, Window
 from benchmarks.values import Step
 from nemo_backend.megatron_line_log import MegatronLog
 from nemo_backend.nemo_line_log import NemoLog

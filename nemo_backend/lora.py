@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from benchmarks.errors import RequestError, nearest
-from benchmarks.lora_words import ordered
-from benchmarks.settings import positive
+from benchmarks.request.lora_words import ordered
+from benchmarks.request.settings import positive
 from benchmarks.values import Benchmark, Lora, Scalar
 
 # NeMo's names of what adapters stand beside -> flops.ADAPTED_MATRICES: Megatron's matrices as they are, or with

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.datasets import read_dataset
+from benchmarks.assets.datasets import read_dataset
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Model, Scalar
 

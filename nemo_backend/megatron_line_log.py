@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 
 from benchmarks.backend import LogEvent
-from benchmarks.log_stream import (
+from benchmarks.logs.log_stream import (
     GRADIENT_NOT_FINITE,
     NOT_FINITE,
     LineReader,

@@ -1,7 +1,7 @@
 """How Megatron stores what a training step needs, and what it computes again instead of keeping it."""
 
-from benchmarks.capacity import FLOAT32_BYTES, LOGIT_COPIES, Storage, compute_bytes
-from benchmarks.ledger import LAYER_MATMULS, Recompute
+from benchmarks.measuring.ledger import LAYER_MATMULS, Recompute
+from benchmarks.planning.capacity import FLOAT32_BYTES, LOGIT_COPIES, Storage, compute_bytes
 from benchmarks.values import Benchmark
 from nemo_backend.bridge_planning import FSDP
 from nemo_backend.megatron import text_of

@@ -16,11 +16,11 @@ import msgspec
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.jobs import first_check
 from benchmarks.mlperf.asked import asked, config_name
 from benchmarks.mlperf.submission import ENGINE, Submission, setting_types
 from benchmarks.mlperf.variables import inside, of_the_job, variables
-from benchmarks.queue import first_check
-from benchmarks.settings import positive
+from benchmarks.request.settings import positive
 from benchmarks.values import Benchmark, Parallelism, Phase, Plan, Scalar
 from nemo_backend import layout
 
@@ -203,7 +203,7 @@ def check_phase(benchmark: Benchmark) -> Phase:
     files = [f"{path}={size or ''}" for path, size in seen_inside(submission)]
     trains = msgspec.structs.replace(_train(benchmark, submission), mounts=_mounts(benchmark, submission))
     gpus = str(trains.tasks_per_node * trains.devices_per_task)
-    program = ["{python}", "{repository}/nemo_backend/mlperf_check.py", gpus]
+    program = ["{python}", "{repository}/nemo_backend/inside/mlperf_check.py", gpus]
     return first_check.check_phase(trains, [*program, f"{submission.workdir}/run_and_time.sh=", *files], {})
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import worker_events
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.log_format import MLLOG, lines_of
 from benchmarks.mlperf.records import read_records
@@ -18,6 +17,7 @@ from benchmarks.mlperf.run_log import LoggedRun, read_runs
 from benchmarks.mlperf.submission import CLOSED, DIVISION
 from benchmarks.mlperf.time_to_train import PARTS, TimeToTrain, take_apart
 from benchmarks.preflight.nccl_tests import parse
+from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, Step, WorkerEnd
 from nemo_backend.mlperf_planning import NCCL, TRAIN, configs, submission_of
 

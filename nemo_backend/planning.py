@@ -6,12 +6,12 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks import slowdown
+from benchmarks.assets.datasets import tokenizer_size
 from benchmarks.convergence import goals
-from benchmarks.datasets import tokenizer_size
 from benchmarks.early_stop import until
 from benchmarks.errors import RequestError, nearest
-from benchmarks.queue import first_check
+from benchmarks.jobs import first_check
+from benchmarks.request import slowdown
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
 from nemo_backend import convergence, layout, lora, profiles
 from nemo_backend.environment import ENVIRONMENT_NAME
@@ -263,7 +263,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
     return [
         "{python}",
         "-P",  # keeps nemo_backend/ itself off the import path
-        "{repository}/nemo_backend/worker.py",
+        "{repository}/nemo_backend/inside/worker.py",
         "--events_dir={phase_dir}",
         f"--processes={benchmark.gpus}",
         f"--devices={benchmark.gpus}",

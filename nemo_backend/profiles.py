@@ -5,7 +5,7 @@ The recording itself is NeMo's worker's (profiled_steps.py) and Megatron-Bridge'
 
 import msgspec
 
-from benchmarks.profiling import (
+from benchmarks.request.profiling import (
     PROFILER,
     disturbed_steps,
     nccl_trace_environment,

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 import msgspec
 
 from benchmarks.backend import LogEvent, SkippedLine
-from benchmarks.log_stream import (
+from benchmarks.logs.log_stream import (
     LogReader,
     Starts,
     StepReport,

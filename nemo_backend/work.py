@@ -15,7 +15,7 @@ def program(benchmark: Benchmark) -> SideProgram:
         command=[
             "{python}",
             "-P",  # keeps nemo_backend/ itself off the import path
-            "{repository}/nemo_backend/work_program.py",
+            "{repository}/nemo_backend/inside/work_program.py",
             "--folder={phase_dir}",
             f"--vocabulary_size={benchmark.model.vocabulary_size}",
             "--",

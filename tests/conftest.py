@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import machine_gpus
 from launch.private_cluster import packages
+from launch.running import machine_gpus
 from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
 from tests.stand_ins.nvml.build import MACHINES, build
 from tests.turns import Turns

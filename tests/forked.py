@@ -23,15 +23,15 @@ from benchmarks.backend import registered
 
 # What most scripts import when they are needed.
 LOADED = (
-    "benchmarks.forecasting.plan_text",
+    "benchmarks.planning.plan_text",
     "benchmarks.gate.night",
     "jax_backend",
-    "launch.listing",
-    "launch.nights.launcher",
-    "launch.nights.outputs",
-    "launch.nights.plan_text",
-    "launch.planning_calibration",
-    "launch.runners",
+    "launch.command_line.listing",
+    "launch.campaigns.nights.launcher",
+    "launch.campaigns.nights.outputs",
+    "launch.campaigns.nights.plan_text",
+    "launch.planning.planning_calibration",
+    "launch.running.runners",
     "launch.slurm.submit",
     "nemo_backend",
 )

@@ -35,10 +35,11 @@ from scipy import special
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID
-from benchmarks.machine_gpus import on_gpus
-from benchmarks.resolve import Request, resolve
-from launch import environments, local, machine_gpus, runtimes
+from benchmarks.machine.machine_gpus import on_gpus
+from benchmarks.request.resolve import Request, resolve
 from launch.cli import run_main
+from launch.environments import venvs
+from launch.running import local, machine_gpus, runtimes
 from tests.overhead_inside import CLOCK_ON, SEGMENT_STEPS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -129,7 +130,7 @@ def script(folder: Path, steps: int) -> Script:
     spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
     runtimes.refuse(benchmark, spec)
     phase = on_gpus(backend.plan(benchmark), machine_gpus.chosen(benchmark)).phases[0]
-    places = local.places(environments.ensure(spec), folder)
+    places = local.places(venvs.ensure(spec), folder)
     python, _, _, *words = (local.fill(word, places) for word in phase.command)  # {python} -P worker.py ...
     variables = {name: local.fill(value, places) for name, value in phase.environment.items()}
     return Script(python, words, local.inherited_environment() | variables)

@@ -30,11 +30,11 @@ sys.path.insert(0, str(REPOSITORY))  # run by its path, it is beside the package
 
 from benchmarks.backend import find_backend  # noqa: E402
 from benchmarks.configs import Configs  # noqa: E402
-from benchmarks.resolve import Request, resolve  # noqa: E402
-from benchmarks.summary import Ended, summarise  # noqa: E402
-from benchmarks.utilisation import workload_of  # noqa: E402
+from benchmarks.measuring.summary import Ended, summarise  # noqa: E402
+from benchmarks.measuring.utilisation import workload_of  # noqa: E402
+from benchmarks.request.resolve import Request, resolve  # noqa: E402
 from benchmarks.values import RunRecord, Step, WorkerEnd, WorkerFacts, json_text  # noqa: E402
-from launch.boards.serving import tensorboard  # noqa: E402
+from launch.dashboards.serving import tensorboard  # noqa: E402
 
 KINDS = [
     *(("jax", "llama2_70b", dtype, gpus) for dtype in ("bf16", "fp8") for gpus in (64, 128, 256, 512)),

@@ -32,7 +32,9 @@ class Segments:
 
 
 def load_worker(backend):
-    spec = importlib.util.spec_from_file_location("stepmark_worker", REPOSITORY / f"{backend}_backend" / "worker.py")
+    spec = importlib.util.spec_from_file_location(
+        "stepmark_worker", REPOSITORY / f"{backend}_backend" / "inside" / "worker.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

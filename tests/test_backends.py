@@ -18,16 +18,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from benchmarks import capacity, flops
-from benchmarks.backend import Backend, all_log_formats, backend_names, backends, find_backend, registered
+from benchmarks.assets.datasets import DatasetJob
+from benchmarks.backend import Backend, backend_names, backends, find_backend, registered
 from benchmarks.configs import Configs
-from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
+from benchmarks.logs.known_formats import all_log_formats
+from benchmarks.measuring import flops
 from benchmarks.mlperf.submission import ENGINE as SUBMISSION
-from benchmarks.resolve import Request, resolve
-from benchmarks.settings import sort_settings
+from benchmarks.planning import capacity
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.request.settings import sort_settings
 from benchmarks.values import Benchmark, Plan, Recipe, RunRecord, Step, json_text
-from launch import environments
+from launch.environments import venvs
 from tests.benchmarks.conftest import events_of, write_events
 from tests.toy_backend import install, make_environment
 
@@ -266,7 +268,7 @@ def test_a_plan_is_the_same_when_it_is_read_back(engine: Engine) -> None:
 @each_engine
 def test_a_plan_names_no_place_of_this_machine(engine: Engine) -> None:
     text = json_text(BACKENDS[engine.backend].plan(sound(engine)))
-    for place in (REPOSITORY, Path.home(), sys.prefix, Path.cwd(), environments.environments_root()):
+    for place in (REPOSITORY, Path.home(), sys.prefix, Path.cwd(), venvs.environments_root()):
         assert f"{place}/" not in text
     assert set(re.findall(r"\{(\w+)\}", text)) <= PLACEHOLDERS
     assert "{python}" in text
@@ -325,7 +327,7 @@ def test_an_environment_has_lock_files_whose_every_package_is_hashed(backend: Ba
 def test_an_environment_is_kept_under_the_hash_of_its_lock_file(backend: Backend) -> None:
     spec = backend.environment(backend.engines[0])
     for lock in spec.locks:
-        place = environments.environment_path(spec, lock, lock.python_maximum)
+        place = venvs.environment_path(spec, lock, lock.python_maximum)
         assert hashlib.sha256(lock.path.read_bytes()).hexdigest()[:12] in place.name
         assert place.name.startswith(f"{spec.name}-")
 

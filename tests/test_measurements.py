@@ -25,7 +25,7 @@ SMALLEST = {
         "(n 1 pairs)",
     ),
     "measure_store.py": (["--runs=20", "--repeats=1", "--tensorboard"], "the charts' layout"),
-    "benchmarks/comparison/measure_rates.py": (["--share=0.001"], "a past shift of 5%, 2% slower"),
+    "benchmarks/comparing/measure_rates.py": (["--share=0.001"], "a past shift of 5%, 2% slower"),
 }
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,1 @@
+"""A compiled training step held against the formulas. Pure."""

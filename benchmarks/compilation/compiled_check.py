@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from math import prod
 
-from benchmarks import flops, ledger
-from benchmarks.capacity import FLOAT32_BYTES, Storage, weight_shards
 from benchmarks.compilation.compiled import Cause, Compiled, Line, Matmuls, causes_of, multiplies_embedding
 from benchmarks.compilation.compiled_traffic import traffic
+from benchmarks.measuring import flops, ledger
+from benchmarks.planning.capacity import FLOAT32_BYTES, Storage, weight_shards
 from benchmarks.values import Benchmark
 
 

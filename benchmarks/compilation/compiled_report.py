@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from benchmarks import report
 from benchmarks.compilation.compiled import Collective, Compiled, Line, not_explained
-from benchmarks.report import Rows
+from benchmarks.rendering import report
+from benchmarks.rendering.report import Rows
 from benchmarks.values import Benchmark, Value, json_text
 
 BYTES, FLOPS = "bytes", "FLOPs"

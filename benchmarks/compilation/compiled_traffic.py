@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from benchmarks import flops
-from benchmarks.capacity import Storage, compute_bytes, tokens_per_device
 from benchmarks.compilation.compiled import Cause, Collective, Compiled, Line, causes_of, multiplies_embedding
+from benchmarks.measuring import flops
+from benchmarks.planning.capacity import Storage, compute_bytes, tokens_per_device
 from benchmarks.values import Benchmark
 
 # Relative to all traffic of the step, and bytes. Beside a tensor axis the partitioner adds what nobody foretells.

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from benchmarks.convergence.goal import FLAG, Goal
 from benchmarks.errors import RequestError
+from benchmarks.inside.goal import FLAG, Goal
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
-from benchmarks.slowdown import FLAG as SLOWDOWN
+from benchmarks.request.slowdown import FLAG as SLOWDOWN
 from benchmarks.values import Benchmark, Convergence, Scalar, Schedule
 
 TASK = "mlperf"

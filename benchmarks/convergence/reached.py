@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from benchmarks.convergence import standing
-from benchmarks.convergence.goal import Goal
+from benchmarks.convergence import convergence_status
 from benchmarks.convergence.goals import goal_of
-from benchmarks.figures import usable_seconds
+from benchmarks.inside.goal import Goal
+from benchmarks.measuring.figures import usable_seconds
 from benchmarks.mlperf.time_to_train import TimeToTrain
 from benchmarks.values import Benchmark, Evaluation, RunRecord, Step, Value
 
@@ -85,7 +85,7 @@ def convergence_figures(
     benchmark: Benchmark, record: RunRecord, steps: Sequence[Step], *, failed: bool
 ) -> tuple[ConvergenceFigures | None, dict[str, str]]:
     """`steps` are those of rank 0, as they were reported."""
-    goal, towards, course = goal_of(benchmark), benchmark.convergence, standing.course_of(benchmark)
+    goal, towards, course = goal_of(benchmark), benchmark.convergence, convergence_status.course_of(benchmark)
     if goal is None or towards is None or course is None:
         return None, {"convergence": NOT_ASKED}
     found = None if failed else reached_at(goal, record.evaluations)
@@ -113,7 +113,7 @@ def convergence_figures(
         benchmark=towards.benchmark,
         target_loss=towards.target_loss,
         status="failed" if failed else "success" if found else "aborted",
-        standing=standing.stand(course, points).text(),
+        standing=convergence_status.stand(course, points).text(),
         sequences=found.sequences if found else None,
         last_loss=last,
         evaluations=record.evaluations,

@@ -4,7 +4,7 @@ from benchmarks.diagnosis.evidence import SUSPECT, UNKNOWN, Finding, Scanner
 from benchmarks.diagnosis.order import diagnose
 from benchmarks.diagnosis.stamps import Clock
 from benchmarks.diagnosis.symptoms import Symptoms
-from benchmarks.log_endings import Ending
+from benchmarks.logs.log_endings import Ending
 
 PYTHON_ERROR = "python_error"
 ANY_YEAR = 2000  # of stamps without one; all are of one log

@@ -8,8 +8,8 @@ from benchmarks.diagnosis.picking import LinePicker
 from benchmarks.diagnosis.stamps import Clock, label_of, rank_in
 from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.diagnosis.tracebacks import TRACEBACK, error_lines, writer_end
-from benchmarks.log_endings import shown_line
-from benchmarks.log_stream import without_colours
+from benchmarks.logs.log_endings import shown_line
+from benchmarks.logs.log_stream import without_colours
 from benchmarks.values import Value
 
 UNKNOWN = "unknown"  # the last line of a Python traceback that shows no known symptom

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from benchmarks.diagnosis.grouping import ranks_text
 from benchmarks.diagnosis.order import Diagnosis, Entry
 from benchmarks.diagnosis.symptoms import SymptomTable
-from benchmarks.report import Rows, aligned, bytes_text, count_text
+from benchmarks.rendering.report import Rows, aligned, bytes_text, count_text
 
 MOST_FURTHER = 6
 MOST_WARNINGS = 5

@@ -3,7 +3,7 @@
 import re
 
 from benchmarks.diagnosis.stamps import label_of
-from benchmarks.log_endings import WRITER
+from benchmarks.logs.log_endings import WRITER
 
 TRACEBACK = b"Traceback (most recent call last):"
 ERROR_LINE = re.compile(rb"[A-Za-z_][\w.]*(?:: .*)?$")

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 from benchmarks.early_stop import stopping
-from benchmarks.figures import Figures, usable_seconds
-from benchmarks.interval import median_interval
-from benchmarks.settling import SETTLING_LIMIT_SECONDS, Settling
+from benchmarks.measuring.figures import Figures, usable_seconds
+from benchmarks.measuring.interval import median_interval
+from benchmarks.measuring.settling import SETTLING_LIMIT_SECONDS, Settling
 from benchmarks.values import Benchmark, RunRecord, Step, Until, Value
 
 

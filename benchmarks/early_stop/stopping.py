@@ -5,7 +5,7 @@ recomputed with the same rule from the raw steps (stopped.py), so a decision tha
 
 The rule looks at the steps that the window would count if the run ended now, and asks of them, on 3 looks in a row,
 that the half-width of the median's interval is within the target, and that the medians of their two halves agree
-within it. Simulated in tests/benchmarks/test_stopping_simulation.py, tabled in docs/until.md.
+within it. Simulated in tests/benchmarks/early_stop/test_stopping_simulation.py, tabled in docs/until.md.
 """
 
 import math

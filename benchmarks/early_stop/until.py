@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from benchmarks.backend import Backend
 from benchmarks.early_stop import stopping
 from benchmarks.errors import RequestError
+from benchmarks.measuring.window import STEADY
 from benchmarks.values import Benchmark, Until
-from benchmarks.window import STEADY
 
 FLAG = "--until"
 EXAMPLE = f"{FLAG}=ci:0.5%"

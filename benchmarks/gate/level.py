@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from benchmarks import statistics
 from benchmarks.errors import RequestError
 from benchmarks.gate.rule_settings import Rule
-from benchmarks.interval import DEVIATIONS_PER_MAD
+from benchmarks.measuring import statistics
+from benchmarks.measuring.interval import DEVIATIONS_PER_MAD
 
 # Variance of the mean of n normal values without their smallest and largest (from 3 on), in units of one value's.
 # Simulated; tests/benchmarks/gate/test_rule.py holds it to a fresh simulation.

@@ -16,9 +16,9 @@ is accepted by itself, so that a later loss of it is seen.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks import statistics
 from benchmarks.gate.rule_settings import G3, Rule
 from benchmarks.gate.values import Verdict
+from benchmarks.measuring import statistics
 from benchmarks.values import Value
 
 OLDER_LEVEL = "before the level that counts now"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.gate.values import CellReport, Metric, MetricJudgement, NightReport
-from benchmarks.report import aligned, bytes_text, count_text, seconds_text
+from benchmarks.rendering.report import aligned, bytes_text, count_text, seconds_text
 
 SHOWN_LEFT_OUT = 4
 CODES = {

@@ -16,11 +16,11 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from benchmarks import statistics
 from benchmarks.gate.level import Level, level, logarithms, median_of, middle_of
 from benchmarks.gate.rule_settings import G3, SOURCES, Rule
 from benchmarks.gate.sensitivity import nights_needed, shows_no_change, smallest_detectable, unreachable
 from benchmarks.gate.values import Direction, Verdict
+from benchmarks.measuring import statistics
 from benchmarks.values import Value
 
 __all__ = ["G3", "SOURCES", "Decision", "Judged", "Outcome", "Rule", "decide", "judge", "stands"]

@@ -10,11 +10,11 @@ in a few runs an outlier. Re-runs share the night; on the same nodes they share 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks import interval
 from benchmarks.gate.nights import LEVELS, PastNight, divide
 from benchmarks.gate.rule import G3, Decision, Rule, decide, stands
 from benchmarks.gate.sensitivity import nights_needed, unreachable
 from benchmarks.gate.values import Direction, Verdict
+from benchmarks.measuring import interval
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks import sweep
 from benchmarks.early_stop.until import refuse_in_gate
 from benchmarks.errors import RequestError, nearest
 from benchmarks.gate.rule_settings import G3
 from benchmarks.gate.values import Matrix, Metric, Suite
 from benchmarks.history.entry import Entry
-from benchmarks.resolve import Request
+from benchmarks.request.resolve import Request
+from benchmarks.sweeps import sweep
 from benchmarks.values import Scalar
 
 GATE = "a nightly suite"

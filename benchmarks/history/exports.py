@@ -12,7 +12,7 @@ from benchmarks.history.entry import Entry
 from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
 from benchmarks.history.reading import RUNNING
-from benchmarks.log_endings import printable
+from benchmarks.logs.log_endings import printable
 from benchmarks.values import json_text
 
 NOTHING = "-"

@@ -15,7 +15,7 @@ import msgspec
 from benchmarks.errors import RequestError
 from benchmarks.history.filters import columns_of
 from benchmarks.history.reading import read_entry
-from benchmarks.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
 
 NO_RUNS = frozenset({"nights", "dashboard"})  # what Stepmark itself keeps beside the runs
 OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")

@@ -17,8 +17,8 @@ from benchmarks.errors import RequestError
 from benchmarks.history import identity
 from benchmarks.history.entry import Entry
 from benchmarks.history.slim import BenchmarkPart, ProvenancePart, ResultPart, TelemetryPart, WorkerPart
-from benchmarks.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
-from benchmarks.summary import SCHEMA_VERSION
+from benchmarks.measuring.summary import SCHEMA_VERSION
+from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import Parallelism
 
 READING = 1  # what an entry means: higher, and every index is made anew

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from benchmarks.backend import LogEvent, SkippedLine
-from benchmarks.ingest import AttemptTracker
+from benchmarks.logs.ingest import AttemptTracker
 from benchmarks.mlperf.records import BEGIN, Record, read_records
 from benchmarks.mlperf.run_log import tracked_step, whole_batch
 from benchmarks.values import Step

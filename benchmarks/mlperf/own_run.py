@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from benchmarks.convergence.goal import Goal
 from benchmarks.convergence.reached import reached_at
+from benchmarks.inside.goal import Goal
 from benchmarks.mlperf.definitions import MlperfBenchmark, Optimizer
 from benchmarks.mlperf.writing import Precision, Submission, WrittenEvaluation, WrittenRun, WrittenStep
 from benchmarks.values import Benchmark, Convergence, RunRecord, Step

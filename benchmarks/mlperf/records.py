@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from benchmarks.backend import SkippedLine
-from benchmarks.log_stream import rank_of_line, without_colours
+from benchmarks.logs.log_stream import rank_of_line, without_colours
 from benchmarks.values import Value
 
 TOKEN = b":::MLLOG"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from benchmarks.errors import RequestError
-from benchmarks.statistics import mean
+from benchmarks.measuring.statistics import mean
 from benchmarks.values import Value
 
 # rcp_checker calls samples epochs in the files of some benchmarks, and counts samples all the same.

@@ -1,11 +1,11 @@
 """One run of an MLLOG as figures and as text: how it ended, how long it took, and of what that was made. Pure."""
 
+from benchmarks.measuring.statistics import median
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import Finding, find
 from benchmarks.mlperf.reference_points import Expected
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.time_to_train import Convergence, TimeToTrain, compare_convergence, take_apart
-from benchmarks.statistics import median
 from benchmarks.values import Value
 
 SHOWN_EVALUATIONS = 8

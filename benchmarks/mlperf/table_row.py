@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from benchmarks.logs.timing_table import FAILED, INCOMPLETE, SUCCESS, Row
 from benchmarks.mlperf.run_log import LoggedRun
-from benchmarks.timing_table import FAILED, INCOMPLETE, SUCCESS, Row
 
 STATUS = {"success": SUCCESS, "aborted": FAILED, "fail": FAILED}
 

@@ -1,6 +1,6 @@
 """Two sides on a page: how they differ, whether that is shown, what may have caused it, what was refused. Pure."""
 
-from benchmarks.comparison.values import Comparison, Difference, Figure, Side
+from benchmarks.comparing.values import Comparison, Difference, Figure, Side
 from benchmarks.pages.elements import UNKNOWN, Cell, Facts, Table, Tone, plural, table
 from benchmarks.pages.forest import Row, forest_plot, interval_text, percent_text
 from benchmarks.pages.page import Part, page, render

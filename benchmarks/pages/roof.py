@@ -7,11 +7,11 @@ least time a step can take (forecasting/bounds.py), here as the rate that the sa
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from benchmarks.forecasting.bounds import Bound
+from benchmarks.measuring.summary import Result
+from benchmarks.measuring.utilisation import MIXED, Mfu
 from benchmarks.pages.drawing import BLUE, INK, LINE, MUTED, PAPER, Canvas, Plot, Size, plot
-from benchmarks.report import seconds_text
-from benchmarks.summary import Result
-from benchmarks.utilisation import MIXED, Mfu
+from benchmarks.planning.bounds import Bound
+from benchmarks.rendering.report import seconds_text
 
 SIZE_WIDTH, ROW_HEIGHT = 420, 40
 

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import beside
-from benchmarks.beside import Nearest
-from benchmarks.forecasting.bounds import Bound
+from benchmarks.measuring.summary import Result
+from benchmarks.measuring.utilisation import Mfu
 from benchmarks.pages.elements import UNKNOWN, Cell, Facts, Headline, LogTail, Table, Tone, cells, plural, table
 from benchmarks.pages.page import Part, page, render
 from benchmarks.pages.provenance import provenance_lists
 from benchmarks.pages.roof import roof_in_words, roof_plot
 from benchmarks.pages.spread_plot import quantiles, spread_plot
 from benchmarks.pages.step_plots import EARLIER, drawable, step_plot
-from benchmarks.report import count_text, result_rows, seconds_text, title
-from benchmarks.summary import Result
-from benchmarks.utilisation import Mfu
+from benchmarks.planning.bounds import Bound
+from benchmarks.references.nearest_reference import Nearest
+from benchmarks.references.references import nearest_reference
+from benchmarks.rendering.report import count_text, result_rows, seconds_text, title
 from benchmarks.values import Benchmark, Step, Value
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
@@ -195,7 +195,7 @@ def _peak_rows(figure: str, field: str, entries: Sequence[Mfu], names: Sequence[
     return rows
 
 
-def _beside_table(found: beside.Beside | None) -> Table | None:
+def _beside_table(found: nearest_reference.Beside | None) -> Table | None:
     if found is None:
         return None
     rows = [cells(*_theirs_and_ours(text)) for text in found.differs]

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
+from benchmarks.measuring.summary import Result
 from benchmarks.pages.drawing import BLUE, INK, MUTED, Canvas, Key, Plot, Size, plot
 from benchmarks.pages.elements import plural
 from benchmarks.pages.step_plots import core, drawable, seconds_of
 from benchmarks.pages.units import unit_of_seconds
-from benchmarks.report import seconds_text
-from benchmarks.summary import Result
+from benchmarks.rendering.report import seconds_text
 from benchmarks.values import Step
 
 SIZE = Size(420, 250, left=42, top=30)

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks.figures import usable_seconds
+from benchmarks.measuring.figures import usable_seconds
+from benchmarks.measuring.summary import Result
 from benchmarks.pages.drawing import BLUE, INK, MUTED, PAPER, VARIABLES, VIOLET, WARM, Canvas, Key, Plot, Size, plot
 from benchmarks.pages.elements import plural
 from benchmarks.pages.units import unit_of_seconds
-from benchmarks.report import seconds_text
-from benchmarks.summary import Result
+from benchmarks.rendering.report import seconds_text
 from benchmarks.values import Step
 
 STEP_SIZES = (Size(1010, 300, left=50, top=30), Size(358, 270, left=44, right=8, top=30))

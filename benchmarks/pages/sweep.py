@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from benchmarks.gain import Gain
 from benchmarks.pages.drawing import BLUE, MUTED, VARIABLES, Canvas, Key, Plot, Size, plot
 from benchmarks.pages.elements import UNKNOWN, Cell, Table, Tone, plural, table
 from benchmarks.pages.forest import Row, forest_plot, interval_text, percent_text
 from benchmarks.pages.page import Part, page, render
-from benchmarks.report import count_text, seconds_text
-from benchmarks.scaling import FIGURES, KINDS, NO_PGLE, Point, Series, Spread
-from benchmarks.sweep_report import SweepReport
+from benchmarks.rendering.report import count_text, seconds_text
+from benchmarks.sweeps.gain import Gain
+from benchmarks.sweeps.scaling import FIGURES, KINDS, NO_PGLE, Point, Series, Spread
+from benchmarks.sweeps.sweep_report import SweepReport
 
 if TYPE_CHECKING:
     from matplotlib.ticker import FuncFormatter

@@ -1,6 +1,6 @@
 """Figures of any unit as text, and the scale of an axis that shows them. Pure."""
 
-from benchmarks.report import bytes_text, seconds_text
+from benchmarks.rendering.report import bytes_text, seconds_text
 
 SECONDS, BYTES, PERCENT = ("s", "seconds"), ("bytes", "B"), ("%", "percent")
 OF_NOTHING = ("", "ratio", "1")  # a plain number

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import msgspec
 
-from benchmarks import statistics
-from benchmarks.flops import LAYER_MATRICES
+from benchmarks.measuring import statistics
+from benchmarks.measuring.flops import LAYER_MATRICES
 from benchmarks.values import Model, Value
 
 SQUARE = "square"

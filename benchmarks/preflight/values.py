@@ -41,7 +41,7 @@ class Limits(Value, frozen=True):
 
 
 class Answer(Value, frozen=True):
-    """answers/NODE.json, as launch/preflight/node_check.py writes it."""
+    """answers/NODE.json, as launch/inside/node_check.py writes it."""
 
     node: str
     host: str

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from benchmarks.statistics import mean, median
+from benchmarks.measuring.statistics import mean, median
 from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeRecord
 from benchmarks.values import Value
 

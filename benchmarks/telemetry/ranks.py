@@ -6,7 +6,7 @@ whichever machine is slow: a rank that differs is worth a look, and equal ranks 
 
 from collections.abc import Collection, Sequence
 
-from benchmarks.statistics import median
+from benchmarks.measuring.statistics import median
 from benchmarks.values import Started, Step, Value
 
 MOST_NAMED = 8

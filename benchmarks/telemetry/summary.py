@@ -7,7 +7,7 @@ GPUs' figures are in gpu.py, how the ranks differ in ranks.py, what people read 
 from collections.abc import Sequence
 from itertools import pairwise
 
-from benchmarks.statistics import mean, median
+from benchmarks.measuring.statistics import mean, median
 from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures
 from benchmarks.telemetry.samples import NodeRecord, NodeSample, Recorded
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Value, Window

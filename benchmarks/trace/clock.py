@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from benchmarks import statistics
-from benchmarks.profiling import PROFILER
+from benchmarks.measuring import statistics
+from benchmarks.request.profiling import PROFILER
 from benchmarks.trace.summary import HostSummary
 from benchmarks.trace.trace import Trace
 from benchmarks.values import Profiling, Step, Value

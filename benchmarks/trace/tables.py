@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.log_endings import printable
-from benchmarks.report import Rows, aligned, bytes_text, count_text, seconds_text
+from benchmarks.logs.log_endings import printable
+from benchmarks.rendering.report import Rows, aligned, bytes_text, count_text, seconds_text
 from benchmarks.trace.clock import Comparison
 from benchmarks.trace.kinds import IDLE, KINDS
 from benchmarks.trace.nccl import NcclCalls

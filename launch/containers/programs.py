@@ -13,7 +13,7 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.values import Site, Value
-from launch.local import inherited_environment
+from launch.running.local import inherited_environment
 
 Name = Literal["docker", "podman", "apptainer"]
 NAMES: tuple[Name, ...] = ("docker", "podman", "apptainer")  # the first that can be used is

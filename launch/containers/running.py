@@ -9,16 +9,16 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import driver, images
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import StepmarkError
+from benchmarks.machine import driver, images
 from benchmarks.values import Benchmark, Phase, Site
-from launch import asked_python, machine_gpus
 from launch.containers import stored_images
 from launch.containers.commands import Box, Mount, client, refuse_mounts, words
 from launch.containers.programs import Program, answer, found, refuse_without_gpus
-from launch.local import REPOSITORY, fill, inherited_environment, places
-from launch.provenance import PREFIXES_THAT_MATTER
+from launch.running import asked_python, machine_gpus
+from launch.running.local import REPOSITORY, fill, inherited_environment, places
+from launch.running.provenance import PREFIXES_THAT_MATTER
 
 # Of these, what would name places or devices of the machine, which are others inside.
 OF_THE_MACHINE = ("CUDA_", "LD_", "SLURM_", "STEPMARK_", "HF_HOME", "HF_HUB_CACHE")

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import images
 from benchmarks.errors import RequestError
-from benchmarks.report import bytes_text
+from benchmarks.machine import images
+from benchmarks.rendering.report import bytes_text
 from benchmarks.values import Site, Value
-from launch import asked_python
-from launch.asked_python import AskedPython
+from launch.command_line.places import stepmark_home
 from launch.containers.programs import Program, answer, last_line
-from launch.local import inherited_environment
-from launch.places import stepmark_home
+from launch.running import asked_python
+from launch.running.asked_python import AskedPython
+from launch.running.local import inherited_environment
 
 FIRST_SECONDS = 600  # the first container of an image may take minutes on a slow disk
 
@@ -78,7 +78,7 @@ def told(program: Program, site: Site, image: str) -> str:
 def stored(program: Program, image: str) -> Stored | None:
     """None where it is not on this machine."""
     if program.name == "apptainer":
-        from launch.image_files import digest_of_ends
+        from launch.sites.image_files import digest_of_ends
 
         return Stored(digest=digest_of_ends(Path(image))) if Path(image).is_file() else None
     done = answer(program.path, "image", "inspect", image)

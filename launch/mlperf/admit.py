@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.assets import compare
+from benchmarks.assets.assets import compare
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.admission import Finding, findings, refused
@@ -14,8 +14,8 @@ from benchmarks.mlperf.definitions import wall_minutes
 from benchmarks.mlperf.submission import is_submission
 from benchmarks.mlperf.variables import variables
 from benchmarks.values import Benchmark, JobOptions
+from launch.assets.needed import look
 from launch.mlperf import package
-from launch.needed import look
 from launch.slurm.options import seconds_of
 
 MOST_NAMED = 4

@@ -22,12 +22,12 @@ from benchmarks.mlperf.published_times import beside, read_times
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.story import tell
 from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict
-from benchmarks.runfolder import BENCHMARK
+from benchmarks.runs.runfolder import BENCHMARK
 from launch.mlperf import checkers, package
 from launch.mlperf.derived_rules import derived_rules
 from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.reading import definition_of, expected_of, runs_in
-from launch.own_runs import RUN_FILES
+from launch.reports.own_runs import RUN_FILES
 
 LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)")
 HEAD_BYTES = 1 << 22

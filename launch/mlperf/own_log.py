@@ -12,8 +12,8 @@ from benchmarks.backend import Backend
 from benchmarks.convergence.goals import goal_of
 from benchmarks.mlperf.own_run import written
 from benchmarks.mlperf.writing import WrittenRun, file_name
-from benchmarks.runfolder import RunFolder
-from launch import places
+from benchmarks.runs.runfolder import RunFolder
+from launch.command_line import places
 from launch.mlperf import emit
 from launch.mlperf.reading import runs_in
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from benchmarks.errors import RequestError
-from benchmarks.log_endings import printable
+from benchmarks.logs.log_endings import printable
 from benchmarks.mlperf.verdict import OF_A_SUBMISSION
 from benchmarks.version import VERSION
 from launch.mlperf import package

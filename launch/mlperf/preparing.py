@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import images
-from benchmarks.assets import Needs, compare
+from benchmarks.assets.assets import Needs, compare
 from benchmarks.errors import EXIT_FAILED, RequestError
+from benchmarks.machine import images
 from benchmarks.mlperf.submission import PrepareStep, Submission
-from benchmarks.runfolder import write_atomically
+from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import JobOptions, Site
-from launch.needed import look, report
+from launch.assets.needed import look, report
 from launch.preflight import job
 from launch.preflight.waiting import Limits, say, wait
 from launch.slurm.client import Slurm

@@ -1,11 +1,11 @@
 """What a dry run shows of a submission. No memory and no step time: NVIDIA's own program decides both."""
 
 from benchmarks.configs import Configs
-from benchmarks.forecasting.plan_text import NOTHING_STARTED, phase_lines
 from benchmarks.mlperf.asked import asked
 from benchmarks.mlperf.submission_text import configuration_rows
 from benchmarks.mlperf.variables import variables
-from benchmarks.report import aligned, title
+from benchmarks.planning.plan_text import NOTHING_STARTED, phase_lines
+from benchmarks.rendering.report import aligned, title
 from benchmarks.values import Benchmark, Plan
 from launch.mlperf import package
 

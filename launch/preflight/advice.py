@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from benchmarks.preflight.report import FAILING, Report
-from launch import places
+from launch.command_line import places
 
 
 def lists(report: Report, folder: Path) -> str:

@@ -17,9 +17,10 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.preflight.report import node_list, plural
 from benchmarks.preflight.values import Asked, Wanted
-from benchmarks.runfolder import write_atomically
+from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Hardware, JobOptions, Site, json_text
-from launch import environments, places
+from launch.command_line import places
+from launch.environments import venvs
 from launch.preflight import job
 from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
@@ -202,7 +203,7 @@ def _wanted(
         clock_seconds=CLOCK_SECONDS,
         written_folders=written_folders(site, output_dir),
     )
-    program = (job.HERE / "node_check.py").read_bytes()
+    program = (job.HERE.parent / "inside" / "node_check.py").read_bytes()
     return Wanted(
         asked=asked,
         hardware=hardware,
@@ -213,7 +214,7 @@ def _wanted(
 
 
 def _pythons_of(site: Site) -> list[Path]:
-    """What every node must be able to start: the site's own Pythons, or those of Stepmark's environments."""
+    """What every node must be able to start: the site's own Pythons, or those of Stepmark's venvs."""
     if site.python is None:
         return made_environments()
     return [Path(path) for path in ([site.python] if isinstance(site.python, str) else site.python.values())]
@@ -229,7 +230,7 @@ def made_environments() -> list[Path]:
         for engine in backend.engines
         for platform in ("cpu", "cuda")
     ]
-    found = [environments.python_of(spec) for spec in specs if spec.locks]
+    found = [venvs.python_of(spec) for spec in specs if spec.locks]
     return list(dict.fromkeys(path for path in found if path is not None))
 
 
@@ -242,7 +243,7 @@ def _image_files(site: Site) -> list[Path]:
     """Where the images of the engines are, or will be."""
     if site.runtime != "container":
         return []
-    from launch.site_setup import wanted_images
+    from launch.sites.site_setup import wanted_images
 
     return [image.path for image in wanted_images(site)]
 

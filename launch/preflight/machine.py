@@ -3,20 +3,21 @@
 import os
 import shutil
 
-from benchmarks import driver
 from benchmarks.backend import EnvironmentSpec, backends
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.machine import driver
 from benchmarks.preflight.gpus import judged
 from benchmarks.preflight.report import WORDS
 from benchmarks.preflight.values import Status
-from benchmarks.report import aligned
+from benchmarks.rendering.report import aligned
 from benchmarks.values import Value, json_text
-from launch import environments, machine_gpus
+from launch.command_line.places import configs, stepmark_home
 from launch.containers import programs
 from launch.containers.programs import Program
-from launch.local import host_memory_bytes
-from launch.places import configs, stepmark_home
+from launch.environments import venvs
 from launch.preflight import gpus_here
+from launch.running import machine_gpus
+from launch.running.local import host_memory_bytes
 
 SLURM_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel", "sacct")
 FREE_BYTES = 20 * 10**9  # the largest environment with its downloads, as the lock files state it
@@ -96,7 +97,7 @@ def _environment(spec: EnvironmentSpec) -> MachineCheck:
     too_old = driver.refusal(spec, machine) if machine.gpus else None
     if too_old:
         return MachineCheck(check=check, status="failed", text=f"{too_old.what}; next: {too_old.next_command}")
-    python = environments.python_of(spec)
+    python = venvs.python_of(spec)
     needed = driver.minimum(spec.locks[0].cuda)
     cuda = f"; CUDA {driver.text(spec.locks[0].cuda)}, which takes driver {needed} or newer" if needed else ""
     text = str(python or "not made yet: the first run makes it") + cuda

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.errors import RunError
+from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.preflight.report import (
     FAILING,
     PASSING,
@@ -20,8 +21,7 @@ from benchmarks.preflight.report import (
     nccl_result,
 )
 from benchmarks.preflight.values import Answer, Finding
-from benchmarks.queue.job_record import SchedulerEnd
-from benchmarks.runfolder import write_atomically
+from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import json_text
 from launch.preflight import asking
 from launch.preflight.asking import Preflight

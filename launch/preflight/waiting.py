@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.errors import RunError
-from benchmarks.queue.job_record import SchedulerEnd
-from benchmarks.report import duration_text
+from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.rendering.report import duration_text
 from launch.slurm.client import Slurm
 from launch.slurm.reasons import explain, never
 

@@ -8,7 +8,7 @@ import msgspec
 
 from benchmarks.errors import RunError
 from benchmarks.values import Value, json_text
-from launch import places
+from launch.command_line import places
 
 MOST_NODES = 256  # node addresses and ports are laid out for so many; each slurmd takes about 8 MB
 

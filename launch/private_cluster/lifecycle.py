@@ -18,7 +18,6 @@ from pathlib import Path
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.preflight.report import plural
-from launch import local
 from launch.private_cluster import (
     configuration,
     daemons,
@@ -39,6 +38,7 @@ from launch.private_cluster.cluster import (
     remember,
     site_file,
 )
+from launch.running import local
 
 Say = Callable[[str], None]
 

@@ -4,7 +4,7 @@ import sys
 from functools import cache
 
 from benchmarks.errors import RequestError
-from benchmarks.runfolder import RunFolder
+from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
 from launch.slurm.client import Slurm
 

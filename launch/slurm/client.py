@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.errors import RequestError, RunError, nearest
-from benchmarks.queue.job_record import SchedulerEnd
+from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.values import Site
 from launch.slurm import parsing
 from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError
-from benchmarks.queue.job_record import SCHEDULER, JobEvent, SchedulerEnd
-from benchmarks.runfolder import BENCHMARK, RunFolder, write_atomically
-from benchmarks.summary import Result
+from benchmarks.jobs.job_record import SCHEDULER, JobEvent, SchedulerEnd
+from benchmarks.measuring.summary import Result
+from benchmarks.runs.runfolder import BENCHMARK, RunFolder, write_atomically
 from benchmarks.values import json_text
-from launch.execute import finish
-from launch.tensorboard_events import write_ended
+from launch.running.execute import finish
+from launch.running.tensorboard_events import write_ended
 
 # A clock of a node may be so far from the launcher's.
 SKEW_SECONDS = 300.0

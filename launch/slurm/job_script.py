@@ -12,14 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchmarks import report
 from benchmarks.errors import RequestError
-from benchmarks.queue.first_check import BEFORE_THE_RUN
-from benchmarks.queue.job_record import JOB_SCRIPT
+from benchmarks.jobs.first_check import BEFORE_THE_RUN
+from benchmarks.jobs.job_record import JOB_SCRIPT
+from benchmarks.rendering import report
 from benchmarks.secret_rules import Known, is_secret_name, why_secret
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION
-from launch.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
+from launch.running.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.node_lists import names_nobody
 from launch.slurm.options import key_of, seconds_of
 

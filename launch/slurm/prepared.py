@@ -3,7 +3,7 @@
 import msgspec
 
 from benchmarks.backend import Backend, Checks
-from benchmarks.queue.first_check import UNPACK
+from benchmarks.jobs.first_check import UNPACK
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan
 
 

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks import images
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError, StepmarkError, raised
+from benchmarks.machine import images
 from benchmarks.values import Benchmark, JobOptions
-from launch import environments
-from launch.local import REPOSITORY
+from launch.environments import venvs
+from launch.running.local import REPOSITORY
 from launch.slurm.client import Node, Partition
 from launch.slurm.node_lists import named
 from launch.slurm.parsing import duration_seconds
@@ -101,7 +101,7 @@ def refused_places(
     if image is not None and images.is_file(benchmark.image):
         needed.insert(0, ("the container image", image, "--image=FILE in a folder that every node sees"))
     if benchmark.site.runtime == "venv":
-        own = environment or environments.environments_root()
+        own = environment or venvs.environments_root()
         needed.append(("the environments' folder", own, "export STEPMARK_HOME=<a folder that every node sees>"))
     if benchmark.data.startswith("/"):
         needed.append(("the dataset", Path(benchmark.data), "--data=DIR in a folder that every node sees"))

@@ -13,13 +13,14 @@ import msgspec
 
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, StepmarkError, raised
-from benchmarks.queue.job_record import JOB_SCRIPT, SUBMITTED, Submitted
-from benchmarks.runfolder import RunFolder, new_run_id, write_atomically
+from benchmarks.jobs.job_record import JOB_SCRIPT, SUBMITTED, Submitted
+from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.secret_rules import hidden, shell_secrets
 from benchmarks.values import Benchmark, JobOptions, Labels, Plan
-from launch import image_files, kept_profiles, provenance, runtimes, site_hub
-from launch.execute import begin
-from launch.local import REPOSITORY, inherited_environment
+from launch.running import kept_profiles, provenance, runtimes
+from launch.running.execute import begin
+from launch.running.local import REPOSITORY, inherited_environment
+from launch.sites import image_files, site_hub
 from launch.slurm import job_script
 from launch.slurm.client import Slurm
 from launch.slurm.options import not_adopted, of_the_scheduler
@@ -28,7 +29,7 @@ from launch.slurm.refusals import SlurmAnswers, of_the_cluster
 
 
 class Job(Protocol):
-    """What the flags say of every job (launch.runners.Job)."""
+    """What the flags say of every job (launch.running.runners.Job)."""
 
     hang_timeout: float | None
     telemetry: bool

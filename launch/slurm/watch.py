@@ -14,21 +14,21 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from benchmarks.backend import Backend
-from benchmarks.convergence.standing import course_of
+from benchmarks.convergence.convergence_status import course_of
 from benchmarks.errors import RunError, StepmarkError
-from benchmarks.queue.job_record import JobEvent, SchedulerEnd
-from benchmarks.runfolder import RunFolder
-from benchmarks.summary import Result
+from benchmarks.jobs.job_record import JobEvent, SchedulerEnd
+from benchmarks.measuring.summary import Result
+from benchmarks.runs.runfolder import RunFolder
+from benchmarks.runs.worker_events import follow_evaluations
 from benchmarks.values import Benchmark, Step
-from benchmarks.worker_events import follow_evaluations
 from launch.cli import EXIT_INTERRUPTED
-from launch.run_states import quiet_limit, remember_job
-from launch.screen import Screen
-from launch.showing import EXIT_CODES, show_result
+from launch.running.screen import Screen
+from launch.running.showing import EXIT_CODES, show_result
+from launch.running.step_sink import StepSink
 from launch.slurm.asking import slurm_of
 from launch.slurm.client import QueueState, Slurm, explain, never
 from launch.slurm.collect import collect
-from launch.step_sink import StepSink
+from launch.slurm.run_states import quiet_limit, remember_job
 
 WATCHING_PATIENCE = 2.0  # a question is asked again soon, and meanwhile the steps must be read
 LOOK_SECONDS = 0.5  # between two looks at the shared folder

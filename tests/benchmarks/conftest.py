@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.resolve import Request, resolve
-from benchmarks.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RESULT, RunFolder, recompute
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.recompute import recompute
+from benchmarks.runs.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import Benchmark
 from jax_backend import BACKEND
 

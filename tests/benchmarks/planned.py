@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from benchmarks.backend import find_backend
-from benchmarks.capacity import Storage
 from benchmarks.configs import Configs
-from benchmarks.forecasting.bounds import Bound, bound
-from benchmarks.forecasting.read_once import ReadOnce
-from benchmarks.resolve import Request, resolve
+from benchmarks.planning.bounds import Bound, bound
+from benchmarks.planning.capacity import Storage
+from benchmarks.planning.read_once import ReadOnce
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Hardware, Parallelism, Rate, Value
 
 CONFIGS = Configs()

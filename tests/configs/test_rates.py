@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.configs import Configs, read_yaml
-from benchmarks.references import read_references
+from benchmarks.references.references import read_references
 from benchmarks.values import Hardware
-from launch import planning_calibration
+from launch.planning import planning_calibration
 
 CONFIGS = Configs()
 HARDWARE = [CONFIGS.hardware(name) for name in CONFIGS.names("hardware")]

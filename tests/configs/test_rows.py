@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchmarks.configs import DEFAULT_ROOT, Configs, parse_yaml
-from benchmarks.flops import embedding_parameters, parameter_count
+from benchmarks.measuring.flops import embedding_parameters, parameter_count
 from benchmarks.mlperf.submission import ENGINE
-from benchmarks.resolve import default_gpus, scales
+from benchmarks.request.resolve import default_gpus, scales
 from benchmarks.values import Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
 from jax_backend.planning import DIMENSIONS, model_settings
 from nemo_backend import BACKEND as NEMO
@@ -334,7 +334,7 @@ def test_xla_flags_are_known_to_current_xla(recipe: Recipe) -> None:
 
 
 def merged(recipe: Recipe, dtype: str, gpus: int, part: str) -> dict[str, Any]:
-    """What the overlays of a recipe add up to; the rule itself is tested with benchmarks/resolve.py."""
+    """What the overlays of a recipe add up to; the rule itself is tested with benchmarks/request/resolve.py."""
     result: dict[str, Any] = {}
     for overlay in recipe.overlays:
         when = overlay.when

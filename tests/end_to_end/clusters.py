@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.backend import Backend
-from launch import environments
+from launch.environments import venvs
 from launch.private_cluster.cluster import Cluster
 from tests import toy_backend
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, TOKEN, Run, finish
@@ -98,7 +98,7 @@ class ClusterOfTests:
     def have(self, *backends: Backend) -> None:
         """The environments of these backends, which are made here on a fresh machine."""
         for backend in backends:
-            made = environments.ensure(backend.environment(backend.engines[0]), bar=False).parents[1]
+            made = venvs.ensure(backend.environment(backend.engines[0]), bar=False).parents[1]
             place = self.home / "environments" / made.name
             if not place.is_symlink():
                 place.symlink_to(made)

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-PROGRAM = Path(__file__).resolve().parents[2] / "jax_backend" / "compile_program.py"
+PROGRAM = Path(__file__).resolve().parents[2] / "jax_backend" / "inside" / "compile_program.py"
 
 
 def main(devices: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import jax_backend
 import nemo_backend
-from launch import environments
+from launch.environments import venvs
 from tests.end_to_end.runs import (
     JAX,
     LIMIT_SECONDS,
@@ -35,13 +35,13 @@ WORDS = ("the", "cluster", "trains", "a", "model", "and", "each", "step", "takes
 @pytest.fixture(scope="session")
 def jax_python() -> Path:
     """MaxText's environment; made here on a fresh machine, which takes minutes."""
-    return environments.ensure(jax_backend.BACKEND.environment("maxtext"), bar=False)
+    return venvs.ensure(jax_backend.BACKEND.environment("maxtext"), bar=False)
 
 
 @pytest.fixture(scope="session")
 def nemo_python() -> Path:
     """NeMo's environment; made here on a fresh machine, which takes minutes."""
-    return environments.ensure(nemo_backend.BACKEND.environment("nemo"), bar=False)
+    return venvs.ensure(nemo_backend.BACKEND.environment("nemo"), bar=False)
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
         environment = {
             **os.environ,
             "HOME": str(home),
-            "STEPMARK_HOME": str(environments.environments_root().parent),
+            "STEPMARK_HOME": str(venvs.environments_root().parent),
             "HF_TOKEN": TOKEN,
             **variables,
         }
@@ -97,7 +97,7 @@ def setup(nemo_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:
 
     def run(*flags: str) -> "subprocess.CompletedProcess[str]":
         home = tmp_path_factory.mktemp("home")
-        home_variables = {"HOME": str(home), "STEPMARK_HOME": str(environments.environments_root().parent)}
+        home_variables = {"HOME": str(home), "STEPMARK_HOME": str(venvs.environments_root().parent)}
         done = subprocess.run(
             [sys.executable, str(REPOSITORY / "launch/setup.py"), "--backend=nemo", "--dataset", *flags],
             env={**os.environ, **home_variables, "HF_TOKEN": TOKEN},

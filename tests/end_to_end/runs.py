@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launch import kept_profiles
+from launch.running import kept_profiles
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 300

@@ -16,8 +16,8 @@ import pytest
 
 import jax_backend
 from benchmarks.configs import Configs
-from benchmarks.resolve import scales
-from launch import environments
+from benchmarks.request.resolve import scales
+from launch.environments import venvs
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def compile_it(starter: Starter, *flags: str) -> "subprocess.CompletedProcess[st
 @pytest.fixture(scope="session")
 def cuda_python() -> Path:
     """MaxText's environment with JAX's plugin for CUDA; made here on a fresh machine, which takes minutes."""
-    return environments.ensure(jax_backend.BACKEND.environment("maxtext", "cuda"), bar=False)
+    return venvs.ensure(jax_backend.BACKEND.environment("maxtext", "cuda"), bar=False)
 
 
 def compiled(starter: Starter, *flags: str) -> dict[str, Any]:

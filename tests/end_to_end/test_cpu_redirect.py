@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-REDIRECT = Path(__file__).resolve().parents[2] / "nemo_backend" / "cpu_redirect.py"
+REDIRECT = Path(__file__).resolve().parents[2] / "nemo_backend" / "inside" / "cpu_redirect.py"
 LOAD = f"""
 import importlib.util, torch
 from torch.utils import cpp_extension

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.datasets import Dataset, read_dataset
+from benchmarks.assets.datasets import Dataset, read_dataset
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Setup
 
 pytestmark = pytest.mark.slow

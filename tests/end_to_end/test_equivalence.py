@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.same_work.plants import plants_of
+from benchmarks.equivalence.mutations import plants_of
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
 
 pytestmark = pytest.mark.slow(seconds=15)

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks import capacity
 from benchmarks.configs import Configs
-from benchmarks.resolve import Request, resolve
+from benchmarks.planning import capacity
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Model
 from jax_backend import BACKEND, compiling, planning
-from launch.local import inherited_environment
+from launch.running.local import inherited_environment
 from tests.end_to_end.runs import LIMIT_SECONDS
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import flops
 from benchmarks.configs import Configs
+from benchmarks.measuring import flops
 from benchmarks.values import Lora
 from tests.end_to_end.runs import JAX, LLAMA3, NEMO, REPOSITORY, TINY, Run, Start, Starter, finish, verify
 
@@ -47,7 +47,7 @@ import runpy, sys
 from jax_backend import planning
 command = planning.worker_command
 def faulty(*given):
-    own = "{{repository}}/jax_backend/worker.py"
+    own = "{{repository}}/jax_backend/inside/worker.py"
     return [{faulty!r} if word == own else word for word in command(*given)]
 planning.worker_command = faulty
 sys.path.insert(0, {launch!r})
@@ -136,7 +136,7 @@ def test_a_run_that_did_other_work_is_invalid(
     reasons: list[str],
 ) -> None:
     faulty, launcher = tmp_path / "faulty_worker.py", tmp_path / "launcher.py"
-    faulty.write_text(FAULTY_WORKER.format(worker=str(REPOSITORY / "jax_backend/worker.py"), fault=fault))
+    faulty.write_text(FAULTY_WORKER.format(worker=str(REPOSITORY / "jax_backend/inside/worker.py"), fault=fault))
     launcher.write_text(LAUNCHER.format(faulty=str(faulty), launch=str(REPOSITORY / "launch")))
     flags = (f"--output_dir={tmp_path / 'runs'}", JAX, TINY, LORA, "--steps=6")
     run = finish(starter([sys.executable, str(launcher), *flags], PYTHONPATH=str(REPOSITORY)), tmp_path / "runs")

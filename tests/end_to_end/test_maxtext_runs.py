@@ -200,7 +200,7 @@ def test_a_setting_maxtext_refuses_fails_with_its_words(start: Start, tmp_path: 
 
 def test_the_worker_refuses_to_train_on_other_devices_than_asked(jax_python: Path, tmp_path: Path) -> None:
     """MaxText would log success with every rank alone; the worker asserts processes, devices and their kind."""
-    worker = Path(__file__).resolve().parents[2] / "jax_backend/worker.py"
+    worker = Path(__file__).resolve().parents[2] / "jax_backend/inside/worker.py"
     size = ["--processes=2", "--devices=8", "--tasks_per_node=1"]
     command = [str(jax_python), "-P", str(worker), f"--events_dir={tmp_path}", *size]
     alone = "import jax; jax.distributed.initialize = lambda *a, **k: None"  # as if the rendezvous was ignored

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks import images
 from benchmarks.configs import DEFAULT_ROOT, Configs
+from benchmarks.machine import images
 from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
 from tests.end_to_end.runs import Run, verify
 

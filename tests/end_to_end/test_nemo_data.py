@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.datasets import read_dataset
+from benchmarks.assets.datasets import read_dataset
 from tests.end_to_end.runs import LLAMA3, NEMO, Run, Start, finish, verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nemo")]

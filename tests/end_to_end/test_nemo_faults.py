@@ -57,7 +57,7 @@ LAUNCHER = """
 import runpy, sys
 from nemo_backend import planning
 command = planning.worker_command
-faulty = {{"{{repository}}/nemo_backend/worker.py": {faulty!r}}}
+faulty = {{"{{repository}}/nemo_backend/inside/worker.py": {faulty!r}}}
 planning.worker_command = lambda benchmark: [faulty.get(word, word) for word in command(benchmark)]
 sys.path.insert(0, {launch!r})
 sys.argv[0] = {launch!r} + "/run.py"
@@ -129,7 +129,7 @@ def test_adapters_that_get_no_gradient_are_invalid(start_nemo: Start, tmp_path: 
 def faulty_run(nemo_python: Path, starter: Starter, tmp_path_factory: pytest.TempPathFactory) -> Run:  # noqa: ARG001
     place = tmp_path_factory.mktemp("faulty")
     faulty, launcher = place / "faulty_worker.py", place / "launcher.py"
-    faulty.write_text(FAULTY_WORKER.format(worker=str(REPOSITORY / "nemo_backend/worker.py")))
+    faulty.write_text(FAULTY_WORKER.format(worker=str(REPOSITORY / "nemo_backend/inside/worker.py")))
     launcher.write_text(LAUNCHER.format(faulty=str(faulty), launch=str(REPOSITORY / "launch")))
     flags = (f"--output_dir={place / 'runs'}", NEMO, LLAMA3, "--task=lora", "--steps=6")
     started = starter([sys.executable, str(launcher), *flags], PYTHONPATH=str(REPOSITORY))

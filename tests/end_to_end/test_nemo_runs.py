@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import flops
 from benchmarks.configs import DEFAULT_ROOT, Configs
+from benchmarks.measuring import flops
 from benchmarks.values import Lora
 from nemo_backend import BACKEND
 from tests.end_to_end.runs import LLAMA3, NEMO, STRATEGY, TOKEN, Run, Start, finish, verify

@@ -14,8 +14,8 @@ import pytest
 
 import jax_backend
 from benchmarks.configs import Configs
-from benchmarks.resolve import Request, resolve
-from launch import local
+from benchmarks.request.resolve import Request, resolve
+from launch.running import local
 from tests.end_to_end.clusters import ClusterOfTests
 from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish, verify
 
@@ -129,7 +129,7 @@ def test_a_program_that_comes_from_the_cache_is_proven(jax_python: Path, tmp_pat
         phase_dir.mkdir(parents=True)
         where = local.places(jax_python, phase_dir)
         words = [local.fill(word, where) for word in plan[name].command]
-        worker = words[[word.endswith("jax_backend/worker.py") for word in words].index(True) :]
+        worker = words[[word.endswith("jax_backend/inside/worker.py") for word in words].index(True) :]
         command = [str(jax_python), "-P", *(["-c", PRETEND] if name == "fill" else []), *worker]
         variables = {key: local.fill(value, where) for key, value in plan[name].environment.items()}
         with (phase_dir / "rank-0.log").open("wb") as log:

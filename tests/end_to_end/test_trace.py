@@ -22,7 +22,7 @@ from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.trace.kinds import read_kinds
 from benchmarks.trace.summary import Wanted, summarise
 from benchmarks.trace.xplane import read_xplane
-from launch.uv_settings import pip_settings, uv, variables
+from launch.environments.uv_settings import pip_settings, uv, variables
 from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish
 
 pytestmark = pytest.mark.slow

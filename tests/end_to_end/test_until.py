@@ -14,10 +14,10 @@ import pytest
 
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
-from benchmarks.resolve import Request, resolve
-from benchmarks.summary import Result
+from benchmarks.measuring.summary import Result
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Until
-from launch.execute import execute
+from launch.running.execute import execute
 from tests.end_to_end.runs import JAX, STRATEGY, TINY, Start, finish, verify
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Literal
 
 from benchmarks.values import Value, json_text
 from benchmarks.version import VERSION
-from launch import local, machine_gpus, provenance
+from launch.running import local, machine_gpus, provenance
 
 TABLE, ROWS, MACHINE = "table.txt", "checks.json", "machine.json"
 

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.machine_gpus import shown
-from launch import machine_gpus
+from benchmarks.machine.machine_gpus import shown
+from launch.running import machine_gpus
 from tests.gpu import judged
 from tests.gpu.commands import Commands, Here, Run
 from tests.gpu.conftest import Check

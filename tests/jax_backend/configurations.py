@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-BACKEND = Path(__file__).resolve().parents[2] / "jax_backend"
+BACKEND = Path(__file__).resolve().parents[2] / "jax_backend" / "inside"
 SAME = ("hardware", "attention", "quantization")
 
 

@@ -21,12 +21,12 @@ def by_path(path: Path) -> Any:
 
 @pytest.fixture
 def adapters() -> Any:
-    return by_path(HERE / "jax_backend" / "adapters.py")
+    return by_path(HERE / "jax_backend" / "inside" / "adapters.py")
 
 
 @pytest.fixture(scope="module")
 def kit() -> Any:
-    return by_path(HERE / "benchmarks" / "worker_kit.py")
+    return by_path(HERE / "benchmarks" / "inside" / "worker_kit.py")
 
 
 class Events:

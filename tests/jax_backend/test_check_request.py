@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from jax_backend import BACKEND, check_request
-from jax_backend.check_request import Answer, CannotAskError
-from launch import environments
+from jax_backend import BACKEND
+from jax_backend.inside import check_request
+from jax_backend.inside.check_request import Answer, CannotAskError
+from launch.environments import venvs
 
 PROGRAM = Path(check_request.__file__)
 
@@ -244,7 +245,7 @@ def test_it_is_written_on_the_standard_library_and_jaxlib() -> None:
 
 @pytest.mark.slow
 def test_the_real_jaxlib() -> None:
-    python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
+    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
     text = (
         "--xla_gpu_graph_level=0 --xla_gpu_enable_triton_gemm=maybe "
         "--xla_gpu_disable_async_collectives=ALLREDUCE,FOO --xla_gpu_enable_libnvptxcompiler=true "
@@ -267,7 +268,7 @@ def test_the_real_jaxlib() -> None:
 def test_the_real_jaxlib_knows_the_flags_of_every_group() -> None:
     from jax_backend import xla_flags
 
-    python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
+    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
     texts = [" ".join(f"--{n}={v}" for n, v in group.flags.items()) for group in xla_flags.table().groups.values()]
     command = [str(python), "-P", str(PROGRAM), *xla_flags.request_words(texts)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.resolve import Request, resolve
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from jax_backend import BACKEND, compiling, gpu_target, planning
 

@@ -16,10 +16,10 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.resolve import ANY, Request, default_gpus, resolve, scales
+from benchmarks.request.resolve import ANY, Request, default_gpus, resolve, scales
 from benchmarks.values import Benchmark, Phase, Recipe
 from jax_backend import BACKEND
-from launch import environments
+from launch.environments import venvs
 
 CONFIGS = Configs()
 PROGRAM = Path(__file__).with_name("configurations.py")
@@ -131,7 +131,7 @@ def built() -> Built:
 
 
 def answered(plans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
+    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [str(python), "-P", str(PROGRAM)],

@@ -19,13 +19,13 @@ import msgspec
 import pytest
 
 import jax_backend
+from benchmarks.runs.worker_events import read_phase
 from benchmarks.values import PgleProfile
-from benchmarks.worker_events import read_phase
-from jax_backend import convert_profile, hlo_text, profile_identity
-from launch import environments
+from jax_backend.inside import convert_profile, hlo_text, profile_identity
+from launch.environments import venvs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CONVERTER = REPOSITORY / "jax_backend" / "convert_profile.py"
+CONVERTER = REPOSITORY / "jax_backend" / "inside" / "convert_profile.py"
 STAND_INS = REPOSITORY / "tests" / "stand_ins"
 SAMPLES = Path(__file__).parent / "samples"
 CPU = SAMPLES / "fsdp_cpu_after_optimizations.txt"
@@ -444,7 +444,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 @pytest.fixture(scope="module")
 def maxtext_python() -> Path:
     """Of MaxText's environment; made here on a fresh machine, which takes minutes."""
-    return environments.ensure(jax_backend.BACKEND.environment("maxtext"), bar=False)
+    return venvs.ensure(jax_backend.BACKEND.environment("maxtext"), bar=False)
 
 
 MAXTEXT = [
@@ -487,7 +487,12 @@ def test_maxtext_under_the_stand_in_becomes_a_profile_of_its_training_step(
     """FSDP over 8 virtual devices; the converter runs in MaxText's environment, as in a job."""
     folder = tmp_path / "profile"
     folder.mkdir()
-    worker = [str(maxtext_python), "-P", str(REPOSITORY / "jax_backend" / "worker.py"), f"--events_dir={folder}"]
+    worker = [
+        str(maxtext_python),
+        "-P",
+        str(REPOSITORY / "jax_backend" / "inside" / "worker.py"),
+        f"--events_dir={folder}",
+    ]
     worker += ["--processes=1", "--devices=8", "--tasks_per_node=1", f"--hlo_dir={folder}/hlo", "--", *MAXTEXT]
     nsys = [str(STAND_INS / "nsys"), "profile", "-s", "none", "-o", f"{folder}/llama2-tiny-prof"]
     nsys += ["--force-overwrite", "true", "--capture-range=cudaProfilerApi", "--capture-range-end=stop"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-FILE = Path(__file__).resolve().parents[2] / "jax_backend" / "early_stop.py"
+FILE = Path(__file__).resolve().parents[2] / "jax_backend" / "inside" / "early_stop.py"
 
 
 class Client:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jax_backend import environment_check
+from jax_backend.inside import environment_check
 
 devices_here: Any = environment_check.devices_here
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.convergence.goal import Evaluations, Goal
+from benchmarks.inside.goal import Evaluations, Goal
 
-FILE = Path(__file__).resolve().parents[2] / "jax_backend" / "evaluation.py"
+FILE = Path(__file__).resolve().parents[2] / "jax_backend" / "inside" / "evaluation.py"
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jax_backend.hlo_account import Account, Finished, account, axes_along, finished, first_group
+from jax_backend.inside.hlo_account import Account, Finished, account, axes_along, finished, first_group
 
 PROGRAM = """\
 HloModule jit_train_step, is_scheduled=false, num_partitions=8

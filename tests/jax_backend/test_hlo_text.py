@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import jax_backend
-from jax_backend import hlo_text
-from jax_backend.hlo_text import Collective, Module
-from launch import environments
+from jax_backend.inside import hlo_text
+from jax_backend.inside.hlo_text import Collective, Module
+from launch.environments import venvs
 
 SAMPLES = Path(__file__).parent / "samples"
 CPU = SAMPLES / "fsdp_cpu_after_optimizations.txt"
@@ -299,7 +299,7 @@ print(float(train_step(w, x)[1]))
 @pytest.fixture(scope="module")
 def maxtext_python() -> Path:
     """Of MaxText's environment; made here on a fresh machine, which takes minutes."""
-    return environments.ensure(jax_backend.BACKEND.environment("maxtext"), bar=False)
+    return venvs.ensure(jax_backend.BACKEND.environment("maxtext"), bar=False)
 
 
 def lower(python: Path, folder: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from jax_backend import kernel_table
-from jax_backend.kernel_table import Table, TableError
+from jax_backend.inside import kernel_table
+from jax_backend.inside.kernel_table import Table, TableError
 
 SAMPLES = Path(__file__).parent / "samples"
 HEADER = "NVTX Range,Style,PID,TID,NVTX Inst,Kern Inst,Total Time (ns),Avg (ns),Kernel Name"

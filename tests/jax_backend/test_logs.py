@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.backend import LogEvent
-from benchmarks.log_stream import LOOKAHEAD, LOOKBEHIND
+from benchmarks.logs.log_stream import LOOKAHEAD, LOOKBEHIND
 from benchmarks.values import Step
 from jax_backend import logs
 from jax_backend.logs import MaxTextLog

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import flops
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.resolve import Request, resolve
+from benchmarks.measuring import flops
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Lora
 from jax_backend import BACKEND, lora
 from jax_backend.planning import maxtext_argv, worker_command

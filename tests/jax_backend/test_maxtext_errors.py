@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jax_backend.maxtext_errors import in_words, reason_of, words_of
+from jax_backend.inside.maxtext_errors import in_words, reason_of, words_of
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from jax_backend import BACKEND
-from launch import environments, uv_settings
+from launch.environments import uv_settings, venvs
 
-WORKER = Path(__file__).resolve().parents[2] / "jax_backend" / "worker.py"
+WORKER = Path(__file__).resolve().parents[2] / "jax_backend" / "inside" / "worker.py"
 SETTINGS = ["profiler=nsys", "attention=dot_product"]
 LOOK = f"""
 import importlib.util, pathlib, sys
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 def looked_at(release: str, tmp_path: Path) -> "subprocess.CompletedProcess[str]":
     wheel = tmp_path / release
-    python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
+    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
     pip = uv_settings.pip_settings()
     install = uv_settings.uv("pip", "install", "--quiet", "--no-deps", f"--python={python}", f"--target={wheel}")
     subprocess.run([*install, f"maxtext=={release}"], env=uv_settings.variables(pip), check=True, timeout=300)

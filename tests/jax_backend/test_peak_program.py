@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jax_backend import peak_program
+from jax_backend.inside import peak_program
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [("fp32", "highest"), ("bf16", None), ("fp8", None)])

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.resolve import Request, resolve
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord, Step, json_text
 from jax_backend import BACKEND
 from jax_backend.pgle_evidence import seen

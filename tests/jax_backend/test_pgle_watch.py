@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jax_backend.pgle_watch import COMPILED, EMPTY_TRACE, PgleWatch
+from jax_backend.inside.pgle_watch import COMPILED, EMPTY_TRACE, PgleWatch
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The phases that --pgle and --profile make of a MaxText run, and the keys by which profiles are told apart.
 
-Whole jobs are in tests/launch/golden_jobs (pgle_*); here stands what the recipe says, number by number.
+Whole jobs are in tests/launch/slurm/golden_jobs (pgle_*); here stands what the recipe says, number by number.
 """
 
 import re
@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.resolve import Request, resolve
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Phase
 from jax_backend import BACKEND
 from jax_backend.phases import FEWEST_STEPS, PROFILE_FLAG
@@ -20,7 +20,7 @@ from jax_backend.phases import FEWEST_STEPS, PROFILE_FLAG
 CONFIGS = Configs()
 NODES = (8, 16, 64, 256)
 DTYPES = ("bf16", "fp8")
-GOLDEN_JOBS = Path(__file__).resolve().parents[1] / "launch" / "golden_jobs"
+GOLDEN_JOBS = Path(__file__).resolve().parents[1] / "launch" / "slurm" / "golden_jobs"
 
 
 def resolved(model: str = "llama2_tiny", **wanted: Any) -> Benchmark:
@@ -188,7 +188,7 @@ def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(ki
         kind, "30", "5",
     )  # fmt: skip
     assert "--disturbed_steps=29-35" in perf.command
-    assert ("benchmarks/under_nsys.py" in " ".join(perf.command)) == (kind == "nsys")
+    assert ("benchmarks/inside/under_nsys.py" in " ".join(perf.command)) == (kind == "nsys")
 
 
 def test_nccls_calls_are_traced_in_the_measured_phase_alone() -> None:

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import capacity
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.forecasting.plan_text import plan_text
-from benchmarks.refusals import without_transformer_engine
-from benchmarks.resolve import Request, resolve
+from benchmarks.planning import capacity
+from benchmarks.planning.plan_text import plan_text
+from benchmarks.request.refusals import without_transformer_engine
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Site, Slurm
 from jax_backend import BACKEND
 from jax_backend.memory import REMAT_POLICIES
@@ -215,7 +215,7 @@ def test_variables_that_are_set_reach_the_run() -> None:
 def test_the_worker_is_started_by_path_before_maxtexts_own_arguments() -> None:
     benchmark = resolved()
     (phase,) = BACKEND.plan(benchmark).phases
-    assert phase.command[:3] == ["{python}", "-P", "{repository}/jax_backend/worker.py"]
+    assert phase.command[:3] == ["{python}", "-P", "{repository}/jax_backend/inside/worker.py"]
     cut = phase.command.index("--")
     assert phase.command[cut + 1 :] == maxtext_argv(benchmark)
     assert "--events_dir={phase_dir}" in phase.command[:cut]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jax_backend import profile_identity
-from jax_backend.profile_identity import check, differences, identity, of_facts
+from jax_backend.inside import profile_identity
+from jax_backend.inside.profile_identity import check, differences, identity, of_facts
 
 SETTINGS = ["base_emb_dim=64", "remat_policy=minimal", "steps=15", "run_name=stepmark", "profiler=nsys"]
 VERSIONS = {"python": "3.12.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1", "maxtext": "0.2.5", "numpy": "2.5.5"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jax_backend import program_digest
-from jax_backend.program_digest import ProgramDigest
+from jax_backend.inside import program_digest
+from jax_backend.inside.program_digest import ProgramDigest
 
 
 class Module:

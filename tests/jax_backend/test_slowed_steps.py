@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jax_backend import slowed_steps
+from jax_backend.inside import slowed_steps
 
-KIT = Path(__file__).resolve().parents[2] / "benchmarks" / "worker_kit.py"
+KIT = Path(__file__).resolve().parents[2] / "benchmarks" / "inside" / "worker_kit.py"
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.worker_events import read_phase
+from benchmarks.runs.worker_events import read_phase
 
-WORKER = Path(__file__).resolve().parents[2] / "jax_backend" / "worker.py"
+WORKER = Path(__file__).resolve().parents[2] / "jax_backend" / "inside" / "worker.py"
 TOLERANCE = 0.08  # for a process to wake up on a busy machine
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from jax_backend import BACKEND, check_request, list_xla_flags, xla_flags
-from launch import environments
+from jax_backend import BACKEND, xla_flags
+from jax_backend.inside import check_request, list_xla_flags
+from launch.environments import venvs
 
 CONFIGS = Configs()
 H100, B200, CPU = (CONFIGS.hardware(name) for name in ("h100", "b200", "cpu"))
@@ -241,7 +242,7 @@ def test_the_backend_says_which_program_asks() -> None:
     assert check.command == [
         "{python}",
         "-P",
-        "{repository}/jax_backend/check_request.py",
+        "{repository}/jax_backend/inside/check_request.py",
         "--flags=--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer=",
     ]
     assert check.environment == {"JAX_PLATFORMS": "cpu"}
@@ -259,7 +260,7 @@ def test_a_job_is_told_what_an_older_jaxlib_knows_instead() -> None:
 
 @pytest.mark.slow
 def test_the_table_is_what_the_installed_jaxlib_says() -> None:
-    python = environments.ensure(BACKEND.environment("maxtext"), bar=False)
+    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
     names = sorted(TABLE.flags)
     with ThreadPoolExecutor(2) as pool:
         measured = list(pool.map(lambda name: list_xla_flags.known_to(name, {PINNED: str(python)}), names))

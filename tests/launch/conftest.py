@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from benchmarks.backend import EnvironmentSpec, LockFile
-from launch import environments, pythons
+from launch.environments import pythons, venvs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What the tiny package does when it is imported: it leaves a trace, and lingers if it is told to.
@@ -68,7 +68,7 @@ class Tiny:
 
     def path(self, spec: EnvironmentSpec) -> Path:
         """Where the environment would be."""
-        return environments.environment_path(spec, spec.locks[0], self.python_version)
+        return venvs.environment_path(spec, spec.locks[0], self.python_version)
 
     def spec_of_source(self) -> EnvironmentSpec:
         """The tiny package as source, and a setuptools that does not build, but hands out a wheel made here."""
@@ -105,7 +105,7 @@ class Tiny:
             "from launch import environments\n"
             f"v = {self.python_version}\n"
             f"lock = LockFile(Path({str(self.lock_file)!r}), v, v, size_gb=0.05)\n"
-            "print(environments.ensure(EnvironmentSpec('tiny-env', (lock,), import_check='tiny')))\n"
+            "print(venvs.ensure(EnvironmentSpec('tiny-env', (lock,), import_check='tiny')))\n"
         )
         return subprocess.Popen(
             [sys.executable, "-c", code],

@@ -20,7 +20,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
-from launch import places
+from launch.command_line import places
 from launch.private_cluster import (
     configuration,
     daemons,

@@ -9,15 +9,15 @@ import pytest
 
 from benchmarks.errors import RequestError
 from benchmarks.history.filters import parse_condition
-from benchmarks.resolve import Request
-from benchmarks.runfolder import RESULT, RunFolder
-from benchmarks.sweep import Cell, Sweep, SweepRun
+from benchmarks.request.resolve import Request
+from benchmarks.runs.runfolder import RESULT, RunFolder
+from benchmarks.sweeps.sweep import Cell, Sweep, SweepRun
 from benchmarks.values import json_text
-from launch import comparing
-from launch.comparing import Sides, conditions_of, is_filter
+from launch.reports import comparing
+from launch.reports.comparing import Sides, conditions_of, is_filter
 from tests import forked
-from tests.benchmarks.comparison.made import Document, folder
-from tests.benchmarks.test_scaling import scale
+from tests.benchmarks.comparing.made import Document, folder
+from tests.benchmarks.sweeps.test_scaling import scale
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

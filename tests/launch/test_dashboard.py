@@ -21,11 +21,11 @@ import pytest
 from benchmarks.gate.values import ChangePoint
 from benchmarks.values import Parallelism
 from jax_backend import BACKEND
-from launch.execute import store_result
+from launch.running.execute import store_result
 from tests import forked
-from tests.benchmarks.boards.made import judgement, report
+from tests.benchmarks.dashboards.made import judgement, report
 from tests.browser import browser, needs_chromium, page_of
-from tests.launch.boards.made_runs import MEASURED, begun, ended
+from tests.launch.dashboards.made_runs import MEASURED, begun, ended
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SERIES = "series/jax-maxtext 1xcpu pretrain seq128 batch2 one_device"

@@ -15,8 +15,8 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
+from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.preflight.report import CheckCount, Report
-from benchmarks.queue.job_record import SchedulerEnd
 from benchmarks.values import Container, JobOptions, Site
 from benchmarks.values import Slurm as SlurmSite
 from launch.preflight import advice, asking, job, waiting

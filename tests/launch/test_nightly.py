@@ -18,9 +18,19 @@ from pathlib import Path
 
 import pytest
 
-from launch.nights.records import Records
-from tests.launch.nights.chat import chat
-from tests.launch.nights.toy_suite import LONG, REPOSITORY, SHORT, SUITE, Naps, cell, judged, naps_in, used_as
+from launch.campaigns.nights.records import Records
+from tests.launch.campaigns.nights.chat import chat
+from tests.launch.campaigns.nights.toy_suite import (
+    LONG,
+    REPOSITORY,
+    SHORT,
+    SUITE,
+    Naps,
+    cell,
+    judged,
+    naps_in,
+    used_as,
+)
 
 NIGHTS = 10
 

@@ -17,7 +17,7 @@ from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.peak.peaks import PeakReport, PeakRequest
-from launch import measuring_peak
+from launch.checks import measuring_peak
 from tests import toy_backend
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ LIMIT_SECONDS = 60
 # launch/peak.py on a machine whose NVML shows a GPU of $TOY_GPU; without a name, a driver that shows none.
 WITH_A_DRIVER = """
 import os
-from benchmarks.machine_gpus import MachineGpu, MachineGpus
+from benchmarks.machine.machine_gpus import MachineGpu, MachineGpus
 from launch import machine_gpus, peak
 from launch.cli import run_main
 name = os.environ["TOY_GPU"]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.runfolder import RESULT
-from launch import history
+from benchmarks.runs.runfolder import RESULT
+from launch.reports import run_index
 from tests import forked
 from tests.benchmarks.history.made_runs import put, quick_run, whole_run
 
@@ -138,11 +138,11 @@ def test_many_folders_are_read_by_all_processors_and_none_is_lost(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STEPMARK_HOME", str(home))
-    monkeypatch.setattr(history, "WORTH_A_POOL", 30)
-    monkeypatch.setattr(history, "AT_ONCE", 7)
+    monkeypatch.setattr(run_index, "WORTH_A_POOL", 30)
+    monkeypatch.setattr(run_index, "AT_ONCE", 7)
     for number in range(60):
         quick_run(tmp_path / "results", f"20261120T{number:06d}Z-x", seconds=1.0 + number)
-    found = history.open_index(tmp_path / "results").select()
+    found = run_index.open_index(tmp_path / "results").select()
     assert [entry.seconds_per_step for entry in found] == [1.0 + number for number in range(60)]
 
 
@@ -151,8 +151,8 @@ def test_two_names_of_a_folder_share_an_index(
 ) -> None:
     monkeypatch.setenv("STEPMARK_HOME", str(home))
     (tmp_path / "link").symlink_to(results)
-    assert history.index_file(tmp_path / "link") == history.index_file(results)
-    assert history.index_file(results) != history.index_file(tmp_path)
+    assert run_index.index_file(tmp_path / "link") == run_index.index_file(results)
+    assert run_index.index_file(results) != run_index.index_file(tmp_path)
 
 
 # --- archives -------------------------------------------------------------------------------------

@@ -18,14 +18,15 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from benchmarks.backend import LogEvent, all_log_formats
+from benchmarks.backend import LogEvent
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.diagnosis.endings import Endings
 from benchmarks.diagnosis.symptoms import read_symptoms
 from benchmarks.errors import RequestError
-from benchmarks.sweep import SCHEMA_VERSION
+from benchmarks.logs.known_formats import all_log_formats
+from benchmarks.sweeps.sweep import SCHEMA_VERSION
 from jax_backend.logs import MaxTextLog
-from launch.log_folder import LogReader, find_files
+from launch.reports.log_folder import LogReader, find_files
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -15,13 +15,13 @@ from typing import Any, cast
 
 import pytest
 
+from benchmarks.assets.datasets import DatasetJob, read_dataset
 from benchmarks.backend import Backend
-from benchmarks.datasets import DatasetJob, read_dataset
 from benchmarks.errors import RequestError, RunError
-from launch import making_dataset
-from launch.making_dataset import make_dataset, making_folder
+from launch.assets import making_dataset
+from launch.assets.making_dataset import make_dataset, making_folder
 from tests import forked
-from tests.launch.file_server import FileServer, Handler, serving
+from tests.launch.assets.file_server import FileServer, Handler, serving
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "hf_a-token-that-must-not-be-seen"
@@ -267,9 +267,9 @@ def test_a_gated_repository_says_where_to_ask(setup: Setup, hub: FileServer, tmp
 
 @pytest.mark.parametrize("path", ["../outside.json", "/etc/tokenizer.json", "a/../../tokenizer.json"])
 def test_a_hub_writes_nothing_outside_its_folder(hub: FileServer, tmp_path: Path, path: str) -> None:
-    from benchmarks.assets import Repository
-    from launch.hub import list_files
-    from launch.web import Web
+    from benchmarks.assets.assets import Repository
+    from launch.assets.hub import list_files
+    from launch.assets.web import Web
 
     serve_json(hub, f"{API}/tree-2", [{"path": path, "type": "file", "size": 1, "oid": "1" * 40}])
     wanted = Repository(
@@ -468,7 +468,7 @@ def start_deaf(job: DatasetJob) -> "subprocess.Popen[bytes]":
         "import sys; from pathlib import Path\n"
         "from launch import making_dataset\n"
         "from tests.launch.test_setup import FakeBackend\n"
-        "from benchmarks.datasets import DatasetJob\n"
+        "from benchmarks.assets.datasets import DatasetJob\n"
         "making_dataset.ensure = lambda _: Path(sys.executable)\n"
         f"job = DatasetJob(texts=[Path({str(job.texts[0])!r})], tokenizer=None, vocabulary_size=300,\n"
         f"    folder=Path({str(job.folder)!r}), name='d', shards=2)\n"

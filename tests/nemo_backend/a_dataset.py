@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks.datasets import Dataset
+from benchmarks.assets.datasets import Dataset
 from benchmarks.values import json_text
 
 TOKENS = 9

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.resolve import Request, resolve
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from nemo_backend import BACKEND
 

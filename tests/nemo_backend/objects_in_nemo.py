@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 sys.path[:0] = sys.argv[1:]
-BACKEND = Path(__file__).resolve().parents[2] / "nemo_backend"
+BACKEND = Path(__file__).resolve().parents[2] / "nemo_backend" / "inside"
 
 
 def loaded(name: str) -> Any:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.profiling import ProfileDefaults
-from benchmarks.resolve import Request, resolve
+from benchmarks.request.profiling import ProfileDefaults
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Hardware, Lora, Model, Parallelism, Recipe, Scalar, Site
 from nemo_backend import BACKEND, bridge, bridge_memory, bridge_planning
 from nemo_backend.bridge_planning import FP8_SCALINGS, PRETRAINED, hydra_text, overrides

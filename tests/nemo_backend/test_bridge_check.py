@@ -29,7 +29,7 @@ def plans_check(resolved: Resolve) -> list[str]:
 def test_the_runs_own_command_follows_what_the_node_is_asked_for(check: Any, resolved: Resolve) -> None:
     benchmark = resolved("llama3_70b", engine="bridge", hardware="h100", gpus=64)
     words = bridge_planning.check_command(benchmark)
-    assert words[:3] == ["{python}", "-P", "{repository}/nemo_backend/bridge_check.py"]
+    assert words[:3] == ["{python}", "-P", "{repository}/nemo_backend/inside/bridge_check.py"]
     options = check.parse(words[3:])
     assert (options.processes, options.tasks_per_node) == (64, 8)
     assert options.device_name == benchmark.hardware.device_names

@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.values import Benchmark
-from nemo_backend import list_settings
+from nemo_backend.inside import list_settings
 from nemo_backend.planning import MODEL_CLASS, nemo_settings, settings, worker_command
 
 HERE = Path(list_settings.__file__).parent

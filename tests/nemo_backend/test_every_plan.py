@@ -17,9 +17,9 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.resolve import ANY, Request, default_gpus, resolve, scales
+from benchmarks.request.resolve import ANY, Request, default_gpus, resolve, scales
 from benchmarks.values import Benchmark, Recipe
-from launch import environments
+from launch.environments import venvs
 from nemo_backend import BACKEND
 from nemo_backend.megatron import HOPPER
 from nemo_backend.planning import worker_command
@@ -132,7 +132,7 @@ def older(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="module", params=["2.5", "2.7"])
 def answers(request: pytest.FixtureRequest) -> Answers:
-    python = environments.ensure(BACKEND.environment("nemo"), bar=False)
+    python = venvs.ensure(BACKEND.environment("nemo"), bar=False)
     place = [str(request.getfixturevalue("older"))] if request.param == "2.5" else []
     plans = [plan(same[0], PLANNED.benchmarks[same[0]]) for same in equal_plans()]
     plans += [plan(name, FLAGSHIP, changed) for name, (changed, _) in CONTROLS.items()]
@@ -197,7 +197,7 @@ def test_nothing_is_left_out_but_hardware_that_nemo_does_not_run_on() -> None:
 
 def checked(name: str, folder: Path) -> tuple[int, str]:
     """Exit code and last line of `worker.py --check` with a plan's own command."""
-    python = environments.ensure(BACKEND.environment("nemo"), bar=False)
+    python = venvs.ensure(BACKEND.environment("nemo"), bar=False)
     phase = BACKEND.check_phase(PLANNED.benchmarks[name])
     assert phase is not None
     command = phase.command[phase.command.index("--") + 1 :]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import ingest
 from benchmarks.backend import LogEvent, LogFormat
-from benchmarks.log_stream import LOOKAHEAD, LOOKBEHIND
+from benchmarks.logs import ingest
+from benchmarks.logs.log_stream import LOOKAHEAD, LOOKBEHIND
 from benchmarks.values import Step
 from jax_backend.logs import MaxTextLog
 from nemo_backend import logs, megatron_line_log, nemo_line_log

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.flops import ADAPTED_MATRICES
-from benchmarks.resolve import Request, resolve
+from benchmarks.measuring.flops import ADAPTED_MATRICES
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Lora, Scalar
 from nemo_backend import BACKEND
 from nemo_backend.lora import LORA_TARGETS

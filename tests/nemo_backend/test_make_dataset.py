@@ -19,10 +19,10 @@ from typing import Any
 import numpy
 import pytest
 
-from benchmarks.datasets import DatasetJob
+from benchmarks.assets.datasets import DatasetJob
 from nemo_backend.dataset import command
 
-PROGRAM = Path(__file__).resolve().parents[2] / "nemo_backend" / "make_dataset.py"
+PROGRAM = Path(__file__).resolve().parents[2] / "nemo_backend" / "inside" / "make_dataset.py"
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_the_command_names_no_place_of_this_machine_but_the_jobs() -> None:
     assert command(job()) == [
         "{python}",
         "-P",
-        "{repository}/nemo_backend/make_dataset.py",
+        "{repository}/nemo_backend/inside/make_dataset.py",
         "--text=/a.txt",
         "--text=/b.jsonl",
         "--folder=/out",

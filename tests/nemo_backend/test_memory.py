@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.capacity import activation_widths, layer_working_bytes, memory_by_part, total_bytes
 from benchmarks.configs import Configs
-from benchmarks.flops import adapter_parameter_count, parameter_count
-from benchmarks.ledger import LAYER_MATMULS, Recompute
+from benchmarks.measuring.flops import adapter_parameter_count, parameter_count
+from benchmarks.measuring.ledger import LAYER_MATMULS, Recompute
+from benchmarks.planning.capacity import activation_widths, layer_working_bytes, memory_by_part, total_bytes
 from benchmarks.values import Benchmark
 from nemo_backend import BACKEND
 from nemo_backend.memory import ALL_ACTIVATIONS, USABLE

@@ -11,16 +11,17 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.jobs.first_check import SAID, is_ok
+from benchmarks.measuring.summary import Ended, summarise
 from benchmarks.mlperf.admission import findings
 from benchmarks.mlperf.asked import asked, config_name
 from benchmarks.mlperf.submission import ENGINE
 from benchmarks.mlperf.variables import variables
-from benchmarks.queue.first_check import SAID, is_ok
-from benchmarks.resolve import Request, resolve
-from benchmarks.summary import Ended, summarise
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Site
 from launch.mlperf.package import reference_points
-from nemo_backend import BACKEND, mlperf_check
+from nemo_backend import BACKEND
+from nemo_backend.inside import mlperf_check
 from nemo_backend.mlperf_planning import NAME_OF_HARDWARE, submissions
 
 CONFIGS = Configs()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nemo_backend import peak_program
+from nemo_backend.inside import peak_program
 
 
 def test_fp32_is_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:

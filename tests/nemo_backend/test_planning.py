@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks import worker_events
+from benchmarks.assets.datasets import DatasetJob
 from benchmarks.configs import Configs
-from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
-from benchmarks.forecasting.plan_text import plan_text
-from benchmarks.refusals import without_transformer_engine
-from benchmarks.summary import departures
+from benchmarks.measuring.summary import departures
+from benchmarks.planning.plan_text import plan_text
+from benchmarks.request.refusals import without_transformer_engine
+from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, Site, Slurm
 from nemo_backend import BACKEND, bridge, mlperf
 from nemo_backend.planning import (
@@ -109,7 +109,7 @@ def test_a_plan_says_where_attention_is_not_fused(resolved: Resolve) -> None:
 def test_the_worker_is_started_by_path_with_the_benchmark_before_nemos_settings(resolved: Resolve) -> None:
     benchmark = resolved("llama3_70b", task="lora", hardware="gb200", gpus=16)
     (phase,) = BACKEND.plan(benchmark).phases
-    assert phase.command[:3] == ["{python}", "-P", "{repository}/nemo_backend/worker.py"]
+    assert phase.command[:3] == ["{python}", "-P", "{repository}/nemo_backend/inside/worker.py"]
     cut = phase.command.index("--")
     assert phase.command[3:cut] == [
         "--events_dir={phase_dir}",
@@ -400,7 +400,7 @@ def test_a_dataset_is_made_by_a_program_of_nemos_environment(tmp_path: Path) -> 
         texts=[tmp_path / "a.txt"], folder=tmp_path / "out", name="t", shards=2, tokenizer=None, vocabulary_size=512
     )
     command = BACKEND.dataset_command(job)
-    assert command[:3] == ["{python}", "-P", "{repository}/nemo_backend/make_dataset.py"]
+    assert command[:3] == ["{python}", "-P", "{repository}/nemo_backend/inside/make_dataset.py"]
     assert {"--vocabulary_size=512", "--shards=2", f"--text={tmp_path}/a.txt"} <= set(command)
 
 

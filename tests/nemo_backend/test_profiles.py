@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from benchmarks.errors import RequestError
-from benchmarks.profiling import nccl_trace_environment
+from benchmarks.request.profiling import nccl_trace_environment
 from benchmarks.values import Benchmark, Phase, Step
 from nemo_backend import BACKEND, bridge
 from nemo_backend.profiles import bridge_settings, marked
@@ -58,7 +58,7 @@ def test_a_recorded_run_is_the_same_program_under_nsys_with_the_recipes_name(
     request = {**request_, "dtype": "bf16"}
     phase, bare = (phase_of(resolved(**request, profile=profile)) for profile in ("nsys", "none"))
     assert profiler_words(phase) == [
-        "{python}", "-I", "{repository}/benchmarks/under_nsys.py", f"--ranks={ranks}",
+        "{python}", "-I", "{repository}/benchmarks/inside/under_nsys.py", f"--ranks={ranks}",
         f"--output={{phase_dir}}/{report}",
     ]  # fmt: skip
     own = [word for word in program_words(phase) if not word.startswith(("--recorded", "--disturbed", "profiling."))]
@@ -72,7 +72,7 @@ def test_the_worker_is_told_the_steps_and_reads_them(
     resolved: Resolve, request_: dict[str, Any], steps: str, disturbed: str
 ) -> None:
     words = program_words(phase_of(resolved(**request_, profile="nsys")))
-    arguments = words[words.index("{repository}/nemo_backend/worker.py") + 1 :]
+    arguments = words[words.index("{repository}/nemo_backend/inside/worker.py") + 1 :]
     options = by_path("worker").parse(arguments)
     assert (options.recorded_steps, options.disturbed_steps) == (steps, disturbed)
     assert options.recorded_ranks in ("0-7", "0-5,7-15")

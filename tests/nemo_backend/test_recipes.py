@@ -9,9 +9,9 @@ import jax_backend
 import nemo_backend
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
-from benchmarks.flops import flops_per_token
-from benchmarks.resolve import NoLayoutError, Request, resolve
-from benchmarks.utilisation import workload_of
+from benchmarks.measuring.flops import flops_per_token
+from benchmarks.measuring.utilisation import workload_of
+from benchmarks.request.resolve import NoLayoutError, Request, resolve
 from benchmarks.values import Benchmark
 from nemo_backend.planning import RECOMPUTE, needs_transformer_engine
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.runs.worker_events import read_phase
 from benchmarks.values import Benchmark
-from benchmarks.worker_events import read_phase
 from nemo_backend.planning import worker_command
 
-WORKER = Path(__file__).resolve().parents[2] / "nemo_backend" / "worker.py"
+WORKER = Path(__file__).resolve().parents[2] / "nemo_backend" / "inside" / "worker.py"
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
 RECORDED = {"recorded_steps": "3-4", "disturbed_steps": "2-5", "recorded_ranks": "0"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.backend import Backend
 from benchmarks.configs import DEFAULT_ROOT
-from launch import environments
+from launch.environments import venvs
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -42,11 +42,11 @@ def install(folder: Path) -> dict[str, str]:
 def make_environment(backend: Backend) -> None:
     """Its environment, as if it had been made: this very Python. STEPMARK_HOME says where."""
     spec = backend.environment(backend.engines[0])
-    place = environments.environment_path(spec, spec.locks[0], (sys.version_info[0], sys.version_info[1]))
+    place = venvs.environment_path(spec, spec.locks[0], (sys.version_info[0], sys.version_info[1]))
     (place / "bin").mkdir(parents=True, exist_ok=True)
     (place / "bin/python").symlink_to(sys.executable)
     digest = hashlib.sha256(spec.locks[0].path.read_bytes()).hexdigest()
-    (place / environments.MARKER).write_text(json.dumps({"lock_sha256": digest}))
+    (place / venvs.MARKER).write_text(json.dumps({"lock_sha256": digest}))
 
 
 def make_environment_in(folder: Path) -> None:

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks import slowdown, worker_events
+from benchmarks.assets.datasets import DatasetJob
 from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat, SideProgram
-from benchmarks.capacity import Storage
-from benchmarks.datasets import DatasetJob
 from benchmarks.errors import RequestError
-from benchmarks.queue import first_check
+from benchmarks.jobs import first_check
+from benchmarks.planning.capacity import Storage
+from benchmarks.request import slowdown
+from benchmarks.runs import worker_events
 from benchmarks.values import (
     Benchmark,
     Hardware,
@@ -94,7 +95,7 @@ class Toy:
         return [
             "{python}",
             str(HERE / "toy_worker.py"),
-            "{repository}/benchmarks/worker_kit.py",
+            "{repository}/benchmarks/inside/worker_kit.py",
             "--events_dir={phase_dir}",
             f"--processes={benchmark.nodes * tasks}",
             f"--devices={benchmark.gpus}",
@@ -155,7 +156,7 @@ class Toy:
         return None
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
-        program, turns = "{repository}/tests/toy_backend/toy_peak.py", "{repository}/benchmarks/peak/peak_turns.py"
+        program, turns = "{repository}/tests/toy_backend/toy_peak.py", "{repository}/benchmarks/inside/peak_turns.py"
         return SideProgram(command=["{python}", program, turns, platform, "{phase_dir}"])
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002

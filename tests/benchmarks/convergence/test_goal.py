@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.convergence.goal import Evaluations, Goal
+from benchmarks.inside.goal import Evaluations, Goal
 
 GOAL = Goal(target=3.3, first=24, every=12, batches=8, sequences=16)
 

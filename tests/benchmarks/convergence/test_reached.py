@@ -6,12 +6,12 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.convergence.goals import goal_of, option
 from benchmarks.errors import RequestError
+from benchmarks.jobs.job_record import Ended
+from benchmarks.measuring.summary import Result, summarise
 from benchmarks.mlperf.own_run import written
 from benchmarks.mlperf.writing import entries
-from benchmarks.queue.job_record import Ended
-from benchmarks.report import result_rows
-from benchmarks.resolve import Request, resolve
-from benchmarks.summary import Result, summarise
+from benchmarks.rendering.report import result_rows
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Evaluation, RunRecord, Started, Step, WorkerEnd, WorkerFacts
 from jax_backend import BACKEND as JAX
 from nemo_backend import BACKEND as NEMO

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.convergence.standing import Course, expected_sequences, stand
+from benchmarks.convergence.convergence_status import Course, expected_sequences, stand
 from benchmarks.values import BandPoint
 
 EVERY = 384

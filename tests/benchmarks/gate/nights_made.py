@@ -11,7 +11,7 @@ from benchmarks.gate.series import series
 from benchmarks.gate.suites import METRICS, Cell, Watched
 from benchmarks.gate.values import Budget, CellReport, NightReport
 from benchmarks.history.entry import Entry
-from benchmarks.resolve import Request
+from benchmarks.request.resolve import Request
 
 SUITE, CELL = "smoke", Cell("tiny", "tiny", Request(backend="jax", model="llama2_tiny"))
 IDENTITY = {"benchmark": "b1", "environment": "e1", "machine": "m1"}

@@ -10,7 +10,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.gate import suites
 from benchmarks.gate.values import Matrix, Suite
-from benchmarks.resolve import resolve
+from benchmarks.request.resolve import resolve
 from tests.benchmarks.gate.nights_made import entry
 
 CONFIGS = Configs()

@@ -10,8 +10,9 @@ from typing import Any
 
 from benchmarks.configs import Configs
 from benchmarks.history.entry import Entry
-from benchmarks.resolve import Request, resolve
-from benchmarks.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RESULT, STEPS, RunFolder, recompute
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.recompute import recompute
+from benchmarks.runs.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
 from jax_backend import BACKEND
 
 STEPS_OF_A_RUN = 12

@@ -20,7 +20,7 @@ from benchmarks.history import index as module
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.folders import FOREIGN
 from benchmarks.history.index import Index
-from benchmarks.runfolder import BENCHMARK, RESULT
+from benchmarks.runs.runfolder import BENCHMARK, RESULT
 from tests.benchmarks.history.made_runs import age, put, quick_run
 
 Opened = Callable[[], Index]

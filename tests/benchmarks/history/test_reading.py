@@ -10,7 +10,7 @@ from benchmarks.errors import RequestError
 from benchmarks.history import identity
 from benchmarks.history.entry import Entry
 from benchmarks.history.reading import first_node, read_entry, started_of
-from benchmarks.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import to_builtins
 from tests.benchmarks.history.made_runs import ENVIRONMENT, put, quick_run, whole_run
 

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.flops import ADAPTED_MATRICES
+from benchmarks.measuring.flops import ADAPTED_MATRICES
 from benchmarks.mlperf.definitions import (
     Target,
     first_evaluation,

@@ -5,10 +5,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.beside import nearest, of_result
-from benchmarks.comparison.values import Cause, Comparison, Difference, Figure, Side
+from benchmarks.comparing.values import Cause, Comparison, Difference, Figure, Side
 from benchmarks.configs import Configs
-from benchmarks.forecasting.bounds import bound
 from benchmarks.gate.values import (
     Budget,
     CellReport,
@@ -18,13 +16,15 @@ from benchmarks.gate.values import (
     NightPoint,
     NightReport,
 )
-from benchmarks.ledger import Recompute
+from benchmarks.measuring.ledger import Recompute
+from benchmarks.measuring.summary import summarise
 from benchmarks.pages.run import RunMaterial
-from benchmarks.references import read_references
-from benchmarks.resolve import Request, resolve
-from benchmarks.summary import summarise
+from benchmarks.planning.bounds import bound
+from benchmarks.references.nearest_reference import nearest, of_result
+from benchmarks.references.references import read_references
+from benchmarks.request.resolve import Request, resolve
 from jax_backend import BACKEND
-from tests.benchmarks.test_summary import DONE, record_of, steps_of
+from tests.benchmarks.measuring.test_summary import DONE, record_of, steps_of
 
 CONFIGS = Configs()
 SECONDS = Metric(name="seconds_per_step", title="seconds per step", unit="s", direction="lower")

@@ -6,19 +6,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.comparison.values import Comparison, Side
+from benchmarks.comparing.values import Comparison, Side
 from benchmarks.gate.values import Budget, NightReport
 from benchmarks.pages import comparison_page, night_page, page, sweep_page
 from benchmarks.pages.comparison import comparison_part
 from benchmarks.pages.night import night_part
 from benchmarks.pages.night_plots import beyond, history_plot
-from benchmarks.sweep_report import SweepReport, report_of
+from benchmarks.sweeps.sweep_report import SweepReport, report_of
 from benchmarks.values import to_builtins
 from tests.benchmarks.pages import samples
 from tests.benchmarks.pages.test_run_page import EVIL, Reader
-from tests.benchmarks.test_scaling import result, scale
-from tests.benchmarks.test_sweep import a_sweep
-from tests.benchmarks.test_sweep_report import ran
+from tests.benchmarks.sweeps.test_scaling import result, scale
+from tests.benchmarks.sweeps.test_sweep import a_sweep
+from tests.benchmarks.sweeps.test_sweep_report import ran
 
 VERDICTS = ("no verdict", "no difference shown", "equal within the margin", "no change", "left out")
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.figures import SecondsPerStep
+from benchmarks.measuring.figures import SecondsPerStep
+from benchmarks.measuring.summary import Result
 from benchmarks.pages.spread_plot import quantiles, spread_plot
 from benchmarks.pages.step_plots import MARKS, MOST_POINTS, NOT_DRAWN, beyond, drawable, left_out, step_plot, view
-from benchmarks.summary import Result
 from benchmarks.values import Step, Window
-from tests.benchmarks.test_scaling import result, scale
+from tests.benchmarks.sweeps.test_scaling import result, scale
 
 Given = tuple[float | None, str | None]
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError
-from benchmarks.resolve import Request, resolve
+from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions
 from launch.mlperf import admit
 from launch.mlperf.config_check import show

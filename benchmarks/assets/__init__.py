@@ -1,0 +1,1 @@
+"""What a run needs on disk: checkpoints, tokenizers, datasets. Pure."""

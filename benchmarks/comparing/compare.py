@@ -1,0 +1,292 @@
+"""Two sides of runs -> every figure's difference, its interval and its verdict, or why there is none. Pure.
+
+What a verdict rests on is in intervals.py and verdicts.py, what may be compared in admission.py and figures.py, the
+causes in explain.py, what a reader must know beside in remarks.py.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from benchmarks.comparing import admission, explain, remarks
+from benchmarks.comparing.days import Noise, Timed, days_of, left_out, noise_of, started_at
+from benchmarks.comparing.figures import FigureKind, figure_kinds
+from benchmarks.comparing.intervals import (
+    FEWEST_RUNS,
+    Estimate,
+    Level,
+    between_pairs,
+    between_sets_of_days,
+    between_windows,
+    level,
+    with_noise,
+)
+from benchmarks.comparing.runs import Chosen, ComparedRun
+from benchmarks.comparing.values import Comparison, Difference, Figure, Side
+from benchmarks.comparing.verdicts import verdict_of
+from benchmarks.history.entry import Entry
+from benchmarks.sweeps.pairs import FEWEST_PAIRS
+
+DEFAULT_MARGIN_PERCENT = 1.0
+EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
+
+Runs = Sequence[ComparedRun]
+History = Callable[[], Sequence[Entry]]
+
+
+def no_history() -> Sequence[Entry]:
+    return []
+
+
+def compare(
+    a: Chosen,
+    b: Chosen,
+    *,
+    explained: bool = False,
+    margin_percent: float = DEFAULT_MARGIN_PERCENT,
+    history: History = no_history,
+) -> Comparison:
+    """B against A. `history` gives earlier runs, and is asked only where the sides' own do not say enough."""
+    side_a, runs_a = admission.admitted(a, baseline=True)
+    side_b, runs_b = admission.admitted(b, baseline=False)
+    sides, runs = (side_a, side_b), (runs_a, runs_b)
+    refused = admission.refusals(sides, runs)
+    if refused:
+        return _refused(sides, refused, margin_percent)
+    kinds = figure_kinds(runs_a, runs_b)
+    if all(kind.refused for kind in kinds if kind.speed):
+        # Figures refused for one reason are named together.
+        reasons: dict[str, list[str]] = {}
+        for kind in kinds:
+            if kind.speed and kind.refused:
+                reasons.setdefault(kind.refused, []).append(kind.name)
+        return _refused(sides, [f"{', '.join(names)}: {why}" for why, names in reasons.items()], margin_percent)
+    beside = _Beside(*runs, history, margin_percent)
+    differences = [_difference(kind, beside) for kind in kinds]
+    found = explain.causes(runs_a, runs_b, _slower(kinds, differences)) if explained else None
+    return Comparison(
+        a=side_a,
+        b=side_b,
+        refused=[],
+        differences=differences,
+        causes=found.causes if found else None,
+        same=found.same if found else [],
+        notes=[*remarks.remarks(runs_a, runs_b), *beside.notes()],
+        asked=admission.asked(runs_a, runs_b),
+        not_known=found.not_known if found else [],
+        margin_percent=margin_percent,
+    )
+
+
+def _refused(sides: tuple[Side, Side], reasons: list[str], margin_percent: float) -> Comparison:
+    return Comparison(
+        a=sides[0],
+        b=sides[1],
+        refused=reasons,
+        differences=[],
+        causes=None,
+        same=[],
+        notes=[],
+        margin_percent=margin_percent,
+    )
+
+
+def _slower(kinds: Sequence[FigureKind], differences: Sequence[Difference]) -> float | None:
+    """How much slower B is, as a logarithm, by the first figure of speed that can be compared."""
+    for kind, one in zip(kinds, differences, strict=True):
+        if kind.speed and one.percent is not None:
+            return math.log1p(one.percent / 100) * (1 if kind.direction == "lower" else -1)
+    return None
+
+
+# --- what all figures share -----------------------------------------------------------------------
+
+
+class _Beside:
+    """The two sides, and what is known beside them: their pairs, and the noise of earlier runs."""
+
+    def __init__(self, a: Runs, b: Runs, history: History, margin_percent: float) -> None:
+        self.a, self.b = a, b
+        self.margin_percent = margin_percent
+        self.pairs = _pairs(a, b)
+        self.days = _days(a, b)
+        self._history = history
+        self._entries: Sequence[Entry] | None = None
+        self._clipped: dict[str, None] = {}
+
+    @property
+    def sets(self) -> bool:
+        return min(len(self.a), len(self.b)) >= FEWEST_RUNS
+
+    @property
+    def single(self) -> bool:
+        return len(self.a) == len(self.b) == 1
+
+    def noise(self, kind: FigureKind, logs_a: Sequence[float], logs_b: Sequence[float]) -> Noise:
+        """From earlier runs of the sides' own identities, and from a side that is a set."""
+        named = {run.result.run_id for run in (*self.a, *self.b)}
+        identities = {frozenset(e.identity.items()) for e in self._earlier() if e.run_id in named and e.identity}
+        groups = [
+            _earlier_runs(kind, self._earlier(), identity, named) for identity in sorted(identities, key=sorted)
+        ]
+        groups += [
+            [Timed(log, started_at(run.result.run_id)) for log, run in zip(logs, runs, strict=True)]
+            for logs, runs in ((logs_a, self.a), (logs_b, self.b))
+            if len(logs) >= FEWEST_RUNS
+        ]
+        return noise_of([group for group in groups if len(group) >= FEWEST_RUNS])
+
+    def _earlier(self) -> Sequence[Entry]:
+        if self._entries is None:
+            self._entries = self._history()
+        return self._entries
+
+    def take_clipped(self, kind: FigureKind, runs: Runs, found: Level) -> None:
+        if kind.window == 1:
+            for place in found.clipped:
+                self._clipped[runs[place].name] = None
+
+    def notes(self) -> list[str]:
+        found = [f"{name} lies far from the other runs of its side, and counts as less far" for name in self._clipped]
+        if self.pairs:
+            left = len(self.a) + len(self.b) - 2 * len(self.pairs)
+            without = f"; {left} runs without a partner count for the figures of their side alone" if left else ""
+            found.append(f"{len(self.pairs)} pairs of one sweep: compared run against run{without}")
+        return found
+
+
+def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
+    """The places of the runs of one repeat; none where the sides are not two cells of one sweep."""
+    cells = [{(run.pair.sweep, run.pair.cell) if run.pair else None for run in runs} for runs in (a, b)]
+    if any(len(found) != 1 or None in found for found in cells) or cells[0] == cells[1]:
+        return []
+    if next(iter(cells[0]))[0] != next(iter(cells[1]))[0]:  # type: ignore[index]
+        return []
+    places = {run.pair.repeat: place for place, run in enumerate(b) if run.pair}
+    found = [
+        (place, places[run.pair.repeat]) for place, run in enumerate(a) if run.pair and run.pair.repeat in places
+    ]
+    return found if len(found) >= FEWEST_PAIRS else []
+
+
+def _days(a: Runs, b: Runs) -> tuple[list[int], list[int]]:
+    found = days_of([started_at(run.result.run_id) for run in (*a, *b)])
+    return found[: len(a)], found[len(a) :]
+
+
+def _earlier_runs(
+    kind: FigureKind, entries: Sequence[Entry], identity: frozenset[tuple[str, str]], but: set[str]
+) -> list[Timed]:
+    alike = [
+        entry
+        for entry in entries
+        if frozenset(entry.identity.items()) == identity
+        and entry.run_id not in but
+        and entry.status == "valid"
+        and not entry.not_comparable
+        and not entry.slowed_by
+    ]
+    values = [(kind.of_history(entry), started_at(entry.run_id)) for entry in alike]
+    return [Timed(math.log(value), started) for value, started in values if value is not None and value > 0]
+
+
+# --- one figure -----------------------------------------------------------------------------------
+
+
+class _Known(NamedTuple):
+    logs: list[float]
+    level: Level
+
+
+def _difference(kind: FigureKind, beside: _Beside) -> Difference:
+    a, b = _known(kind, beside.a), _known(kind, beside.b)
+    shown = [None if one is None else _figure(kind, one.level, runs) for one, runs in ((a, beside.a), (b, beside.b))]
+    if kind.refused or a is None or b is None:
+        why = f"not compared: {kind.refused}" if kind.refused else _why_unknown(kind, beside)
+        return _without(kind, shown, why)
+    for runs, one in ((beside.a, a), (beside.b, b)):
+        beside.take_clipped(kind, runs, one.level)
+    estimate = _estimate(kind, beside, a, b)
+    counts = (len(beside.a), len(beside.b))
+    verdict, why = verdict_of(estimate, kind.direction, beside.margin_percent, counts)
+    ends = [None if end is None else 100 * math.expm1(end) for end in (estimate.low, estimate.high)]
+    return Difference(
+        name=kind.name,
+        unit=kind.unit,
+        direction=kind.direction,
+        a=shown[0],
+        b=shown[1],
+        percent=100 * math.expm1(estimate.centre),
+        low=ends[0],
+        high=ends[1],
+        verdict=verdict,
+        why=f"{why} ({kind.note})" if kind.note else why,
+    )
+
+
+def _without(kind: FigureKind, shown: Sequence[Figure | None], why: str) -> Difference:
+    return Difference(
+        name=kind.name,
+        unit=kind.unit,
+        direction=kind.direction,
+        a=shown[0],
+        b=shown[1],
+        percent=None,
+        low=None,
+        high=None,
+        verdict="no verdict",
+        why=why,
+    )
+
+
+def _known(kind: FigureKind, runs: Runs) -> _Known | None:
+    """None where a run does not have the figure: the others alone would be another set."""
+    values = [kind.value(run) for run in runs]
+    logs = [None if value is None else kind.log(value) for value in values]
+    whole = [round(log, EXACT_DIGITS) for log in logs if log is not None]
+    if not whole or len(whole) < len(runs):
+        return None
+    return _Known(whole, level(whole, _window(kind, runs[0], whole[0]) if len(runs) == 1 else None))
+
+
+def _window(kind: FigureKind, run: ComparedRun, log: float) -> tuple[float, float] | None:
+    """The interval of one run's figure, from that of its median step."""
+    spread = run.result.seconds_per_step
+    if not kind.window or not spread.ci95 or not spread.median or spread.ci95[0] <= 0:
+        return None
+    low, high = (math.log(end / spread.median) for end in spread.ci95)
+    return (log + low, log + high) if kind.window == 1 else (log - high, log - low)
+
+
+def _figure(kind: FigureKind, found: Level, runs: Runs) -> Figure:
+    ends = [None if end is None else kind.shown(end) for end in (found.low, found.high)]
+    value = kind.shown(found.centre)
+    if len(runs) == 1:
+        return Figure(value=value, low=ends[0], high=ends[1], n=runs[0].result.window.counted, of="steps")
+    return Figure(value=value, low=ends[0], high=ends[1], n=len(runs), of="runs")
+
+
+def _why_unknown(kind: FigureKind, beside: _Beside) -> str:
+    without = [run.name for run in (*beside.a, *beside.b) if kind.value(run) is None]
+    if not without:
+        return f"it is 0 or less, and has no ratio: {kind.name}"
+    every = len(without) == len(beside.a) + len(beside.b)
+    named = ", ".join(without[: admission.MOST_NAMED])
+    more = f" and {len(without) - admission.MOST_NAMED} more" if len(without) > admission.MOST_NAMED else ""
+    return "no run has it" if every else f"not known of {named}{more}"
+
+
+def _estimate(kind: FigureKind, beside: _Beside, a: _Known, b: _Known) -> Estimate:
+    if beside.pairs:
+        return between_pairs([b.logs[y] - a.logs[x] for x, y in beside.pairs])
+    if beside.sets:
+        noise = beside.noise(kind, a.logs, b.logs) if left_out(*beside.days) else None
+        return between_sets_of_days(a.logs, b.logs, beside.days, noise)
+    windows = between_windows(a.level, b.level) if beside.single else None
+    found = with_noise(a.logs, b.logs, beside.days, beside.noise(kind, a.logs, b.logs))
+    if found.half_width is None:
+        return windows._replace(lacks=found.lacks) if windows else found
+    # A run whose own steps say less than its fellows do is known no better than they say.
+    if windows and windows.half_width and windows.half_width > found.half_width:
+        return windows._replace(of_runs=True, by=f"{found.by}; the windows' own intervals are wider, and taken")
+    return found

@@ -1,0 +1,195 @@
+"""On which days runs were made, and how much runs of one kind differ by chance: within a day, and from day to day.
+
+Runs of one day share nodes, temperature and neighbours, so they are alike for a reason that another day does not
+have. Pure; logarithms throughout.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import NamedTuple
+
+from benchmarks.gate.change_points import FEWEST_NIGHTS, change_points
+from benchmarks.measuring import statistics
+from benchmarks.sweeps.pairs import CLIP_DEVIATIONS, CLIPPED_SPREAD_CORRECTION, DEFAULT_PAIRS, FEW_VALUES
+
+SECONDS_OF_A_DAY = 12 * 3600  # what began so long after the first run of a day is of the next: a night is one day
+FEWEST_DAYS = 5  # of one kind, before their spread is taken for that of others
+FEWEST_FOR_NOISE = 5  # runs of one day, likewise
+MOST_DAYS = 60  # the newest: a machine ages
+MOST_FAR = 0.15  # where more of the values are far off, the machine is like that, and all count
+STAMP = "%Y%m%dT%H%M%SZ"
+Weights = Mapping[int, float]
+
+
+class Timed(NamedTuple):
+    """A run's figure."""
+
+    log: float
+    started: float | None  # seconds since 1970; None: its name does not say
+
+
+class Spread(NamedTuple):
+    variance: float
+    freedom: float
+    far: int = 0  # values that count as less far
+    of: str = ""  # which runs, for people
+
+
+class Noise(NamedTuple):
+    """How much runs of one kind differ by chance; None: too little is known."""
+
+    within: Spread | None  # runs of one day
+    between: Spread | None  # days, by their medians
+    single: Spread | None  # one run, its day included
+
+
+def started_at(run_id: str) -> float | None:
+    try:
+        return datetime.strptime(run_id[:16], STAMP).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def days_of(started: Sequence[float | None]) -> list[int]:
+    """The number of each run's day; those whose time is not known share one."""
+    begins: list[float] = []
+    for time in sorted(time for time in started if time is not None):
+        if not begins or time - begins[-1] > SECONDS_OF_A_DAY:
+            begins.append(time)
+    return [0 if time is None else bisect_right(begins, time) for time in started]
+
+
+# --- two sides ----------------------------------------------------------------------------------
+
+
+def shared_out(a: Sequence[int], b: Sequence[int]) -> float:
+    """How often a day's variance is in the difference of two means: 0 where each day has the same share of both."""
+    one, other = _shares(a), _shares(b)
+    return math.fsum((one.get(day, 0.0) - other.get(day, 0.0)) ** 2 for day in one.keys() | other.keys())
+
+
+def left_out(a: Sequence[int], b: Sequence[int]) -> float:
+    """Of that, what the spread of each side's runs does not show: 0 where each run has a day of its own."""
+    shown = math.fsum(
+        (1 - math.fsum(share**2 for share in _shares(days).values())) / (len(days) - 1)
+        for days in (a, b)
+        if len(days) > 1
+    )
+    missing = shared_out(a, b) - shown
+    return missing if missing > 1e-9 else 0.0
+
+
+def _shares(days: Sequence[int]) -> Weights:
+    return {day: days.count(day) / len(days) for day in set(days)}
+
+
+def day_means(logs: Sequence[float], days: Sequence[int]) -> list[float]:
+    return [
+        math.fsum(found) / len(found)
+        for day in sorted(set(days))
+        if (found := [log for log, own in zip(logs, days, strict=True) if own == day])
+    ]
+
+
+# --- the noise of one kind of run ---------------------------------------------------------------
+
+
+def noise_of(kinds: Sequence[Sequence[Timed]]) -> Noise:
+    """Each of `kinds` are runs that are alike; lasting shifts between days are taken out."""
+    days = [day for runs in kinds for day in _by_day(runs) if len(day) > 1]
+    within = _said(spread([_logs(day) for day in days]), days)
+    if within and within.freedom < FEWEST_FOR_NOISE - 1:
+        within = None
+    long = [found for runs in kinds if len(found := _by_day(runs)) >= FEWEST_DAYS]
+    levels = [_levels([_logs(day) for day in found]) for found in long]
+    shifts = sum(len(one) - 1 for one in levels)
+    days = [day for found in long for day in found]
+    between = _said(spread([level for one in levels for level in one]), days, shifts)
+    return Noise(within, between, _single(between, within, list(map(len, days))) if between else None)
+
+
+def _by_day(runs: Sequence[Timed]) -> list[list[Timed]]:
+    """The newest days, oldest first."""
+    numbers = days_of([run.started for run in runs])
+    found = [[run for run, own in zip(runs, numbers, strict=True) if own == day] for day in sorted(set(numbers))]
+    return found[-MOST_DAYS:]
+
+
+def _logs(runs: Sequence[Timed]) -> list[float]:
+    return [run.log for run in runs]
+
+
+def _levels(days: Sequence[Sequence[float]]) -> list[list[float]]:
+    """The medians of days, divided where the level changed for good: a shift of the past is no noise."""
+    medians = [statistics.median(runs) or 0.0 for runs in days]
+    if len(medians) < 2 * FEWEST_NIGHTS:
+        return [medians]
+    middle = statistics.median(medians) or 0.0
+    bounds = [0, *(change.position for change in change_points([math.exp(one - middle) for one in medians]))]
+    return [medians[begin:end] for begin, end in pairwise([*bounds, len(medians)])]
+
+
+def spread(groups: Sequence[Sequence[float]]) -> Spread | None:
+    """The variance around each group's own mean; a few values that are far off count as less far.
+
+    As in pairs.py, beyond 4 robust deviations; not where many are: that is how the machine is.
+    """
+    counted = [group for group in groups if len(group) > 1]
+    if not counted:
+        return None
+    kept, far = _clipped(counted)
+    freedom = sum(len(group) - 1 for group in counted)
+    squares = math.fsum((len(group) - 1) * (statistics.stdev(group) or 0.0) ** 2 for group in kept)
+    return Spread((CLIPPED_SPREAD_CORRECTION**2 if far else 1.0) * squares / freedom, freedom, far)
+
+
+def _clipped(groups: Sequence[Sequence[float]]) -> tuple[Sequence[Sequence[float]], int]:
+    middles = [statistics.median(group) or 0.0 for group in groups]
+    off = [abs(value - middle) for group, middle in zip(groups, middles, strict=True) for value in group]
+    count, robust = len(off), statistics.median(off)
+    if count < DEFAULT_PAIRS or not robust:
+        return groups, 0
+    few = FEW_VALUES.get(count, count / (count - 0.8)) * math.sqrt((count - 1) / (count - len(groups)))
+    reach = CLIP_DEVIATIONS * statistics.DEVIATIONS_PER_MAD * few * robust
+    far = sum(one > reach for one in off)
+    if not far or far > MOST_FAR * count:
+        return groups, 0
+    kept = [
+        [min(max(value, middle - reach), middle + reach) for value in group]
+        for group, middle in zip(groups, middles, strict=True)
+    ]
+    return kept, far
+
+
+def _single(between: Spread, within: Spread | None, counts: Sequence[int]) -> Spread:
+    """One run of any day: a median of several has less of their noise in it than one run has."""
+    part = math.fsum(1 / count for count in counts) / len(counts)
+    if within is None:
+        return between._replace(variance=between.variance / part)
+    return combined([between, Spread((1 - part) * within.variance, within.freedom)])._replace(of=between.of)
+
+
+def combined(parts: Sequence[Spread]) -> Spread:
+    """A sum of variances, with Satterthwaite's degrees of freedom."""
+    total = math.fsum(part.variance for part in parts)
+    below = math.fsum(part.variance**2 / part.freedom for part in parts)
+    return Spread(total, total**2 / below if below else math.fsum(part.freedom for part in parts))
+
+
+def _said(found: Spread | None, days: Sequence[Sequence[Timed]], shifts: int = 0) -> Spread | None:
+    """With the runs that it is made of, in words."""
+    if found is None:
+        return None
+    times = [run.started for day in days for run in day if run.started is not None]
+    text = f"of {sum(map(len, days))} runs of the same kind on {len(days)} day{'s' * (len(days) != 1)}"
+    if times:
+        ends = [datetime.fromtimestamp(end, UTC).date().isoformat() for end in (min(times), max(times))]
+        text += f" ({' to '.join(dict.fromkeys(ends))})"
+    if shifts:
+        text += f", {shifts} lasting shift{'s' * (shifts > 1)} taken out"
+    if found.far:
+        text += f", {found.far} far off counted as less far"
+    return found._replace(of=text)

@@ -1,0 +1,230 @@
+"""A run's provenance as named facts by kind: what explain.py holds side against side. Pure.
+
+A kind that a run does not record is absent; one that it records, and that has nothing in it, is empty. Numbers that
+vary from run to run by themselves (clocks, load) are in measures.py.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.comparing.admission import OF_THE_WORK, shown
+from benchmarks.comparing.figures import NO_DIMENSIONS
+from benchmarks.comparing.normalise import NO_SETTING, normaliser, phase_of
+from benchmarks.comparing.runs import ComparedRun
+
+Facts = dict[str, dict[str, str]]  # kind -> name -> value
+SHOWN_DIGEST = 12  # digits
+FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+FROM_REQUEST = tuple(name for name in OF_THE_WORK if name != "inject_slowdown")
+MACHINE = ("cpu", "cpus", "cpus_usable", "memory_bytes", "system", "architecture")
+IMAGE = ("name", "lock_file", "lock_sha256", "image", "image_digest", "file_bytes", "file_written", "packages_sha256")
+
+
+def facts_of(run: ComparedRun) -> Facts:
+    found: dict[str, dict[str, str] | None] = {
+        "slowdown": {"inject_slowdown": f"{run.result.slowed_by:.0%}"},
+        "request": _request(run),
+        "setting": {name: str(value) for name, value in run.benchmark.knobs.items()},
+        "profile for PGLE": _pgle(run),
+        "XLA flag": _xla_flags(run),
+        "version": _versions(run),
+        "device": _device(run),
+        "image": _image(run),
+        "argument": _arguments(run),
+        "layout": _layout(run),
+        "environment": _environment(run),
+        "program": _program(run),
+        "node": _nodes(run),
+        "machine": _machine(run),
+        "recipe": {name: str(getattr(run.benchmark.recipe, name)) for name in ("name", "source", "date")},
+        "Stepmark": _stepmark(run),
+        "telemetry": {"sampled": "yes" if run.result.telemetry else "no"},
+        "launcher": _texts(run.provenance.get("launcher")),
+    }
+    return {kind: facts for kind, facts in found.items() if facts is not None}
+
+
+# --- what was asked -------------------------------------------------------------------------------
+
+
+def _request(run: ComparedRun) -> dict[str, str]:
+    benchmark = run.benchmark
+    found = {name.replace("_", " "): shown(getattr(benchmark, name)) for name in (*FROM_REQUEST, "steps", "data")}
+    if benchmark.until is not None:
+        found["until"] = f"ci:{100 * benchmark.until.half_width:g}%"
+    model = benchmark.model
+    found |= {
+        f"model {name.replace('_', ' ')}": str(getattr(model, name))
+        for name in model.__struct_fields__
+        if name not in NO_DIMENSIONS
+    }
+    found["site"] = benchmark.site.name
+    return found
+
+
+def _pgle(run: ComparedRun) -> dict[str, str]:
+    seen = run.result.pgle.seen if run.result.pgle else None
+    found = {"key": run.benchmark.pgle_profile} if run.benchmark.pgle_profile else {}
+    if seen is not None:
+        found["applied"] = "yes" if seen.applied else "no"
+        if seen.profile is not None:
+            found["sha256"] = _digest(seen.profile.sha256)
+    return found
+
+
+# --- what was started -----------------------------------------------------------------------------
+
+
+def _arguments(run: ComparedRun) -> dict[str, str] | None:
+    """As they were filled in; where the worker saw others, both."""
+    worker, planned = _worker(run).get("argv"), phase_of(run).get("argv")
+    planned = planned or (run.measured.command if run.measured else None)
+    if not planned and not worker:
+        return None
+    normalise = normaliser(run)
+    found = _named_words(planned or [], normalise)
+    for name, value in _named_words(worker or [], normalise).items():
+        if found.get(name, value) != value:
+            found[name] = f"{value} (seen by the worker; {found[name]} was planned)"
+        else:
+            found[name] = value
+    return found
+
+
+def _named_words(words: list[Any], normalise: Callable[[str], str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in map(str, words):
+        name, equals, value = word.partition("=")
+        if name in ("--", ""):
+            continue
+        found[normalise(name)] = normalise(value) if equals else "given"
+    return found
+
+
+def _xla_flags(run: ComparedRun) -> dict[str, str] | None:
+    """As XLA read them, where the worker says so; else as they were handed over."""
+    normalise, seen = normaliser(run), _worker(run).get("xla_flags")
+    variables = _variables(run)
+    texts = [variables[name] for name in FLAG_VARIABLES if name in variables]
+    texts += [str(seen)] if seen else []
+    listed = phase_of(run).get("xla_flags")
+    texts += [str(word) for word in listed] if isinstance(listed, list) else []
+    if not texts and not run.provenance and run.measured is None:
+        return None
+    words = [word for text in texts for word in text.split()]
+    flags = {name.lstrip("-"): value for name, value in _named_words(words, normalise).items()}
+    return {**run.benchmark.xla_flags, **flags}
+
+
+def _environment(run: ComparedRun) -> dict[str, str] | None:
+    shell = run.provenance.get("shell")
+    if run.measured is None and not isinstance(shell, dict) and not phase_of(run):
+        return None
+    normalise = normaliser(run)
+    both = {**_texts(shell), **_variables(run)} if isinstance(shell, dict) else _variables(run)
+    return {
+        name: normalise(value)
+        for name, value in both.items()
+        if name not in FLAG_VARIABLES and not NO_SETTING.search(name)
+    }
+
+
+def _variables(run: ComparedRun) -> dict[str, str]:
+    """Of the measured phase: what was filled in, or the plan's own."""
+    filled = phase_of(run).get("environment")
+    return _texts(filled) if isinstance(filled, dict) else dict(run.measured.environment if run.measured else {})
+
+
+# --- what ran it ------------------------------------------------------------------------------------
+
+
+def _worker(run: ComparedRun) -> Mapping[str, Any]:
+    """What rank 0 saw; of several phases and attempts the last, which is the measured one."""
+    facts = run.provenance.get("worker")
+    of_rank_0 = [fact for fact in facts if isinstance(fact, dict) and fact.get("rank") == 0] if facts else []
+    return of_rank_0[-1] if of_rank_0 else {}
+
+
+def _versions(run: ComparedRun) -> dict[str, str] | None:
+    found = _texts(_worker(run).get("versions"))
+    drivers = {node.driver for node in run.nodes if node.driver}
+    cudas = {node.cuda for node in run.nodes if node.cuda}
+    gpu = run.result.telemetry.gpu if run.result.telemetry else None
+    if gpu is not None:
+        drivers |= {gpu.driver} if gpu.driver else set()
+        cudas |= {gpu.cuda} if gpu.cuda else set()
+    found |= {"GPU driver": " ".join(sorted(drivers))} if drivers else {}
+    found |= {"CUDA of the driver": " ".join(sorted(cudas))} if cudas else {}
+    return found or None
+
+
+def _device(run: ComparedRun) -> dict[str, str] | None:
+    worker = _worker(run)
+    found = {name: str(worker[name]) for name in ("device_kind", "platform") if worker.get(name)}
+    names = sorted({gpu.name for node in run.nodes for gpu in node.gpus if gpu.name})
+    return (found | ({"GPU": " ".join(names)} if names else {})) or None
+
+
+def _image(run: ComparedRun) -> dict[str, str] | None:
+    about = run.provenance.get("environment")
+    if not isinstance(about, dict):
+        return None
+    return {name: _digest(str(about[name])) for name in IMAGE if about.get(name)}
+
+
+def _layout(run: ComparedRun) -> dict[str, str] | None:
+    worker = _worker(run)
+    if not worker:
+        return None
+    mesh = {name: size for name, size in (worker.get("mesh") or {}).items() if size != 1}
+    found = {"mesh": " ".join(f"{name} {size}" for name, size in sorted(mesh.items())) or "one device"}
+    return found | {name: str(worker[name]) for name in ("process_count", "device_count") if worker.get(name)}
+
+
+def _program(run: ComparedRun) -> dict[str, str] | None:
+    digest = _worker(run).get("program")
+    return {"sha256 of the step's program": _digest(str(digest))} if digest else None
+
+
+# --- where it ran -----------------------------------------------------------------------------------
+
+
+def _nodes(run: ComparedRun) -> dict[str, str] | None:
+    """Of a queue's run those that were sampled, or that the queue gave it; else this machine."""
+    hosts = {node.host for node in run.nodes}
+    if run.benchmark.site.kind == "local":
+        hosts |= {name for name in [_texts(run.provenance.get("machine")).get("hostname")] if name}
+    queued = run.result.attempts[-1].nodes if run.result.attempts else None
+    named = " ".join(sorted(hosts)) or queued
+    return {"hosts": named} if named else None
+
+
+def _machine(run: ComparedRun) -> dict[str, str] | None:
+    """Of a queue's run the nodes': the launcher's machine trained nothing."""
+    if run.benchmark.site.kind == "local":
+        machine = _texts(run.provenance.get("machine"))
+        return {name: machine[name] for name in MACHINE if name in machine} or None
+    found = {
+        "cpus": " ".join(sorted({str(node.cpus) for node in run.nodes if node.cpus})),
+        "memory_bytes": " ".join(sorted({str(node.memory_bytes) for node in run.nodes if node.memory_bytes})),
+    }
+    return {name: text for name, text in found.items() if text} or None
+
+
+def _stepmark(run: ComparedRun) -> dict[str, str] | None:
+    git = run.provenance.get("git")
+    found = {"version": str(run.provenance["stepmark"])} if run.provenance.get("stepmark") else {}
+    if isinstance(git, dict):
+        found |= {"commit": _digest(str(git.get("commit"))), "changed files": str(git.get("changed_files"))}
+    return found or None
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
+
+
+def _digest(text: str) -> str:
+    """A digest by its first digits; anything else as it is."""
+    bare = text.removeprefix("ends-").removeprefix("sha256:")
+    whole = len(bare) in (40, 64) and all(digit in "0123456789abcdef" for digit in bare)
+    return bare[:SHOWN_DIGEST] if whole else text

@@ -1,0 +1,99 @@
+"""A run as a comparison takes it: its result, its request, and what is known of where it ran. Reads its folder."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.measuring.summary import Result
+from benchmarks.runs.runfolder import PLAN, PROVENANCE, RESULT, RunFolder
+from benchmarks.telemetry.samples import NODE_FILES, NodeFacts, NodeSample
+from benchmarks.values import Benchmark, Phase
+
+_LINE = msgspec.json.Decoder(NodeFacts | NodeSample)
+
+
+class PairPlace(NamedTuple):
+    """Where a sweep ran it: runs of one repeat were neighbours."""
+
+    sweep: str
+    cell: int
+    repeat: int
+
+
+class ComparedRun(NamedTuple):
+    name: str  # of its folder
+    path: str
+    result: Result
+    benchmark: Benchmark
+    provenance: dict[str, Any]
+    measured: Phase | None = None  # None: plan.json can't be read
+    nodes: Sequence[NodeFacts] = ()  # of its last attempt
+    load: float | None = None  # of the busiest node, when its sampling began
+    pair: PairPlace | None = None
+    notes: Sequence[str] = ()
+
+    @property
+    def started(self) -> str:
+        """UTC, as its name has it; names sort by it."""
+        return self.result.run_id[:16]
+
+
+class Chosen(NamedTuple):
+    """One side as it was asked for: the runs that were found, and those that could not be read."""
+
+    label: str
+    runs: Sequence[ComparedRun]
+    left_out: dict[str, str]
+
+
+def read_run(folder: RunFolder) -> ComparedRun:
+    """RequestError: it has no result, or a file that can't be read."""
+    if not (folder.path / RESULT).is_file():
+        raise RequestError("it has no result.json: it goes on, or was cut off", where=str(folder.path))
+    result = folder.stored_result()
+    provenance, notes = _provenance(folder, result)
+    nodes, load = _nodes(folder)
+    return ComparedRun(
+        name=folder.run_id,
+        path=str(folder.path),
+        result=result,
+        benchmark=folder.benchmark(),
+        provenance=provenance,
+        measured=_measured(folder),
+        nodes=nodes,
+        load=load,
+        notes=notes,
+    )
+
+
+def _provenance(folder: RunFolder, result: Result) -> tuple[dict[str, Any], list[str]]:
+    if not (folder.path / PROVENANCE).is_file():
+        return {}, [f"{folder.run_id} has no {PROVENANCE}: nothing can be said of what differs there"]
+    changed = result.provenance is not None and folder.provenance_digest() != result.provenance
+    note = f"{folder.run_id}: {PROVENANCE} is not the one that its result was made with"
+    return folder.provenance(), [f"{note} (python launch/verify.py {folder.path})"] if changed else []
+
+
+def _measured(folder: RunFolder) -> Phase | None:
+    try:
+        return folder.measured_phase() if (folder.path / PLAN).is_file() else None
+    except RequestError:
+        return None
+
+
+def _nodes(folder: RunFolder) -> tuple[list[NodeFacts], float | None]:
+    """The first lines of each node of the last attempt; a line that can't be read says nothing."""
+    facts: list[NodeFacts] = []
+    loads: list[float] = []
+    place = folder.telemetry_dir(max(folder.attempts(), default=1))
+    for path in sorted(place.glob(NODE_FILES)):
+        try:
+            with path.open("rb") as stream:
+                lines = [_LINE.decode(line) for line in (stream.readline(), stream.readline()) if line.strip()]
+        except (OSError, ValueError):
+            continue
+        facts += [line for line in lines if isinstance(line, NodeFacts)]
+        loads += [line.load for line in lines if isinstance(line, NodeSample) and line.load is not None]
+    return facts, max(loads, default=None)

@@ -1,0 +1,51 @@
+"""A board is one run of TensorBoard's: a folder of scalars. A chart says which tags are drawn together."""
+
+from benchmarks.values import Value
+
+
+class Point(Value, frozen=True):
+    step: int
+    unix_seconds: float
+    scalars: dict[str, float]  # tag -> value
+
+
+class Board(Value, frozen=True):
+    name: str  # KIND/NAME: its folder below the log directory
+    points: list[Point]
+    descriptions: dict[str, str] = {}  # tag -> what it means
+
+
+class Chart(Value, frozen=True):
+    """One chart of the tab Custom Scalars: lines, or lines with a band around each."""
+
+    title: str
+    tags: list[str] = []  # lines
+    band: list[tuple[str, str, str]] = []  # tags of the value, the lower and the upper end
+
+
+class Category(Value, frozen=True):
+    title: str
+    charts: list[Chart]
+
+
+# What a folder may hold beside points, of which TensorBoard has messages of its own (launch/dashboards/summaries.py).
+
+
+class Charts(Value, frozen=True, tag=True):
+    """The tab Custom Scalars."""
+
+    categories: list[Category]
+
+
+class Table(Value, frozen=True, tag=True):
+    """The columns of the tab HParams, from all rows: the values of each are its filter."""
+
+    rows: list[dict[str, str | float]]
+
+
+class Row(Value, frozen=True, tag=True):
+    """One row of the tab HParams."""
+
+    name: str
+    unix_seconds: float
+    cells: dict[str, str | float]

@@ -1,0 +1,375 @@
+"""Do two backends do the same work? What they computed from one set of weights, line by line. Pure, on numpy.
+
+Every line has its tolerance. Plain initial weights hide errors, and the loss alone hides a wrong norm epsilon: so the
+weights are perturbed, and logits, gradients and updates are compared too. docs/equivalence.md has the noise that each
+tolerance was chosen against.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkCase, adapter_names, tensor_names
+from benchmarks.inside import work_kit
+from benchmarks.inside.work_kit import Array, Arrays
+from benchmarks.measuring import flops
+from benchmarks.rendering.report import columns
+from benchmarks.request import lora_words
+from benchmarks.values import Lora, Model, Value
+
+# No multiple of a tiny model's sizes: two different matmuls that cost the same could stand in for one another.
+SEQUENCE = 72
+BATCH = 4
+UPDATES = 3
+PERTURB_SEED = 99
+TOKEN_SEED = 7
+
+# Relative, but for logits. Where only the order of float32 sums differs, at most a half of each is reached; in bf16,
+# where only the places of the roundings differ, at most a half too, on a CPU. docs/equivalence.md derives the size.
+LOSS = 1e-6
+LOGITS = 3e-5
+GRADIENT_NORM = 1e-6
+GRADIENT = 1e-5
+TRAINED_LOSS = 1e-6
+STEP_GRADIENT_NORM = 1e-6
+TRAINED = 1e-3
+
+PRECISIONS = ("fp32", "bf16")
+Tolerances = Mapping[str, float]
+TOLERANCES: Mapping[str, Tolerances] = {
+    "fp32": {
+        "loss": LOSS,
+        "logits": LOGITS,
+        "gradient_norm": GRADIENT_NORM,
+        "gradient": GRADIENT,
+        "trained_loss": TRAINED_LOSS,
+        "step_gradient_norm": STEP_GRADIENT_NORM,
+        "trained": TRAINED,
+    },
+    "bf16": {
+        "loss": 1e-3,
+        "logits": 0.6,
+        "gradient_norm": 6e-3,
+        "gradient": 0.12,
+        "trained_loss": 1e-3,
+        "step_gradient_norm": 2e-2,
+        "trained": 0.2,
+    },
+}
+
+ADAPTER_RANK, ADAPTER_ALPHA = 4, 8.0
+ADAPTERS = {
+    lora_words.RANK: str(ADAPTER_RANK),
+    lora_words.ALPHA: f"{ADAPTER_ALPHA:g}",
+    lora_words.TARGETS: lora_words.SEPARATE,
+}
+
+SHOWN_TENSORS = 4
+AS_THE_MODEL = "as the model has them"
+NOT_SAID = "(not said)"
+FLOPS = "FLOPs"
+
+Figure = float | int | bool | str
+
+
+def case(lora: Lora | None = None, dtype: str = "fp32") -> WorkCase:
+    """The training that both sides are told.
+
+    Adam's epsilon is 1e-4: with 1e-8 an update is nearly the sign of a gradient, which is random where the gradient
+    is zero but for rounding. The clip is below the gradient norms that occur, so that clipping is compared too.
+    """
+    return WorkCase(
+        perturb_seed=PERTURB_SEED,
+        learning_rate=1e-3,
+        warmup_steps=0,
+        adam_beta1=0.9,
+        adam_beta2=0.95,
+        adam_epsilon=1e-4,
+        weight_decay=0.1,
+        decays_norms=False,
+        clip_norm=0.5,
+        count_flops=True,
+        dtype=dtype,
+        adapter_alpha=lora.alpha if lora else None,
+    )
+
+
+def told_text(told: WorkCase) -> str:
+    """What the comparison sets alike, where recipes would have the backends differ."""
+    scale = (
+        f"scores are multiplied by {told.attention_scale:g}, as the first side does" if told.attention_scale else ""
+    )
+    adam = (
+        f"all sides train with one Adam (rate {told.learning_rate:g}, epsilon {told.adam_epsilon:g}, decay "
+        f"{told.weight_decay:g}{'' if told.decays_norms else ' but of norms'}, clipped at {told.clip_norm:g})"
+    )
+    adapters = "" if told.adapter_alpha is None else "adapters alone are trained, in all sides the same"
+    return "; ".join(filter(None, (adam, scale, adapters)))
+
+
+def batches(model: Model) -> Arrays:
+    """Random tokens for all updates and the loss after them, targets shifted by one."""
+    shape = (UPDATES + 1, BATCH, SEQUENCE + 1)
+    tokens = np.random.default_rng(TOKEN_SEED).integers(0, model.vocabulary_size, shape, dtype=np.int32)
+    return {work_kit.INPUTS: tokens[..., :-1], work_kit.TARGETS: tokens[..., 1:]}
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+class Computed(NamedTuple):
+    """One side of a comparison."""
+
+    title: str
+    report: CaseReport
+    arrays: Arrays
+
+
+class Line(Value, frozen=True):
+    """One quantity of both sides. `tolerance` is None where they must be equal."""
+
+    quantity: str
+    expected: Figure | None  # by the formula or the model's file; None: neither says anything
+    first: Figure
+    second: Figure
+    difference: float | None
+    tolerance: float | None
+    agrees: bool
+    where: str = ""  # the tensors it is largest in
+
+
+class Comparison(Value, frozen=True):
+    """Two backends on one model."""
+
+    model: str
+    first: str
+    second: str
+    plant: str  # what was planted into the second; empty: nothing
+    lines: list[Line]
+    counted: dict[str, CountedFlops]  # side -> what was counted in it; empty where nothing was asked to be
+    lora: Lora | None = None  # the adapters that were trained; None: everything was
+
+    @property
+    def differing(self) -> list[Line]:
+        return [line for line in self.lines if not line.agrees]
+
+
+# --- comparing --------------------------------------------------------------------------------
+
+
+def compare(
+    model: Model,
+    first: Computed,
+    second: Computed,
+    plant: str = "",
+    lora: Lora | None = None,
+    tolerances: Tolerances = TOLERANCES["fp32"],
+) -> Comparison:
+    held = flops.held_parameter_count(model, lora)
+    lines = [
+        _equal("parameters", held, first.report.parameters, second.report.parameters),
+        *_settings(model, first.report.settings, second.report.settings),
+        *([] if plant else [_flops(model, first.report, second.report, lora)]),
+    ]
+    strange = _strange_tensors(model, first.arrays, lora) + _strange_tensors(model, second.arrays, lora)
+    lines.append(_equal("tensors", None, AS_THE_MODEL, ", ".join(strange) or AS_THE_MODEL))
+    if not strange:
+        lines += _arrays(first, second, tolerances)
+        lines += [_frozen(first.arrays, second.arrays)] if lora else []
+    counted = {side.title: side.report.flops for side in (first, second) if side.report.flops}
+    return Comparison(
+        model=model.name, first=first.title, second=second.title, plant=plant, lines=lines, counted=counted, lora=lora
+    )
+
+
+def _equal(quantity: str, expected: Figure | None, first: Figure, second: Figure) -> Line:
+    agrees = first == second and (expected is None or expected == first)
+    return Line(
+        quantity=quantity,
+        expected=expected,
+        first=first,
+        second=second,
+        difference=None,
+        tolerance=None,
+        agrees=agrees,
+    )
+
+
+def _within(quantity: str, first: float, second: float, difference: float, tolerance: float, where: str = "") -> Line:
+    return Line(
+        quantity=quantity,
+        expected=None,
+        first=first,
+        second=second,
+        difference=difference,
+        tolerance=tolerance,
+        agrees=difference <= tolerance,  # NaN is no agreement
+        where=where,
+    )
+
+
+def _settings(model: Model, first: Mapping[str, Figure], second: Mapping[str, Figure]) -> Iterator[Line]:
+    stated: dict[str, Figure] = {
+        "norm_epsilon": model.norm_epsilon,
+        "rope_theta": model.rope_theta,
+        "tied_head": model.tied_embeddings,
+    }
+    for name in dict.fromkeys((*first, *second)):
+        yield _equal(name.replace("_", " "), stated.get(name), first.get(name, NOT_SAID), second.get(name, NOT_SAID))
+
+
+def _flops(model: Model, first: CaseReport, second: CaseReport, lora: Lora | None) -> Line:
+    """Attention is counted whole by both: neither program leaves out the masked half on a CPU."""
+    per_token = flops.adapted_flops_per_token(model, lora, SEQUENCE) if lora else None
+    expected = round(BATCH * SEQUENCE * (per_token or flops.flops_per_token(model, SEQUENCE, "recipe")))
+    counted = [side.flops.comparable if side.flops else NOT_SAID for side in (first, second)]
+    return _equal(FLOPS, expected, *counted)
+
+
+def _strange_tensors(model: Model, arrays: Arrays, lora: Lora | None) -> list[str]:
+    """Those that are missing, and those that the model does not have. Of adapters alone there is a gradient."""
+    weights, adapters = tensor_names(model), adapter_names(model, lora)
+    wanted = {prefix + name for prefix in (work_kit.WEIGHT, work_kit.TRAINED) for name in (*weights, *adapters)}
+    wanted |= {work_kit.GRADIENT + name for name in adapters or weights} | {work_kit.LOGITS}
+    return sorted(wanted ^ arrays.keys())
+
+
+def _arrays(first: Computed, second: Computed, tolerances: Tolerances) -> Iterator[Line]:
+    one, other = first.report, second.report
+    yield _within("loss", one.loss, other.loss, _relative(one.loss, other.loss), tolerances["loss"])
+    logits, same_logits = (side.arrays[work_kit.LOGITS].astype(np.float64) for side in (first, second))
+    furthest = _largest(logits - same_logits) if logits.shape == same_logits.shape else math.inf
+    yield _within("largest logit", _largest(logits), _largest(same_logits), furthest, tolerances["logits"])
+    apart = _relative(one.gradient_norm, other.gradient_norm)
+    yield _within("gradient norm", one.gradient_norm, other.gradient_norm, apart, tolerances["gradient_norm"])
+    gradients = [work_kit.below(side.arrays, work_kit.GRADIENT) for side in (first, second)]
+    yield _tensors("gradient by tensor", gradients[0], gradients[1], tolerances["gradient"])
+    for update, (step, same) in enumerate(zip(one.steps, other.steps, strict=True)):
+        if update:
+            name = f"loss after {update} update{'s' if update > 1 else ''}"
+            yield _within(name, step.loss, same.loss, _relative(step.loss, same.loss), tolerances["trained_loss"])
+    for number, (step, same) in enumerate(zip(one.steps, other.steps, strict=True), start=1):
+        norms = step.gradient_norm, same.gradient_norm
+        yield _within(f"gradient norm of step {number}", *norms, _relative(*norms), tolerances["step_gradient_norm"])
+    yield _step_and_pass(one, other, tolerances["step_gradient_norm"])
+    changes = [_changes(side.arrays) for side in (first, second)]
+    yield _tensors(f"change by tensor, {UPDATES} updates", changes[0], changes[1], tolerances["trained"])
+
+
+def _step_and_pass(first: CaseReport, second: CaseReport, tolerance: float) -> Line:
+    """Each side's real first step against its own pass beside the training: gradients are those of that pass."""
+    ratios = [
+        side.steps[0].gradient_norm / side.gradient_norm if side.gradient_norm else 1.0 for side in (first, second)
+    ]
+    apart = max(_relative(side.gradient_norm, side.steps[0].gradient_norm) for side in (first, second))
+    return _within("gradient norm, step 1 by pass", ratios[0], ratios[1], apart, tolerance)
+
+
+def _largest(array: Array) -> float:
+    return float(np.abs(array).max())
+
+
+def _relative(first: float, second: float) -> float:
+    """To the first; both zero are alike."""
+    apart = abs(first - second)
+    return apart / abs(first) if first else (math.inf if apart else 0.0)
+
+
+def _changes(arrays: Arrays, *, frozen: bool = False) -> Arrays:
+    """What the updates made of each tensor that is trained, or is not: its end less what that side started from."""
+    start, trained = work_kit.below(arrays, work_kit.WEIGHT), work_kit.below(arrays, work_kit.TRAINED)
+    changed = work_kit.below(arrays, work_kit.GRADIENT).keys()
+    return {name: trained[name].astype(np.float64) - start[name] for name in start if (name in changed) != frozen}
+
+
+def _frozen(first: Arrays, second: Arrays) -> Line:
+    changed = [sum(bool(change.any()) for change in _changes(side, frozen=True).values()) for side in (first, second)]
+    return _equal("frozen weights changed", 0, *changed)
+
+
+def _tensors(quantity: str, first: Arrays, second: Arrays, tolerance: float) -> Line:
+    """The largest relative difference of any tensor, in the 2-norm; NaN counts as the largest there is."""
+    apart = {name: _distance(first[name], second[name]) for name in first}
+    ranked = sorted(apart, key=lambda name: -apart[name])
+    worst = ranked[0]
+    beyond = [name for name in ranked if apart[name] > tolerance] or [worst]
+    more = f" and {len(beyond) - SHOWN_TENSORS} more" if len(beyond) > SHOWN_TENSORS else ""
+    shown = ", ".join(beyond[:SHOWN_TENSORS]) + more
+    return _within(quantity, _norm(first[worst]), _norm(second[worst]), apart[worst], tolerance, shown)
+
+
+def _norm(array: Array) -> float:
+    return float(np.linalg.norm(array.astype(np.float64)))
+
+
+def _distance(first: Array, second: Array) -> float:
+    if first.shape != second.shape:
+        return math.inf
+    apart, size = _norm(first.astype(np.float64) - second), _norm(first)
+    found = apart / size if size else (math.inf if apart else 0.0)
+    return math.inf if math.isnan(found) else found
+
+
+# --- for people -------------------------------------------------------------------------------
+
+
+def text(comparison: Comparison) -> str:
+    """One model's table, and what is computed twice beside what was compared."""
+    head = ("", "expected", comparison.first, comparison.second, "difference", "tolerance", "")
+    adapters = f", adapters of {lora_words.text(comparison.lora)}" if comparison.lora else ""
+    lines = [f"{comparison.model}: {comparison.first} and {comparison.second}{adapters}"]
+    lines += columns([head, *(_row(line) for line in comparison.lines)])
+    (expected,) = [line.expected for line in comparison.lines if line.quantity == FLOPS] or [None]
+    lines += [f"  {side}: {counted_text(counted, expected)}" for side, counted in comparison.counted.items()]
+    return "\n".join(lines) + "\n"
+
+
+def counted_text(counted: CountedFlops, expected: Figure | None) -> str:
+    """All that was counted, beside the formula; what a program names as computed again is in it."""
+    again = ", ".join(f"{what} {count:,}" for what, count in counted.recomputed.items())
+    named = f", named as computed again in the backward pass: {again}" if again else ""
+    less = ", ".join(f"{what} {count:,}" for what, count in counted.left_out.items())
+    named += f"; not needed and not computed: {less}" if less else ""
+    more = counted.total - expected if isinstance(expected, int) else None
+    against = "" if more is None else f", {more:+,} beside the formula" if more else ", as many as the formula"
+    return f"{counted.total:,} FLOPs counted{against}{named}"
+
+
+def differing_text(comparison: Comparison) -> str:
+    """Only what differs."""
+    rows = [_row(line) for line in comparison.differing]
+    return "\n".join(columns(rows)) + "\n" if rows else ""
+
+
+def _row(line: Line) -> tuple[str, ...]:
+    largest = line.where if not line.agrees else f"largest in {line.where}"
+    where = f" ({largest})" if line.where else ""
+    return (
+        line.quantity,
+        "" if line.expected is None else _figure(line.expected),
+        _figure(line.first),
+        _figure(line.second),
+        "" if line.difference is None else f"{line.difference:.1e}",
+        "equal" if line.tolerance is None else f"{line.tolerance:.0e}",
+        ("same" if line.agrees else "DIFFERS") + where,
+    )
+
+
+def _figure(value: Figure) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.8g}" if isinstance(value, float) else value
+
+
+def caught(planted: Comparison, as_it_is: Comparison) -> list[str]:
+    """The lines by which a plant is caught: those that differ, and did not without it."""
+    before = {line.quantity for line in as_it_is.differing}
+    return [line.quantity for line in planted.differing if line.quantity not in before]
+
+
+def agree(comparisons: Sequence[Comparison]) -> bool:
+    return all(not comparison.differing for comparison in comparisons)

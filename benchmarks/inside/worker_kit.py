@@ -1,0 +1,391 @@
+"""What every worker needs inside a framework's environment: events, step records, assertions, a clean end.
+
+A worker loads this file by its path and imports nothing else of Stepmark, so that the environments of
+frameworks need none of its packages: the standard library only, here and below.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import hashlib
+import importlib.util
+import json
+import math
+import os
+import platform
+import signal
+import sys
+import time
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+LAUNCHED = time.time()  # as good as the program's start: nothing of a framework is imported before
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+ENOUGH_TO_SEE_TRAINING = 4
+RANDOM_WEIGHTS = "the frozen weights are random: no checkpoint was read, and the step time does not depend on them"
+
+
+class EventFile:
+    """Append-only JSON lines; each line is one write, so a killed worker leaves whole lines."""
+
+    def __init__(self, path):
+        self._path = Path(path)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._cut = False
+
+    def write(self, event, **fields):
+        line = (json.dumps({"event": event, **fields}) + "\n").encode()
+        if self._cut:
+            line = b"\n" + line  # a full disk cut the line before: this one must not be lost with it
+        self._cut = True
+        try:
+            while line:
+                line = line[os.write(self._fd, line) :]
+        except OSError as error:
+            # A full disk takes no file that says so; but a link can be made, and what it points to is the word.
+            with contextlib.suppress(OSError):
+                self._path.with_name("could-not-write").symlink_to(error.strerror)
+            raise
+        self._cut = False
+
+
+class StepRecorder:
+    """Writes down every step with its true seconds, and remembers what would make the run worthless."""
+
+    def __init__(self, events):
+        self._events = events
+        self.early_stop = None  # stopping.EarlyStop, where the run may end before its last step
+        self._start = None
+        self._last_end = None
+        self._pauses = {}  # after which step -> seconds that were no training
+        self.steps = 0
+        self.broken_losses = []
+        self.broken_gradients = []
+        self.largest_gradient_norm = 0.0
+        self._losses = set()
+
+    @property
+    def started(self):
+        return self._start is not None
+
+    def start(self):
+        self._start = self._last_end = time.perf_counter()
+        # The steps count from here; what samples the machine meanwhile has only the time of day.
+        host = os.environ.get("SLURMD_NODENAME") or platform.node()  # as Slurm and its users call the node
+        self._events.write("started", unix_seconds=time.time(), host=host, launched_unix_seconds=LAUNCHED)
+
+    def pause(self, step, seconds):
+        """So long something else was done between the end of this step and the beginning of the next."""
+        self._pauses[step] = seconds
+
+    def record(self, step, end, loss, gradient_norm, excluded_because=None, **framework):
+        """A step that ended at `end` of time.perf_counter(); `framework` is what the framework says of it.
+
+        A loss of None is one that another rank holds. `excluded_because` is what else was done in the step's time.
+        """
+        paused = self._pauses.pop(step - 1, None)
+        seconds, self._last_end = end - self._last_end - (paused or 0.0), end
+        self.steps += 1
+        if loss is not None:
+            self._look_at_loss(step, loss)
+        if not math.isfinite(gradient_norm):
+            self.broken_gradients.append(step)
+        self.largest_gradient_norm = max(self.largest_gradient_norm, gradient_norm)
+        self._events.write(
+            "step",
+            step=step,
+            seconds=seconds,
+            elapsed_seconds=end - self._start,
+            loss=finite_or_none(loss),
+            gradient_norm=finite_or_none(gradient_norm),
+            **({"paused_seconds": paused} if paused is not None else {}),
+            **({"excluded_because": excluded_because} if excluded_because else {}),
+            **{name: finite_or_none(value) for name, value in framework.items()},
+        )
+        if self.early_stop:
+            self.early_stop.after(step, seconds, end - self._start, excluded_because)
+
+    def _look_at_loss(self, step, loss):
+        if len(self._losses) < 2:
+            self._losses.add(loss)
+        if not math.isfinite(loss):
+            self.broken_losses.append(step)
+
+    def failures(self):
+        """Broken assertions: the run went through, and its figures prove nothing."""
+        found = []
+        if self.steps == 0:
+            found.append("no step was trained")
+        for what, steps in (("loss", self.broken_losses), ("gradient norm", self.broken_gradients)):
+            if steps:
+                shown = ", ".join(map(str, steps[:5]))
+                found.append(f"the {what} is not finite in {len(steps)} steps (first: {shown})")
+        if self.steps and not self.broken_gradients and self.largest_gradient_norm == 0:
+            found.append("every gradient is zero: nothing was trained")
+        # The data repeats, and the learning rate may start at zero: a model that trains shows it by the fourth step.
+        if self.steps >= ENOUGH_TO_SEE_TRAINING and len(self._losses) == 1 and not self.broken_losses:
+            found.append(f"the loss is the same to the last bit in all {self.steps} steps: nothing was trained")
+        return found
+
+
+class AdapterProof:
+    """Adapters have changed and nothing else has, by what each tensor was before the first step and after the last.
+
+    A worker gives {name: Look} of its adapters and of its frozen weights at both times: after the last step, where it
+    costs no step any time. What was seen is an event of its own.
+    """
+
+    def __init__(self, events, rank=0):
+        self._events = events
+        self._rank = rank
+        self._before = {}
+        self.failures = []
+        self.notes = []
+
+    def begin(self, adapters, frozen):
+        self._before = {"adapters": adapters, "frozen": frozen}
+
+    def finish(self, adapters, frozen, without_gradient=()):
+        """`without_gradient` names adapters that the last step gave none, where a framework keeps gradients."""
+        unchanged = [name for name, look in adapters.items() if same_bits(look, self._before["adapters"].get(name))]
+        changed = [name for name, look in frozen.items() if not same_bits(look, self._before["frozen"].get(name))]
+        gone = sorted(self._before["frozen"].keys() - frozen.keys())
+        if not adapters:
+            self.failures.append("no adapter was made: nothing was trained")
+        if without_gradient:
+            self._fail(without_gradient, adapters, "adapters receive no gradient")
+        if unchanged:
+            self._fail(unchanged, adapters, "adapters did not change")
+        if changed:
+            self._fail(changed, frozen, "frozen weights changed")
+        if gone:
+            self._fail(gone, self._before["frozen"], "frozen weights are gone")
+        now = {"adapters": adapters, "frozen": frozen}
+        self._events.write(
+            "adapters",
+            adapters=len(adapters),
+            adapters_changed=len(adapters) - len(unchanged),
+            frozen=len(frozen),
+            frozen_changed=len(changed) + len(gone),
+            digests={kind: [digest_of(self._before[kind]), digest_of(now[kind])] for kind in now},
+            norms={kind: [norm_of(self._before[kind]), norm_of(now[kind])] for kind in now},
+        )
+        self.notes.append(
+            f"adapters on rank {self._rank}: {len(adapters) - len(unchanged)} of {len(adapters)} tensors changed; "
+            f"{len(changed) + len(gone)} of {len(frozen)} frozen tensors changed"
+        )
+
+    def _fail(self, names, among, what):
+        self.failures.append(f"{len(names)} of {len(among)} {what} (first: {names[0]})")
+
+
+class Look(NamedTuple):
+    """What one tensor is at one time: a number that follows from its every bit, and the sum of its squares."""
+
+    bits: int
+    squares: float
+
+
+def same_bits(look, before):
+    return before is not None and look.bits == before.bits
+
+
+def digest_of(looks):
+    """One word for all tensors of a kind, with their names."""
+    said = json.dumps([[name, looks[name].bits] for name in sorted(looks)])
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def norm_of(looks):
+    return finite_or_none(math.sqrt(sum(look.squares for look in looks.values())))
+
+
+class Slowdown:
+    """Makes every step (1 + fraction) times as long as it is, by a sleep at its end (--inject_slowdown).
+
+    Of ranks that wait for one another in a step, the first alone sleeps (see `slowdown`). If each slept by what it
+    measured itself, what one waits for another would be slept for again, which never ends from a fraction of 1 on.
+    """
+
+    def __init__(self, fraction):
+        self.fraction = fraction
+        self._last_end = None
+        self._steps = 0
+        self._own = 0.0
+        self._took = 0.0
+
+    def end_of_step(self, end):
+        """When the step that was done at `end` is over. The first one compiles, and is as long as it is."""
+        if self.fraction and self._last_end is not None:
+            own = end - self._last_end
+            time.sleep(self.fraction * own)
+            end = time.perf_counter()
+            self._steps += 1
+            self._own += own
+            self._took += end - self._last_end
+        self._last_end = end
+        return end
+
+    def notes(self):
+        if not self._steps:
+            return []
+        longer = f"{self._own:.3g} s by themselves lasted {self._took:.3g} s"
+        return [f"--inject_slowdown={self.fraction:g}: {self._steps} steps of {longer}"]
+
+
+def slowdown(options):
+    """What slows the steps of this rank; of ranks that wait for one another, the first alone does."""
+    return Slowdown(options.inject_slowdown if options.rank == 0 else 0.0)
+
+
+def load(path):
+    """A file beside the worker, as a module; the worker's folder is not on the import path."""
+    spec = importlib.util.spec_from_file_location(f"stepmark_{Path(path).stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def finite_or_none(number):
+    if number is None:
+        return None
+    number = float(number)
+    return number if math.isfinite(number) else None
+
+
+def installed_versions(names):
+    found = {"python": sys.version.split()[0]}
+    for name in names:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def add_options(parser):
+    """The options that every worker takes; rank and coordinator come from the site."""
+    parser.add_argument("--events_dir", required=True)
+    parser.add_argument("--processes", type=int, required=True)
+    parser.add_argument("--devices", type=int, required=True)
+    parser.add_argument("--device_name", action="append", default=[])
+    parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
+    parser.add_argument("--tasks_per_node", type=int, required=True)
+    parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
+    parser.add_argument("--until", help="HALF_WIDTH,AT_LEAST,STEPS: end as soon as the median is known so well")
+    parser.add_argument("--goal", help="TARGET,FIRST,EVERY,BATCHES,SEQUENCES: evaluate, and end at the target")
+    parser.add_argument("--weights", help="a file of weights by neutral names, which the model begins with")
+    parser.add_argument("--inject_slowdown", type=float, default=0.0, help="0.5: every step half as long again")
+    parser.add_argument("settings", nargs="*", help="after --: the framework's own key=value settings")
+
+
+def early_stop(options, events, channel, begun):
+    """What ends the run as soon as its median is known; None where all steps are to be run (stopping.EarlyStop)."""
+    if not options.until:
+        return None
+    here = Path(__file__).resolve().parent
+    stopping = load(here / "early_stop" / "stopping.py")
+    interval, settling = load(here / "interval.py"), load(here / "settling.py")
+    interval.median_interval([1.0, 1.0, 1.0])  # it imports scipy, which no step is to wait for
+    until = stopping.Until.parse(options.until)
+    rule = stopping.StopRule(until, interval.median_interval, settling.Settling(), settling.SETTLING_LIMIT_SECONDS)
+    alone = options.processes == 1
+    return stopping.EarlyStop(rule, until, options.rank, events, None if alone else channel, begun=begun)
+
+
+def evaluations(options, events):
+    """When this rank evaluates, and what it writes down; None where the run has no target (goal.Evaluations)."""
+    if not options.goal:
+        return None
+    goal = load(Path(__file__).with_name("goal.py"))
+    return goal.Evaluations(goal.Goal.parse(options.goal), events, writes=options.rank == 0)
+
+
+def run(options, train, failures, events, notes=list):
+    """Train, and write down how it ended; the exit code. `failures` and `notes` are asked at the end."""
+    if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
+        die_with_parent()
+    # A rank that hangs says where, in its log; in C, so that it works while Python waits for a collective.
+    faulthandler.register(signal.SIGUSR2, all_threads=True)
+
+    def say_end(status, message):
+        found = failures()
+        events.write("end", rank=options.rank, status=status, message=message[:2000], failures=found, notes=notes())
+
+    def stop(_number, _frame):
+        # An exception can be swallowed by whatever Python happens to run (jax's garbage collection hook did).
+        say_end("interrupted", "the worker was told to stop")
+        os._exit(EXIT_INTERRUPTED)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    try:
+        train()
+    except SystemExit as error:
+        print(error.code, file=sys.stderr)
+        say_end("error", str(error.code))
+        return EXIT_ERROR
+    except BaseException as error:
+        traceback.print_exc()
+        say_end("error", f"{type(error).__name__}: {error}")
+        return EXIT_ERROR
+    say_end("done", "")
+    return 0
+
+
+def events_of(options):
+    return EventFile(Path(options.events_dir) / f"events-rank{options.rank}.jsonl")
+
+
+# --- a check before the run -------------------------------------------------------------------
+
+
+class CheckFailure(Exception):
+    """Why a job could not run on this node: what, why, and what to do next."""
+
+    def __init__(self, what, why, next_step):
+        super().__init__(f"{what}; {why}" if why else what)
+        self.next_step = next_step
+
+
+@contextlib.contextmanager
+def checking(what, next_step):
+    """Whatever fails inside is a failure of the check, with the error as the reason."""
+    try:
+        yield
+    except CheckFailure:
+        raise
+    except (Exception, SystemExit) as error:
+        traceback.print_exc()
+        raise CheckFailure(what, f"{type(error).__name__}: {error}", next_step) from error
+
+
+def run_check(look, events):
+    """Prints what `look` finds, or why it fails, as the last line that a job reads; the exit code."""
+    try:
+        with checking("the check itself failed", "python launch/doctor.py explains the log of the phase `check`"):
+            line, status, message = f"ok {json.dumps(look())}", "done", ""
+    except CheckFailure as failure:
+        message = " ".join(str(failure).split())[:600]
+        line, status = f"{message}; next: {failure.next_step}", "error"
+    events.write("end", rank=0, status=status, message=message)
+    sys.stderr.flush()
+    print(f"stepmark check: {line}", flush=True)
+    return 0 if status == "done" else EXIT_ERROR
+
+
+def leave(exit_code):
+    """End the process. A rank that failed must not wait in exit handlers for the ranks that hang on it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if exit_code:
+        os._exit(exit_code)
+    sys.exit(0)
+
+
+def die_with_parent():
+    """A launcher that is killed outright must not leave its workers training (Linux; harmless elsewhere)."""
+    set_parent_death_signal = 1
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)

@@ -1,0 +1,233 @@
+"""The attempts of a run folder, each with how it ended: reads what it left, and lets outcomes.py judge."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.jobs import first_check
+from benchmarks.jobs.failures import first_to_fail, own_steps, rank_named
+from benchmarks.jobs.job_record import AttemptEnd, JobEvent
+from benchmarks.jobs.outcomes import (
+    Seen,
+    lost_nodes,
+    never_started,
+    outcome,
+    says_device_memory,
+    says_full_disk,
+    says_out_of_memory,
+)
+from benchmarks.measuring.summary import Result
+from benchmarks.runs.runfolder import RunFolder
+from benchmarks.values import RunRecord, Step
+
+# Of the logs of a failed attempt: the ends of so many, and of each so much.
+LOGS_READ = 16
+LOG_TAIL_BYTES = 65_536
+# Of a job that hung: so many logs are searched for a stack, and so many ranks named.
+STACKS_SOUGHT = 256
+BEHIND_NAMED = 3
+STACK_WORDS = "(most recent call first)"  # faulthandler's, above the stack of each thread
+
+
+def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[AttemptEnd]:
+    """How each attempt of a queue's job ended; of a job that never started, one that says why."""
+    numbers = folder.attempts()
+    if not numbers:
+        disk = _name(_first_log(folder.job_output(), says_full_disk))
+        return [never_started(folder.submitted().job_id, folder.scheduler_end(0), disk)]
+    jobs = [_job_of(folder, record.attempt) for record in records]
+    # A person may have submitted the script once more: then another job follows, and this one was not put back.
+    followed = [job is not None and job == later for job, later in pairwise([*jobs, None])]
+    return [
+        _queued_attempt(folder, record, job, followed=again)
+        for record, job, again in zip(records, jobs, followed, strict=True)
+    ]
+
+
+def local_attempts(records: Sequence[RunRecord], result: Result) -> list[AttemptEnd]:
+    """Of a run on this machine: the last attempt ended as the run did."""
+    *earlier, last = records
+    followed = "another attempt followed"
+    ends = [
+        AttemptEnd(attempt=one.attempt, outcome="unknown", text=followed, steps=len(_first_rank(one)))
+        for one in earlier
+    ]
+    end = AttemptEnd(attempt=last.attempt, outcome="completed", text="completed", steps=len(_first_rank(last)))
+    if result.status == "failed":
+        why = result.reasons[0]
+        kind = "cancelled" if why.startswith("interrupted") else "failed"
+        end = msgspec.structs.replace(end, outcome=kind, text=why, rank=rank_named(why))
+    return [*ends, end]
+
+
+def _job_of(folder: RunFolder, attempt: int) -> str | None:
+    """The number of an attempt's job, by its own word or by the scheduler's."""
+    start = next((event.job_id for event in folder.job_events(attempt) if event.event == "start"), None)
+    scheduler = folder.scheduler_end(attempt)
+    return start or (scheduler.job_id if scheduler else None)
+
+
+def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, followed: bool) -> AttemptEnd:
+    first = _first_rank(record)
+    scheduler = folder.scheduler_end(record.attempt)
+    seen = Seen(
+        attempt=record.attempt,
+        steps=len(first),
+        last_step=first[-1].step if first else None,
+        events=folder.job_events(record.attempt),
+        scheduler=scheduler,
+        followed=followed,
+    )
+    if scheduler is not None and scheduler.state == "COMPLETED":  # its logs have nothing to explain
+        return outcome(seen)
+    output = _output_of(folder, job)
+    logs = [*_logs_of_the_failed(folder, record.attempt), *output]
+    by_kernel, by_framework = _first_log(logs, says_out_of_memory), _first_log(logs, says_device_memory)
+    hung = [event.phase for event in seen.events if event.event == "hung"]
+    behind = _behind(folder, record) if folder.measured_phase().name in hung else []
+    seen = msgspec.structs.replace(
+        seen,
+        out_of_memory=_name(by_kernel),
+        device_memory=_name(by_framework),
+        on_gpus=folder.benchmark().hardware.kind == "gpu",
+        full_disk=_could_not_write(folder, record.attempt) or _name(_first_log(logs, says_full_disk)),
+        lost_nodes=lost_nodes("\n".join(_tail(path) for path in output)),
+        behind=_named(behind, record),
+        before_the_run=_failed_check(folder, record.attempt, seen.events, output)
+        or _failed_unpack(folder, record.attempt, seen.events, output),
+    )
+    end = outcome(seen)
+    first_log = {"out_of_memory": _rank(by_kernel or by_framework), "hung": behind[0] if behind else None}
+    rank = first_log.get(end.outcome)
+    return msgspec.structs.replace(end, rank=_failed_first(folder, record, end.outcome) if rank is None else rank)
+
+
+def _failed_first(folder: RunFolder, record: RunRecord, kind: str) -> int | None:
+    """The rank that failed first, in the first phase in which one did."""
+    ends = {end.rank: end for end in record.ends}
+    measured = folder.measured_phase().name
+    for phase in folder.plan().phases:
+        ended = folder.ended(phase.name, record.attempt)
+        first = first_to_fail(ended, ends if phase.name == measured else None, kind)
+        if first is not None:
+            return first.rank
+    return None
+
+
+def _failed_check(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
+    """What the first phase of the job found wrong; None where it found nothing, or there was none."""
+    code = _exit_code(events, first_check.CHECK)
+    if not code:
+        return None
+    log = _tail(folder.phase_dir(first_check.CHECK, attempt) / "rank-0.log")
+    printed = "\n".join([*(_tail(path) for path in output), log])
+    host = next((one.host for one in folder.ended(first_check.CHECK, attempt)), None)
+    return first_check.reason(log, printed, code, host)
+
+
+def _failed_unpack(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
+    """Why the container was not made on every node; None where it was, or there is none."""
+    code = _exit_code(events, first_check.UNPACK)
+    if not code:
+        return None
+    logs = [path for path in folder.phase_dir(first_check.UNPACK, attempt).glob("rank-*.log") if path.stat().st_size]
+    return first_check.unpack_reason("\n".join(map(_tail, [*sorted(logs)[:LOGS_READ], *output])), code)
+
+
+def _exit_code(events: Sequence[JobEvent], phase: str) -> int | None:
+    return next((one.exit_code for one in reversed(events) if (one.event, one.phase) == ("phase_end", phase)), None)
+
+
+# --- a hang -------------------------------------------------------------------------------------
+
+
+def _behind(folder: RunFolder, record: RunRecord) -> list[int]:
+    """The ranks of a job that hung which had come less far than others, the one whose log to read first before them.
+
+    Where all had come as far, those are it that did not write their stack when they were told to: they could not.
+    """
+    phase = folder.measured_phase()
+    ranks = range(phase.tasks)
+    steps = {rank: len(of_rank) for rank, of_rank in (own_steps(record) or {}).items()}
+    fewest = min(steps.get(rank, 0) for rank in ranks)
+    slow = [rank for rank in ranks if steps.get(rank, 0) == fewest]
+    logs = folder.phase_dir(phase.name, record.attempt)
+    silent = [rank for rank in slow[:STACKS_SOUGHT] if STACK_WORDS not in _tail(logs / f"rank-{rank}.log")]
+    if len(slow) == len(ranks):
+        return silent if len(silent) < len(slow[:STACKS_SOUGHT]) else []
+    return sorted(slow, key=lambda rank: rank not in silent)
+
+
+def _named(behind: Sequence[int], record: RunRecord) -> str | None:
+    """How far they had come, where that is what tells them from the others."""
+    each = own_steps(record) or {}
+    if not behind or len(each.get(behind[0], [])) == max(map(len, each.values()), default=0):
+        return None
+    ranks = sorted(behind[:BEHIND_NAMED])
+    words = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    more = f" and {len(behind) - len(ranks)} more" if len(behind) > len(ranks) else ""
+    steps = each.get(behind[0])
+    return f"{words}{more} had come to {f'step {steps[-1].step} only' if steps else 'no step'}"
+
+
+# --- logs ---------------------------------------------------------------------------------------
+
+
+def _logs_of_the_failed(folder: RunFolder, attempt: int) -> list[Path]:
+    """Of the ranks that failed, the first before the others."""
+    found = []
+    for phase in folder.plan().phases:
+        failed = [one for one in folder.ended(phase.name, attempt) if one.exit_code != 0]
+        failed.sort(key=lambda one: (one.time is None, one.time or 0.0, one.rank))
+        found += [folder.phase_dir(phase.name, attempt) / f"rank-{one.rank}.log" for one in failed]
+    return found[:LOGS_READ]
+
+
+def _output_of(folder: RunFolder, job: str | None) -> list[Path]:
+    """What the attempt's job itself has printed, not another job of the same run."""
+    every = folder.job_output()
+    return [path for path in every if path.name == f"slurm-{job}.out"] or every
+
+
+def _first_log(paths: Iterable[Path], says: Callable[[str], bool]) -> Path | None:
+    """The first log whose end says so."""
+    return next((path for path in paths if says(_tail(path))), None)
+
+
+def _name(log: Path | None) -> str | None:
+    """Whose log it is: "rank 3", or a file's name."""
+    if log is None:
+        return None
+    return log.stem.replace("rank-", "rank ") if log.suffix == ".log" else log.name
+
+
+def _rank(log: Path | None) -> int | None:
+    """None: the log is no rank's, but the job's own."""
+    number = log.stem.removeprefix("rank-") if log is not None else ""
+    return int(number) if number.isascii() and number.isdecimal() else None
+
+
+def _could_not_write(folder: RunFolder, attempt: int) -> str | None:
+    """What a worker was told when its events could not be written: on a full disk there is only a link that says so
+    (worker_kit.EventFile).
+    """
+    for phase in folder.plan().phases:
+        link = folder.phase_dir(phase.name, attempt) / "could-not-write"
+        if link.is_symlink():
+            return f"{link.readlink()} in phase {phase.name}"
+    return None
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+            return stream.read().decode(errors="replace")
+    except OSError:  # a task that never started has no log
+        return ""
+
+
+def _first_rank(record: RunRecord) -> list[Step]:
+    return [step for step in record.steps if step.rank == 0]

@@ -1,0 +1,171 @@
+"""Why a run did not go through, in words: who failed first, how, where, and how far the run had come. Pure."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from benchmarks.jobs.job_record import AttemptEnd, Ended
+from benchmarks.jobs.outcomes import signal_words
+from benchmarks.secret_rules import hidden_in_reason
+from benchmarks.values import RunRecord, Step, Value, WorkerEnd
+
+# Of thousands of ranks the first few say what happened; the others follow from it.
+MOST_NAMED = 4
+# How a process looks that was told to stop; and one that was killed: after it was told, or for its memory.
+TOLD_TO_STOP = {-15, -2, -1, 130, 143, 129}
+KILLED = {-9, 137}
+SIGKILL = 9
+# Ends that come from outside: processes that were told to stop explain nothing more.
+FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_failure"}
+
+
+Reached = Callable[[int], str]  # rank -> how far it had come, in words
+
+
+class QueuedEnd(Value, frozen=True):
+    """How the last attempt of a queue's job ended, and how many processes its measured phase was to have."""
+
+    end: AttemptEnd
+    processes: int
+
+
+def why_failed(
+    asked_steps: int,
+    record: RunRecord,
+    ended: Sequence[Ended],
+    steps: Sequence[Step],
+    failed_before: Sequence[str],
+    queued: QueuedEnd | None,
+) -> list[str]:
+    """The reasons, the first cause first; none where every process trained to its end."""
+    reached = _after(steps)
+    each = own_steps(record)
+    of_rank = (lambda rank: _after(each.get(rank, []))) if each is not None else (lambda _rank: reached)
+    ends = {end.rank: end for end in record.ends}
+    if queued is not None and queued.end.outcome != "completed":
+        return [queued.end.text, *(failed_before or who_failed_first(ended, ends, of_rank, queued.end.outcome))]
+    if failed_before:
+        return list(failed_before)
+    if any(process.interrupted for process in ended):
+        return [f"interrupted by the user {reached}"]
+    found = _who_failed(ended, ends, of_rank) if queued is None else who_failed_first(ended, ends, of_rank)
+    if queued is not None and len(ended) < queued.processes:
+        found.append(f"{queued.processes - len(ended)} of {queued.processes} ranks left no record of their end")
+    elif not ended:
+        found.append(f"the run has no record of its end: the launcher was killed {reached}")
+    if not found and len(steps) < asked_steps:
+        found.append(f"{len(steps)} of {asked_steps} steps were trained")
+    return found
+
+
+def failed_phase(name: str, ended: Sequence[Ended], said: Sequence[WorkerEnd], *, queued: bool) -> list[str]:
+    """Why a phase before the measured one failed, where it did; `said` is what its programs wrote of their end."""
+    if any(process.interrupted for process in ended):
+        return [f"interrupted by the user in phase {name}"]
+    before = f"phase {name}: "
+    ends = {end.rank: end for end in said} or None  # not every program writes any
+    if queued:
+        return [before + text if at == 0 else text for at, text in enumerate(who_failed_first(ended, ends, _nowhere))]
+    return [before + text for text in _who_failed(ended, ends, _nowhere)]
+
+
+# --- ranks --------------------------------------------------------------------------------------
+
+
+def own_steps(record: RunRecord) -> dict[int, list[Step]] | None:
+    """The steps of each rank; None where rank 0 alone reports anything, for all of them."""
+    if not any([*(facts.rank for facts in record.facts), *(step.rank for step in record.steps)]):
+        return None
+    found: dict[int, list[Step]] = {}
+    for step in record.steps:
+        found.setdefault(step.rank, []).append(step)
+    return found
+
+
+def first_to_fail(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, outcome: str = "") -> Ended | None:
+    """The process that failed first.
+
+    One that was told to stop is no cause: it is named where nobody else failed, and the outcome of the job does not
+    explain it either.
+    """
+    failed = sorted((one for one in ended if not _went_well(one, ends)), key=_when)
+    from_outside = outcome in FROM_OUTSIDE
+    told = TOLD_TO_STOP | KILLED if from_outside else TOLD_TO_STOP
+    own = [one for one in failed if not _was_told(one, ends, told)]
+    if from_outside and not own:
+        return None
+    return next(iter(own or failed), None)
+
+
+def who_failed_first(
+    ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reached: Reached, outcome: str = ""
+) -> list[str]:
+    """The rank that failed first, with its host, and how many were ended after it."""
+    first = first_to_fail(ended, ends, outcome)
+    if first is None:
+        return []
+    others = sum(not _went_well(one, ends) for one in ended) - 1
+    found = [_sentence(first, ends, reached)]
+    if others > 0:
+        found.append(f"{others} other rank{'s were' if others > 1 else ' was'} ended after it")
+    return found
+
+
+def _who_failed(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, reached: Reached) -> list[str]:
+    failed = [one for one in ended if not _went_well(one, ends)]
+    found = [_sentence(one, ends, reached) for one in failed[:MOST_NAMED]]
+    if len(failed) > MOST_NAMED:
+        found.append(f"{len(failed) - MOST_NAMED} more ranks of {len(ended)} did not end well")
+    return found
+
+
+def _after(steps: Sequence[Step]) -> str:
+    return f"after step {steps[-1].step}" if steps else "before its first step"
+
+
+def _nowhere(_rank: int) -> str:
+    """Of a phase before the measured one: how far it had come says nothing."""
+    return ""
+
+
+def rank_named(reason: str) -> int | None:
+    """The rank whose failure a reason tells of first."""
+    found = re.match(r"(?:phase \S+: )?rank (\d+)\b", reason)
+    return int(found[1]) if found else None
+
+
+def _sentence(process: Ended, ends: dict[int, WorkerEnd] | None, reached: Reached) -> str:
+    where = f" on {process.host}" if process.host else ""
+    end = ends.get(process.rank) if ends else None
+    return f"rank {process.rank}{where} {how_it_ended(process, end)} {reached(process.rank)}".rstrip()
+
+
+def _when(process: Ended) -> tuple[bool, float, int]:
+    return (process.time is None, process.time or 0.0, process.rank)
+
+
+def _went_well(process: Ended, ends: dict[int, WorkerEnd] | None) -> bool:
+    """`ends` is None for a phase whose programs write no end of their own."""
+    if process.exit_code != 0:
+        return False
+    end = ends.get(process.rank) if ends is not None else None
+    return ends is None or (end is not None and end.status == "done")
+
+
+def _was_told(process: Ended, ends: dict[int, WorkerEnd] | None, told: set[int]) -> bool:
+    end = ends.get(process.rank) if ends else None
+    if end is not None and end.status != "done":
+        return end.status == "interrupted"
+    return process.exit_code in told
+
+
+def how_it_ended(process: Ended, end: WorkerEnd | None) -> str:
+    if end is not None and end.status == "error":
+        return f"failed ({hidden_in_reason(end.message)})"
+    if process.exit_code is None:
+        return "did not end and was killed"
+    if process.exit_code < 0:
+        number = -process.exit_code
+        return f"was killed by signal {number if number == SIGKILL else signal_words(number)}"
+    if process.exit_code == 0:
+        return "ended without saying so"
+    return f"ended with exit code {process.exit_code}"

@@ -1,0 +1,1 @@
+"""Training logs that other programs wrote -> steps and results."""

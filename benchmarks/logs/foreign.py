@@ -1,0 +1,195 @@
+"""The result of a log that Stepmark did not write: the same figures, and whether its words agree with them. Pure."""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from benchmarks.logs.ingest import stride
+from benchmarks.logs.log_stream import GRADIENT_NOT_FINITE
+from benchmarks.measuring import flops, statistics
+from benchmarks.measuring.figures import Figures, Resolution, measure
+from benchmarks.measuring.ledger import attribute
+from benchmarks.measuring.summary import loss_of, reported_of, unknown_figures, window_notes
+from benchmarks.measuring.utilisation import Workload
+from benchmarks.values import Hardware, Model, Scalar, Step
+
+TOKENS_AGREE = 0.02  # printed seconds have three decimals
+# A framework may count a vocabulary that it padded: Megatron's count of Llama 3.1 8B is 0.04% more where tensor
+# parallelism over 8 pads it. Beside what rounding leaves open.
+PADDED_VOCABULARY = 5e-4
+TFLOPS_AGREE = 2.0  # a factor: frameworks count FLOPs in more ways than one
+ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code can import
+
+
+def summarise_foreign(
+    steps: list[Step],
+    model: Model,
+    hardware: Hardware,
+    gpus: int,
+    dtype: str,
+    global_batch_size: int,
+    sequence_length: int,
+    window: str,
+    seconds_resolution: Resolution,
+    rate_resolution: Resolution,
+    task: str = "pretrain",
+) -> dict[str, object]:
+    """The same figures from a log that Stepmark did not write; its step times are the framework's own."""
+    steps = [_with_a_finite_loss(step) for step in steps]
+    workload = Workload(
+        model=model,
+        hardware=hardware,
+        task=task,
+        dtype=dtype,
+        gpus=gpus,
+        sequence_length=sequence_length,
+        global_batch_size=global_batch_size,
+    )
+    figures, marked = measure(workload, steps, window, seconds_resolution)
+    found: dict[str, object] = msgspec.to_builtins(figures)
+    complaints = [
+        *figures.complaints,
+        *_other_batch_than_the_log(workload, marked),
+        *_other_than_the_log(workload, marked),
+        *_not_finite(steps),
+        *_nothing_trained(steps),
+    ]
+    loss, reported = loss_of(marked), reported_of(marked)
+    del found["complaints"], found["notes"]  # they are among the reasons and the notes below
+    return {
+        "status": "invalid" if complaints else "valid",
+        "reasons": complaints,
+        "benchmark": {
+            "model": model.name,
+            "task": workload.task,
+            "dtype": dtype,
+            "hardware": hardware.name,
+            "gpus": gpus,
+            "sequence_length": sequence_length,
+            "global_batch_size": global_batch_size,
+        },
+        **found,
+        "model_flops_per_step": workload.flops_per_step(flops.conventions_for(task)[0]),
+        "loss": msgspec.to_builtins(loss),
+        "reported_by_framework": reported,
+        "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},
+        "notes": [
+            "the step times are those the framework printed",
+            *figures.notes,
+            *_other_tflops_than_the_log(workload, figures, reported),
+            *_whose_convention(workload, marked, seconds_resolution, rate_resolution),
+            *_stride_notes(steps),
+            *window_notes(figures.window),
+        ],
+    }
+
+
+def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
+    """Every counted step (where none is, every step) must be of the batch that the flag gives: with another, every
+    figure is of other work."""
+    asked = workload.global_batch_size
+    judged = [step for step in steps if step.excluded_because is None] or steps
+    others = [s for s in judged if s.framework_global_batch_size not in (None, asked)]
+    if not others:
+        return []
+    logged = ", ".join(f"{size:,}" for size in sorted({s.framework_global_batch_size or 0 for s in others}))
+    return [
+        f"the log's global batch is {logged} in {len(others)} of {len(judged)} steps "
+        f"(first: {others[0].step}), --global_batch_size says {asked:,}"
+    ]
+
+
+def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
+    """The log's own tokens/s must give the tokens a step that the flags give."""
+    logged = statistics.median(
+        [
+            step.seconds * step.framework_tokens_per_second_per_device * workload.gpus
+            for step in steps
+            if step.seconds and step.framework_tokens_per_second_per_device
+        ]
+    )
+    if logged is None or abs(logged / workload.tokens_per_step - 1) <= TOKENS_AGREE:
+        return []
+    return [
+        f"the log's tokens/s mean {logged:,.0f} tokens a step, the flags {workload.tokens_per_step:,}: "
+        "are GPUs, global batch and sequence length right?"
+    ]
+
+
+def _other_tflops_than_the_log(workload: Workload, figures: Figures, reported: dict[str, Scalar | None]) -> list[str]:
+    logged, median = reported["tflops_per_device_median"], figures.seconds_per_step.median
+    if not isinstance(logged, float) or median is None or not (math.isfinite(logged) and logged > 0):
+        return []
+    convention = flops.conventions_for(workload.task)[0]
+    ours = workload.flops_per_step(convention) / median / workload.gpus / 1e12
+    if 1 / TFLOPS_AGREE <= ours / logged <= TFLOPS_AGREE:
+        return []
+    return [
+        f"the log's TFLOP/s a GPU are {logged:.4g}, those of the flags {ours:.4g} ({convention}): "
+        "are model, GPUs, batch and sequence length right?"
+    ]
+
+
+def _whose_convention(
+    workload: Workload, steps: Sequence[Step], seconds_resolution: Resolution, rate_resolution: Resolution
+) -> list[str]:
+    """How the framework counted the FLOPs of the TFLOP/s that it printed: these over its own throughput."""
+    ratios, uncertainties = [], []
+    for step in steps:
+        tflops, printed = step.framework_tflops_per_device, step.framework_tokens_per_second_per_device
+        if step.excluded_because is not None or not tflops or not step.seconds:
+            continue
+        tokens_per_second = printed or workload.tokens_per_step / workload.gpus / step.seconds
+        ratios.append(tflops * 1e12 / tokens_per_second)
+        of_throughput = (
+            _half_a_digit(printed, rate_resolution) if printed else _half_a_digit(step.seconds, seconds_resolution)
+        )
+        uncertainties.append(PADDED_VOCABULARY + _half_a_digit(tflops, rate_resolution) + of_throughput)
+    per_token, uncertainty = statistics.median(ratios), statistics.median(uncertainties)
+    if per_token is None or uncertainty is None:
+        return []
+    names = flops.conventions_for(workload.task)
+    found = attribute(workload.model, workload.sequence_length, per_token, uncertainty, names)
+    return [f"its TFLOP/s are {found.text}"]
+
+
+def _half_a_digit(value: float, resolution: Resolution) -> float:
+    """What rounding for print leaves open of a value, relative."""
+    return resolution(value) / 2 / abs(value)
+
+
+def _with_a_finite_loss(step: Step) -> Step:
+    """JSON has no nan: what is not finite is null, and is said to be."""
+    if step.loss is None or math.isfinite(step.loss):
+        return step
+    return msgspec.structs.replace(step, loss=None)
+
+
+def _stride_notes(steps: Sequence[Step]) -> list[str]:
+    every = stride([step.step for step in steps])
+    if every == 1:
+        return []
+    return [
+        f"the log has one line every {every} steps: where a line is the mean of its steps (Megatron, NeMo), "
+        "their own spread is not known and the interval is that of the means"
+    ]
+
+
+def _not_finite(steps: Sequence[Step]) -> list[str]:
+    """A log line without a loss is no step, so a step without one had a loss that is not finite. Where the
+    framework says that it left the step out, it says why."""
+    losses = [step.step for step in steps if step.loss is None and step.excluded_because is None]
+    gradients = [step.step for step in steps if step.excluded_because == GRADIENT_NOT_FINITE]
+    return [
+        f"the {what} is not finite in {len(broken)} steps (first: {broken[0]})"
+        for what, broken in (("loss", losses), ("gradient norm", gradients))
+        if broken
+    ]
+
+
+def _nothing_trained(steps: Sequence[Step]) -> list[str]:
+    losses = [step.loss for step in steps if step.loss is not None]
+    if len(losses) < ENOUGH_TO_SEE_TRAINING or len(set(losses)) > 1:
+        return []
+    return [f"the loss is the same to the last printed digit in all {len(losses)} steps: nothing was trained"]

@@ -1,0 +1,366 @@
+"""The GPUs of one machine, as NVML shows them: which a run may use, which it gets, and why it gets none. Pure.
+
+launch/running/machine_gpus.py asks NVML. What a driver must be for an environment is said beside the environments.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from benchmarks.backend import Backend
+from benchmarks.errors import RequestError
+from benchmarks.request.resolve import ConfigSource, Request, choose_recipe, scales
+from benchmarks.values import Benchmark, Hardware, Plan, Value
+
+HERE = "here"  # --hardware=here: the GPU of this machine, else its CPU
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Busy(Value, frozen=True):
+    """A process that holds memory of a GPU."""
+
+    pid: int | None  # None: some process, which cannot be seen from here
+    name: str
+    bytes: int | None
+
+
+class MachineGpu(Value, frozen=True):
+    """A GPU, or a slice of one that is in MIG mode."""
+
+    index: int  # NVML's, in the order of the PCI bus; of a slice: its GPU's
+    uuid: str
+    name: str
+    memory_bytes: int
+    pci: str
+    mig: bool = False
+    busy: tuple[Busy, ...] = ()
+
+
+class MachineGpus(Value, frozen=True):
+    """What a run may use of this machine."""
+
+    gpus: tuple[MachineGpu, ...] = ()
+    driver: str | None = None
+    cuda: tuple[int, int] | None = None  # the newest that the driver takes
+    why_none: str = ""  # why there are no GPUs; empty: there are
+    broken: bool = False  # there is a driver, and it cannot be asked
+    hidden: str = ""  # which GPUs are left out and why; empty: none
+
+
+# --- which a program of CUDA sees ---------------------------------------------------------------
+
+
+def visible(
+    gpus: Sequence[MachineGpu],
+    slices: Mapping[str, Sequence[MachineGpu]],
+    variable: str | None,
+    in_bus_order: bool,
+) -> MachineGpus:
+    """`slices`: a GPU in MIG mode, by its UUID -> what it is cut into. `variable`: CUDA_VISIBLE_DEVICES.
+
+    CUDA reads the variable to the first word that names nothing, and uses one slice at most (NVIDIA's CUDA C
+    programming guide and MIG user guide).
+    """
+    if not gpus:
+        return MachineGpus(why_none="the driver shows no GPU")
+    said: list[str] = []
+    if variable is None:
+        named: list[MachineGpu] = list(gpus)
+    else:
+        if _counts_by_speed(gpus, variable, in_bus_order):
+            return MachineGpus(
+                why_none=f"{VISIBLE}={variable} counts as CUDA does, the fastest first, and the GPUs differ: name "
+                "them by UUID, or export CUDA_DEVICE_ORDER=PCI_BUS_ID"
+            )
+        named, problem = _named(gpus, slices, variable)
+        if problem and not named:
+            return MachineGpus(why_none=problem)
+        said += [problem] if problem else []
+        if len(named) < len(gpus):
+            said.append(f"{VISIBLE}={variable} leaves {len(named)} of {len(gpus)} GPUs")
+    usable, words = _without_mig(named, slices)
+    if not usable:
+        return MachineGpus(why_none=words)
+    return MachineGpus(gpus=tuple(usable), hidden="; ".join([*said, *([words] if words else [])]))
+
+
+def _counts_by_speed(gpus: Sequence[MachineGpu], variable: str, in_bus_order: bool) -> bool:
+    numbered = any(word.strip().isdigit() for word in variable.split(","))
+    return numbered and not in_bus_order and len({gpu.name for gpu in gpus}) > 1
+
+
+def _named(
+    gpus: Sequence[MachineGpu], slices: Mapping[str, Sequence[MachineGpu]], variable: str
+) -> tuple[list[MachineGpu], str]:
+    """Those that the variable names, up to its first word that names none; and what is wrong with it."""
+    everything = [*gpus, *(part for parts in slices.values() for part in parts)]
+    found: list[MachineGpu] = []
+    for word in (word.strip() for word in variable.split(",")):
+        hits = (
+            [gpu for gpu in gpus if str(gpu.index) == word]
+            if word.isdigit()
+            else [gpu for gpu in everything if word and gpu.uuid.startswith(word)]
+        )
+        if len(hits) != 1:
+            why = f"'{word}' names no GPU" if not hits else f"'{word}' names several GPUs"
+            hides = f"{VISIBLE}='{variable}' hides every GPU" + (f": {why}" if word not in ("", "-1") else "")
+            return found, f"in {VISIBLE}={variable}, {why}: CUDA ignores what follows" if found else hides
+        if hits[0] in found:
+            return [], f"{VISIBLE}={variable} names GPU {word} twice, and CUDA then shows none"
+        found += hits
+    return found, ""
+
+
+def _without_mig(
+    named: Sequence[MachineGpu], slices: Mapping[str, Sequence[MachineGpu]]
+) -> tuple[list[MachineGpu], str]:
+    """Whole GPUs; where there are none, one slice."""
+    whole = [gpu for gpu in named if not gpu.mig and gpu.uuid not in slices]
+    cut = [gpu for gpu in named if gpu.uuid in slices]
+    parts = [gpu for gpu in named if gpu.mig] or [part for gpu in cut for part in slices[gpu.uuid]]
+    places = ", ".join(str(index) for index in sorted({gpu.index for gpu in [*cut, *parts]}))
+    if whole:
+        return whole, f"GPU {places} is in MIG mode and left out" if places else ""
+    if not parts:
+        return [], f"GPU {places} is in MIG mode and cut into no slice: nvidia-smi mig -cgi makes some"
+    of = f" of {len(parts)}" if len(parts) > 1 else ""
+    return parts[:1], f"GPU {places} is in MIG mode: CUDA uses one slice{of}, {parts[0].uuid}"
+
+
+# --- kinds --------------------------------------------------------------------------------------
+
+
+def kinds(gpus: Iterable[MachineGpu]) -> list[tuple[MachineGpu, ...]]:
+    """GPUs of one name together: the largest group first, and of two as large the one with more memory."""
+    found: dict[str, list[MachineGpu]] = {}
+    for gpu in gpus:
+        found.setdefault(gpu.name, []).append(gpu)
+    return sorted((tuple(group) for group in found.values()), key=lambda group: (-len(group), -group[0].memory_bytes))
+
+
+def shown(gpus: Iterable[MachineGpu]) -> str:
+    return " and ".join(f"{len(group)} x {group[0].name}" for group in kinds(gpus))
+
+
+def of_hardware(gpus: Iterable[MachineGpu], hardware: Hardware) -> list[MachineGpu]:
+    known = {name.casefold() for name in hardware.device_names}
+    return [gpu for gpu in gpus if gpu.name.casefold() in known]
+
+
+def row_of(group: Sequence[MachineGpu], rows: Iterable[Hardware], driver: str | None) -> Hardware:
+    """The row of configs/hardware that names the device; else one made of what NVML says, without any peak."""
+    return next((row for row in rows if of_hardware(group[:1], row)), None) or made_row(group, driver)
+
+
+def made_row(group: Sequence[MachineGpu], driver: str | None) -> Hardware:
+    name = group[0].name
+    return Hardware(
+        name=re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_"),
+        title=name,
+        kind="gpu",
+        platform="cuda",
+        device_names=[name],
+        devices_per_node=len(group),
+        memory_gb=round(group[0].memory_bytes / 1e9, 1),
+        peaks={},
+        achievable={},
+        emulated=[],
+        source=f"NVML of driver {driver}: name and memory",
+        date="",
+    )
+
+
+def row_text(row: Hardware, date: str) -> str:
+    """The file of configs/hardware that would name the device."""
+    return (
+        f'name: {row.name}\ntitle: "{row.title}"\nkind: gpu\nplatform: cuda\ndevice_names: ["{row.title}"]\n'
+        f"devices_per_node: {row.devices_per_node}\nmemory_gb: {row.memory_gb}\n"
+        'peaks: {}  # {bf16: {tflops: N, source: "the datasheet, dense"}}\n'
+        f'achievable: {{}}\nemulated: []\nsource: "{row.source}"\ndate: "{date}"\n'
+    )
+
+
+# --- what a request leaves open -----------------------------------------------------------------
+
+
+def with_gpus(
+    request: Request, machine: MachineGpus, rows: Sequence[Hardware], configs: ConfigSource, backend: Backend
+) -> Request:
+    """The request on the GPUs found here, as far as it leaves them open and a recipe is for them.
+
+    `rows` are the hardware of the machine's kinds, in their order.
+    """
+    if request.hardware == HERE:
+        request = msgspec.structs.replace(request, hardware=rows[0].name if rows else "cpu")
+    elif request.hardware is None:
+        if not rows or not _names(request, rows[0], configs, backend):
+            return request
+        request = msgspec.structs.replace(request, hardware=rows[0].name)
+    row = next((row for row in rows if row.name == request.hardware), None)
+    if row is None or request.gpus is not None or request.nodes is not None:
+        return request
+    count = len(of_hardware(machine.gpus, row))
+    return msgspec.structs.replace(request, gpus=_scale(request, row, count, configs, backend))
+
+
+def _names(request: Request, row: Hardware, configs: ConfigSource, backend: Backend) -> bool:
+    """Whether a recipe is for this GPU. One for any device stays on the CPU unless --hardware says otherwise."""
+    try:
+        recipe = choose_recipe(request, configs, row, backend)
+    except RequestError:
+        return False
+    return configs.hardware(recipe.defaults.hardware).kind != "cpu"
+
+
+def falls_to_the_cpu(request: Request, configs: ConfigSource, backend: Backend) -> bool:
+    """Whether a request that leaves the hardware open falls to the CPU, and would take a GPU if one were here."""
+    try:
+        recipe = choose_recipe(request, configs, None, backend)
+    except RequestError:  # which resolving says
+        return False
+    homes = [configs.hardware(name) for name in {one.defaults.hardware for one in configs.recipes()}]
+    on_gpus = any(_names(request, row, configs, backend) for row in homes if row.platform == "cuda")
+    return on_gpus and configs.hardware(recipe.defaults.hardware).kind == "cpu"
+
+
+def _scale(request: Request, row: Hardware, count: int, configs: ConfigSource, backend: Backend) -> int | None:
+    """As many as there are; with a recipe's layout, the largest that has no more. None: as the recipe has it."""
+    if backend.layout_settings & request.settings.keys():
+        return count
+    try:
+        recipe = choose_recipe(request, configs, row, backend)
+    except RequestError:  # which resolving says
+        return None
+    return max((gpus for gpus in scales(recipe, row) if gpus <= count), default=None)
+
+
+def choice_text(
+    request: Request, settled: Request, machine: MachineGpus, row: Hardware, configs: ConfigSource, backend: Backend
+) -> str:
+    """What was chosen for a request that left it open, in a line; and why GPUs of that kind are left idle."""
+    hidden = f" ({machine.hidden})" if machine.hidden else ""
+    flags = [
+        f"--{name}={getattr(settled, name)}"
+        for name in ("hardware", "gpus")
+        if getattr(settled, name) != getattr(request, name)
+    ]
+    idle = len(of_hardware(machine.gpus, row)) - (settled.gpus or 0)
+    left = ""
+    if request.gpus is None and settled.gpus and idle > 0:
+        recipe = choose_recipe(settled, configs, row, backend)
+        sizes = ", ".join(map(str, scales(recipe, row)))
+        left = f" ({idle} {'stay' if idle > 1 else 'stays'} idle: recipe {recipe.name} has layouts for {sizes})"
+    return f"this machine has {shown(machine.gpus)}{hidden}: {' '.join(flags)}{left}"
+
+
+# --- what a run gets ----------------------------------------------------------------------------
+
+
+def chosen(benchmark: Benchmark, machine: MachineGpus) -> list[MachineGpu]:
+    """The idle ones before others, in the order of the bus."""
+    here = of_hardware(machine.gpus, benchmark.hardware)
+    return sorted(sorted(here, key=lambda gpu: bool(gpu.busy))[: benchmark.gpus], key=lambda gpu: gpu.index)
+
+
+def on_gpus(plan: Plan, gpus: Sequence[MachineGpu]) -> Plan:
+    """The plan with its GPUs by name: an index means another GPU wherever kinds are mixed."""
+    if not gpus:
+        return plan
+    named = {VISIBLE: ",".join(gpu.uuid for gpu in gpus)}
+    phases = [
+        msgspec.structs.replace(phase, environment={**phase.environment, **named})
+        if VISIBLE not in phase.environment
+        else phase
+        for phase in plan.phases
+    ]
+    return msgspec.structs.replace(plan, phases=phases)
+
+
+def busy_text(gpus: Iterable[MachineGpu]) -> str:
+    return "; ".join(f"GPU {gpu.index}: " + ", ".join(map(_process_text, gpu.busy)) for gpu in gpus if gpu.busy)
+
+
+def busy_notes(gpus: Iterable[MachineGpu]) -> list[str]:
+    text = busy_text(gpus)
+    return [f"in use when the run began (--allow_busy): {text}"] if text else []
+
+
+def _process_text(busy: Busy) -> str:
+    name = busy.name if busy.pid is None else f"process {busy.pid} ({busy.name})"
+    return name + (f" holds {busy.bytes / 1e9:.1f} GB" if busy.bytes else "")
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def refusals(
+    benchmark: Benchmark,
+    machine: MachineGpus,
+    rows: Sequence[Hardware],
+    scales: Iterable[int],
+    way_on: str,
+    *,
+    allow_busy: bool,
+) -> Iterator[RequestError]:
+    """Why this machine's GPUs cannot run it.
+
+    `scales`: numbers of GPUs that its recipe has layouts for. `way_on` says where else such GPUs can be had.
+    """
+    hardware, wanted = benchmark.hardware, benchmark.gpus
+    where = f"--hardware={hardware.name} --gpus={wanted} --site={benchmark.site.name}"
+    plan = "the same command with --dry_run shows the plan"
+    here = of_hardware(machine.gpus, hardware)
+    if not machine.gpus:
+        yield RequestError(
+            f"this machine has no {wanted} x {hardware.title}: no GPU was found",
+            where=where,
+            why=machine.why_none,
+            next_command=f"python launch/doctor.py shows what was asked; elsewhere: {way_on}; {plan}",
+        )
+    elif not here:
+        yield RequestError(
+            f"this machine has no {hardware.title}: its GPUs are {shown(machine.gpus)}",
+            where=where,
+            why=machine.hidden or f"{hardware.name} is called {' or '.join(hardware.device_names)}",
+            next_command=f"--hardware={rows[0].name}; elsewhere: {way_on}; {plan}",
+        )
+    elif short := too_few(hardware, wanted, benchmark.nodes, benchmark.site.name, machine, scales):
+        short.next_command += f"; elsewhere: {way_on}; {plan}"
+        yield short
+    elif not allow_busy and (busy := [gpu for gpu in chosen(benchmark, machine) if gpu.busy]):
+        fewer = _most(scales, len([gpu for gpu in here if not gpu.busy]))
+        fewer_text = f"--gpus={fewer} takes idle ones; " if fewer else ""
+        yield RequestError(
+            f"{len(busy)} of the {wanted} GPUs {'is' if len(busy) == 1 else 'are'} in use",
+            where=where,
+            why=busy_text(busy),
+            next_command=f"end what uses them; {fewer_text}--allow_busy runs beside it, and the result says so",
+        )
+
+
+def too_few(
+    hardware: Hardware, gpus: int, nodes: int, site: str, machine: MachineGpus, scales: Iterable[int]
+) -> RequestError | None:
+    """Of a machine that has such GPUs: that it has not so many, or that it is no more than one node."""
+    here = len(of_hardware(machine.gpus, hardware))
+    if here and here < gpus:
+        most = _most(scales, here)
+        fewer = f"--gpus={most}" + (" --nodes=1" if nodes > 1 else "")
+        return RequestError(
+            f"this machine has {here} x {hardware.title}, {gpus} are asked for",
+            where=f"--hardware={hardware.name} --gpus={gpus} --site={site}",
+            why=machine.hidden or f"its GPUs are {shown(machine.gpus)}",
+            next_command=fewer if most else f"the recipe has no layout for {here} or fewer",
+        )
+    if here and nodes > 1:
+        return RequestError(
+            f"site '{site}' is one machine, {nodes} nodes are asked for",
+            where=f"--nodes={nodes}",
+            next_command="--nodes=1",
+        )
+    return None
+
+
+def _most(scales: Iterable[int], count: int) -> int | None:
+    return max((scale for scale in scales if scale <= count), default=None)

@@ -1,0 +1,1 @@
+"""Steps -> window, statistics, FLOPs, MFU and the summary of a run. Pure."""

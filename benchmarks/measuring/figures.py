@@ -1,0 +1,197 @@
+"""Steps of one attempt -> the uniform figures of its window. Pure; one way for runs and for foreign logs."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from benchmarks.measuring import statistics
+from benchmarks.measuring.utilisation import (
+    Mfu,
+    Workload,
+    above_measured,
+    fastest_possible_seconds,
+    hfu,
+    impossible,
+    mfu,
+)
+from benchmarks.measuring.window import ARTEFACT, choose_window, consistency, missing_steps
+from benchmarks.request.profiling import PROFILER
+from benchmarks.values import Step, Value, Window
+
+SECONDS_A_DAY = 86_400
+# What follows from the step times, and is unknown with them.
+SPEED_FIGURES = (
+    "tokens_per_second",
+    "tokens_per_second_effective",
+    "tokens_per_second_per_gpu",
+    "days_per_trillion_tokens",
+    "mfu",
+    "hfu",
+)
+MOST_ARTEFACTS = 0.2  # of the steps; beyond that a window of what is left proves nothing
+RECORDED = (PROFILER, "pgle")  # why a step is left out whose time is not training's alone: a profiler's, a compiler's
+LARGEST_TIME_DISAGREEMENT = 0.02  # between the window's steps and its wall time
+
+
+class SecondsPerStep(Value, frozen=True):
+    median: float | None = None
+    mean: float | None = None
+    stdev: float | None = None
+    ci95: list[float] | None = None
+    excess: float | None = None
+
+
+class Figures(Value, frozen=True):
+    """The figures of one window, before anybody judged whether the run is valid."""
+
+    window: Window
+    seconds_per_step: SecondsPerStep
+    tokens_per_second: float | None
+    tokens_per_second_effective: float | None
+    tokens_per_second_per_gpu: float | None
+    days_per_trillion_tokens: float | None
+    mfu: list[Mfu] | None
+    null_because: dict[str, str]
+    complaints: list[str]  # why the figures cannot be right
+    hfu: list[Mfu] | None = None
+    notes: list[str] = []  # what is odd about them, and no proof that they are wrong
+
+
+Resolution = Callable[[float], float]  # a time -> what its last printed digit is worth
+
+
+def exactly(seconds: float) -> float:  # noqa: ARG001 - of a clock that was not printed
+    """No digit was rounded away."""
+    return 0.0
+
+
+def measure(
+    workload: Workload, steps: Sequence[Step], rule: str, seconds_resolution: Resolution = exactly
+) -> tuple[Figures, list[Step]]:
+    """The figures of one attempt as one rank reported it, and its steps with their exclusions named."""
+    window, marked = choose_window(steps, rule, fastest_possible_seconds(workload))
+    counted = [step for step in marked if step.excluded_because is None]
+    seconds = usable_seconds(counted)
+    nulls: dict[str, str] = {}
+    complaints = _complaints(rule, marked, counted)
+    median = statistics.median(seconds)
+    if median is None:
+        nulls["seconds_per_step"] = "no step of the run is in the window"
+        return no_figures(window, nulls, complaints + _faster_than_the_peak(workload, marked)), marked
+    if median <= 0:
+        nulls["seconds_per_step"] = "the median step took no measurable time"
+        return no_figures(window, nulls, [*complaints, nulls["seconds_per_step"]]), marked
+    tokens_per_second = workload.tokens_per_step / median
+    entries = mfu(workload, median, nulls)
+    figures = Figures(
+        window=window,
+        seconds_per_step=_seconds_per_step(seconds, seconds_resolution(median), nulls),
+        tokens_per_second=tokens_per_second,
+        tokens_per_second_effective=_effective(workload, marked, counted, nulls),
+        tokens_per_second_per_gpu=tokens_per_second / workload.gpus,
+        days_per_trillion_tokens=1e12 / tokens_per_second / SECONDS_A_DAY,
+        mfu=entries,
+        hfu=hfu(workload, median, nulls),
+        null_because=nulls,
+        complaints=complaints + (impossible(workload, entries) or _faster_than_the_peak(workload, marked)),
+        notes=above_measured(workload, entries),
+    )
+    return (_without_tokens(figures, workload.model.uncounted) if workload.model.uncounted else figures), marked
+
+
+def _without_tokens(figures: Figures, why: str) -> Figures:
+    """What trains on no tokens has no rate of them."""
+    names = [name for name in SPEED_FIGURES if name not in ("mfu", "hfu")]
+    nulls = {**figures.null_because, **dict.fromkeys(names, why)}
+    return msgspec.structs.replace(
+        figures,
+        tokens_per_second=None,
+        tokens_per_second_effective=None,
+        tokens_per_second_per_gpu=None,
+        days_per_trillion_tokens=None,
+        null_because=nulls,
+    )
+
+
+def usable_seconds(steps: Sequence[Step]) -> list[float]:
+    """The times of the steps that have one; as in window.py, what is no duration is no time."""
+    times = [step.seconds for step in steps if step.seconds is not None]
+    return [seconds for seconds in times if math.isfinite(seconds) and seconds >= 0]
+
+
+def _seconds_per_step(seconds: list[float], resolution: float, nulls: dict[str, str]) -> SecondsPerStep:
+    interval = statistics.median_interval(seconds, resolution)
+    if interval is None:
+        nulls["seconds_per_step.ci95"] = f"an interval needs 3 counted steps or more, there are {len(seconds)}"
+    if len(seconds) < 2:
+        nulls["seconds_per_step.stdev"] = "one counted step has no spread"
+    return SecondsPerStep(
+        median=statistics.median(seconds),
+        mean=statistics.mean(seconds),
+        stdev=statistics.stdev(seconds),
+        ci95=[interval.low, interval.high] if interval else None,
+        excess=statistics.excess(seconds),
+    )
+
+
+def _effective(workload: Workload, marked: list[Step], counted: list[Step], nulls: dict[str, str]) -> float | None:
+    """Tokens over elapsed: every step from the window's first to its last, excluded ones between them too.
+
+    Those of RECORDED are left out, their tokens and their time: neither counts what somebody else did meanwhile, nor
+    does the excess.
+    """
+    first, last = marked.index(counted[0]), marked.index(counted[-1])
+    inside = [step for step in marked[first : last + 1] if step.excluded_because not in RECORDED]
+    times = usable_seconds(inside)
+    if len(times) < len(inside):
+        nulls["tokens_per_second_effective"] = "a step inside the window has no time"
+        return None
+    return workload.tokens_per_step * len(inside) / math.fsum(times)
+
+
+def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]:
+    found = []
+    missing = missing_steps(rule, marked)
+    if missing:
+        found.append(f"window {rule}: {missing} of its steps are missing from the run")
+    if not counted:
+        found.append("no step of the run is in the window")
+    disagreement = consistency(marked, counted) if counted else None
+    if disagreement is not None and disagreement > LARGEST_TIME_DISAGREEMENT:
+        found.append(
+            f"the window's steps and its wall time differ by {disagreement:.1%}: the step times cannot be right"
+        )
+    artefacts = sum(step.excluded_because == ARTEFACT for step in marked)
+    if artefacts > MOST_ARTEFACTS * (artefacts + len(counted)):
+        found.append(f"{artefacts} steps are artefacts beside {len(counted)} counted: the step times cannot be right")
+    return found
+
+
+def _faster_than_the_peak(workload: Workload, marked: Sequence[Step]) -> list[str]:
+    """A few printed steps may be artefacts; where many beat the peak, the log is not of this benchmark."""
+    fastest = fastest_possible_seconds(workload)
+    timed = usable_seconds(marked)
+    too_fast = [seconds for seconds in timed if fastest is not None and seconds < fastest]
+    if len(too_fast) <= MOST_ARTEFACTS * len(timed):
+        return []
+    return [
+        f"{len(too_fast)} of {len(timed)} steps are faster than {workload.gpus} x {workload.hardware.name} can be "
+        f"({fastest:.4g} s at the {workload.dtype} peak): are model, GPUs, dtype and batch right?"
+    ]
+
+
+def no_figures(window: Window, nulls: dict[str, str], complaints: list[str]) -> Figures:
+    for name in SPEED_FIGURES:
+        nulls.setdefault(name, nulls["seconds_per_step"])
+    return Figures(
+        window=window,
+        seconds_per_step=SecondsPerStep(),
+        tokens_per_second=None,
+        tokens_per_second_effective=None,
+        tokens_per_second_per_gpu=None,
+        days_per_trillion_tokens=None,
+        mfu=None,
+        null_because=nulls,
+        complaints=complaints,
+    )

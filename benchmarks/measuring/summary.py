@@ -1,0 +1,409 @@
+"""What a run wrote -> result.json: its figures, whether they are valid, and why not. Pure."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Literal
+
+import msgspec
+
+from benchmarks.convergence import reached
+from benchmarks.convergence.reached import ConvergenceFigures
+from benchmarks.early_stop.stopped import UntilFigures, broken_agreements, expected_steps, until_figures
+from benchmarks.jobs.failures import QueuedEnd, why_failed
+from benchmarks.jobs.job_record import AttemptEnd, Ended
+from benchmarks.measuring import flops, statistics
+from benchmarks.measuring.figures import Figures, SecondsPerStep, measure, no_figures
+from benchmarks.measuring.ledger import Recompute
+from benchmarks.measuring.utilisation import Mfu, Workload, workload_of
+from benchmarks.mlperf.submission import is_submission
+from benchmarks.telemetry.gpu import lost_gpus
+from benchmarks.telemetry.ranks import RankSpread, rank_spread
+from benchmarks.telemetry.samples import Recorded
+from benchmarks.telemetry.summary import Telemetry, of_run
+from benchmarks.values import (
+    Benchmark,
+    MlperfOutcome,
+    Parallelism,
+    PgleSeen,
+    RunRecord,
+    Scalar,
+    Step,
+    Value,
+    Window,
+    WorkerFacts,
+)
+
+__all__ = ["Ended", "Result", "summarise"]  # Ended: what a site hands over, beside what is made of it
+
+SCHEMA_VERSION = 1
+
+MADE_UP_DATA = ("mock", "synthetic")
+ALONE = "fewer than two ranks have times for the counted steps"
+NOT_SAMPLED = Recorded(nodes=[])
+NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
+
+Status = Literal["valid", "invalid", "failed"]
+
+
+class BenchmarkFigures(Value, frozen=True):
+    """The part of the request that a reader of result.json needs."""
+
+    backend: str
+    engine: str
+    model: str
+    task: str
+    dtype: str
+    hardware: str
+    gpus: int
+    nodes: int
+    sequence_length: int
+    global_batch_size: int
+    parallelism: dict[str, int]
+
+
+class Loss(Value, frozen=True):
+    first: float | None
+    last: float | None
+
+
+class Pgle(Value, frozen=True):
+    """Profile-guided latency estimation: how it was asked for, and whether the measured steps really had it."""
+
+    way: str
+    seen: PgleSeen
+
+
+class Result(Value, frozen=True):
+    """result.json. A figure that can't be known is null, and `null_because` says why."""
+
+    schema_version: int
+    run_id: str
+    status: Status
+    reasons: list[str]
+    benchmark: BenchmarkFigures
+    window: Window
+    seconds_per_step: SecondsPerStep
+    tokens_per_second: float | None
+    tokens_per_second_effective: float | None
+    tokens_per_second_per_gpu: float | None
+    days_per_trillion_tokens: float | None
+    model_flops_per_step: float | None
+    mfu: list[Mfu] | None
+    loss: Loss
+    trainable_parameters: int | None
+    parameters: int | None
+    provenance: str | None
+    reported_by_framework: dict[str, Scalar | None]
+    null_because: dict[str, str]
+    notes: list[str]
+    attempts: list[AttemptEnd] = []  # how each ended, in order; the last one gives the figures
+    telemetry: Telemetry | None = None
+    ranks: RankSpread | None = None
+    pgle: Pgle | None = None  # None: it was off
+    until: UntilFigures | None = None  # None: all steps were asked for
+    not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
+    hfu: list[Mfu] | None = None  # MFU with what is computed twice
+    slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
+    convergence: ConvergenceFigures | None = None  # None: no target was asked for
+    mlperf: MlperfOutcome | None = None  # what a submission's own log says; None: it was none, or wrote none
+
+
+# --- a run's result -----------------------------------------------------------------------------
+
+
+def summarise(
+    benchmark: Benchmark,
+    run_id: str,
+    record: RunRecord,
+    ended: Sequence[Ended],
+    provenance_digest: str | None,
+    notes: Sequence[str] = (),
+    failed_before: Sequence[str] = (),
+    attempts: Sequence[AttemptEnd] = (),
+    queued: QueuedEnd | None = None,
+    sampled: Recorded = NOT_SAMPLED,
+    recompute: Recompute | None = None,
+) -> tuple[Result, list[Step]]:
+    """The result of a run from what its last attempt wrote, and all its steps with their exclusions named.
+
+    `failed_before` says why an earlier phase of the plan failed, so that the measured one never ran; `queued` how the
+    last attempt of a queue's job ended; `sampled` what its machines did meanwhile; `recompute` what the backend
+    computes twice, None: not known.
+    """
+    workload = workload_of(benchmark, recompute)
+    tokens = benchmark.tokens_per_step
+    own = [msgspec.structs.replace(step, tokens=tokens) for step in record.steps]
+    first_rank = [step for step in own if step.rank == 0]
+    figures, marked = measure(workload, first_rank, benchmark.window)
+    # A submission ends at its target, and its log need not tell its steps.
+    asked = 0 if is_submission(benchmark) else _expected_steps(benchmark, record)
+    failures = why_failed(asked, record, ended, first_rank, failed_before, queued)
+    if failures and not failures[0].startswith("interrupted"):
+        failures = [*lost_gpus(sampled.nodes), *failures]
+    no_window = not first_rank and (failures or is_submission(benchmark))
+    complaints = [] if no_window else figures.complaints  # without a step there is no window
+    pgle = _pgle(benchmark, record, failures)
+    doubts = [
+        *_broken_assertions(record),
+        *_other_work(benchmark, record),
+        *_unproven_pgle(benchmark, pgle, failed=bool(failures)),
+        *broken_agreements(benchmark, record, first_rank),
+        *([] if failures else reached.broken_goal(benchmark, record, first_rank)),
+        *complaints,
+    ]
+    status: Status = "failed" if failures else "invalid" if doubts else "valid"
+    figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
+    facts = _first_facts(record)
+    loss, reported = loss_of(first_rank), reported_of(marked)
+    unknown = _why_unknown(figures.window, loss, facts, provenance_digest, reported)
+    unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
+    unknown |= _why_unknown_of_a_submission(benchmark, record)
+    until, until_unknown = until_figures(benchmark, first_rank, figures)
+    converged, not_converged = reached.convergence_figures(benchmark, record, first_rank, failed=bool(failures))
+    result = Result(
+        schema_version=SCHEMA_VERSION,
+        run_id=run_id,
+        status=status,
+        reasons=[*failures, *doubts],
+        benchmark=_benchmark_figures(benchmark),
+        window=figures.window,
+        seconds_per_step=figures.seconds_per_step,
+        tokens_per_second=figures.tokens_per_second,
+        tokens_per_second_effective=figures.tokens_per_second_effective,
+        tokens_per_second_per_gpu=figures.tokens_per_second_per_gpu,
+        days_per_trillion_tokens=figures.days_per_trillion_tokens,
+        model_flops_per_step=_flops_per_step(workload),
+        mfu=figures.mfu,
+        loss=loss,
+        trainable_parameters=facts.trainable_parameters if facts else None,
+        parameters=facts.parameters if facts else None,
+        provenance=provenance_digest,
+        reported_by_framework=reported,
+        null_because={**figures.null_because, **unknown, **until_unknown, **not_converged},
+        notes=[
+            *notes,
+            *_what_it_was(benchmark, record),
+            *speed_notes,
+            *figures.notes,
+            *window_notes(figures.window),
+            *record.unreadable,
+        ],
+        attempts=list(attempts),
+        pgle=pgle,
+        until=until,
+        not_comparable=not_comparable(benchmark),
+        hfu=figures.hfu,
+        slowed_by=benchmark.inject_slowdown,
+        convergence=converged,
+        mlperf=record.mlperf,
+    )
+    result = _with_machines(result, benchmark, record, sampled, marked)
+    # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
+    reasons = {step.step: step.excluded_because for step in marked}
+    everything = [_with_reason(step, reasons.get(step.step, NOT_ON_RANK_0)) for step in own]
+    return result, everything
+
+
+def _flops_per_step(workload: Workload) -> float | None:
+    if workload.model.uncounted:
+        return None
+    return workload.flops_per_step(flops.conventions_for(workload.task)[0])
+
+
+def _why_unknown_of_a_submission(benchmark: Benchmark, record: RunRecord) -> dict[str, str]:
+    found = {"mlperf": "it was no MLPerf submission"}
+    if is_submission(benchmark):
+        parameters = "a submission's log does not say how many"
+        found = {"parameters": parameters, "trainable_parameters": parameters}
+        found |= {} if record.mlperf else {"mlperf": "the run left no MLLOG"}
+    if benchmark.model.uncounted:
+        found["model_flops_per_step"] = benchmark.model.uncounted
+    return found
+
+
+def _with_machines(
+    result: Result, benchmark: Benchmark, record: RunRecord, sampled: Recorded, marked: Sequence[Step]
+) -> Result:
+    """What the machines did meanwhile, and how the ranks differ."""
+    counted = {step.step for step in marked if step.excluded_because is None}
+    unclaimed = None if result.seconds_per_step.median is not None else result.null_because.get("seconds_per_step")
+    found, why = of_run(sampled, benchmark, record, marked, result.window, unclaimed)
+    ranks = rank_spread(record.steps, counted, record.started)
+    nulls = {**result.null_because, **({} if found else {"telemetry": why}), **({} if ranks else {"ranks": ALONE})}
+    return msgspec.structs.replace(result, telemetry=found, ranks=ranks, null_because=nulls)
+
+
+def _expected_steps(benchmark: Benchmark, record: RunRecord) -> int:
+    """Fewer than asked for where a run ended early as it was told to: at its target, or as soon as it knew enough."""
+    return reached.expected_steps(benchmark, record) or expected_steps(benchmark, record)
+
+
+# --- what was done to the run beside training -----------------------------------------------------
+
+
+def not_comparable(benchmark: Benchmark) -> list[str]:
+    """A profiler takes time from the steps, also from those it does not record."""
+    if benchmark.profile == "none":
+        return []
+    return [f"profiled (--profile={benchmark.profile}): recording changes what it measures"]
+
+
+def _pgle(benchmark: Benchmark, record: RunRecord, failures: Sequence[str]) -> Pgle | None:
+    if benchmark.pgle == "off":
+        return None
+    why = f"the run failed: {failures[0]}" if failures else "the run left nothing that would show it"
+    unseen = PgleSeen(applied=False, reason=why)
+    return Pgle(way=benchmark.pgle, seen=record.pgle or unseen)
+
+
+def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> list[str]:
+    """Asked for and not proven is no result. On a CPU jax goes through the same motions, without any gain."""
+    if pgle is None or pgle.seen.applied or failed:
+        return []
+    if benchmark.hardware.kind == "cpu" and pgle.seen.recompile_step is not None:
+        return []
+    return [f"pgle: not applied: {pgle.seen.reason}"]
+
+
+def _with_reason(step: Step, reason: str | None) -> Step:
+    return msgspec.structs.replace(step, excluded_because=reason)
+
+
+def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:
+    """What a reader must know of the work: made-up data, and what the first rank's worker noted."""
+    made_up = [f"{benchmark.data} data: no text was read"] if benchmark.data in MADE_UP_DATA else []
+    first = [note for fact in record.facts if fact.rank == 0 for note in fact.notes]
+    last = [note for end in record.ends if end.rank == 0 for note in end.notes]
+    return [*made_up, *_slowed(benchmark), *departures(benchmark), *first, *last]
+
+
+def _slowed(benchmark: Benchmark) -> list[str]:
+    slowed = benchmark.inject_slowdown
+    return [f"slowed on purpose: every step by {slowed:.0%} (--inject_slowdown={slowed:g})"] if slowed else []
+
+
+def departures(benchmark: Benchmark) -> list[str]:
+    """Where the benchmark is not its recipe's though nobody may have meant it: another layout changes the batch."""
+    own = benchmark.recipe.global_batch_size
+    if own in (None, benchmark.global_batch_size):
+        return []
+    return [f"global batch {benchmark.global_batch_size}: the recipe's for {benchmark.gpus} devices is {own}"]
+
+
+def _first_facts(record: RunRecord) -> WorkerFacts | None:
+    return next((f for f in record.facts if f.rank == 0), None)
+
+
+def _why_unknown(
+    window: Window,
+    loss: Loss,
+    facts: WorkerFacts | None,
+    provenance_digest: str | None,
+    reported: dict[str, Scalar | None],
+) -> dict[str, str]:
+    """The reason for each null of a run that is not a speed figure."""
+    found = unknown_figures(window, loss, reported)
+    for name in ("parameters", "trainable_parameters"):
+        if facts is None:
+            found[name] = "the worker ended before it had made the model"
+        elif getattr(facts, name) is None:
+            found[name] = "the framework's log does not say how many"
+    if provenance_digest is None:
+        found["provenance"] = "the run folder has no provenance.json"
+    return found
+
+
+def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | None]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if not window.counted:
+        found |= dict.fromkeys(("window.first_step", "window.last_step"), "no step is counted")
+    for name in ("first", "last"):
+        if getattr(loss, name) is None:
+            found[f"loss.{name}"] = f"no finite loss was reported for the {name} step"
+    for name, value in reported.items():
+        if value is None:
+            found[f"reported_by_framework.{name}"] = "the framework reported none for the counted steps"
+    return found
+
+
+def _broken_assertions(record: RunRecord) -> list[str]:
+    return [f"rank {end.rank}: {failure}" for end in record.ends for failure in end.failures]
+
+
+def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
+    """What the framework counted in its own arrays and mesh must be what the benchmark asked for."""
+    model, lora = benchmark.model, benchmark.lora
+    asked = flops.held_parameter_count(model, lora)
+    trained = flops.trainable_parameter_count(model, lora)
+    found = []
+    for fact in record.facts:
+        if fact.parameters not in (None, asked):
+            found.append(
+                f"rank {fact.rank}: the framework made {fact.parameters:,} parameters, {model.name} has {asked:,}"
+            )
+        if fact.trainable_parameters not in (None, trained):
+            found.append(
+                f"rank {fact.rank}: the framework trained {fact.trainable_parameters:,} parameters, "
+                f"{trained:,} were to be trained"
+            )
+        devices = prod(fact.mesh.values())
+        if devices != benchmark.gpus:
+            found.append(f"rank {fact.rank}: the mesh spans {devices} devices, the benchmark {benchmark.gpus}")
+    return found
+
+
+def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: bool) -> tuple[Figures, list[str]]:
+    """A failed run and an emulated precision report no speed."""
+    if failed:
+        reason, notes = "the run failed", []
+    elif benchmark.dtype in benchmark.hardware.emulated:
+        reason = f"{benchmark.dtype} is emulated on {benchmark.hardware.title}: its speed says nothing"
+        notes = [f"{reason}; the result is valid for correctness only"]
+    else:
+        return figures, []
+    nulled = no_figures(figures.window, {"seconds_per_step": reason}, figures.complaints)
+    return nulled, notes
+
+
+def window_notes(window: Window) -> list[str]:
+    if window.counted and not window.settled:
+        return ["not settled: the run is too short to show that its step time has settled, so it may still drift"]
+    return []
+
+
+def _benchmark_figures(benchmark: Benchmark) -> BenchmarkFigures:
+    return BenchmarkFigures(
+        backend=benchmark.backend,
+        engine=benchmark.engine,
+        model=benchmark.model.name,
+        task=benchmark.task,
+        dtype=benchmark.dtype,
+        hardware=benchmark.hardware.name,
+        gpus=benchmark.gpus,
+        nodes=benchmark.nodes,
+        sequence_length=benchmark.sequence_length,
+        global_batch_size=benchmark.global_batch_size,
+        parallelism=parallelism_figures(benchmark.parallelism),
+    )
+
+
+def parallelism_figures(parallelism: Parallelism) -> dict[str, int]:
+    return dict(parallelism.words()) or {"data": 1}
+
+
+def loss_of(steps: Sequence[Step]) -> Loss:
+    losses = [step.loss for step in steps]
+    return Loss(first=losses[0] if losses else None, last=losses[-1] if losses else None)
+
+
+def reported_of(marked: Sequence[Step]) -> dict[str, Scalar | None]:
+    """What the framework itself printed for the counted steps: kept beside ours, never used."""
+    counted = [step for step in marked if step.excluded_because is None]
+    columns = {
+        "seconds_per_step_median": [step.framework_seconds for step in counted],
+        "tflops_per_device_median": [step.framework_tflops_per_device for step in counted],
+        "tokens_per_second_per_device_median": [step.framework_tokens_per_second_per_device for step in counted],
+    }
+    return {
+        name: statistics.median([value for value in values if value is not None]) for name, values in columns.items()
+    }

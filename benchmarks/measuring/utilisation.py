@@ -1,0 +1,227 @@
+"""FLOPs over time over a peak: MFU by every convention against every peak that applies, and HFU. Pure.
+
+Three tables of peaks: what the datasheet says, what somebody published as achievable, what was measured on this very
+device. The convention of an entry says which: "recipe", "recipe, achievable", "recipe, measured".
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from benchmarks.measuring import flops
+from benchmarks.measuring.ledger import Recompute, hardware_conventions, hardware_flops_per_token, mix_of_peaks
+from benchmarks.values import Benchmark, Hardware, Model, Peak, Value
+
+DATASHEET, ACHIEVABLE, MEASURED = "datasheet", "achievable", "measured"
+MIXED = "mixed"  # fp8 in the layers, bf16 in attention and head
+MIXED_SOURCE = "weighted by the FLOPs of each precision: fp8 in the layers, bf16 elsewhere"
+ABOVE_MEASURED = 1.05  # of a measured peak: beyond that it was measured too low
+
+RECOMPUTE_UNKNOWN = "it is not known what was computed twice: no backend says it of this run, and no log does"
+
+
+class Mfu(Value, frozen=True):
+    convention: str
+    precision_peak: str
+    peak_tflops: float
+    peak_source: str
+    percent: float
+
+    @property
+    def counted_by(self) -> str:
+        """The convention alone, without the table that the peak is of."""
+        return self.convention.partition(", ")[0]
+
+    @property
+    def table(self) -> str:
+        return self.convention.partition(", ")[2] or DATASHEET
+
+
+class Workload(Value, frozen=True):
+    """What a summary needs to know of the work; a foreign log has no more than the fields without a default."""
+
+    model: Model
+    hardware: Hardware
+    task: str
+    dtype: str
+    gpus: int
+    sequence_length: int
+    global_batch_size: int
+    measured_peaks: dict[str, Peak] = {}
+    recompute: Recompute | None = None  # None: not known
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.sequence_length * self.global_batch_size
+
+    def flops_per_step(self, convention: str) -> float:
+        return flops.flops_per_token(self.model, self.sequence_length, convention) * self.tokens_per_step
+
+
+def workload_of(benchmark: Benchmark, recompute: Recompute | None = None) -> Workload:
+    return Workload(
+        model=benchmark.model,
+        hardware=benchmark.hardware,
+        task=benchmark.trains,
+        dtype=benchmark.dtype,
+        gpus=benchmark.gpus,
+        sequence_length=benchmark.sequence_length,
+        global_batch_size=benchmark.global_batch_size,
+        measured_peaks=benchmark.measured_peaks,
+        recompute=recompute,
+    )
+
+
+# --- the peaks that apply -----------------------------------------------------------------------
+
+
+class _Against(NamedTuple):
+    table: str
+    precision: str
+    tflops: float
+    source: str
+
+    def entry(self, convention: str, flops_per_second: float) -> Mfu:
+        """`flops_per_second` are those of one device."""
+        return Mfu(
+            convention=convention if self.table == DATASHEET else f"{convention}, {self.table}",
+            precision_peak=self.precision,
+            peak_tflops=self.tflops,
+            peak_source=self.source,
+            percent=100 * flops_per_second / (self.tflops * 1e12),
+        )
+
+
+def _tables(workload: Workload) -> list[tuple[str, Mapping[str, Peak]]]:
+    """Those that have a peak of the run's own precision; the datasheet first."""
+    tables = [
+        (DATASHEET, workload.hardware.peaks),
+        (ACHIEVABLE, workload.hardware.achievable),
+        (MEASURED, workload.measured_peaks),
+    ]
+    return [(name, peaks) for name, peaks in tables if workload.dtype in peaks]
+
+
+def _own(workload: Workload, table: str, peaks: Mapping[str, Peak]) -> _Against:
+    peak = peaks[workload.dtype]
+    return _Against(table, workload.dtype, peak.tflops, _source(table, peak))
+
+
+def _source(table: str, peak: Peak) -> str:
+    known = table != MEASURED or peak.source.startswith(MEASURED)
+    return peak.source if known else f"{MEASURED}: {peak.source}"
+
+
+def _beside_fp8(workload: Workload, table: str, peaks: Mapping[str, Peak], convention: str) -> Iterator[_Against]:
+    """For fp8 the bf16 peak too, which much of what is published is against, and the mix of both."""
+    bf16 = peaks.get("bf16")
+    if workload.dtype != "fp8" or bf16 is None:
+        return
+    yield _Against(table, "bf16", bf16.tflops, _source(table, bf16))
+    mixed = mix_of_peaks(workload.model, workload.sequence_length, peaks, convention)
+    if mixed is not None:
+        yield _Against(table, MIXED, mixed, MIXED_SOURCE)
+
+
+def _applicable(workload: Workload, table: str, peaks: Mapping[str, Peak], convention: str) -> list[_Against]:
+    return [_own(workload, table, peaks), *_beside_fp8(workload, table, peaks, convention)]
+
+
+# --- the figures --------------------------------------------------------------------------------
+
+
+def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[Mfu] | None:
+    """Every convention against every peak that applies; the recipe's, at the run's own precision, first."""
+    if workload.model.uncounted:
+        nulls["mfu"] = workload.model.uncounted
+        return None
+    tables = _tables(workload)
+    if not tables:
+        has = ", ".join(workload.hardware.peaks) or "none"
+        nulls["mfu"] = (
+            f"{workload.hardware.name} has no published {workload.dtype} peak (it has: {has}), and none was measured"
+            " (python launch/peak.py measures one)"
+        )
+        return None
+    found = []
+    for table, peaks in tables:
+        columns = [
+            [one.entry(name, _rate(workload, workload.flops_per_step(name), step_seconds)) for one in against]
+            for name in flops.conventions_for(workload.task)
+            if (against := _applicable(workload, table, peaks, name))
+        ]
+        found += [entry for row in zip(*columns, strict=True) for entry in row]
+    return found
+
+
+def hfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[Mfu] | None:
+    """The model's FLOPs and those of what is computed twice, against the peaks of the run's own precision."""
+    if workload.recompute is None or workload.model.uncounted:
+        nulls["hfu"] = workload.model.uncounted or RECOMPUTE_UNKNOWN
+        return None
+    tables = _tables(workload)
+    if not tables:
+        nulls["hfu"] = nulls["mfu"]
+        return None
+    return [
+        _own(workload, table, peaks).entry(
+            name, _rate(workload, hardware_flops_per_step(workload, name), step_seconds)
+        )
+        for table, peaks in tables
+        for name in hardware_conventions(workload.task)
+    ]
+
+
+def hardware_flops_per_step(workload: Workload, convention: str) -> float:
+    """What all devices together multiply in a step."""
+    again = workload.recompute or Recompute()
+    a_token = hardware_flops_per_token(workload.model, workload.sequence_length, again, convention)
+    return a_token * workload.tokens_per_step
+
+
+def _rate(workload: Workload, flops_per_step: float, step_seconds: float) -> float:
+    return flops_per_step / step_seconds / workload.gpus
+
+
+# --- what cannot be, and what is odd ------------------------------------------------------------
+
+
+def fastest_possible_seconds(workload: Workload) -> float | None:
+    """A step cannot be faster than its FLOPs (counted the lowest way) at the full peak of all devices.
+
+    Of the datasheet alone: a peak that was measured may have been measured too low.
+    """
+    peak = workload.hardware.peaks.get(workload.dtype)
+    if peak is None or workload.model.uncounted:
+        return None
+    fewest = min(workload.flops_per_step(name) for name in flops.conventions_for(workload.task))
+    return fewest / (peak.tflops * 1e12 * workload.gpus)
+
+
+def impossible(workload: Workload, entries: Sequence[Mfu] | None) -> list[str]:
+    """A figure above the hardware's peak is wrong, whatever made it."""
+    own = _of_own_precision(workload, entries, DATASHEET)
+    too_high = [entry for entry in own if entry.percent > 100]
+    if not too_high:
+        return []
+    worst = max(too_high, key=lambda m: m.percent)
+    return [
+        f"MFU {worst.percent:.1f}% ({worst.convention}) is above the peak of {workload.hardware.title} "
+        f"({worst.peak_tflops:g} TFLOP/s {worst.precision_peak}): a step cannot be that fast"
+    ]
+
+
+def above_measured(workload: Workload, entries: Sequence[Mfu] | None) -> list[str]:
+    """A run faster than matmuls alone were measured to be, by the convention that counts the fewest FLOPs."""
+    found = []
+    for table in (ACHIEVABLE, MEASURED):
+        least = min(_of_own_precision(workload, entries, table), key=lambda m: m.percent, default=None)
+        if least is not None and least.percent > 100 * ABOVE_MEASURED:
+            found.append(
+                f"MFU {least.percent:.1f}% ({least.convention}): the run is faster than the {table} peak of "
+                f"{least.peak_tflops:.4g} TFLOP/s {least.precision_peak}, so that was measured too low"
+            )
+    return found
+
+
+def _of_own_precision(workload: Workload, entries: Sequence[Mfu] | None, table: str) -> list[Mfu]:
+    return [m for m in entries or [] if m.precision_peak == workload.dtype and m.table == table]

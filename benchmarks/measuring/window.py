@@ -1,0 +1,268 @@
+"""Which steps of a run count, and for each left out, why. Pure functions over Steps.
+
+`steady` is the uniform rule, the same for every backend; `last` and `A-B` are the rules of published
+recipes, kept so that their tables can be reproduced. What the counted steps amount to is in
+statistics.py; whether a window is good enough for a valid result is the caller's decision.
+"""
+
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.measuring.settling import SETTLING_AGREEMENT, SETTLING_BIN_SECONDS, SETTLING_LIMIT_SECONDS, Settling
+from benchmarks.values import Step, Window
+
+STEADY = "steady"
+LAST = "last"
+
+# Reasons for leaving a step out. Readers and workers add their own ("profiler", "pgle", ...) beforehand.
+COMPILE = "compile"
+NO_TIME = "no_time"
+ARTEFACT = "artefact"
+SETTLING = "settling"
+OUTSIDE_WINDOW = "outside_window"
+
+FEWEST_SETTLED_STEPS = 5  # a run that settles later is not settled, and all its steps count
+
+ARTEFACT_BELOW_MEDIAN = 0.5
+CARRIER_ABOVE_MEDIAN = 1.05  # within a run, steps vary by 0.04-3%
+DISPATCH_BELOW_MEDIAN = 0.1  # the time to dispatch a step, and no work at all
+DISPATCH_TOLERATED = 0.2
+
+Marks = list[str | None]  # one a step: why it is left out, None where it counts
+
+
+def check_rule(rule: str) -> None:
+    """Refuse a window rule that does not exist."""
+    if rule in (STEADY, LAST):
+        return
+    wanted = _step_range(rule)
+    if wanted is None:
+        raise RequestError(
+            f"unknown window rule '{rule}'",
+            where="--window",
+            why=f"valid: {STEADY}, {LAST}, or the first and last step to count, such as 35-44",
+            next_command=f"set the window to {STEADY}, the rule that is the same for every backend",
+        )
+    if not wanted:
+        raise RequestError(
+            f"window rule '{rule}' holds no step",
+            where="--window",
+            why="its first step comes after its last; A-B counts the steps from A to B, both included",
+            next_command="set the window to '{1}-{0}'".format(*rule.split("-")),
+        )
+
+
+def describe_rule(rule: str) -> str:
+    """A window rule in words, for people."""
+    check_rule(rule)
+    if rule == STEADY:
+        return (
+            "all steps after the first (compile), in foreign logs without dispatch artefacts, "
+            "once step times have settled: "
+            f"two successive {SETTLING_BIN_SECONDS:g} s medians within {SETTLING_AGREEMENT:.2%}, "
+            f"or {SETTLING_LIMIT_SECONDS:g} s of stepping"
+        )
+    if rule == LAST:
+        return "the last step with a time (a recipe's own rule)"
+    return "steps {} to {}, both included (a recipe's own rule)".format(*rule.split("-"))
+
+
+def choose_window(
+    steps: Sequence[Step], rule: str, fastest_possible_seconds: float | None = None
+) -> tuple[Window, list[Step]]:
+    """The window of one attempt as one rank reported it, and every step with the reason it is left out.
+
+    Steps are taken in the order given; those that come with a reason keep it. So give it what was
+    reported: choosing again from the marked steps would let the run settle a second time.
+    `fastest_possible_seconds` is what a step takes at the hardware's peak, None where that is unknown.
+    """
+    check_rule(rule)
+    if len({(step.attempt, step.rank) for step in steps}) > 1:
+        raise ValueError("a window is chosen within one attempt of one rank")
+    steady = _mark_steady(steps, fastest_possible_seconds)
+    settled_from = _settled_from(steps, steady)
+    if rule == STEADY:
+        settled = settled_from is not None and steady[settled_from:].count(None) >= FEWEST_SETTLED_STEPS
+        marks = _mark_settling(steady, settled_from) if settled_from is not None and settled else steady
+    else:
+        marks = _mark_recipe(steps, rule)
+        settled = None in marks and settled_from is not None and marks.index(None) >= settled_from
+    marked = [msgspec.structs.replace(step, excluded_because=mark) for step, mark in zip(steps, marks, strict=True)]
+    return _window(marked, rule, settled), marked
+
+
+def missing_steps(rule: str, steps: Sequence[Step]) -> int:
+    """How many steps the rule asks for that the run lacks, or has no time for. `steady` asks for none."""
+    check_rule(rule)
+    timed = {steps[index].step for index in _times(steps)}
+    if rule == STEADY:
+        return 0
+    if rule == LAST:
+        return 0 if timed else 1
+    wanted = _step_range(rule) or range(0)
+    return len(wanted) - sum(step in wanted for step in timed)
+
+
+def last_step_wanted(rule: str) -> int | None:
+    """The last step number an A-B rule asks for; None for rules that take what the run has."""
+    check_rule(rule)
+    wanted = _step_range(rule)
+    return wanted[-1] if wanted else None
+
+
+def consistency(steps: Sequence[Step], counted: Sequence[Step]) -> float | None:
+    """How far step times and wall time disagree between the first and the last counted step, relative.
+
+    Asynchronous dispatch can put seconds where they do not belong; then the sum of the steps' seconds
+    is not the time that passed. Compared where a step directly follows another and both ends are
+    known, so that steps missing from a log shift nothing. None where nothing can be compared.
+    """
+    if not counted:
+        return None
+    first, last = counted[0].step, counted[-1].step
+    between = [step for step in steps if first <= step.step <= last]
+    times = _times(between)
+    seconds, elapsed = [], []
+    for index, (before, step) in enumerate(pairwise(between), start=1):
+        if step.step != before.step + 1 or index not in times:
+            continue
+        if before.elapsed_seconds is None or step.elapsed_seconds is None:
+            continue
+        seconds.append(times[index])
+        elapsed.append(step.elapsed_seconds - before.elapsed_seconds - (step.paused_seconds or 0.0))
+    wall_seconds = math.fsum(elapsed)
+    return abs(math.fsum(seconds) / wall_seconds - 1) if wall_seconds > 0 else None
+
+
+def _step_range(rule: str) -> range | None:
+    match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", rule)
+    return range(int(match[1]), int(match[2]) + 1) if match else None
+
+
+def _times(steps: Sequence[Step]) -> dict[int, float]:
+    """Position -> seconds of the steps that have a usable time."""
+    return {
+        index: step.seconds
+        for index, step in enumerate(steps)
+        if step.seconds is not None and math.isfinite(step.seconds) and step.seconds >= 0
+    }
+
+
+def _window(marked: Sequence[Step], rule: str, settled: bool) -> Window:
+    counted = [step.step for step in marked if step.excluded_because is None]
+    return Window(
+        rule=rule,
+        first_step=counted[0] if counted else None,
+        last_step=counted[-1] if counted else None,
+        counted=len(counted),
+        settled=settled,
+        excluded=dict(Counter(step.excluded_because for step in marked if step.excluded_because is not None)),
+    )
+
+
+# --- the uniform rule -------------------------------------------------------------------------
+
+
+def _mark_steady(steps: Sequence[Step], fastest_possible_seconds: float | None) -> Marks:
+    """Marks of the steady rule before settling.
+
+    Only the attempt's first step is compile: true step times need no more (MaxText 0.2.5, timed at
+    each loss), and a later recompile (PGLE) is known to the worker, which marks it. A slow second
+    step is not explained away here; the median stands it and the excess shows it.
+    """
+    times = _times(steps)
+    marks = [step.excluded_because for step in steps]
+    if marks and marks[0] is None:
+        marks[0] = COMPILE
+    marks = [mark if mark is not None or index in times else NO_TIME for index, mark in enumerate(marks)]
+    # Steps that a clock stamped at their end cannot be artefacts of dispatch: slow or quick, they are true.
+    stamped = all(step.elapsed_seconds is not None for step in steps)
+    artefacts = set() if stamped else _artefacts(times, marks, fastest_possible_seconds or 0.0)
+    return [ARTEFACT if index in artefacts else mark for index, mark in enumerate(marks)]
+
+
+def _artefacts(times: Mapping[int, float], marks: Marks, fastest_possible_seconds: float) -> set[int]:
+    """Positions of steps too fast to be true, and of the neighbours that carry the seconds they lost.
+
+    A framework that dispatches asynchronously can print a step as 0.002 s and its work in a
+    neighbour's time. Where a fifth of all steps are such, no other step's time is its own either
+    (0.002, 24, 0.002, 24 is a run of 12 s a step), and none can count.
+    """
+    candidates = [index for index, mark in enumerate(marks) if mark is None]
+    if not candidates:
+        return set()
+    typical = statistics.median(times[index] for index in candidates)
+    least = max(ARTEFACT_BELOW_MEDIAN * typical, fastest_possible_seconds)
+    too_fast = {index for index in candidates if times[index] < least}
+    dispatch_only = sum(times[index] < DISPATCH_BELOW_MEDIAN * typical for index in too_fast)
+    if dispatch_only >= 3 and dispatch_only > DISPATCH_TOLERATED * len(candidates):
+        return set(candidates)
+    beside = [_slower_neighbour(times, marks, block) for block in _blocks(list(times), too_fast)]
+    carriers = {index for index in beside if index is not None and times[index] > CARRIER_ABOVE_MEDIAN * typical}
+    return too_fast | carriers
+
+
+def _blocks(positions: Sequence[int], chosen: set[int]) -> list[tuple[int | None, int | None]]:
+    """The positions directly before and after each unbroken row of chosen ones."""
+    padded: list[int | None] = [None, *positions, None]
+    rows = [list(row) for is_chosen, row in groupby(range(len(padded)), lambda at: padded[at] in chosen) if is_chosen]
+    return [(padded[row[0] - 1], padded[row[-1] + 1]) for row in rows]
+
+
+def _slower_neighbour(
+    times: Mapping[int, float], marks: Marks, neighbours: tuple[int | None, int | None]
+) -> int | None:
+    """The slower of those that could count; one already left out (compile) is slow for its own reason."""
+    countable = [index for index in neighbours if index is not None and marks[index] is None]
+    return max(countable, key=times.__getitem__, default=None)
+
+
+def _settled_from(steps: Sequence[Step], marks: Marks) -> int | None:
+    """The position of the first step after settling; None where the run ends before."""
+    times, settling = _times(steps), Settling()
+    for index, end in enumerate(_step_ends(steps)):
+        settling.take(times.get(index), end, counts=marks[index] is None)
+    return settling.settled_from
+
+
+def _step_ends(steps: Sequence[Step]) -> list[float]:
+    """When each step ended: as reported, else its seconds after the end of the step before."""
+    ends: list[float] = []
+    times = _times(steps)
+    for index, step in enumerate(steps):
+        cumulated = (ends[-1] if ends else 0.0) + times.get(index, 0.0)
+        ends.append(cumulated if step.elapsed_seconds is None else step.elapsed_seconds)
+    return ends
+
+
+def _mark_settling(marks: Marks, settled_from: int) -> Marks:
+    return [SETTLING if mark is None and index < settled_from else mark for index, mark in enumerate(marks)]
+
+
+# --- the recipes' own rules -------------------------------------------------------------------
+
+
+def _mark_recipe(steps: Sequence[Step], rule: str) -> Marks:
+    """Marks of a recipe's rule as published: within it, only steps without a time are left out."""
+    times = _times(steps)
+    inside = _inside_recipe(steps, times, rule)
+    marks: Marks = []
+    for index, step in enumerate(steps):
+        own = None if index in times else NO_TIME
+        marks.append(step.excluded_because or (own if index in inside else OUTSIDE_WINDOW))
+    return marks
+
+
+def _inside_recipe(steps: Sequence[Step], times: Mapping[int, float], rule: str) -> range | set[int]:
+    wanted = _step_range(rule)
+    if wanted is not None:
+        return {index for index, step in enumerate(steps) if step.step in wanted}
+    last = max((index for index in times if steps[index].excluded_because is None), default=0)
+    return range(last, len(steps))

@@ -1,0 +1,274 @@
+"""The least time a training step can take, part by part. A bound, never an estimate: see calibration.py for that.
+
+Compute runs at the fastest matmul rate that is known of the device; traffic at what its connections reach, and hidden
+behind compute as far as it can be. A step takes at least the longest of the three, and what nothing can hide: the
+bubble of a pipeline and the optimizer's pass over its memory. Time is that of the busiest device: the last stage of a
+pipeline, which has the head. What the hardware file does not know stays unknown, and is named.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from benchmarks.measuring.flops import (
+    FLOPS_PER_WEIGHT,
+    adapter_parameter_count,
+    attention_core_flops_per_token,
+    embedding_parameters,
+    layer_matmul_weights,
+)
+from benchmarks.measuring.ledger import FORWARD, recomputed_by_part
+from benchmarks.planning.capacity import Storage, trained_parameters
+from benchmarks.planning.traffic import LINKS, Traffic, tokens_per_step, traffic
+from benchmarks.values import Benchmark, Peak, Value
+
+ATTENTION_CORE = "attention core"  # the part of recomputation that multiplies no weights
+
+
+class BoundPart(Value, frozen=True):
+    """One part of a step. `exposed_seconds` is what of it must show in the step's time."""
+
+    name: str
+    seconds: float | None  # None: not known, because of `unknown`
+    exposed_seconds: float | None
+    formula: str
+    unknown: str = ""
+    really_seconds: float | None = None  # of traffic: what the framework's own programs take, the least or more
+
+
+class Bound(Value, frozen=True):
+    """The lower bound of a step's time."""
+
+    seconds: float | None  # None: not even the matmuls are known
+    compute_seconds: float | None  # of the matmuls
+    parts: list[BoundPart]
+    unknown: list[str]  # parts that are left out of `seconds`, and why
+    computed_twice: list[str] = []  # what the backward pass computes again
+    really_seconds: float | None = None  # with the traffic that the framework's own programs have
+
+    def part(self, name: str) -> BoundPart | None:
+        return next((part for part in self.parts if part.name == name), None)
+
+    def seconds_of(self, name: str) -> float:
+        """Of one part; 0 where the step has no such part, or where it is not known."""
+        part = self.part(name)
+        return part.seconds or 0.0 if part else 0.0
+
+    def traffic_seconds(self, axis: str | None = None) -> float:
+        """Of one axis, or of all, over all connections; hidden or not; as the framework really moves it."""
+        return sum(part.really_seconds or 0.0 for part in self.traffic() if axis in (None, part.name.split()[0]))
+
+    def traffic(self) -> list[BoundPart]:
+        return [part for part in self.parts if f" {OVER} " in part.name]
+
+
+OVER = "over"
+
+
+class _Work(NamedTuple):
+    name: str
+    flops: float
+    precision: str
+    formula: str
+    bubbles: bool = True  # of the layers, which every stage has
+
+
+def bound(benchmark: Benchmark, storage: Storage) -> Bound:
+    """Every part of the step, and the least that they add up to."""
+    work = list(_work(benchmark, storage))
+    matmuls = [_matmul_part(benchmark, one) for one in work]
+    compute = _total([part.seconds for part in matmuls])
+    layers = _total([part.seconds for part, one in zip(matmuls, work, strict=True) if one.bubbles])
+    parts = [
+        *matmuls,
+        *_unsaid_recomputation(storage),
+        *_bubble(benchmark, storage, layers),
+        *_traffic_parts(benchmark, traffic(benchmark, storage), compute),
+        _optimizer(benchmark, storage),
+    ]
+    exposed = [part.exposed_seconds for part in parts if part.exposed_seconds is not None]
+    return Bound(
+        seconds=sum(exposed) if compute is not None else None,
+        compute_seconds=compute,
+        parts=parts,
+        unknown=[f"{part.name}: {part.unknown}" for part in parts if part.unknown],
+        computed_twice=_computed_twice(benchmark, storage),
+        really_seconds=None if compute is None else _really(parts, compute),
+    )
+
+
+def _really(parts: Sequence[BoundPart], compute: float) -> float:
+    """As the bound, of what the framework moves instead of what it must."""
+    links = {link: [part for part in parts if part.name.endswith(f" {OVER} {link}")] for link in LINKS}
+    moved = [part for of_link in links.values() for part in of_link]
+    rest = sum(part.exposed_seconds or 0.0 for part in parts if part not in moved)
+    busiest = max(sum(part.really_seconds or 0.0 for part in of_link) for of_link in links.values())
+    return rest + max(0.0, busiest - compute)
+
+
+def _computed_twice(benchmark: Benchmark, storage: Storage) -> list[str]:
+    again = storage.recompute
+    if again is None:
+        return []
+    where = "" if again.layers in (None, benchmark.model.layers) else f" of {again.layers} layers"
+    return [name + where for name in recomputed_by_part(benchmark.model, benchmark.sequence_length, again)]
+
+
+def _total(seconds: Sequence[float | None]) -> float | None:
+    known = [one for one in seconds if one is not None]
+    return sum(known) if len(known) == len(seconds) else None
+
+
+# --- matmuls ------------------------------------------------------------------------------------
+
+
+def _work(benchmark: Benchmark, storage: Storage) -> Iterator[_Work]:
+    """What the busiest device multiplies in a step."""
+    model, share = benchmark.model, benchmark.parallelism
+    linear, other = _precisions(benchmark.dtype)
+    passes, adapters = _passes(benchmark)
+    in_layers = tokens_per_step(benchmark) / (share.tensor * share.pipeline)
+    weights = passes * model.layers * layer_matmul_weights(model) + adapters
+    yield _Work("linear", weights * in_layers, linear, f"{passes} x weights of the layers x tokens")
+    # Plain attention computes the half of the square that the mask throws away, too.
+    square, words = (1.0, "the whole square") if storage.writes_attention_scores else (0.5, "causal")
+    core = square * attention_core_flops_per_token(model, benchmark.sequence_length)
+    yield _Work("attention", core * in_layers, other, f"{12 * square:g} L a d s x tokens, {words}")
+    head = passes * embedding_parameters(model) * tokens_per_step(benchmark) / share.tensor
+    yield _Work("head", head, other, f"{passes} V h x tokens, whole on one stage", bubbles=False)
+    if storage.recompute is None:
+        return
+    convention = "recipe" if storage.writes_attention_scores else "causal"
+    again = recomputed_by_part(model, benchmark.sequence_length, storage.recompute, convention)
+    core_again = again.pop(ATTENTION_CORE, 0.0)
+    if again:
+        words = f"{FORWARD} x weights of {', '.join(again)} x tokens"
+        yield _Work("recompute", sum(again.values()) * in_layers, linear, words)
+    if core_again:
+        words = f"{4 * square:g} L a d s x tokens, forward alone"
+        yield _Work("recompute attention", core_again * in_layers, other, words)
+
+
+def _precisions(dtype: str) -> tuple[str, str]:
+    """Of the layers' matmuls, and of attention and the head, which stay in bf16 under the quantized ones."""
+    return dtype, dtype if dtype == "fp32" else "bf16"
+
+
+def _passes(benchmark: Benchmark) -> tuple[int, float]:
+    """FLOPs a weight and token; and those of adapters. A frozen weight has no gradient of its own."""
+    if benchmark.lora is None:
+        return FLOPS_PER_WEIGHT, 0.0
+    adapters = adapter_parameter_count(benchmark.model, benchmark.lora)
+    return FLOPS_PER_WEIGHT - FORWARD, float(FLOPS_PER_WEIGHT * adapters)
+
+
+def _matmul_part(benchmark: Benchmark, work: _Work) -> BoundPart:
+    peak = achievable_peak(benchmark, work.precision)
+    if peak is None:
+        why = f"nobody measured {work.precision} matmuls on {benchmark.hardware.name} (python launch/peak.py does)"
+        return _unknown(work.name, work.formula, why)
+    seconds = work.flops / (peak.tflops * 1e12)
+    formula = f"{work.formula} = {work.flops:.4g} FLOPs at {peak.tflops:g} TFLOP/s {work.precision}"
+    return BoundPart(name=work.name, seconds=seconds, exposed_seconds=seconds, formula=formula)
+
+
+def achievable_peak(benchmark: Benchmark, precision: str) -> Peak | None:
+    """What was measured on this device, else what is known of its kind."""
+    return benchmark.measured_peaks.get(precision) or benchmark.hardware.achievable.get(precision)
+
+
+def _unknown(name: str, formula: str, why: str) -> BoundPart:
+    return BoundPart(name=name, seconds=None, exposed_seconds=None, formula=formula, unknown=why)
+
+
+def _unsaid_recomputation(storage: Storage) -> list[BoundPart]:
+    """At least nothing is computed twice: that the backend does not say is named, and counted as 0."""
+    if storage.recompute is not None:
+        return []
+    return [_unknown("recompute", "matmuls of the backward pass", "the backend does not say what is computed twice")]
+
+
+# --- what nothing hides -------------------------------------------------------------------------
+
+
+def _bubble(benchmark: Benchmark, storage: Storage, layers: float | None) -> list[BoundPart]:
+    """The time until the last stage has its first micro-batch, and until the first one has its last (1F1B)."""
+    share = benchmark.parallelism
+    if share.pipeline == 1:
+        return []
+    batches = benchmark.gradient_accumulation
+    formula = f"({share.pipeline} - 1) / ({share.virtual_pipeline} x {batches}) of the layers"
+    if layers is None:
+        return [_unknown("bubble", formula, "it is a share of the matmuls, which are not known")]
+    if storage.gathers_layers:
+        why = "how many micro-batches a batch goes through the pipeline in is the framework's own choice"
+        return [_unknown("bubble", formula, why)]
+    seconds = layers * (share.pipeline - 1) / (share.virtual_pipeline * batches)
+    return [BoundPart(name="bubble", seconds=seconds, exposed_seconds=seconds, formula=formula)]
+
+
+def _optimizer(benchmark: Benchmark, storage: Storage) -> BoundPart:
+    """Gradients are read, the state is read and written, weights are written."""
+    per_parameter = storage.gradient_bytes + 2 * storage.optimizer_bytes + storage.weight_bytes
+    size = per_parameter * trained_parameters(benchmark, storage) / storage.optimizer_replicas
+    formula = f"{per_parameter} bytes x trained parameters of a device"
+    speed = connection_gb_s(benchmark, "memory")
+    if speed is None:
+        return _unknown("optimizer", formula, _no_rate(benchmark, "memory"))
+    seconds = size / (speed * 1e9)
+    formula = f"{formula} = {size / 1e9:.4g} GB at {speed:g} GB/s of its memory"
+    return BoundPart(name="optimizer", seconds=seconds, exposed_seconds=seconds, formula=formula)
+
+
+# --- traffic ------------------------------------------------------------------------------------
+
+
+def _traffic_parts(benchmark: Benchmark, moved: Sequence[Traffic], compute: float | None) -> list[BoundPart]:
+    """A part for each axis and connection.
+
+    The connections work beside each other and beside compute: what shows is what the busiest of them takes longer
+    than compute, shared among its axes by what they move.
+    """
+    speeds = {link: connection_gb_s(benchmark, link) for link in LINKS}
+    totals = {link: sum(_seconds(one, link, speeds[link]) or 0.0 for one in moved) for link in LINKS}
+    busiest = max(LINKS, key=lambda link: totals[link])
+    over = None if compute is None else max(0.0, totals[busiest] - compute)
+    parts = []
+    for one in moved:
+        for link, size in one.bytes_by_link.items():
+            if not size:
+                continue
+            name, seconds = f"{one.axis} {OVER} {link}", _seconds(one, link, speeds[link])
+            if seconds is None:
+                parts.append(_unknown(name, one.formula, _no_rate(benchmark, link)))
+                continue
+            share = over * seconds / totals[link] if over is not None and link == busiest else 0.0
+            parts.append(
+                BoundPart(
+                    name=name,
+                    seconds=seconds,
+                    exposed_seconds=None if over is None else share,
+                    formula=f"{one.formula} = {size / 1e9:.4g} GB at {speeds[link]:g} GB/s{_more(one)}",
+                    really_seconds=one.really * seconds,
+                )
+            )
+    return parts
+
+
+def _more(moved: Traffic) -> str:
+    return "" if moved.really == 1 else f"; the framework's program moves {moved.really:.3g} x as much"
+
+
+def _seconds(moved: Traffic, link: str, speed: float | None) -> float | None:
+    return None if speed is None else moved.bytes_by_link[link] / (speed * 1e9)
+
+
+def connection_gb_s(benchmark: Benchmark, name: str) -> float | None:
+    """What is reached of a connection where that is known, else what its datasheet says; None where neither is."""
+    for kind, rate in benchmark.hardware.rates.items():
+        if kind == name:
+            return rate.achievable_gb_s or rate.gb_s
+    return None
+
+
+def _no_rate(benchmark: Benchmark, name: str) -> str:
+    return f"configs/hardware/{benchmark.hardware.name}.yml has no rate '{name}'"

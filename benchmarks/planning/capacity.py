@@ -1,0 +1,279 @@
+"""Estimates what a training step holds in the memory of one device, part by part, in bytes.
+
+The state of training is exact. Activations are those a step keeps by name, and temporary buffers are the
+largest of their kind: an estimate near the top, made to refuse what cannot fit before it is tried.
+"""
+
+from benchmarks.measuring.flops import (
+    embedding_parameters,
+    layer_parameters,
+    parameter_count,
+    trainable_parameter_count,
+)
+from benchmarks.measuring.ledger import Recompute
+from benchmarks.values import Benchmark, Model, Value
+
+FLOAT32_BYTES = 4
+BFLOAT16_BYTES = 2
+
+# Backward still holds a layer's weights while the next layer's are fetched.
+GATHERED_LAYERS = 2
+# In float32: the logits and their gradient; an attention's scores and their softmax.
+LOGIT_COPIES = 2
+SCORE_COPIES = 2
+# Of a tensor group's hidden states, put together: what goes into attention and the MLP, the gradients of what comes
+# out of both, and the sums for the gradients of three inputs. As XLA's programs hold them (docs/compiling.md).
+WHOLE_STATES = 7
+# Of a context group's sequences: keys, values, and the gradients of both.
+WHOLE_KEYS = 4
+
+# A fused matmul has one output that goes by another name than its parts; a program has one or the other.
+FUSED: dict[str, frozenset[str]] = {
+    "qkv_proj": frozenset({"query_proj", "key_proj", "value_proj"}),
+    "kv_proj": frozenset({"key_proj", "value_proj"}),
+    "mlpwi": frozenset({"mlpwi_0", "mlpwi_1"}),
+}
+
+
+# Every activation of a layer once, and none that is a part of another.
+DISTINCT = (
+    "layer_input", "attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product", "mlpwo",
+)  # fmt: skip
+
+
+class LayerLoop(Value, frozen=True):
+    """What a program that loops over its layers holds at its peak: in the backward pass of a layer, at its MLP.
+
+    As XLA's programs for GPUs have it, buffer by buffer (docs/compiling.md).
+    """
+
+    weight_copies: int  # of all layers' weights: stored layer by layer, where they are kept in another order
+    pipelined_layers: int  # held whole beside the one at work: weights gathered ahead, or gradients to be scattered
+    vocabulary_arrays: int  # of a token, as wide as the vocabulary: they wait for the gradients of head and embedding
+
+
+class Storage(Value, frozen=True):
+    """How a framework stores what a training step needs. Bytes are those of one number."""
+
+    saved_activations: frozenset[str]  # kept for the backward pass, by the names of `activation_widths`
+    weight_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int  # Adam's two moments, and a master weight where the framework keeps one
+    optimizer_replicas: int  # the groups of devices with equal weights that share out the optimizer's state
+    gathers_layers: bool  # a layer's sharded weights are put together on every device when it computes
+    writes_attention_scores: bool  # plain attention; fused attention never writes them
+    usable_fraction: float  # of a device's memory
+    one_byte_activations: frozenset[str] = frozenset()  # those of the saved ones that are kept in fp8
+    weights_over_context: bool = False  # the ranks of a context group share weights too, they are no replicas
+    whole_states: bool = False  # a tensor group shares hidden states out, and puts them together to compute
+    recompute: Recompute | None = None  # what is computed again in the backward pass; None: the backend does not say
+    matrix_bytes: int | None = None  # a number of a layer's matrices as they travel; None: as it is computed with
+    tensor_exchanges: float | None = None  # of a layer's hidden states in a tensor group; None: no more than needed
+    logit_number_bytes: int = LOGIT_COPIES * FLOAT32_BYTES  # of a logit and its gradient together
+    input_only_layers: int = 0  # layers that keep what goes in alone, and compute the rest again
+    recomputed_together: int = 1  # so many of these in a row keep one input, and all their activations while at it
+    absent_layers: int = 0  # layers that keep nothing on the device: it waits in the host's memory
+    reduced_bytes: int | None = None  # of a gradient as replicas sum it; None: as it is stored
+    returned_bytes: int | None = None  # of what comes back to a replica: gradients or new weights; None: as reduced
+    norm_axes: tuple[str, ...] = ()  # of the layout, that share out the scales of norms; empty: as all weights
+    whole_adapters: bool = False  # each device has all of them, however the weights they stand beside are shared out
+    uncounted: tuple[str, ...] = ()  # settings that change what is held here, in a way that is not known
+    layer_loop: LayerLoop | None = None  # None: the peak is estimated by the largest buffers of each kind
+
+
+def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
+    """Bytes a device holds at the peak of a step."""
+    shards = weight_shards(benchmark, storage)
+    trained = trained_parameters(benchmark, storage)
+    frozen = parameter_count(benchmark.model) / shards if benchmark.lora else 0.0
+    state = {
+        "parameters": storage.weight_bytes * (trained + frozen),
+        "optimizer": storage.optimizer_bytes * trained / storage.optimizer_replicas,
+        "gradients": storage.gradient_bytes * trained,
+    }
+    if storage.layer_loop is not None:
+        return state | _in_the_layer_loop(benchmark, storage, storage.layer_loop)
+    return state | {
+        "gathered_layers": gathered_bytes(benchmark) if storage.gathers_layers else 0.0,
+        "saved_activations": saved_activation_bytes(benchmark, storage),
+        "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
+        "logits": logit_bytes(benchmark, storage),
+        "workspace": max(0.0, layer_working_bytes(benchmark, storage) - logit_bytes(benchmark, storage))
+        + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0),
+    }
+
+
+def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
+    model, tensor = benchmark.model, benchmark.parallelism.tensor
+    layer, number = layer_parameters(model), compute_bytes(benchmark)
+    last_of_the_mlp = model.hidden_size * model.ffn_hidden_size  # its part of the backward pass is done by then
+    stored = storage.weight_bytes * model.layers * layer / weight_shards(benchmark, storage)
+    waiting = tokens_per_device(benchmark) * model.vocabulary_size * loop.vocabulary_arrays * number / tensor
+    parts = {
+        "reordered_weights": loop.weight_copies * stored,
+        "gathered_layers": (layer - last_of_the_mlp) * (storage.matrix_bytes or number) / tensor,
+        "pipelined_layers": loop.pipelined_layers * layer * number / tensor,
+        "saved_activations": saved_activation_bytes(benchmark, storage),
+        "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
+        "logits": waiting,
+        "workspace": layer_working_bytes(benchmark, storage)
+        + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0),
+    }
+    # The loss comes before there are gradients. Its logits, and the table that makes them, are larger: they count by
+    # what they need beyond the rest.
+    table = embedding_parameters(model) * number / tensor
+    beside = ("gathered_layers", "pipelined_layers", "attention_scores", "workspace")
+    gradients = storage.gradient_bytes * trained_parameters(benchmark, storage)
+    rest = gradients + sum(parts[name] for name in beside)
+    parts["logits"] = max(waiting, logit_bytes(benchmark, storage) + table - rest)
+    return parts
+
+
+def total_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    """What a device must have free for a step."""
+    return sum(memory_by_part(benchmark, storage).values())
+
+
+def usable_bytes(benchmark: Benchmark, storage: Storage) -> float | None:
+    """What a device has for a step; None for a CPU, whose devices share what the host has."""
+    memory_gb = benchmark.hardware.memory_gb
+    return None if memory_gb is None else memory_gb * 1e9 * storage.usable_fraction
+
+
+def fits(benchmark: Benchmark, storage: Storage) -> bool:
+    """Whether a device has the memory; of a CPU that is not known here."""
+    usable = usable_bytes(benchmark, storage)
+    return usable is None or total_bytes(benchmark, storage) <= usable
+
+
+def weight_shards(benchmark: Benchmark, storage: Storage) -> int:
+    """Over how many devices a weight is spread; the data axis repeats weights instead."""
+    parallelism = benchmark.parallelism
+    context = parallelism.context if storage.weights_over_context else 1
+    return parallelism.fsdp * parallelism.tensor * parallelism.pipeline * context
+
+
+def trained_parameters(benchmark: Benchmark, storage: Storage) -> float:
+    """Of one device: what its optimizer changes, before that is shared out among replicas."""
+    whole = benchmark.lora is not None and storage.whole_adapters
+    return trainable_parameter_count(benchmark.model, benchmark.lora) / (
+        1 if whole else weight_shards(benchmark, storage)
+    )
+
+
+def gathered_bytes(benchmark: Benchmark) -> float:
+    """The whole weights that a device computes with: two layers and the head, in the compute type."""
+    model = benchmark.model
+    weights = GATHERED_LAYERS * layer_parameters(model) + embedding_parameters(model)
+    return weights * compute_bytes(benchmark) / benchmark.parallelism.tensor
+
+
+def gathered_activation_bytes(benchmark: Benchmark) -> float:
+    """What one layer puts together of the activations that a tensor or a context group shares out."""
+    model, share, tokens = benchmark.model, benchmark.parallelism, tokens_per_device(benchmark)
+    states = WHOLE_STATES * tokens * model.hidden_size if share.tensor > 1 else 0.0
+    keys = WHOLE_KEYS * tokens * share.context * model.query_groups * model.head_dim if share.context > 1 else 0.0
+    return (states + keys / share.tensor) * compute_bytes(benchmark)
+
+
+def saved_activation_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    """What all layers keep. A pipeline stage has fewer layers but as many more micro-batches under way."""
+    whole_layers = benchmark.model.layers - storage.input_only_layers - storage.absent_layers
+    per_token = whole_layers * _kept_bytes(benchmark, storage, storage.saved_activations)
+    inputs = storage.input_only_layers / storage.recomputed_together
+    per_token += inputs * _kept_bytes(benchmark, storage, frozenset())
+    return per_token * tokens_per_device(benchmark) * passes_under_way(benchmark) / benchmark.parallelism.tensor
+
+
+def passes_under_way(benchmark: Benchmark) -> float:
+    """Micro-batches whose activations the first stage holds, in forward passes of the whole model.
+
+    One for each stage, as far as a step has so many. With interleaved stages, part of a further one for each other
+    stage (Narayanan et al. 2021).
+    """
+    share, micro_batches = benchmark.parallelism, benchmark.gradient_accumulation
+    extra = (share.pipeline - 1) / share.virtual_pipeline if share.virtual_pipeline > 1 else 0.0
+    return min(share.pipeline + extra, micro_batches) / share.pipeline
+
+
+def _kept_bytes(benchmark: Benchmark, storage: Storage, saved: frozenset[str]) -> float:
+    """Of a token in one layer."""
+    widths = activation_widths(benchmark.model)
+    kept = {"layer_input"} | {name for name in saved & widths.keys() if not _split(name, saved)}
+    small = kept & storage.one_byte_activations
+    return sum(widths[name] for name in kept - small) * compute_bytes(benchmark) + sum(widths[name] for name in small)
+
+
+def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    """What a layer's backward pass holds for a while: what is made anew with it, and the gradients of its MLP.
+
+    The logits are gone by then, so of a step's peak it is only what it needs beyond their place.
+    """
+    widths = activation_widths(benchmark.model)
+    kept = frozenset[str]() if storage.input_only_layers else storage.saved_activations
+    anew = storage.recomputed_together * sum(widths[name] for name in DISTINCT if not _is_kept(name, kept))
+    gradients = widths["mlpwi"] + widths["mlp_product"]
+    size = (anew + gradients) * compute_bytes(benchmark)
+    return size * tokens_per_device(benchmark) / benchmark.parallelism.tensor
+
+
+def _is_kept(name: str, saved_activations: frozenset[str]) -> bool:
+    """Under its own name, or all its parts under theirs."""
+    parts = FUSED.get(name, frozenset())
+    return name in saved_activations | {"layer_input"} or (bool(parts) and parts <= saved_activations)
+
+
+def _split(name: str, saved_activations: frozenset[str]) -> bool:
+    return bool(FUSED.get(name, frozenset()) & saved_activations)
+
+
+def activation_widths(model: Model) -> dict[str, int]:
+    """How many numbers a token leaves behind at each named place of a layer."""
+    queries = model.attention_heads * model.head_dim
+    keys = model.query_groups * model.head_dim
+    return {
+        "layer_input": model.hidden_size,
+        "attention_norm": model.hidden_size,
+        "query_proj": queries,
+        "key_proj": keys,
+        "value_proj": keys,
+        "kv_proj": 2 * keys,
+        "qkv_proj": queries + 2 * keys,
+        "context": queries,
+        "attention_out": queries,
+        "out_proj": model.hidden_size,
+        "mlp_norm": model.hidden_size,
+        "mlpwi_0": model.ffn_hidden_size,
+        "mlpwi_1": model.ffn_hidden_size,
+        "mlpwi": 2 * model.ffn_hidden_size,
+        "mlp_product": model.ffn_hidden_size,
+        "mlpwo": model.hidden_size,
+    }
+
+
+def attention_score_bytes(benchmark: Benchmark) -> float:
+    """One layer's scores, where attention writes them out."""
+    heads = benchmark.model.attention_heads / benchmark.parallelism.tensor
+    scores = heads * tokens_per_device(benchmark) * benchmark.sequence_length
+    return SCORE_COPIES * FLOAT32_BYTES * scores
+
+
+def logit_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    logits = tokens_per_device(benchmark) * benchmark.model.vocabulary_size / benchmark.parallelism.tensor
+    return storage.logit_number_bytes * logits
+
+
+def tokens_per_device(benchmark: Benchmark) -> float:
+    """Tokens of a micro-step that a device works on; devices of a tensor or pipeline group share theirs.
+
+    From the global batch, because frameworks differ in what a device's own batch counts.
+    """
+    parallelism = benchmark.parallelism
+    sequences = benchmark.global_batch_size / benchmark.gradient_accumulation
+    sequences_of_a_group = sequences / (parallelism.data * parallelism.fsdp)
+    return sequences_of_a_group * benchmark.sequence_length / parallelism.context
+
+
+def compute_bytes(benchmark: Benchmark) -> int:
+    """The size of an activation: bfloat16 under every precision but fp32 itself."""
+    return FLOAT32_BYTES if benchmark.dtype == "fp32" else BFLOAT16_BYTES

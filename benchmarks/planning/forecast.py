@@ -1,0 +1,245 @@
+"""What is known of a run before it starts: memory, bound, estimate, how it scales and what it costs. Pure."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from benchmarks.backend import Backend
+from benchmarks.errors import RequestError
+from benchmarks.planning.bounds import Bound, bound
+from benchmarks.planning.calibration import Calibration, Estimate, estimate
+from benchmarks.planning.capacity import Storage, memory_by_part, usable_bytes
+from benchmarks.planning.layouts import Ranking
+from benchmarks.request.resolve import Request
+from benchmarks.values import Benchmark, Parallelism, Value
+
+SCHEMA_VERSION = 1
+SECONDS_AN_HOUR = 3600
+UNITS = {"T": 10**12, "B": 10**9, "M": 10**6}
+
+
+class Memory(Value, frozen=True):
+    """Bytes of one device at the peak of a step."""
+
+    parts: dict[str, float]
+    total_bytes: float
+    usable_bytes: float | None  # None: the devices share what the host has
+    fits: bool | None
+    margin_bytes: float | None  # negative: what is missing
+    margin_percent: float | None  # of what is usable
+    devices: int
+    not_counted: list[str] = []  # settings that change it by how much is not known
+
+
+class Forecast(Value, frozen=True):
+    """One benchmark before it is run."""
+
+    memory: Memory
+    bound: Bound
+    estimate: Estimate
+
+    @property
+    def seconds(self) -> float | None:
+        """The estimate where there is one, else the bound; see `basis`."""
+        return self.bound.seconds if self.estimate.seconds is None else self.estimate.seconds
+
+    @property
+    def basis(self) -> str:
+        return "bound" if self.estimate.seconds is None else "estimate"
+
+
+class ScalePoint(Value, frozen=True):
+    """The same recipe on another number of devices. `refused` says why there is nothing else."""
+
+    gpus: int
+    refused: str = ""
+    layout: str = ""
+    global_batch_size: int | None = None
+    fits: bool | None = None
+    bound_seconds: float | None = None
+    estimate_seconds: float | None = None
+    tokens_per_second: float | None = None
+    efficiency: float | None = None  # tokens/s a device over that of the smallest scale
+    basis: str = ""  # of the last two: estimate or bound
+    of_recipe: bool = True  # False: the recipe has no layout for so many
+
+
+class Cost(Value, frozen=True):
+    """What so many tokens take. By a bound: at least that."""
+
+    tokens: int
+    steps: int
+    basis: str
+    days: float
+    gpu_hours: float
+    price_usd_per_gpu_hour: float | None
+    usd: float | None
+
+
+class Named(Value, frozen=True):
+    """Which benchmark it is."""
+
+    backend: str
+    engine: str
+    model: str
+    task: str
+    dtype: str
+    hardware: str
+    gpus: int
+    nodes: int
+    parallelism: Parallelism
+    sequence_length: int
+    micro_batch_size: int
+    gradient_accumulation: int
+    global_batch_size: int
+    recipe: str
+
+
+class PlanReport(Value, frozen=True):
+    """What launch/plan.py says."""
+
+    schema_version: int
+    benchmark: Named
+    memory: Memory
+    bound: Bound
+    estimate: Estimate
+    scaling: list[ScalePoint]
+    cost: Cost | None  # None: neither a bound nor an estimate is known
+    layouts: Ranking | None = None  # None: not asked for
+
+
+def named(b: Benchmark) -> Named:
+    return Named(
+        backend=b.backend,
+        engine=b.engine,
+        model=b.model.name,
+        task=b.task,
+        dtype=b.dtype,
+        hardware=b.hardware.name,
+        gpus=b.gpus,
+        nodes=b.nodes,
+        parallelism=b.parallelism,
+        sequence_length=b.sequence_length,
+        micro_batch_size=b.micro_batch_size,
+        gradient_accumulation=b.gradient_accumulation,
+        global_batch_size=b.global_batch_size,
+        recipe=b.recipe.name,
+    )
+
+
+def memory_of(benchmark: Benchmark, storage: Storage) -> Memory:
+    parts = memory_by_part(benchmark, storage)
+    total, usable = sum(parts.values()), usable_bytes(benchmark, storage)
+    return Memory(
+        parts=parts,
+        total_bytes=total,
+        usable_bytes=usable,
+        fits=None if usable is None else total <= usable,
+        margin_bytes=None if usable is None else usable - total,
+        margin_percent=None if usable is None else 100 * (1 - total / usable),
+        devices=benchmark.gpus,
+        not_counted=list(storage.uncounted),
+    )
+
+
+def forecast(benchmark: Benchmark, storage: Storage, calibration: Calibration) -> Forecast:
+    found = bound(benchmark, storage)
+    return Forecast(
+        memory=memory_of(benchmark, storage), bound=found, estimate=estimate(benchmark, found, calibration)
+    )
+
+
+# --- scaling ------------------------------------------------------------------------------------
+
+
+def scaling(
+    request: Request,
+    scales: Sequence[int],
+    resolved: Callable[[Request], Benchmark],
+    backend: Backend,
+    calibration: Calibration,
+) -> list[ScalePoint]:
+    """The request at each scale; one that cannot work says why."""
+    points = [_point(request, gpus, resolved, backend, calibration) for gpus in sorted(scales)]
+    shown = [point for point in points if not point.refused]
+    # Estimates and bounds are not mixed in one column.
+    basis = "estimate" if all(point.estimate_seconds is not None for point in shown) else "bound"
+    return _with_efficiency(points, basis)
+
+
+def _point(
+    request: Request,
+    gpus: int,
+    resolved: Callable[[Request], Benchmark],
+    backend: Backend,
+    calibration: Calibration,
+) -> ScalePoint:
+    try:
+        benchmark = resolved(msgspec.structs.replace(request, gpus=gpus, nodes=None))
+    except RequestError as error:
+        return ScalePoint(gpus=gpus, refused=error.what)
+    found = forecast(benchmark, backend.storage(benchmark), calibration)
+    return ScalePoint(
+        gpus=gpus,
+        layout=benchmark.parallelism.short(),
+        of_recipe=benchmark.recipe.global_batch_size is not None,
+        global_batch_size=benchmark.global_batch_size,
+        fits=found.memory.fits,
+        bound_seconds=found.bound.seconds,
+        estimate_seconds=found.estimate.seconds,
+        tokens_per_second=float(benchmark.tokens_per_step),  # of a step, until the basis is known
+    )
+
+
+def _with_efficiency(points: Sequence[ScalePoint], basis: str) -> list[ScalePoint]:
+    found: list[ScalePoint] = []
+    smallest: float | None = None
+    for point in points:
+        seconds = point.estimate_seconds if basis == "estimate" else point.bound_seconds
+        if point.refused or not seconds or point.tokens_per_second is None:
+            found.append(msgspec.structs.replace(point, tokens_per_second=None))
+            continue
+        speed = point.tokens_per_second / seconds
+        smallest = smallest or speed / point.gpus
+        efficiency = speed / point.gpus / smallest
+        found.append(msgspec.structs.replace(point, tokens_per_second=speed, efficiency=efficiency, basis=basis))
+    return found
+
+
+# --- cost ---------------------------------------------------------------------------------------
+
+
+def cost(benchmark: Benchmark, found: Forecast, tokens: int, price: float | None) -> Cost | None:
+    """What it takes to train on so many tokens; None where no time of a step is known."""
+    if found.seconds is None:
+        return None
+    steps = math.ceil(tokens / benchmark.tokens_per_step)
+    hours = steps * found.seconds / SECONDS_AN_HOUR
+    return Cost(
+        tokens=tokens,
+        steps=steps,
+        basis=found.basis,
+        days=hours / 24,
+        gpu_hours=hours * benchmark.gpus,
+        price_usd_per_gpu_hour=price,
+        usd=None if price is None else price * hours * benchmark.gpus,
+    )
+
+
+def token_count(text: str) -> int:
+    """1T, 300B, 1.5T or a plain number."""
+    unit = UNITS.get(text[-1:].upper(), 1)
+    digits = text[:-1] if unit > 1 else text
+    try:
+        number = float(digits)
+    except ValueError:
+        number = math.nan
+    if not 1 <= number * unit <= 1e18:
+        raise RequestError(
+            f"--tokens={text}: a number of tokens is expected",
+            where="--tokens",
+            why="T (1e12), B (1e9) or M (1e6) may stand behind it",
+            next_command="--tokens=1T, or 300B",
+        )
+    return round(number * unit)

@@ -1,0 +1,156 @@
+"""A resolved benchmark and its plan, for people: all that a dry run shows. Pure; lines of text."""
+
+import re
+import shlex
+
+from benchmarks.measuring import flops, ledger
+from benchmarks.measuring.ledger import Recompute
+from benchmarks.measuring.summary import departures
+from benchmarks.measuring.utilisation import workload_of
+from benchmarks.measuring.window import describe_rule
+from benchmarks.planning.calibration import Calibration
+from benchmarks.planning.capacity import Storage
+from benchmarks.planning.forecast import forecast, memory_of
+from benchmarks.planning.forecast_report import forecast_lines, memory_lines
+from benchmarks.rendering.report import Rows, aligned, layout_text, title
+from benchmarks.values import Benchmark, Plan
+
+NOTHING_STARTED = "nothing was started (--dry_run)"
+
+
+def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, calibration: Calibration | None = None) -> str:
+    """Everything a dry run shows: what would run, with which settings, what it needs and how long a step takes."""
+    lines = [title(benchmark), ""]
+    lines += aligned([*_benchmark_rows(benchmark), ("runs in", _runs_in(benchmark, plan)), *_notes(plan)])
+    lines += ["", "model FLOPs"]
+    lines += aligned([*flops_rows(benchmark), *recompute_rows(benchmark, storage.recompute)])
+    lines += ["", *memory_lines(memory_of(benchmark, storage))]
+    if calibration is not None:
+        lines += ["", *forecast_lines(forecast(benchmark, storage, calibration))]
+    return "\n".join([*lines, *phase_lines(plan), "", NOTHING_STARTED])
+
+
+def _runs_in(benchmark: Benchmark, plan: Plan) -> str:
+    """The image, else the Python that the site names, else Stepmark's own environment."""
+    pythons = benchmark.site.python
+    python = pythons.get(benchmark.engine) if isinstance(pythons, dict) else pythons
+    return benchmark.image or python or plan.environment_name
+
+
+def _notes(plan: Plan) -> Rows:
+    return [("notes", "\n".join(plan.notes))] if plan.notes else []
+
+
+def phase_lines(plan: Plan) -> list[str]:
+    """Each phase as it would be started."""
+    lines: list[str] = []
+    for number, phase in enumerate(plan.phases, start=1):
+        lines += ["", f"phase {number}: {phase.name}"]
+        tasks = f"{phase.tasks_per_node} a node, devices a task: {phase.devices_per_task}"
+        lines += aligned([("nodes", str(phase.nodes)), ("tasks", tasks)])
+        lines += ["  environment"]
+        lines += [f"    {name}={value}" for name, value in phase.environment.items() if name != "XLA_FLAGS"]
+        if "XLA_FLAGS" in phase.environment:
+            lines += ["  XLA_FLAGS", *(f"    {flag}" for flag in phase.environment["XLA_FLAGS"].split())]
+        lines += ["  command"]
+        lines += [f"    {word} \\" for word in map(_shell_word, phase.command[:-1])]
+        lines += [f"    {_shell_word(phase.command[-1])}"]
+        if phase.mounts:
+            lines += ["  mounts", *(f"    {mount}" for mount in phase.mounts)]
+    return lines
+
+
+def _shell_word(word: str) -> str:
+    """Quoted where a shell needs it; the placeholders that a site fills in stay readable."""
+    filled = re.sub(r"\{(python|repository|phase_dir)\}", "x", word)
+    return word if shlex.quote(filled) == filled else shlex.quote(word)
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _benchmark_rows(benchmark: Benchmark) -> Rows:
+    b = benchmark
+    return [
+        ("model", f"{b.model.name}: {flops.parameter_count(b.model):,} parameters"),
+        ("hardware", f"{b.gpus} x {b.hardware.name} ({b.hardware.title}) on {_nodes(b.nodes)}; site {b.site.name}"),
+        ("layout", layout_text(b.parallelism)),
+        ("in short", _in_short(b)),
+        *_lora_rows(b),
+        (
+            "batch",
+            f"{b.global_batch_size} sequences of {b.sequence_length} tokens "
+            f"({b.micro_batch_size} a device group x {b.gradient_accumulation} accumulation); "
+            f"{b.tokens_per_step:,} tokens a step; data {b.data}",
+        ),
+        ("steps", f"{_steps_text(b)}; window {b.window}: {describe_rule(b.window)}"),
+        ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *departures(b)])),
+        ("overrides", ", ".join(f"{k}={v}" for k, v in b.overrides.items()) or "none"),
+    ]
+
+
+def _steps_text(benchmark: Benchmark) -> str:
+    until = benchmark.until
+    if until is None:
+        return str(benchmark.steps)
+    return f"{benchmark.steps} at most, until the median is known to +-{100 * until.half_width:g}% (--until)"
+
+
+def _in_short(b: Benchmark) -> str:
+    return f"{b.parallelism.short()} MBS{b.micro_batch_size} GBS{b.global_batch_size} GA{b.gradient_accumulation}"
+
+
+def _lora_rows(benchmark: Benchmark) -> Rows:
+    lora = benchmark.lora
+    if lora is None:
+        return []
+    trained = flops.adapter_parameter_count(benchmark.model, lora)
+    beside = ", ".join(lora.targets)
+    size = f"rank {lora.rank}, alpha {lora.alpha:g}, dropout {lora.dropout:g}"
+    return [("adapters", f"{size}, beside {beside}: {trained:,} trainable parameters")]
+
+
+def flops_rows(benchmark: Benchmark) -> Rows:
+    """A sequence, a token and a device-step, by convention; the recipe's first."""
+    workload = workload_of(benchmark)
+    rows = []
+    for convention in flops.conventions_for(benchmark.trains):
+        step = workload.flops_per_step(convention)
+        rows.append(
+            (
+                convention,
+                f"{step / benchmark.global_batch_size:.5g} a sequence, "
+                f"{step / benchmark.tokens_per_step:.5g} a token, "
+                f"{step / benchmark.gpus:.4g} a device and step",
+            )
+        )
+    return rows + _stated_rows(benchmark)
+
+
+def _stated_rows(benchmark: Benchmark) -> Rows:
+    """What the recipe's source says beside what its formula gives: published figures are rounded, some are wrong."""
+    stated = benchmark.recipe.stated_flops_per_sequence
+    if stated is None:
+        return []
+    first = flops.conventions_for(benchmark.trains)[0]
+    counted = workload_of(benchmark).flops_per_step(first) / benchmark.global_batch_size
+    return [("stated", f"{stated:.5g} a sequence by the recipe's source ({stated / counted - 1:+.2%} of {first})")]
+
+
+def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
+    """What a sequence costs besides, by part, and all that the hardware does: the FLOPs of HFU."""
+    if recompute is None:
+        return [("recomputed", "unknown: the backend does not say what it computes twice")]
+    first = ledger.hardware_conventions(benchmark.trains)[0]
+    work = (benchmark.model, benchmark.sequence_length, recompute, first)
+    length = benchmark.sequence_length
+    parts = [f"{cost * length:.5g} {part}" for part, cost in ledger.recomputed_by_part(*work).items()]
+    if not parts:
+        return [("recomputed", "nothing: HFU is MFU")]
+    where = "" if recompute.layers is None else f" ({recompute.layers} of {benchmark.model.layers} layers)"
+    again, total = ledger.recomputed_flops_per_token(*work), ledger.hardware_flops_per_token(*work)
+    return [
+        ("recomputed", f"{again * length:.5g} a sequence{where}: {', '.join(parts)}"),
+        ("hardware", f"{total * length:.5g} a sequence, {again / (total - again):+.1%} of {first}: the FLOPs of HFU"),
+    ]

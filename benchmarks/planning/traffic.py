@@ -1,0 +1,187 @@
+"""What a device sends and receives in one step, by the axis that asks for it: bytes within a node and between nodes.
+
+Devices are numbered so that the axes stand inside one another: tensor, context, fsdp, data, pipeline. The inner ones
+fill a node first, as both frameworks place them. Collectives are counted at their least: a byte crosses the network
+once a node, and the devices of a node share it out over their own connections.
+"""
+
+from collections.abc import Iterator
+from math import prod
+from typing import NamedTuple
+
+from benchmarks.measuring.flops import layer_matmul_weights, parameter_count, trainable_parameter_count
+from benchmarks.planning.capacity import Storage, compute_bytes, tokens_per_device, weight_shards
+from benchmarks.values import Benchmark, Value
+
+LINKS = ("node", "network")
+
+# An all-gather and a reduce-scatter around attention and around the MLP, forward and backward.
+TENSOR_COLLECTIVES = 8
+# Keys and values forward, again backward, and their gradients.
+CONTEXT_PASSES = 3
+
+
+class Traffic(Value, frozen=True):
+    """What one axis moves through one device in one step, one way."""
+
+    axis: str
+    node_bytes: float
+    network_bytes: float
+    formula: str
+    really: float = 1.0  # times this, where the framework is known to move more than it must
+
+    @property
+    def bytes_by_link(self) -> dict[str, float]:
+        return dict(zip(LINKS, (self.node_bytes, self.network_bytes), strict=True))
+
+
+class Group(NamedTuple):
+    """The devices along one axis: how many of them share a node, and over how many nodes they are spread."""
+
+    inside: int
+    nodes: int
+
+    @property
+    def size(self) -> int:
+        return self.inside * self.nodes
+
+    def gathered(self, size: float) -> tuple[float, float]:
+        """Bytes a device gets, within the node and over the network, until it has all `size` bytes of its group.
+
+        A reduce-scatter of as much is the same the other way round.
+        """
+        return size * (self.inside - 1) / self.inside, size / self.inside * (self.nodes - 1) / self.nodes
+
+
+def group(benchmark: Benchmark, axis: str) -> Group:
+    """Where the devices of an axis lie, given that the axes inside it fill the node first."""
+    share = benchmark.parallelism
+    sizes = {
+        "tensor": share.tensor,
+        "context": share.context,
+        "fsdp": share.fsdp,
+        "data": share.data,
+        "pipeline": share.pipeline,
+    }
+    stride = 1
+    for name, size in sizes.items():
+        if name == axis:
+            inside = _inside(size, stride, benchmark.gpus // benchmark.nodes)
+            return Group(inside, size // inside)
+        stride *= size
+    raise KeyError(axis)
+
+
+def _inside(size: int, stride: int, node: int) -> int:
+    """How many of `size` devices, `stride` apart, lie in one node."""
+    room = max(1, node // stride)
+    return max(count for count in range(1, min(size, room) + 1) if size % count == 0)
+
+
+def joined(benchmark: Benchmark, *axes: str) -> Group:
+    """The devices along several axes together."""
+    groups = [group(benchmark, axis) for axis in axes]
+    return Group(prod(one.inside for one in groups), prod(one.nodes for one in groups))
+
+
+def traffic(benchmark: Benchmark, storage: Storage) -> list[Traffic]:
+    """Every axis that shares something, and what that moves."""
+    found = [_fsdp(benchmark, storage), _tensor(benchmark, storage), _context(benchmark), _pipeline(benchmark)]
+    return [*(moved for axis in found for moved in axis), *_data(benchmark, storage)]
+
+
+def _fsdp(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
+    """Weights are put together forward and backward, in the compute type; gradients are scattered once."""
+    share = benchmark.parallelism
+    sharers = joined(benchmark, "context", "fsdp") if storage.weights_over_context else group(benchmark, "fsdp")
+    if sharers.size == 1:
+        return
+    held = parameter_count(benchmark.model) / (share.tensor * share.pipeline)
+    trained = trainable_parameter_count(benchmark.model, benchmark.lora) / (share.tensor * share.pipeline)
+    passes = 2 * benchmark.gradient_accumulation
+    each = compute_bytes(benchmark)
+    small = storage.matrix_bytes or each
+    matrices = benchmark.model.layers * layer_matmul_weights(benchmark.model) / (share.tensor * share.pipeline)
+    gathered = each * (held - matrices) + small * matrices
+    node, network = sharers.gathered(passes * gathered + each * trained)
+    words = f", matrices of layers gathered in {small}" if small != each else ""
+    yield Traffic(
+        axis="fsdp",
+        node_bytes=node,
+        network_bytes=network,
+        formula=f"{passes} x gathered weights + scattered gradients, {each} bytes each{words}",
+    )
+
+
+def _tensor(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
+    share = benchmark.parallelism
+    if share.tensor == 1:
+        return
+    size = TENSOR_COLLECTIVES * benchmark.model.layers / share.pipeline * _activation_bytes(benchmark)
+    node, network = group(benchmark, "tensor").gathered(size)
+    yield Traffic(
+        axis="tensor",
+        node_bytes=node,
+        network_bytes=network,
+        formula=f"{TENSOR_COLLECTIVES} gathers or scatters of a layer's activations x layers",
+        really=(storage.tensor_exchanges or TENSOR_COLLECTIVES) / TENSOR_COLLECTIVES,
+    )
+
+
+def _context(benchmark: Benchmark) -> Iterator[Traffic]:
+    share, model = benchmark.parallelism, benchmark.model
+    if share.context == 1:
+        return
+    width = 2 * model.query_groups * model.head_dim / share.tensor
+    whole = tokens_per_step(benchmark) * share.context * width * compute_bytes(benchmark)
+    size = CONTEXT_PASSES * model.layers / share.pipeline * whole
+    node, network = group(benchmark, "context").gathered(size)
+    yield Traffic(
+        axis="context",
+        node_bytes=node,
+        network_bytes=network,
+        formula=f"{CONTEXT_PASSES} x keys and values of the whole sequence x layers",
+    )
+
+
+def _pipeline(benchmark: Benchmark) -> Iterator[Traffic]:
+    share = benchmark.parallelism
+    if share.pipeline == 1:
+        return
+    # Activations forward and their gradients backward, once for each piece of a stage.
+    size = 2 * share.virtual_pipeline * _activation_bytes(benchmark) / share.tensor
+    at = group(benchmark, "pipeline")
+    yield Traffic(
+        axis="pipeline",
+        node_bytes=size if at.nodes == 1 else 0.0,
+        network_bytes=size if at.nodes > 1 else 0.0,
+        formula="2 x activations of every micro-batch x pieces of a stage",
+    )
+
+
+def _data(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
+    """Replicas bring their gradients together; context ranks are replicas too where they share no weights."""
+    replicas = group(benchmark, "data") if storage.weights_over_context else joined(benchmark, "context", "data")
+    if replicas.size == 1:
+        return
+    trained = trainable_parameter_count(benchmark.model, benchmark.lora) / weight_shards(benchmark, storage)
+    sent = storage.gradient_bytes if storage.reduced_bytes is None else storage.reduced_bytes
+    back = sent if storage.returned_bytes is None else storage.returned_bytes
+    node, network = replicas.gathered((sent + back) * trained)
+    words = f"handed back, {sent} bytes each way" if back == sent else f"weights handed back, {sent} and {back} bytes"
+    yield Traffic(
+        axis="data",
+        node_bytes=node,
+        network_bytes=network,
+        formula=f"gradients summed and {words}, over {replicas.size} replicas",
+    )
+
+
+def tokens_per_step(benchmark: Benchmark) -> float:
+    """Tokens of a whole step that pass through one device."""
+    return tokens_per_device(benchmark) * benchmark.gradient_accumulation
+
+
+def _activation_bytes(benchmark: Benchmark) -> float:
+    """One activation of the model's width, of all tokens that a device's group works on in a step."""
+    return tokens_per_step(benchmark) * benchmark.model.hidden_size * compute_bytes(benchmark)

@@ -1,0 +1,1 @@
+"""Published figures, and the one nearest to a result."""

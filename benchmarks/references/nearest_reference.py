@@ -1,0 +1,140 @@
+"""A result beside the nearest published row: how many times as fast a GPU trains, and what differs besides. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from benchmarks.measuring.summary import Result
+from benchmarks.references.references import Reference
+from benchmarks.rendering.report import seconds_text
+from benchmarks.values import Value
+
+NOT_KNOWN = "not known"
+
+
+class Ours(Value, frozen=True):
+    """What is held against a row. A log that Stepmark did not write says less than a run: None is not known."""
+
+    backend: str
+    engine: str | None
+    model: str
+    task: str
+    dtype: str
+    hardware: str
+    gpus: int
+    parallelism: dict[str, int] | None
+    sequence_length: int
+    global_batch_size: int
+    window: str
+    tokens_per_second_per_gpu: float | None
+
+
+class Beside(Value, frozen=True):
+    """The nearest published row of the same model, task, precision and device."""
+
+    reference: str  # model, task, precision, scale
+    source: str
+    reference_seconds: float
+    reference_tokens_per_second_per_gpu: float
+    ratio: float  # tokens/s a GPU of the run over the reference's: above 1 the run is faster
+    differs: list[str]  # in what else: framework, scale, layout, batch, sequence length, window
+
+
+Nearest = tuple[Beside | None, str]  # the row, or why there is none
+
+
+def of_result(result: Result) -> Ours:
+    run = result.benchmark
+    return Ours(
+        backend=run.backend,
+        engine=run.engine,
+        model=run.model,
+        task=run.task,
+        dtype=run.dtype,
+        hardware=run.hardware,
+        gpus=run.gpus,
+        parallelism=run.parallelism,
+        sequence_length=run.sequence_length,
+        global_batch_size=run.global_batch_size,
+        window=result.window.rule,
+        tokens_per_second_per_gpu=result.tokens_per_second_per_gpu,
+    )
+
+
+def nearest(ours: Ours, rows: Sequence[Reference]) -> Nearest:
+    """The row to be held against, or why there is none."""
+    if ours.tokens_per_second_per_gpu is None:
+        return None, "the run has no speed"
+    same = [
+        row
+        for row in rows
+        if (row.model, row.task, row.dtype, row.hardware) == (ours.model, ours.task, ours.dtype, ours.hardware)
+    ]
+    if not same:
+        return None, f"nothing is published for {ours.model} {ours.task} {ours.dtype} on {ours.hardware}"
+    row = min(same, key=lambda row: _distance(row, ours))
+    per_gpu = row.tokens_per_step / row.seconds / row.gpus
+    return (
+        Beside(
+            reference=row.name,
+            source=row.source,
+            reference_seconds=row.seconds,
+            reference_tokens_per_second_per_gpu=per_gpu,
+            ratio=ours.tokens_per_second_per_gpu / per_gpu,
+            differs=differences(row, ours),
+        ),
+        "",
+    )
+
+
+def text(found: Nearest) -> str:
+    """For people: how many times as fast as which row, and a line for each difference."""
+    beside, why = found
+    if beside is None:
+        return f"none: {why}"
+    seconds = seconds_text(beside.reference_seconds)
+    lines = [f"{beside.ratio:.3f} x the tokens/s a GPU of {beside.reference}, {seconds}/step", f"({beside.source})"]
+    return "\n".join([*lines, *(f"differs: {what}" for what in beside.differs)])
+
+
+def _distance(row: Reference, ours: Ours) -> tuple[bool, bool, float, bool, bool, str]:
+    """The same framework before the nearest scale, then the same work; of equals the youngest source."""
+    return (
+        row.backend != ours.backend,
+        row.engine != ours.engine,
+        abs(math.log(row.gpus / ours.gpus)),
+        row.sequence_length != ours.sequence_length,
+        _layout(row) != _words(ours.parallelism or {}),
+        _descending(row.source),
+    )
+
+
+def _descending(text: str) -> str:
+    """Sorts the later of two versions first."""
+    return "".join(chr(0x10FFFF - ord(letter)) for letter in text)
+
+
+def differences(row: Reference, ours: Ours) -> list[str]:
+    """What is not the same, in words: theirs, and ours."""
+    layout = None if ours.parallelism is None else _words(ours.parallelism)
+    pairs: list[tuple[str, object, object]] = [
+        ("backend", row.backend, ours.backend),
+        ("engine", row.engine, ours.engine),
+        ("GPUs", row.gpus, ours.gpus),
+        ("layout", _layout(row), layout),
+        ("global batch", row.global_batch_size, ours.global_batch_size),
+        ("sequence length", row.sequence_length, ours.sequence_length),
+        ("window", row.window, ours.window),
+    ]
+    return [
+        f"{what} {published}, here {NOT_KNOWN if here is None else here}"
+        for what, published, here in pairs
+        if published != here
+    ]
+
+
+def _layout(row: Reference) -> str:
+    return _words(dict(row.parallelism.words()))
+
+
+def _words(parallelism: Mapping[str, int]) -> str:
+    return " x ".join(f"{axis} {size}" for axis, size in sorted(parallelism.items()) if size > 1) or "one device"

@@ -1,0 +1,206 @@
+"""Published figures, and whether each follows from its own row. Pure but for the reading of one file.
+
+A row of a published table has a step time and what its authors made of it. Here the same is made of the step time
+anew: a cell follows if it lies where the step time, as it was rounded for print, allows. Sources have slips; they are
+named, not mended. What is a row and what is none: docs/conventions.md.
+"""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.measuring import flops
+from benchmarks.values import Hardware, Model, Parallelism, Positive, Value
+
+FOLDER = "references"
+SECONDS_A_DAY = 86_400
+TRILLION = 1e12
+# A source computes with FLOPs rounded to three digits (1.82e15 for 1.8206e15), and its MFU has two decimals.
+MFU_POINTS = 0.1
+PRINTED = (
+    "seconds_per_step",
+    "tokens_per_second",
+    "mfu_percent",
+    "days_per_trillion_tokens",
+    "stated_flops_per_sequence",
+)
+STATED = "stated"  # the FLOPs are the source's own, which no formula here gives
+
+
+class Reference(Value, frozen=True):
+    """One row of configs/references."""
+
+    model: str
+    backend: str
+    engine: str  # whose framework it is, where a backend has several
+    task: str
+    hardware: str
+    gpus: Positive
+    dtype: str
+    sequence_length: Positive
+    global_batch_size: Positive
+    tensor: Positive
+    pipeline: Positive
+    context: Positive
+    virtual_pipeline: Positive
+    fsdp: Positive
+    data: Positive
+    micro_batch_size: Positive
+    window: str
+    seconds_per_step: str  # as printed: its last digit says how it was rounded
+    tokens_per_second: str  # this and the next two are empty where the source has none
+    mfu_percent: str
+    days_per_trillion_tokens: str
+    flops: str  # the convention of its MFU, or `stated`
+    stated_flops_per_sequence: str
+    source: str
+    date: str
+    where: str = ""  # the file and its line
+
+    @property
+    def seconds(self) -> float:
+        return float(self.seconds_per_step)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.sequence_length * self.global_batch_size
+
+    @property
+    def parallelism(self) -> Parallelism:
+        return Parallelism(
+            data=self.data,
+            fsdp=self.fsdp,
+            tensor=self.tensor,
+            pipeline=self.pipeline,
+            context=self.context,
+            virtual_pipeline=self.virtual_pipeline,
+        )
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} {self.task} {self.dtype} {self.gpus} x {self.hardware}"
+
+
+class Cell(NamedTuple):
+    """One published figure beside what its row's step time gives."""
+
+    figure: str
+    printed: float
+    computed: float
+    low: float  # what the step time, as it was rounded, allows
+    high: float
+
+    @property
+    def follows(self) -> bool:
+        return self.low <= self.printed <= self.high
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def read_references(root: Path) -> list[Reference]:
+    """Every row of configs/references/*.csv, in the order of the files."""
+    found: list[Reference] = []
+    for path in sorted((root / FOLDER).glob("*.csv")):
+        try:
+            with path.open(newline="", encoding="utf-8") as stream:
+                lines = csv.DictReader(stream)
+                found += [_reference(row, f"{path}:{lines.line_num}") for row in lines]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise RequestError(f"the published rows cannot be read: {error}", where=str(path)) from None
+    return found
+
+
+def _reference(row: Mapping[str, Any], where: str) -> Reference:
+    if None in row:
+        raise RequestError("the row has more cells than the first line has names", where=where)
+    try:
+        found = msgspec.convert({**row, "where": where}, Reference, strict=False)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"the row cannot be read: {error}", where=where) from None
+    for figure in PRINTED:
+        printed = getattr(found, figure)
+        if (printed or figure == "seconds_per_step") and not _is_a_figure(printed):
+            raise RequestError(f"{figure} is '{printed}', which is no number above 0", where=where)
+    if found.flops == STATED and not found.stated_flops_per_sequence:
+        raise RequestError(f"flops is {STATED}, and stated_flops_per_sequence is empty", where=where)
+    if found.flops not in (STATED, *flops.CONVENTIONS):
+        known = ", ".join((STATED, *flops.CONVENTIONS))
+        raise RequestError(f"flops is '{found.flops}', which is none of {known}", where=where)
+    if found.parallelism.devices != found.gpus:
+        raise RequestError(
+            f"the layout is for {found.parallelism.devices} devices, the row for {found.gpus}", where=where
+        )
+    return found
+
+
+def _is_a_figure(printed: str) -> bool:
+    try:
+        value = float(printed)
+    except ValueError:
+        return False
+    return math.isfinite(value) and value > 0
+
+
+# --- does it follow? ----------------------------------------------------------------------------
+
+
+def cells(row: Reference, model: Model, hardware: Hardware) -> Iterator[Cell]:
+    """Each published figure of a row, with what its step time gives."""
+    half = rounded_by(row.seconds_per_step) / 2
+    quick, slow = row.seconds - half, row.seconds + half
+    tokens = row.tokens_per_step
+    if row.tokens_per_second:
+        yield _cell("tokens_per_second", row.tokens_per_second, tokens / row.seconds, tokens / slow, tokens / quick)
+    if row.mfu_percent:
+        mfu = mfu_percent(row, model, hardware)
+        yield Cell("mfu_percent", float(row.mfu_percent), mfu, mfu - MFU_POINTS, mfu + MFU_POINTS)
+    if row.days_per_trillion_tokens:
+        per_second = TRILLION / SECONDS_A_DAY / tokens
+        yield _cell(
+            "days_per_trillion_tokens",
+            row.days_per_trillion_tokens,
+            per_second * row.seconds,
+            per_second * quick,
+            per_second * slow,
+        )
+
+
+def mfu_percent(row: Reference, model: Model, hardware: Hardware) -> float:
+    """By the row's own convention, against the dense peak of its precision."""
+    peak = hardware.peaks.get(row.dtype)
+    if peak is None:
+        raise RequestError(
+            f"the row has an MFU, and {hardware.name} has no {row.dtype} peak that it could be of",
+            where=row.where,
+            why=f"the peaks of configs/hardware are: {', '.join(hardware.peaks) or 'none'}",
+        )
+    done = flops_per_sequence(row, model) * row.global_batch_size
+    return 100 * done / row.seconds / row.gpus / (peak.tflops * 1e12)
+
+
+def flops_per_sequence(row: Reference, model: Model) -> float:
+    if row.flops == STATED:
+        return float(row.stated_flops_per_sequence)
+    return flops.flops_per_token(model, row.sequence_length, row.flops) * row.sequence_length
+
+
+def _cell(figure: str, printed: str, computed: float, low: float, high: float) -> Cell:
+    """The printed figure was rounded too."""
+    half = rounded_by(printed) / 2
+    return Cell(figure, float(printed), computed, low - half, high + half)
+
+
+def rounded_by(printed: str) -> float:
+    """What the last printed digit is worth: 14.72 -> 0.01, 71235 -> 1."""
+    try:
+        exponent = Decimal(printed).as_tuple().exponent
+    except InvalidOperation:
+        raise RequestError(f"'{printed}' is no number") from None
+    return 10.0 ** min(int(exponent), 0)

@@ -1,0 +1,1 @@
+"""Results and plans as labelled lines of text. Pure."""

@@ -1,0 +1,265 @@
+"""What a person reads: results, plans and lists as labelled lines of text. Pure; no screen, no colours."""
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.measuring.summary import Result
+from benchmarks.measuring.utilisation import Mfu
+from benchmarks.telemetry.rows import telemetry_rows
+from benchmarks.values import Benchmark, Layout, Parallelism, Recipe, Step
+
+Rows = list[tuple[str, str]]
+
+
+def seconds_text(seconds: float) -> str:
+    """Four significant digits with the unit that suits: 6.999 s, 15.21 ms."""
+    if seconds >= 1:
+        return f"{seconds:.4g} s"
+    return f"{seconds * 1e3:.4g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.4g} us"
+
+
+def count_text(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def bytes_text(size: float) -> str:
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if size >= scale:
+            return f"{size / scale:.2f} {unit}"
+    return f"{size / 1e3:.1f} kB"
+
+
+def layout_text(layout: Parallelism) -> str:
+    return " x ".join(f"{word} {size}" for word, size in layout.words()) or "one device"
+
+
+def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
+    """Labels in one column, texts in the next; the lines of a long text stay in theirs."""
+    width = max((len(label) for label, _ in rows), default=0)
+    lines = []
+    for label, text in rows:
+        first, *more = text.split("\n")
+        lines.append(f"{indent}{label:<{width}}  {first}".rstrip())
+        lines.extend(f"{indent}{'':<{width}}  {line}".rstrip() for line in more)
+    return lines
+
+
+# --- a result -----------------------------------------------------------------------------------
+
+
+def title(benchmark: Benchmark) -> str:
+    return (
+        f"{benchmark.model.name} {benchmark.task} {benchmark.dtype} · {benchmark.backend} ({benchmark.engine}) · "
+        f"{benchmark.gpus} x {benchmark.hardware.name}"
+    )
+
+
+def columns(table: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of equal length, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  " + "  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def result_rows(result: Result) -> Rows:
+    """The short table at the end of a run."""
+    rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in result.reasons)]))]
+    rows += _speed_rows(result)
+    rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
+    rows.append(("steps", _window_text(result)))
+    rows += _until_rows(result)
+    rows += _convergence_rows(result)
+    rows += _submission_rows(result)
+    rows += _attempt_rows(result)
+    rows += telemetry_rows(result.telemetry, result.ranks)
+    if result.pgle is not None:
+        seen = result.pgle.seen
+        rows.append(("PGLE", f"{result.pgle.way}, {'applied' if seen.applied else 'not applied'}: {seen.reason}"))
+    if result.not_comparable:
+        rows.append(("compare", "\n".join(f"never: {reason}" for reason in result.not_comparable)))
+    if result.notes:
+        rows.append(("notes", "\n".join(result.notes)))
+    return rows
+
+
+def _until_rows(result: Result) -> Rows:
+    """What --until asked, whether it was reached, and what that saved."""
+    until = result.until
+    if until is None:
+        return []
+    asked = f"ci:{100 * until.target:g}%, {until.why}"
+    if until.saving is None or until.device_seconds is None or until.fixed_device_seconds is None:
+        return [("until", asked)]
+    cost = f"{until.steps} of {until.fixed_steps} steps: {count_text(until.device_seconds)} device-seconds"
+    if until.steps < until.fixed_steps:
+        cost += f" of {count_text(until.fixed_device_seconds)}, {until.saving:.0%} saved"
+    return [("until", f"{asked}\n{cost}")]
+
+
+def _convergence_rows(result: Result) -> Rows:
+    """Whether the target was reached, when, and where the time went."""
+    found = result.convergence
+    if found is None:
+        return []
+    asked = f"loss {found.target_loss:g} ({found.benchmark}): {found.status}"
+    if found.status != "success" or found.sequences is None:
+        return [("target", f"{asked}\n{found.standing}")]
+    beside = ""
+    if found.reference_sequences is not None and found.deviations is not None:
+        beside = (
+            f"\nreference runs need {found.reference_sequences:,.0f}: {found.deviations:+.1f} standard deviations"
+        )
+    rows = [("target", f"{asked} after {found.sequences:,} sequences, {len(found.evaluations)} evaluations{beside}")]
+    taken = found.time_to_train
+    if taken is None:
+        return [*rows, ("to train", "unknown: " + result.null_because["convergence.time_to_train"])]
+    parts = (
+        f"{taken.training_seconds:.1f} s of training, {taken.idle_seconds or 0.0:.1f} s of it idle; "
+        f"{taken.evaluation_seconds:.1f} s of evaluation"
+    )
+    init = "" if taken.init_seconds is None else f"; {taken.init_seconds:.1f} s of init before"
+    return [*rows, ("to train", f"{duration_text(taken.total_seconds)}: {parts}{init}")]
+
+
+def _submission_rows(result: Result) -> Rows:
+    """What the log of an MLPerf submission says of its target and its time."""
+    told = result.mlperf
+    if told is None:
+        return []
+    values = [one.value for one in told.evaluations if one.value is not None]
+    best = f", the best of {len(values)} evaluations was {min(values):g}" if values else ""
+    samples = f" after {told.samples:,} samples" if told.samples is not None else ""
+    rows = [("target", f"loss {told.target:g} ({told.benchmark}, {told.division}): {told.status}{samples}{best}")]
+    if told.seconds is None:
+        return rows
+    parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in told.parts.items() if seconds)
+    init = "" if told.init_seconds is None else f"; {told.init_seconds:.1f} s of init before"
+    word = "to train" if told.status == "success" else "until then"
+    return [*rows, (word, f"{duration_text(told.seconds)}{f': {parts}' if parts else ''}{init}")]
+
+
+def _attempt_rows(result: Result) -> Rows:
+    """Of several attempts all; of one what the status does not say already (which job, on which nodes)."""
+    if len(result.attempts) > 1:
+        return [("attempts", "\n".join(f"{one.attempt}: {one.steps} steps; {one.text}" for one in result.attempts))]
+    return [
+        ("attempts", f"1, {one.text}")
+        for one in result.attempts
+        if one.text != "completed" and one.text not in result.reasons
+    ]
+
+
+def _speed_rows(result: Result) -> Rows:
+    spread = result.seconds_per_step
+    if spread.median is None:
+        return [("seconds/step", "not claimed: " + result.null_because.get("seconds_per_step", "unknown"))]
+    interval = (
+        f"95% interval {seconds_text(spread.ci95[0])} to {seconds_text(spread.ci95[1])}"
+        if spread.ci95
+        else result.null_because.get("seconds_per_step.ci95", "no interval")
+    )
+    excess = f"{spread.excess:+.1%}" if spread.excess is not None else "unknown"
+    rows = [("seconds/step", f"{seconds_text(spread.median)} median, {interval}")]
+    if result.tokens_per_second is not None:
+        rows.append(("tokens/s", _tokens_text(result, excess)))
+    if not result.mfu:
+        return [*rows, ("MFU", "unknown: " + result.null_because["mfu"])]
+    rows += [("of the peak", placed_text(result.mfu)), ("MFU", mfu_text(result.mfu))]
+    rows.append(("HFU", mfu_text(result.hfu) if result.hfu else "unknown: " + result.null_because["hfu"]))
+    return rows
+
+
+def _tokens_text(result: Result, excess: str) -> str:
+    effective = result.tokens_per_second_effective
+    shown = count_text(effective) if effective is not None else "unknown"
+    return f"{count_text(result.tokens_per_second or 0)} at the median; {shown} effective (mean over median {excess})"
+
+
+def placed_text(entries: Sequence[Mfu]) -> str:
+    """Between which peaks the run lies: 52.6% of 989 (datasheet), 65.5% of 794.5 (achievable)"""
+    first = entries[0]
+    same = [m for m in entries if (m.counted_by, m.precision_peak) == (first.counted_by, first.precision_peak)]
+    places = ", ".join(f"{m.percent:.1f}% of {m.peak_tflops:.5g} ({m.table})" for m in same)
+    return f"{places}; TFLOP/s {first.precision_peak} a device, counted by {first.counted_by}"
+
+
+def mfu_text(entries: Sequence[Mfu]) -> str:
+    """The conventions side by side, a line for each peak."""
+    names = list(dict.fromkeys(m.counted_by for m in entries))
+    peaks = list(dict.fromkeys((m.table, m.precision_peak) for m in entries))
+    table = [[*names, "of a device's TFLOP/s"]]
+    for peak in peaks:
+        found = {m.counted_by: m for m in entries if (m.table, m.precision_peak) == peak}
+        table.append([*(f"{found[name].percent:.2f}%" for name in names), _peak_text([*found.values()])])
+    return "\n".join(line.strip() for line in columns(table))
+
+
+def _peak_text(entries: Sequence[Mfu]) -> str:
+    """A mix of precisions is another peak by each convention: its range."""
+    tflops = [m.peak_tflops for m in entries]
+    low, high = f"{min(tflops):.5g}", f"{max(tflops):.5g}"
+    return f"{low if low == high else f'{low} to {high}'} {entries[0].precision_peak} ({entries[0].table})"
+
+
+def _window_text(result: Result) -> str:
+    window = result.window
+    out = ", ".join(f"{count} {reason}" for reason, count in window.excluded.items()) or "none"
+    span = f"steps {window.first_step}-{window.last_step}" if window.counted else "no step"
+    settled = "settled" if window.settled else "not settled"
+    return f"{window.counted} counted ({window.rule}: {span}, {settled}); left out: {out}"
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4f}"
+
+
+def step_text(
+    step: Step,
+    total_steps: int,
+    typical_seconds: float | None,
+    seconds_left: float | None,
+    *,
+    at_most: bool = False,
+) -> str:
+    """The live line: where the run is, how fast, and how long it still takes; `at_most` where it may end early."""
+    words = [f"step {step.step + 1}/{total_steps}"]
+    if typical_seconds:
+        words.append(f"{seconds_text(typical_seconds)}/step")
+        if step.tokens:
+            words.append(f"{count_text(step.tokens / typical_seconds)} tokens/s")
+    if step.loss is not None:
+        words.append(f"loss {step.loss:.3f}")
+    if seconds_left is not None:
+        words.append(f"{'at most ' if at_most else ''}{duration_text(seconds_left)} left")
+    return " · ".join(words)
+
+
+def duration_text(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+# --- what there is ------------------------------------------------------------------------------
+
+
+def recipe_rows(recipes: Sequence[Recipe]) -> Rows:
+    rows = []
+    for recipe in recipes:
+        dtypes = "; ".join(f"{name}: {', '.join(kinds)}" for name, kinds in recipe.dtypes.items())
+        scales = ", ".join(map(_scale_text, recipe.layouts))
+        text = f"{recipe.title}\nmodels {', '.join(recipe.models)} · {dtypes} · devices {scales}"
+        rows.append((recipe.name, text))
+    return rows
+
+
+def _scale_text(layout: Layout) -> str:
+    return f"{layout.gpus} ({', '.join(layout.hardware)})" if layout.hardware else f"{layout.gpus}"
+
+
+def listing_text(sections: Mapping[str, Rows]) -> str:
+    lines: list[str] = []
+    for heading, rows in sections.items():
+        lines += [heading, *(aligned(rows) if rows else ["  none"]), ""]
+    return "\n".join(lines).rstrip()

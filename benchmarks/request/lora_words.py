@@ -1,0 +1,119 @@
+"""Adapters in words that every backend understands: --set=lora_rank, lora_alpha and lora_targets. Pure.
+
+Two backends train the same adapters where these words are given to both; each turns them into its own settings
+(Backend.lora_settings_for). Which adapters came of it is in the benchmark, as a values.Lora.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from benchmarks.errors import RequestError, nearest
+from benchmarks.request.settings import positive
+from benchmarks.values import Lora
+
+RANK, ALPHA, TARGETS = "lora_rank", "lora_alpha", "lora_targets"
+WORDS = (RANK, ALPHA, TARGETS)
+
+# What people call a matrix -> flops.ADAPTED_MATRICES
+MATRICES = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "qkv": "query_key_value",
+    "o": "attention_output",
+    "gate": "gate",
+    "up": "up",
+    "gate_up": "mlp_input",
+    "down": "mlp_output",
+}
+SEPARATE = "q,k,v,o,gate,up,down"
+FUSED = {"query_key_value": ("query", "key", "value"), "mlp_input": ("gate", "up")}
+
+
+def sorted_out(settings: Mapping[str, str], task: str) -> tuple[dict[str, str], dict[str, str]]:
+    """--set's keys: these words, and the rest."""
+    words = {name: text for name, text in settings.items() if name in WORDS}
+    if words and task != "lora":
+        name = next(iter(words))
+        raise RequestError(f"{name} has no effect on task {task}", where=f"--set={name}", next_command="--task=lora")
+    return words, {name: text for name, text in settings.items() if name not in WORDS}
+
+
+def changed(lora: Lora, words: Mapping[str, str]) -> Lora:
+    """The recipe's adapters with what the words say instead."""
+    if RANK in words:
+        lora = msgspec.structs.replace(lora, rank=positive(f"--set={RANK}", _rank(words[RANK])))
+    if ALPHA in words:
+        lora = msgspec.structs.replace(lora, alpha=_alpha(words[ALPHA]))
+    if TARGETS in words:
+        lora = msgspec.structs.replace(lora, targets=_targets(words[TARGETS]))
+    return lora
+
+
+def _rank(text: str) -> int:
+    if not text.isascii() or not text.removeprefix("-").isdecimal():
+        raise RequestError(f"{RANK}={text}: a whole number is expected", where=f"--set={RANK}")
+    return int(text)
+
+
+def _alpha(text: str) -> float:
+    try:
+        alpha = float(text)
+    except ValueError:
+        alpha = -1.0
+    if not 0 < alpha < float("inf"):
+        raise RequestError(
+            f"{ALPHA}={text}: a number above 0 is expected",
+            where=f"--set={ALPHA}",
+            why="what an adapter makes is multiplied by alpha / rank",
+        )
+    return alpha
+
+
+def _targets(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in MATRICES:
+            raise RequestError(
+                f"no adapter stands beside '{word}': {nearest(word, MATRICES)}",
+                where=f"--set={TARGETS}",
+                why=f"the matrices of a layer are {', '.join(MATRICES)}; qkv and gate_up are fused, with one adapter",
+                next_command=f"--set={TARGETS}={SEPARATE}",
+            )
+    found = [MATRICES[word] for word in words]
+    for fused, parts in FUSED.items():
+        both = [part for part in parts if part in found and fused in found]
+        if both:
+            raise RequestError(
+                f"{TARGETS}={text}: {both[0]} is a part of {fused}",
+                where=f"--set={TARGETS}",
+                why="a matrix has one adapter",
+                next_command=f"--set={TARGETS}={SEPARATE}",
+            )
+    if len(set(found)) < len(found):
+        raise RequestError(f"{TARGETS}={text}: each matrix is named once", where=f"--set={TARGETS}")
+    return ordered(found)
+
+
+def ordered(targets: Iterable[str]) -> list[str]:
+    """In one order, whatever backend names them: equal adapters are equal values."""
+    named = set(targets)
+    return [target for target in MATRICES.values() if target in named]
+
+
+def beside(lora: Lora) -> str:
+    """The matrices that adapters stand beside, in the words that --set takes."""
+    names = {matrix: word for word, matrix in MATRICES.items()}
+    return ",".join(names[target] for target in lora.targets)
+
+
+def parts(targets: Iterable[str]) -> set[str]:
+    """The matrices without regard to which are fused."""
+    return {part for target in targets for part in FUSED.get(target, (target,))}
+
+
+def text(lora: Lora) -> str:
+    """Adapters for people: rank 8, alpha 16, beside q,k,v,o."""
+    size = f"rank {lora.rank}, alpha {lora.alpha:g}" + (f", dropout {lora.dropout:g}" if lora.dropout else "")
+    return f"{size}, beside {beside(lora)}"

@@ -1,0 +1,190 @@
+"""What --profile records where nothing else is said, and how a phase's program is started under a profiler. Pure."""
+
+import re
+from itertools import groupby
+from pathlib import Path
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Benchmark, Phase, Profiling, Value
+
+PROFILER = "profiler"  # why a step is left out that was recorded, or is next to one that was
+WITH_STEPS = ("nsys", "xplane")  # the kinds that record some steps; a trace of NCCL's calls is of the whole run
+
+
+class ProfileDefaults(Value, frozen=True):
+    """What a recipe's authors record of a task, as they write it."""
+
+    ranks: str  # such as 0-8
+    start_step: int
+    stop_step: int
+    source: str
+    date: str
+
+
+class ProfileTable(Value, frozen=True):
+    """configs/profiles.yml."""
+
+    tasks: dict[str, ProfileDefaults]
+
+
+class ProfilingWanted(Value, frozen=True):
+    """What a person typed; None where they left it to the defaults."""
+
+    kind: str
+    ranks: str | None
+    start_step: int | None
+    stop_step: int | None
+    gpu_metrics: bool
+    cpu: bool
+
+
+def choose_profiling(wanted: ProfilingWanted, defaults: ProfileDefaults, gpus: int, steps: int) -> Profiling | None:
+    """What is recorded of a run of so many devices and steps; None where no profiler runs."""
+    _refuse_without_effect(wanted)
+    if wanted.kind not in WITH_STEPS:
+        return None
+    start = wanted.start_step if wanted.start_step is not None else min(defaults.start_step, max(1, steps - 2))
+    stop = wanted.stop_step if wanted.stop_step is not None else max(start, min(defaults.stop_step, steps - 1))
+    if start < 1 or stop < start or start >= steps:
+        raise RequestError(
+            f"steps {start} to {stop} of a run of {steps} cannot be profiled",
+            where=f"--profile_start_step={start} --profile_stop_step={stop} --steps={steps}",
+            why="the first step compiles; the steps of a run are counted from 0",
+            next_command=f"--profile_start_step and --profile_stop_step between 1 and {steps - 1}, in this order",
+        )
+    if start <= 2 and stop >= steps - 2:
+        raise RequestError(
+            f"of {steps} steps, none would be left that the profiler does not disturb",
+            where=f"--steps={steps} --profile_start_step={start} --profile_stop_step={stop}",
+            why="the recorded steps and one on either side cannot count, nor the first, which compiles",
+            next_command=f"--steps={stop + 5}",
+        )
+    ranks = parse_ranks(wanted.ranks) if wanted.ranks is not None else parse_ranks(defaults.ranks)
+    there = [rank for rank in ranks if rank < gpus]
+    if wanted.ranks is not None and there != ranks:
+        raise RequestError(
+            f"rank {ranks[-1]} is not one of {gpus}",
+            where=f"--profile_ranks={wanted.ranks}",
+            next_command=f"--profile_ranks=0-{gpus - 1}",
+        )
+    return Profiling(
+        ranks=there, start_step=start, stop_step=min(stop, steps - 1), gpu_metrics=wanted.gpu_metrics, cpu=wanted.cpu
+    )
+
+
+def parse_ranks(text: str) -> list[int]:
+    """0,1,8-10 -> [0, 1, 8, 9, 10]"""
+    found: set[int] = set()
+    for word in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", word)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise RequestError(
+                f"'{text}' names no ranks",
+                where="--profile_ranks",
+                why="numbers and ranges with commas between them are expected, such as 0,1,8-15",
+                next_command="--profile_ranks=0",
+            )
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return sorted(found)
+
+
+def _refuse_without_effect(wanted: ProfilingWanted) -> None:
+    """A flag that records nothing is a misunderstanding."""
+    flags = {
+        "profile_ranks": wanted.ranks is not None,
+        "profile_start_step": wanted.start_step is not None,
+        "profile_stop_step": wanted.stop_step is not None,
+        "profile_gpu_metrics": wanted.gpu_metrics,
+        "profile_cpu": wanted.cpu,
+    }
+    only_nsys = ("profile_gpu_metrics", "profile_cpu")
+    for name, typed in flags.items():
+        if typed and wanted.kind not in (("nsys",) if name in only_nsys else WITH_STEPS):
+            raise RequestError(
+                f"--{name} has no effect on --profile={wanted.kind}",
+                where=f"--{name}",
+                next_command="--profile=nsys" if name in only_nsys else "--profile=nsys or --profile=xplane",
+            )
+
+
+# --- what must be there in the end ----------------------------------------------------------------
+
+LEFT_BY = {"nsys": "*.nsys-rep", "xplane": "*.xplane.pb", "nccl": "nccl-*.log"}
+
+
+def not_recorded(benchmark: Benchmark, measured: Phase, phase_dir: Path) -> list[str]:
+    """Why a run that was to be profiled is none: a profiler that never began says nothing, and the run goes on."""
+    if benchmark.profile not in LEFT_BY:
+        return []
+    pattern = LEFT_BY[benchmark.profile]
+    found = [path for path in phase_dir.rglob(pattern) if path.is_file() and path.stat().st_size]
+    ranks = benchmark.profiling.ranks if benchmark.profiling else []
+    wanted = sum(rank < measured.tasks for rank in ranks) if benchmark.profile == "nsys" else 1
+    if len(found) >= wanted:
+        return []
+    return [
+        f"--profile={benchmark.profile}: {len(found)} of {wanted} {pattern} in {phase_dir.name}: the profiler did "
+        "not record what it was to; the log of such a rank says why"
+    ]
+
+
+# --- running under a profiler -------------------------------------------------------------------
+
+
+def under_nsys(profiling: Profiling, output: str, command: list[str], *, on_gpu: bool) -> list[str]:
+    """A phase's command with the ranks that are recorded under nsys; all others run it as it is.
+
+    `output` is where the report goes, without its ending: best `{phase_dir}/` and a report_name. nsys records from
+    the program's cudaProfilerStart to its cudaProfilerStop; where there is no CUDA, the whole run.
+    """
+    return [
+        "{python}",
+        "-I",  # the files beside it are no modules of its standard library
+        "{repository}/benchmarks/inside/under_nsys.py",
+        f"--ranks={ranks_text(profiling.ranks)}",
+        f"--output={output}",
+        *(["--gpu_metrics"] if profiling.gpu_metrics else []),
+        *(["--cpu"] if profiling.cpu else []),
+        *([] if on_gpu else ["--whole_run"]),
+        "--",
+        *command,
+    ]
+
+
+def report_name(benchmark: Benchmark, suffix: str = "") -> str:
+    """The name of a rank's report as NVIDIA's recipes have it, without its ending; under_nsys.py fills in %q{...}.
+
+    No dots: what reads a report (jax's converter) takes all after the first one for the ending.
+    """
+    if benchmark.task != "pretrain":
+        return f"profile_%q{{SLURM_JOB_ID}}_node%q{{SLURM_NODEID}}_rank%q{{SLURM_PROCID}}{suffix}"
+    model, _, size = re.sub(r"[^A-Za-z0-9_-]", "-", benchmark.model.name).rpartition("_")
+    name = f"{model}-{size}" if model else size
+    return (
+        f"{name}-{benchmark.dtype}_{benchmark.gpus}g"
+        f"_%q{{SLURM_JOB_ID}}_%q{{SLURM_NODEID}}_%q{{SLURM_LOCALID}}{suffix}"
+    )
+
+
+def ranks_text(ranks: list[int]) -> str:
+    """[0, 1, 8, 9, 10] -> 0-1,8-10"""
+    rows = [[rank for _, rank in row] for _, row in groupby(enumerate(sorted(ranks)), lambda pair: pair[1] - pair[0])]
+    return ",".join(str(row[0]) if len(row) == 1 else f"{row[0]}-{row[-1]}" for row in rows)
+
+
+def disturbed_steps(profiling: Profiling) -> range:
+    """The recorded steps and one on either side: a profiler takes its time to begin and to end."""
+    return range(profiling.start_step - 1, profiling.stop_step + 2)
+
+
+def nccl_trace_environment() -> dict[str, str]:
+    """NCCL writes down every call, with its kind, size and communicator, a file a process.
+
+    COLL is one line a call, of Send and Recv too; INIT says which rank of which communicator a process is. NVIDIA's
+    recipes have P2P and NET in place of INIT: the transports, which are no calls. NCCL fills in %h and %p.
+    """
+    return {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,COLL",
+        "NCCL_DEBUG_FILE": "{phase_dir}/nccl-%h-%p.log",
+    }

@@ -1,0 +1,131 @@
+"""What is refused of a resolved benchmark, before anything starts: parts not to be had, short runs, layouts."""
+
+from collections.abc import Iterator
+
+from benchmarks.backend import Backend, NeedsTransformerEngine
+from benchmarks.errors import RequestError, nearest
+from benchmarks.measuring.window import check_rule, last_step_wanted
+from benchmarks.request.slowdown import refuse_slowdown
+from benchmarks.values import Benchmark
+
+
+def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
+    """All that can be known before anything starts; the first refusal is raised."""
+    _refuse_missing_parts(benchmark, backend)
+    check_rule(benchmark.window)
+    _refuse_short_run(benchmark)
+    _refuse_layout(benchmark, backend)
+    for refusal in backend.refusals(benchmark):
+        raise refusal
+    if benchmark.site.slurm is not None:
+        for refusal in without_transformer_engine(benchmark, backend):
+            raise refusal
+    refuse_slowdown(benchmark, backend)
+
+
+def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterator[RequestError]:
+    """What a virtual environment lacks on GPUs."""
+    site = benchmark.site
+    if site.runtime != "venv" or benchmark.hardware.platform != "cuda":
+        return
+    needs = backend.needs_transformer_engine(benchmark) if isinstance(backend, NeedsTransformerEngine) else {}
+    if needs:
+        typed = "--runtime=container, or --python=PATH of an interpreter that has it"
+        yield RequestError(
+            f"the virtual environments of site '{site.name}' have no Transformer Engine, and this run needs it",
+            where=f"runtime: venv of site '{site.name}'",
+            why=f"{', '.join(needs)}; it is published only as source, to be built with CUDA's compiler, "
+            "so no lock file can hold it",
+            next_command=(
+                typed
+                if site.slurm is None
+                else "a site with runtime: container, or runtime: python and an interpreter that has it"
+            )
+            + f"; or {' '.join(needs.values())}",
+        )
+
+
+def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
+    if "," in benchmark.profile:
+        raise RequestError(
+            f"--profile={benchmark.profile}: profilers exclude each other",
+            where="--profile",
+            why="each takes time from what the other records",
+            next_command=f"--profile={benchmark.profile.partition(',')[0]}, and a second run for the other",
+        )
+    for flag, value, off, known in (
+        ("pgle", benchmark.pgle, "off", backend.pgle_ways),
+        ("profile", benchmark.profile, "none", backend.profiles),
+    ):
+        if value not in (off, *known):
+            raise RequestError(
+                f"--{flag}={value} is not to be had with backend {backend.name}: {nearest(value, [off, *known])}",
+                where=f"--{flag}",
+                why=f"it has: {', '.join([off, *sorted(known)])}",
+                next_command=f"--{flag}={off}",
+            )
+    if benchmark.profile == "nccl" and benchmark.hardware.kind != "gpu":
+        raise RequestError(
+            f"{benchmark.hardware.title} has no NCCL whose calls could be traced",
+            where="--profile=nccl",
+            next_command="--profile=none, or a GPU by --hardware",
+        )
+
+
+def _axes(benchmark: Benchmark, backend: Backend) -> str:
+    """The layout settings in force, as they would be typed."""
+    return " ".join(f"--set={k}={v}" for k, v in benchmark.knobs.items() if k in backend.layout_settings)
+
+
+def _refuse_short_run(benchmark: Benchmark) -> None:
+    if benchmark.steps < 2 or benchmark.window.startswith("0-"):
+        raise RequestError(
+            "the first step compiles and cannot be measured",
+            where=f"--steps={benchmark.steps} --window={benchmark.window}",
+            next_command="--steps of 2 or more, and a window that begins at step 1 or later",
+        )
+    wanted = last_step_wanted(benchmark.window)
+    if wanted is not None and benchmark.steps <= wanted:
+        raise RequestError(
+            f"window {benchmark.window} needs step {wanted}, a run of {benchmark.steps} steps ends at step "
+            f"{benchmark.steps - 1}",
+            where="--window",
+            next_command=f"--steps={wanted + 1}",
+        )
+
+
+def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
+    layout, model = benchmark.parallelism, benchmark.model
+    if layout.devices != benchmark.gpus:
+        words = " x ".join(f"{size} {word}" for word, size in layout.words())
+        raise RequestError(
+            f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
+            where="--gpus and --set",
+            why=f"{words or 'one device'} = {layout.devices}",
+            next_command=f"axes whose product is {benchmark.gpus}; now " + _axes(benchmark, backend),
+        )
+    if model.uncounted:
+        return
+    stages = layout.pipeline * layout.virtual_pipeline
+    divisions = [
+        ("attention heads", model.attention_heads, "tensor", layout.tensor),
+        ("query groups", model.query_groups, "tensor", layout.tensor),
+        ("ffn size", model.ffn_hidden_size, "tensor", layout.tensor),
+        ("hidden size", model.hidden_size, "fsdp x tensor", layout.fsdp * layout.tensor),
+        ("layers", model.layers, "pipeline x virtual pipeline", stages),
+        ("sequence length", benchmark.sequence_length, "context", layout.context),
+    ]
+    for what, size, axis, share in divisions:
+        if size % share:
+            raise RequestError(
+                f"{what} ({size}) not divisible by {axis} ({share})",
+                where=f"model {model.name}, {benchmark.gpus} devices",
+                why="each device must get the same share",
+                next_command=f"a layout whose {axis} divides {size}",
+            )
+    if benchmark.sequence_length > model.max_sequence_length:
+        raise RequestError(
+            f"sequence length {benchmark.sequence_length} is over the {model.max_sequence_length} of {model.name}",
+            where="--set=sequence_length",
+            next_command=f"--set=sequence_length={model.max_sequence_length}",
+        )

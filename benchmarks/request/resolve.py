@@ -1,0 +1,536 @@
+"""Flags + configs -> one frozen Benchmark, or one clear refusal. It starts nothing and asks no machine.
+
+It reads the secret variables of the shell (secret_rules.py), only to refuse their values.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from benchmarks.backend import Backend, FlagGroup
+from benchmarks.convergence import goals
+from benchmarks.early_stop import until
+from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.machine import images
+from benchmarks.mlperf.definitions import MlperfBenchmark
+from benchmarks.mlperf.submission import ENGINE
+from benchmarks.peak.peak_file import MeasuredPeak, peaks_for
+from benchmarks.request import lora_words, runtime_choice
+from benchmarks.request.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
+from benchmarks.request.refusals import refuse_what_cannot_work
+from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
+from benchmarks.secret_rules import refuse_secrets, secrets_here
+from benchmarks.values import (
+    Benchmark,
+    Convergence,
+    Hardware,
+    Layout,
+    Model,
+    Overlay,
+    Parallelism,
+    Recipe,
+    RecipeReference,
+    Scalar,
+    Site,
+    Value,
+    When,
+    to_builtins,
+)
+
+ANY = "*"
+UNKNOWN_IS_LIKE = "a100"  # bf16, and no fp8
+
+
+class Request(Value, frozen=True):
+    """What a person typed; None where they left it to the recipe."""
+
+    backend: str
+    model: str
+    task: str = "pretrain"
+    engine: str | None = None
+    dtype: str | None = None
+    hardware: str | None = None
+    gpus: int | None = None
+    nodes: int | None = None
+    site: str = "local"
+    steps: int | None = None
+    window: str | None = None
+    profile: str = "none"
+    pgle: str = "off"
+    until: str | None = None  # such as ci:0.5%
+    profile_ranks: str | None = None  # such as 0,1,8-15
+    profile_start_step: int | None = None
+    profile_stop_step: int | None = None
+    profile_gpu_metrics: bool = False
+    profile_cpu: bool = False
+    data: str | None = None  # a folder that holds a dataset
+    settings: dict[str, str] = {}
+    recipe: str | None = None  # by its name, where it is not the first that fits
+    measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
+    inject_slowdown: float = 0.0
+    image: str | None = None  # a container image, or the path of its file
+    runtime: str | None = None  # instead of the site's
+    python: str | None = None  # the path of an interpreter, instead of the site's
+
+
+def plan_command(request: Request) -> str:
+    """What ranks the layouts of a request."""
+    named = ("backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "recipe", "site")
+    usual = Request(backend="", model="")
+    typed = [(name, value) for name in named if (value := getattr(request, name)) != getattr(usual, name)]
+    settings = [("set", f"{key}={text}") for key, text in request.settings.items()]
+    words = [shlex.quote(f"--{name}={value}") for name, value in (*typed, *settings)]
+    return " ".join(["python launch/plan.py", *words, "--layouts"])
+
+
+class NoLayoutError(RequestError):
+    """The recipe fits, but has no layout for so many devices."""
+
+    def __init__(self, request: Request, recipe: Recipe, gpus: int, hardware: Hardware) -> None:
+        self.gpus = gpus
+        self.scales = scales(recipe, hardware)
+        super().__init__(
+            f"recipe {recipe.name} has no layout for {gpus} devices of {hardware.name}",
+            where=f"--gpus={gpus}",
+            why=f"it has one for: {', '.join(map(str, self.scales))}",
+            next_command=f"--gpus with one of these; or {plan_command(request)}, which ranks all; or state "
+            "the layout by --set: " + ", ".join(sorted(recipe.layouts[0].knobs)),
+        )
+
+
+class ConfigSource(Protocol):
+    """Where resolving reads its data (benchmarks.configs.Configs)."""
+
+    def model(self, name: str) -> Model: ...
+    def hardware(self, name: str) -> Hardware: ...
+    def site(self, name: str) -> Site: ...
+    def way_on(self, hardware: str) -> str: ...
+    def recipes(self) -> list[Recipe]: ...
+    def mlperf(self, name: str) -> MlperfBenchmark: ...
+    def profile_defaults(self, task: str) -> ProfileDefaults: ...
+
+
+def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchmark:
+    """The benchmark that a request means. RequestError where it cannot work, NoLayoutError without a layout."""
+    _refuse_secrets(request)
+    mlperf = _trained_towards(request, configs)
+    model = configs.model(mlperf.model if mlperf and mlperf.model else request.model)
+    site = runtime_choice.in_force(configs.site(request.site), request.runtime, request.python)
+    device = request.hardware or _only_hardware(site)
+    hardware_wanted = configs.hardware(device) if device else None
+    recipe = choose_recipe(request, configs, hardware_wanted, backend)
+    hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
+    alike = like(hardware, configs.recipes(), site)
+    dtype = _choose_dtype(request.dtype, recipe, hardware, alike)
+    _refuse_foreign_hardware(site, hardware, configs)
+    gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
+
+    adapters, framework_settings = lora_words.sorted_out(request.settings, request.task)
+    rate, framework_settings = goals.rate_wanted(framework_settings) if mlperf else (None, framework_settings)
+    own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
+    group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
+    placed = msgspec.structs.replace(request, hardware=hardware.name, gpus=gpus)
+    layout = _choose_layout(placed, recipe, hardware, knobs_set, backend.layout_settings)
+    nodes = _choose_nodes(request.nodes, gpus, hardware)
+    overlays = [one for one in recipe.overlays if matches(one.when, model.name, dtype, alike, gpus)]
+    knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
+    check_knobs(_merged(overlays, "knobs"), backend, f"configs/recipes/{recipe.name}.yml: overlays: knobs")
+    check_knobs(layout, backend, f"configs/recipes/{recipe.name}.yml: layouts: knobs")
+    check_knobs(
+        model.backend_settings.get(backend.name, {}), backend, f"configs/models/{model.name}.yml: backend_settings"
+    )
+    if adapters:
+        knobs |= _adapter_settings(adapters, knobs_set, knobs, recipe.engine, backend)
+    parallelism = backend.parallelism(knobs, gpus)
+    micro_batch, accumulation, global_batch = _choose_batch(own, recipe, parallelism)
+    sequence_length = own.get("sequence_length", recipe.sequence_length)
+    own_steps = mlperf.max_steps if mlperf and mlperf.max_steps else recipe.defaults.steps
+    steps = positive("--steps", request.steps if request.steps is not None else own_steps)
+    towards = goals.convergence_of(mlperf, steps, global_batch, rate) if mlperf else None
+    knobs = {**_settings_towards(towards, mlperf, recipe, backend), **knobs}
+    wanted = ProfilingWanted(
+        kind=request.profile,
+        ranks=request.profile_ranks,
+        start_step=request.profile_start_step,
+        stop_step=request.profile_stop_step,
+        gpu_metrics=request.profile_gpu_metrics,
+        cpu=request.profile_cpu,
+    )
+    benchmark = Benchmark(
+        backend=backend.name,
+        engine=recipe.engine,
+        model=model,
+        task=request.task,
+        dtype=dtype,
+        hardware=hardware,
+        site=site,
+        gpus=gpus,
+        nodes=nodes,
+        parallelism=parallelism,
+        lora=backend.lora(knobs) if _adapts(request.task, knobs) or (mlperf and mlperf.lora) else None,
+        sequence_length=sequence_length,
+        micro_batch_size=micro_batch,
+        gradient_accumulation=accumulation,
+        global_batch_size=global_batch,
+        steps=steps,
+        window=request.window or recipe.window,
+        profile=request.profile,
+        pgle=request.pgle,
+        data=request.data or (towards.text if towards else recipe.data),
+        knobs=knobs,
+        environment={
+            **_of_the_fabric(hardware, recipe),
+            **_merged(overlays, "environment"),
+            **group.environment,
+            **site.environment,
+            **environment_set,
+        },
+        xla_flags={**_merged(overlays, "xla_flags"), **group.flags, **xla_set},
+        recipe=_reference(recipe, sequence_length, gpus, hardware, backend),
+        overrides=request.settings,
+        profiling=choose_profiling(
+            wanted, configs.profile_defaults(mlperf.task if mlperf else request.task), gpus, steps
+        ),
+        until=until.parse(request.until),
+        measured_peaks=peaks_for(request.measured_peak, hardware, site, dtype, gpus, nodes),
+        inject_slowdown=request.inject_slowdown,
+        convergence=towards,
+        image=images.choose(request.image, site, recipe.engine, backend.environment(recipe.engine).image, hardware),
+    )
+    refuse_what_cannot_work(benchmark, backend)
+    until.refuse_until(benchmark, backend)
+    return benchmark
+
+
+def _refuse_secrets(request: Request) -> None:
+    """Before any message repeats them: what is typed is written to the run's folder."""
+    known = secrets_here()
+    for key, text in request.settings.items():
+        refuse_secrets(key, "--set", known)
+        refuse_secrets(text, f"--set={key}", known)
+    refuse_secrets(to_builtins(request), "the request:", known)
+
+
+def _trained_towards(request: Request, configs: ConfigSource) -> MlperfBenchmark | None:
+    """The benchmark that Stepmark's own recipes train to its target; None too where a submission's program does."""
+    found = configs.mlperf(request.model) if request.task == goals.TASK else None
+    return found if found and found.training else None
+
+
+def _adapter_settings(
+    words: dict[str, str], typed: dict[str, Scalar], knobs: dict[str, Scalar], engine: str, backend: Backend
+) -> dict[str, Scalar]:
+    """The backend's own settings for adapters in common words; said in both, one would be lost."""
+    own = backend.lora_settings_for(engine, lora_words.changed(backend.lora(knobs), words))
+    said_twice = sorted(own.keys() & typed.keys())
+    if said_twice:
+        raise RequestError(
+            f"{said_twice[0]} is filled by {', '.join(words)}",
+            where=f"--set={said_twice[0]}",
+            next_command=f"leave --set={said_twice[0]} out, or --set={next(iter(words))}",
+        )
+    return own
+
+
+def _settings_towards(
+    towards: Convergence | None, mlperf: MlperfBenchmark | None, recipe: Recipe, backend: Backend
+) -> dict[str, Scalar]:
+    """The backend's own settings for the schedule and the adapters of a benchmark."""
+    if towards is None or mlperf is None:
+        return {}
+    adapters = backend.lora_settings_for(recipe.engine, mlperf.lora) if mlperf.lora else {}
+    return {**backend.schedule_settings(towards.schedule), **adapters}
+
+
+def _reference(
+    recipe: Recipe, sequence_length: int, gpus: int, hardware: Hardware, backend: Backend
+) -> RecipeReference:
+    rows = layouts_on(recipe, hardware)
+    own = next((backend.parallelism(row.knobs, gpus) for row in rows if row.gpus == gpus), None)
+    stated = recipe.stated_flops_per_sequence if sequence_length == recipe.sequence_length else None
+    return RecipeReference(
+        name=recipe.name,
+        source=recipe.source,
+        date=recipe.date,
+        stated_flops_per_sequence=stated,
+        global_batch_size=_choose_batch({}, recipe, own)[2] if own else None,
+    )
+
+
+# --- choosing -----------------------------------------------------------------------------------
+
+
+def _named(request: Request, recipes: list[Recipe]) -> list[Recipe]:
+    if request.recipe is None:
+        return recipes
+    found = [recipe for recipe in recipes if recipe.name == request.recipe]
+    if not found:
+        raise RequestError(
+            f"unknown recipe '{request.recipe}': {nearest(request.recipe, [recipe.name for recipe in recipes])}",
+            where="--recipe",
+            next_command=LIST_COMMAND,
+        )
+    return found
+
+
+def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
+    """Some of MLPerf's benchmarks train adapters, and their recipes say which."""
+    return task == "lora" or (task == "mlperf" and any(key.startswith("peft.") for key in knobs))
+
+
+def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | None, backend: Backend) -> Recipe:
+    """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype.
+
+    Of several, one with a layout for so many GPUs wins; and where there is no cluster, one for a single machine.
+    """
+    recipes, site = _named(request, configs.recipes()), configs.site(request.site)
+    near = like(hardware, configs.recipes(), site) if hardware else None
+    engine = _choose_engine(request, recipes, backend)
+    refusal = backend.refuses_hardware(engine, hardware) if hardware else None
+    if refusal is not None:
+        raise refusal
+    of_backend = [r for r in recipes if (r.backend, r.engine, r.task) == (request.backend, engine, request.task)]
+    if not of_backend:
+        tasks = sorted({r.task for r in recipes if r.backend == request.backend})
+        raise RequestError(
+            f"backend '{request.backend}' has no recipe for task '{request.task}'{_with_engine(request)}",
+            where="--task",
+            why=f"its recipes are for: {', '.join(tasks) or 'nothing'}",
+            next_command=LIST_COMMAND,
+        )
+    fitting = [r for r in of_backend if request.model in r.models] + [r for r in of_backend if ANY in r.models]
+    if not fitting:
+        raise RequestError(
+            f"no {request.backend} {request.task} recipe trains model '{request.model}'{_with_engine(request)}",
+            where="--model",
+            why="recipes are there for: " + ", ".join(sorted({m for r in of_backend for m in r.models})),
+            next_command=_own_recipe(request.model, of_backend, near),
+        )
+    home = near or fitting[0].defaults.hardware
+    on_hardware = [r for r in fitting if home in r.hardware or ANY in r.hardware]
+    in_dtype = [r for r in on_hardware if request.dtype in (None, *_dtypes(r, home))]
+    if in_dtype:
+        return min(in_dtype, key=lambda r: _misfits(r, request, hardware, site))  # of equal ones the first
+    if on_hardware:
+        return on_hardware[0]  # whose precisions are then named
+    known = sorted({name for r in fitting for name in r.hardware})
+    raise RequestError(
+        f"no recipe trains '{request.model}' on '{hardware.name if hardware else home}'{_with_engine(request)}",
+        where="--hardware",
+        why=f"its recipes are for: {', '.join(known)}",
+        next_command=_own_recipe(request.model, of_backend, near),
+    )
+
+
+def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None, site: Site) -> tuple[bool, bool, bool]:
+    sizes = scales(recipe, hardware)
+    over_a_machine = hardware is not None and max(sizes) > hardware.devices_per_node
+    return (
+        request.model not in recipe.models,
+        request.gpus is not None and request.gpus not in sizes,
+        site.slurm is None and over_a_machine,
+    )
+
+
+def _own_recipe(model: str, of_backend: list[Recipe], home: str | None) -> str:
+    """A model is no more than its dimensions: another one's recipe on the same device is a start."""
+    near = next((recipe for recipe in of_backend if home is None or home in recipe.hardware), None)
+    if near is None:
+        return LIST_COMMAND
+    return f"{LIST_COMMAND}; or copy configs/recipes/{near.name}.yml, with models: [{model}], and plan with it"
+
+
+def _with_engine(request: Request) -> str:
+    return f" with engine '{request.engine}'" if request.engine else ""
+
+
+def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) -> str:
+    """As typed; else the first that has a recipe of the task for the model, or of the task."""
+    if request.engine is None:
+        own = [r for r in recipes if (r.backend, r.task) == (backend.name, request.task)]
+        naming = {r.engine for r in own if request.model in r.models} if request.task == "mlperf" else set()
+        wanted = naming or {r.engine for r in own}
+        return next((engine for engine in backend.engines if engine in wanted), backend.engines[0])
+    if request.engine not in backend.engines:
+        raise RequestError(
+            f"backend '{backend.name}' has no engine '{request.engine}': {nearest(request.engine, backend.engines)}",
+            where="--engine",
+            why=f"its engines are: {', '.join(backend.engines)}",
+            next_command=f"--engine={backend.engines[0]}",
+        )
+    return request.engine
+
+
+def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike: str) -> str:
+    allowed = _dtypes(recipe, alike)
+    if wanted is None:
+        if recipe.defaults.dtype in allowed:
+            return recipe.defaults.dtype
+        return allowed[0]
+    if hardware.kind != "cpu" and wanted == "fp8" and "fp8" not in hardware.peaks:
+        raise RequestError(
+            f"{hardware.title} has no fp8",
+            where="--dtype=fp8",
+            why=f"its matrix units have: {', '.join(hardware.peaks) or 'nothing that is known'}",
+            next_command=f"--dtype={allowed[0]}",
+        )
+    if wanted not in allowed:
+        raise RequestError(
+            f"recipe {recipe.name} has no {wanted} on {hardware.name}: {nearest(wanted, allowed)}",
+            where="--dtype",
+            why=f"it has: {', '.join(allowed)}",
+            next_command=f"--dtype={allowed[0]}",
+        )
+    return wanted
+
+
+def like(hardware: Hardware, recipes: Iterable[Recipe], site: Site) -> str:
+    """The device whose recipes it takes: its own; a known one's that has less, where no peak of it is known, or
+    where, on a machine of one's own, no recipe names it.
+    """
+    named = {name for recipe in recipes for name in recipe.hardware}
+    nameless = site.slurm is None and hardware.name not in named and UNKNOWN_IS_LIKE in named
+    return UNKNOWN_IS_LIKE if hardware.platform == "cuda" and (nameless or not hardware.peaks) else hardware.name
+
+
+def layouts_on(recipe: Recipe, hardware: Hardware | None) -> list[Layout]:
+    """A recipe for one machine has fewer where a machine has fewer devices. What it does not name may take all."""
+    if hardware is None or hardware.name not in recipe.hardware:
+        return recipe.layouts
+    return [row for row in recipe.layouts if row.hardware is None or hardware.name in row.hardware]
+
+
+def scales(recipe: Recipe, hardware: Hardware | None) -> list[int]:
+    return [row.gpus for row in layouts_on(recipe, hardware)]
+
+
+def default_gpus(recipe: Recipe, hardware: Hardware) -> int:
+    """As the recipe says, or as near below as it has on this hardware."""
+    usual = recipe.defaults.gpus
+    return max((gpus for gpus in scales(recipe, hardware) if gpus <= usual), default=usual)
+
+
+def _dtypes(recipe: Recipe, hardware: str) -> list[str]:
+    return recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, []))
+
+
+def _choose_group(name: str | None, backend: Backend, hardware: Hardware) -> FlagGroup:
+    return backend.flag_group(name, hardware) if name is not None else FlagGroup(flags={}, environment={})
+
+
+def _only_hardware(site: Site) -> str | None:
+    """What a cluster's nodes are, where they are all alike."""
+    return site.slurm.hardware[0] if site.slurm and len(site.slurm.hardware) == 1 else None
+
+
+def _refuse_foreign_hardware(site: Site, hardware: Hardware, configs: ConfigSource) -> None:
+    if site.slurm is not None and hardware.name not in site.slurm.hardware:
+        raise RequestError(
+            f"the nodes of site '{site.name}' are not {hardware.title}",
+            where=f"--hardware={hardware.name} --site={site.name}",
+            why=f"it has: {', '.join(site.slurm.hardware)}",
+            next_command=f"--hardware={site.slurm.hardware[0]}"
+            + (f"; or {configs.way_on(hardware.name)}" if hardware.kind != "cpu" else ""),
+        )
+
+
+def gpus_wanted(request: Request, recipe: Recipe, hardware: Hardware) -> int:
+    """As typed; else whole nodes where their number was; else the recipe's."""
+    if request.gpus is not None:
+        return request.gpus
+    if request.nodes is not None:
+        return positive("--nodes", request.nodes) * (1 if hardware.kind == "cpu" else hardware.devices_per_node)
+    return default_gpus(recipe, hardware)
+
+
+def _choose_nodes(wanted: int | None, gpus: int, hardware: Hardware) -> int:
+    nodes = wanted if wanted is not None else _nodes_needed(gpus, hardware)
+    positive("--nodes", nodes)
+    if gpus % nodes:
+        raise RequestError(
+            f"{gpus} devices cannot be shared evenly among {nodes} nodes",
+            where="--nodes",
+            why=f"{hardware.title}: {hardware.devices_per_node} devices a node",
+        )
+    if hardware.kind != "cpu" and gpus // nodes > hardware.devices_per_node:
+        raise RequestError(
+            f"{gpus} {hardware.name} do not fit on {nodes} nodes",
+            where="--nodes",
+            why=f"a node has {hardware.devices_per_node}",
+            next_command=f"--nodes={_nodes_needed(gpus, hardware)}",
+        )
+    return nodes
+
+
+def _nodes_needed(gpus: int, hardware: Hardware) -> int:
+    return 1 if hardware.kind == "cpu" else -(-gpus // hardware.devices_per_node)
+
+
+def _of_the_fabric(hardware: Hardware, recipe: Recipe) -> dict[str, str]:
+    """What NCCL is told where NVLink joins nodes. A submission has what NVIDIA's own configuration of it has."""
+    domain = hardware.nvlink_domain
+    return {} if domain is None or recipe.engine.startswith(ENGINE) else domain.environment
+
+
+def _choose_layout(
+    request: Request,
+    recipe: Recipe,
+    hardware: Hardware,
+    knobs_set: Mapping[str, Scalar],
+    layout_settings: frozenset[str],
+) -> dict[str, Scalar]:
+    """The recipe's row for this scale; without one, the layout must be stated by --set."""
+    rows: dict[int, Layout] = {row.gpus: row for row in layouts_on(recipe, hardware)}
+    gpus = request.gpus
+    assert gpus is not None  # the caller has chosen
+    if gpus in rows:
+        return dict(rows[gpus].knobs)
+    if layout_settings & knobs_set.keys():
+        return {}
+    raise NoLayoutError(request, recipe, gpus, hardware)
+
+
+def matches(when: When, model: str, dtype: str, hardware: str, gpus: int) -> bool:
+    return (
+        (when.model is None or model in when.model)
+        and (when.dtype is None or dtype in when.dtype)
+        and (when.hardware is None or hardware in when.hardware)
+        and (when.gpus_from is None or gpus >= when.gpus_from)
+        and (when.gpus_below is None or gpus < when.gpus_below)
+    )
+
+
+def _merged(overlays: list[Overlay], part: str) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for overlay in overlays:
+        merged.update(getattr(overlay, part))
+    return merged
+
+
+def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Parallelism) -> tuple[int, int, int]:
+    """(micro batch, gradient accumulation, global batch); the three are bound by the layout."""
+    micro = own.get("micro_batch_size", recipe.micro_batch_size)
+    accumulation = own.get("gradient_accumulation", recipe.gradient_accumulation)
+    replicas = parallelism.data * parallelism.fsdp
+    if "global_batch_size" not in own:
+        return micro, accumulation, micro * accumulation * replicas
+    wanted = own["global_batch_size"]
+    if "micro_batch_size" in own:
+        micro_steps, rest = divmod(wanted, micro * replicas)
+        if rest or ("gradient_accumulation" in own and micro_steps != accumulation):
+            raise _batch_refusal(wanted, f"{micro} (micro batch) x {replicas} (data x fsdp) x accumulation")
+        return micro, micro_steps, wanted
+    micro, rest = divmod(wanted, accumulation * replicas)
+    if rest:
+        raise _batch_refusal(wanted, f"{replicas} (data x fsdp) x {accumulation} (gradient accumulation)")
+    return micro, accumulation, wanted
+
+
+def _batch_refusal(wanted: int, divisor: str) -> RequestError:
+    return RequestError(
+        f"a global batch of {wanted} sequences is not divisible by the layout",
+        where="--set=global_batch_size",
+        why=f"it must be a multiple of {divisor}",
+    )

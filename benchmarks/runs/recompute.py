@@ -1,0 +1,92 @@
+"""Raw files of a run -> its result: the one way, for a run that has just ended and for verify.py."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from benchmarks.backend import Backend
+from benchmarks.jobs.attempts import local_attempts, queued_attempts
+from benchmarks.jobs.failures import QueuedEnd, failed_phase
+from benchmarks.jobs.first_check import BEFORE_THE_RUN
+from benchmarks.jobs.job_record import Ended
+from benchmarks.measuring.summary import Result, summarise
+from benchmarks.mlperf.submission import is_submission
+from benchmarks.request.profiling import not_recorded
+from benchmarks.runs.runfolder import RunFolder
+from benchmarks.telemetry import samples
+from benchmarks.values import RunRecord, Step
+
+
+def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
+    """The result of a run and all its steps, from its raw files alone. The last attempt gives the figures."""
+    benchmark = folder.benchmark()
+    measured = folder.measured_phase()
+    phase = measured.name
+    records = [backend.read_phase(benchmark, folder.phase_dir(phase, n), n) for n in folder.attempts()] or [
+        RunRecord(attempt=1, facts=[], steps=[], ends=[], unreadable=[])
+    ]
+    last = records[-1]
+    ended = folder.ended(phase, last.attempt)
+    attempts = queued_attempts(folder, records) if folder.is_queued() else []
+    queued = QueuedEnd(end=attempts[-1], processes=measured.tasks) if attempts else None
+    result, marked = summarise(
+        benchmark,
+        folder.recorded_run_id(),
+        last,
+        ended,
+        folder.provenance_digest(),
+        [
+            *folder.provenance_notes(),
+            *folder.changed_since_sealed(),
+            *_unreadable_earlier(records[:-1]),
+            *_unbound(ended),
+        ],
+        _failed_before(folder, backend, phase, last.attempt, queued=queued is not None),
+        attempts,
+        queued,
+        samples.read(folder.telemetry_dir(last.attempt)),
+        None if is_submission(benchmark) else backend.storage(benchmark).recompute,
+    )
+    result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
+    if queued is None:
+        result = msgspec.structs.replace(result, attempts=local_attempts(records, result))
+    earlier = [
+        msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
+        for record in records[:-1]
+        for step in record.steps
+    ]
+    return result, earlier + marked
+
+
+def _with_reasons(result: Result, reasons: list[str]) -> Result:
+    """A run that went through, and whose files show that it proves less than it was to."""
+    if result.status == "failed" or not reasons:
+        return result
+    return msgspec.structs.replace(result, status="invalid", reasons=[*result.reasons, *reasons])
+
+
+def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: int, *, queued: bool) -> list[str]:
+    """Why the measured phase was never started: an earlier phase of the plan failed. Of the job's own phases the
+    attempt's end tells.
+    """
+    found = []
+    benchmark = folder.benchmark()
+    for phase in folder.plan().phases:
+        if phase.name == measured:
+            break
+        if phase.name in BEFORE_THE_RUN and queued:
+            continue
+        said = backend.read_phase(benchmark, folder.phase_dir(phase.name, attempt), attempt).ends
+        found += failed_phase(phase.name, folder.ended(phase.name, attempt), said, queued=queued)
+    return found
+
+
+def _unbound(ended: Sequence[Ended]) -> list[str]:
+    """Ranks that ran wherever Linux put them, not beside their GPU: their steps may be slower for it."""
+    reasons = [one.binding.why for one in ended if one.binding is not None and one.binding.why]
+    named = ", ".join(dict.fromkeys(reasons))
+    return [f"{len(reasons)} of {len(ended)} ranks were bound to no NUMA node: {named}"] if reasons else []
+
+
+def _unreadable_earlier(records: list[RunRecord]) -> list[str]:
+    return [f"attempt-{record.attempt}: {line}" for record in records for line in record.unreadable]

@@ -1,0 +1,342 @@
+"""The folder of one run: its files, atomic writing and reading back. Its result is made in recompute.py.
+
+<output_dir>/<run_id>/benchmark.json, plan.json, provenance.json, steps.jsonl, result.json, tensorboard/ and
+attempt-N/<phase>/ with the raw files: events-rankN.jsonl, rank-N.log, exits.jsonl. A run of a queue has job.sbatch,
+job.json, slurm-*.out and attempt-N/job.jsonl, scheduler.json and telemetry/ too, and an exits-rankN.jsonl for each
+rank. Files are the truth.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from benchmarks.errors import RequestError, RunError
+from benchmarks.jobs.job_record import (
+    EVENTS,
+    JOB_SCRIPT,
+    SCHEDULER,
+    SUBMITTED,
+    Ended,
+    JobEvent,
+    SchedulerEnd,
+    Submitted,
+)
+from benchmarks.measuring.summary import Result
+from benchmarks.values import Benchmark, Phase, Plan, Step, json_text
+from benchmarks.version import VERSION
+
+BENCHMARK = "benchmark.json"
+PLAN = "plan.json"
+PROVENANCE = "provenance.json"
+STEPS = "steps.jsonl"
+RESULT = "result.json"
+EXITS = "exits.jsonl"
+RANK_EXITS = "exits-rank*.jsonl"  # one rank each: the tasks of many nodes write no common file
+JOB_OUTPUT = "slurm-*.out"
+KEPT_PROFILE = "pgle"  # a folder: the profile that was made by an earlier run of the same program
+
+ReadValue = TypeVar("ReadValue")
+
+
+def new_run_id(benchmark: Benchmark) -> str:
+    """Unique and readable; without dots, which profilers' converters cannot bear."""
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    words = [benchmark.backend, benchmark.model.name, benchmark.task, benchmark.dtype]
+    words += [f"{benchmark.gpus}x{benchmark.hardware.name}", secrets.token_hex(2)]
+    return "-".join([when, *words]).replace(".", "_")
+
+
+class RunFolder:
+    """One run's files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.resolve().name
+
+    @classmethod
+    def create(cls, output_dir: Path, run_id: str) -> "RunFolder":
+        """Refuses before anything starts where the folder cannot be written."""
+        path = output_dir / run_id
+        try:
+            path.mkdir(parents=True)
+            _prove_writable(path)
+        except OSError as error:
+            raise RequestError(
+                f"the output folder cannot be written: {error.strerror}",
+                where=str(output_dir),
+                why="every step of a run is kept there",
+                next_command="--output_dir=DIR with a folder that is writable and has space",
+            ) from None
+        return cls(path)
+
+    def phase_dir(self, phase: str, attempt: int = 1) -> Path:
+        return self.path / f"attempt-{attempt}" / phase
+
+    # --- writing ---
+
+    def write(self, name: str, value: object) -> None:
+        write_atomically(self.path / name, json_text(value).encode())
+
+    def write_steps(self, steps: Iterable[Step]) -> None:
+        write_atomically(self.path / STEPS, b"".join(msgspec.json.encode(step) + b"\n" for step in steps))
+
+    # --- reading ---
+
+    def benchmark(self) -> Benchmark:
+        return self._read(BENCHMARK, Benchmark)
+
+    def plan(self) -> Plan:
+        return self._read(PLAN, Plan)
+
+    def measured_phase(self) -> Phase:
+        """The phase whose steps are the result: the last that writes any."""
+        for phase in reversed(self.plan().phases):
+            if phase.writes_steps:
+                return phase
+        raise RequestError(f"{PLAN} has no phase that writes steps", where=str(self.path / PLAN))
+
+    def stored_result(self) -> Result:
+        return self._read(RESULT, Result)
+
+    def stored_steps(self) -> list[Step]:
+        return _decode_lines(self.path / STEPS, Step)
+
+    def ended(self, phase: str, attempt: int = 1) -> list[Ended]:
+        """How the processes of a phase ended; of a rank that says so twice, the first time."""
+        place = self.phase_dir(phase, attempt)
+        if (place / EXITS).exists():
+            return _decode_lines(place / EXITS, Ended)
+        found: dict[int, Ended] = {}
+        for path in place.glob(RANK_EXITS):
+            for one in _whole_lines(path, Ended):
+                found.setdefault(one.rank, one)
+        return [found[rank] for rank in sorted(found)]
+
+    def is_whole(self) -> bool:
+        """Whether the launcher came so far as to write down what is to be run."""
+        return all((self.path / name).exists() for name in (BENCHMARK, PLAN, PROVENANCE))
+
+    # --- what a queue's job leaves ---
+
+    def is_queued(self) -> bool:
+        return (self.path / SUBMITTED).exists()
+
+    def submitted(self) -> Submitted:
+        return self._read(SUBMITTED, Submitted)
+
+    def is_collected(self) -> bool:
+        """Whether what became of the last attempt is written down; until then a queued run may still go on."""
+        last = max(self.attempts(), default=0)
+        return not self.is_queued() or (self.attempt_dir(last) / SCHEDULER).exists()
+
+    def job_ids(self) -> list[str]:
+        """The job that was submitted, and those that a person submitted by hand once more."""
+        starts = [event.job_id for attempt in self.attempts() for event in self.job_events(attempt)]
+        return list(dict.fromkeys(number for number in (self.submitted().job_id, *starts) if number))
+
+    def attempt_dir(self, attempt: int) -> Path:
+        """Attempt 0 stands for a job that never started: its files are the run's own."""
+        return self.path / f"attempt-{attempt}" if attempt else self.path
+
+    def telemetry_dir(self, attempt: int) -> Path:
+        return self.attempt_dir(attempt) / "telemetry"
+
+    def job_events(self, attempt: int) -> list[JobEvent]:
+        """What the job has written of itself until now; a line that was cut, or is being written, is none."""
+        path = self.attempt_dir(attempt) / EVENTS
+        return _whole_lines(path, JobEvent) if path.exists() else []
+
+    def scheduler_end(self, attempt: int) -> SchedulerEnd | None:
+        """None: the run was not collected yet."""
+        name = str((self.attempt_dir(attempt) / SCHEDULER).relative_to(self.path))
+        return self._read(name, SchedulerEnd) if (self.path / name).exists() else None
+
+    def provenance_digest(self) -> str | None:
+        path = self.path / PROVENANCE
+        return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+
+    def attempts(self) -> list[int]:
+        numbers = [path.name.removeprefix("attempt-") for path in self.path.glob("attempt-*")]
+        return sorted(int(number) for number in numbers if number.isascii() and number.isdecimal())
+
+    def job_output(self) -> list[Path]:
+        """What the job script itself has printed."""
+        return sorted(self.path.glob(JOB_OUTPUT))
+
+    # --- the chain of digests: result.json names provenance.json's, which names those of the raw files ---
+
+    def raw_files(self) -> list[Path]:
+        """What a result is made from, and the logs beside it; not what the framework itself left there."""
+        named = (BENCHMARK, PLAN, SUBMITTED, JOB_SCRIPT, SCHEDULER)
+        raw = [*(self.path / name for name in named), *self.job_output(), *self.path.glob(f"{KEPT_PROFILE}/*")]
+        # A name with a dot before it is a file that is being written.
+        raw += [path for path in self.path.glob("attempt-*/*") if not path.name.startswith(".")]
+        return sorted(path for path in [*raw, *self.path.glob("attempt-*/*/*")] if path.is_file())
+
+    def raw_digests(self) -> dict[str, str]:
+        return {str(path.relative_to(self.path)): _sha256(path) for path in self.raw_files()}
+
+    def changed_since_sealed(self) -> list[str]:
+        """Raw files that are not what they were when the run ended; a run that was cut off has no seal."""
+        path = self.path / PROVENANCE
+        sealed = self._read(PROVENANCE, dict[str, Any]).get("files", {}) if path.exists() else {}
+        if not sealed:
+            return []
+        now = self.raw_digests()
+        changes = dict.fromkeys(sealed.keys() - now.keys(), "is missing")
+        changes |= dict.fromkeys(now.keys() - sealed.keys(), "was added")
+        changes |= {name: "was changed" for name in sealed.keys() & now.keys() if sealed[name] != now[name]}
+        return [f"{name} {what} after the run" for name, what in sorted(changes.items())]
+
+    def provenance(self) -> dict[str, Any]:
+        return self._read(PROVENANCE, dict[str, Any])
+
+    def recorded_run_id(self) -> str:
+        """The name the run was given; its folder may have been renamed or copied since."""
+        path = self.path / PROVENANCE
+        recorded = self._read(PROVENANCE, dict[str, Any]).get("run_id") if path.exists() else None
+        return str(recorded) if recorded else self.run_id
+
+    def provenance_notes(self) -> list[str]:
+        path = self.path / PROVENANCE
+        if not path.exists():
+            return []
+        notes: list[str] = self._read(PROVENANCE, dict[str, Any]).get("notes", [])
+        return notes
+
+    def _read(self, name: str, kind: type[ReadValue]) -> ReadValue:
+        path = self.path / name
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except FileNotFoundError:
+            raise _missing(path) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            other = _another_version(self.path / PROVENANCE) if isinstance(error, msgspec.ValidationError) else None
+            raise RequestError(
+                f"{name} cannot be read: {error}",
+                where=str(path),
+                why=f"{other}, or it was changed by hand" if other else "it was cut off, or changed by hand",
+                next_command=f"python launch/status.py --collect {self.path}" if name.endswith(SCHEDULER) else "",
+            ) from None
+
+
+def _another_version(provenance: Path) -> str | None:
+    """A file of whole JSON that lacks something may be of a version that had none of it."""
+    try:
+        by = msgspec.json.decode(provenance.read_bytes(), type=dict[str, Any]).get("stepmark")
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return f"it was written by Stepmark {by}, this is {VERSION}" if by and by != VERSION else None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _prove_writable(path: Path) -> None:
+    """Write and remove a file; where that fails, the new and empty folder goes too."""
+    probe = path / ".writable"
+    try:
+        probe.write_bytes(b"\0" * 4096)
+        probe.unlink()
+    except OSError:
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
+            path.rmdir()
+        raise
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Whole or not at all: a full disk leaves the old file as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(
+            f"{path.name} could not be written: {error.strerror}",
+            where=str(path.parent),
+            why="what was there before is kept, and so are the raw files under attempt-*",
+            next_command=f"make space, then: {remake_command(_run_of(path))}",
+        ) from None
+
+
+def remake_command(run: Path) -> str:
+    """What makes the result of a run anew from its raw files; of a queue's job, Slurm is asked too."""
+    script = "status.py --collect" if (run / SUBMITTED).exists() else "verify.py --repair"
+    return f"python launch/{script} {run}"
+
+
+def _run_of(path: Path) -> Path:
+    """The run folder that a file belongs to."""
+    return next((folder for folder in path.parents if (folder / BENCHMARK).exists()), path.parent)
+
+
+def not_collected(run: Path) -> RequestError:
+    return RequestError(
+        "the run has not been collected: its job may still wait or train",
+        where=str(run),
+        why="what became of a job, Slurm knows; a result made without asking would be a guess",
+        next_command=f"python launch/status.py --follow {run}     (or --collect)",
+    )
+
+
+def _missing(path: Path) -> RequestError:
+    folder = path.parent
+    if path.name in (RESULT, STEPS) and (folder / SUBMITTED).exists():
+        return not_collected(folder)
+    if path.name in (RESULT, STEPS) and (folder / BENCHMARK).exists():
+        return RequestError(
+            f"{path.name} is missing",
+            where=str(folder),
+            why="the run was cut off before its result was written; its raw files are there",
+            next_command=remake_command(folder),
+        )
+    if path.name == SUBMITTED and (folder / BENCHMARK).exists():
+        return RequestError(
+            "the run was never submitted to a queue",
+            where=str(folder),
+            why="it ran on this machine, or its launcher ended before it had written its job down",
+            next_command=f"python launch/verify.py --repair {folder}, or start it anew",
+        )
+    return RequestError(f"{path.name} is missing", where=str(folder), why="this is not a run folder")
+
+
+def _whole_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:
+    """The lines of a file that may be written meanwhile, or was cut: what cannot be read is left out."""
+    decoder = msgspec.json.Decoder(kind)
+    found = []
+    for line in path.read_bytes().splitlines():
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            found.append(decoder.decode(line))
+    return found
+
+
+def _decode_lines(path: Path, kind: type[ReadValue]) -> list[ReadValue]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        raise _missing(path) from None
+    decoder = msgspec.json.Decoder(kind)
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(decoder.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RequestError(f"{path.name} cannot be read: {error}", where=f"{path}:{number}") from None
+    return found

@@ -1,0 +1,342 @@
+"""Lists in flags -> the cells of a sweep, in order; the record of a sweep; what of it is still to do. Pure.
+
+The record is one file beside the run folders, sweep-<time>-<key>.json: which cells, and which runs were started for
+each. How a run ended is not in it: its result.json says so. What a sweep measured is in sweep_report.py.
+"""
+
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from benchmarks.early_stop.until import refuse_in_gate
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
+from benchmarks.measuring.summary import Result
+from benchmarks.rendering.report import aligned
+from benchmarks.request.resolve import Request
+from benchmarks.sweeps.pairs import DEFAULT_PAIRS, FEWEST_PAIRS
+from benchmarks.sweeps.scaling import Scale, scale_of
+from benchmarks.values import Benchmark, Value, to_builtins
+
+SCHEMA_VERSION = 1
+# The first varies slowest; pgle fastest, so that the runs of a pair are neighbours.
+LISTED = ("backend", "model", "task", "engine", "dtype", "hardware", "gpus", "nodes", "pgle")
+NUMBERS = ("gpus", "nodes")
+SHOWN_CELLS = 20  # of a refusal
+
+
+# --- the cells ----------------------------------------------------------------------------------
+
+
+def cells(lists: Mapping[str, str | None], rest: Mapping[str, Any]) -> list[Request]:
+    """Every combination of what the flags of LISTED name, in the order typed; `rest` is the same for all."""
+    axes = [_axis(name, lists.get(name)) for name in LISTED]
+    typed = [name for name in LISTED if lists.get(name) is not None]
+    combinations = itertools.product(*(axis for axis in axes if axis))
+    return [msgspec.convert({**rest, **dict(zip(typed, values, strict=True))}, Request) for values in combinations]
+
+
+def _axis(name: str, text: str | None) -> list[int | str]:
+    if text is None:
+        return []
+    words = [word.strip() for word in text.split(",")]
+    if "" in words:
+        raise RequestError(
+            f"--{name}={text}: {'a name in the list is empty' if len(words) > 1 else 'it is empty'}",
+            where=f"--{name}",
+            next_command=f"--{name}={','.join(word for word in words if word) or '...'}",
+        )
+    values: list[int | str] = [number(name, word) if name in NUMBERS else word for word in words]
+    for value in values:
+        if values.count(value) > 1:
+            raise RequestError(
+                f"--{name}={text}: {value} is named {values.count(value)} times",
+                where=f"--{name}",
+                why="two cells would differ in nothing",
+                next_command="--repeats=N runs every cell N times",
+            )
+    return values
+
+
+def number(name: str, word: str) -> int:
+    digits = word.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:
+        raise RequestError(
+            f"--{name}: '{word}' is no whole number",
+            where=f"--{name}",
+            why="a number, or several with commas between them, is expected",
+            next_command=f"--{name}=64,128",
+        )
+    return int(word)
+
+
+def labels(requests: Sequence[Request]) -> list[str]:
+    """Each request by the flags in which it differs from the others."""
+    differing = [name for name in LISTED if len({getattr(request, name) for request in requests}) > 1]
+    words = [
+        [f"--{name}={getattr(request, name)}" for name in differing if getattr(request, name) is not None]
+        for request in requests
+    ]
+    whole = (f"{request.backend} {request.model}" for request in requests)
+    return [" ".join(found) or name for found, name in zip(words, whole, strict=True)]
+
+
+def compares(requests: Sequence[Request]) -> bool:
+    """Whether it is an A/B: some cells differ in nothing but how PGLE is done."""
+    return len({request.pgle for request in requests}) > 1
+
+
+def repeats_wanted(requests: Sequence[Request], typed: int | None) -> tuple[int, str | None]:
+    """How often every cell runs, and what a person should know of that."""
+    profiled = any(request.profile != "none" for request in requests)
+    if not compares(requests) or profiled:
+        said = "profiled runs are never compared: they show no gain (--profile=none)"
+        return typed or 1, said if compares(requests) else None
+    if typed is None:
+        said = f"{DEFAULT_PAIRS} repeats: an A/B needs pairs (--repeats=N for another number)"
+        return DEFAULT_PAIRS, said
+    if typed < FEWEST_PAIRS:
+        less = f"{_plural(typed, 'repeat')}: an A/B of fewer than {FEWEST_PAIRS} pairs has no interval and no verdict"
+        return typed, f"{less} (without --repeats: {DEFAULT_PAIRS})"
+    return typed, None
+
+
+def jobs_at_once(requests: Sequence[Request], typed: int | None, allowed: int) -> tuple[int, str | None]:
+    """How many runs may be in the queue at once. Those of a pair would run on other nodes and share the network."""
+    if not compares(requests):
+        return (allowed if typed is None else typed), None
+    if typed is None:
+        several = f"one job at a time, not {allowed}: an A/B compares run after run (--max_jobs=N for more)"
+        return 1, several if allowed > 1 else None
+    return typed, f"{typed} jobs at a time: the two runs of a pair may disturb each other" if typed > 1 else None
+
+
+# --- what can work ------------------------------------------------------------------------------
+
+
+class Checked(NamedTuple):
+    """The cells that can work, with what each means, and those that were left out."""
+
+    cells: list["Cell"]
+    benchmarks: list[Benchmark]
+    refused: list["Refused"]
+
+
+def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> Checked:
+    """Every cell is resolved before anything starts; where one cannot work, all are refused in one message."""
+    if compares(requests):
+        refuse_in_gate(requests[0].until, "an A/B comparison")
+    checked = Checked([], [], [])
+    errors: list[RequestError] = []
+    for request in requests:
+        try:
+            benchmark = resolved(request)
+        except RequestError as error:
+            errors.append(error)
+            why = f" ({error.why})" if error.why else ""
+            checked.refused.append(Refused(request=request, reason=error.what + why))
+        else:
+            cell = Cell(request=request, digest=digest(benchmark), scale=scale_of(benchmark))
+            checked.cells.append(cell)
+            checked.benchmarks.append(benchmark)
+    if errors and (not checked.cells or not skip_refused):
+        raise errors[0] if len(requests) == 1 else _refusal(requests, checked, errors)
+    _refuse_equals(requests, checked.cells)
+    return checked
+
+
+def _refusal(requests: Sequence[Request], checked: Checked, errors: Sequence[RequestError]) -> RequestError:
+    if len(checked.refused) == len(requests) and len({refused.reason for refused in checked.refused}) == 1:
+        return errors[0]  # what is wrong is in none of the lists
+    names = dict(zip(map(_identity, requests), labels(requests), strict=True))
+    lines = [f"{names[_identity(refused.request)]}: {refused.reason}" for refused in checked.refused]
+    working = [names[_identity(cell.request)] for cell in checked.cells]
+    skip = [f"--skip_refused runs the other {len(working)}: {_shown(working)}"] if working else []
+    cures: dict[
+        str, str
+    ] = {}  # what to do next -> the first cell that needs it: a reason of another kind has its own
+    for refused, error in zip(checked.refused, errors, strict=True):
+        cures.setdefault(error.next_command or LIST_COMMAND, names[_identity(refused.request)])
+    return RequestError(
+        f"{len(lines)} of the {len(requests)} cells of the sweep cannot work; nothing was started",
+        where=_shown(lines),
+        next_command=_shown([*skip, *(f"{cure}     (for {name})" for cure, name in cures.items())]),
+    )
+
+
+def _shown(lines: Sequence[str]) -> str:
+    more = [f"and {len(lines) - SHOWN_CELLS} more"] if len(lines) > SHOWN_CELLS else []
+    return "\n         ".join([*lines[:SHOWN_CELLS], *more])
+
+
+def _identity(request: Request) -> bytes:
+    return msgspec.json.encode(request, order="sorted")
+
+
+def plan_text(checked: Checked, repeats: int) -> str:
+    """What would be run, for people."""
+    requests = [cell.request for cell in checked.cells] + [refused.request for refused in checked.refused]
+    names = labels(requests)
+    rows = [(name, _scale_text(cell.scale)) for name, cell in zip(names, checked.cells, strict=False)]
+    rows += [
+        (name, f"refused: {refused.reason}")
+        for name, refused in zip(names[len(rows) :], checked.refused, strict=True)
+    ]
+    count = len(checked.cells)
+    until = requests[0].until
+    ends = [f"each ends early at --until={until}: runs may differ in length"] if until is not None else []
+    return "\n".join(
+        [
+            f"{_plural(count, 'cell')} x {_plural(repeats, 'repeat')} = {_plural(count * repeats, 'run')}",
+            *ends,
+            *aligned(rows),
+            "",
+            "nothing was started (--dry_run); one cell alone shows its whole plan",
+        ]
+    )
+
+
+def _scale_text(scale: Scale) -> str:
+    where = f"{scale.gpus} x {scale.hardware} on {_plural(scale.nodes, 'node')}"
+    return f"{where}, {scale.layout}, global batch {scale.global_batch_size}"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _refuse_equals(requests: Sequence[Request], found: Sequence["Cell"]) -> None:
+    names = dict(zip(map(_identity, requests), labels(requests), strict=True))
+    first: dict[str, str] = {}
+    for cell in found:
+        name = names[_identity(cell.request)]
+        if cell.digest in first:
+            raise RequestError(
+                f"two cells of the sweep are the same benchmark: {first[cell.digest]} and {name}",
+                why="they would differ in nothing",
+                next_command="--repeats=N runs every cell N times",
+            )
+        first[cell.digest] = name
+
+
+def digest(benchmark: Benchmark) -> str:
+    """Of all that is run. How a site's jobs are asked for is not in it: another time limit makes no other figure."""
+    data = {**to_builtins(benchmark), "site": benchmark.site.name}
+    return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()
+
+
+# --- the record ---------------------------------------------------------------------------------
+
+
+class Cell(Value, frozen=True):
+    request: Request
+    digest: str  # of the benchmark that the request meant; the configs may have changed since
+    scale: Scale
+
+
+class Refused(Value, frozen=True):
+    """A cell that cannot work and was left out by --skip_refused."""
+
+    request: Request
+    reason: str
+
+
+class SweepRun(Value, frozen=True):
+    """A run that was started, or was about to be: it is written down before it is."""
+
+    run_id: str
+    cell: int  # the place in cells, from 0
+    repeat: int  # from 1
+    started: float  # Unix time
+    trouble: str | None = None  # what kept it from being started
+
+
+class Sweep(Value, frozen=True):
+    """sweep-<time>-<key>.json."""
+
+    schema_version: int
+    sweep_id: str
+    key: str  # the same flags have the same
+    command: list[str]
+    repeats: int
+    cells: list[Cell]
+    refused: list[Refused]
+    runs: list[SweepRun]
+    shown: bool = False  # its table, with every run valid: the same flags then start a new one
+
+
+Results = Mapping[str, Result | None]  # run id -> its result; None: the run has ended and left none
+
+
+class Slot(NamedTuple):
+    """One run that a sweep needs."""
+
+    cell: int
+    repeat: int
+
+
+def key(requests: Sequence[Request], repeats: int) -> str:
+    typed = msgspec.json.encode([requests, repeats], order="sorted")
+    return hashlib.sha256(typed).hexdigest()[:12]
+
+
+def new_sweep(requests: Sequence[Request], checked: Checked, repeats: int, command: Sequence[str]) -> Sweep:
+    now = time.time()
+    when = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
+    name = key(requests, repeats)
+    return Sweep(
+        schema_version=SCHEMA_VERSION,
+        sweep_id=f"sweep-{when}-{name}",
+        key=name,
+        command=list(command),
+        repeats=repeats,
+        cells=checked.cells,
+        refused=checked.refused,
+        runs=[],
+    )
+
+
+def means_the_same(one: Sweep, other: Sweep) -> bool:
+    """Whether two sweeps of the same flags run the same benchmarks: configs may have changed between them."""
+    return [cell.digest for cell in one.cells] == [cell.digest for cell in other.cells]
+
+
+# --- what is still to do ------------------------------------------------------------------------
+
+
+def slots(cell_count: int, repeats: int) -> list[Slot]:
+    """All runs of a sweep, in order: the repeats outermost, every other one backwards.
+
+    So a drift of the machine falls on all cells alike, and none is always first.
+    """
+    found = []
+    for repeat in range(1, repeats + 1):
+        order = range(cell_count) if repeat % 2 else reversed(range(cell_count))
+        found += [Slot(cell, repeat) for cell in order]
+    return found
+
+
+def still_to_do(sweep: Sweep, results: Results, going: Collection[str]) -> list[Slot]:
+    """The slots without a valid run and without one that goes on."""
+    kept = {Slot(run.cell, run.repeat) for run in sweep.runs if run.run_id in going or is_valid(results, run)}
+    return [slot for slot in slots(len(sweep.cells), sweep.repeats) if slot not in kept]
+
+
+def is_valid(results: Results, run: SweepRun) -> bool:
+    result = results.get(run.run_id)
+    return result is not None and result.status == "valid"
+
+
+def exit_code(sweep: Sweep, results: Results) -> int:
+    """Of the last run of every slot that has no valid one: a failed run outranks an invalid one."""
+    codes = dict.fromkeys(slots(len(sweep.cells), sweep.repeats), EXIT_FAILED)
+    for run in sweep.runs:
+        slot, result = Slot(run.cell, run.repeat), results.get(run.run_id)
+        if codes.get(slot) == EXIT_VALID:
+            continue
+        status = result.status if result else "failed"
+        codes[slot] = {"valid": EXIT_VALID, "invalid": EXIT_INVALID, "failed": EXIT_FAILED}[status]
+    return max(codes.values(), key=[EXIT_VALID, EXIT_INVALID, EXIT_FAILED].index, default=EXIT_VALID)

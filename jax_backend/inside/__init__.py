@@ -1,0 +1,1 @@
+"""What runs inside MaxText's environment: no package of ours is importable there."""

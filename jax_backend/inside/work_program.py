@@ -1,0 +1,283 @@
+"""Trains a few steps with MaxText's own model, loss, optimizer and training step, and says what was computed.
+
+Run by path inside MaxText's environment (`python -P work_program.py --folder=DIR -- key=value ...`) on the standard
+library, numpy and MaxText alone. What it is asked and what it answers is in same_work/work.py; weights travel under
+the neutral names of that file. One process, one device.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+COUNTED_BY = "the dots of XLA's program of MaxText's training step, before optimization, loops multiplied in"
+RECOMPUTED = "/rematted_computation/"
+EINSUMS = {"btkgd,bskd->bkgts": "attention scores", "bkgts,bskd->btkgd": "attention over values"}
+CANNOT_BE_TOLD = {"attention_scale": 1.0, "rope_interleaved": False, "adapters_in_order": True, "trains_base": False}
+TRAINS_ADAPTERS = "lora.enable_lora=true"
+PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "numpy")
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(f"stepmark_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+known = load(HERE / "weights.py")
+
+
+# --- MaxText's objects ---------------------------------------------------------------------------
+
+
+def told(words, case, steps):
+    """The benchmark's settings with what the case says instead."""
+    for name, own in CANNOT_BE_TOLD.items():
+        if case.get(name) not in (None, own):
+            raise SystemExit(f"stepmark: MaxText's Llama has {name} {own}, and cannot be told {case[name]}")
+    settings = dict(word.split("=", 1) for word in words)
+    settings |= {
+        "steps": steps,
+        "learning_rate": case["learning_rate"],
+        "warmup_steps_fraction": min(1.0, case["warmup_steps"] / steps),
+        "learning_rate_final_fraction": 1.0,
+        "adam_b1": case["adam_beta1"],
+        "adam_b2": case["adam_beta2"],
+        "adam_eps": case["adam_epsilon"],
+        "adam_weight_decay": case["weight_decay"],
+        "adamw_mask": "[]" if case["decays_norms"] else "['norm']",
+        "gradient_clipping_threshold": case["clip_norm"],
+    }
+    if case.get("rope_theta") is not None:
+        settings["rope_max_timescale"] = int(case["rope_theta"])  # MaxText takes it as a whole number
+    if case.get("adapter_alpha") is not None:
+        settings["lora.lora_alpha"] = case["adapter_alpha"]
+    if case.get("norm_epsilon") is not None:
+        settings["normalization_layer_epsilon"] = case["norm_epsilon"]
+    return [f"{name}={value}" for name, value in settings.items()]
+
+
+class Training:
+    """MaxText's train state and its compiled training step, on one device."""
+
+    def __init__(self, argv, worker):
+        from flax import nnx
+        from maxtext.trainers.pre_train import train
+        from maxtext.utils import train_utils
+
+        self.config, recorder = train.initialize(worker.argv_of(argv))
+        _, _, self._shardings, _, self._mesh, _, _, _, _, _, self.state = train_utils.setup_train_loop(
+            self.config, recorder
+        )
+        self.layers = self.config.num_decoder_layers
+        self._trained = nnx.LoRAParam if TRAINS_ADAPTERS in argv else nnx.Param
+
+    def within(self):
+        """What MaxText's functions look up around them."""
+        import contextlib
+
+        import jax
+        from flax.core.spmd import logical_axis_rules
+
+        stack = contextlib.ExitStack()
+        stack.enter_context(jax.set_mesh(self._mesh))
+        stack.enter_context(logical_axis_rules(self.config.logical_axis_rules))
+        return stack
+
+    def parameters(self):
+        from flax import nnx
+
+        return known.flat(nnx.state(self.state.model, nnx.Param))
+
+    def batch(self, inputs, targets):
+        """One batch in MaxText's words: one document a row."""
+        import jax
+        from maxtext.utils import sharding
+
+        whole = np.ones(inputs.shape, np.int32)
+        places = np.broadcast_to(np.arange(inputs.shape[1], dtype=np.int32), inputs.shape)
+        batch = {"inputs": inputs, "inputs_position": places, "inputs_segmentation": whole}
+        batch |= {"targets": targets, "targets_position": places, "targets_segmentation": whole}
+        return jax.device_put(batch, sharding.get_input_data_sharding(self.config, self._mesh))
+
+    def gradient(self, batch):
+        """Logits, loss and gradient of one batch, by MaxText's own loss function, as its training step calls it."""
+        import jax
+        from flax import nnx
+        from maxtext.trainers.pre_train import train
+
+        graph, weights, rest = nnx.split(self.state.model, self._trained, ...)
+
+        def loss_of(weights, rest, data):
+            return train.loss_fn(
+                nnx.merge(graph, weights, rest, copy=True), self.config, data, None, None, is_train=True
+            )
+
+        def logits_of(weights, rest, data):
+            return nnx.merge(graph, weights, rest, copy=True)(
+                decoder_input_tokens=data["inputs"],
+                decoder_positions=data["inputs_position"],
+                decoder_segment_ids=data["inputs_segmentation"],
+                enable_dropout=False,
+                decoder_target_tokens=data["targets"],
+                decoder_target_mask=data["targets_segmentation"],
+            )
+
+        (loss, _), gradients = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(weights, rest, dict(batch))
+        logits = np.asarray(jax.jit(logits_of)(weights, rest, batch), np.float32)
+        return logits, float(loss), known.flat(gradients)
+
+    def compile(self, batch):
+        """MaxText's own jitted training step, lowered for a batch like this one."""
+        from flax import nnx
+        from maxtext.trainers.pre_train import train
+        from maxtext.utils import sharding, train_utils
+
+        self._graph, self._values = nnx.split(self.state)
+        parameters, shardings = sharding.maybe_update_params_sharding_with_opt(self.config, self._shardings)
+        self._step, _ = train_utils.jit_train_and_eval_step(
+            self.config,
+            self._graph,
+            self._mesh,
+            self._values,
+            shardings,
+            train.train_step,
+            train.eval_step,
+            None,
+            parameters,
+        )
+        return self._step.lower(self._values, batch)
+
+    def step(self, batch):
+        self._values, metrics = self._step(self._values, batch)
+        scalars = metrics["scalar"]
+        return {"loss": float(scalars["learning/loss"]), "gradient_norm": float(scalars["learning/raw_grad_norm"])}
+
+    def trained(self):
+        from flax import nnx
+
+        return known.flat(nnx.state(nnx.merge(self._graph, self._values, copy=True).model, nnx.Param))
+
+
+def settings_of(training):
+    """What the built modules hold, whatever they were told."""
+    from flax import nnx
+    from maxtext.layers import attentions, embeddings, linears, normalizations
+
+    modules = [node for _, node in nnx.iter_graph(training.state.model) if isinstance(node, nnx.Module)]
+
+    def of(kind):
+        return [module for module in modules if isinstance(module, kind)]
+
+    ropes = of(embeddings.RotaryEmbedding)
+    names = training.parameters()
+    return {
+        "norm_epsilon": kit.one(norm.epsilon for norm in of(normalizations.RMSNorm)),
+        **kit.rope_of(np.asarray(ropes[0].timescale, np.float64)),
+        "rope_interleaved": kit.one(turns_neighbours(rope) for rope in ropes),
+        "activation": kit.one(" x ".join(mlp.activations) for mlp in of(linears.MlpBlock)),
+        "tied_head": known.WHOLE["head"][0] not in names,
+        "biases": any(name.endswith("bias") for name in names),
+        "attention_scale": kit.one(module.query_pre_attn_scalar or 1.0 for module in of(attentions.Attention)),
+    }
+
+
+def turns_neighbours(rope):
+    """Whether RoPE turns a head's first number against its second, and not against the first of its other half."""
+    head = np.zeros((1, 2, 1, rope.embedding_dims), np.float32)
+    head[..., 0] = 1
+    turned = np.asarray(rope(head, np.arange(2)[None]))[0, 1, 0]
+    return bool(turned[1])
+
+
+# --- one case --------------------------------------------------------------------------------------
+
+
+def train_case(words, case, given, worker):
+    """(report, arrays) of a case: a look at the first batch, then a training of all."""
+    inputs, targets = given[kit.INPUTS], given[kit.TARGETS]
+    training = Training(told(words, case, len(inputs)), worker)
+    own = known.neutral(training.parameters(), training.layers)
+    weights = kit.starting_weights(case, given, lambda: own)
+    known.load_parameters(training.state.model, known.of_maxtext(weights, training.layers, training.parameters()))
+    with training.within():
+        batches = [training.batch(*batch) for batch in zip(inputs, targets, strict=True)]
+        logits, loss, gradients = training.gradient(batches[0])
+        program = training.compile(batches[0])
+        report = {
+            "parameters": int(sum(array.size for array in training.parameters().values())),
+            "settings": settings_of(training),
+            "loss": loss,
+            "gradient_norm": kit.gradient_norm(gradients),
+            "flops": count(program) if case["count_flops"] else None,
+            "steps": [],
+        }
+        trained = {}
+        for batch in batches:
+            trained = training.trained()  # before the last update
+            report["steps"].append(training.step(batch))
+    arrays = {
+        **kit.under(kit.WEIGHT, weights),
+        **kit.under(kit.GRADIENT, known.neutral(gradients, training.layers)),
+        **kit.under(kit.TRAINED, known.neutral(trained, training.layers)),
+        kit.LOGITS: logits,
+    }
+    return report, arrays
+
+
+def count(program):
+    """The matmuls of the program. The compiler names what it computes again in the backward pass."""
+    text = program.compiler_ir("hlo").get_hlo_module().to_string()
+    account = load(HERE / "hlo_account.py").account(text)
+    if account.unknown_loops:
+        raise SystemExit(f"stepmark: nobody knows how often these loops run: {', '.join(account.unknown_loops)}")
+    if account.not_counted:
+        raise SystemExit(f"stepmark: nobody counts these as matmuls: {', '.join(account.not_counted)}")
+    matmuls = [dot for dot in account.dots if not dot.by_a_vector]
+    again = Counter()
+    for dot in matmuls:
+        if RECOMPUTED in dot.op_name:
+            again[what_is(dot.op_name)] += int(dot.flops) * dot.times
+    total = sum(int(dot.flops) * dot.times for dot in matmuls)
+    return {"total": total, "recomputed": dict(again), "counted_by": COUNTED_BY}
+
+
+def what_is(op_name):
+    """An einsum has its formula in its name; a matmul with a weight has none."""
+    formula = op_name.split("/")[-2]
+    return EINSUMS.get(formula, "matmuls with weights")
+
+
+def main(options):
+    worker = load(HERE / "worker.py")
+    if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
+        worker.kit.die_with_parent()
+    worker.assert_platform()
+    if TRAINS_ADAPTERS in options.settings:
+        load(HERE / "adapters.py").install()
+    kit.run(
+        options.folder,
+        worker.kit.installed_versions(PACKAGES),
+        lambda case, given: train_case(options.settings, case, given, worker),
+        list,
+    )
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("settings", nargs="*", help="after --: MaxText's own settings")
+    return parser.parse_args(argv)
+
+
+kit = load(HERE.parents[1] / "benchmarks" / "inside" / "work_kit.py")
+
+if __name__ == "__main__":
+    main(parse(sys.argv[1:]))

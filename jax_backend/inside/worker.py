@@ -1,0 +1,353 @@
+"""Runs MaxText's own training loop and writes down what really happened, one JSON line an event.
+
+The only file of this backend that imports a framework. It is run by path inside MaxText's
+environment (`python -P worker.py ... -- key=value ...`) on the standard library and MaxText alone.
+
+MaxText times dispatch to dispatch while its logger waits for the step before, so the figure it
+prints for step k is the true time of step k-2. Here the clock is read when that wait ends: the loop
+keeps its one-deep pipeline, and the seconds add up to the wall time.
+
+MaxText trains on in silence where a rank is alone, a loss is NaN or nothing gets a gradient; this
+worker asserts each of them.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+
+
+def load_kit():
+    """benchmarks/inside/worker_kit.py, by its path: no package of Stepmark is importable here."""
+    path = Path(__file__).resolve().parents[2] / "benchmarks" / "inside" / "worker_kit.py"
+    spec = importlib.util.spec_from_file_location("stepmark_worker_kit", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+kit = load_kit()
+PACKAGES = [
+    "maxtext", "jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt", "flax", "optax", "orbax-checkpoint", "qwix",
+    "aqtp", "numpy", "transformer-engine", "transformer-engine-jax",
+]  # fmt: skip
+
+
+class StepClock(kit.StepRecorder):
+    """Stamps the end of every step where MaxText's loop waits for it, and writes it down."""
+
+    def __init__(self, events, reasons_against=()):
+        super().__init__(events)
+        self._reasons_against = reasons_against  # functions of a step's number: why it cannot count, or None
+        self.end_of_step = time.perf_counter  # asked when a step is done on the device: when was it over?
+        self.ends = {}  # steps that were waited for before the loop came to write them -> when they were over
+
+    def around(self, write_metrics):
+        """MaxText's metric writer, with the clock read when the step it writes is done on the device.
+
+        The loop calls it for a step after the next one is dispatched, and so it waits for the device there.
+        Reading the clock at that wait costs nothing; a thread of its own that waits for the loss cost 3% of
+        a 14 ms step on a CPU. The values are fetched by MaxText's writer, and only then written down here.
+        """
+
+        def write(metrics, step, metric_type="train"):
+            if metric_type != "train":
+                return write_metrics(metrics, step, metric_type)
+            metrics["scalar"]["learning/loss"].block_until_ready()
+            end = self.ends.pop(step) if step in self.ends else self.end_of_step()
+            try:
+                return write_metrics(metrics, step, metric_type)
+            finally:  # MaxText may refuse a loss and raise: the step was trained all the same
+                self._record_scalars(step, end, metrics["scalar"])
+
+        return write
+
+    def _record_scalars(self, step, end, scalars):
+        self.record(
+            step,
+            end,
+            float(scalars["learning/loss"]),
+            float(scalars["learning/raw_grad_norm"]),
+            next(filter(None, (reason(step) for reason in self._reasons_against)), None),
+            framework_seconds=scalars.get("perf/step_time_seconds"),
+            framework_tflops_per_device=scalars.get("perf/per_device_tflops_per_sec"),
+            framework_tokens_per_second_per_device=scalars.get("perf/per_device_tokens_per_sec"),
+        )
+
+
+def hook_training_loop(train, clock, on_first_step, evaluations=None):
+    """Rebind the function that MaxText's loop looks up for every step; its source is not touched."""
+    original = train.training_loop_iteration
+    if evaluations:
+        evaluation = kit.load(Path(__file__).with_name("evaluation.py"))
+        original = evaluation.between_steps(original, evaluations, clock)
+
+    def first_iteration(device_state, python_variables, immutable_data):
+        train.training_loop_iteration = original
+        on_first_step(device_state)
+        logger = python_variables["metric_logger_instance"]
+        logger.write_metrics = clock.around(logger.write_metrics)
+        if clock.early_stop:  # the loop looks its number of steps up before each
+            clock.early_stop.on_last = lambda last: immutable_data.update(steps=last + 1)
+        clock.start()
+        return original(device_state, python_variables, immutable_data)
+
+    train.training_loop_iteration = first_iteration
+
+
+def parameter_counts(state, adapters):
+    """(all, trainable) parameters of MaxText's model, counted in the arrays."""
+    import jax
+    from flax import nnx
+
+    model = state["model"]
+    if adapters:
+        return adapters.counts(model)
+    total = sum(x.size for x in jax.tree.leaves(nnx.state(model, nnx.Param)))
+    return total, total
+
+
+def facts(options, device_state, program, adapters=None):
+    import jax
+
+    total, trainable = parameter_counts(device_state["state"], adapters)
+    mesh = device_state["mesh"].shape
+    device = jax.devices()[0]
+    return {
+        "rank": options.rank,
+        "process_count": jax.process_count(),
+        "device_count": jax.device_count(),
+        "local_device_count": jax.local_device_count(),
+        "device_kind": device.device_kind,
+        "platform": device.platform,
+        "parameters": int(total),
+        "trainable_parameters": int(trainable),
+        "mesh": {axis: int(size) for axis, size in mesh.items() if size > 1},
+        "versions": kit.installed_versions(PACKAGES),
+        "argv": options.settings,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "program": program,
+        "notes": [kit.RANDOM_WEIGHTS] if adapters and not options.weights else [],
+    }
+
+
+def show_framework_log():
+    """MaxText logs through absl, which shows nothing below a warning outside absl's own app.run."""
+    from absl import logging
+
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+
+
+def join_processes(options):
+    """MaxText's own CPU rendezvous has one fixed port, so the processes are joined before it starts."""
+    import jax
+
+    if options.processes == 1:
+        return
+    # Each process of a node takes the one GPU that has its number there, one alone all of them. Stated: else every
+    # process would take all of a node, or within a Slurm job the one of its local number.
+    here = options.devices // options.processes
+    mine = [options.rank % options.tasks_per_node] if options.tasks_per_node > 1 else list(range(here))
+    jax.distributed.initialize(options.coordinator, options.processes, options.rank, local_device_ids=mine)
+
+
+def assert_platform():
+    """Where its plugin does not come up, jax fails with an empty assertion, or deep inside MaxText."""
+    import jax
+
+    platform = os.environ.get("JAX_PLATFORMS", "")
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).strip().partition("\n")[0] or f"its plugin for {platform} is not installed, or finds none"
+        raise SystemExit(f"stepmark worker: jax {jax.__version__} has no {platform} device here: {why}") from None
+
+
+def assert_devices(options):
+    """MaxText logs success where every rank trains alone; that is an error here."""
+    import jax
+
+    assert_platform()
+    names = [name.lower() for name in options.device_name]
+    problems = []
+    if jax.process_count() != options.processes:
+        problems.append(f"{jax.process_count()} processes have joined, {options.processes} were started")
+    if jax.device_count() != options.devices:
+        problems.append(f"{jax.device_count()} devices are there, the benchmark is for {options.devices}")
+    if names and jax.devices()[0].device_kind.lower() not in names:
+        problems.append(
+            f"the device is '{jax.devices()[0].device_kind}', the benchmark is for {' or '.join(options.device_name)}"
+        )
+    if problems:
+        raise SystemExit("stepmark worker: " + "; ".join(problems))
+
+
+def argv_of(settings):
+    import maxtext
+
+    return ["stepmark", str(Path(maxtext.__file__).parent / "configs" / "base.yml"), *settings]
+
+
+def reason_against_disturbed(options):
+    """The steps that a profiler records, and those in which it begins and ends."""
+    first, last = (int(word) for word in options.disturbed_steps.split("-"))
+    return lambda step: "profiler" if first <= step <= last else None
+
+
+def record_of_this_rank(options):
+    """MaxText's profiler, on the ranks that are to be recorded, and for each in a folder of its own.
+
+    jax names a trace by its host alone, so the processes of a node would write over one another's.
+    """
+    recorded = kit.load(Path(__file__).resolve().parents[2] / "benchmarks" / "inside" / "under_nsys.py").ranks_of
+    if options.rank not in recorded(options.recorded_ranks):
+        options.settings = ["profiler=" if word.startswith("profiler=") else word for word in options.settings]
+    elif options.rank:
+        place = "base_output_directory="
+        options.settings = [
+            f"{word}/rank-{options.rank}" if word.startswith(place) else word for word in options.settings
+        ]
+
+
+def find_cuda_runtime():
+    """MaxText starts nsys's recording through libcudart.so, and goes on without where pip has installed it: there it
+    has its version in its name, in a folder that no loader looks into.
+    """
+    from ctypes import CDLL, cdll
+
+    from maxtext.common import profiler
+
+    class Loader:
+        @staticmethod
+        def LoadLibrary(name):
+            try:
+                return cdll.LoadLibrary(name)
+            except OSError:
+                found = [path for place in sys.path for path in Path(place).glob("nvidia/cu*/lib/libcudart.so.*")]
+                if not found:
+                    raise
+                return CDLL(str(found[0]))
+
+    profiler.cdll = Loader
+
+
+def dump_program(options):
+    """XLA writes down the training step that rank 0 compiles, as it is executed; asked for before jax is imported."""
+    if options.rank == 0:
+        asked = f"--xla_dump_to={options.hlo_dir} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {asked}".strip()
+
+
+def refuse_foreign_profile(profile, what_runs):
+    """A profile of another program would be read all the same, and its costs would be wrong."""
+    identity = kit.load(Path(__file__).with_name("profile_identity.py"))
+    problem = identity.check(profile, identity.of_facts(what_runs))
+    if problem:
+        raise SystemExit(f"stepmark worker: {problem}")
+
+
+def hook_step(device_state, clock, slowdown, watch):
+    """What is done around each call of the training step."""
+    if watch:
+        device_state["p_train_step"] = watch.around(device_state["p_train_step"])
+    if slowdown.fraction:
+        import jax
+
+        slowed_steps = kit.load(Path(__file__).with_name("slowed_steps.py"))
+        slowed = slowed_steps.SlowedSteps(slowdown, jax.block_until_ready)
+        device_state["p_train_step"] = slowed.around(device_state["p_train_step"])
+        clock.end_of_step = slowed.end_of_next
+
+
+def train_under_clock(options, clock, events, watch, slowdown, program, adapters=None):
+    show_framework_log()
+    join_processes(options)
+    assert_devices(options)
+    from maxtext.trainers.pre_train import train
+
+    if "profiler=nsys" in options.settings:
+        find_cuda_runtime()
+    if adapters:
+        adapters.install()
+    program.listen()
+    config, recorder = train.initialize(argv_of(options.settings))
+
+    def on_first_step(device_state):
+        what_runs = facts(options, device_state, program.sha256, adapters)
+        events.write("facts", **what_runs)
+        if options.weights:
+            kit.load(Path(__file__).with_name("weights.py")).begin_with(device_state, options.weights)
+        if adapters:
+            adapters.begin(device_state)
+        program.on_found = lambda sha256: events.write("program", sha256=sha256)
+        if options.pgle_profile:
+            refuse_foreign_profile(options.pgle_profile, what_runs)
+        hook_step(device_state, clock, slowdown, watch)
+
+    channel = kit.load(Path(__file__).with_name("early_stop.py"))
+    clock.early_stop = kit.early_stop(options, events, channel.CoordinationService(), channel.BEGUN)
+    hook_training_loop(train, clock, on_first_step, kit.evaluations(options, events))
+    try:
+        train.run(config, recorder)
+        if adapters:
+            adapters.finish()
+    finally:
+        if watch:
+            events.write("pgle", **watch.seen())
+
+
+def main(options):
+    events = kit.events_of(options)
+    if options.check:
+        check = kit.load(Path(__file__).with_name("environment_check.py"))
+        return kit.run_check(lambda: check.look(options, argv_of, PACKAGES, kit), events)
+    watch, reasons = None, []
+    if options.pgle_runs:
+        pgle_watch = kit.load(Path(__file__).with_name("pgle_watch.py"))
+        watch = pgle_watch.PgleWatch(options.pgle_runs, options.pgle_settling)
+        reasons.append(watch.reason_against)
+    if options.disturbed_steps:
+        reasons.append(reason_against_disturbed(options))
+    if options.hlo_dir:
+        dump_program(options)
+    if options.recorded_ranks:
+        record_of_this_rank(options)
+    clock = StepClock(events, reasons)
+    slowdown = kit.slowdown(options)
+    program = kit.load(Path(__file__).with_name("program_digest.py")).ProgramDigest()
+    adapters = None
+    if options.task == "lora":
+        adapters = kit.load(Path(__file__).with_name("adapters.py")).Adapters(kit, events, options.rank)
+    errors = kit.load(Path(__file__).with_name("maxtext_errors.py"))
+    return kit.run(
+        options,
+        errors.in_words(lambda: train_under_clock(options, clock, events, watch, slowdown, program, adapters)),
+        lambda: clock.failures() + (adapters.failures() if adapters else []),
+        events,
+        lambda: [
+            *(adapters.notes() if adapters else []),
+            *(program.notes() if clock.started else []),
+            *slowdown.notes(),
+        ],
+    )
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    kit.add_options(parser)
+    parser.add_argument("--check", action="store_true", help="train nothing: can this node do what the plan says?")
+    parser.add_argument("--task", default="pretrain", choices=["pretrain", "lora"])
+    parser.add_argument("--disturbed_steps", help="FIRST-LAST: what a profiler takes time from")
+    parser.add_argument("--recorded_ranks", help="such as 0,8-15: on which MaxText's profiler runs")
+    parser.add_argument("--pgle_runs", type=int, default=0, help="watch jax's own PGLE, which profiles so many steps")
+    parser.add_argument("--pgle_settling", type=int, default=0, help="steps after its compilation that cannot count")
+    parser.add_argument("--pgle_profile", help="the profile.json of the profile that XLA is told to read")
+    parser.add_argument("--hlo_dir", help="where rank 0 writes down the program it runs")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    kit.leave(main(parse(sys.argv[1:])))

@@ -1,0 +1,1 @@
+"""Many runs: sweeps, nights, and the scheduler and locks that they share."""

@@ -1,0 +1,313 @@
+"""One night: every cell run once, judged, suspects run again within the budget, judged again; written down always.
+
+A launcher that was killed is resumed from the night's record. A run that was cut off with its launcher runs again,
+and a re-run that was is not counted; one that failed by itself has failed, one that goes on in a queue is waited for.
+"""
+
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.gate.night import MISSING, RUNNING, grant
+from benchmarks.gate.rule import G3
+from benchmarks.gate.suites import Cell, Watched
+from benchmarks.gate.values import Budget, NightReport, Suite
+from benchmarks.rendering.report import seconds_text
+from benchmarks.runs.runfolder import RunFolder, new_run_id
+from benchmarks.values import Benchmark, Labels, Nightly, Site
+from launch.campaigns.nights import fresh_nodes, resuming
+from launch.campaigns.nights.earlier import Earlier
+from launch.campaigns.nights.judging import CellRuns, Found, Frame, Judge, report_of
+from launch.campaigns.nights.records import SCHEMA_VERSION, Records, now
+from launch.campaigns.scheduler import Crew, Work, say
+from launch.cli import EXIT_INTERRUPTED
+from launch.running.local import interrupted_once
+
+REPLACED = 2  # times that re-runs which failed are made again, as far as the budget goes
+RERUN = ", re-run "  # in the label of a run: behind the name of its cell, before its number
+Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with runs of these labels and job options
+
+
+class Asked(NamedTuple):
+    """What the flags say of a night."""
+
+    suite: Suite
+    cells: list[Cell]
+    watched: list[Watched]
+    site: Site
+    output_dir: Path
+    history: list[Path]
+    slowdown: float
+    budget: int
+    sweep: str
+    resume: bool
+    typed: Mapping[str, Any]  # options of a job
+    command: list[str]
+    begins: Callable[[], None] = lambda: None  # called once nothing is refused any more
+
+    @property
+    def max_jobs(self) -> int:
+        return self.site.slurm.max_jobs if self.site.slurm else 1
+
+
+class Launcher:
+    """One launcher's work on a night."""
+
+    def __init__(
+        self, asked: Asked, runners: Runners, records: Records, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._asked, self._runners, self._records, self._sleep = asked, runners, records, sleep
+        self._benchmarks: dict[str, Benchmark] = {}
+        self._runs = {cell.name: CellRuns() for cell in asked.cells}
+        self._refused: list[str] = []  # suspects without re-runs
+        self._frame = Frame(asked.suite.name, asked.suite.title, "", now(), asked.site.name, asked.slowdown, [], [])
+        self._crew = self._new_crew()
+
+    def run(self) -> tuple[int, NightReport | None]:
+        """The exit code, and the report where the night came to its end."""
+        with self._records.alone():
+            refused = self._resolve()
+            left = self._take_up()
+            self._say_refused(refused)
+            self._keep()
+            self._asked.begins()
+            with interrupted_once():
+                try:
+                    return self._run(left)
+                except KeyboardInterrupt:
+                    say("interrupted")  # what ran until now is asked for when the night goes on
+                    self._say_how_to_go_on()
+                    return EXIT_INTERRUPTED, None
+                except (StepmarkError, OSError):
+                    self._say_how_to_go_on()
+                    raise
+
+    def _run(self, left: NightReport | None) -> tuple[int, NightReport]:
+        self._first_runs(left)
+        self._drop_cut_off()
+        earlier = Earlier(self._asked.output_dir, self._asked.history, self._asked.suite)
+        recorded = [self._records, *self._records.of_others(self._asked.history)]
+        judge = Judge(
+            self._frame.night,
+            self._asked.cells,
+            self._asked.watched,
+            earlier,
+            recorded,
+            self._asked.sweep,
+            slowed=self._asked.slowdown > 0,
+        )
+        self._reruns(judge.judge(self._runs, final=False))
+        found = judge.judge(self._runs, final=True)
+        self._frame = self._frame._replace(
+            history=earlier.places(), notes=[*self._frame.notes, *judge.notes, *earlier.notes()]
+        )
+        report = report_of(self._frame, found.cells, self._budget(), now(), SCHEMA_VERSION, swept=judge.swept)
+        self._records.write(report)
+        return report.exit_code, report
+
+    # --- the beginning ---
+
+    def _take_up(self) -> NightReport | None:
+        """The night that another launcher has left half done, or a new one."""
+        asked = self._asked
+        left = self._records.unfinished(asked.site.name, asked.slowdown) if asked.resume else None
+        changed = left and resuming.another_suite(left, asked.cells, self._benchmarks, asked.output_dir)
+        if left is not None and changed:
+            say(f"suite {asked.suite.name}: night {left.night} is not resumed, the suite was changed: {changed}")
+        if left is None or changed:
+            self._frame = self._frame._replace(night=self._records.new_night())
+            say(f"suite {asked.suite.name}, night {self._frame.night}: {len(asked.cells)} cells")
+            return None
+        self._frame = self._frame._replace(night=left.night, started=left.started)
+        self._runs |= {cell.cell: CellRuns.of(cell) for cell in left.cells if cell.cell in self._runs}
+        say(f"suite {asked.suite.name}: resuming night {left.night} (--noresume starts another)")
+        return left
+
+    def _resolve(self) -> dict[str, RequestError]:
+        """A cell that cannot work hides no other; where none can, the request was wrong."""
+        errors: dict[str, RequestError] = {}
+        runner = self._runners(Labels(), {})
+        for cell in self._asked.cells:
+            try:
+                self._benchmarks[cell.name] = runner.resolve(cell.request)
+            except RequestError as error:
+                errors[cell.name] = error
+        if errors and not self._benchmarks:
+            raise next(iter(errors.values()))
+        return errors
+
+    def _say_refused(self, errors: Mapping[str, RequestError]) -> None:
+        for name, refusal in errors.items():
+            reason = f"refused: {refusal.what}" + (f" ({refusal.why})" if refusal.why else "")
+            self._change(name, status=MISSING, reasons=[reason])
+            say(f"{name}: {reason}")
+
+    # --- the runs ---
+
+    def _first_runs(self, left: NightReport | None) -> None:
+        self._crew = self._new_crew()
+        going = []
+        if left is not None:
+            going = [self._work(name, runs.run_id) for name, runs in self._runs.items() if self._goes_on(name, runs)]
+        todo = [name for name in self._benchmarks if self._runs[name].status == MISSING]
+        self._crew.run([self._work(name, self._new_name(name)) for name in todo], going)
+
+    def _goes_on(self, name: str, runs: CellRuns) -> bool:
+        """Of a night that is resumed. What was cut off runs again, what failed by itself has failed."""
+        if runs.status != RUNNING or runs.run_id is None or name not in self._benchmarks:
+            return False
+        if runs.run_id not in self._runner(name, "night").ended([runs.run_id]):
+            return True
+        self._take_end(name)
+        if self._runs[name].status != "valid" and resuming.was_cut_off(self._folder(runs.run_id)):
+            note = f"{runs.run_id} was cut off with its launcher, and run again"
+            self._change(name, run_id=None, status=MISSING, reasons=[], notes=[*runs.notes, note])
+        return False
+
+    def _drop_cut_off(self) -> None:
+        """Of a night that is resumed: re-runs that ended with their launcher are made again, at no cost."""
+        for name, runs in self._runs.items():
+            if name in self._benchmarks and runs.rerun_ids:
+                ended = self._runner(name, "rerun").ended(runs.rerun_ids)
+                gone = [run_id for run_id in runs.rerun_ids if run_id in ended and self._is_cut_off(run_id, runs)]
+                notes = [f"re-run {run_id} was cut off with its launcher, and is not counted" for run_id in gone]
+                kept = [run_id for run_id in runs.rerun_ids if run_id not in gone]
+                self._change(name, rerun_ids=kept, notes=[*runs.notes, *notes])
+
+    def _is_cut_off(self, run_id: str, runs: CellRuns) -> bool:
+        """One that could not be started has left no folder either, but a note."""
+        told = any(note.startswith(f"re-run {run_id} ") for note in runs.notes)
+        return not told and self._status(run_id)[0] != "valid" and resuming.was_cut_off(self._folder(run_id))
+
+    def _reruns(self, found: Found) -> None:
+        """Fresh runs of what is suspect; those of a night that is resumed are completed."""
+        wanting = {name: p for name, p in found.suspicions.items() if not self._runs[name].rerun_ids}
+        begun = [name for name, runs in self._runs.items() if runs.rerun_ids and name in self._benchmarks]
+        self._crew = self._new_crew()
+        owed = sum(len(self._rerun_work(name, G3.confirmations)[1]) for name in begun)
+        granted, self._refused = grant(wanting, G3.confirmations, self._left() - owed)
+        used = self._budget().used + owed
+        for name in self._refused:
+            say(f"{name}: suspect, and gets no re-runs: of {self._asked.budget} that are allowed, {used} are taken")
+        for name in granted:
+            say(f"{name}: suspect, {G3.confirmations} re-runs will tell")
+        for _ in range(1 + REPLACED):
+            going: list[Work] = []
+            wanted: list[Work] = []
+            for name in [*begun, *granted]:
+                ours, missing = self._rerun_work(name, self._left() - len(wanted))
+                going += ours
+                wanted += missing
+            if not going and not wanted:
+                break
+            # Turn by turn, so that what slows the machine for some minutes falls on all cells.
+            wanted.sort(key=lambda work: work.label.rpartition(RERUN)[2])
+            self._crew.run(wanted, going)
+        for name in [*begun, *granted]:
+            self._note_nodes(name)
+
+    def _rerun_work(self, name: str, most: int) -> tuple[list[Work], list[Work]]:
+        """The re-runs of a cell that go on, and those that are still to be started, as far as the budget goes."""
+        known = self._runs[name].rerun_ids
+        exclude = None
+        if self._asked.site.slurm is not None:
+            nodes = fresh_nodes.nodes_of(self._folder(self._runs[name].run_id))
+            benchmark = self._benchmarks[name]
+            exclude = fresh_nodes.without(benchmark, nodes, self._asked.typed, self._asked.output_dir)
+        runner = self._runner(name, "rerun", {"exclude": exclude} if exclude else {})
+        ended = runner.ended(known) if known else set()
+        going = [
+            Work(f"{name}{RERUN}{number}", runner, self._benchmarks[name], run_id)
+            for number, run_id in enumerate(known, start=1)
+            if run_id not in ended
+        ]
+        valid = [run_id for run_id in known if run_id in ended and self._status(run_id)[0] == "valid"]
+        missing = max(min(G3.confirmations - len(valid) - len(going), most), 0)
+        return going, [
+            Work(f"{name}{RERUN}{len(known) + n + 1}", runner, self._benchmarks[name], self._new_name(name))
+            for n in range(missing)
+        ]
+
+    def _left(self) -> int:
+        return self._asked.budget - self._budget().used
+
+    def _work(self, name: str, run_id: str | None) -> Work:
+        assert run_id is not None
+        return Work(name, self._runner(name, "night"), self._benchmarks[name], run_id)
+
+    def _runner(self, name: str, role: Any, options: Mapping[str, Any] | None = None) -> Any:
+        nightly = Nightly(suite=self._asked.suite.name, cell=name, night=self._frame.night, role=role)
+        return self._runners(Labels(nightly=nightly), {**self._asked.typed, **(options or {})})
+
+    def _new_crew(self) -> Crew:
+        return Crew(self._asked.max_jobs, self._started, self._ended, self._sleep)
+
+    def _new_name(self, name: str) -> str:
+        """Names of one second differ in four digits of chance."""
+        while (self._asked.output_dir / (run_id := new_run_id(self._benchmarks[name]))).exists():
+            pass
+        return run_id
+
+    # --- what is written down ---
+
+    def _started(self, work: Work) -> None:
+        name, _, rerun = work.label.partition(RERUN)
+        if rerun:
+            self._change(name, rerun_ids=[*self._runs[name].rerun_ids, work.run_id])
+        else:
+            self._change(name, run_id=work.run_id, status=RUNNING, reasons=[])
+        self._keep()
+
+    def _ended(self, work: Work, trouble: str | None) -> None:
+        name, _, rerun = work.label.partition(RERUN)
+        if not rerun:
+            self._take_end(name, trouble)
+        elif trouble:
+            self._change(name, notes=[*self._runs[name].notes, f"re-run {work.run_id} {trouble}"])
+        status, reasons, seconds = self._status(work.run_id)
+        said = f", {seconds_text(seconds)}/step" if seconds and status == "valid" else ""
+        why = f": {trouble or '; '.join(reasons)}" if trouble or reasons else ""
+        say(f"{work.label}: {work.run_id} {status}{said}{why}")
+        self._keep()
+
+    def _take_end(self, name: str, trouble: str | None = None) -> None:
+        status, reasons, _ = self._status(self._runs[name].run_id or "")
+        self._change(name, status=status, reasons=[trouble] if trouble else reasons)
+
+    def _status(self, run_id: str) -> tuple[str, list[str], float | None]:
+        try:
+            result = self._folder(run_id).stored_result()
+        except (RequestError, OSError):
+            return "failed", ["it ended and left no result"], None
+        return result.status, result.reasons, result.seconds_per_step.median
+
+    def _folder(self, run_id: str | None) -> RunFolder:
+        return RunFolder(self._asked.output_dir / (run_id or ""))
+
+    def _note_nodes(self, name: str) -> None:
+        runs = self._runs[name]
+        if self._asked.site.slurm is not None:
+            first = fresh_nodes.nodes_of(self._folder(runs.run_id))
+            again = [fresh_nodes.nodes_of(self._folder(run_id)) for run_id in runs.rerun_ids]
+            self._change(name, notes=list(dict.fromkeys([*runs.notes, *fresh_nodes.note(first, again)])))
+
+    def _change(self, name: str, **what: Any) -> None:
+        self._runs[name] = msgspec.structs.replace(self._runs[name], **what)
+
+    def _budget(self) -> Budget:
+        used = sum(len(runs.rerun_ids) for runs in self._runs.values())
+        return Budget(allowed=self._asked.budget, used=used, refused=list(self._refused))
+
+    def _keep(self) -> None:
+        cells = [self._runs[cell.name].unjudged(cell) for cell in self._asked.cells]
+        self._records.write(report_of(self._frame, cells, self._budget(), None, SCHEMA_VERSION, swept=False))
+
+    def _say_how_to_go_on(self) -> None:
+        if self._crew.going and self._asked.site.slurm is not None:
+            say(f"in the queue they go on: {', '.join(self._crew.going)}")
+        say(f"  next:  the same command goes on where this one ended: {shlex.join(self._asked.command)}")

@@ -1,0 +1,158 @@
+"""The files of a suite's nights: one record a night, people's decisions, and the lock of the launcher at work.
+
+<output_dir>/nights/<suite>/<night>.json (and .md beside it), decisions.jsonl. The record is written before anything
+is started and after everything that has ended, so that a launcher killed at any moment is resumed from it.
+"""
+
+import contextlib
+import fcntl
+import getpass
+import os
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.errors import RequestError, RunError
+from benchmarks.gate.report_text import markdown
+from benchmarks.gate.series import MOST_NIGHTS
+from benchmarks.gate.values import Acceptance, NightReport
+from benchmarks.runs.runfolder import write_atomically
+from benchmarks.values import json_text
+from launch.campaigns.one_launcher import alone
+
+SCHEMA_VERSION = 1
+NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"
+DECISIONS = "decisions.jsonl"
+# A night that a crash has left half done is taken up again by the same command; a week later it is history.
+RESUMED_WITHIN_HOURS = 12.0
+
+
+class Records:
+    """The records of one suite below one folder of runs."""
+
+    def __init__(self, output_dir: Path, suite: str) -> None:
+        self.suite = suite
+        self.folder = output_dir / "nights" / suite
+
+    def of_others(self, history: Sequence[Path]) -> list["Records"]:
+        """Those of the same suite beside the runs of other folders; a folder without any says nothing."""
+        own = self.folder.parents[1].resolve()
+        return [Records(folder, self.suite) for folder in history if folder.resolve() != own]
+
+    def path(self, night: str) -> Path:
+        return self.folder / f"{night}.json"
+
+    def new_night(self) -> str:
+        """A name that sorts by time, and that no night has."""
+        while self.path(night := time.strftime(NIGHT_FORMAT, time.gmtime())).exists():
+            time.sleep(0.1)
+        return night
+
+    def nights(self) -> list[str]:
+        return sorted(path.stem for path in self.folder.glob("*.json"))
+
+    def read(self, night: str) -> NightReport:
+        path = self.path(night)
+        try:
+            report = msgspec.json.decode(path.read_bytes(), type=NightReport)
+        except FileNotFoundError:
+            nights = self.nights()
+            raise RequestError(
+                f"suite {self.suite} has no night {night}",
+                where=str(self.folder),
+                why=f"the newest is {nights[-1]}" if nights else "it has none yet",
+                next_command=f"python launch/nightly.py --suite={self.suite}",
+            ) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RequestError(
+                f"the record of a night cannot be read: {error}",
+                where=str(path),
+                why="it was cut off, changed by hand, or written by another version",
+                next_command="move it away; the runs of that night still count",
+            ) from None
+        if report.schema_version != SCHEMA_VERSION:
+            raise RequestError(
+                f"the record of the night has version {report.schema_version}; {SCHEMA_VERSION} is read here",
+                where=str(path),
+                next_command="move it away; the runs of that night still count",
+            )
+        return report
+
+    def read_newest(self) -> tuple[list[NightReport], list[str]]:
+        """All that are looked back on and can be read, oldest first, and what to say of the others."""
+        found, problems = [], []
+        for night in self.nights()[-MOST_NIGHTS:]:
+            try:
+                found.append(self.read(night))
+            except RequestError as error:
+                problems.append(f"{error.where}: {error.what}")
+        return found, problems
+
+    def write(self, report: NightReport) -> None:
+        try:
+            write_atomically(self.path(report.night), json_text(report).encode())
+            if report.finished is not None:
+                write_atomically(self.path(report.night).with_suffix(".md"), markdown(report).encode())
+        except RunError as error:
+            raise RunError(
+                f"the record of the night could not be written: {error.what}",
+                where=error.where,
+                why="what it said before is kept, and nothing is started that it does not say",
+                next_command="make space; the same command then goes on",
+            ) from None
+
+    def unfinished(self, site: str, slowed_by: float) -> NightReport | None:
+        """Tonight's night, where a launcher has left it half done."""
+        reports, _ = self.read_newest()
+        for report in reversed(reports):
+            if (report.site, report.slowed_by) == (site, slowed_by):
+                young = hours_since(report.started) < RESUMED_WITHIN_HOURS
+                return report if report.finished is None and young else None
+        return None
+
+    # --- what people have decided ---
+
+    def accept(self, cell: str, night: str, because: str) -> Acceptance:
+        said = Acceptance(cell=cell, night=night, because=because, said=now(), by=_user())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / DECISIONS).open("ab") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            stream.write(msgspec.json.encode(said) + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        return said
+
+    def accepted(self) -> tuple[list[Acceptance], list[str]]:
+        """In the order they were said; a line that cannot be read is named."""
+        path = self.folder / DECISIONS
+        found: list[Acceptance] = []
+        problems = []
+        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], start=1):
+            try:
+                found.append(msgspec.json.decode(line, type=Acceptance))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                problems.append(f"{path}:{number}: {error}")
+        return found, problems
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """One launcher at a time works on a night of this suite."""
+        twice = "start every run twice, and measure each other"
+        return alone(self.folder / ".lock", work="suite", kept_there="the record of the night", two_would=twice)
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def hours_since(moment: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds() / 3600
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

@@ -1,0 +1,155 @@
+"""Which files the doctor reads, and how: plain and gzip, as streams, a run's folder by what Stepmark knows of it.
+
+Of a run's folder the last attempt counts: what its job printed, the log of every rank of every phase, how each
+process ended. The diagnosis itself is made in benchmarks/diagnosis.
+"""
+
+import glob
+import gzip
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
+from io import BufferedReader
+from pathlib import Path
+
+from benchmarks.diagnosis.evidence import LogEvidence, Scanner
+from benchmarks.diagnosis.order import NOTHING, Diagnosis, Known, diagnose
+from benchmarks.diagnosis.stamps import Clock, rank_of_file
+from benchmarks.diagnosis.symptoms import Symptoms, read_symptoms
+from benchmarks.diagnosis.text import one_line
+from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.jobs.failures import first_to_fail
+from benchmarks.logs.log_endings import printable
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
+from launch.command_line.places import configs
+
+CHUNK_BYTES = 1 << 20
+LOG_NAME = re.compile(r"(?:.*\.(?:out|log|txt|err)|log-.*|slurm-.*|std(?:out|err).*)(?:\.gz)?", re.DOTALL)
+RUN_RECORDS = ("exits*.jsonl", "rank-*.log")
+MLLOG = "mlperf"  # of a run that trained towards a target
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def diagnosis_of(places: Sequence[str]) -> Diagnosis:
+    """Of all files at these places together: they are taken for the logs of one run."""
+    symptoms = read_symptoms(configs().root)
+    paths = [path for place in places for path in _expanded(place)]
+    runs = [path for path in paths if _is_run(path)]
+    if len(runs) == 1 and len(paths) == 1:
+        return diagnosis_of_run(RunFolder(runs[0]), symptoms)
+    files = list(dict.fromkeys(file for path in paths for file in _files(path)))
+    if not files:
+        raise RequestError(
+            "there is no log in it",
+            where=", ".join(places),
+            why="a log is called *.out, *.log, *.txt, *.err, log-* or slurm-*, also with .gz",
+            next_command="python launch/doctor.py FILE",
+        )
+    return diagnose([_read(file, symptoms, str(file)) for file in files], symptoms)
+
+
+def diagnosis_of_run(folder: RunFolder, symptoms: Symptoms | None = None) -> Diagnosis:
+    """Of a run of Stepmark's, by what it has written down of its own end."""
+    known = symptoms or read_symptoms(configs().root)
+    logs = [_read(path, known, str(path.relative_to(folder.path))) for path in _run_files(folder)]
+    return diagnose(logs, known, _known_of(folder))
+
+
+def why_failed(folder: RunFolder) -> str | None:
+    """The first cause in one line; None where the logs show none, or can't be read."""
+    with suppress(StepmarkError, OSError):
+        return one_line(diagnosis_of_run(folder))
+    return None
+
+
+def _expanded(place: str) -> Iterator[Path]:
+    path = Path(place)
+    if path.exists():
+        yield path
+        return
+    found = sorted(glob.glob(place, recursive=True))  # noqa: PTH207 - a pattern of a person, which may be absolute
+    if not found:
+        raise RequestError(
+            f"there is no '{printable(place)}'",
+            where="python launch/doctor.py LOG",
+            why="a file, a folder or a pattern is looked for" + ("" if path.is_absolute() else f" in {Path.cwd()}"),
+            next_command="python launch/doctor.py --site=NAME --nodelist=NODES, if nodes were meant",
+        )
+    yield from map(Path, found)
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_dir() and (path / BENCHMARK).is_file()
+
+
+def _files(path: Path) -> list[Path]:
+    """The logs at a place: a file whatever its name; of a folder those that are called as logs are."""
+    if path.is_file():
+        return [path]
+    if _is_run(path):
+        return _run_files(RunFolder(path))
+    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if LOG_NAME.fullmatch(name))
+    return sorted(file for file in found if file.is_file())
+
+
+def _run_files(folder: RunFolder) -> list[Path]:
+    """Of the last attempt; the records of the ends first, in which the times stand."""
+    last = max(folder.attempts(), default=0)
+    place = folder.attempt_dir(last)
+    named = [place / "job.jsonl", place / "scheduler.json", *folder.job_output()]
+    ranks = sorted(path for pattern in RUN_RECORDS for path in place.glob(f"*/{pattern}")) if last else []
+    told = sorted((folder.path / MLLOG).glob("*result_*.txt"))  # whether it reached its target
+    return [path for path in [*ranks, *named, *told] if path.is_file()]
+
+
+def _known_of(folder: RunFolder) -> Known:
+    """What is certain of a run; of one whose files can't be read, nothing."""
+    with suppress(RequestError, OSError):
+        status = folder.stored_result().status if (folder.path / RESULT).exists() else None
+        last = max(folder.attempts(), default=0)
+        starts = [one.time for one in folder.job_events(last) if one.event == "start"] if last else []
+        ended = folder.ended(folder.measured_phase().name, last) if last else []
+        first = first_to_fail([one for one in ended if one.exit_code != 0], None)
+        return Known(
+            ended_well=status == "valid",
+            failed=status == "failed",
+            first_rank=None if first is None or not folder.is_queued() else first.rank,
+            since=_local(min(starts)) if starts and last > 1 else None,
+        )
+    return NOTHING
+
+
+def _local(unix: float) -> float:
+    return unix + time.localtime(unix).tm_gmtoff
+
+
+def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:
+    try:
+        with path.open("rb") as stream:
+            facts = time.localtime(os.fstat(stream.fileno()).st_mtime)
+            packed = stream.read(2) == GZIP_MAGIC
+            stream.seek(0)
+            clock = Clock(facts.tm_year, facts.tm_gmtoff)
+            scanner = Scanner(symptoms, printable(name), clock, rank_of_file(path.name))
+            with gzip.open(stream) if packed else nullcontext(stream) as source:
+                _feed(source, scanner)
+            return scanner.finish()
+    except (OSError, EOFError, zlib.error) as error:
+        raise RequestError(
+            f"the log can't be read: {getattr(error, 'strerror', None) or error}", where=str(path)
+        ) from None
+
+
+def _feed(source: gzip.GzipFile | BufferedReader, scanner: Scanner) -> None:
+    """A packed log may be cut off: what can be read of it counts, and only one of which nothing can is an error."""
+    read = 0
+    try:
+        while data := source.read1(CHUNK_BYTES):
+            scanner.feed(data)
+            read += len(data)
+    except (EOFError, zlib.error):
+        if not read:
+            raise

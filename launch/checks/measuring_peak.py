@@ -1,0 +1,257 @@
+"""Runs a backend's peak program on this machine, shows how far it is, and keeps what it measured; reads it again."""
+
+import contextlib
+import datetime
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.backend import Backend
+from benchmarks.errors import RequestError, RunError
+from benchmarks.inside import peak_turns
+from benchmarks.machine.machine_gpus import MachineGpu, busy_notes, busy_text, kinds, of_hardware
+from benchmarks.peak import peak_file
+from benchmarks.peak.peak_file import Measured, MeasuredPeak
+from benchmarks.peak.peaks import PeakReport, PeakRequest, device_peaks
+from benchmarks.request import runtime_choice
+from benchmarks.runs.runfolder import write_atomically
+from benchmarks.values import Hardware, Site, json_text
+from benchmarks.version import VERSION
+from launch.checks import other_programs
+from launch.command_line.places import stepmark_home
+from launch.running import interpreters, machine_gpus, provenance
+from launch.running.screen import Screen
+from launch.running.side_program import python_for, run_side_program
+
+ROCM_DRIVER = Path("/dev/kfd")
+DEVICES, TPU_DEVICES = Path("/dev"), ("accel[0-9]*", "vfio/[0-9]*")  # of the older and the newer drivers
+LOOK_SECONDS = 0.5
+
+
+# --- this machine -------------------------------------------------------------------------------
+
+
+def platform_here() -> str:
+    """That of the GPUs that may be used; without any, the CPU's."""
+    if machine_gpus.found().gpus:
+        return "cuda"
+    return "rocm" if ROCM_DRIVER.exists() else "cpu"
+
+
+def may_have(platform: str) -> bool:
+    """False where no program could find a device of it: no driver is loaded, or it shows none."""
+    if platform == "tpu":
+        return any(place for pattern in TPU_DEVICES for place in DEVICES.glob(pattern))
+    return platform in ("cpu", platform_here())
+
+
+def _gpus(hardware: Hardware | None) -> list[MachineGpu]:
+    """Those of one kind, the hardware's or else the one there are most of; one that is idle is measured."""
+    gpus = machine_gpus.found().gpus
+    groups = [of_hardware(gpus, hardware)] if hardware else kinds(gpus)
+    return sorted(groups[0], key=lambda gpu: bool(gpu.busy)) if groups else []
+
+
+def refuse_busy(platform: str, hardware: Hardware | None) -> None:
+    """RequestError where no GPU of the kind is idle: what is measured becomes the peak that others' MFU is of."""
+    gpus = _gpus(hardware) if platform == "cuda" else []
+    if gpus and gpus[0].busy:
+        raise RequestError(
+            "every GPU that could be measured is in use",
+            where=f"--hardware={hardware.name}" if hardware else "this machine",
+            why=busy_text(gpus),
+            next_command="end what uses them; or --allow_busy, which measures beside it, and the file says so",
+        )
+
+
+def refuse_python(backend: Backend, engine: str, platform: str, site: Site, python: Path) -> None:
+    """RequestError where the program could not start with it."""
+    program = backend.peak_program(engine, platform)
+    spec = backend.environment(engine, platform)
+    if program is not None and program.module:
+        spec = msgspec.structs.replace(spec, import_check=program.module)
+    interpreters.refuse(runtime_choice.in_force(site, None, str(python)), spec, engine)
+
+
+def cores() -> int:
+    """That this process, and so the program it starts, may use."""
+    return peak_turns.cores()
+
+
+# --- measuring ----------------------------------------------------------------------------------
+
+
+def run(
+    backend: Backend,
+    engine: str,
+    platform: str,
+    request: PeakRequest,
+    python: Path | None = None,
+    hardware: Hardware | None = None,
+) -> PeakReport:
+    """What the backend's program measured. Its folder, a temporary one, is left where it failed, and only there."""
+    program = backend.peak_program(engine, platform)
+    if program is None:
+        raise RequestError(f"{backend.title} has no program that measures peaks", where=f"--backend={backend.name}")
+    gpus = _gpus(hardware) if platform == "cuda" else []
+    python = python or python_for(backend, engine, program, gpus)  # its progress goes before ours
+    folder = _scratch_folder(backend)
+    (folder / "request.json").write_text(json_text(request))
+    others = other_programs.OtherPrograms()
+    try:
+        with _progress(folder / "rank-0.log", f"measuring matmuls with {backend.title}"):
+            report = run_side_program(backend, engine, program, folder, PeakReport, python, gpus)
+    except RunError:
+        raise
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    taken = others.cores() if platform == "cpu" else None
+    shutil.rmtree(folder)
+    notes = other_programs.note(taken, cores(), os.cpu_count() or cores())
+    return _with_notes(report, notes + busy_notes(gpus[:1]))  # the first of those that it sees is measured
+
+
+def _scratch_folder(backend: Backend) -> Path:
+    """Not in the home: in a container that may be one that cannot be written."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"stepmark-peak-{backend.name}-"))
+    except OSError as error:
+        raise RequestError(
+            "no temporary folder can be made",
+            where=f"TMPDIR={os.environ.get('TMPDIR', '')}",
+            why=error.strerror or str(error),
+            next_command="export TMPDIR=<a folder that this user can write>",
+        ) from None
+
+
+def _with_notes(report: PeakReport, notes: list[str]) -> PeakReport:
+    return msgspec.structs.replace(report, notes=[*report.notes, *notes])
+
+
+@contextlib.contextmanager
+def _progress(log: Path, title: str) -> Iterator[None]:
+    """The last thing the program said, on the screen; read beside it, because who waits for it cannot look."""
+    done = threading.Event()
+    with Screen(0, title) as screen:
+
+        def look() -> None:
+            while not done.wait(LOOK_SECONDS):
+                said = last_said(log)
+                if said:
+                    screen.waiting(f"{title}: {said}")
+
+        looking = threading.Thread(target=look, daemon=True)
+        looking.start()
+        try:
+            yield
+        finally:
+            done.set()
+            looking.join()
+
+
+def last_said(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line for line in lines if line.startswith(peak_turns.PROGRESS)]
+    return said[-1].removeprefix(peak_turns.PROGRESS) if said else ""
+
+
+# --- the file -----------------------------------------------------------------------------------
+
+
+def measured(
+    backend: Backend, engine: str, known: Hardware | None, model: str, request: PeakRequest, report: PeakReport
+) -> Measured:
+    machine = provenance.machine()
+    return Measured(
+        schema_version=peak_file.SCHEMA_VERSION,
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        stepmark=VERSION,
+        backend=backend.name,
+        engine=engine,
+        hardware=known.name if known else None,
+        hostname=machine["hostname"],
+        processor=machine["cpu"],
+        cores=cores(),
+        model=model,
+        request=request,
+        report=report,
+        peaks=device_peaks(report.rates),
+    )
+
+
+def refuse_place(out: Path | None) -> None:
+    """Asked before anything is measured: a file that cannot be written afterwards would cost the measurement."""
+    folder = out.parent if out else _folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        why = "it is there already and is no file" if out and out.exists() and not out.is_file() else ""
+    except OSError as error:
+        why = f"{folder}: {error.strerror or error}"
+    if not why:
+        return
+    elsewhere = "export STEPMARK_HOME=<a folder that this user can write>, or --backend=NAME --out=FILE"
+    raise RequestError(
+        "the file of the measured peak cannot be written; nothing was measured",
+        where=f"--out={out}" if out else f"STEPMARK_HOME={stepmark_home()}",
+        why=why,
+        next_command="--out=FILE in a folder that this user can write" if out else elsewhere,
+    )
+
+
+def store(found: Measured, path: Path | None) -> Path:
+    """Whole or not at all, in the place asked for or in the one that the device has."""
+    path = path or _folder() / file_name(found)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json_text(found).encode())
+    except (OSError, RunError) as error:
+        raise RunError(
+            "the measured peak was not kept",
+            where=str(path),
+            why=error.what if isinstance(error, RunError) else str(error.strerror),
+            next_command="make space, or name another file by --out, and measure again",
+        ) from None
+    return path
+
+
+def file_name(found: Measured) -> str:
+    """All CPUs are called cpu, so one is known by its processor; a home may be shared by several machines."""
+    report = found.report
+    device = f"{found.processor}-{found.cores}" if report.platform == "cpu" else report.device_kind
+    return f"{report.platform}-{slug(device)}-{found.backend}.json"
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "device"
+
+
+def _folder() -> Path:
+    return stepmark_home() / "peaks"
+
+
+def read(name: str, site: Site) -> MeasuredPeak:
+    """The measured peak that a run is given; on this machine it must be this machine's."""
+    try:
+        data = Path(name).read_bytes()
+    except OSError as error:
+        raise RequestError(
+            f"the measured peak cannot be read: {error.strerror or error}",
+            where=f"--measured_peak={name}",
+            next_command=peak_file.REMEASURE,
+        ) from None
+    found = peak_file.measured_peak(data, str(Path(name).absolute()))
+    if site.slurm is None:
+        peak_file.refuse_another_processor(found, provenance.cpu_name(), cores())
+    return found

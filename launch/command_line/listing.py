@@ -1,0 +1,105 @@
+"""What `--list` shows: what there is to run, on what, by which recipe; filtered by the other flags."""
+
+from collections.abc import Callable
+
+from benchmarks.backend import Backend, backends, find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.measuring import flops
+from benchmarks.rendering.report import Rows, listing_text, recipe_rows
+from benchmarks.request.resolve import ANY, like, scales
+from benchmarks.values import Hardware, Model, Recipe
+from launch.environments import venvs
+
+
+def listing(
+    configs: Configs,
+    backend: str | None = None,
+    model: str | None = None,
+    task: str | None = None,
+    dtype: str | None = None,
+    hardware: str | None = None,
+    gpus: int | None = None,
+) -> str:
+    _refuse_unknown_names(configs, backend, model, hardware)
+    row = configs.hardware(hardware) if hardware else None
+    device = like(row, configs.recipes(), configs.site("local")) if row else None
+    keeps: list[Callable[[Recipe], bool]] = [
+        lambda r: backend in (None, r.backend),
+        lambda r: model is None or model in r.models or ANY in r.models,
+        lambda r: task in (None, r.task),
+        lambda r: device is None or device in r.hardware or ANY in r.hardware,
+        lambda r: dtype is None or dtype in _dtypes(r, device),
+        lambda r: gpus is None or gpus in scales(r, row),
+    ]
+    recipes = [recipe for recipe in configs.recipes() if all(keep(recipe) for keep in keeps)]
+    models = [configs.model(name) for name in configs.names("models") if _named(name, recipes, "models")]
+    rows = [configs.hardware(name) for name in configs.names("hardware") if _named(name, recipes, "hardware")]
+    shown = {name: found for name, found in backends().items() if backend in (None, name)}
+    return listing_text(
+        {
+            "models": _model_rows([m for m in models if model in (None, m.name)]),
+            "tasks": [(name, "") for name in sorted({recipe.task for recipe in recipes})],
+            "hardware": _hardware_rows([configs.hardware(hardware)] if hardware else rows),
+            "recipes": recipe_rows(recipes),
+            "backends": [(name, found.title) for name, found in shown.items()],
+            "sites": [(name, _site_text(configs, name)) for name in configs.names("sites")],
+            "environments": _environment_rows(shown),
+        }
+    )
+
+
+def _site_text(configs: Configs, name: str) -> str:
+    """One broken file of a user's must not hide what else there is."""
+    try:
+        return configs.site(name).title
+    except RequestError as error:
+        return f"cannot be read: {error.what}"
+
+
+def _refuse_unknown_names(configs: Configs, backend: str | None, model: str | None, hardware: str | None) -> None:
+    """A typing error must not look like an empty list."""
+    if backend is not None:
+        find_backend(backend)
+    if model is not None:
+        configs.model(model)
+    if hardware is not None:
+        configs.hardware(hardware)
+
+
+def _dtypes(recipe: Recipe, hardware: str | None) -> list[str]:
+    if hardware is None:
+        return [dtype for kinds in recipe.dtypes.values() for dtype in kinds]
+    return recipe.dtypes.get(hardware, recipe.dtypes.get(ANY, []))
+
+
+def _named(name: str, recipes: list[Recipe], part: str) -> bool:
+    return any(name in getattr(recipe, part) or ANY in getattr(recipe, part) for recipe in recipes)
+
+
+def _model_rows(models: list[Model]) -> Rows:
+    return [
+        (m.name, m.uncounted or f"{flops.parameter_count(m):,} parameters, {m.layers} layers, hidden {m.hidden_size}")
+        for m in models
+    ]
+
+
+def _hardware_rows(rows: list[Hardware]) -> Rows:
+    found = []
+    for h in rows:
+        peaks = ", ".join(f"{precision} {peak.tflops:g}" for precision, peak in h.peaks.items())
+        found.append((h.name, f"{h.title}: {peaks + ' TFLOP/s dense' if peaks else 'no published peak'}"))
+    return found
+
+
+def _environment_rows(shown: dict[str, Backend]) -> Rows:
+    rows = []
+    for spec in (backend.environment(engine) for backend in shown.values() for engine in backend.engines):
+        if not spec.locks:
+            rows.append((spec.name, "a container: on a cluster that has them"))
+            continue
+        ready = venvs.python_of(spec)
+        sizes = " or ".join(f"{lock_file.size_gb:g}" for lock_file in spec.locks)
+        text = str(ready.parents[1]) if ready else f"not made yet (on first use; about {sizes} GB)"
+        rows.append((spec.name, text))
+    return rows

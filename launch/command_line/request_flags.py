@@ -1,0 +1,111 @@
+"""The flags that name a benchmark, for every launch script that resolves one. Importing this module defines them."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from benchmarks.errors import LIST_COMMAND, RequestError, nearest
+from benchmarks.machine import images
+from benchmarks.peak.peak_file import MeasuredPeak
+from benchmarks.request.resolve import Request
+from benchmarks.sweeps import sweep
+from benchmarks.values import Site
+
+HEADING = "Flags that name a benchmark (what they leave open comes from the recipe)"
+TASKS = ("pretrain", "lora", "mlperf")
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string(
+    "backend", None, "The framework: jax (MaxText), nemo (NeMo/Megatron) or another installed backend. *"
+)
+flags.DEFINE_string("model", None, "A model of configs/models, such as llama2_tiny or llama2_70b. *")
+flags.DEFINE_string("task", "pretrain", "What to train: pretrain, lora or mlperf. *")
+flags.DEFINE_string("engine", None, "The program of the backend, where it has several: nemo or bridge. *")
+flags.DEFINE_string("recipe", None, "A recipe by its name, where it is not the first that fits (--list shows all).")
+flags.DEFINE_string("dtype", None, "The precision of the matmuls: bf16, fp8, fp32 or int8. *")
+flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu; here: this machine's. *")
+flags.DEFINE_string("gpus", None, "Devices in all. On a CPU: virtual devices. *")
+flags.DEFINE_string("nodes", None, "Nodes that share the devices. On site local: processes. *")
+flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your own; $STEPMARK_SITE, else local.")
+flags.DEFINE_integer("steps", None, "Training steps.")
+flags.DEFINE_string("window", None, "Which steps count: steady, last, or A-B such as 35-44.")
+flags.DEFINE_string("pgle", "off", "Profile-guided latency estimation (jax): off, nsys or auto. *")
+flags.DEFINE_string("until", None, "End as soon as the median is known so well, such as ci:0.5%; --steps at most.")
+flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --dataset) instead of the recipe's data.")
+flags.DEFINE_string(
+    "image",
+    None,
+    "The container image instead of the site's: REGISTRY/NAME:TAG, or the path of a .sqsh or .sif file.",
+)
+flags.DEFINE_string("runtime", None, "What it runs in, instead of the site's choice: venv, container or python.")
+flags.DEFINE_string("python", None, "An interpreter that has the framework; it goes with --runtime=python.")
+flags.DEFINE_string("measured_peak", None, "A file of launch/peak.py: MFU and bound are of the peak in it too.")
+flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")
+
+
+def site_name() -> str:
+    name: str = FLAGS.site or os.environ.get("STEPMARK_SITE") or "local"
+    return name
+
+
+def requests(site: Site, **rest: Any) -> list[Request]:
+    """What was typed, a request for every combination of lists; `rest` are fields that a script fills by itself."""
+    for name in ("backend", "model"):
+        if getattr(FLAGS, name) is None:
+            raise RequestError(f"--{name} is missing", next_command=LIST_COMMAND)
+    typed = {
+        "site": site.name,
+        "steps": FLAGS.steps,
+        "window": FLAGS.window,
+        "until": FLAGS.until,
+        "recipe": FLAGS.recipe,
+        "data": str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
+        "settings": _settings(FLAGS.set),
+        "image": image(),
+        "runtime": FLAGS.runtime,
+        "python": python(),
+        "measured_peak": _measured_peak(site),
+    }
+    found = sweep.cells({name: getattr(FLAGS, name) for name in sweep.LISTED}, {**typed, **rest})
+    for request in found:
+        if request.task not in TASKS:
+            raise RequestError(f"unknown task '{request.task}': {nearest(request.task, TASKS)}", where="--task")
+    return found
+
+
+def image() -> str | None:
+    """--image; a path as every node would have it."""
+    typed: str | None = FLAGS.image
+    if typed is None:
+        return None
+    return images.checked(str(Path(typed).absolute()) if typed.endswith(images.FILES) else typed, "--image")
+
+
+def python() -> str | None:
+    """--python as a path: a bare name is looked up as a shell does. Links are kept: a virtual environment is one."""
+    typed: str | None = FLAGS.python
+    if typed is None:
+        return None
+    found = shutil.which(typed) if typed and "/" not in typed else None
+    return str(Path(found or typed).expanduser().absolute())
+
+
+def _measured_peak(site: Site) -> MeasuredPeak | None:
+    from launch.checks import measuring_peak
+
+    return measuring_peak.read(FLAGS.measured_peak, site) if FLAGS.measured_peak is not None else None
+
+
+def _settings(texts: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise RequestError(f"--set={text}: KEY=VALUE is expected", where="--set")
+        if found.get(key, value) != value:
+            raise RequestError(f"--set={key} is given twice, with {found[key]} and {value}", where="--set")
+        found[key] = value
+    return found

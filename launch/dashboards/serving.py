@@ -1,0 +1,107 @@
+"""TensorBoard as a child of this process: started, watched, and ended with it."""
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.errors import RunError, StepmarkError
+from launch.dashboards.folders import STATE
+
+LOG = "tensorboard.log"
+START_SECONDS = 120.0
+END_SECONDS = 10.0
+LOOK_SECONDS = 0.2
+MOST_SAID = 5  # new troubles of one update; all are said by the next call without --serve
+REST = 10  # times what an update has taken, before the next: a folder of very many runs must not keep a core busy
+POINTS = 20_000  # of each line; TensorBoard's own limit is 1,000, and it draws some of more
+_ADDRESS = re.compile(r"TensorBoard \S+ at (http://\S+)")
+
+
+@contextlib.contextmanager
+def tensorboard(logdir: Path, host: str, port: int) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """Its address, as soon as it answers there, and its process."""
+    command = [sys.executable, "-m", "tensorboard.main", f"--logdir={logdir}", f"--host={host}", f"--port={port}"]
+    command += [f"--samples_per_plugin=scalars={POINTS}", "--window_title=Stepmark"]
+    path = logdir / STATE / LOG
+    with path.open("wb") as log:
+        server = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is ours; we end it
+        )
+    try:
+        yield _address(server, path), server
+    finally:
+        _end(server)
+
+
+def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
+    """It says it itself: with --port=0 nobody else knows."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        ended = server.poll() is not None
+        if found := _ADDRESS.search(log.read_text(errors="replace")):
+            return found[1].rstrip("/")
+        if ended:
+            raise failed(log)
+        time.sleep(LOOK_SECONDS)
+    raise failed(log)
+
+
+def failed(log: Path) -> RunError:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    said = lines[-1].strip() if lines else "it said nothing"
+    in_use = "in use" in said or "could not bind" in said
+    return RunError(
+        f"TensorBoard did not start, or has ended: {said}",
+        where=str(log),
+        next_command="the same with --port=0, which takes a free one" if in_use else "",
+    )
+
+
+def watch(server: "subprocess.Popen[bytes]", log: Path, refresh: Callable[[], None], seconds: float) -> None:
+    """Until it ends, which it does not by itself, or until KeyboardInterrupt; refreshed meanwhile."""
+    due = time.monotonic() + seconds
+    while server.poll() is None:
+        time.sleep(LOOK_SECONDS)
+        if seconds and (began := time.monotonic()) >= due:
+            refresh()
+            ended = time.monotonic()
+            due = ended + max(seconds, REST * (ended - began))
+    raise failed(log)
+
+
+class Refresh:
+    """Updates meanwhile. What is wrong is said when it begins, and whatever it is, the server goes on."""
+
+    def __init__(self, update: Callable[[], list[str]], told: Sequence[str] = ()) -> None:
+        self._update = update
+        self._told = set(told)
+
+    def __call__(self) -> None:
+        try:
+            troubles = self._update()
+        except (StepmarkError, OSError) as error:
+            troubles = [f"not brought up to date: {error}"]
+        except Exception as error:  # what is served stays as it is, and the next update may do better
+            troubles = [f"not brought up to date: {type(error).__name__}: {error}"]
+        new = [trouble for trouble in troubles if trouble not in self._told]
+        more = [f"and {len(new) - MOST_SAID} more"] if len(new) > MOST_SAID else []
+        for line in [*new[:MOST_SAID], *more]:
+            print(f"stepmark: {line}", file=sys.stderr, flush=True)
+        self._told = set(troubles)
+
+
+def _end(server: "subprocess.Popen[bytes]") -> None:
+    server.terminate()
+    try:
+        server.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()

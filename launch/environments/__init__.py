@@ -1,0 +1,1 @@
+"""The backends' virtual environments, made by uv from lock files."""

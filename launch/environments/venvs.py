@@ -1,0 +1,206 @@
+"""The virtual environments backends run in: where they are, whether they are whole, how to get one.
+
+An environment is made on first use, from the first of its backend's lock files that this machine can
+use, and reused ever after. It is whole when its `complete` marker is there, which is written last;
+whoever writes into an environment, uv and the import check included, holds the `.making` file of
+its name. Knows no backend and no framework by name.
+
+How one is made is in making.py, and below that: pythons.py finds the Pythons, installing.py has uv
+install (uv_settings.py: as pip is set up), programs.py runs each program, making_progress.py shows how far it is.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.backend import EnvironmentSpec, LockFile
+from benchmarks.errors import RequestError
+from launch.command_line.places import stepmark_home
+from launch.environments.making import MARKER, make
+from launch.environments.making_progress import Say
+from launch.environments.programs import Making
+from launch.environments.pythons import Version, find_pythons, fitting_versions, no_python, span
+from launch.environments.uv_settings import pip_settings
+
+WAIT_NOTE_SECONDS = 60.0
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# --- places -----------------------------------------------------------------------------------
+
+
+def environments_root() -> Path:
+    return stepmark_home() / "environments"
+
+
+def environment_path(spec: EnvironmentSpec, lock_file: LockFile, python_version: Version) -> Path:
+    """Where the environment that is made from this lock file with this Python is, or would be."""
+    major, minor = python_version
+    key = _lock_digest(spec, lock_file)[:12]
+    # The machine is part of the name because a home folder may be shared by x86_64 and aarch64 nodes.
+    return environments_root() / f"{spec.name}-{key}-py{major}.{minor}-{os.uname().machine}"
+
+
+def _lock_digest(spec: EnvironmentSpec, lock_file: LockFile) -> str:
+    try:
+        return hashlib.sha256(lock_file.path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise RequestError(
+            f"the lock file of the environment '{spec.name}' cannot be read",
+            where=str(lock_file.path),
+            why=error.strerror or str(error),
+            next_command="install Stepmark again, or `make lock` in a checkout",
+        ) from error
+
+
+# --- reuse ------------------------------------------------------------------------------------
+
+
+def python_of(spec: EnvironmentSpec) -> Path | None:
+    """The Python of the environment if that is whole; starts nothing and takes about a millisecond."""
+    for lock_file in spec.locks:
+        for version in fitting_versions(lock_file):
+            path = environment_path(spec, lock_file, version)
+            python = path / "bin" / "python"
+            # The link is followed: an environment whose base Python was removed is not whole.
+            if os.access(path / MARKER, os.R_OK) and os.access(python, os.X_OK):
+                return python
+    return None
+
+
+def python_to_be(spec: EnvironmentSpec) -> Path:
+    """Where its Python will be once it is made, with the newest Python that the preferred lock file takes."""
+    lock_file = spec.locks[0]
+    return environment_path(spec, lock_file, lock_file.python_maximum) / "bin" / "python"
+
+
+def origin(spec: EnvironmentSpec, python: Path) -> dict[str, str | None]:
+    """Its name, and the lock file that the environment of this Python was made from: none if it has changed since."""
+    digest = json.loads((python.parents[1] / MARKER).read_text())["lock_sha256"]
+    names = {_lock_digest(spec, lock_file): lock_file.path.name for lock_file in spec.locks}
+    return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
+
+
+def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None) -> Path:
+    """The Python of the environment, which is made first if need be.
+
+    `say` gets the lines for a person; `bar` decides for a progress bar on stderr instead of
+    progress lines (None: a bar where stderr is a terminal).
+    """
+    if not spec.locks:
+        raise RequestError(
+            f"'{spec.name}' is a container: it cannot be made as a virtual environment",
+            where="the site's runtime",
+            next_command="--site with one whose runtime is container",
+        )
+    python = python_of(spec)
+    if python is not None:
+        return python
+    with _only_maker(spec, say) as lock:
+        python = python_of(spec)
+        if python is not None:
+            say(f"environment '{spec.name}': made by the other process, reused")
+            return python
+        return _make_the_first_that_fits(spec, lock, say, sys.stderr.isatty() if bar is None else bar)
+
+
+# --- the choice of a lock file ----------------------------------------------------------------
+
+
+def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: bool) -> Path:
+    """The Python of an environment made from the first lock file that this machine can use."""
+    pythons, pip = find_pythons(spec.locks), pip_settings()
+    without_python = []
+    for lock_file in spec.locks:
+        versions = [version for version in fitting_versions(lock_file) if version in pythons]
+        if not versions:
+            without_python.append(lock_file)
+            _say_why_not(spec, lock_file, f"no Python {span([lock_file])} was found", say)
+        for version in versions:
+            path, digest = environment_path(spec, lock_file, version), _lock_digest(spec, lock_file)
+            python = make(Making(spec, lock_file, digest, pythons[version], version, path, pip, lock), say, bar)
+            if python is not None:
+                return python
+            why = f"{lock_file.offered} is not offered by pip's settings for Python {version[0]}.{version[1]}"
+            _say_why_not(spec, lock_file, why, say)
+    raise no_python(spec.name, without_python) if without_python else _nothing_offered(spec)
+
+
+def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str, say: Say) -> None:
+    say(f"environment '{spec.name}': not made from {lock_file.path.name} ({lock_file.size_gb:g} GB): {why}")
+
+
+def _nothing_offered(spec: EnvironmentSpec) -> RequestError:
+    wanted = " or ".join(lock_file.offered for lock_file in spec.locks)
+    return RequestError(
+        f"the environment '{spec.name}' cannot be made: pip's settings do not offer {wanted}",
+        where="pip.conf, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS",
+        why="each of its lock files needs a package that the public index does not have",
+        next_command="python3 -m pip config list, and name an index or a folder that has it",
+    )
+
+
+# --- one maker at a time ----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _only_maker(spec: EnvironmentSpec, say: Say) -> Iterator[int]:
+    """Hold the `.making` file of an environment; wait, and say so, while another process holds it.
+
+    It is named for the environment and no lock file, since which of them is used is found out only here.
+    """
+    root = environments_root()
+    path = root / f"{spec.name}.making"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RequestError(
+            "the folder of the environments cannot be written",
+            where=str(root),
+            why=f"{error.strerror}; a backend's environment is made there on first use",
+            next_command="export STEPMARK_HOME=<a folder that this user can write>",
+        ) from error
+    try:
+        _wait_for_lock(descriptor, path, spec, say)
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield descriptor
+    finally:
+        os.close(descriptor)  # which unlocks it, unless a program we started lives on
+
+
+def _wait_for_lock(descriptor: int, path: Path, spec: EnvironmentSpec, say: Say) -> None:
+    noted = -WAIT_NOTE_SECONDS
+    started = time.monotonic()
+    while not _try_lock(descriptor, path):
+        waited = time.monotonic() - started
+        if waited - noted >= WAIT_NOTE_SECONDS:
+            noted = waited
+            holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
+            say(f"environment '{spec.name}': process {holder} is making it; waiting ({waited:.0f} s)")
+        time.sleep(0.1)
+
+
+def _try_lock(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise RequestError(
+            "the environment's lock file cannot be locked",
+            where=str(path),
+            why=f"{error.strerror}; some network file systems have no locks",
+            next_command="export STEPMARK_HOME=<a folder on a local disk>",
+        ) from error
+    return True

@@ -1,0 +1,1 @@
+"""Estimates from published rows, and compiling a step here."""

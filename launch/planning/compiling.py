@@ -1,0 +1,60 @@
+"""Compiles a benchmark's training step on this machine, without its hardware, and holds it against the formulas."""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.backend import Backend, find_backend
+from benchmarks.compilation import compiled_report
+from benchmarks.compilation.compiled import Compiled, not_explained
+from benchmarks.compilation.compiled_check import compare
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.planning import capacity
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.values import Benchmark
+from launch.command_line.places import configs
+from launch.running.side_program import removed_on_interrupt, run_side_program
+
+FOLDER = "compile"
+
+
+def compile_and_show(benchmark: Benchmark, backend: Backend, as_json: bool) -> int:
+    """The exit code: 3 where the program holds something that no formula and no named cause explains."""
+    compiled = compile_step(benchmark, backend)
+    storage = backend.storage(benchmark)
+    lines = compare(benchmark, storage, compiled)
+    if as_json:
+        print(compiled_report.comparison_json(benchmark, compiled, lines))
+    else:
+        planned = capacity.total_bytes(benchmark, storage)
+        print(compiled_report.comparison_text(benchmark, compiled, lines, planned))
+    return EXIT_INVALID if not_explained(lines, compiled) else EXIT_VALID
+
+
+def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
+    program = backend.compile_program(benchmark)
+    if program is None:
+        raise RequestError(
+            f"{backend.title} has no program that can be compiled without its hardware",
+            where=f"--backend={benchmark.backend} --compile",
+            why="only a compiler that takes a whole training step at once says what is in it",
+            next_command=_next_command(benchmark),
+        )
+    devices = "virtual devices" if benchmark.hardware.kind == "cpu" else benchmark.hardware.title
+    print(f"compiling for {benchmark.gpus} x {devices}", file=sys.stderr, flush=True)
+    place = Path(tempfile.mkdtemp(prefix="stepmark-"))
+    with removed_on_interrupt(place):
+        compiled = run_side_program(backend, benchmark.engine, program, place / FOLDER, Compiled)
+    shutil.rmtree(place, ignore_errors=True)  # only of what went well: else its log is what there is to read
+    return compiled
+
+
+def _next_command(benchmark: Benchmark) -> str:
+    """MaxText's program of the same model and device, where there is a recipe for it."""
+    model, hardware = benchmark.model.name, benchmark.hardware.name
+    try:
+        resolve(Request(backend="jax", model=model, hardware=hardware), configs(), find_backend("jax"))
+    except RequestError:
+        return "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b --hardware=h100 --compile"
+    return f"--backend=jax --model={model} --hardware={hardware} --compile"

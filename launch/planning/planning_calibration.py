@@ -1,0 +1,172 @@
+"""The calibration of estimates: the one that is kept, and how it is made anew from the published rows."""
+
+from collections.abc import Callable
+
+import msgspec
+import yaml
+
+from benchmarks.backend import find_backend
+from benchmarks.configs import Configs, read_yaml
+from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.planning.calibration import (
+    MAKE_ANEW,
+    Calibration,
+    Family,
+    Judged,
+    Row,
+    digest,
+    fitted,
+    judge,
+    rounded,
+    row_of,
+)
+from benchmarks.planning.capacity import total_bytes, usable_bytes
+from benchmarks.planning.covered import Fit
+from benchmarks.planning.forecast_report import calibration_lines
+from benchmarks.planning.published import as_benchmark
+from benchmarks.planning.read_once import ReadOnce
+from benchmarks.references.references import Reference, cells, read_references
+from benchmarks.values import Value, json_text, to_builtins
+
+FAMILIES_FILE = "calibration_families.yml"
+FILE = "calibration.yml"
+
+
+class Families(Value, frozen=True):
+    """configs/calibration_families.yml, which a person writes."""
+
+    families: list[Family]
+    source: str
+    date: str
+
+
+class Fits(Value, frozen=True):
+    """configs/calibration.yml, which is made."""
+
+    rows: str
+    fits: list[Fit]
+
+
+class Made(Value, frozen=True):
+    """A calibration made anew, with what it was judged by."""
+
+    calibration: Calibration
+    judged: list[Judged]
+    outside: list[str]  # rows of no family, or that nothing can be computed of
+
+
+def kept(configs: Configs) -> Calibration:
+    """What the configs keep; fits of other rows or by other formulas than there are now give no estimate."""
+    found = _read(configs)
+    if not found.fits:
+        return found
+    rows, _ = published_rows(configs)
+    return found if found.rows == digest(found.families, rows) else msgspec.structs.replace(found, fits=[])
+
+
+def _read(configs: Configs) -> Calibration:
+    """As it is written. Configs of one's own need neither file: without them, there are bounds alone."""
+    families, fits = configs.root / FAMILIES_FILE, configs.root / FILE
+    of_families = read_yaml(families, Families).families if families.exists() else []
+    made = read_yaml(fits, Fits) if fits.exists() and of_families else Fits(rows="", fits=[])
+    return Calibration(families=of_families, fits=made.fits, rows=made.rows)
+
+
+def show(configs: Configs, as_json: bool, write: bool) -> int:
+    found = _read(configs)
+    if not found.families:
+        raise RequestError(
+            f"{configs.root / FAMILIES_FILE} is missing",
+            where="--calibration",
+            why="it says which published rows are fitted together",
+            next_command="the file of Stepmark's own configs is one to begin with",
+        )
+    made = make(configs, found)
+    if write:
+        _write(configs, made.calibration)
+    if as_json:
+        print(json_text(made))
+        return EXIT_VALID
+    print("\n".join(calibration_lines(made.judged, made.calibration.fits, made.calibration)))
+    for text in made.outside:
+        print(f"not judged: {text}")
+    if not write and not same(found, made.calibration):
+        print(f"\n{configs.root / FILE} keeps another calibration, or none\n  next:  {MAKE_ANEW}")
+    return EXIT_VALID
+
+
+def same(one: Calibration, other: Calibration) -> bool:
+    """Whether two calibrations give the same estimates, to the digits that are kept."""
+    return one.rows == other.rows and to_builtins(one.fits) == to_builtins(other.fits)
+
+
+def make(configs: Configs, found: Calibration) -> Made:
+    """Every published row as its benchmark, in its family; then the fits."""
+    rows, outside = published_rows(configs)
+    judged: list[Judged] = []
+    fits = []
+    for family in found.families:
+        own = [row for row in rows if family.holds(row.benchmark)]
+        if not own:
+            continue
+        of_family = judge(family, own, _notes(configs))
+        judged += of_family
+        fits.append(rounded(fitted(family, own, of_family)))
+    homeless = [row for row in rows if found.family_of(row.benchmark) is None]
+    outside += [f"{row.reference.name}: no family holds it" for row in homeless]
+    made = msgspec.structs.replace(found, fits=fits, rows=digest(found.families, rows))
+    return Made(calibration=made, judged=judged, outside=outside)
+
+
+def published_rows(configs: Configs) -> tuple[list[Row], list[str]]:
+    known = ReadOnce(configs)
+    rows, outside = [], []
+    for reference in read_references(configs.root):
+        backend = find_backend(reference.backend)
+        try:
+            benchmark = as_benchmark(reference, known, backend)
+        except RequestError as error:
+            outside.append(f"{reference.name}: {error.what}")
+            continue
+        row = row_of(reference, benchmark, backend.storage(benchmark))
+        if row is None:
+            outside.append(f"{reference.name}: its bound is not known")
+        else:
+            rows.append(row)
+    return rows, outside
+
+
+def _notes(configs: Configs) -> Callable[[Row], list[str]]:
+    """What is odd about a row: it is judged all the same."""
+
+    def notes(row: Row) -> list[str]:
+        return [*_inconsistent(row.reference, configs), *_too_large(row)]
+
+    return notes
+
+
+def _inconsistent(row: Reference, configs: Configs) -> list[str]:
+    wrong = [cell.figure for cell in cells(row, configs.model(row.model), configs.hardware(row.hardware))
+             if not cell.follows]  # fmt: skip
+    return [f"its {', '.join(wrong)} does not follow from its time"] if wrong else []
+
+
+def _too_large(row: Row) -> list[str]:
+    storage = find_backend(row.benchmark.backend).storage(row.benchmark)
+    needed, usable = total_bytes(row.benchmark, storage), usable_bytes(row.benchmark, storage)
+    if usable is None or needed <= usable:
+        return []
+    recipe = row.benchmark.recipe.name
+    return [f"it recomputed more than {recipe}, which would need {needed / 1e9:.0f} of {usable / 1e9:.0f} GB"]
+
+
+HEADER = """\
+# What came out of the published rows, by family (calibration_families.yml): estimates are made of it, without a fit.
+# Made by python launch/plan.py --calibration --write; without --write it shows how good it is.
+"""
+
+
+def _write(configs: Configs, calibration: Calibration) -> None:
+    made = Fits(rows=calibration.rows, fits=calibration.fits)
+    text = yaml.safe_dump(to_builtins(made), sort_keys=False, width=118)
+    (configs.root / FILE).write_text(HEADER + text, encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Runs, logs and traces of a folder, read for reports."""

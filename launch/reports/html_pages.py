@@ -1,0 +1,265 @@
+"""Reads runs, sweeps and nights, and writes one HTML file about them. What it looks like is in benchmarks/pages."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from benchmarks.backend import Backend, find_backend
+from benchmarks.errors import EXIT_VALID, RequestError, RunError
+from benchmarks.gate.values import NightReport
+from benchmarks.logs.log_endings import printable
+from benchmarks.logs.log_stream import without_colours
+from benchmarks.measuring.summary import Result
+from benchmarks.pages.comparison import comparison_page
+from benchmarks.pages.elements import LogTail, plural
+from benchmarks.pages.night import night_page, night_part
+from benchmarks.pages.page import Part, page
+from benchmarks.pages.run import RunMaterial, run_part
+from benchmarks.pages.sweep import sweep_part
+from benchmarks.planning.bounds import Bound, bound
+from benchmarks.references.references import nearest_reference, read_references
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
+from benchmarks.secret_rules import REDACTED, hidden_in_log, is_secret_name
+from benchmarks.values import Benchmark, Step
+from launch.command_line.places import configs
+
+__all__ = ["comparison_page", "night_page", "write_html"]
+
+Read = TypeVar("Read")
+
+LAST_LINES = 40
+MOST_LOGS = 6
+TAIL_BYTES = 64 << 10
+OUR_PAGE = b'<meta name="generator" content="Stepmark '
+WITHIN_BYTES = 4096  # of a page's beginning
+WHAT_CAN_BE_SHOWN = "a run's folder, the record of a sweep (sweep-*.json), or the report of a night (JSON)"
+
+
+def write_html(places: list[str], output: Path) -> int:
+    """One file about all places; nothing is written where one of them can't be read."""
+    if not places:
+        raise RequestError(
+            "nothing to show is named",
+            where=f"--html={output}",
+            why=f"a place is {WHAT_CAN_BE_SHOWN}",
+            next_command=f"python launch/report.py --html={output} results/RUN",
+        )
+    refuse_folder(output)
+    keys = ["report"] if len(places) == 1 else [f"report-{number}" for number in range(1, len(places) + 1)]
+    parts = [part_of(Path(place), key) for place, key in zip(places, keys, strict=True)]
+    write_page(page(parts), output)
+    return EXIT_VALID
+
+
+def write_page(html: str, output: Path) -> None:
+    """Whole or not at all; a folder that is not there is made."""
+    refuse_folder(output)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output, html.encode())
+    except (OSError, RunError) as error:
+        what = error.what if isinstance(error, RunError) else f"the folder can't be made: {error.strerror}"
+        raise RunError(
+            what,
+            where=str(output),
+            why="nothing is lost: a page is made of what is stored, and can be made again",
+            next_command="--html=FILE where there is space and you may write",
+        ) from None
+
+
+def refuse_folder(output: Path) -> None:
+    """A page takes the place of an earlier page, and of nothing else; what lies in a run's folder is evidence."""
+    if output.is_dir():
+        raise RequestError(
+            "this is a folder, and a page is a file", where=str(output), next_command=f"--html={output / 'page.html'}"
+        )
+    what = None
+    if any((folder / BENCHMARK).is_file() for folder in output.resolve().parents):
+        what = "this is within a run's folder, where only the run itself writes"
+    elif output.exists() and not _is_our_page(output):
+        what = "there is such a file already, and it is no page of Stepmark's"
+    if what:
+        raise RequestError(what, where=str(output), next_command="--html=page.html, or another name")
+
+
+def _is_our_page(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        beginning = stream.read(WITHIN_BYTES)
+    return not beginning or OUR_PAGE in beginning  # an empty file was made for it
+
+
+def part_of(place: Path, key: str) -> Part:
+    """What a place holds decides what is made of it."""
+    if not place.exists():
+        raise RequestError("there is no such place", where=str(place), why=f"a place is {WHAT_CAN_BE_SHOWN}")
+    if place.is_dir():
+        return run_part(material_of(RunFolder(place)), key)
+    if place.name.startswith("sweep-"):
+        return _sweep_part(place, key)
+    return night_part(read_night(place), key)
+
+
+def _sweep_part(path: Path, key: str) -> Part:
+    from launch.campaigns.sweeping import report_of_file  # it needs the launcher's locks and waits
+
+    return sweep_part(report_of_file(path), key)
+
+
+def read_night(path: Path) -> NightReport:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=NightReport)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RequestError(
+            f"this is no report of a night: {error}", where=str(path), why=f"a place is {WHAT_CAN_BE_SHOWN}"
+        ) from None
+
+
+# --- a run --------------------------------------------------------------------------------------
+
+
+def material_of(folder: RunFolder) -> RunMaterial:
+    """All that a run's page is made of. A result is needed; what else can't be read is named on the page."""
+    if not (folder.path / BENCHMARK).exists():
+        raise RequestError("this is no run's folder", where=str(folder.path), why=f"a place is {WHAT_CAN_BE_SHOWN}")
+    if not (folder.path / RESULT).exists():
+        raise RequestError(
+            f"this run has no result yet: {RESULT} is missing",
+            where=str(folder.path),
+            why="it trains, waits in a queue, or was cut off",
+            next_command=f"python launch/status.py {folder.path}",
+        )
+    benchmark, result = folder.benchmark(), folder.stored_result()
+    backend = find_backend(benchmark.backend)
+    missing: list[str] = []
+    steps: list[Step] = _or_missing(folder.stored_steps, [], missing)
+    provenance: dict[str, Any] = _or_missing(folder.provenance, {}, missing)
+    return RunMaterial(
+        benchmark=benchmark,
+        result=scrubbed_result(result),
+        steps=steps,
+        provenance=scrubbed(provenance),
+        place=str(folder.path),
+        bound=_bound(benchmark, backend),
+        nearest=nearest_reference.nearest(nearest_reference.of_result(result), read_references(configs().root)),
+        logs=[] if result.status == "valid" else list(log_tails(folder, result)),
+        diagnosis=_diagnosis(folder, missing) if result.status == "failed" else [],
+        missing=missing,
+    )
+
+
+def _or_missing(read: Callable[[], Read], otherwise: Read, missing: list[str]) -> Read:
+    try:
+        return read()
+    except (RequestError, OSError) as error:
+        missing.append(str(error).replace("\n", "; "))
+        return otherwise
+
+
+def _diagnosis(folder: RunFolder, missing: list[str]) -> list[tuple[str, str]]:
+    """What the doctor says of a run that failed, without what looks like a secret."""
+    from benchmarks.diagnosis.text import rows
+    from launch.checks.diagnosing import diagnosis_of_run
+
+    found = _or_missing(lambda: diagnosis_of_run(folder), None, missing)
+    return [] if found is None else [(label, cleaned(text)) for label, text in rows(found)]
+
+
+def _bound(benchmark: Benchmark, backend: Backend) -> Bound | None:
+    """A backend that is not ours may refuse to say what it stores of a benchmark."""
+    with contextlib.suppress(RequestError):
+        return bound(benchmark, backend.storage(benchmark))
+    return None
+
+
+# --- what a page may hold -----------------------------------------------------------------------
+
+
+def scrubbed(value: Any) -> Any:
+    """The same data without what looks like a secret, however deep it lies."""
+    if isinstance(value, str):
+        return cleaned(value)
+    if isinstance(value, list):
+        return [scrubbed(one) for one in value]
+    if isinstance(value, dict):
+        return {
+            name: REDACTED if isinstance(inner, str) and is_secret_name(str(name)) else scrubbed(inner)
+            for name, inner in value.items()
+        }
+    return value
+
+
+def scrubbed_result(result: Result) -> Result:
+    """A result quotes logs in its reasons and notes."""
+    return msgspec.convert(scrubbed(msgspec.to_builtins(result)), Result)
+
+
+def cleaned(text: str) -> str:
+    """A line or several, without secrets and without what moves a cursor."""
+    hidden = hidden_in_log(text.encode(errors="backslashreplace")).decode(errors="backslashreplace")
+    return "\n".join(printable(line) for line in hidden.split("\n"))
+
+
+# --- the ends of logs ---------------------------------------------------------------------------
+
+
+def log_tails(folder: RunFolder, result: Result) -> Iterator[LogTail]:
+    """Of the last attempt: the logs of the ranks that failed, or rank 0's; and what the job itself printed."""
+    chosen, others = _chosen_logs(folder, result)
+    for path in [*chosen[:MOST_LOGS], *folder.job_output()[-1:]]:
+        yield _tail(path, str(path.relative_to(folder.path)))
+    if others:
+        yield LogTail(f"{plural(others, 'more log')} in attempt-{max(folder.attempts())}", [], "not shown")
+
+
+def _chosen_logs(folder: RunFolder, result: Result) -> tuple[list[Path], int]:
+    """The logs that say why, and how many there are besides."""
+    last = max(folder.attempts(), default=0)
+    logs = sorted(folder.attempt_dir(last).glob("*/rank-*.log")) if last else []
+    first = result.attempts[-1].rank if result.attempts else None
+    badness = {path: _badness(folder, path, last, first) for path in logs}
+    worst = sorted(logs, key=lambda path: (badness[path], _rank(path)))
+    failed = [path for path in worst if badness[path] < 2] or worst[:1]
+    return failed[:MOST_LOGS], len(logs) - len(failed[:MOST_LOGS])
+
+
+def _badness(folder: RunFolder, path: Path, attempt: int, named: int | None) -> int:
+    """0: the rank whose log says most; 1: it failed; 2: it did not."""
+    if named is not None and _rank(path) == named:
+        return 0
+    with contextlib.suppress(RequestError, OSError):
+        codes = {one.rank: one.exit_code for one in folder.ended(path.parent.name, attempt)}
+        return 2 if codes.get(_rank(path)) == 0 else 1
+    return 2
+
+
+def _rank(path: Path) -> int:
+    number = path.stem.removeprefix("rank-")
+    return int(number) if number.isascii() and number.isdecimal() else 0
+
+
+def _tail(path: Path, name: str) -> LogTail:
+    if not path.is_file():
+        return LogTail(name, [], "is no plain file")
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - TAIL_BYTES))
+            text = without_colours(stream.read()).replace(b"\r", b"\n")
+    except OSError as error:
+        return LogTail(name, [], f"could not be read: {error.strerror}")
+    if size > TAIL_BYTES:  # it begins within a line: what is before the cut would say that the rest is a secret
+        text = text.partition(b"\n")[2]
+        if not text.strip():
+            return LogTail(name, [], f"ends in a line of more than {TAIL_BYTES >> 10} KiB, which is not shown")
+    lines = [line.rstrip() for line in cleaned(text.decode(errors="backslashreplace")).split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        return LogTail(name, [], "is empty")
+    whole = size <= TAIL_BYTES and len(lines) <= LAST_LINES
+    return LogTail(name, lines[-LAST_LINES:], "" if whole else f"the last {min(LAST_LINES, len(lines))} lines")

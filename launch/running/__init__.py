@@ -1,0 +1,1 @@
+"""One run on this machine, from its folder to its result; its ranks, screen, samples and provenance."""

@@ -1,0 +1,166 @@
+"""One run from its first file to its result: folder, provenance, the phases on this machine, result."""
+
+import contextlib
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.backend import Backend
+from benchmarks.convergence.convergence_status import course_of
+from benchmarks.errors import RequestError
+from benchmarks.machine.machine_gpus import busy_notes, on_gpus
+from benchmarks.measuring.summary import Result
+from benchmarks.runs.recompute import recompute
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
+from benchmarks.runs.worker_events import follow_evaluations
+from benchmarks.secret_rules import refuse_secrets, shell_secrets
+from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
+from launch.mlperf import own_log
+from launch.running import kept_profiles, local, machine_gpus, provenance, runtimes, sampling
+from launch.running.screen import Screen
+from launch.running.step_sink import StepSink
+
+
+def execute(
+    benchmark: Benchmark,
+    backend: Backend,
+    output_dir: Path,
+    run_id: str,
+    telemetry: bool = True,
+    labels: Labels = NO_LABELS,
+) -> tuple[RunFolder, Result]:
+    """Run a benchmark on this machine. The result is recomputed from the raw files, as verify does it."""
+    spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
+    folder = RunFolder.create(output_dir, run_id)
+    try:
+        python, origin = runtimes.ready(benchmark, spec)
+        containers = runtimes.containers(benchmark, folder.path)
+        benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
+        gpus = machine_gpus.chosen(benchmark)
+        plan = on_gpus(backend.plan(benchmark), gpus)
+        begin(folder, benchmark, plan, python, origin, labels, busy_notes(gpus))
+    except BaseException:
+        shutil.rmtree(folder.path)  # nothing was started, so nothing is left
+        raise
+    with local.interrupted_once():
+        places = [gpu.pci for gpu in gpus]
+        beside = sampling.beside(folder.telemetry_dir(1), gpus=places) if telemetry else contextlib.nullcontext()
+        with beside:
+            _run_phases(plan, folder, benchmark, backend, Path(python), containers)
+        return folder, finish(folder, backend)
+
+
+def begin(
+    folder: RunFolder,
+    benchmark: Benchmark,
+    plan: Plan,
+    python: str,
+    environment: dict[str, str | None],
+    labels: Labels,
+    notes: Sequence[str] = (),
+) -> None:
+    """Write down what is to be run before anything starts."""
+    _refuse_blanks(folder, plan)
+    kept_profiles.take(folder, benchmark, folder.path.parent, environment)
+    places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
+    said = [*provenance.ignored_variables(), *plan.notes, *notes]
+    about = provenance.collect(plan, environment, provenance.command_line(), said, places)
+    about["run_id"] = folder.run_id
+    about["labels"] = to_builtins(labels)
+    known = shell_secrets(paths=(folder.path.absolute(), local.REPOSITORY))
+    for value, name in ((benchmark, BENCHMARK), (plan, PLAN), (labels, PROVENANCE)):
+        refuse_secrets(to_builtins(value), f"{name}:", known)
+    folder.write(BENCHMARK, benchmark)
+    folder.write(PLAN, plan)
+    folder.write(PROVENANCE, about)
+
+
+def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
+    """XLA and profilers split what they are told at blanks: half a folder's name would be another folder."""
+    told = [phase.environment.get("XLA_FLAGS", "") for phase in plan.phases]
+    told += [word for phase in plan.phases for word in phase.command if word.startswith("--hlo_dir")]
+    if re.search(r"\s|['\"]", str(folder.path.absolute())) and any("{phase_dir}" in text for text in told):
+        raise RequestError(
+            "the run's folder has a blank or a quote in its name, which XLA cannot be told",
+            where=str(folder.path.parent),
+            why="its flags are split at blanks, and files of the run would land in another folder",
+            next_command="--output_dir=DIR with a plainer name",
+        )
+
+
+def _run_phases(
+    plan: Plan,
+    folder: RunFolder,
+    benchmark: Benchmark,
+    backend: Backend,
+    python: Path,
+    containers: local.Containers | None,
+) -> None:
+    measured = folder.measured_phase()
+    with StepSink(folder, benchmark) as sink:
+        for phase in plan.phases:
+            phase_dir = folder.phase_dir(phase.name)
+            starting = _starting(plan, phase, benchmark, backend)
+            with Screen(benchmark.steps, starting, benchmark.until, course_of(benchmark)) as screen:
+
+                def on_steps(steps: list[Step], screen: Screen = screen) -> None:
+                    screen.show(sink.take(steps))
+
+                new_steps = backend.follow(benchmark, phase_dir, 1) if phase == measured else list
+                screen.new_evaluations = follow_evaluations(phase_dir)
+                ended = local.run_phase(
+                    phase,
+                    phase_dir,
+                    python,
+                    new_steps,
+                    on_steps,
+                    lambda: sampling.lost_gpu(folder.telemetry_dir(1)),
+                    containers,
+                )
+            if any(process.exit_code != 0 for process in ended):
+                break  # what comes after rests on this phase
+
+
+def _starting(plan: Plan, phase: Phase, benchmark: Benchmark, backend: Backend) -> str:
+    if len(plan.phases) == 1:
+        return f"starting {backend.title} for {benchmark.model.name}"
+    place = [one.name for one in plan.phases].index(phase.name) + 1
+    return f"phase {place} of {len(plan.phases)}, {phase.name}: {backend.title}, {benchmark.model.name}"
+
+
+def finish(folder: RunFolder, backend: Backend) -> Result:
+    """Seal the raw files of a run that has ended, and make its result from them."""
+    about = folder.provenance()
+    benchmark, plan = folder.benchmark(), folder.plan()
+    records = [
+        backend.read_phase(benchmark, folder.phase_dir(phase.name, attempt), attempt)
+        for attempt in folder.attempts()
+        for phase in plan.phases
+    ]
+    about["worker"] = [msgspec.to_builtins(fact) for record in records for fact in record.facts]
+    about["numa"] = _bindings(folder)
+    about["files"] = folder.raw_digests()
+    folder.write(PROVENANCE, about)
+    result = store_result(folder, backend)
+    own_log.write(folder, backend)
+    kept_profiles.keep(folder, result)
+    return result
+
+
+def _bindings(folder: RunFolder) -> list[dict[str, object]]:
+    """The NUMA node of each rank of the last attempt, or why it has none; empty where no rank was to be bound."""
+    ended = folder.ended(folder.measured_phase().name, max(folder.attempts(), default=1))
+    return [
+        {"rank": one.rank, "host": one.host, **to_builtins(one.binding)} for one in ended if one.binding is not None
+    ]
+
+
+def store_result(folder: RunFolder, backend: Backend) -> Result:
+    """Write steps.jsonl and result.json as the raw files have them."""
+    result, steps = recompute(folder, backend)
+    folder.write_steps(steps)
+    folder.write(RESULT, result)
+    return result

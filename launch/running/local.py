@@ -1,0 +1,250 @@
+"""The site `local`: runs the phases of a plan as processes of this machine, and lets go of none of them."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from benchmarks.errors import RequestError, RunError
+from benchmarks.measuring.summary import Ended
+from benchmarks.planning import capacity
+from benchmarks.runs.runfolder import EXITS
+from benchmarks.values import Benchmark, Phase, Plan, Step
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+Places = dict[str, str]  # placeholder of a plan -> its value here
+
+POLL_SECONDS = 0.1
+LOOK_SECONDS = 0.5  # between two looks at the steps: reading them takes time from a CPU that trains
+# Ranks wait for a lost one for ever; after the first failure the others get this long.
+GRACE_SECONDS = 10.0
+# What would change a run without being in its plan; the plan sets its own.
+NOT_INHERITED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME")
+NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as a setting
+
+
+# --- what this machine cannot do -----------------------------------------------------------------
+
+
+def refusals(benchmark: Benchmark, storage: capacity.Storage, plan: Plan) -> Iterator[RequestError]:
+    """Before anything starts: does this machine have the memory and the programs? GPUs: machine_gpus.py."""
+    needed = memory_needed_bytes(benchmark, storage)
+    have = host_memory_bytes()
+    if benchmark.hardware.kind == "cpu" and needed > have:
+        parts = capacity.memory_by_part(benchmark, storage)
+        largest = ", ".join(f"{name} {_gb(size * benchmark.gpus)}" for name, size in _largest(parts))
+        yield RequestError(
+            f"{benchmark.model.name} needs {_gb(needed)} of memory, this machine has {_gb(have)}",
+            where=f"--model={benchmark.model.name} on this machine's CPU",
+            why=largest,
+            next_command="the same command with --dry_run shows the plan; or a smaller model, or a cluster by --site",
+        )
+
+    in_container = benchmark.site.runtime == "container"  # whose programs are the image's
+    for program in sorted({name for phase in plan.phases for name in phase.programs if not in_container}):
+        if shutil.which(program) is None:
+            yield RequestError(
+                f"this machine has no program '{program}'",
+                where="PATH",
+                why="; ".join(
+                    sorted(f"phase {phase.name} runs it" for phase in plan.phases if program in phase.programs)
+                ),
+                next_command=f"install {program}, or a run without it",
+            )
+
+
+def memory_needed_bytes(benchmark: Benchmark, storage: capacity.Storage) -> float:
+    return capacity.total_bytes(benchmark, storage) * benchmark.gpus
+
+
+def _largest(parts: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(parts.items(), key=lambda part: -part[1])[:3]
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.2g} GB"
+
+
+def host_memory_bytes() -> int:
+    """Of the machine, or of the control group that holds us, whichever is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return total
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+class Containers(Protocol):
+    """Puts each task into a container of its own (launch.containers.running.Containers)."""
+
+    def task(
+        self, phase: Phase, phase_dir: Path, rank: int, command: list[str], environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]: ...
+    def end(self, phase_dir: Path, ranks: int) -> None: ...
+    def exit_code(self, code: int) -> int: ...
+
+
+def run_phase(
+    phase: Phase,
+    phase_dir: Path,
+    python: Path,
+    new_steps: Callable[[], list[Step]],
+    on_steps: Callable[[list[Step]], None],
+    broken: Callable[[], bool] = lambda: False,
+    containers: Containers | None = None,
+) -> list[Ended]:
+    """Start the tasks of a phase, hand on their steps while they train, and say how each ended.
+
+    `broken` says whether the machine has lost what they need, which no task may ever notice.
+    """
+    phase_dir.mkdir(parents=True, exist_ok=True)
+    tasks: list[subprocess.Popen[bytes]] = []
+    interrupted = False
+    try:
+        coordinator = f"127.0.0.1:{_free_port()}"
+        for rank in range(phase.nodes * phase.tasks_per_node):
+            tasks.append(_start(phase, phase_dir, python, rank, coordinator, containers))
+        _watch(tasks, lambda: on_steps(new_steps()), broken)
+    except KeyboardInterrupt:
+        interrupted = True
+        print("interrupted: stopping the workers", file=sys.stderr, flush=True)
+    finally:
+        stop(tasks)  # whatever went wrong here (Ctrl-C, a full disk), no worker outlives it
+        if containers is not None:
+            containers.end(phase_dir, len(tasks))
+    own_code = containers.exit_code if containers is not None else int
+    ended = [
+        Ended(rank=rank, exit_code=own_code(task.returncode), interrupted=interrupted)
+        for rank, task in enumerate(tasks)
+    ]
+    _write_exits(phase_dir, ended)
+    on_steps(new_steps())
+    return ended
+
+
+def _start(
+    phase: Phase, phase_dir: Path, python: Path, rank: int, coordinator: str, containers: Containers | None
+) -> "subprocess.Popen[bytes]":
+    where = places(python, phase_dir)
+    command = [fill(word, where) for word in phase.command]
+    own = {name: fill(value, where) for name, value in phase.environment.items()} | {"STEPMARK_RANK": str(rank)}
+    if phase.nodes * phase.tasks_per_node > 1:
+        own["STEPMARK_COORDINATOR"] = coordinator
+    if containers is None:
+        environment = inherited_environment() | own | {"STEPMARK_DIE_WITH_PARENT": "1"}
+    else:
+        command, environment = containers.task(phase, phase_dir, rank, command, own)
+    with (phase_dir / f"rank-{rank}.log").open("wb") as log:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=phase_dir,
+            start_new_session=True,  # Ctrl-C reaches the workers through us, in order
+        )
+
+
+def places(python: Path | str, phase_dir: Path) -> Places:
+    """What a plan's placeholders mean on this machine."""
+    return {"python": str(python), "repository": str(REPOSITORY), "phase_dir": str(phase_dir.resolve())}
+
+
+def fill(text: str, where: Places) -> str:
+    for name, value in where.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+def inherited_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not left_out(name)}
+
+
+def left_out(name: str) -> bool:
+    """Variables of the person's shell that would steer the framework past the plan."""
+    return name in NOT_INHERITED or name.startswith(NOT_INHERITED_PREFIXES)
+
+
+def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None], broken: Callable[[], bool]) -> None:
+    first_failure: float | None = None
+    looked = 0.0
+    while None in (codes := [task.poll() for task in tasks]):  # ask every task: one that waits hides none that fell
+        if time.monotonic() - looked >= LOOK_SECONDS:
+            look()
+            looked = time.monotonic()
+            if first_failure is None and broken():
+                first_failure = looked
+        if first_failure is None and any(codes):
+            first_failure = time.monotonic()
+        if first_failure is not None and time.monotonic() - first_failure > GRACE_SECONDS:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def stop(tasks: list["subprocess.Popen[bytes]"]) -> None:
+    """Ask, wait, then kill; with their children."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    asked = -1.0
+    while None in [task.poll() for task in tasks] and time.monotonic() < deadline:
+        if time.monotonic() - asked >= 1:  # again and again: a program that starts up can miss the first
+            for task in tasks:
+                _signal_group(task, signal.SIGTERM)
+            asked = time.monotonic()
+        time.sleep(0.02)
+    for task in tasks:
+        _signal_group(task, signal.SIGKILL)
+        task.wait()
+
+
+def _signal_group(task: "subprocess.Popen[bytes]", number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(task.pid, number)
+
+
+def _write_exits(phase_dir: Path, ended: list[Ended]) -> None:
+    lines = b"".join(msgspec.json.encode(process) + b"\n" for process in ended)
+    try:
+        (phase_dir / EXITS).write_bytes(lines)
+    except OSError as error:
+        raise RunError(
+            f"{EXITS} could not be written: {error.strerror}",
+            where=str(phase_dir),
+            why="the steps read until then are kept",
+        ) from None
+
+
+@contextlib.contextmanager
+def interrupted_once() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) cost neither workers nor result."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupt(_number: int, _frame: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,116 @@
+"""Where a result comes from: versions, lock file, git state, machine, final environment. Secrets never reach it."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.secret_rules import REDACTED, hidden, is_secret_name
+from benchmarks.values import Plan
+from benchmarks.version import VERSION
+from launch.running import local
+
+LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
+PREFIXES_THAT_MATTER = (
+    "CUDA_", "HF_", "JAX_", "LD_", "M_", "MALLOC_", "MKL_", "NCCL_", "NEMO_", "NVTE_", "OMP_", "PYTORCH_", "SLURM_",
+    "STEPMARK_", "TF_", "TORCH_", "UB_", "XLA_",
+)  # fmt: skip
+
+
+def collect(
+    plan: Plan,
+    environment: dict[str, str | None],
+    command: list[str],
+    notes: list[str],
+    places: dict[str, local.Places],
+) -> dict[str, Any]:
+    """Everything that is known before a run starts; `places` fills in the paths of each phase."""
+    return {
+        "stepmark": VERSION,
+        "command": [hidden(word) for word in command],
+        "git": git_state(local.REPOSITORY),
+        "launcher": {"python": platform.python_version(), **_versions(LAUNCHER_PACKAGES)},
+        "environment": environment,
+        "machine": machine(),
+        "phases": {
+            phase.name: {
+                "argv": [local.fill(word, places[phase.name]) for word in phase.command],
+                "environment": redacted(
+                    {name: local.fill(value, places[phase.name]) for name, value in phase.environment.items()}
+                ),
+                "xla_flags": phase.environment.get("XLA_FLAGS", "").split(),
+            }
+            for phase in plan.phases
+        },
+        "shell": redacted({k: v for k, v in os.environ.items() if k.startswith(PREFIXES_THAT_MATTER)}),
+        "notes": notes,
+    }
+
+
+def ignored_variables() -> list[str]:
+    """What the person's shell holds and the run does not get; said, so that nobody believes it counted."""
+    names = sorted(name for name in os.environ if local.left_out(name))
+    return [f"not taken from the shell: {', '.join(names)}"] if names else []
+
+
+def redacted(variables: dict[str, str]) -> dict[str, str]:
+    return {name: REDACTED if is_secret_name(name) else hidden(value) for name, value in sorted(variables.items())}
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """The commit and whether it was changed; None outside a checkout."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "changed_files": len(changed.splitlines()) if changed is not None else None}
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "hostname": platform.node(),
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "cpu": cpu_name(),
+        "cpus": os.cpu_count(),
+        "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": local.host_memory_bytes(),
+        "load_average": list(os.getloadavg()),
+    }
+
+
+def cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"
+
+
+def _versions(packages: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def command_line() -> list[str]:
+    return [Path(sys.argv[0]).name, *sys.argv[1:]]

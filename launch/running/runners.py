@@ -1,0 +1,252 @@
+"""What each kind of site does with a run: this machine runs it to its end, a cluster takes it into its queue."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.backend import Backend, find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError, RunError, StepmarkError, raised
+from benchmarks.jobs.job_record import SUBMITTED
+from benchmarks.mlperf.submission import is_submission
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.runfolder import RESULT, RunFolder
+from benchmarks.values import NO_LABELS, Benchmark, JobOptions, Labels, Plan, Site
+from launch.running.showing import show_result
+
+if TYPE_CHECKING:
+    from launch.slurm.client import Slurm
+    from launch.slurm.refusals import SlurmAnswers
+
+
+class Job:
+    """What the flags say of how runs are started, whatever is run."""
+
+    def __init__(
+        self,
+        typed: Mapping[str, Any],
+        hang_timeout: float | None,
+        telemetry: bool,
+        labels: Labels = NO_LABELS,
+        allow_busy: bool = False,
+    ) -> None:
+        self.typed = typed
+        self.hang_timeout = hang_timeout
+        self.telemetry = telemetry
+        self.labels = labels
+        self.allow_busy = allow_busy
+
+
+class LocalRunner:
+    """Runs on this machine, one after the other."""
+
+    def __init__(self, configs: Configs, output_dir: Path, job: Job) -> None:
+        self._configs, self._output_dir, self._job = configs, output_dir, job
+
+    def understand(self, request: Request) -> Benchmark:
+        """What a request means; of this machine, only a compiler that is here is asked, for its flags."""
+        from launch.checks.flags_check import refuse_unknown_flags
+
+        benchmark, backend = self._meant(request), find_backend(request.backend)
+        refuse_unknown_flags(benchmark, backend, dry_run=True)
+        return benchmark
+
+    def _meant(self, request: Request) -> Benchmark:
+        from launch.running import machine_gpus
+
+        backend = find_backend(request.backend)
+        settled = machine_gpus.settled(request, self._configs, backend)
+        try:
+            benchmark = resolve(settled, self._configs, backend)
+        except RequestError as error:
+            raise machine_gpus.too_few(settled, self._configs, backend, error) from None
+        self._refuse_job_flags(benchmark.site)
+        return benchmark
+
+    def resolve(self, request: Request) -> Benchmark:
+        from launch.checks.flags_check import refuse_unknown_flags
+
+        benchmark, backend = self._meant(request), find_backend(request.backend)
+        for refusal in self.refusals(benchmark):
+            raise refusal
+        refuse_unknown_flags(benchmark, backend)
+        return benchmark
+
+    def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
+        """Every reason why this machine cannot run it."""
+        from benchmarks.request.refusals import without_transformer_engine
+        from launch.running import local, machine_gpus, runtimes
+        from launch.sites import site_hub
+
+        backend = find_backend(benchmark.backend)
+        if benchmark.hardware.kind != "cpu":
+            yield from machine_gpus.refusals(benchmark, self._configs, backend, allow_busy=self._job.allow_busy)
+        yield from local.refusals(benchmark, backend.storage(benchmark), backend.plan(benchmark))
+        spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
+        yield from raised(lambda: runtimes.refuse(benchmark, spec))
+        yield from raised(lambda: site_hub.refuse(benchmark, backend))
+        if machine_gpus.found().gpus:  # else the plan is looked at, and may be for any site
+            yield from without_transformer_engine(benchmark, backend)
+
+    def start(self, benchmark: Benchmark, run_id: str) -> None:
+        """Run it to its end, and show its result. KeyboardInterrupt where the person ended it."""
+        from launch.running.execute import execute
+
+        backend = find_backend(benchmark.backend)
+        folder, result = execute(benchmark, backend, self._output_dir, run_id, self._job.telemetry, self._job.labels)
+        show_result(folder, result)
+        if any(reason.startswith("interrupted") for reason in result.reasons):
+            raise KeyboardInterrupt
+
+    def ended(self, run_ids: Sequence[str]) -> set[str]:
+        """All but those that another launcher is running; a run that was cut off gets the result it can have."""
+        from launch.running.execute import store_result
+        from launch.slurm.run_states import is_followed
+
+        found = set()
+        for run_id in run_ids:
+            folder = RunFolder(self._output_dir / run_id)
+            if is_followed(folder):
+                continue
+            if folder.is_whole() and not (folder.path / RESULT).exists():
+                store_result(folder, find_backend(folder.benchmark().backend))
+            found.add(run_id)
+        return found
+
+    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
+        return backend.plan(benchmark)
+
+    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
+        """What a dry run shows beside the plan: how the runtime starts it, or what is made first."""
+        from launch.running import runtimes
+
+        spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
+        try:
+            return runtimes.preview(benchmark, spec, self._output_dir.absolute() / "RUN")
+        except RequestError:
+            return ""  # that it is refused is said after the plan
+
+    def _refuse_job_flags(self, site: Site) -> None:
+        from launch.slurm.options import refuse_without_slurm
+
+        refuse_without_slurm(site, self._job.typed)
+        if self._job.hang_timeout is not None:
+            raise RequestError("--hang_timeout needs a site with a queue", where=f"--site={site.name}")
+
+
+class SlurmRunner:
+    """Runs in the queue of a cluster."""
+
+    def __init__(self, site: Site, configs: Configs, output_dir: Path, job: Job) -> None:
+        from launch.slurm import options
+
+        self._site, self._configs, self._output_dir, self._job = site, configs, output_dir, job
+        self.options: JobOptions = options.choose(site, job.typed, os.environ)
+
+    def understand(self, request: Request) -> Benchmark:
+        """What a request means; no Slurm is asked whether it can be run, a compiler that is here for its flags."""
+        from launch.checks.flags_check import refuse_unknown_flags
+
+        benchmark, backend = self._meant(request), find_backend(request.backend)
+        refuse_unknown_flags(benchmark, backend, dry_run=True)
+        return benchmark
+
+    def _meant(self, request: Request) -> Benchmark:
+        benchmark = resolve(request, self._configs, find_backend(request.backend))
+        if is_submission(benchmark):
+            from launch.mlperf.admit import admit
+
+            for note in admit(benchmark, self._configs, self._options_of(benchmark)):
+                print(f"note: {note}", file=sys.stderr)
+        return benchmark
+
+    def _options_of(self, benchmark: Benchmark) -> JobOptions:
+        """A submission says itself how long it takes; what a person typed stays."""
+        if not is_submission(benchmark):
+            return self.options
+        from launch.mlperf.admit import with_its_time
+
+        return with_its_time(benchmark, self.options, typed="time" in self._job.typed)
+
+    def resolve(self, request: Request) -> Benchmark:
+        from launch.checks.flags_check import refuse_unknown_flags
+
+        benchmark, backend = self._meant(request), find_backend(request.backend)
+        notes: list[str] = []
+        for refusal in self._refusals(benchmark, self._slurm(), notes):
+            raise refusal
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
+        refuse_unknown_flags(benchmark, backend)
+        return benchmark
+
+    def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
+        """All that would be refused now; a Slurm that does not answer is not waited for."""
+        yield from self._refusals(benchmark, self._asked_once, [])
+
+    @cached_property
+    def _asked_once(self) -> "SlurmAnswers":
+        from launch.slurm.asking import AskedOnce
+        from launch.slurm.client import Slurm
+
+        return AskedOnce(Slurm(self._site, patience_seconds=0))
+
+    def _refusals(self, benchmark: Benchmark, slurm: "SlurmAnswers", notes: list[str]) -> Iterator[StepmarkError]:
+        from launch.slurm import submit
+
+        if is_submission(benchmark):
+            from launch.mlperf.admit import refuse_missing_data
+
+            yield from raised(lambda: refuse_missing_data(benchmark, self._configs))
+        backend, options = find_backend(benchmark.backend), self._options_of(benchmark)
+        yield from submit.refusals(benchmark, backend, self._output_dir, options, slurm, notes)
+
+    def start(self, benchmark: Benchmark, run_id: str) -> None:
+        from launch.slurm import submit
+
+        backend = find_backend(benchmark.backend)
+        options = self._options_of(benchmark)
+        submit.submit(benchmark, backend, self._output_dir, run_id, options, self._slurm(), self._job)
+
+    def ended(self, run_ids: Sequence[str]) -> set[str]:
+        """Those that Slurm has no more in its queue; they are collected. One that cannot be hides no other."""
+        from launch.slurm.run_states import states
+
+        folders = [RunFolder(self._output_dir / run_id) for run_id in run_ids]
+        never_submitted = {folder.run_id for folder in folders if not (folder.path / SUBMITTED).exists()}
+        rows = states(folder for folder in folders if folder.run_id not in never_submitted)
+        if rows and all(row.problems for row in rows):
+            raise RunError(rows[0].problems[0])
+        return never_submitted | {row.folder.run_id for row in rows if row.ended or row.state == "not submitted"}
+
+    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
+        from launch.slurm.prepared import prepared
+
+        in_container = benchmark.site.runtime == "container"
+        return prepared(benchmark, backend, self._options_of(benchmark), container=in_container)
+
+    def preview(self, benchmark: Benchmark, backend: Backend) -> str:
+        from launch.slurm import submit
+
+        script = submit.preview(benchmark, backend, self._output_dir, self._options_of(benchmark), self._job)
+        return f"job.sbatch\n\n{script}".rstrip("\n") if script else ""
+
+    def _slurm(self) -> "Slurm":
+        from launch.slurm.asking import slurm_at
+
+        return slurm_at(self._site)
+
+
+Runner = LocalRunner | SlurmRunner
+
+
+def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runner:
+    from launch.running import runtimes
+
+    runtimes.refuse_unknown_engines(site)
+    if site.slurm is None:
+        return LocalRunner(configs, output_dir, job)
+    return SlurmRunner(site, configs, output_dir, job)

@@ -1,0 +1,137 @@
+"""What a person sees while a run goes on: one live line on a terminal, a plain line now and then without one."""
+
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from benchmarks.convergence.convergence_status import Course, stand
+from benchmarks.early_stop.stopped import progress_text, rule_of, tell
+from benchmarks.rendering.report import duration_text, step_text
+from benchmarks.values import Evaluation, Step, Until
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+PLAIN_LINE_SECONDS = 10.0
+RECENT_STEPS = 10
+
+
+class Screen:
+    """Shows the steps of one run as they come. Everything goes to stderr; stdout keeps the result."""
+
+    def __init__(
+        self, total_steps: int, waiting_for: str, until: Until | None = None, course: Course | None = None
+    ) -> None:
+        self._total_steps = total_steps
+        self._until = until
+        self._rule = rule_of(until, total_steps) if until else None
+        self._course = course  # None: the run has no target
+        self._evaluations: list[Evaluation] = []
+        self.new_evaluations: Callable[[], list[Evaluation]] = list
+        self._waiting_for = waiting_for
+        self._started = time.monotonic()
+        self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
+        self._last: Step | None = None
+        self._printed: Step | None = None
+        self._last_plain = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> "Screen":
+        if sys.stderr.isatty():
+            self._live = _live_line(self._text)
+            self._live.start()
+        else:
+            print(self._waiting_for, file=sys.stderr, flush=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+        elif self._last is not None and self._last is not self._printed:
+            self._print_plain()
+
+    def waiting(self, text: str) -> None:
+        """What the run waits for now; said again only when it changes."""
+        if text != self._waiting_for:
+            self._waiting_for = text
+            self._last = None
+            if self._live is None:
+                print(text, file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        """A line that stays, above the live one."""
+        if self._live is not None:
+            self._live.console.print(text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def show(self, steps: list[Step]) -> None:
+        """Take in what was just read; rank 0 speaks for the run."""
+        for step in steps:
+            if step.rank == 0:
+                self._take_to_the_rule(step)
+                self._last = step
+                if step.seconds is not None and step.step > 0:
+                    self._recent.append(step.seconds)
+        for evaluation in self.new_evaluations():
+            self._take_evaluation(evaluation)
+        due = time.monotonic() - self._last_plain >= PLAIN_LINE_SECONDS
+        if self._live is None and self._last is not None and due:
+            self._print_plain()
+
+    def _take_evaluation(self, evaluation: Evaluation) -> None:
+        """Each is worth a line that stays; another attempt begins anew."""
+        if self._course is None:
+            return
+        if self._evaluations and evaluation.sequences <= self._evaluations[-1].sequences:
+            self._evaluations = []
+        self._evaluations.append(evaluation)
+        standing = stand(self._course, [(one.sequences, one.loss) for one in self._evaluations])
+        loss = "no finite number" if evaluation.loss is None else f"{evaluation.loss:.4f}"
+        self.note(f"evaluation after {evaluation.sequences:,} sequences: loss {loss} · {standing.text()}")
+
+    def _take_to_the_rule(self, step: Step) -> None:
+        """What a run that may end early still lacks; another attempt begins anew."""
+        if self._until is None or self._rule is None:
+            return
+        if self._last is not None and step.step <= self._last.step:
+            self._rule = rule_of(self._until, self._total_steps)
+        tell(self._rule, step)
+
+    def _print_plain(self) -> None:
+        print(self._text(), file=sys.stderr, flush=True)
+        self._printed, self._last_plain = self._last, time.monotonic()
+
+    def _text(self) -> str:
+        if self._last is None:
+            return f"{self._waiting_for} ({duration_text(time.monotonic() - self._started)})"
+        typical = statistics.median(self._recent) if self._recent else None
+        left = (self._total_steps - 1 - self._last.step) * typical if typical else None
+        text = step_text(
+            self._last, self._total_steps, typical, left, at_most=self._rule is not None or self._course is not None
+        )
+        return f"{text} · {progress_text(self._rule)}" if self._rule else text
+
+
+def _live_line(text: Callable[[], str]) -> "Live":
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    class Line:
+        """A spinner with the newest text; rich asks for it some times a second."""
+
+        def __init__(self) -> None:
+            self._spinner = Spinner("dots")
+
+        def __rich__(self) -> Spinner:
+            self._spinner.update(text=text())
+            return self._spinner
+
+    return Live(Line(), console=Console(stderr=True), refresh_per_second=4, transient=False)

@@ -1,0 +1,70 @@
+"""The end of a run, as every launch script shows it: the table, where its files are, and what to do next."""
+
+import shlex
+from collections.abc import Iterable
+
+from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, StepmarkError
+from benchmarks.measuring.summary import Result
+from benchmarks.references.references import nearest_reference, read_references
+from benchmarks.rendering import report
+from benchmarks.runs.runfolder import RunFolder
+from launch.command_line.places import configs
+
+EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}
+
+
+def show_result(folder: RunFolder, result: Result) -> None:
+    rows = report.result_rows(result)
+    if result.status == "failed":
+        rows += _diagnosis(folder)
+    rows.append(("reference", _beside(result)))
+    rows.append(("files", str(folder.path)))
+    rows.append(("next", _next_command(folder, result)))
+    print("\n".join([report.title(folder.benchmark()), *report.aligned(rows)]), flush=True)
+
+
+def _diagnosis(folder: RunFolder) -> report.Rows:
+    """What its logs say of the first cause. A log that can't be read hides no result."""
+    from benchmarks.diagnosis.text import first_rows
+    from launch.checks.diagnosing import diagnosis_of_run
+
+    try:
+        first = diagnosis_of_run(folder).first
+    except (StepmarkError, OSError) as error:
+        return [("doctor", f"could not read the logs: {error}")]
+    return [] if first is None else first_rows(first)
+
+
+def _beside(result: Result) -> str:
+    """The nearest published figure, and what differs besides."""
+    return nearest_reference.text(
+        nearest_reference.nearest(nearest_reference.of_result(result), read_references(configs().root))
+    )
+
+
+def _next_command(folder: RunFolder, result: Result) -> str:
+    path = folder.path
+    if result.status == "failed":
+        return _log_command(folder, result)
+    place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
+    trace = f"python launch/report.py --trace {place}\n" if result.not_comparable else ""
+    return f"{trace}python launch/verify.py {place}\npython launch/dashboard.py --output_dir={parent} --serve"
+
+
+def _log_command(folder: RunFolder, result: Result) -> str:
+    """The log in which the reason stands: a rank's, or where none has written any, the job's own."""
+    place = shlex.quote(str(folder.path))
+    last = result.attempts[-1] if result.attempts else None
+    attempt = last.attempt if last else max(folder.attempts(), default=0)
+    for rank in (last.rank or 0 if last else 0, 0):
+        logs = f"attempt-{attempt}/*/rank-{rank}.log"
+        if any(folder.path.glob(logs)):
+            return f"tail -n 40 {place}/{logs}"
+    if any(folder.path.glob("slurm-*.out")):
+        return f"tail -n 40 {place}/slurm-*.out"
+    return f"python launch/verify.py {place}"
+
+
+def refused_text(refusals: Iterable[StepmarkError]) -> str:
+    """The end of a dry run: everything that would be refused now, without repeats."""
+    return "".join(f"\nwould be refused: {text}\n" for text in dict.fromkeys(map(str, refusals)))

@@ -1,0 +1,115 @@
+"""Runs a backend's program that is no run (SideProgram): in its environment, on this machine, with its report."""
+
+import contextlib
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from benchmarks.backend import Backend, SideProgram
+from benchmarks.errors import RunError
+from benchmarks.machine import driver
+from benchmarks.machine.machine_gpus import VISIBLE, MachineGpu
+from benchmarks.values import Phase
+from launch.environments import venvs
+from launch.running import local, machine_gpus
+
+if TYPE_CHECKING:
+    from benchmarks.diagnosis.order import Entry
+
+REPORT = "report.json"
+LINES_SHOWN = 5
+
+T = TypeVar("T")
+
+
+def run_side_program(
+    backend: Backend,
+    engine: str,
+    program: SideProgram,
+    folder: Path,
+    report: type[T],
+    python: Path | None = None,
+    gpus: Sequence[MachineGpu] = (),
+) -> T:
+    """What the program wrote into its folder. A program that fails, or says nothing, is a RunError with its words.
+
+    `python` is one that has the framework already, such as a container's; else the engine's environment is made.
+    `gpus` are those that it is shown. One for a CPU is shown none: a framework's CUDA build would take one.
+    """
+    python = python or python_for(backend, engine, program, gpus)
+    phase = Phase(
+        name=folder.name,
+        command=program.command,
+        environment=program.environment | _shown(program, gpus),
+        nodes=1,
+        tasks_per_node=1,
+        devices_per_task=1,
+        writes_steps=False,
+    )
+    (folder / REPORT).unlink(missing_ok=True)
+    with local.interrupted_once():
+        ended = local.run_phase(phase, folder, python, list, lambda _: None)
+    if any(process.interrupted for process in ended):
+        raise KeyboardInterrupt
+    log = folder / "rank-0.log"
+    if any(process.exit_code != 0 for process in ended):
+        raise _broken(backend, f"exit code {ended[0].exit_code}", log)
+    try:
+        return msgspec.json.decode((folder / REPORT).read_bytes(), type=report)
+    except (OSError, msgspec.DecodeError) as error:
+        raise _broken(backend, f"it left no report that can be read ({error})", log) from None
+
+
+def python_for(backend: Backend, engine: str, program: SideProgram, gpus: Sequence[MachineGpu] = ()) -> Path:
+    """That of the engine's environment, made first if need be; RequestError where its CUDA needs a newer driver."""
+    spec = backend.environment(engine, program.platform)
+    too_old = driver.refusal(spec, machine_gpus.found(), chooses=False) if gpus else None
+    if too_old is not None:
+        raise too_old
+    return venvs.ensure(spec)
+
+
+def _shown(program: SideProgram, gpus: Sequence[MachineGpu]) -> dict[str, str]:
+    if not gpus and program.platform != "cpu":
+        return {}
+    return {VISIBLE: ",".join(gpu.uuid for gpu in gpus)}
+
+
+@contextlib.contextmanager
+def removed_on_interrupt(folder: Path) -> Iterator[None]:
+    """A temporary folder: who interrupts wants nothing of it. After an error it stays, for its log is to be read."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _of_the_gpu(log: Path) -> "Entry | None":
+    """What the doctor knows of a GPU or its driver that the log's failure began with."""
+    from launch.checks.diagnosing import diagnosis_of
+
+    first = diagnosis_of([str(log)]).first
+    return first if first is not None and (first.phase, first.kind) == ("gpu", "cause") else None
+
+
+def _broken(backend: Backend, why: str, log: Path) -> RunError:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
+    found = _of_the_gpu(log) if log.exists() else None
+    if found is not None:  # frameworks say it in pages of frames
+        return RunError(
+            f"the program of {backend.title} failed: {found.title}",
+            where=f"{log}:{found.first.line}",
+            why=f"{found.first.text}\n{found.means}",
+            next_command="; or ".join(found.do),
+        )
+    return RunError(
+        f"the program of {backend.title} failed: {why}",
+        where=str(log),
+        why="\n".join(lines[-LINES_SHOWN:]) or "it said nothing",
+        next_command=f"tail -n 40 {shlex.quote(str(log))}",
+    )

@@ -1,0 +1,1 @@
+"""Gets a site ready: its folders, images and environments."""

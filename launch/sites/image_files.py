@@ -1,0 +1,167 @@
+"""What is known of the file of a container's image: its size, a digest, and what its own Python said at set-up."""
+
+import hashlib
+import re
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.machine import images
+from benchmarks.machine.images import MACHINES
+from benchmarks.runs.runfolder import write_atomically
+from benchmarks.values import Architecture, Benchmark, Value, json_text
+from launch.running import asked_python
+from launch.running.asked_python import AskedPython
+
+ENDS_BYTES = 2**20
+SQUASHFS = b"hsqs"  # how the files begin that enroot makes and starts
+BESIDE = ".checked.json"  # after the image's name
+NOT_STARTED = "its Python could not be started"
+
+
+class CheckedImage(Value, frozen=True):
+    """What set-up found in an image: its Python's answer, or why there was none."""
+
+    image_digest: str
+    asked: AskedPython | None
+    why: str = ""
+
+
+# --- before a run -----------------------------------------------------------------------------------
+
+
+def refuse(image: Path, benchmark: Benchmark, module: str) -> None:
+    """RequestError where the image is known to be no good."""
+    site = benchmark.site.name
+    of_setup = f"python launch/setup.py --site={site} --engine={benchmark.engine} --image={benchmark.image}"
+    is_file = images.is_file(benchmark.image)  # somebody's own, which set-up does not import
+    if not image.is_file():
+        raise RequestError(
+            "the container image is not there",
+            where=str(image),
+            why=f"site '{site}' runs {benchmark.backend} in it",
+            next_command="--image=FILE with the path of an existing file" if is_file else of_setup,
+        )
+    why = unfit(image, benchmark.hardware.cpu_architecture, [module])
+    if why:
+        raise RequestError(
+            f"the container image cannot be used: {why}",
+            where=str(image),
+            why="enroot starts nothing else" if broken(image) else f"python launch/setup.py --site={site} found it",
+            next_command="--image with the path of another file, or REGISTRY/NAME:TAG"
+            if is_file
+            else f"{of_setup} checks it again, and imports it anew with --force; or use another one by --image=NAME",
+        )
+
+
+def unfit(image: Path, wanted: Architecture | None, modules: Collection[str]) -> str:
+    """Why an image cannot be used, as far as it is known; nothing where it may."""
+    checked = checked_of(image)
+    return broken(image) or (judge(checked, wanted, modules) if checked else "")
+
+
+def broken(image: Path) -> str:
+    """Why no container can be started from a file, whatever is in it; nothing where that is not known."""
+    try:
+        with image.open("rb") as file:
+            first = file.read(len(SQUASHFS))
+    except OSError:
+        return ""
+    if not first:
+        return "it has 0 bytes"
+    return "" if first == SQUASHFS else f"it is no squashfs file: it does not begin with {SQUASHFS.decode()}"
+
+
+def judge(checked: CheckedImage, wanted: Architecture | None, modules: Collection[str]) -> str:
+    if checked.asked is None:
+        return checked.why
+    found = MACHINES.get(checked.asked.machine, checked.asked.machine)
+    if wanted is not None and found != wanted:
+        return f"it is for {found}, the nodes are {wanted}"
+    return asked_python.problem(checked.asked, modules)
+
+
+def size_of(image: Path) -> int:
+    try:
+        return image.stat().st_size
+    except OSError:
+        return 0
+
+
+# --- what set-up found ------------------------------------------------------------------------------
+
+
+def checked_of(image: Path) -> CheckedImage | None:
+    """What set-up found in this very file; None where it was not looked at, or is another since."""
+    try:
+        found = msgspec.json.decode(_beside(image).read_bytes(), type=CheckedImage)
+        return found if found.image_digest == digest_of_ends(image) else None
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def is_known(image: Path) -> bool:
+    """Whether set-up has found out what is in it; a node that could not start its Python may itself have failed."""
+    checked = checked_of(image)
+    return checked is not None and not checked.why.startswith(NOT_STARTED)
+
+
+def keep(image: Path, output: str, exit_code: int) -> CheckedImage:
+    """What the program that was started in the image has said, kept beside the file."""
+    asked = asked_python.read(output) if exit_code == 0 else None
+    found = CheckedImage(
+        image_digest=digest_of_ends(image), asked=asked, why="" if asked else why_silent(output, exit_code)
+    )
+    write_atomically(_beside(image), json_text(found).encode())
+    return found
+
+
+def why_silent(output: str, exit_code: int) -> str:
+    """Why no Python answered, in a person's words."""
+    lowered = output.lower()
+    if "exec format error" in lowered:
+        return "it is for another CPU architecture than the node it was tried on (exec format error)"
+    if re.search(r"python3: (command )?not found|python3: no such file or directory", lowered):
+        return "it has no python3"
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("srun: ")]
+    return f"{NOT_STARTED}: {lines[-1][:200] if lines else f'exit code {exit_code}'}"
+
+
+def _beside(image: Path) -> Path:
+    return image.with_name(image.name + BESIDE)
+
+
+# --- what a run writes down -------------------------------------------------------------------------
+
+
+def about(image: Path, name: str, environment: str) -> dict[str, str | None]:
+    """What is written down of a container's image."""
+    state = image.stat()
+    checked = checked_of(image)
+    return {
+        "name": environment,
+        "image": name,
+        "file": str(image),
+        "file_bytes": str(state.st_size),
+        "file_written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(state.st_mtime)),
+        "image_digest": digest_of_ends(image),
+        **(asked_python.about(checked.asked) if checked and checked.asked else {}),
+    }
+
+
+def digest_of_ends(image: Path) -> str:
+    """Tells images apart wherever they lie: its length, its first and its last MiB.
+
+    A squashfs file begins with when it was made and how much is in it, and ends with its table of files. To read all
+    of its tens of GB at each submission would take minutes.
+    """
+    size = image.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with image.open("rb") as file:
+        for start in (0, max(0, size - ENDS_BYTES)):
+            file.seek(start)
+            digest.update(file.read(ENDS_BYTES))
+    return f"ends-sha256:{digest.hexdigest()}"

@@ -1,0 +1,82 @@
+"""What the programs of a site read from Hugging Face: fetched once, with a person's token, for jobs without one."""
+
+from collections.abc import Sequence
+
+from benchmarks.assets.assets import Repository, hub_cache
+from benchmarks.backend import Backend, ReadsHub, backends, find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.request.resolve import ANY
+from benchmarks.values import Benchmark, Site
+from launch.assets import hub, web
+
+
+def wanted(backend: str | None, engine: str | None, model: str | None, configs: Configs) -> list[Repository]:
+    """Of the engines that have a recipe. They are gated, so an engine or a model has to be named."""
+    if engine is None and model is None:
+        return []
+    chosen = [find_backend(backend)] if backend else list(backends().values())
+    found = [
+        one.hub_repository(recipe.engine, name)
+        for one in chosen
+        if isinstance(one, ReadsHub)
+        for recipe in configs.recipes()
+        if recipe.backend == one.name and engine in (None, recipe.engine)
+        for name in recipe.models
+        if name != ANY and model in (None, name)
+    ]
+    return list({repository.name: repository for repository in found if repository}.values())
+
+
+def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str]]:
+    """A row for each: what is there already stays. RequestError where the hub refuses the token."""
+    from launch.assets.byte_progress import shown_bytes
+
+    home = hub_cache.home(site)
+    if home is None:
+        return []
+    rows = []
+    for repository in repositories:
+        folder = hub_cache.folder(home, repository)
+        commit, how = hub.commit_in_cache(repository, folder), "there already"
+        if commit is None:
+            with shown_bytes() as show:
+                commit, how = hub.fill_cache(web.from_environment(), repository, folder, show), "fetched"
+        rows.append((repository.name, f"{how}: {folder}, commit {commit[:12]}"))
+    return rows
+
+
+def refuse(benchmark: Benchmark, backend: Backend) -> None:
+    """RequestError where the job would read a configuration that nobody has fetched."""
+    home, repository = hub_cache.home(benchmark.site), None
+    if isinstance(backend, ReadsHub):
+        repository = backend.hub_repository(benchmark.engine, benchmark.model.name)
+    if repository is not None and home is None and benchmark.site.runtime == "container":
+        raise RequestError(
+            f"site '{benchmark.site.name}' has no folder for the configuration of {repository.name}",
+            where=f"the file of site {benchmark.site.name}: container.images",
+            why=f"'{benchmark.engine}' reads it from Hugging Face, and it lies beside the images of the site",
+            next_command="`container: {images: /FOLDER}` in the file of a site of your own, and --site",
+        )
+    if home is None or repository is None or hub.commit_in_cache(repository, hub_cache.folder(home, repository)):
+        return
+    raise RequestError(
+        f"the configuration of {repository.name} is not at site '{benchmark.site.name}'",
+        where=str(hub_cache.folder(home, repository)),
+        why="the repository is gated, and a job is offline and has no token: somebody who has one fetches it once",
+        next_command=f"export {web.TOKEN_VARIABLE}=<your token>; python launch/setup.py --site={benchmark.site.name} "
+        f"--engine={benchmark.engine} --model={benchmark.model.name}",
+    )
+
+
+def preview(site: Site, repositories: Sequence[Repository]) -> list[str]:
+    """What would be fetched."""
+    home = hub_cache.home(site)
+    if home is None:
+        return []
+    places = [(one.name, hub_cache.folder(home, one), one) for one in repositories]
+    return [
+        f"would be fetched with {web.TOKEN_VARIABLE}: {name} to {folder}"
+        for name, folder, one in places
+        if hub.commit_in_cache(one, folder) is None
+    ]

@@ -1,0 +1,234 @@
+"""Where each run of a folder stands: what its own files say, and for those in a queue, what Slurm says.
+
+One question to each cluster for all of its runs.
+"""
+
+import contextlib
+import fcntl
+import os
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.backend import find_backend
+from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.jobs.job_record import SUBMITTED, SchedulerEnd
+from benchmarks.measuring.summary import Result
+from benchmarks.rendering.report import duration_text
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, STEPS, RunFolder
+from benchmarks.values import Benchmark, Step
+from launch.slurm.asking import slurm_of
+from launch.slurm.client import QueueState, Slurm, explain
+from launch.slurm.collect import collect
+
+# A run without a step for so long, and for so many times what a step takes, may hang.
+QUIET_SECONDS = 60.0
+QUIET_STEPS = 20
+FIRST_STEP_SECONDS = 600.0  # for joining, loading and compiling
+
+
+@dataclass
+class RunState:
+    """One run as a row: `state` is a word, `detail` what a person may want to know of it."""
+
+    folder: RunFolder
+    state: str
+    detail: str = ""
+    job_ids: list[str] = field(default_factory=list)
+    site: str = ""
+    step: int | None = None
+    steps: int | None = None
+    seconds_per_step: float | None = None
+    quiet_seconds: float | None = None  # since a run that goes on has shown its last step
+    problems: list[str] = field(default_factory=list)
+    just_collected: bool = False  # nobody has seen its result yet
+
+    @property
+    def job_id(self) -> str | None:
+        """The newest: a person may have submitted the job by hand once more."""
+        return self.job_ids[-1] if self.job_ids else None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("valid", "invalid", "failed")
+
+
+def find_runs(output_dir: Path) -> list[RunFolder]:
+    """The runs in a folder, the oldest first; their names begin with the time they were made."""
+    if not output_dir.is_dir():
+        raise RequestError(
+            "there is no such folder of runs",
+            where=str(output_dir),
+            next_command="--output_dir=DIR with the folder that was given to run.py",
+        )
+    with os.scandir(output_dir) as entries:
+        found = [Path(entry.path) for entry in entries if entry.is_dir()]
+    return [RunFolder(path) for path in sorted(found) if (path / BENCHMARK).is_file()]
+
+
+def find_run(name: str, output_dir: Path) -> RunFolder:
+    """A run by its folder, or by a part of its name that no other run has."""
+    if (Path(name) / BENCHMARK).is_file():
+        return RunFolder(Path(name))
+    if not output_dir.is_dir():
+        raise RequestError(
+            f"'{name}' is no run folder, and there are no runs to look among",
+            where=str(output_dir),
+            next_command="name the folder itself, or --output_dir=DIR as it was given to run.py",
+        )
+    fitting = [folder for folder in find_runs(output_dir) if name in folder.run_id]
+    if len(fitting) != 1:
+        shown = ", ".join(folder.run_id for folder in fitting[:3])
+        raise RequestError(
+            f"'{name}' is {'no run' if not fitting else f'the name of {len(fitting)} runs: {shown}'}",
+            where=str(output_dir),
+            next_command=f"python launch/status.py --output_dir={output_dir}",
+        )
+    return fitting[0]
+
+
+def states(folders: Iterable[RunFolder]) -> list[RunState]:
+    """How each run stands; those whose jobs have ended are collected."""
+    found = [_from_files(folder) for folder in folders]
+    waiting: dict[str, list[RunState]] = {}
+    for row in found:
+        if row.state == "queued":
+            waiting.setdefault(row.site, []).append(row)
+    for rows in waiting.values():
+        try:
+            _ask(rows)
+        except StepmarkError as error:  # a cluster that does not answer hides nothing of the others
+            for row in rows:
+                row.state, row.detail = "unknown", error.what
+                row.problems.append(str(error))
+    return found
+
+
+def _from_files(folder: RunFolder) -> RunState:
+    try:
+        benchmark = folder.benchmark()
+        row = RunState(folder, state="running", site=benchmark.site.name, steps=benchmark.steps)
+        if not is_followed(folder):
+            row.state = "cut off"
+            row.detail = f"its launcher was killed: python launch/verify.py --repair {folder.path}"
+        if (folder.path / SUBMITTED).exists():
+            row.state, row.job_ids, row.detail = "queued", folder.job_ids(), ""
+        if (folder.path / RESULT).exists() and folder.is_collected():
+            _take_result(row, folder.stored_result())
+        else:
+            _take_last_step(row, benchmark)
+    except StepmarkError as error:
+        return RunState(folder, state="unreadable", detail=error.what, problems=[str(error)])
+    except OSError as error:
+        problem = f"{error.filename or folder.path}: {error.strerror}"
+        return RunState(folder, state="unreadable", detail=problem, problems=[problem])
+    return row
+
+
+def is_followed(folder: RunFolder) -> bool:
+    """Whether a launcher is writing its steps down: it holds a lock on their file (launch/running/step_sink.py)."""
+    with contextlib.suppress(OSError), (folder.path / STEPS).open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _take_result(row: RunState, result: Result) -> None:
+    row.state, row.detail = result.status, result.reasons[0] if result.reasons else ""
+    row.seconds_per_step = result.seconds_per_step.median
+    row.step = result.window.last_step
+
+
+def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
+    attempts = row.folder.attempts()
+    if not attempts:
+        return
+    backend = find_backend(benchmark.backend)
+    with contextlib.suppress(OSError):
+        phase_dir = row.folder.phase_dir(row.folder.measured_phase().name, attempts[-1])
+        row.quiet_seconds = _quiet_seconds(phase_dir)
+        steps = [step for step in backend.follow(benchmark, phase_dir, attempts[-1])() if step.rank == 0]
+        if steps:
+            row.step, row.seconds_per_step = steps[-1].step, _typical(steps)
+
+
+def _quiet_seconds(phase_dir: Path) -> float | None:
+    """Since the newest word of any rank, or since the phase began; by the clock of the shared folder's files."""
+    words = [path.stat().st_mtime for path in phase_dir.glob("events-rank*.jsonl")] or [phase_dir.stat().st_mtime]
+    return time.time() - max(words)
+
+
+def _typical(steps: list[Step]) -> float | None:
+    seconds = [step.seconds for step in steps[1:] if step.seconds is not None]
+    return statistics.median(seconds) if seconds else None
+
+
+def _ask(rows: list[RunState]) -> None:
+    slurm = slurm_of(rows[0].folder)
+    _find_lost_jobs(slurm, [row for row in rows if not row.job_ids])
+    numbers = [number for row in rows for number in row.job_ids]
+    queue = slurm.queue(numbers) if numbers else {}
+    gone = [row for row in rows if row.job_ids and not any(number in queue for number in row.job_ids)]
+    left = [number for row in gone for number in row.job_ids]
+    ends = slurm.ends(left) if left else {}
+    for row in rows:
+        in_queue = next((queue[number] for number in reversed(row.job_ids) if number in queue), None)
+        _judge(row, in_queue, [end for number in row.job_ids for end in ends.get(number, [])])
+
+
+def _find_lost_jobs(slurm: Slurm, rows: list[RunState]) -> None:
+    """Runs whose launcher died before it had written their job's number down."""
+    found = slurm.find_all([row.folder.run_id for row in rows]) if rows else {}
+    for row in rows:
+        if row.folder.run_id in found:
+            row.job_ids = [found[row.folder.run_id]]
+            with contextlib.suppress(StepmarkError):  # a folder that is not ours to write in is asked for again
+                remember_job(row.folder, row.job_ids[0])
+
+
+def remember_job(folder: RunFolder, job_id: str) -> None:
+    folder.write(SUBMITTED, msgspec.structs.replace(folder.submitted(), job_id=job_id))
+
+
+def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd]) -> None:
+    if not row.job_ids:
+        row.state = "not submitted"
+        row.detail = f"the launcher ended before Slurm had its job: sbatch {row.folder.path}/job.sbatch"
+    elif in_queue is not None:
+        row.state = in_queue.state.lower()
+        row.detail = _quiet_text(row) if in_queue.state == "RUNNING" else explain(in_queue.state, in_queue.reason)
+    else:
+        _collect(row, ends)
+
+
+def _collect(row: RunState, ends: list[SchedulerEnd]) -> None:
+    try:
+        backend = find_backend(row.folder.benchmark().backend)
+        _take_result(row, collect(row.folder, backend, ends))
+        row.just_collected = True
+    except StepmarkError as error:
+        row.state, row.detail = "not collected", error.what
+        row.problems.append(str(error))
+    except OSError as error:
+        row.state, row.detail = "not collected", f"{error.filename or row.folder.path}: {error.strerror}"
+        row.problems.append(row.detail)
+
+
+def _quiet_text(row: RunState) -> str:
+    """What there is to say of a run that shows no step for long."""
+    if row.quiet_seconds is None:
+        return ""
+    if row.quiet_seconds > quiet_limit(row.seconds_per_step):
+        return f"no step for {duration_text(row.quiet_seconds)}: it may hang"
+    return ""
+
+
+def quiet_limit(seconds_per_step: float | None) -> float:
+    """How long no step may come before that is worth a word; before the first step a model is compiled."""
+    return FIRST_STEP_SECONDS if seconds_per_step is None else max(QUIET_SECONDS, QUIET_STEPS * seconds_per_step)

@@ -1,0 +1,1 @@
+"""What runs inside NeMo's environment: no package of ours is importable there."""

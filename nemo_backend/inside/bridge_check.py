@@ -1,0 +1,85 @@
+"""Before the other nodes of a job are used: can Megatron-Bridge, on this one, build what the plan says?
+
+    bridge_check.py --events_dir=DIR --processes=N --tasks_per_node=N [--device_name=NAME...] -- SCRIPT ARGUMENTS...
+
+Runs by path inside NVIDIA's container. What follows `--` is the run's own command: run_recipe.py builds its whole
+configuration from it, for as many processes as the run has, and with --dry-run trains nothing.
+"""
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = ("torch", "transformer-engine", "megatron-core", "megatron-bridge", "transformers", "numpy")
+ANOTHER_IMAGE = "--image= with Megatron-Bridge 0.6 inside"
+ANOTHER_SETTING = "--set= with a value that this Megatron-Bridge takes, or " + ANOTHER_IMAGE
+NO_CONFIGURATION = ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "GatedRepoError", "couldn't connect to")
+FETCH = "python launch/setup.py --site=NAME --model=MODEL --engine=bridge, with HF_TOKEN set, fetches it once"
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(f"stepmark_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+kit = load(HERE.parents[1] / "benchmarks" / "inside" / "worker_kit.py")
+
+
+def look(options):
+    """{versions, devices}, or the first thing that is wrong."""
+    asked = load(HERE / "torch_check.py")
+    with kit.checking("torch cannot be imported", ANOTHER_IMAGE):
+        versions = asked.versions(PACKAGES, kit)
+    for name, version in versions.items():
+        print(f"{name} {version}", flush=True)
+    devices = asked.devices(options.tasks_per_node, options.device_name, kit)
+    asked.transformer_engine(["Megatron-Bridge"], kit)
+    with kit.checking("Megatron-Bridge cannot be imported", ANOTHER_IMAGE):
+        import megatron.bridge  # noqa: F401
+    build_configuration(options)
+    return {"versions": versions, "devices": devices}
+
+
+def build_configuration(options):
+    """In a process of its own, since run_recipe.py begins again with its recipe's variables."""
+    script, *arguments = options.command
+    if not Path(script).is_file():
+        raise kit.CheckFailure(f"there is no {script}", "this image has other folders", ANOTHER_IMAGE)
+    written = f"logger.save_config_filepath={options.events_dir}/configuration.yaml"
+    done = subprocess.run(
+        [sys.executable, script, "--dry-run", *arguments, written],
+        env={**os.environ, "WORLD_SIZE": str(options.processes), "RANK": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    print(done.stdout, flush=True)
+    if done.returncode == 0:
+        return
+    last = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), f"exit code {done.returncode}")
+    if any(word in done.stdout for word in NO_CONFIGURATION):
+        raise kit.CheckFailure("the model's configuration is not in HF_HOME, and the job is offline", last, FETCH)
+    raise kit.CheckFailure("run_recipe.py does not take the run's arguments", last, ANOTHER_SETTING)
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events_dir", required=True)
+    parser.add_argument("--processes", type=int, required=True)
+    parser.add_argument("--tasks_per_node", type=int, required=True)
+    parser.add_argument("--device_name", action="append", default=[])
+    parser.add_argument("command", nargs="+")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    given = parse(sys.argv[1:])
+    kit.leave(kit.run_check(lambda: look(given), kit.EventFile(Path(given.events_dir) / "events-rank0.jsonl")))

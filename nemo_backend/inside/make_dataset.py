@@ -1,0 +1,543 @@
+"""Runs inside NeMo's environment: makes texts into tokens in Megatron's .bin/.idx pairs, and writes dataset.json.
+
+Standard library, megatron.core and tokenizers alone; nothing of Stepmark is imported. It reads and
+writes as a stream: memory does not grow with the texts, except by Megatron's 8 bytes a document.
+
+Standard output carries one JSON object a line for launch/assets/making_dataset.py:
+    {"progress": ..., "done": bytes, "total": bytes, "documents": N, "tokens": N}
+    {"say": text}
+    {"refused": what, "where": ..., "why": ..., "next": ...}     and exit code 2
+The same inputs give the same bytes.
+"""
+
+import argparse
+import codecs
+import contextlib
+import ctypes
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
+
+END_OF_DOCUMENT = "<|end_of_text|>"  # of a tokenizer that is trained here; it is Llama 3's too
+# What tokenizers call the end of a document. Before their own eos: in one made for chats that ends a turn.
+DOCUMENT_ENDS = ("<|end_of_text|>", "<|endoftext|>", "<eod>", "<|eod|>")
+SENTENCE_ENDS = ("</s>", "<eos>", "[EOS]")
+EOS_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+BYTES = 256  # every byte is a token of its own, so that any text can be written
+
+PIECE_CHARACTERS = 1 << 20  # of a document that are tokenised at once
+BATCH_CHARACTERS = 8 << 20  # of many documents, which the tokenizer shares out among the cores
+BATCH_PIECES = 4096
+READ_BYTES = 1 << 20
+PROGRESS_SECONDS = 0.5
+MOST_TOKENS = 2**31 - 1  # of one document: the index counts them in 32 bits
+# A cut here changes no token: the common pre-tokenizers end a word before and after a lone line end.
+LONE_LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
+# The time to train grows with the square of a word's length, and without spaces a text is one word.
+LONGEST_WORD = 256
+LONG_RUN = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}|(?<!\s)\s{{{LONGEST_WORD + 1},}}")
+
+Event = Callable[..., None]
+
+
+class Refused(Exception):
+    """The texts or the tokenizer cannot be used; said to the launcher, which says it to the person."""
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", next_command: str = "") -> None:
+        super().__init__(what)
+        self.event = {"refused": what, "where": where, "why": why, "next": next_command}
+
+
+class Piece(NamedTuple):
+    """A part of a document small enough to be tokenised at once."""
+
+    text: str
+    ends_document: bool
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+class Watched(io.RawIOBase):
+    """A file that hashes and counts its bytes while they are read, compressed as they are."""
+
+    def __init__(self, file: io.FileIO, on_bytes: Callable[[int], None]) -> None:
+        self._file = file
+        self._on_bytes = on_bytes
+        self._sha256 = hashlib.sha256()
+        self._bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer) or 0
+        self._seen(memoryview(buffer)[:count])
+        return count
+
+    def _seen(self, data: bytes | memoryview) -> None:
+        self._sha256.update(data)
+        self._bytes += len(data)
+        self._on_bytes(len(data))
+
+    def facts(self, name: str) -> dict[str, Any]:
+        while data := self._file.read(READ_BYTES):  # what stands behind a compressed text's end belongs to the file
+            self._seen(data)
+        return {"name": name, "bytes": self._bytes, "sha256": self._sha256.hexdigest()}
+
+
+class Texts:
+    """The texts in the order they were given, as a stream of pieces; they may be read more than once."""
+
+    def __init__(self, paths: list[Path], on_bytes: Callable[[int], None]) -> None:
+        self._paths = paths
+        self._on_bytes = on_bytes
+        self.facts: list[dict[str, Any]] = []
+
+    def pieces(self) -> Iterator[Piece]:
+        self.facts = []
+        for path in self._paths:
+            with path.open("rb", buffering=0) as file:
+                watched = Watched(file, self._on_bytes)
+                try:
+                    yield from _pieces_of(path, watched)
+                    self.facts.append(watched.facts(path.name))
+                except UnicodeDecodeError as error:
+                    raise _not_utf8(path, error) from error
+                except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                    why = "the file was cut off, or is no gzip file"
+                    raise Refused(f"the text cannot be unpacked: {error}", where=str(path), why=why) from error
+
+
+def _not_utf8(path: Path, error: UnicodeDecodeError) -> Refused:
+    copy = path.with_name(f"utf8-{path.name}")
+    command = f"iconv -f ENCODING -t UTF-8 {path} > {copy}"
+    if path.name.endswith(".gz"):
+        command = f"zcat {path} | iconv -f ENCODING -t UTF-8 | gzip > {copy}"
+    return Refused(
+        "the text is not UTF-8",
+        where=str(path),
+        why=str(error),
+        next_command=f"{command}     (ENCODING is the one it has, often WINDOWS-1252)",
+    )
+
+
+def _pieces_of(path: Path, watched: Watched) -> Iterator[Piece]:
+    plain: Any = io.BufferedReader(watched, READ_BYTES)
+    name = path.name
+    if name.endswith(".gz"):
+        plain, name = gzip.GzipFile(fileobj=plain), name.removesuffix(".gz")
+    yield from _records(plain, path) if name.endswith(".jsonl") else _cut(_decoded(plain))
+
+
+def _decoded(stream: BinaryIO) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    while block := stream.read(READ_BYTES):
+        yield decoder.decode(block)
+    yield decoder.decode(b"", final=True)
+
+
+def _records(stream: BinaryIO, path: Path) -> Iterator[Piece]:
+    """One document a line, in the field "text"."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            yield from _cut(iter([_text_of(line.decode("utf-8-sig" if number == 1 else "utf-8"), path, number)]))
+
+
+def _text_of(line: str, path: Path, number: int) -> str:
+    where = f"{path}:{number}"
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise Refused("the line is no JSON", where=where, why=f"{error}; .jsonl holds one object a line") from error
+    text = record.get("text") if isinstance(record, dict) else None
+    if not isinstance(text, str):
+        raise Refused('the line has no text in a field "text"', where=where)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Refused("the text holds half a character", where=where, why=str(error)) from error
+    return text
+
+
+def _cut(blocks: Iterator[str]) -> Iterator[Piece]:
+    """One document in pieces: at a line end where there is one."""
+    rest = ""
+    for block in blocks:
+        rest += block
+        while len(rest) > PIECE_CHARACTERS:
+            end = _cutting_place(rest[:PIECE_CHARACTERS])
+            yield Piece(rest[:end], ends_document=False)
+            rest = rest[end:]
+    yield Piece(rest, ends_document=True)
+
+
+def _cutting_place(text: str) -> int:
+    tail = max(0, len(text) - 65_536)  # lines are shorter than this, as a rule
+    lone = [match.end() for match in LONE_LINE_END.finditer(text, tail)]
+    return lone[-1] if lone else text.rfind("\n") + 1 or max(text.rfind(" "), 0) or len(text)
+
+
+# --- the tokenizer ----------------------------------------------------------------------------
+
+
+def trained(texts: Texts, vocabulary_size: int) -> Any:
+    """A byte-level BPE: the commonest pairs of the texts, as many as fit."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        special_tokens=[END_OF_DOCUMENT],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((part for piece in texts.pieces() for part in _short_words(piece.text)), trainer)
+    return tokenizer
+
+
+def _short_words(text: str) -> Iterator[str]:
+    """The text, cut wherever more than LONGEST_WORD characters stand without a space, or are spaces alone."""
+    start = 0
+    for run in LONG_RUN.finditer(text):
+        for end in range(run.start() + LONGEST_WORD, run.end(), LONGEST_WORD):
+            yield text[start:end]
+            start = end
+    yield text[start:]
+
+
+def loaded(path: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # what tokenizers raises for a file it cannot read
+        raise Refused("the tokenizer cannot be read", where=str(path), why=str(error)) from error
+
+
+def end_of_document(tokenizer: Any, path: Path) -> str:
+    """The token that ends a document: by its common names, or the eos that the tokenizer's folder names."""
+    special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    for token in (*DOCUMENT_ENDS, *_named_eos(path.parent), *SENTENCE_ENDS):
+        if token in special:
+            return token
+    raise Refused(
+        "the tokenizer names no end of a document",
+        where=str(path),
+        why=f"none of its special tokens is {', '.join(DOCUMENT_ENDS + SENTENCE_ENDS)}, "
+        f"and no {' or '.join(EOS_FILES)} beside it names an eos_token",
+        next_command="a tokenizer's whole folder as --tokenizer, or none: then one is trained on the texts",
+    )
+
+
+def _named_eos(folder: Path) -> list[str]:
+    found = []
+    for name in EOS_FILES:
+        if (folder / name).is_file():
+            eos = _read_json(folder / name).get("eos_token")
+            found.append(eos.get("content") if isinstance(eos, dict) else eos)
+    return [token for token in found if isinstance(token, str)]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise Refused("the file is no JSON", where=str(path), why=str(error)) from error
+    return value if isinstance(value, dict) else {}
+
+
+def write_tokenizer(tokenizer: Any, given: Path | None, token: str, folder: Path) -> Path:
+    """The tokenizer in the dataset's folder, with what transformers needs to load it from there."""
+    path = folder / "tokenizer.json"
+    if given is None:
+        tokenizer.save(str(path))
+    else:
+        shutil.copyfile(given, path)
+    settings = folder / EOS_FILES[0]
+    if given is not None and (given.parent / settings.name).is_file():
+        shutil.copyfile(given.parent / settings.name, settings)
+    else:
+        settings.write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": token}) + "\n")
+    return path
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+def nothing_to_compile() -> None:
+    """Megatron compiles a piece of CUDA into the user's home when it is imported; a dataset needs none."""
+    from torch.utils import cpp_extension
+
+    def refuse(*_args: Any, **_kwargs: Any) -> None:
+        raise RuntimeError("a dataset needs no CUDA")
+
+    cpp_extension.load_inline = refuse
+
+
+class Shard:
+    """One .bin/.idx pair in the making. A document is written piece by piece, and is one sequence of the index."""
+
+    def __init__(self, folder: Path, prefix: str, vocabulary_size: int) -> None:
+        from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
+
+        self.prefix = prefix
+        self.tokens = 0
+        self._stem = folder / prefix
+        self._type = DType.optimal_dtype(vocabulary_size)
+        self._builder = IndexedDatasetBuilder(f"{self._stem}.bin", dtype=self._type)
+        self._document = 0  # tokens of the document that is being written
+
+    def add(self, ids: list[int]) -> None:
+        import numpy
+
+        self._builder.data_file.write(numpy.array(ids, dtype=self._type).tobytes(order="C"))
+        self._document += len(ids)
+        if self._document > MOST_TOKENS:
+            raise Refused(f"a document has over {MOST_TOKENS:,} tokens", next_command="cut it into several documents")
+
+    def end_document(self) -> None:
+        self._builder.sequence_lengths.append(self._document)
+        self._builder.end_document()
+        self.tokens += self._document
+        self._document = 0
+
+    def close(self) -> bool:
+        """Whether the shard holds anything; one that does not is taken away."""
+        self._builder.finalize(f"{self._stem}.idx")
+        if not self.tokens:
+            for ending in (".bin", ".idx"):
+                Path(f"{self._stem}{ending}").unlink()
+        return self.tokens > 0
+
+
+class Writer:
+    """Spreads documents over the shards: each begins in the shard that holds the fewest tokens."""
+
+    def __init__(self, shards: list[Shard], end_id: int) -> None:
+        self._shards = shards
+        self._end_id = end_id
+        self._current: Shard | None = None
+        self.documents = 0
+        self.empty_documents = 0
+
+    @property
+    def tokens(self) -> int:
+        return sum(shard.tokens for shard in self._shards)
+
+    def add(self, piece: Piece, ids: list[int]) -> None:
+        if ids:
+            if self._current is None:
+                self._current = min(self._shards, key=lambda shard: shard.tokens)
+            self._current.add(ids)
+        if piece.ends_document:
+            self._end_document()
+
+    def _end_document(self) -> None:
+        if self._current is None:
+            self.empty_documents += 1
+            return
+        self._current.add([self._end_id])
+        self._current.end_document()
+        self._current = None
+        self.documents += 1
+
+
+def tokenise(texts: Texts, tokenizer: Any, writer: Writer) -> None:
+    """Every piece through the tokenizer, in order; many at once, because that uses all cores."""
+    for batch in _batches(texts.pieces()):
+        encoded = tokenizer.encode_batch_fast([piece.text for piece in batch], add_special_tokens=False)
+        for piece, encoding in zip(batch, encoded, strict=True):
+            writer.add(piece, encoding.ids)
+
+
+def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
+    batch: list[Piece] = []
+    characters = 0
+    for piece in pieces:
+        batch.append(piece)
+        characters += len(piece.text)
+        if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_PIECES:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+# --- the whole --------------------------------------------------------------------------------
+
+
+class Progress:
+    """Says some times a second how far the reading is. `writer` is asked once there is one."""
+
+    def __init__(self, event: Event, total: int) -> None:
+        self._event = event
+        self._total = total
+        self._done = 0
+        self._said = 0.0
+        self._doing = ""
+        self.writer: Writer | None = None
+
+    def begin(self, doing: str) -> None:
+        self._doing, self._done = doing, 0
+        self.say()
+
+    def on_bytes(self, count: int) -> None:
+        self._done += count
+        if time.monotonic() - self._said >= PROGRESS_SECONDS:
+            self.say()
+
+    def say(self) -> None:
+        self._said = time.monotonic()
+        counts = {"documents": self.writer.documents, "tokens": self.writer.tokens} if self.writer else {}
+        self._event(progress=self._doing, done=self._done, total=self._total, **counts)
+
+
+def make(request: argparse.Namespace, event: Event) -> None:
+    folder: Path = request.folder
+    progress = Progress(event, sum(path.stat().st_size for path in request.text))
+    texts = Texts(request.text, progress.on_bytes)
+    given = _tokenizer_file(request.tokenizer)
+    if given is None:
+        event(say="a tokenizer is trained; once the texts are read, no progress is known until it is done")
+        progress.begin("training a tokenizer")
+        tokenizer, token = trained(texts, request.vocabulary_size), END_OF_DOCUMENT
+    else:
+        tokenizer = loaded(given)
+        token = end_of_document(tokenizer, given)
+    tokenizer_path = write_tokenizer(tokenizer, given, token, folder)
+    vocabulary_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    end_id = cast(int, tokenizer.token_to_id(token))
+    event(say=f"vocabulary of {vocabulary_size:,}; each document ends with {token} ({end_id})")
+    tokenizer.encode_special_tokens = True  # a text that says "<|end_of_text|>" ends no document
+
+    names = [f"{request.name}_{number:02d}_text_document" for number in range(request.shards)]
+    nothing_to_compile()
+    shards = [Shard(folder, name, vocabulary_size) for name in names]
+    progress.writer = writer = Writer(shards, end_id)
+    progress.begin("making tokens")
+    tokenise(texts, tokenizer, writer)
+    progress.say()
+    prefixes = [shard.prefix for shard in shards if shard.close()]
+    _refuse_nothing(writer, event, len(names) - len(prefixes))
+    progress.begin("checksums")
+    manifest = {
+        "name": request.name,
+        "format": "megatron",
+        "prefixes": prefixes,
+        "tokenizer": tokenizer_path.name,
+        "tokenizer_sha256": _sha256(tokenizer_path),
+        "trained_vocabulary_size": request.vocabulary_size if given is None else None,
+        "vocabulary_size": vocabulary_size,
+        "end_of_document": token,
+        "end_of_document_id": end_id,
+        "documents": writer.documents,
+        "empty_documents": writer.empty_documents,
+        "tokens": writer.tokens,
+        "texts": texts.facts,
+    }
+    _write_manifest(folder, manifest)
+
+
+def _tokenizer_file(path: Path | None) -> Path | None:
+    if path is not None and path.is_dir():
+        path /= "tokenizer.json"
+    if path is not None and not path.is_file():
+        raise Refused("there is no such tokenizer", where=str(path), why="a Hugging Face tokenizer.json is read")
+    return path
+
+
+def _refuse_nothing(writer: Writer, event: Event, empty_shards: int) -> None:
+    if not writer.documents:
+        raise Refused("the texts hold no document", why=f"{writer.empty_documents} were empty")
+    if writer.empty_documents:
+        event(say=f"{writer.empty_documents:,} documents without text were left out")
+    if empty_shards:
+        event(say=f"{writer.documents} documents fill {writer.documents} shards: {empty_shards} fewer than asked for")
+
+
+def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    manifest["files"] = {path.name: path.stat().st_size for path in files}
+    manifest["sha256"] = {path.name: _sha256(path) for path in files}
+    for path in files:
+        _to_disk(path)
+    half_written = folder / "dataset.json.part"
+    half_written.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    _to_disk(half_written)
+    half_written.replace(folder / "dataset.json")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _to_disk(path: Path) -> None:
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def die_with_parent() -> None:
+    """A launcher that is killed must not leave this running. Signals for Python wait until a tokenizer is trained."""
+    set_parent_death_signal = 1
+    with contextlib.suppress(OSError, AttributeError):  # Linux has it
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    parent = os.environ.get("STEPMARK_PARENT")
+    if parent and os.getppid() != int(parent):  # it was killed before
+        sys.exit(1)
+
+
+def _request(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="texts -> Megatron .bin/.idx pairs; started by launch/setup.py")
+    parser.add_argument("--text", type=Path, action="append", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--shards", type=int, required=True)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--tokenizer", type=Path)
+    which.add_argument("--vocabulary_size", type=int)
+    return parser.parse_args(argv)
+
+
+def _events() -> Event:
+    """A writer of events. Whatever else is printed (Megatron's warnings too) goes to standard error."""
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def event(**fields: Any) -> None:
+        print(json.dumps(fields), file=stream, flush=True)
+
+    return event
+
+
+def main() -> NoReturn:
+    die_with_parent()
+    request = _request(sys.argv[1:])
+    event = _events()
+    try:
+        make(request, event)
+    except Refused as refused:
+        event(**refused.event)
+        sys.exit(2)
+    except OSError as error:
+        event(refused=error.strerror or str(error), where=str(error.filename or request.folder), why="", next="")
+        sys.exit(1)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Measures the matmul rate of one device with torch, in the way Megatron multiplies: its weights are [out, in].
+
+Runs by path inside the framework's environment, on the standard library and torch alone:
+`python -P peak_program.py --platform=cuda FOLDER`, where FOLDER/request.json is a peaks.PeakRequest and
+FOLDER/report.json becomes a peaks.PeakReport. How often what is timed is in benchmarks/inside/peak_turns.py.
+"""
+
+import argparse
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
+FIRST_WITH_FP8 = (8, 9)  # compute capability of CUDA
+EMULATED = "on a CPU fp8 is emulated: torch has no fp8 matmul there that says anything about speed"
+FP8_WAY = "fp8: one scale a tensor, e4m3 in, bf16 out, sums in the fast way that Transformer Engine takes forward"
+
+
+def load_turns() -> ModuleType:
+    """benchmarks/inside/peak_turns.py, by its path: no package of Stepmark is importable here."""
+    path = Path(__file__).resolve().parents[2] / "benchmarks" / "inside" / "peak_turns.py"
+    spec = importlib.util.spec_from_file_location("stepmark_peak_turns", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+turns = load_turns()
+
+
+class Torch:
+    """The first GPU, or all cores of the CPU, as the worker takes them."""
+
+    def __init__(self, platform: str) -> None:
+        self._torch: Any = import_module("torch")
+        self._platform = platform
+        self._on_cpu = platform == "cpu"
+        self._notes: list[str] = []
+        self._torch.set_float32_matmul_precision("highest")  # fp32 is fp32, not TF32
+        if self._on_cpu:
+            self._torch.set_num_threads(turns.cores())
+        elif not self._torch.cuda.is_available():
+            raise SystemExit(f"torch {self._torch.__version__} finds no GPU here")
+        elif platform != (found := "rocm" if self._torch.version.hip else "cuda"):
+            raise SystemExit(f"torch {self._torch.__version__} is built for {found}, not for {platform}")
+
+    def facts(self) -> dict[str, Any]:
+        cuda = self._torch.cuda
+        return {
+            "device_kind": "cpu" if self._on_cpu else cuda.get_device_name(),
+            "platform": self._platform,
+            "versions": {"torch": self._torch.__version__},
+            "threads": self._torch.get_num_threads() if self._on_cpu else None,
+            "devices": 1 if self._on_cpu else cuda.device_count(),
+            "memory_gb": None if self._on_cpu else cuda.get_device_properties(0).total_memory / 1e9,
+        }
+
+    def notes(self) -> list[str]:
+        return list(dict.fromkeys(self._notes))
+
+    def refuses(self, dtype: str) -> str | None:
+        if dtype not in TYPES:
+            return f"this program knows {', '.join(TYPES)}"
+        if dtype != "fp8":
+            return None
+        if self._on_cpu:
+            return EMULATED
+        capability = self._torch.cuda.get_device_capability()
+        if self._platform == "cuda" and capability < FIRST_WITH_FP8:
+            shown = ".".join(map(str, capability))
+            return f"the device has compute capability {shown}, and fp8 from {'.'.join(map(str, FIRST_WITH_FP8))} on"
+        return None
+
+    def matmul(self, dtype: str, shape: dict[str, Any]) -> Callable[[int], float]:
+        left = self._matrix((shape["m"], shape["k"]), dtype)
+        weights = self._matrix((shape["n"], shape["k"]), dtype)
+        if dtype == "fp8":
+            self._notes.append(FP8_WAY)
+            return self._timer(self._fp8(left, weights))
+        return self._timer(lambda: self._torch.nn.functional.linear(left, weights))
+
+    def _matrix(self, size: tuple[int, int], dtype: str) -> Any:
+        """Random, because a GPU is faster on zeros."""
+        device = "cpu" if self._on_cpu else "cuda"
+        made = self._torch.empty(size, dtype=self._torch.bfloat16, device=device).uniform_(-1, 1)
+        return made.to(getattr(self._torch, TYPES[dtype]))
+
+    def _fp8(self, left: Any, weights: Any) -> Callable[[], Any]:
+        torch = self._torch
+        one = torch.ones((), device=left.device)
+        return lambda: torch._scaled_mm(
+            left, weights.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+        )
+
+    def _timer(self, call: Callable[[], Any]) -> Callable[[int], float]:
+        timed = self._seconds_on_cpu if self._on_cpu else self._seconds_on_gpu
+
+        def without_gradients(calls: int) -> float:
+            with self._torch.inference_mode():
+                return timed(call, calls)
+
+        return without_gradients
+
+    def _seconds_on_cpu(self, call: Callable[[], Any], calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return time.perf_counter() - start
+
+    def _seconds_on_gpu(self, call: Callable[[], Any], calls: int) -> float:
+        cuda = self._torch.cuda
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(calls):
+            call()
+        end.record()
+        end.synchronize()
+        milliseconds: float = start.elapsed_time(end)
+        return milliseconds / 1e3
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--platform", required=True)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args(argv)
+    turns.main(options.folder, Torch(options.platform))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,246 @@
+"""Trains a few steps with NeMo's own model, optimizer and data parallel wrapper, and says what was computed.
+
+Run by path inside NeMo's environment (`python -P work_program.py --folder=DIR ... -- group.name=value`) on the
+standard library, numpy and NeMo alone. What it is asked and what it answers is in same_work/work.py; weights travel
+under the neutral names of that file. One process on one GPU, or on a CPU: requests for a GPU are redirected there.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+COUNTED_BY = "torch's FlopCounterMode"
+TOWARDS_EMBEDDING = "gradient towards the frozen embedding"
+PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "numpy")
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(f"stepmark_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+known = load(HERE / "weights.py")
+
+
+# --- NeMo's objects ------------------------------------------------------------------------------
+
+
+def told(words, case, build):
+    """The benchmark's settings with what the case says instead."""
+    settings = build.grouped(words)
+    settings["optim.config"].update(
+        lr=case["learning_rate"],
+        adam_beta1=case["adam_beta1"],
+        adam_beta2=case["adam_beta2"],
+        adam_eps=case["adam_epsilon"],
+        weight_decay=case["weight_decay"],
+        clip_grad=case["clip_norm"],
+    )
+    model = {
+        "softmax_scale": case.get("attention_scale"),
+        "rotary_interleaved": case.get("rope_interleaved"),
+        "rotary_base": case.get("rope_theta"),
+        "layernorm_epsilon": case.get("norm_epsilon"),
+    }
+    settings["model.config"].update({name: value for name, value in model.items() if value is not None})
+    if case.get("adapter_alpha") is not None:
+        settings["peft"]["alpha"] = case["adapter_alpha"]
+    return settings
+
+
+class Training:
+    """The model as NeMo's strategy makes it for a run, and its optimizer."""
+
+    def __init__(self, settings, case, tokenizer, build):
+        from lightning.pytorch.trainer.states import TrainerFn
+
+        model = build.model_of(settings, tokenizer)
+        if case["decays_norms"]:
+            model.optim.no_weight_decay_cond = lambda _name, _parameter: False
+        trainer = build.trainer_of(settings, [])
+        trainer.state.fn = TrainerFn.FITTING
+        strategy = trainer.strategy
+        strategy.connect(model)
+        strategy.setup_environment()
+        strategy.trainer = trainer
+        model.configure_model()
+        strategy._setup_optimizers = False  # Lightning's loop would step it; here it is stepped below
+        strategy._init_model_parallel = not settings["peft"]  # adapters are put into it before it is wrapped
+        strategy.setup_megatron_parallel(trainer)
+        if settings["peft"]:
+            in_order = case.get("adapters_in_order", True)
+            adapters = build.adapters_of(settings, load(HERE / "adapters.py"), in_order=in_order)
+            adapters(strategy.megatron_parallel)
+            if case.get("trains_base"):
+                strategy.megatron_parallel.unfreeze()
+            strategy.init_model_parallel()
+        strategy.configure_ddp()
+        (wrapped,) = strategy.megatron_parallel
+        self.ddp = wrapped.module
+        self.gpt = getattr(self.ddp.module, "module", self.ddp.module)  # bf16 has a wrapper of its own
+        self._module = model.optim
+        self._parallel = strategy.megatron_parallel
+        self._adapters = bool(settings["peft"])
+        self._case = case
+
+    def make_optimizer(self):
+        """Megatron copies nothing of fp32 weights, but its order is kept: weights first, optimizer second."""
+        (nemo_optimizer,) = self._module.optimizers(self._parallel)
+        self.optimizer = nemo_optimizer.mcore_optimizer
+
+    def losses(self, model, inputs, targets=None):
+        """The loss of each token, or without targets the logits, [batch, sequence, ...]."""
+        import torch
+
+        length = inputs.shape[1]
+        future = torch.triu(torch.ones(length, length, dtype=torch.bool, device=inputs.device), 1)[None, None]
+        positions = torch.arange(length, device=inputs.device)[None].expand(inputs.shape)
+        return model(inputs, positions, future, labels=targets)
+
+    def step(self, number, inputs, targets):
+        """One training step: its loss, and the norm of its gradient before clipping."""
+        self.ddp.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        loss = self.losses(self.ddp, inputs, targets).mean()
+        loss.backward()
+        self._module.finalize_model_grads([self.ddp])
+        warmup = self._case["warmup_steps"]
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._case["learning_rate"] * (min(1.0, number / warmup) if warmup else 1.0)
+        _, norm, _ = self.optimizer.step()
+        return {"loss": loss.item(), "gradient_norm": float(norm)}
+
+    def gradient(self, inputs, targets):
+        """The loss of one batch, and its gradient by parameter, from a pass beside the training."""
+        own = self.gpt.named_parameters()
+        parameters = {name: each for name, each in own if not self._adapters or known.IN_AN_ADAPTER in name}
+        loss, gradients = self._pass(inputs, targets, parameters.values())
+        return loss.item(), {name: known.array_of(one) for name, one in zip(parameters, gradients, strict=True)}
+
+    def _pass(self, inputs, targets, parameters):
+        import torch
+
+        loss = self.losses(self.gpt, inputs, targets).mean()
+        return loss, torch.autograd.grad(loss, parameters)
+
+    def flops(self, inputs, targets):
+        trained = [parameter for parameter in self.gpt.parameters() if parameter.requires_grad]
+        total = self._counted(inputs, targets, trained)
+        found = {"total": total, "counted_by": COUNTED_BY}
+        below = list(self.gpt.embedding.parameters())
+        if self._adapters and not below[0].requires_grad:
+            # Below the first layer nothing is trained: torch need not go there, and a scan over layers does. A
+            # table's own gradient is no matmul, so what is more with it is all on the way there.
+            self.gpt.embedding.requires_grad_(True)
+            found["left_out"] = {TOWARDS_EMBEDDING: self._counted(inputs, targets, [*trained, *below]) - total}
+            self.gpt.embedding.requires_grad_(False)
+        return found
+
+    def _counted(self, inputs, targets, parameters):
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FlopCounterMode(display=False) as counter:
+            self._pass(inputs, targets, parameters)
+        return counter.get_total_flops()
+
+
+def settings_of(gpt):
+    """What the built modules hold, whatever they were told."""
+    import torch
+
+    cores = [layer.self_attention.core_attention for layer in gpt.decoder.layers]
+    rope, config = gpt.rotary_pos_emb, gpt.config
+    gated = ["linear"] if config.gated_linear_unit else []
+    return {
+        "norm_epsilon": kit.one(module.eps for module in gpt.modules() if isinstance(module, torch.nn.RMSNorm)),
+        **kit.rope_of(1.0 / rope.inv_freq.double().numpy()),
+        "rope_interleaved": bool(rope.rotary_interleaved or config.rotary_interleaved),
+        "activation": " x ".join([config.activation_func.__name__, *gated]),
+        "tied_head": bool(gpt.share_embeddings_and_output_weights),
+        "biases": any(name.endswith("bias") for name, _ in gpt.named_parameters()),
+        "attention_scale": kit.one(core.softmax_scale * (core.scale_mask_softmax.scale or 1.0) for core in cores),
+    }
+
+
+# --- one case --------------------------------------------------------------------------------------
+
+
+def train_case(words, case, given, tokenizer, build):
+    """(report, arrays) of a case: a look at the first batch, then a training of all."""
+    import torch
+
+    training = Training(told(words, case, build), case, tokenizer, build)
+    gpt, sizes = training.gpt, known.Sizes(training.gpt.config)
+    weights = kit.starting_weights(case, given, lambda: known.neutral(known.parameters_of(gpt), sizes))
+    known.load_parameters(gpt, known.of_megatron(weights, sizes))
+    training.make_optimizer()
+    inputs, targets = (
+        torch.from_numpy(given[name].astype(np.int64)).to(torch.cuda.current_device())
+        for name in (kit.INPUTS, kit.TARGETS)
+    )
+    with torch.no_grad():
+        logits = known.array_of(training.losses(gpt, inputs[0]))
+    loss, gradients = training.gradient(inputs[0], targets[0])
+    report = {
+        "parameters": sum(parameter.numel() for parameter in gpt.parameters()),
+        "settings": settings_of(gpt),
+        "loss": loss,
+        "gradient_norm": kit.gradient_norm(gradients),
+        "flops": training.flops(inputs[0], targets[0]) if case["count_flops"] else None,
+        "steps": [],
+    }
+    trained = {}
+    for number, batch in enumerate(zip(inputs, targets, strict=True)):
+        trained = known.neutral(known.parameters_of(gpt), sizes)  # before the last update
+        report["steps"].append(training.step(number, *batch))
+    arrays = {
+        **kit.under(kit.WEIGHT, weights),
+        **kit.under(kit.GRADIENT, known.neutral(gradients, sizes)),
+        **kit.under(kit.TRAINED, trained),
+        kit.LOGITS: logits,
+    }
+    return report, arrays
+
+
+def main(options):
+    worker = load(HERE / "worker.py")
+    if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
+        worker.kit.die_with_parent()
+    options.coordinator, options.processes, options.rank, options.tasks_per_node = None, 1, 0, 1
+    worker.join_processes(options)
+    redirect = load(HERE / "cpu_redirect.py")
+    if redirect.install():
+        worker.share_the_cpu(options)
+    from megatron.core.tensor_parallel.random import initialize_rng_tracker
+
+    initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
+    load(HERE / "adapters.py").without_transformer_engine()
+    build = load(HERE / "build.py")
+    tokenizer = build.tokenizer_of(options.vocabulary_size)
+    kit.run(
+        options.folder,
+        worker.kit.installed_versions(PACKAGES),
+        lambda case, given: train_case(options.settings, case, given, tokenizer, build),
+        lambda: [redirect.note()] if redirect.mapped else [],
+    )
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--vocabulary_size", type=int, required=True)
+    parser.add_argument("settings", nargs="*", help="after --: NeMo's own settings")
+    return parser.parse_args(argv)
+
+
+kit = load(HERE.parents[1] / "benchmarks" / "inside" / "work_kit.py")
+
+if __name__ == "__main__":
+    main(parse(sys.argv[1:]))

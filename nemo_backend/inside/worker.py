@@ -1,0 +1,416 @@
+"""Runs NeMo's own llm.pretrain or llm.finetune and writes down what really happened, one JSON line an event.
+
+Run by path inside NeMo's environment (`python -P worker.py ... -- group.name=value ...`) on the standard
+library and NeMo alone. build.py makes NeMo's objects from the settings; cpu_redirect.py answers requests for
+a GPU where there is none; profiled_steps.py begins and ends what nsys records; this file joins the processes,
+keeps the clock, and asserts that the work was done.
+"""
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "transformer-engine", "nvidia-modelopt", "numpy")
+PACKED = "packed to whole sequences"
+PADDED = "not packed, which needs Transformer Engine: each row is padded to a sequence, and tokens/s counts that too"
+ON_A_CPU = (
+    "on a CPU: no Transformer Engine kernels, NCCL, fp8, sequence parallelism, communication overlap or CUDA graphs"
+)
+
+
+def load_kit():
+    """benchmarks/inside/worker_kit.py, by its path: no package of Stepmark is importable here."""
+    path = HERE.parents[1] / "benchmarks" / "inside" / "worker_kit.py"
+    spec = importlib.util.spec_from_file_location("stepmark_worker_kit", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+kit = load_kit()
+
+
+# --- processes and devices --------------------------------------------------------------------
+
+
+def join_processes(options):
+    """torch's rendezvous in its own variables, before NeMo looks for another launcher's."""
+    host, _, port = (options.coordinator or "127.0.0.1:0").rpartition(":")
+    os.environ.update(
+        MASTER_ADDR=host,
+        MASTER_PORT=port if options.coordinator else str(free_port()),
+        WORLD_SIZE=str(options.processes),
+        RANK=str(options.rank),
+        NODE_RANK=str(options.rank // options.tasks_per_node),
+        LOCAL_RANK=str(options.rank % options.tasks_per_node),
+    )
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def share_the_cpu(options):
+    """Each process of a machine gets its share of the cores; else each would take all."""
+    import torch
+
+    all_here = os.environ["MASTER_ADDR"] == "127.0.0.1"  # several nodes may be made believe on one machine
+    sharing = options.processes if all_here else options.tasks_per_node
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    torch.set_num_threads(max(1, cores // sharing))
+
+
+def assert_devices(options):
+    import torch
+
+    names = [name.lower() for name in options.device_name]
+    found = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    if names and found.lower() not in names:
+        raise SystemExit(
+            f"stepmark worker: the device is '{found}', the benchmark is for {' or '.join(options.device_name)}"
+        )
+
+
+def assert_processes(options):
+    """A rank that trains alone would report success: that is an error here."""
+    import torch
+
+    world = torch.distributed.get_world_size()
+    if world != options.processes:
+        raise SystemExit(f"stepmark worker: {world} processes have joined, {options.processes} were started")
+
+
+# --- what was made ----------------------------------------------------------------------------
+
+
+def mesh():
+    from megatron.core import parallel_state as state
+
+    return {
+        "tensor": state.get_tensor_model_parallel_world_size(),
+        "pipeline": state.get_pipeline_model_parallel_world_size(),
+        "context": state.get_context_parallel_world_size(),
+        "data": state.get_data_parallel_world_size(),
+    }
+
+
+def parameter_counts(model):
+    """(all, trainable) of the whole model: each rank counts its shards, and of what is repeated only the first."""
+    import torch
+    from megatron.core import parallel_state as state
+
+    repeats = state.get_tensor_model_parallel_rank() > 0
+    mine = [p for p in model.parameters() if not repeats or getattr(p, "tensor_model_parallel", False)]
+    counts = [sum(p.numel() for p in mine), sum(p.numel() for p in mine if p.requires_grad)]
+    everywhere = torch.tensor(counts, dtype=torch.int64, device=torch.cuda.current_device())
+    torch.distributed.all_reduce(everywhere, group=state.get_model_parallel_group())
+    return tuple(everywhere.tolist())
+
+
+def facts(options, model, notes):
+    import torch
+
+    total, trainable = parameter_counts(model)
+    on_gpu = torch.cuda.is_available()
+    return {
+        "rank": options.rank,
+        "process_count": torch.distributed.get_world_size(),
+        "device_count": torch.distributed.get_world_size(),
+        "local_device_count": 1,
+        "device_kind": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "platform": "cuda" if on_gpu else "cpu",
+        "parameters": total,
+        "trainable_parameters": trainable,
+        "mesh": {axis: size for axis, size in mesh().items() if size > 1},
+        "versions": kit.installed_versions(PACKAGES),
+        "argv": options.settings,
+        "notes": notes,
+    }
+
+
+class TokenCount:
+    """Counts the tokens that go into the model in one step, on the ranks that hold its first layer."""
+
+    def __init__(self, model):
+        from megatron.core import parallel_state as state
+        from megatron.core.models.gpt import GPTModel
+
+        self.tokens = 0
+        self._shares = state.get_data_parallel_world_size() * state.get_context_parallel_world_size()
+        first = [m for m in model.modules() if isinstance(m, GPTModel) and m.pre_process]
+        self._hooks = [m.register_forward_pre_hook(self._count, with_kwargs=True) for m in first]
+
+    def _count(self, _module, args, kwargs):
+        self.tokens += (kwargs["input_ids"] if "input_ids" in kwargs else args[0]).numel()
+
+    def failures(self, wanted):
+        """Ends the count. Each of the data and context groups has an equal share."""
+        for hook in self._hooks:
+            hook.remove()
+        found = self.tokens * self._shares
+        wrong = self._hooks and found != wanted
+        return [f"a step trained {found:,} tokens, the benchmark has {wanted:,}"] if wrong else []
+
+
+def about_dataset(folder):
+    """What was read, in a sentence; none for made-up data."""
+    manifest, questions = folder / "dataset.json", folder / "training.jsonl"
+    if manifest.is_file():
+        about, digest = json.loads(manifest.read_bytes()), short_digest(manifest)
+        return [f"data: {about['name']}, {about['tokens']:,} tokens of {about['documents']:,} documents ({digest})"]
+    if questions.is_file():
+        packed = importlib.util.find_spec("transformer_engine") is not None
+        return [f"data: {folder.name}/{questions.name} ({short_digest(questions)}), {PACKED if packed else PADDED}"]
+    return []
+
+
+def short_digest(path):
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
+
+
+# --- proof that adapters train and nothing else does -------------------------------------------
+
+
+def looks_of(model):
+    """(adapters, frozen) of this rank: what each tensor is now, by its name."""
+    adapters, frozen = {}, {}
+    for name, parameter in model.named_parameters():
+        (adapters if parameter.requires_grad else frozen)[name] = look_at(parameter)
+    return adapters, frozen
+
+
+def look_at(parameter):
+    return kit.Look(fingerprint(parameter), squares(parameter))
+
+
+def without_gradient(model):
+    """The adapters that the last step gave no gradient: NeMo freezes what it finds, and may find too much."""
+    return [name for name, p in model.named_parameters() if p.requires_grad and not has_gradient(p)]
+
+
+def has_gradient(parameter):
+    """Megatron keeps gradients in buffers of its own."""
+    gradient = getattr(parameter, "main_grad", None)
+    gradient = parameter.grad if gradient is None else gradient
+    return gradient is not None and bool(gradient.abs().max() > 0)
+
+
+def fingerprint(parameter, piece=1 << 24):
+    """A number that follows from every bit and its place; a changed weight changes it, whatever its precision."""
+    import torch
+
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    stored = stored_numbers(parameter).contiguous()
+    flat = stored.view(-1).view(words[stored.element_size()])
+    total = 0
+    for start in range(0, flat.numel(), piece):
+        bits = flat[start : start + piece].to(torch.int64)
+        places = torch.arange(start, start + bits.numel(), device=bits.device) % 1_000_003 + 1
+        total += int((bits * places).sum())
+    return total
+
+
+def squares(parameter, piece=1 << 24):
+    """Their sum; of the bytes inside an fp8 weight, which say as much of a change."""
+    flat = stored_numbers(parameter).contiguous().view(-1)
+    starts = range(0, flat.numel(), piece)
+    return sum(float(flat[start : start + piece].float().square().sum()) for start in starts)
+
+
+def stored_numbers(parameter):
+    """Transformer Engine keeps the bytes of an fp8 weight inside its own kind of tensor, under one of these names."""
+    for name in ("_data", "_rowwise_data"):
+        if getattr(parameter, name, None) is not None:
+            return getattr(parameter, name)
+    return parameter.detach()
+
+
+# --- the clock --------------------------------------------------------------------------------
+
+
+def step_clock(work):
+    """A Lightning callback: it stamps the end of every step once the device has done it."""
+    import torch
+    from lightning.pytorch.callbacks import Callback
+
+    class StepClock(Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):  # noqa: ARG002
+            if not work.recorder.started:
+                work.begin(trainer.strategy.megatron_parallel)
+            work.profile.before(trainer.global_step, torch)
+
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):  # noqa: ARG002
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()  # NeMo's own timer, which runs before this, waits here as well
+            work.end_of_step(trainer.global_step - 1, time.perf_counter(), trainer.callback_metrics)
+            work.profile.after(trainer.global_step - 1, torch)
+
+        def on_train_end(self, trainer, pl_module):  # noqa: ARG002
+            work.finish(trainer.strategy.megatron_parallel)
+
+    return StepClock()
+
+
+# --- training ---------------------------------------------------------------------------------
+
+
+class Work:
+    """One training: NeMo's own loop under our clock, and at its end what was broken and what is to be said."""
+
+    def __init__(self, options, events):
+        self.recorder = kit.StepRecorder(events)
+        self._slowdown = kit.slowdown(options)
+        self.profile = kit.load(HERE / "profiled_steps.py").ProfiledSteps(
+            options.recorded_steps, options.disturbed_steps, options.recorded_ranks, options.rank
+        )
+        self._options = options
+        self._events = events
+        self._proof = kit.AdapterProof(events, options.rank) if options.task == "lora" else None
+        self._redirect = None
+        self._notes = []
+        self._count = None
+        self._failures = []
+
+    def train(self):
+        fit(self._options, *self.prepared())
+        if self._proof and not self._proof.notes:
+            self._failures.append("training ended before the adapters were checked: nothing is proven about them")
+
+    def prepared(self):
+        """What `fit` is given: build.py, the callbacks, and on a CPU the redirect."""
+        options = self._options
+        join_processes(options)
+        self._redirect = kit.load(HERE / "cpu_redirect.py")
+        on_cpu = self._redirect.install()
+        if on_cpu:
+            share_the_cpu(options)
+            self._notes.append(ON_A_CPU)
+        if self._proof:
+            self._notes += [] if options.weights else [kit.RANDOM_WEIGHTS]
+            self._notes.extend(kit.load(HERE / "adapters.py").notes(options.settings))
+        self._notes.extend(about_dataset(Path(options.data)))
+        assert_devices(options)
+        build = kit.load(HERE / "build.py")
+        stopping = kit.load(HERE / "early_stop.py")
+        self.recorder.early_stop = kit.early_stop(options, self._events, stopping.DefaultStore(), stopping.BEGUN)
+        evaluation = kit.load(HERE / "evaluation.py")
+        evaluations = kit.evaluations(options, self._events)
+        callbacks = [
+            step_clock(self),
+            *stopping.callbacks(self.recorder.early_stop),
+            *evaluation.callbacks(evaluations, self.recorder),
+        ]
+        return build, callbacks, self._redirect if on_cpu else None
+
+    def begin(self, model):
+        """The model is made, its adapters too, and the first batch is there."""
+        assert_processes(self._options)
+        self._events.write("facts", **facts(self._options, model, self._notes))
+        if self._options.weights:
+            kit.load(HERE / "weights.py").begin_with(model, self._options.weights)
+        if self._proof:
+            self._proof.begin(*looks_of(model))
+        self._count = TokenCount(model)
+        self.recorder.start()
+
+    def end_of_step(self, step, end, measured):
+        end = self._slowdown.end_of_step(end)
+        # Megatron sends the last stage's loss to the first rank; the others may have zeros.
+        loss = float(measured["reduced_train_loss"]) if self._options.rank == 0 else None
+        self.recorder.record(
+            step,
+            end,
+            loss,
+            float(measured["grad_norm"]),
+            excluded_because=self.profile.reason(step),
+            framework_seconds=measured.get("train_step_timing in s"),
+            framework_tflops_per_device=measured.get("TFLOPS_per_GPU"),
+        )
+        if self._count:
+            self._failures += self._count.failures(self._options.tokens_per_step)
+            self._count = None
+
+    def finish(self, model):
+        if self._proof:
+            self._proof.finish(*looks_of(model), without_gradient(model))
+
+    def failures(self):
+        return self.recorder.failures() + self._failures + (self._proof.failures if self._proof else [])
+
+    def notes(self):
+        redirected = [self._redirect.note()] if self._redirect and self._redirect.mapped else []
+        proven = self._proof.notes if self._proof else []
+        return proven + redirected + self.profile.notes() + self._slowdown.notes()
+
+
+def fit(options, build, callbacks, redirect):
+    """What a script of NeMo's own does; tests/measure_overhead.py has it done without our clock too."""
+    from nemo.collections import llm
+
+    arguments = objects(options, build, callbacks, redirect)
+    if options.task == "lora":
+        llm.finetune(tokenizer="data", **arguments)
+    else:
+        llm.pretrain(**arguments)
+
+
+def objects(options, build, callbacks, redirect):
+    """What NeMo's own entry point is given."""
+    from nemo import lightning as nl
+
+    if redirect:
+        # Megatron's random state is CUDA's own; with no dropout, one that forks nothing will do.
+        from megatron.core.tensor_parallel.random import initialize_rng_tracker
+
+        initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
+    settings = build.grouped(options.settings)
+    tokenizer = build.tokenizer_of(options.vocabulary_size)
+    arguments = {
+        "model": build.model_of(settings, tokenizer),
+        "data": build.data_of(settings, options.data, options.task, tokenizer),
+        "trainer": build.trainer_of(settings, callbacks),
+        "log": nl.NeMoLogger(log_dir=settings["trainer"]["default_root_dir"], ckpt=None, use_datetime_version=False),
+    }
+    if options.task == "lora":
+        adapters = kit.load(HERE / "adapters.py")
+        adapters.without_transformer_engine()
+        arguments["peft"] = build.adapters_of(settings, adapters)
+    return arguments
+
+
+def main(options):
+    events = kit.events_of(options)
+    if options.check:
+        look = kit.load(HERE / "nemo_check.py").look
+        return kit.run_check(lambda: look(options, Work(options, events), objects, kit), events)
+    work = Work(options, events)
+    return kit.run(options, work.train, work.failures, events, work.notes)
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    kit.add_options(parser)
+    parser.add_argument("--check", action="store_true", help="train nothing: can this node do what the plan says?")
+    parser.add_argument("--task", required=True, choices=["pretrain", "lora"])
+    parser.add_argument("--data", required=True, help="mock, or a folder that holds a dataset")
+    parser.add_argument("--vocabulary_size", type=int, required=True)
+    parser.add_argument("--tokens_per_step", type=int, required=True)
+    parser.add_argument("--recorded_steps", default="", help="by nsys, such as 45-49")
+    parser.add_argument("--disturbed_steps", default="", help="these and those next to them")
+    parser.add_argument("--recorded_ranks", default="", help="such as 0-5,7-15")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    kit.leave(main(parse(sys.argv[1:])))

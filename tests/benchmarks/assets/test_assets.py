@@ -1,0 +1,201 @@
+"""What a run needs, held against what is there; and the rows of configs/assets/."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from benchmarks.assets.assets import Asset, Needs, Part, choose, compare, enough, find_asset, space
+from benchmarks.configs import DEFAULT_ROOT, Configs
+from benchmarks.errors import RequestError
+
+CONFIGS = Configs()
+ROWS = CONFIGS.all_needs()
+GB = 10**9
+
+
+def asset(**fields: object) -> Asset:
+    whole = {
+        "name": "checkpoint",
+        "title": "t",
+        "folder": "models",
+        "gb": 100.0,
+        "gb_note": "n",
+        "parts": [
+            Part(path="context/", gb=None),
+            Part(path="weights/a.distcp", gb=66.0),
+            Part(path="weights/metadata.json", gb=None),
+        ],
+        "repository": None,
+        "made_by": "hand",
+    }
+    return Asset(**{**whole, **fields})  # type: ignore[arg-type]
+
+
+def needs(*assets: Asset, **fields: object) -> Needs:
+    whole = {
+        "name": "row",
+        "title": "t",
+        "backend": "nemo",
+        "task": "lora",
+        "models": ["m"],
+        "recommended_free_gb": 1000.0,
+        "assets": list(assets),
+        "run_flags": "",
+        "source": "s",
+        "date": "2026-11-21",
+    }
+    return Needs(**{**whole, **fields})  # type: ignore[arg-type]
+
+
+WHOLE = {"context/model.yaml": 5, "weights/a.distcp": 66 * GB, "weights/metadata.json": 7}
+
+
+def test_a_whole_asset() -> None:
+    found = compare(asset(), WHOLE, {})
+    assert (found.state, found.faults) == ("present", [])
+    assert found.bytes == 66 * GB + 12
+
+
+def test_nothing_is_missing_and_something_incomplete() -> None:
+    assert compare(asset(), {}, {}).state == "missing"
+    assert compare(asset(), {"context/model.yaml": 5}, {}).state == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"weights/metadata.json": None}, "weights/metadata.json: missing"),
+        ({"weights/metadata.json": 0}, "weights/metadata.json: empty"),
+        ({"context/model.yaml": None}, "context/: missing or empty"),
+        ({"weights/a.distcp": 65 * GB}, "weights/a.distcp: 65.0 GB, 66 GB expected"),
+        ({"weights/a.distcp": 72 * GB}, "weights/a.distcp: 72.0 GB, 66 GB expected"),
+        ({"weights/b.distcp.part": 5}, "weights/b.distcp.part: the download is not finished"),
+    ],
+)
+def test_what_is_wrong_is_named(change: dict[str, int | None], fault: str) -> None:
+    sizes = {path: size for path, size in {**WHOLE, **change}.items() if size is not None}
+    found = compare(asset(), sizes, {})
+    assert (found.state, found.faults) == ("incomplete", [fault])
+
+
+@pytest.mark.parametrize("size", [int(65.6 * GB), 66 * GB, 66 * 2**30])
+def test_66_gb_may_be_decimal_or_binary(size: int) -> None:
+    assert compare(asset(), {**WHOLE, "weights/a.distcp": size}, {}).state == "present"
+
+
+def test_what_was_downloaded_must_still_be_so() -> None:
+    assert compare(asset(), WHOLE, {"weights/metadata.json": 7}).state == "present"
+    changed = compare(asset(), WHOLE, {"weights/metadata.json": 8, "gone": 3})
+    assert changed.faults == [
+        "weights/metadata.json: 7 bytes, 8 were downloaded",
+        "gone: 0 bytes, 3 were downloaded",
+    ]
+
+
+def test_space_counts_what_is_missing_and_names_what_is_unknown() -> None:
+    unknown = asset(name="squad", gb=None)
+    row = needs(asset(), unknown)
+    nothing = space(row, [compare(asset(), {}, {}), compare(unknown, {}, {})])
+    assert (nothing.missing_gb, nothing.unknown, nothing.recommended_gb) == (100.0, ["squad"], 1000.0)
+    half = space(row, [compare(asset(), {"weights/a.distcp": 66 * GB}, {}), compare(unknown, WHOLE, {})])
+    assert half.missing_gb == pytest.approx(34)
+    assert half.unknown == []
+    assert half.recommended_gb == pytest.approx(1000 - 132, abs=0.001)
+    assert space(needs(recommended_free_gb=None), []).recommended_gb is None
+
+
+def test_what_only_other_runs_read_may_be_missing() -> None:
+    other, read = asset(only_for="engine bridge"), asset(name="squad", gb=30.0)
+    absent = [compare(other, {}, {}), compare(read, {}, {})]
+    assert not enough(absent)
+    assert (space(needs(), absent).missing_gb, space(needs(), absent).optional_gb) == (30, 100)
+    assert enough([absent[0], compare(read, WHOLE, {})])
+    assert not enough([compare(other, WHOLE, {}), absent[1]])
+
+
+def test_one_row_for_a_request_or_a_refusal() -> None:
+    nemo, other = needs(), needs(name="other", backend="other")
+    assert choose([nemo, other], "m", "lora", "other") is other
+    with pytest.raises(RequestError, match=r"which backend\?.*nemo, other"):
+        choose([nemo, other], "m", "lora", None)
+    for model, task, backend in (("x", "lora", None), ("m", "pretrain", None), ("m", "lora", "jax")):
+        with pytest.raises(RequestError, match="nothing is known"):
+            choose([nemo], model, task, backend)
+
+
+# --- the rows ---------------------------------------------------------------------------------
+
+
+def test_there_are_rows() -> None:
+    assert {row.name for row in ROWS} >= {"nemo_llama3_70b_lora", "nemo_llama31_pretrain"}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
+def test_a_row_says_where_it_is_from_and_how_each_asset_is_come_by(row: Needs) -> None:
+    assert len(row.source) > 10
+    assert date.fromisoformat(row.date)
+    assert len({asset.name for asset in row.assets}) == len(row.assets)
+    for one in row.assets:
+        assert (one.repository is None) == bool(one.made_by)
+        assert one.gb_note
+        assert one.parts
+
+
+def test_the_lora_checkpoint_is_as_its_source_says() -> None:
+    checkpoint = find_asset(CONFIGS.needs("nemo_llama3_70b_lora"), "checkpoint")
+    assert checkpoint.gb == 747
+    assert {part.path: part.gb for part in checkpoint.parts} == {
+        "context/": None,
+        "weights/__0_0.distcp": 66,
+        "weights/__0_1.distcp": 66,
+        "weights/common.pt": None,
+        "weights/metadata.json": None,
+    }
+    assert CONFIGS.needs("nemo_llama3_70b_lora").recommended_free_gb == 1000
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
+def test_a_runs_data_lie_where_a_needed_asset_does(row: Needs) -> None:
+    if row.task == "mlperf":  # a submission mounts each of them at a place of its own
+        assert row.run_flags == "--data={out} --site=SITE"
+        return
+    folder = row.run_flags.removeprefix("--data={out}/")
+    assert folder in [one.folder for one in row.assets if not one.only_for]
+
+
+def test_engine_nemo_reads_no_checkpoint() -> None:
+    needed = [one.name for one in CONFIGS.needs("nemo_llama3_70b_lora").assets if not one.only_for]
+    assert needed == ["squad", "tokenizer"]
+
+
+def altered(tmp_path: Path, old: str, new: str) -> Configs:
+    """Configs whose one list of assets has a mistake in it."""
+    (tmp_path / "models").symlink_to(DEFAULT_ROOT / "models")
+    (tmp_path / "assets").mkdir()
+    text = (DEFAULT_ROOT / "assets/nemo_llama3_70b_lora.yml").read_text()
+    assert old in text
+    (tmp_path / "assets/nemo_llama3_70b_lora.yml").write_text(text.replace(old, new, 1))
+    return Configs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("gated: true", "gate: true", "unknown key 'gate': did you mean 'gated'"),
+        ("models: [llama3_70b]", "models: [llama3_70]", "unknown name 'llama3_70': did you mean 'llama3_70b'"),
+        ("    gb_note: the source gives no size\n", "", "missing key 'gb_note'"),
+        ("gb: 747", "gb: 0", "gb: expected float > 0"),
+        ("folder: datasets/squad", "folder: ../squad", "folder"),
+        ("folder: datasets/squad", "folder: /squad", "folder"),
+        ("kind: models", "kind: model", "'model' is not valid: did you mean 'models'"),
+        ("name: meta-llama/Meta-Llama-3-70B", "name: Meta-Llama-3-70B", "name"),
+        ("task: lora", "task: finetune", "'finetune' is not valid"),
+        ("run_flags: --data={out}/datasets/squad\n", "", "missing key 'run_flags'"),
+    ],
+)
+def test_a_mistake_in_a_row_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        altered(tmp_path, old, new).all_needs()
+    assert words in str(caught.value)
+    assert "nemo_llama3_70b_lora.yml" in str(caught.value)

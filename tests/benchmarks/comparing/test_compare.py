@@ -1,0 +1,401 @@
+"""Two sides compared: every figure and its verdict, what is refused and why, what is said beside."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.comparing.compare import compare
+from benchmarks.comparing.values import Comparison
+from benchmarks.measuring.summary import Pgle
+from benchmarks.values import PgleSeen
+from tests.benchmarks.comparing.made import (
+    REAL_RUN,
+    entry,
+    figure,
+    mfu,
+    on_gpu,
+    paired_runs,
+    run,
+    side,
+    sides,
+)
+
+SPEEDS = ("seconds/step", "tokens/s", "tokens/s per GPU", "effective tokens/s")
+FAST, SLOW = (1.0, 1.001, 0.999), (1.05, 1.051, 1.049)
+
+
+def verdicts(found: Comparison) -> dict[str, str]:
+    return {one.name: one.verdict for one in found.differences}
+
+
+# --- figures and verdicts -------------------------------------------------------------------------
+
+
+def test_a_slower_set_is_worse_by_every_figure_of_speed() -> None:
+    found = compare(*sides(FAST, SLOW))
+    assert {name: verdicts(found)[name] for name in SPEEDS} == dict.fromkeys(SPEEDS, "worse")
+    seconds, tokens = figure(found, "seconds/step"), figure(found, "tokens/s")
+    assert seconds.percent == pytest.approx(5.0, abs=0.01)
+    assert tokens.percent == pytest.approx(100 / 1.05 - 100, abs=0.01)
+    assert seconds.low is not None
+    assert seconds.high is not None
+    assert 4.5 < seconds.low < 5.0 < seconds.high < 5.5
+    assert seconds.a is not None
+    assert (seconds.a.value, seconds.a.n, seconds.a.of) == (pytest.approx(1.0), 3, "runs")
+    assert "3 and 3 runs, Welch's t" in seconds.why
+
+
+def test_a_faster_set_is_better_and_the_other_way_round() -> None:
+    found = compare(*sides(SLOW, FAST))
+    assert {verdicts(found)[name] for name in SPEEDS} == {"better"}
+
+
+def test_sets_within_the_margin_are_equal_and_the_margin_is_the_askers() -> None:
+    close = sides(FAST, (1.003, 1.0031, 1.0029))
+    assert verdicts(compare(*close))["seconds/step"] == "equal within the margin"
+    assert "though a difference is shown" in figure(compare(*sides([1.0] * 3, [1.003] * 3)), "seconds/step").why
+    assert verdicts(compare(*close, margin_percent=0.1))["seconds/step"] == "worse"
+    assert verdicts(compare(*sides([1.0] * 3, [1.003] * 3), margin_percent=0))["seconds/step"] == "worse"
+
+
+def test_noise_that_hides_a_difference_is_said_with_what_it_would_show() -> None:
+    one = figure(compare(*sides((1.0, 1.1, 0.9), (1.0, 1.15, 0.95))), "seconds/step")
+    assert one.verdict == "no difference shown"
+    assert "or more shows in 4 of 5 cases" in one.why
+
+
+def test_pairs_of_one_sweep_are_compared_run_against_run() -> None:
+    machine = (1.0, 1.3, 0.8, 1.1)
+    a = side("A", *paired_runs("a", 0, machine))
+    b = side("B", *paired_runs("b", 1, [1.02 * one for one in machine]))
+    one = figure(compare(a, b), "seconds/step")
+    assert (one.verdict, one.percent) == ("worse", pytest.approx(2.0))
+    assert "4 pairs of one sweep" in one.why
+    unpaired = side("B", *(r._replace(pair=None) for r in b.runs))
+    assert figure(compare(a, unpaired), "seconds/step").verdict == "no difference shown"
+    other_sweep = side("B", *(r._replace(pair=r.pair._replace(sweep="sweep-2")) for r in b.runs if r.pair))
+    assert figure(compare(a, other_sweep), "seconds/step").verdict == "no difference shown"
+
+
+def test_runs_without_a_partner_are_named_as_such() -> None:
+    a = side("A", *paired_runs("a", 0, (1.0, 1.3, 0.8, 1.1)))
+    b = side("B", *paired_runs("b", 1, (1.0, 1.3, 0.8)))
+    assert any("3 pairs of one sweep" in note and "1 runs without a partner" in note for note in compare(a, b).notes)
+
+
+def test_the_excess_is_compared_as_mean_over_median() -> None:
+    spread = msgspec.structs.replace(REAL_RUN.result.seconds_per_step, excess=0.10)
+    a = side("A", *(run(f"a{n}", result={"seconds_per_step": _excess(0.0)}) for n in range(3)))
+    b = side("B", *(run(f"b{n}", result={"seconds_per_step": spread}) for n in range(3)))
+    one = figure(compare(a, b), "excess")
+    assert one.a is not None
+    assert one.b is not None
+    assert (one.a.value, one.b.value) == (pytest.approx(0.0), pytest.approx(10.0))
+    assert (one.percent, one.verdict) == (pytest.approx(10.0), "worse")
+
+
+def _excess(value: float) -> Any:
+    return msgspec.structs.replace(REAL_RUN.result.seconds_per_step, excess=value)
+
+
+def test_another_loss_is_a_change_and_neither_better_nor_worse() -> None:
+    loss = msgspec.structs.replace(REAL_RUN.result.loss, last=3.0)
+    one = figure(compare(*sides(FAST, FAST, result={"loss": loss})), "last loss")
+    assert one.verdict == "changed"
+
+
+def test_a_figure_that_one_run_lacks_is_no_figure_of_its_set() -> None:
+    a, b = sides(FAST, SLOW)
+    without = run("b3", 1.05, result={"tokens_per_second_effective": None})
+    b = side("B", *b.runs[:2], without._replace(result=msgspec.structs.replace(without.result, telemetry=None)))
+    found = compare(a, b)
+    assert figure(found, "host memory").why.startswith("not known of b3")
+    assert figure(found, "host memory").percent is None
+    assert figure(found, "host memory").verdict == "no verdict"
+
+
+# --- single runs ----------------------------------------------------------------------------------
+
+
+def test_two_single_runs_have_an_interval_of_their_windows_and_no_verdict() -> None:
+    one = figure(compare(*sides([1.0], [2.0])), "seconds/step")
+    assert one.verdict == "no verdict"
+    assert one.percent == pytest.approx(100.0)
+    assert one.low is not None
+    assert one.low > 50
+    assert "the two windows differ; how much runs differ by chance is not in that" in one.why
+    assert one.a is not None
+    assert (one.a.of, one.a.n) == ("steps", REAL_RUN.result.window.counted)
+    assert one.a.low is not None
+    assert one.a.low < 1.0
+
+
+def test_the_window_of_a_throughput_is_that_of_the_seconds_turned_round() -> None:
+    found = compare(*sides([1.0], [2.0]))
+    seconds, tokens = figure(found, "seconds/step"), figure(found, "tokens/s")
+    assert seconds.high is not None
+    assert tokens.low == pytest.approx(100 / (1 + seconds.high / 100) - 100)
+    assert figure(found, "excess").low is None
+    real = REAL_RUN.result.seconds_per_step
+    assert real.ci95 is not None
+    assert real.median is not None
+    assert tokens.a is not None
+    assert tokens.a.low == pytest.approx(tokens.a.value * real.median / real.ci95[1])
+    assert tokens.a.high == pytest.approx(tokens.a.value * real.median / real.ci95[0])
+
+
+def test_earlier_runs_of_the_same_kind_give_single_runs_their_verdict() -> None:
+    a, b = sides([1.0], [1.2])
+    a, b = (side(s.label, *(r._replace(result=_narrow(r.result)) for r in s.runs)) for s in (a, b))
+    earlier = [entry(f"e{n}", 1.0 + 0.001 * n) for n in range(6)]
+    named = [entry("a0", 1.0), entry("b0", 1.2)]
+    one = figure(compare(a, b, history=lambda: [*earlier, *named]), "seconds/step")
+    assert one.verdict == "worse"
+    assert "6 runs of the same kind" in one.why
+    few = figure(compare(a, b, history=lambda: [*earlier[:4], *named]), "seconds/step")
+    assert few.verdict == "no verdict"
+
+
+def _narrow(result: Any) -> Any:
+    median = result.seconds_per_step.median
+    spread = msgspec.structs.replace(result.seconds_per_step, ci95=[median * 0.9999, median * 1.0001])
+    return msgspec.structs.replace(result, seconds_per_step=spread)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"identity": {"benchmark": "another"}},
+        {"status": "invalid"},
+        {"slowed_by": 0.5},
+        {"not_comparable": ["profiled"]},
+        {"seconds_per_step": None},
+    ],
+)
+def test_runs_of_another_kind_give_no_noise(changes: dict[str, Any]) -> None:
+    earlier = [entry(f"e{n}", 1.0 + 0.001 * n, **changes) for n in range(9)]
+    named = [entry("a0", 1.0), entry("b0", 1.2)]
+    one = figure(compare(*sides([1.0], [1.2]), history=lambda: [*earlier, *named]), "seconds/step")
+    assert one.verdict == "no verdict"
+
+
+def test_a_window_that_is_wider_than_the_noise_is_taken() -> None:
+    earlier = [entry(f"e{n}", 1.0 + 1e-6 * n) for n in range(6)] + [entry("a0", 1.0)]
+    one = figure(compare(*sides([1.0], [1.02]), history=lambda: earlier), "seconds/step")
+    assert one.verdict == "no difference shown"
+    assert "the windows' own intervals are wider" in one.why
+
+
+def test_a_single_run_against_a_set_takes_the_noise_of_the_set() -> None:
+    a, b = sides([1.0, 1.001, 0.999, 1.0005, 0.9995], [1.05])
+    assert figure(compare(a, b), "seconds/step").verdict == "worse"
+    a, b = sides([1.0, 1.001, 0.999], [1.05])
+    assert figure(compare(a, b), "seconds/step").verdict == "no verdict"
+
+
+def test_sets_ask_no_history() -> None:
+    def asked() -> Any:
+        raise AssertionError
+
+    compare(*sides(FAST, SLOW), history=asked)
+
+
+# --- what may not be compared ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"result": {"not_comparable": ["profiled (--profile=nsys): recording changes"]}}, "profiled"),
+        ({"result": {"status": "failed", "reasons": ["rank 0 died"]}}, "failed: rank 0 died"),
+        ({"result": {"status": "invalid", "reasons": ["two meshes"]}}, "invalid: two meshes"),
+        ({"benchmark": {"dtype": "fp8"}}, "fp8 is emulated"),
+    ],
+)
+def test_runs_that_prove_no_speed_are_left_out_and_a_side_without_runs_is_refused(
+    changes: dict[str, Any], why: str
+) -> None:
+    bad = run("bad", 1.0, **changes)
+    a, b = sides(FAST, SLOW)
+    found = compare(side("A", *a.runs, bad), b)
+    assert found.refused == []
+    assert why in found.a.left_out["bad"]
+    assert figure(found, "seconds/step").verdict == "worse"
+    for refused in (compare(side("A", bad), b), compare(a, side("B", bad))):
+        assert len(refused.refused) == 1
+        assert why in refused.refused[0]
+        assert refused.differences == []
+
+
+def test_a_slowed_run_is_no_baseline_and_on_the_other_side_it_is_said_loudly() -> None:
+    slowed = {"result": {"slowed_by": 0.5}, "benchmark": {"inject_slowdown": 0.5}}
+    a, b = sides(FAST, SLOW, **slowed)
+    found = compare(a, b)
+    assert found.refused == []
+    assert found.notes[0].startswith("B WAS SLOWED ON PURPOSE by 50%")
+    refused = compare(b, a)
+    assert "it can be no baseline" in refused.refused[0]
+
+
+def test_all_reasons_are_listed() -> None:
+    found = compare(
+        side("A", run("x", 1.0, result={"status": "failed"}), gone="it has no result.json"),
+        side(
+            "B", run("y", 1.0, result={"not_comparable": ["profiled"]}), run("z", 1.0, result={"status": "invalid"})
+        ),
+    )
+    assert len(found.refused) == 2
+    assert "gone: it has no result.json" in found.refused[0]
+    assert "y: profiled" in found.refused[1]
+    assert "z: invalid" in found.refused[1]
+
+
+def test_another_window_is_refused() -> None:
+    window = msgspec.structs.replace(REAL_RUN.result.window, rule="35-44")
+    found = compare(*sides(FAST, SLOW, benchmark={"window": "35-44"}, result={"window": window}))
+    assert "another window: --window=steady and --window=35-44" in found.refused[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [({"dtype": "fp32"}, "dtype bf16 (3 runs), fp32 (1 run)"), ({"gpus": 2}, "gpus 1 (3 runs), 2 (1 run)")],
+)
+def test_a_mixture_is_refused(changes: dict[str, Any], text: str) -> None:
+    a, b = sides(FAST, SLOW)
+    found = compare(side("A", *a.runs, run("other", 1.0, benchmark=changes)), b)
+    assert found.refused == [f"A is a mixture: {text}"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"sequence_length": 256}, "another sequence length (128 and 256)"),
+        ({"task": "lora"}, "another task (pretrain and lora)"),
+        (
+            {"model": msgspec.structs.replace(REAL_RUN.benchmark.model, name="big")},
+            "another model (llama2_tiny and big)",
+        ),
+        (
+            {"model": msgspec.structs.replace(REAL_RUN.benchmark.model, layers=4)},
+            "another model of the same name (layers 2 and 4)",
+        ),
+    ],
+)
+def test_other_work_for_a_token_is_refused_where_no_figure_of_speed_is_left(
+    changes: dict[str, Any], text: str
+) -> None:
+    found = compare(*sides(FAST, SLOW, benchmark=changes))
+    assert text in found.refused[0]
+    assert found.refused[0].startswith("seconds/step, tokens/s, tokens/s per GPU: ")
+
+
+def test_models_have_an_mfu_in_common() -> None:
+    a, b = sides(FAST, SLOW, benchmark={"sequence_length": 256})
+    a, b = (
+        side(s.label, *(r._replace(result=msgspec.structs.replace(r.result, mfu=[mfu(percent)])) for r in s.runs))
+        for s, percent in ((a, 40.0), (b, 50.0))
+    )
+    found = compare(a, b)
+    assert (figure(found, "MFU").verdict, figure(found, "MFU").percent) == ("better", pytest.approx(25.0))
+    assert "another sequence length" in figure(found, "tokens/s").why
+    assert figure(found, "tokens/s").percent is None
+    assert figure(found, "host memory").percent is None
+
+
+def test_another_batch_takes_the_seconds_and_leaves_the_tokens() -> None:
+    found = compare(*sides(FAST, SLOW, benchmark={"global_batch_size": 4}))
+    assert "a step holds more tokens on one side" in figure(found, "seconds/step").why
+    assert figure(found, "seconds/step").percent is None
+    assert figure(found, "tokens/s").verdict == "worse"
+    assert figure(found, "last loss").percent is None
+    assert "global batch size: 2 -> 4" in found.asked
+
+
+@pytest.mark.parametrize(
+    "other", [mfu(40.0, convention="published"), mfu(40.0, precision="fp8"), mfu(40.0, peak=2250.0)]
+)
+def test_an_mfu_of_another_convention_precision_or_peak_is_refused_alone(other: Any) -> None:
+    a, b = sides(FAST, SLOW, result={"mfu": [other]})
+    a = side("A", *(run(f"a{n}", one, result={"mfu": [mfu(41.0)]}) for n, one in enumerate(FAST)))
+    found = compare(a, b)
+    assert figure(found, "MFU").percent is None
+    assert "no convention and peak in common: A: 41.0% (dense, 989 TFLOP/s bf16)" in figure(found, "MFU").why
+    assert figure(found, "tokens/s").verdict == "worse"
+
+
+def test_the_first_convention_that_all_runs_share_is_compared() -> None:
+    a = side(
+        "A", *(run(f"a{n}", one, result={"mfu": [mfu(41.0), mfu(35.0, "causal")]}) for n, one in enumerate(FAST))
+    )
+    b = side("B", *(run(f"b{n}", one, result={"mfu": [mfu(30.0, "causal")]}) for n, one in enumerate(FAST)))
+    one = figure(compare(a, b), "MFU")
+    assert one.percent == pytest.approx(100 * 30 / 35 - 100)
+    assert "causal, against 989 TFLOP/s bf16" in one.why
+
+
+def pgle(way: str, applied: bool) -> Any:
+    seen = PgleSeen(applied=applied, reason="every trace was empty")
+    return {"benchmark": {"pgle": way}, "result": {"pgle": Pgle(way=way, seen=seen)}}
+
+
+def test_a_profile_that_was_not_applied_can_gain_nothing() -> None:
+    found = compare(*sides(FAST, SLOW, **pgle("auto", applied=False)))
+    assert "was not applied, so it can gain nothing: every trace was empty" in found.refused[0]
+    assert compare(*sides(FAST, SLOW, **pgle("auto", applied=True))).refused == []
+
+
+def test_precisions_layouts_and_devices_are_compared_and_named() -> None:
+    layout = msgspec.structs.replace(REAL_RUN.benchmark.parallelism, fsdp=2)
+    found = compare(*sides(FAST, SLOW, benchmark={"dtype": "fp32", "gpus": 2, "parallelism": layout}))
+    assert found.refused == []
+    assert found.asked[:2] == ["dtype: bf16 -> fp32", "gpus: 1 -> 2"]
+    assert found.asked[2].startswith("parallelism: ")
+    assert figure(found, "tokens/s per GPU").verdict == "worse"
+
+
+def test_memory_of_a_gpu_and_of_a_host_are_not_held_side_by_side() -> None:
+    a, _ = sides(FAST, SLOW)
+    b = side("B", *(on_gpu(f"g{n}", one) for n, one in enumerate(SLOW)))
+    assert "of a GPU on one side" in figure(compare(a, b), "GPU memory").why
+    both = compare(side("A", *(on_gpu(f"h{n}", one) for n, one in enumerate(FAST))), b)
+    assert figure(both, "GPU memory").verdict == "equal within the margin"
+
+
+def test_the_same_run_in_two_folders_counts_once() -> None:
+    a, b = sides(FAST, SLOW)
+    found = compare(side("A", *a.runs, a.runs[0]._replace(name="copy")), b)
+    assert found.a.left_out == {"copy": "the same run as a0, copied"}
+    assert len(found.a.run_ids) == 3
+
+
+# --- what is said beside --------------------------------------------------------------------------
+
+
+def test_sides_that_ran_one_after_the_other_are_said_to() -> None:
+    def at(minute: int) -> str:
+        return f"20261122T06{minute:02}00Z-jax-llama2_tiny-pretrain-bf16-1xcpu-00{minute:02}"
+
+    first = side("A", *(run(at(n), one) for n, one in enumerate(FAST)))
+    later = side("B", *(run(at(10 + n), one) for n, one in enumerate(SLOW)))
+    turns = side("B", *(run(at(2 * n + 1), one) for n, one in enumerate(SLOW)))
+    assert any("all runs of A began before those of B" in note for note in compare(first, later).notes)
+    assert any("all runs of B began before those of A" in note for note in compare(later, first).notes)
+    assert not any("began before" in note for note in compare(first, turns).notes)
+
+
+def test_settings_that_vary_within_a_side_are_named() -> None:
+    a, b = sides(FAST, SLOW)
+    other = run("b9", 1.05, benchmark={"knobs": {"remat_policy": "full"}})
+    assert "not the same in all runs of B: knobs" in compare(a, side("B", *b.runs, other)).notes
+
+
+def test_steps_that_are_counted_otherwise_are_named() -> None:
+    window = msgspec.structs.replace(REAL_RUN.result.window, first_step=9)
+    notes = compare(*sides(FAST, SLOW, result={"window": window})).notes
+    assert any(note.startswith("the counted steps differ: A ") and "B 9 to" in note for note in notes)
+
+
+def test_a_run_far_off_is_named() -> None:
+    a, b = sides([1.0, 1.001, 0.999, 1.002, 0.998, 1.5], [1.0, 1.001, 0.999, 1.002, 0.998, 1.0005])
+    assert "a5 lies far from the other runs of its side, and counts as less far" in compare(a, b).notes

@@ -1,0 +1,94 @@
+"""Nights of a suite as lines: values, levels, changes, effects."""
+
+from benchmarks.dashboards import nights
+from benchmarks.dashboards.points import Board
+from benchmarks.gate.values import ChangePoint
+from tests.benchmarks.dashboards.made import judgement, report
+
+TAG = "perf/night_seconds_per_step/smoke/tiny"
+VALUES = {"2026-11-01": 1.0, "2026-11-02": 1.2, "2026-11-03": 2.0, "2026-11-04": 2.4}
+CHANGE = ChangePoint(night="2026-11-03", percent=100.0, p=0.001)
+
+
+def line(board: Board, tag: str) -> dict[int, float]:
+    return {point.step: point.scalars[tag] for point in board.points if tag in point.scalars}
+
+
+def test_one_report_tells_of_all_its_nights() -> None:
+    (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]})])
+    assert board.name == "nights/smoke"
+    assert line(board, TAG) == {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4}
+    assert [point.unix_seconds - 1793494800.0 for point in board.points] == [0, 86400, 2 * 86400, 3 * 86400]
+
+
+def test_the_level_is_flat_between_changes_and_each_change_is_a_point_of_its_own() -> None:
+    (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])]})])
+    assert line(board, f"{TAG}/level") == {0: 1.1, 1: 1.1, 2: 2.2, 3: 2.2}
+    assert line(board, f"{TAG}/change_2026-11-03") == {2: 2.0}
+    assert board.descriptions[f"{TAG}/change_2026-11-03"] == (
+        "the level changed by +100.00% in this night (p = 0.001)"
+    )
+
+
+def test_without_a_change_there_is_one_level() -> None:
+    (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]})])
+    assert set(line(board, f"{TAG}/level").values()) == {1.6}
+
+
+def test_each_night_has_the_effect_that_its_own_report_told() -> None:
+    first = judgement(
+        {"2026-11-01": 1.0, "2026-11-02": 1.2}, effect_percent=20.0, low_percent=10.0, high_percent=30.0
+    )
+    (board,) = nights.boards(
+        [report("2026-11-04", {"tiny": [judgement(VALUES)]}), report("2026-11-02", {"tiny": [first]})]
+    )
+    assert line(board, f"{TAG}/effect_percent") == {1: 20.0, 3: 1.0}
+    assert line(board, f"{TAG}/effect_low") == {1: 10.0, 3: -1.0}
+    assert line(board, f"{TAG}/effect_high") == {1: 30.0, 3: 3.0}
+
+
+def test_an_effect_that_is_not_known_is_none() -> None:
+    unknown = judgement(VALUES, effect_percent=None, low_percent=None, high_percent=None)
+    (board,) = nights.boards([report("2026-11-04", {"tiny": [unknown]})])
+    assert line(board, f"{TAG}/effect_percent") == {}
+
+
+def test_what_the_newest_report_says_of_a_night_counts() -> None:
+    older = report("2026-11-02", {"tiny": [judgement({"2026-11-01": 5.0, "2026-11-02": 6.0}, [CHANGE])]})
+    (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]}), older])
+    assert line(board, TAG) == {0: 1.0, 1: 1.2, 2: 2.0, 3: 2.4}
+    assert f"{TAG}/change_2026-11-03" not in board.descriptions
+
+
+def test_a_cell_that_had_no_run_leaves_a_gap() -> None:
+    gone = report("2026-11-05", {"tiny": []})
+    (board,) = nights.boards([report("2026-11-04", {"tiny": [judgement(VALUES)]}), gone])
+    assert sorted(line(board, TAG)) == [0, 1, 2, 3]
+
+
+def test_suites_and_cells_have_lines_of_their_own() -> None:
+    one = {"tiny": [judgement(VALUES)], "small": [judgement(VALUES)]}
+    found = nights.boards([report("2026-11-04", one), report("2026-11-04", one, suite="large")])
+    assert [board.name for board in found] == ["nights/large", "nights/smoke"]
+    assert {f"{TAG}", "perf/night_seconds_per_step/smoke/small"} <= set(found[1].points[0].scalars)
+
+
+def test_a_night_that_goes_on_hides_nothing_of_those_before() -> None:
+    going_on = report("2026-11-05", {"tiny": []})
+    before = [report("2026-11-04", {"tiny": [judgement(VALUES)]})]
+    assert nights.categories([*before, going_on]) == nights.categories(before) != []
+
+
+def test_the_charts_draw_what_gates() -> None:
+    watched = judgement(VALUES, gates=False)
+    reports = [report("2026-11-04", {"tiny": [judgement(VALUES, [CHANGE])], "small": [watched]})]
+    (category,) = nights.categories(reports)
+    assert category.title == "Nights of smoke"
+    assert [chart.tags for chart in category.charts if chart.tags] == [
+        [TAG, f"{TAG}/level", f"{TAG}/change_2026-11-03"]
+    ]
+    assert [chart.band for chart in category.charts if chart.band] == [
+        [(f"{TAG}/effect_percent", f"{TAG}/effect_low", f"{TAG}/effect_high")]
+    ]
+    drawn = {point_tag for board in nights.boards(reports) for point in board.points for point_tag in point.scalars}
+    assert {tag for chart in category.charts for tag in chart.tags} <= drawn

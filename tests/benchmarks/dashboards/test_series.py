@@ -1,0 +1,227 @@
+"""Many runs as lines: which run is a point of which line, and which is none."""
+
+import msgspec
+import pytest
+
+from benchmarks.dashboards import scaling, series
+from benchmarks.dashboards.points import Category
+from benchmarks.dashboards.series import Band
+from benchmarks.history.entry import Entry
+from benchmarks.values import Step
+from tests.benchmarks.dashboards.made import entry
+
+BAND = Band(p05=0.009, p95=0.012)
+
+
+def boards_of(entries: list[Entry]) -> dict[str, list[dict[str, float]]]:
+    bands = {one.path: BAND for one in entries}
+    return {board.name: [point.scalars for point in board.points] for board in series.boards(entries, bands)}
+
+
+def test_the_runs_of_a_series_are_numbered_in_the_order_of_time() -> None:
+    found, left_out = series.drawn([entry(2), entry(0), entry(1)])
+    (board,) = series.boards(found, {})
+    assert [point.step for point in board.points] == [0, 1, 2]
+    assert [point.unix_seconds for point in board.points] == [1793491200.0 + day * 86400 for day in range(3)]
+    assert left_out == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gpus": 2},
+        {"hardware": "h100"},
+        {"backend": "nemo"},
+        {"engine": "bridge"},
+        {"task": "lora"},
+        {"sequence_length": 256},
+        {"global_batch_size": 4},
+        {"parallelism": "fsdp 2"},
+        {"pgle": "nsys"},
+        {"suite": "smoke"},
+        {"site": "lumi"},
+        {"host": "there"},
+        {"window": "last"},
+        {"identity": {"benchmark": "other", "machine": "m"}},
+        {"identity": {"benchmark": "b", "machine": "other"}},
+    ],
+)
+def test_what_is_another_benchmark_is_another_line(changes: dict[str, object]) -> None:
+    first = entry(0, identity={"benchmark": "b", "machine": "m"})
+    assert len(boards_of([first, msgspec.structs.replace(first, path="other", **changes)])) == 2
+
+
+@pytest.mark.parametrize("changes", [{"model": "llama3_8b"}, {"dtype": "fp8"}])
+def test_another_model_or_precision_is_another_chart_and_counts_for_itself(changes: dict[str, object]) -> None:
+    (points,) = boards_of([entry(0), entry(1, **changes), entry(2)]).values()
+    (board,) = series.boards([entry(0), entry(1, **changes), entry(2)], {})
+    assert [point.step for point in board.points] == [0, 0, 1]
+    assert not points[0].keys() & points[1].keys()
+    assert points[0].keys() == points[2].keys()
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"status": "failed"}, "failed"),
+        ({"status": "running", "seconds_per_step": None}, "running"),
+        ({"slowed_by": 0.5}, "slowed on purpose"),
+        ({"not_comparable": ["profiled"]}, "profiled"),
+        ({"seconds_per_step": None}, "without a speed"),
+        ({"seconds_per_step": 0.0}, "without a speed"),
+        ({"tokens_per_second": 0.0}, "without a speed"),
+        ({"tokens_per_second": float("inf")}, "without a speed"),
+        ({"tokens_per_second_per_gpu": -1.0}, "without a speed"),
+        ({"gpus": 0}, "without devices"),
+    ],
+)
+def test_what_is_comparable_with_nothing_is_no_point_and_is_counted(changes: dict[str, object], why: str) -> None:
+    found, left_out = series.drawn([entry(0), entry(1, **changes)])
+    assert ([one.run_id for one in found], left_out) == ([entry(0).run_id], {why: 1})
+    assert scaling.boards(found) == []
+
+
+def test_a_run_without_its_steps_is_in_no_chart_of_step_times_and_in_all_others() -> None:
+    (board,) = series.boards([entry(0)], {})
+    assert board.points[0].scalars == {
+        "tokens_per_second_per_gpu/llama2_tiny/bf16": 25600.0,
+        "excess_percent/llama2_tiny/bf16": 1.0,
+    }
+
+
+def test_every_scalar_is_drawn_and_described() -> None:
+    full = entry(0, memory_bytes=2e9, mfu_percent=40.0, mfu_convention="recipe, measured", mfu_precision="bf16",
+                 mfu_peak_tflops=989.4)  # fmt: skip
+    (board,) = series.boards([full], {full.path: BAND})
+    (point,) = board.points
+    assert point.scalars == {
+        "step_seconds/llama2_tiny/bf16": 0.01,
+        "step_seconds/llama2_tiny/bf16/p05": 0.009,
+        "step_seconds/llama2_tiny/bf16/p95": 0.012,
+        "tokens_per_second_per_gpu/llama2_tiny/bf16": 25600.0,
+        "excess_percent/llama2_tiny/bf16": 1.0,
+        "memory_gb/llama2_tiny/bf16": 2.0,
+        "mfu_percent/llama2_tiny/bf16/recipe_measured_bf16_989.4_TFLOP_s": 40.0,
+    }
+    assert board.descriptions.keys() == point.scalars.keys()
+    assert (
+        "989.4 TFLOP/s bf16" in board.descriptions["mfu_percent/llama2_tiny/bf16/recipe_measured_bf16_989.4_TFLOP_s"]
+    )
+    assert "mean over median" in board.descriptions["excess_percent/llama2_tiny/bf16"]
+    assert "share" not in board.descriptions["excess_percent/llama2_tiny/bf16"]
+    assert tags_of(series.categories([full])) == point.scalars.keys()
+
+
+def tags_of(categories: list[Category]) -> set[str]:
+    charts = [chart for category in categories for chart in category.charts]
+    return {tag for chart in charts for tag in (*chart.tags, *(name for band in chart.band for name in band))}
+
+
+def test_percentages_of_different_peaks_are_in_different_charts() -> None:
+    peak = {"mfu_percent": 40.0, "mfu_convention": "recipe", "mfu_peak_tflops": 989.4}
+    entries = [entry(0, mfu_precision="bf16", **peak), entry(1, mfu_precision="mixed", **peak)]
+    (mfu,) = [category for category in series.categories(entries) if category.title == "MFU"]
+    assert [chart.title for chart in mfu.charts] == [
+        "llama2_tiny bf16: MFU %, recipe, of the bf16 peak (989.4 TFLOP/s)",
+        "llama2_tiny bf16: MFU %, recipe, of the mixed peak (989.4 TFLOP/s)",
+    ]
+
+
+def test_each_measured_peak_has_a_line_of_its_own() -> None:
+    """Percentages of 1 and of 2 TFLOP/s say nothing beside each other; measurements differ by little."""
+    measured = {"mfu_percent": 50.0, "mfu_convention": "recipe", "mfu_precision": "measured bf16"}
+    entries = [entry(n, mfu_peak_tflops=peak, **measured) for n, peak in enumerate((1.0, 2.0, 0.10312, 0.10314))]
+    tags = [tag for point in boards_of(entries).popitem()[1] for tag in point if tag.startswith("mfu")]
+    assert len(set(tags)) == 4
+    assert tags[1] == "mfu_percent/llama2_tiny/bf16/recipe_measured_bf16_2_TFLOP_s"
+    (mfu,) = [category for category in series.categories(entries) if category.title == "MFU"]
+    (chart,) = mfu.charts
+    assert chart.tags == sorted(tags)
+    assert chart.title.endswith("(4 peaks, named in the tags)")
+
+
+# --- bands ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("percent", "value"), [(0, 1.0), (5, 1.2), (50, 3.0), (95, 4.8), (100, 5.0)]
+)  # of 1 to 5, by hand
+def test_percentiles_lie_between_the_values_by_proportion(percent: float, value: float) -> None:
+    assert series.percentile([3.0, 1.0, 5.0, 2.0, 4.0], percent) == pytest.approx(value)
+
+
+def test_a_band_is_of_the_counted_steps_of_rank_0() -> None:
+    def step(number: int, seconds: float, **others: object) -> Step:
+        return Step(step=number, seconds=seconds, loss=None, tokens=None, **others)  # type: ignore[arg-type]
+
+    steps = [
+        step(0, 9.0, excluded_because="compile"), step(1, 1.0), step(1, 7.0, rank=1), step(2, 3.0),
+    ]  # fmt: skip
+    assert series.band_of(steps) == Band(p05=pytest.approx(1.1), p95=pytest.approx(2.9))  # type: ignore[arg-type]
+    assert series.band_of(steps[:1]) is None
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "unix"),
+    [
+        ("2026-11-01T00:00:00Z", 1793491200.0),
+        ("2026-11-01", 1793491200.0),
+        ("20261101T000000Z", 1793491200.0),
+        ("", None),
+        ("yesterday", None),
+    ],
+)
+def test_times_are_utc(text: str, unix: float | None) -> None:
+    assert series.parsed_time(text) == unix
+
+
+def test_the_name_of_a_series_is_one_folder() -> None:
+    name = series.series_of(entry(0, suite="a/b", host="a/host", parallelism="data 2 x fsdp 4", window="35-44"))
+    assert name == ("series/a_b jax-maxtext 1xcpu host-a_host pretrain seq128 batch2 data_2_x_fsdp_4 window-35-44")
+
+
+def of(benchmark: str, machine: str, number: int = 0, **changes: object) -> Entry:
+    return entry(
+        number,
+        identity={"benchmark": f"{benchmark}_in_full", "machine": f"digest of {machine}"},
+        identity_text={"benchmark": benchmark, "machine": machine},
+        **changes,
+    )
+
+
+HERE = "host here, hardware cpu, device cpu, processor AMD EPYC, of Zen 4, nodes 1"
+NAME = "series/jax-maxtext 1xcpu host-here pretrain seq128 batch2 one_device"
+
+
+def test_a_line_is_named_by_digests_only_where_words_are_not_enough() -> None:
+    assert series.lines_of([of("aaaaaaa", HERE), of("aaaaaaa", HERE, 1)]) == [NAME, NAME]
+    assert series.lines_of([of("aaaaaaa", HERE), of("bbbbbbb", HERE, 1), of("aaaaaaa", HERE, 2)]) == [
+        f"{NAME} benchmark-aaaaaaa", f"{NAME} benchmark-bbbbbbb", f"{NAME} benchmark-aaaaaaa"
+    ]  # fmt: skip
+
+
+def test_another_model_is_no_other_benchmark_of_the_same_chart() -> None:
+    assert series.lines_of([of("aaaaaaa", HERE), of("bbbbbbb", HERE, 1, model="llama3_8b")]) == [NAME, NAME]
+
+
+def test_machines_are_told_apart_by_what_differs() -> None:
+    other = HERE.replace("Zen 4", "Zen 5").replace("nodes 1", "nodes 2")
+    assert series.lines_of([of("aaaaaaa", HERE), of("aaaaaaa", other, 1)]) == [
+        f"{NAME} processor-AMD_EPYC_of_Zen_4 nodes-1", f"{NAME} processor-AMD_EPYC_of_Zen_5 nodes-2"
+    ]  # fmt: skip
+
+
+def test_machines_that_no_word_tells_apart_are_told_by_digits() -> None:
+    runs = [entry(n, identity={"machine": f"{digest}_in_full"}) for n, digest in enumerate(("aaaaaaa", "bbbbbbb"))]
+    assert series.lines_of(runs) == [f"{NAME} machine-aaaaaaa", f"{NAME} machine-bbbbbbb"]
+
+
+def test_a_site_that_is_the_launchers_own_machine_has_its_host_too() -> None:
+    on_site = of("aaaaaaa", "host node7, hardware cpu, nodes 1", site="lab", host="node7")
+    on_cluster = of("aaaaaaa", "site lumi, hardware cpu, nodes 1", site="lumi", host="nid001")
+    assert [" ".join(name.split()[2:-4]) for name in series.lines_of([on_site, on_cluster])] == [
+        "site-lab host-node7", "site-lumi"
+    ]  # fmt: skip

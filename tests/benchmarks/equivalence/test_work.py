@@ -1,0 +1,544 @@
+"""The proof that backends do the same work, on made-up arrays: every line can differ, and nothing else hides it."""
+
+import contextlib
+import importlib.util
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.equivalence import equivalence
+from benchmarks.equivalence.equivalence import Comparison, Computed, compare
+from benchmarks.equivalence.mutations import ALL, PLANTS, chosen, planted, plants_of
+from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkStep, tensor_names
+from benchmarks.errors import RequestError
+from benchmarks.inside import work_kit
+from benchmarks.inside.work_kit import Arrays
+from benchmarks.measuring import flops
+
+ROOT = Path(__file__).resolve().parents[3]
+MODEL = Configs().model("llama2_tiny")
+H, F, V, A, G, D = 64, 128, 256, 4, 2, 16
+SHAPES = {
+    "embedding": (V, H), "attention_norm": (H,), "query": (A, D, H), "key": (G, D, H), "value": (G, D, H),
+    "attention_output": (H, A, D), "mlp_norm": (H,), "gate": (F, H), "up": (F, H), "down": (H, F), "final_norm": (H,),
+    "head": (V, H),
+}  # fmt: skip
+FLOPS = round(equivalence.BATCH * equivalence.SEQUENCE * flops.flops_per_token(MODEL, equivalence.SEQUENCE, "recipe"))
+
+
+def random_tensors(seed: int) -> Arrays:
+    numbers = np.random.default_rng(seed)
+    return {
+        name: numbers.standard_normal(SHAPES[name.rpartition(".")[2]]).astype(np.float32)
+        for name in tensor_names(MODEL)
+    }
+
+
+def a_side(title: str = "one") -> Computed:
+    report = CaseReport(
+        parameters=flops.parameter_count(MODEL),
+        settings={"norm_epsilon": 1e-5, "rope_theta": 10000.0, "rope_interleaved": False, "tied_head": False},
+        loss=6.0,
+        gradient_norm=2.0,
+        steps=[WorkStep(loss=6.0 - step / 10, gradient_norm=2.0) for step in range(equivalence.UPDATES + 1)],
+        flops=CountedFlops(total=FLOPS + 1000, recomputed={"attention scores": 1000}, counted_by="hand"),
+    )
+    weights = random_tensors(1)
+    arrays = {
+        **work_kit.under(work_kit.WEIGHT, weights),
+        **work_kit.under(work_kit.GRADIENT, random_tensors(2)),
+        **work_kit.under(work_kit.TRAINED, {name: array * np.float32(1.01) for name, array in weights.items()}),
+        work_kit.LOGITS: np.random.default_rng(3).standard_normal((4, 72, V)).astype(np.float32),
+    }
+    return Computed(title, report, arrays)
+
+
+def with_report(**changes: Any) -> Computed:
+    side = a_side("other")
+    return side._replace(report=msgspec.structs.replace(side.report, **changes))
+
+
+def with_settings(**changes: Any) -> Computed:
+    return with_report(settings={**a_side().report.settings, **changes})
+
+
+def without_setting(left_out: str) -> Computed:
+    return with_report(settings={name: value for name, value in a_side().report.settings.items() if name != left_out})
+
+
+def with_flops(total: int) -> Computed:
+    return with_report(flops=CountedFlops(total=total, recomputed={}, counted_by="hand"))
+
+
+def with_norms(*norms: float) -> Computed:
+    """The gradient norm of each training step."""
+    steps = zip(a_side().report.steps, norms, strict=True)
+    return with_report(steps=[msgspec.structs.replace(step, gradient_norm=norm) for step, norm in steps])
+
+
+def with_array(name: str, change: Callable[[Any], Any]) -> Computed:
+    side = a_side("other")
+    return side._replace(arrays={**side.arrays, name: change(side.arrays[name])})
+
+
+def with_step(step: int, relative: float) -> Computed:
+    steps = list(a_side().report.steps)
+    steps[step] = msgspec.structs.replace(steps[step], loss=steps[step].loss * (1 + relative))
+    return with_report(steps=steps)
+
+
+def without(name: str) -> Computed:
+    side = a_side("other")
+    return side._replace(arrays={key: array for key, array in side.arrays.items() if key != name})
+
+
+def one_number(value: float) -> Callable[[Any], Any]:
+    """The same array with one number another."""
+
+    def change(array: Any) -> Any:
+        changed = array.copy()
+        changed.flat[0] += value
+        return changed
+
+    return change
+
+
+def differing(other: Computed) -> list[str]:
+    return [line.quantity for line in compare(MODEL, a_side(), other).differing]
+
+
+# --- comparing ----------------------------------------------------------------------------------
+
+
+def test_two_sides_that_are_the_same_agree_in_every_line() -> None:
+    comparison = compare(MODEL, a_side(), a_side("other"))
+    assert comparison.differing == []
+    assert equivalence.agree([comparison])
+    assert len(comparison.lines) == 1 + 4 + 1 + 1 + 4 + equivalence.UPDATES + 1 + (equivalence.UPDATES + 1) + 1
+
+
+GRADIENT_TENSORS = "gradient by tensor"
+CHANGES = f"change by tensor, {equivalence.UPDATES} updates"
+
+DIFFERENT = {
+    "a parameter more": (with_report(parameters=106_817), "parameters"),
+    "another epsilon, by a tenth": (with_settings(norm_epsilon=1.1e-5), "norm epsilon"),
+    "another theta": (with_settings(rope_theta=10_001.0), "rope theta"),
+    "another order of RoPE": (with_settings(rope_interleaved=True), "rope interleaved"),
+    "a setting that is not said": (without_setting("tied_head"), "tied head"),
+    "a FLOP more": (with_flops(FLOPS + 1), "FLOPs"),
+    "FLOPs that are recomputed and not said to be": (with_flops(FLOPS + 1000), "FLOPs"),
+    "FLOPs that nobody counted": (with_report(flops=None), "FLOPs"),
+    "another loss": (with_report(loss=6.0 * (1 + 2e-6)), "loss"),
+    "a loss that is no number": (with_report(loss=math.nan), "loss"),
+    "another gradient norm of a step": (with_norms(2.0, 2.0 * (1 + 2e-6), 2.0, 2.0), "gradient norm of step 2"),
+    "another gradient norm of the last step": (with_norms(2.0, 2.0, 2.0, 2.1), "gradient norm of step 4"),
+    "a step's gradient norm that is no number": (with_norms(2.0, 2.0, math.nan, 2.0), "gradient norm of step 3"),
+    "another loss after one update": (with_step(1, 2e-6), "loss after 1 update"),
+    "another loss after three updates": (with_step(3, -2e-6), "loss after 3 updates"),
+    "one other logit": (with_array("logits", one_number(4e-5)), "largest logit"),
+    "one logit that is no number": (with_array("logits", one_number(math.nan)), "largest logit"),
+    "logits of another shape": (with_array("logits", lambda array: array[:, 1:]), "largest logit"),
+    "one other gradient": (with_array("gradient/layers.1.key", one_number(1e-3)), GRADIENT_TENSORS),
+    "a gradient that is no number": (with_array("gradient/head", one_number(math.nan)), GRADIENT_TENSORS),
+    "a gradient of another shape": (with_array("gradient/head", lambda array: array.T), GRADIENT_TENSORS),
+    "a tensor that did not train": (with_array("trained/final_norm", lambda array: array / 1.01), CHANGES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("other", "line"), DIFFERENT.values(), ids=DIFFERENT.keys())
+def test_a_difference_is_seen_in_its_own_line_alone(other: Computed, line: str) -> None:
+    assert differing(other) == [line]
+
+
+OF_STEP_1 = {
+    "another gradient norm of the pass": (with_report(gradient_norm=2.0 * (1 + 2e-6)), "gradient norm"),
+    "another gradient norm of the first step": (
+        with_norms(2.0 * (1 + 2e-6), 2.0, 2.0, 2.0),
+        "gradient norm of step 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("other", "line"), OF_STEP_1.values(), ids=OF_STEP_1.keys())
+def test_a_first_step_that_is_not_its_own_pass_is_seen_too(other: Computed, line: str) -> None:
+    assert differing(other) == [line, "gradient norm, step 1 by pass"]
+
+
+def test_two_sides_whose_first_steps_are_wrong_alike_are_seen_against_their_passes() -> None:
+    sides = [with_norms(2.1, 2.0, 2.0, 2.0), with_norms(2.1, 2.0, 2.0, 2.0)]
+    assert [line.quantity for line in compare(MODEL, *sides).differing] == ["gradient norm, step 1 by pass"]
+
+
+SMALL = {
+    "gradient norms of steps": with_norms(2.0, 2.0 * (1 + 2e-7), 2.0, 2.0),
+    "loss": with_report(loss=6.0 * (1 + 2e-7)),
+    "gradient norm": with_report(gradient_norm=2.0 * (1 + 2e-7)),
+    "logits": with_array("logits", one_number(1e-5)),
+    "gradient": with_array("gradient/layers.1.key", one_number(1e-5)),
+    "loss after updates": with_step(2, 2e-7),
+}
+
+
+@pytest.mark.parametrize("other", SMALL.values(), ids=SMALL.keys())
+def test_rounding_is_no_difference(other: Computed) -> None:
+    assert differing(other) == []
+
+
+def test_what_bf16_rounds_is_no_difference_in_bf16_and_one_in_fp32() -> None:
+    """A head that is 2% off in its gradient: as far as roundings of 2^-8 come, and far beyond those of fp32."""
+    other = with_array("gradient/head", lambda array: array * np.float32(1.02))
+    assert differing(other) == ["gradient by tensor"]
+    assert not compare(MODEL, a_side(), other, tolerances=equivalence.TOLERANCES["bf16"]).differing
+    swapped = with_array("gradient/head", lambda array: array[::-1])
+    assert compare(MODEL, a_side(), swapped, tolerances=equivalence.TOLERANCES["bf16"]).differing
+
+
+def test_both_sides_wrong_in_the_same_way_is_seen_against_the_models_file() -> None:
+    sides = [with_settings(norm_epsilon=1e-6), with_settings(norm_epsilon=1e-6)]
+    assert [line.quantity for line in compare(MODEL, *sides).differing] == ["norm epsilon"]
+    sides = [with_report(parameters=1), with_report(parameters=1)]
+    assert [line.quantity for line in compare(MODEL, *sides).differing] == ["parameters"]
+
+
+@pytest.mark.parametrize("name", ["weight/head", "gradient/layers.0.up", "trained/embedding", "logits"])
+def test_a_tensor_that_is_missing_is_named_and_no_array_is_compared(name: str) -> None:
+    comparison = compare(MODEL, a_side(), without(name))
+    (line,) = comparison.differing
+    assert line.quantity == "tensors"
+    assert line.second == name
+    assert "loss" not in [found.quantity for found in comparison.lines]
+
+
+def test_the_tensors_beyond_the_tolerance_are_named_worst_first() -> None:
+    side = a_side("other")
+    arrays = {**side.arrays}
+    for step, name in enumerate(("layers.0.key", "layers.1.up", "head", "embedding", "final_norm")):
+        arrays[f"gradient/{name}"] = arrays[f"gradient/{name}"] * np.float32(1 + 1e-3 * (5 - step))
+    (line,) = compare(MODEL, a_side(), side._replace(arrays=arrays)).differing
+    assert line.where == "layers.0.key, layers.1.up, head, embedding and 1 more"
+    assert line.difference == pytest.approx(5e-3, rel=1e-3)
+
+
+def test_a_zero_gradient_equals_a_zero_gradient_and_nothing_else() -> None:
+    def both(other: float) -> Comparison:
+        sides = [
+            side._replace(arrays={**side.arrays, "gradient/head": np.full((V, H), value, np.float32)})
+            for side, value in ((a_side(), 0.0), (a_side("other"), other))
+        ]
+        return compare(MODEL, *sides)
+
+    assert both(0.0).differing == []
+    assert [line.quantity for line in both(1e-9).differing] == [GRADIENT_TENSORS]
+
+
+def test_a_figure_that_is_zero_equals_zero_and_nothing_else() -> None:
+    still = with_norms(0.0, 0.0, 0.0, 0.0)
+    still = still._replace(report=msgspec.structs.replace(still.report, gradient_norm=0.0))
+    assert compare(MODEL, still, still).differing == []
+    lines = {line.quantity: line for line in compare(MODEL, still, a_side()).lines}
+    assert lines["gradient norm"].difference == math.inf
+
+
+def test_a_planted_case_is_compared_without_counting_flops() -> None:
+    comparison = compare(MODEL, a_side(), with_report(flops=None), "head_order")
+    assert comparison.differing == []
+    assert "FLOPs" not in [line.quantity for line in comparison.lines]
+
+
+def test_a_plant_is_caught_only_by_lines_that_agree_without_it() -> None:
+    broken, worse = with_report(loss=7.0), with_report(loss=8.0, parameters=1)
+    as_it_is, plant = compare(MODEL, a_side(), broken), compare(MODEL, a_side(), worse, "x")
+    assert equivalence.caught(plant, as_it_is) == ["parameters"]
+    assert equivalence.caught(as_it_is, as_it_is) == []
+
+
+def test_the_table_shows_what_differs_and_what_is_computed_again() -> None:
+    text = equivalence.text(compare(MODEL, a_side(), with_report(loss=7.0)))
+    assert "106,816" in text
+    (line,) = [line for line in text.splitlines() if "DIFFERS" in line]
+    assert line.split() == ["loss", "6", "7", "1.7e-01", "1e-06", "DIFFERS"]
+    counted = f"other: {FLOPS + 1000:,} FLOPs counted, +1,000 beside the formula"
+    assert f"{counted}, named as computed again in the backward pass: attention scores 1,000" in text
+
+
+@pytest.mark.parametrize(
+    ("total", "said"),
+    [(FLOPS, "FLOPs counted, as many as the formula"), (FLOPS + 7, "FLOPs counted, +7 beside the formula")],
+)
+def test_of_a_program_that_names_nothing_all_that_was_counted_is_said(total: int, said: str) -> None:
+    text = equivalence.text(compare(MODEL, a_side(), with_flops(total)))
+    assert f"  other: {total:,} {said}\n" in text
+
+
+# --- what is planted ----------------------------------------------------------------------------
+
+
+def given() -> Arrays:
+    return {**equivalence.batches(MODEL), **work_kit.under(work_kit.WEIGHT, random_tensors(1))}
+
+
+@pytest.mark.parametrize("name", plants_of("pretrain"))
+def test_each_plant_changes_something_and_keeps_every_shape(name: str) -> None:
+    case, before = equivalence.case(), given()
+    changed, after = planted(PLANTS[name], case, before, MODEL)
+    assert {key: array.shape for key, array in after.items()} == {key: array.shape for key, array in before.items()}
+    assert {key: array.dtype for key, array in after.items()} == {key: array.dtype for key, array in before.items()}
+    moved = [key for key in before if not np.array_equal(before[key], after[key])]
+    assert moved or changed != case
+    untouched = given()
+    assert all(np.array_equal(before[key], untouched[key]) for key in before)
+
+
+WEIGHTS_MOVED = {
+    "head_order": {"query"},
+    "key_value_swapped": {"key", "value"},
+    "gate_up_swapped": {"gate", "up"},
+    "norms_swapped": {"attention_norm", "mlp_norm"},
+    "attention_scale_folded": {"query"},
+    "layers_swapped": set(SHAPES) - {"embedding", "final_norm", "head"},
+}
+
+
+@pytest.mark.parametrize("name", plants_of("pretrain"))
+def test_a_plant_moves_its_own_weights_alone_in_every_layer(name: str) -> None:
+    before = given()
+    _, after = planted(PLANTS[name], equivalence.case(), before, MODEL)
+    moved = {key for key in before if key.startswith("weight/") and not np.array_equal(before[key], after[key])}
+    wanted = {f"weight/layers.{layer}.{part}" for layer in range(2) for part in WEIGHTS_MOVED.get(name, ())}
+    assert moved == wanted
+
+
+def test_what_is_planted_is_said_of_every_model() -> None:
+    theta, epsilon = PLANTS["rope_theta"], PLANTS["norm_epsilon_slight"]
+    for model in (MODEL, Configs().model("llama3_tiny")):
+        other = planted(theta, equivalence.case(), {}, model)[0].rope_theta
+        assert {model.rope_theta, other} == {10_000.0, 500_000.0}
+    assert "or the reverse" in theta.what
+    assert "hardly more than rounding" in epsilon.what
+
+
+def test_the_order_of_heads_is_planted_across_groups() -> None:
+    before = given()
+    _, after = planted(PLANTS["head_order"], equivalence.case(), before, MODEL)
+    query, moved = before["weight/layers.0.query"], after["weight/layers.0.query"]
+    assert [int(np.argmax([np.array_equal(head, old) for old in query])) for head in moved] == [0, 2, 1, 3]
+
+
+def test_the_first_batch_is_its_own_shifted_by_one() -> None:
+    arrays = equivalence.batches(MODEL)
+    assert arrays["inputs"].shape == (4, equivalence.BATCH, equivalence.SEQUENCE)
+    assert np.array_equal(arrays["inputs"][..., 1:], arrays["targets"][..., :-1])
+    assert not np.array_equal(arrays["inputs"], arrays["targets"])
+    assert 0 <= arrays["inputs"].min() < arrays["inputs"].max() < V
+
+
+def test_unknown_plants_are_refused_with_the_nearest() -> None:
+    with pytest.raises(RequestError, match="unknown plant 'head_oder': did you mean 'head_order'"):
+        chosen(["head_oder"])
+    assert [plant.name for plant in chosen([ALL])] == list(plants_of("pretrain"))
+    assert [plant.name for plant in chosen(["warmup", "head_order", "warmup"])] == ["warmup", "head_order"]
+
+
+# --- inside the frameworks ----------------------------------------------------------------------
+
+
+def test_perturbed_weights_hide_nothing() -> None:
+    weights = {**random_tensors(1), "final_norm": np.ones(H, np.float32)}
+    found = work_kit.perturbed(weights, seed=99)
+    assert np.std(found["final_norm"]) == pytest.approx(0.3, rel=0.2)
+    assert np.array_equal(found["layers.1.query"], weights["layers.1.query"] * 4)
+    assert np.array_equal(found["layers.1.key"], weights["layers.1.key"])
+    assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
+    again = work_kit.perturbed(weights, seed=99)
+    assert all(np.array_equal(found[name], again[name]) for name in found)
+
+
+@pytest.mark.parametrize(
+    ("number", "rounded"),
+    [
+        (1.0, 1.0),
+        (1.0 + 2**-8, 1.0),  # halfway, to the even one
+        (1.0 + 3 * 2**-8, 1.0 + 2**-6),
+        (1.0 + 2**-8 + 2**-20, 1.0 + 2**-7),
+        (-3.14159274, -3.140625),
+        (0.0, 0.0),
+    ],
+)
+def test_numbers_are_rounded_to_those_of_bf16(number: float, rounded: float) -> None:
+    assert work_kit.rounded_to_bf16(np.array([number], np.float32)).tolist() == [rounded]
+
+
+def test_in_bf16_both_sides_begin_with_numbers_that_bf16_has() -> None:
+    """Else the side that keeps float32 weights would begin elsewhere than the one that keeps them in bf16."""
+    case = {"perturb_seed": 99, "dtype": "bf16"}
+    found = work_kit.starting_weights(case, {}, lambda: random_tensors(1))
+    assert all(same({"": array}, {"": work_kit.rounded_to_bf16(array)}) for array in found.values())
+    exact = work_kit.starting_weights({**case, "dtype": "fp32"}, {}, lambda: random_tensors(1))
+    assert not same(found, exact)
+
+
+def test_what_bf16_cannot_show_is_not_planted_there() -> None:
+    assert "learning_rate" in [plant.name for plant in chosen([ALL])]
+    assert "learning_rate" not in [plant.name for plant in chosen([ALL], dtype="bf16")]
+    with pytest.raises(RequestError, match="none of task pretrain in bf16") as refusal:
+        chosen(["learning_rate"], dtype="bf16")
+    assert "rounding" in refusal.value.why
+
+
+@pytest.mark.parametrize("theta", [10_000.0, 10_001.0, 500_000.0])
+def test_theta_is_read_from_a_table_of_float32(theta: float) -> None:
+    table = (np.float32(theta) ** (np.arange(0, D, 2, dtype=np.float32) / D)).astype(np.float32)
+    assert work_kit.rope_of(table.astype(np.float64)) == {"rope_theta": theta, "rope_scaled": False}
+    table[-1] *= 8
+    assert work_kit.rope_of(table.astype(np.float64))["rope_scaled"] is True
+
+
+def test_parts_of_a_model_that_disagree_are_all_said() -> None:
+    assert work_kit.one([1e-5, 1e-5]) == 1e-5
+    assert work_kit.one([1e-6, 1e-5]) == "1e-06, 1e-05"
+    assert work_kit.one([]) == "none"
+
+
+def test_a_kit_runs_each_case_and_writes_its_report_last(tmp_path: Path) -> None:
+    names = ["as_it_is", "planted"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        work_kit.write(tmp_path / name / work_kit.GIVEN, {"inputs": np.full(2, len(name))})
+    (tmp_path / work_kit.REQUEST).write_bytes(msgspec.json.encode({"cases": {name: {"x": name} for name in names}}))
+
+    def train(case: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+        assert not (tmp_path / work_kit.REPORT).exists()
+        return {"steps": [case["x"]]}, {"logits": arrays["inputs"] * 2}
+
+    work_kit.run(tmp_path, {"numpy": "2"}, train, lambda: ["a note"])
+    report = msgspec.json.decode((tmp_path / work_kit.REPORT).read_bytes())
+    assert report["cases"] == {name: {"steps": [name]} for name in names}
+    assert report["notes"] == ["a note"]
+    assert [work_kit.read(tmp_path / name / work_kit.ARRAYS)["logits"][0] for name in names] == [16, 14]
+
+
+def inside(backend: str, name: str) -> ModuleType:
+    """A file that runs inside a framework's environment; it imports none before it is told to."""
+    spec = importlib.util.spec_from_file_location(f"{backend}_{name}", ROOT / backend / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def program_of(backend: str) -> ModuleType:
+    return inside(backend, "work_program")
+
+
+def weights_of(backend: str) -> ModuleType:
+    return inside(backend, "weights")
+
+
+# A launcher that starts the program, says its number, and waits.
+LAUNCHER = (
+    "import subprocess, sys; process = subprocess.Popen(sys.argv[1:]); print(process.pid, flush=True); process.wait()"
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what ends with its parent does so by Linux's prctl")
+@pytest.mark.parametrize("backend", ["jax_backend", "nemo_backend"])
+def test_a_work_program_dies_with_its_launcher(backend: str, tmp_path: Path) -> None:
+    """It waits for its request, or on the way to it for its framework: all are one pipe that nobody writes into."""
+    os.mkfifo(tmp_path / work_kit.REQUEST)
+    for name in ("jax", "torch", "megatron"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / work_kit.REQUEST)!r}).read()\n")
+    program = [sys.executable, "-P", str(ROOT / backend / "inside" / "work_program.py"), f"--folder={tmp_path}"]
+    program += ["--vocabulary_size=256"] if backend == "nemo_backend" else []
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "STEPMARK_DIE_WITH_PARENT": "1"}
+    command = [sys.executable, "-c", LAUNCHER, *program]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        number = int(launcher.stdout.readline())
+        try:
+            pipe = opened_when_read(tmp_path / work_kit.REQUEST)
+            launcher.kill()
+            wait_for_the_end_of(Path(f"/proc/{number}"))
+            os.close(pipe)
+        finally:
+            launcher.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+
+def opened_when_read(pipe: Path) -> int:
+    """A pipe that nobody reads cannot be opened; a program that died would be waited for without an end."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            assert time.monotonic() < deadline, "the program does not read its request"
+            time.sleep(0.02)
+
+
+def wait_for_the_end_of(process: Path) -> None:
+    deadline = time.monotonic() + 10
+    while process.exists() and " Z " not in (process / "stat").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def same(one: Arrays, other: Arrays) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_megatrons_fused_weights_hold_each_groups_queries_then_its_key_and_value() -> None:
+    program, weights = weights_of("nemo_backend"), random_tensors(1)
+    sizes = program.Sizes.__new__(program.Sizes)
+    sizes.layers, sizes.hidden, sizes.heads, sizes.groups, sizes.head, sizes.per_group = 2, H, A, G, D, A // G
+    found = program.of_megatron(weights, sizes)
+    query, key, value = (weights[f"layers.1.{part}"] for part in ("query", "key", "value"))
+    rows = [query[0], query[1], key[0], value[0], query[2], query[3], key[1], value[1]]
+    assert np.array_equal(found["decoder.layers.1.self_attention.linear_qkv.weight"], np.concatenate(rows))
+    gate_and_up = np.concatenate([weights["layers.0.gate"], weights["layers.0.up"]])
+    assert np.array_equal(found["decoder.layers.0.mlp.linear_fc1.weight"], gate_and_up)
+    assert found["decoder.layers.0.self_attention.linear_proj.weight"].shape == (H, A * D)
+    assert same(program.neutral(found, sizes), weights)
+
+
+@pytest.mark.parametrize("scanned", [True, False])
+def test_maxtexts_weights_keep_a_layer_axis_second_where_layers_are_scanned(scanned: bool) -> None:
+    program, weights = weights_of("jax_backend"), random_tensors(1)
+    names = [path for ours, (path, _) in program.IN_LAYER.items() if not work_kit.is_adapter(ours)]
+    inside = [program.SCANNED + path for path in names] if scanned else [program.unscanned(0, path) for path in names]
+    found = program.of_maxtext(weights, 2, {*inside, *(path for path, _ in program.WHOLE.values())})
+    if scanned:
+        assert found["decoder/layers/self_attention/query/kernel"].shape == (H, 2, A, D)
+        assert np.array_equal(found["decoder/layers/mlp/wo/kernel"][:, 1], weights["layers.1.down"].T)
+    else:
+        assert np.array_equal(found["decoder/layers_1/mlp/wo/kernel"], weights["layers.1.down"].T)
+    assert np.array_equal(found["decoder/logits_dense/kernel"], weights["head"].T)
+    assert same(program.neutral(found, 2), weights)
+
+
+def test_maxtext_is_told_the_case_in_its_own_words() -> None:
+    program = program_of("jax_backend")
+    case = {**msgspec.to_builtins(equivalence.case()), "rope_theta": 10_100.0, "warmup_steps": 3}
+    told = dict(word.split("=", 1) for word in program.told(["rope_max_timescale=10000", "steps=50"], case, 4))
+    assert told["rope_max_timescale"] == "10100"
+    assert told["steps"] == "4"
+    assert float(told["warmup_steps_fraction"]) == 0.75
+    assert told["adamw_mask"] == "['norm']"
+    assert told["adam_eps"] == "0.0001"
+    assert program.told([], {**case, "attention_scale": 1.0, "rope_interleaved": False}, 4)
+    with pytest.raises(SystemExit, match=r"attention_scale 1\.0, and cannot be told 0\.25"):
+        program.told([], {**case, "attention_scale": 0.25}, 4)

@@ -1,0 +1,242 @@
+"""The proof of training adapters, on made-up arrays: what is compared, what is planted, and each side's names."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from benchmarks.equivalence import equivalence
+from benchmarks.equivalence.equivalence import Comparison, Computed, compare
+from benchmarks.equivalence.mutations import ALL, PLANTS, chosen, planted, plants_of
+from benchmarks.equivalence.work import adapter_names, tensor_names
+from benchmarks.errors import RequestError
+from benchmarks.inside import work_kit
+from benchmarks.inside.work_kit import Arrays
+from benchmarks.measuring import flops
+from benchmarks.values import Lora
+from tests.benchmarks.equivalence.test_work import (
+    MODEL,
+    A,
+    D,
+    F,
+    G,
+    H,
+    a_side,
+    program_of,
+    random_tensors,
+    weights_of,
+)
+
+LORA = Lora(
+    rank=equivalence.ADAPTER_RANK,
+    alpha=equivalence.ADAPTER_ALPHA,
+    dropout=0.0,
+    targets=["query", "key", "value", "attention_output", "gate", "up", "mlp_output"],
+)
+R = LORA.rank
+INS_AND_OUTS = {
+    "query": (H, A * D), "key": (H, G * D), "value": (H, G * D), "attention_output": (A * D, H), "gate": (H, F),
+    "up": (H, F), "down": (F, H),
+}  # fmt: skip
+CASE = equivalence.case(LORA)
+
+
+def random_adapters(seed: int) -> Arrays:
+    numbers, found = np.random.default_rng(seed), {}
+    for layer in range(MODEL.layers):
+        for part, (ins, outs) in INS_AND_OUTS.items():
+            found[f"layers.{layer}.{part}_a"] = numbers.standard_normal((R, ins)).astype(np.float32)
+            found[f"layers.{layer}.{part}_b"] = numbers.standard_normal((outs, R)).astype(np.float32)
+    return found
+
+
+def adapted(title: str = "one", **changes: Any) -> Computed:
+    """A side that trained adapters: all that was trained is 1% larger."""
+    side = a_side(title)
+    base, adapters = random_tensors(1), random_adapters(2)
+    report = {"parameters": flops.held_parameter_count(MODEL, LORA), "flops": None, **changes}
+    arrays = {
+        **work_kit.under(work_kit.WEIGHT, base | adapters),
+        **work_kit.under(work_kit.GRADIENT, random_adapters(3)),
+        **work_kit.under(work_kit.TRAINED, base | {n: array * np.float32(1.01) for n, array in adapters.items()}),
+        work_kit.LOGITS: side.arrays[work_kit.LOGITS],
+    }
+    return side._replace(report=msgspec.structs.replace(side.report, **report), arrays=arrays)
+
+
+def compared(other: Computed) -> Comparison:
+    return compare(MODEL, adapted(), other, "a plant", LORA)
+
+
+def with_array(name: str, factor: float) -> Computed:
+    side = adapted("other")
+    return side._replace(arrays={**side.arrays, name: side.arrays[name] * np.float32(factor)})
+
+
+# --- compared -----------------------------------------------------------------------------------
+
+
+def test_two_sides_that_trained_the_same_adapters_agree() -> None:
+    found = compared(adapted("other"))
+    assert found.differing == []
+    assert "adapters of rank 4, alpha 8, beside q,k,v,o,gate,up,down" in equivalence.text(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "differing"),
+    [
+        ("gradient/layers.1.key_b", "gradient by tensor"),
+        ("trained/layers.0.down_a", "change by tensor, 3 updates"),
+        ("trained/head", "frozen weights changed"),
+        ("trained/layers.1.attention_norm", "frozen weights changed"),
+    ],
+)
+def test_one_array_that_differs_is_seen_in_its_line_alone(name: str, differing: str) -> None:
+    assert [line.quantity for line in compared(with_array(name, 1.1)).differing] == [differing]
+
+
+def test_frozen_weights_that_change_on_both_sides_are_no_agreement() -> None:
+    both = with_array("trained/head", 1.1)
+    assert [line.quantity for line in compare(MODEL, both, both, "", LORA).differing][-1] == "frozen weights changed"
+
+
+@pytest.mark.parametrize("left_out", ["gradient/layers.0.up_a", "weight/layers.1.value_b", "trained/head"])
+def test_an_adapter_that_is_missing_is_named(left_out: str) -> None:
+    side = adapted("other")
+    without = side._replace(arrays={name: array for name, array in side.arrays.items() if name != left_out})
+    (line,) = [line for line in compared(without).differing if line.quantity == "tensors"]
+    assert line.second == left_out
+
+
+def test_a_gradient_of_a_frozen_weight_is_named() -> None:
+    side = adapted("other")
+    more = side._replace(arrays={**side.arrays, "gradient/head": np.ones(3, np.float32)})
+    assert [line.second for line in compared(more).differing] == ["gradient/head"]
+
+
+def test_the_formula_of_adapters_counts_all_that_is_multiplied() -> None:
+    """By hand: forward and towards the input of each frozen matrix, attention three times, adapters three times."""
+    tokens = equivalence.BATCH * equivalence.SEQUENCE
+    matrices = 2 * (2 * H * A * D + 2 * H * G * D + 3 * H * F) + MODEL.vocabulary_size * H
+    attention = 2 * 12 * A * D * equivalence.SEQUENCE
+    adapters = 2 * R * sum(sum(sizes) for sizes in INS_AND_OUTS.values())
+    expected = tokens * (4 * matrices + attention + 6 * adapters)
+    assert tokens * flops.adapted_flops_per_token(MODEL, LORA, equivalence.SEQUENCE) == expected == 149_815_296
+
+
+# --- planted ------------------------------------------------------------------------------------
+
+
+def given() -> Arrays:
+    return {**equivalence.batches(MODEL), **work_kit.under(work_kit.WEIGHT, random_tensors(1) | random_adapters(2))}
+
+
+@pytest.mark.parametrize("name", plants_of("lora"))
+def test_each_plant_changes_something_and_keeps_every_shape(name: str) -> None:
+    before = given()
+    changed, after = planted(PLANTS[name], CASE, before, MODEL)
+    assert {key: array.shape for key, array in after.items()} == {key: array.shape for key, array in before.items()}
+    assert {key: array.dtype for key, array in after.items()} == {key: array.dtype for key, array in before.items()}
+    assert changed != CASE or any(not np.array_equal(before[key], after[key]) for key in before)
+
+
+MOVED = {
+    "adapter_heads": {"query_b"},
+    "adapter_query_key_swapped": {"query_a", "key_a"},
+    "adapter_key_value_swapped": {"key_a", "key_b", "value_a", "value_b"},
+    "adapter_gate_up_swapped": {"gate_b", "up_b"},
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_plant_moves_its_own_adapters_alone_in_every_layer(name: str) -> None:
+    before = given()
+    _, after = planted(PLANTS[name], CASE, before, MODEL)
+    moved = {key for key in before if not np.array_equal(before[key], after[key])}
+    assert moved == {f"weight/layers.{layer}.{part}" for layer in range(2) for part in MOVED[name]}
+
+
+def test_one_adapter_is_dropped() -> None:
+    before = given()
+    _, after = planted(PLANTS["adapter_dropped"], CASE, before, MODEL)
+    assert [key for key in before if not np.array_equal(before[key], after[key])] == ["weight/layers.1.down_b"]
+    assert not after["weight/layers.1.down_b"].any()
+
+
+def test_plants_of_adapters_are_none_of_pretraining_and_the_other_way_round() -> None:
+    with pytest.raises(RequestError, match="plant 'base_trained' is none of task pretrain"):
+        chosen(["base_trained"])
+    with pytest.raises(RequestError, match="plant 'norms_decayed' is none of task lora") as caught:
+        chosen(["norms_decayed"], "lora")
+    assert "--task=lora --plant=list" in caught.value.next_command
+    assert [plant.name for plant in chosen([ALL], "lora")] == list(plants_of("lora"))
+
+
+# --- inside the frameworks ----------------------------------------------------------------------
+
+
+def test_every_adapter_has_a_name() -> None:
+    assert sorted(adapter_names(MODEL, LORA)) == sorted(random_adapters(1))
+    assert adapter_names(MODEL, None) == []
+    assert not [name for name in tensor_names(MODEL) if work_kit.is_adapter(name)]
+
+
+def test_adapters_begin_as_something_where_both_sides_are_compared() -> None:
+    nothing = {name: array * 0 if name.endswith("_b") else array for name, array in random_adapters(1).items()}
+    found = work_kit.perturbed(nothing, seed=99)
+    assert all(np.std(found[name]) > 0.03 for name in nothing if name.endswith("_b"))
+    assert all(np.array_equal(found[name], nothing[name]) for name in nothing if name.endswith("_a"))
+
+
+@pytest.mark.parametrize("scanned", [True, False])
+def test_maxtexts_adapters_lie_beside_their_kernels(scanned: bool) -> None:
+    program, weights = weights_of("jax_backend"), random_tensors(1) | random_adapters(2)
+    names = [path for path, _ in program.IN_LAYER.values()]
+    inside = [program.SCANNED + path for path in names] if scanned else [program.unscanned(0, path) for path in names]
+    found = program.of_maxtext(weights, 2, {*inside, *(path for path, _ in program.WHOLE.values())})
+    path = "self_attention/query/kernel_lora_"
+    if scanned:
+        assert found[f"decoder/layers/{path}a"].shape == (H, 2, R)
+        assert found[f"decoder/layers/{path}b"].shape == (R, 2, A * D)
+    else:
+        assert found[f"decoder/layers_1/{path}b"].shape == (R, A * D)
+    back = program.neutral(found, 2)
+    assert back.keys() == weights.keys()
+    assert all(np.array_equal(back[name], weights[name]) for name in weights)
+    gradients = {path: array for path, array in found.items() if "_lora_" in path}
+    assert program.neutral(gradients, 2).keys() == random_adapters(2).keys()
+
+
+def test_nemos_adapters_lie_beside_megatrons_matrices() -> None:
+    program, weights = weights_of("nemo_backend"), random_tensors(1) | random_adapters(2)
+    sizes = program.Sizes.__new__(program.Sizes)
+    sizes.layers, sizes.hidden, sizes.heads, sizes.groups, sizes.head, sizes.per_group = 2, H, A, G, D, A // G
+    found = program.of_megatron(weights, sizes)
+    layer = "decoder.layers.1."
+    assert np.array_equal(
+        found[f"{layer}self_attention.linear_qkv.adapter.adapter_k.linear_in.weight"], weights["layers.1.key_a"]
+    )
+    assert np.array_equal(found[f"{layer}mlp.linear_fc2.adapter.linear_out.weight"], weights["layers.1.down_b"])
+    wrapped = {name.replace("linear_fc2.weight", "linear_fc2.to_wrap.weight"): a for name, a in found.items()}
+    back = program.neutral(wrapped, sizes)
+    assert back.keys() == weights.keys()
+    assert all(np.array_equal(back[name], weights[name]) for name in weights)
+    gradients = {name: array for name, array in found.items() if ".adapter." in name}
+    assert program.neutral(gradients, sizes).keys() == random_adapters(2).keys()
+
+
+def test_both_programs_are_told_alpha() -> None:
+    case = {**msgspec.to_builtins(CASE), "adapter_alpha": 16.0}
+    words = program_of("jax_backend").told(["lora.lora_alpha=8"], case, 4)
+    assert "lora.lora_alpha=16.0" in words
+    settings: dict[str, dict[str, Any]] = {"optim.config": {}, "model.config": {}, "peft": {"alpha": 8}}
+    told = program_of("nemo_backend").told([], case, SimpleNamespace(grouped=lambda _words: settings))
+    assert told["peft"]["alpha"] == 16.0
+
+
+@pytest.mark.parametrize("told", [{"adapters_in_order": False}, {"trains_base": True}])
+def test_maxtext_says_what_cannot_be_planted_into_it(told: dict[str, bool]) -> None:
+    with pytest.raises(SystemExit, match="cannot be told"):
+        program_of("jax_backend").told([], {**msgspec.to_builtins(CASE), **told}, 4)

@@ -1,0 +1,600 @@
+"""The workers' kit alone: events, step records, assertions, and however a worker ends. No framework is needed."""
+
+import argparse
+import errno
+import importlib.util
+import json
+import math
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.runs.worker_events import read_phase
+
+KIT = Path(__file__).resolve().parents[3] / "benchmarks" / "inside" / "worker_kit.py"
+LOAD_KIT = (
+    "import importlib.util, os, sys, time\n"
+    f"spec = importlib.util.spec_from_file_location('kit', {str(KIT)!r})\n"
+    "kit = importlib.util.module_from_spec(spec); spec.loader.exec_module(kit)\n"
+)
+
+
+@pytest.fixture(scope="module")
+def kit() -> Any:
+    """Loaded by its path, as workers load it."""
+    spec = importlib.util.spec_from_file_location("stepmark_kit_under_test", KIT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Events:
+    def __init__(self) -> None:
+        self.written: list[dict[str, Any]] = []
+
+    def write(self, event: str, **fields: Any) -> None:
+        self.written.append({"event": event, **fields})
+
+    def all(self, name: str) -> list[Any]:
+        return [event[name] for event in self.written if event["event"] == "step"]
+
+
+# --- proof that adapters train and nothing else does ----------------------------------------------------
+
+
+Looks = dict[str, tuple[int, float]]
+
+
+def proof_of(kit: Any, before: tuple[Looks, Looks], after: tuple[Looks, Looks], **more: Any) -> Any:
+    proof = kit.AdapterProof(Events(), rank=3)
+    look = [{name: kit.Look(*found) for name, found in looks.items()} for looks in (*before, *after)]
+    proof.begin(*look[:2])
+    proof.finish(*look[2:], **more)
+    return proof
+
+
+BEFORE: tuple[Looks, Looks] = ({"a": (1, 9.0), "b": (2, 0.0)}, {"w": (7, 16.0)})
+
+
+def test_adapters_changed_and_nothing_else_did(kit: Any) -> None:
+    proof = proof_of(kit, BEFORE, ({"a": (3, 16.0), "b": (4, 9.0)}, {"w": (7, 16.0)}))
+    assert proof.failures == []
+    assert proof.notes == ["adapters on rank 3: 2 of 2 tensors changed; 0 of 1 frozen tensors changed"]
+    (event,) = proof._events.written
+    assert (event["adapters"], event["adapters_changed"], event["frozen"], event["frozen_changed"]) == (2, 2, 1, 0)
+    assert event["norms"] == {"adapters": [3.0, 5.0], "frozen": [4.0, 4.0]}
+    before, after = event["digests"]["adapters"]
+    assert before != after
+    assert len(set(event["digests"]["frozen"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("after", "failure"),
+    [
+        (({"a": (3, 9.0), "b": (2, 0.0)}, {"w": (7, 16.0)}), "1 of 2 adapters did not change (first: b)"),
+        (({"a": (3, 9.0), "b": (4, 0.0)}, {"w": (8, 16.0)}), "1 of 1 frozen weights changed (first: w)"),
+        (({"a": (3, 9.0), "b": (4, 0.0)}, {}), "1 of 1 frozen weights are gone (first: w)"),
+        (({}, {"w": (7, 16.0)}), "no adapter was made: nothing was trained"),
+    ],
+)
+def test_whatever_else_happened_is_a_failure(kit: Any, after: tuple[Looks, Looks], failure: str) -> None:
+    assert proof_of(kit, BEFORE, after).failures == [failure]
+
+
+def test_an_adapter_without_a_gradient_is_told(kit: Any) -> None:
+    after = ({"a": (3, 9.0), "b": (4, 0.0)}, {"w": (7, 16.0)})
+    assert proof_of(kit, BEFORE, after, without_gradient=["b"]).failures == [
+        "1 of 2 adapters receive no gradient (first: b)"
+    ]
+
+
+def test_what_was_seen_can_be_read_back(kit: Any, tmp_path: Path) -> None:
+    events = kit.EventFile(tmp_path / "events-rank0.jsonl")
+    proof = kit.AdapterProof(events)
+    proof.begin({"a": kit.Look(1, 1.0)}, {"w": kit.Look(2, math.nan)})
+    proof.finish({"a": kit.Look(2, 4.0)}, {"w": kit.Look(2, math.nan)})
+    record = read_phase(tmp_path, 1)
+    assert record.unreadable == []
+    seen = record.adapters[0]
+    assert (seen.adapters_changed, seen.frozen_changed, seen.norms["frozen"]) == (1, 0, [None, None])
+
+
+# --- the event file -------------------------------------------------------------------------------------
+
+
+def test_a_file_that_exists_is_added_to(kit: Any, tmp_path: Path) -> None:
+    path = tmp_path / "events-rank0.jsonl"
+    for step in range(2):
+        kit.EventFile(path).write("step", step=step)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"event": "step", "step": 0},
+        {"event": "step", "step": 1},
+    ]
+
+
+def test_a_line_that_is_written_in_pieces_is_whole(kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(kit.os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+    path = tmp_path / "events-rank0.jsonl"
+    kit.EventFile(path).write("step", step=1, loss=5.25)
+    assert json.loads(path.read_text()) == {"event": "step", "step": 1, "loss": 5.25}
+
+
+def test_a_line_cut_by_a_full_disk_does_not_take_the_next_with_it(
+    kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = kit.EventFile(tmp_path / "events-rank0.jsonl")
+    real, calls = os.write, []
+
+    def nearly_full(descriptor: int, data: bytes) -> int:
+        calls.append(data)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data[:15])
+
+    monkeypatch.setattr(kit.os, "write", nearly_full)
+    with pytest.raises(OSError, match="No space left"):
+        events.write("step", step=0)
+    monkeypatch.undo()
+    events.write("end", rank=0, status="error", message="OSError", failures=[])
+    record = read_phase(tmp_path, 1)
+    assert [end.status for end in record.ends] == ["error"]
+    assert len(record.unreadable) == 1
+
+
+def test_events_of_a_rank_lie_in_a_file_of_its_own(kit: Any, tmp_path: Path) -> None:
+    kit.events_of(SimpleNamespace(events_dir=str(tmp_path), rank=3)).write("end", rank=3, status="done")
+    assert [path.name for path in tmp_path.iterdir()] == ["events-rank3.jsonl"]
+
+
+# --- steps ----------------------------------------------------------------------------------------------
+
+
+def recorded(
+    kit: Any, losses: list[float | None], norms: list[float] | None = None, **more: Any
+) -> tuple[Any, Events]:
+    """Steps that end 0.5 s after each other."""
+    events = Events()
+    recorder = kit.StepRecorder(events)
+    recorder.start()
+    begin = time.perf_counter()
+    for step, loss in enumerate(losses):
+        recorder.record(step, begin + 0.5 * (step + 1), loss, norms[step] if norms else 1.5, **more)
+    return recorder, events
+
+
+def test_a_step_takes_from_the_end_of_the_one_before(kit: Any) -> None:
+    recorder, events = recorded(kit, [5.0, 4.0, 3.0])
+    assert events.all("seconds") == pytest.approx([0.5, 0.5, 0.5], abs=0.05)
+    assert events.all("seconds")[1:] == pytest.approx([0.5, 0.5], abs=1e-9)
+    assert events.all("elapsed_seconds") == pytest.approx([0.5, 1.0, 1.5], abs=0.05)
+    assert sum(events.all("seconds")) == pytest.approx(events.all("elapsed_seconds")[-1], rel=1e-12)
+    assert (recorder.steps, recorder.started, recorder.failures()) == (3, True, [])
+
+
+@pytest.mark.parametrize("said_before", [True, False])
+def test_what_lies_between_two_steps_is_no_steps_time(kit: Any, said_before: bool) -> None:
+    """An evaluation; MaxText's step before it is written down after it, NeMo's before."""
+    events = Events()
+    recorder = kit.StepRecorder(events)
+    recorder.start()
+    begin = time.perf_counter()
+    if said_before:
+        recorder.pause(0, 2.0)
+    recorder.record(0, begin + 0.5, 5.0, 1.5)
+    if not said_before:
+        recorder.pause(0, 2.0)
+    recorder.record(1, begin + 3.0, 4.0, 1.5)
+    recorder.record(2, begin + 3.5, 3.0, 1.5)
+    assert events.all("seconds") == pytest.approx([0.5, 0.5, 0.5], abs=0.05)
+    assert events.all("elapsed_seconds")[-1] == pytest.approx(3.5, abs=0.05)
+    paused = [event.get("paused_seconds") for event in events.written if event["event"] == "step"]
+    assert paused == [None, 2.0, None]
+
+
+def test_the_time_of_day_is_written_before_the_first_step(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What samples the machine meanwhile has no other clock."""
+    monkeypatch.setattr(kit.time, "time", lambda: 1763755200.25)
+    monkeypatch.setattr(kit.platform, "node", lambda: "node-1")
+    monkeypatch.setattr(kit, "LAUNCHED", 1763755180.5)
+    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+    _, events = recorded(kit, [5.0, 4.0])
+    assert [event["event"] for event in events.written] == ["started", "step", "step"]
+    assert events.written[0] == {
+        "event": "started",
+        "unix_seconds": 1763755200.25,
+        "host": "node-1",
+        "launched_unix_seconds": 1763755180.5,
+    }
+
+
+def test_a_node_of_a_cluster_has_the_name_that_slurm_gives_it(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu-017")
+    _, events = recorded(kit, [])
+    assert events.written[0]["host"] == "gpu-017"
+
+
+def test_a_started_event_is_read_back_with_its_rank(kit: Any, tmp_path: Path) -> None:
+    kit.StepRecorder(kit.EventFile(tmp_path / "events-rank5.jsonl")).start()
+    record = read_phase(tmp_path, 1)
+    assert [(started.rank, started.host) for started in record.started] == [(5, platform.node())]
+    assert record.unreadable == []
+
+
+def test_a_recorder_that_has_not_started_says_so(kit: Any) -> None:
+    recorder = kit.StepRecorder(Events())
+    assert not recorder.started
+    assert recorder.failures() == ["no step was trained"]
+
+
+def test_what_is_not_finite_is_written_as_unknown_and_is_a_failure(kit: Any) -> None:
+    losses, norms = [5.0, math.nan, 4.0, math.inf], [1.0, 2.0, math.nan, 1.0]
+    recorder, events = recorded(kit, losses, norms, framework_seconds=math.inf, framework_tflops_per_device=None)
+    assert events.all("loss") == [5.0, None, 4.0, None]
+    assert events.all("gradient_norm") == [1.0, 2.0, None, 1.0]
+    assert events.all("framework_seconds") == events.all("framework_tflops_per_device") == [None] * 4
+    json.dumps(events.written, allow_nan=False)
+    assert recorder.failures() == [
+        "the loss is not finite in 2 steps (first: 1, 3)",
+        "the gradient norm is not finite in 1 steps (first: 2)",
+    ]
+
+
+def test_five_broken_steps_are_named_and_all_are_counted(kit: Any) -> None:
+    recorder, _ = recorded(kit, [math.nan] * 7)
+    assert recorder.failures() == ["the loss is not finite in 7 steps (first: 0, 1, 2, 3, 4)"]
+
+
+@pytest.mark.parametrize(
+    ("losses", "is_failure"),
+    [
+        ([5.25] * 4, True),
+        ([5.25] * 3, False),
+        ([5.25, 5.25, 5.25, math.nextafter(5.25, 6)], False),
+        ([5.25, 5.0, 5.25, 5.25], False),
+        ([None] * 4, False),  # of a rank that does not hold the loss
+    ],
+)
+def test_a_loss_that_never_moves_is_a_failure(kit: Any, losses: list[float | None], is_failure: bool) -> None:
+    recorder, _ = recorded(kit, losses)
+    said = ["the loss is the same to the last bit in all 4 steps: nothing was trained"]
+    assert recorder.failures() == (said if is_failure else [])
+
+
+def test_gradients_that_are_all_zero_are_a_failure(kit: Any) -> None:
+    assert recorded(kit, [5.0, 4.0], [0.0, 0.0])[0].failures() == ["every gradient is zero: nothing was trained"]
+    assert recorded(kit, [5.0, 4.0], [0.0, 1e-9])[0].failures() == []
+
+
+class Clock:
+    """Stands in for the module time: a sleep takes as long as it says, and nothing else takes any."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.late = 0.0  # a sleeper is woken
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.now += seconds + self.late
+
+
+def slowed_seconds(
+    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float, works: list[float]
+) -> tuple[list[float], Any]:
+    """What steps take: each works so long before its end."""
+    clock, slowdown, seconds = Clock(), kit.Slowdown(fraction), []
+    monkeypatch.setattr(kit, "time", clock)
+    for work in works:
+        before = clock.now
+        clock.now += work
+        end = slowdown.end_of_step(clock.now)
+        assert end == clock.now
+        seconds.append(end - before)
+    return seconds, slowdown
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5, 3.0])
+def test_a_slowed_step_takes_that_much_longer_and_the_first_one_does_not(
+    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float
+) -> None:
+    seconds, _ = slowed_seconds(kit, monkeypatch, fraction, [9.0, 1.0, 2.0, 1.0])
+    longer = 1 + fraction
+    assert seconds == pytest.approx([9.0, longer, 2 * longer, longer])
+
+
+def test_what_became_of_the_steps_is_told(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, slowdown = slowed_seconds(kit, monkeypatch, 0.5, [9.0, 1.0, 2.0])
+    assert slowdown.notes() == ["--inject_slowdown=0.5: 2 steps of 3 s by themselves lasted 4.5 s"]
+    _, none = slowed_seconds(kit, monkeypatch, 0.0, [9.0, 1.0])
+    assert none.notes() == []
+
+
+def test_of_ranks_that_wait_for_one_another_the_first_sleeps(kit: Any) -> None:
+    assert [kit.slowdown(SimpleNamespace(inject_slowdown=0.5, rank=rank)).fraction for rank in (0, 1, 7)] == [
+        0.5,
+        0,
+        0,
+    ]
+
+
+def seconds_of_two_ranks(kit: Any, monkeypatch: pytest.MonkeyPatch, both_sleep: bool) -> list[float]:
+    """Of steps that take 1 s once both ranks are there; the first rank is woken 1 ms late, once."""
+    ranks = [kit.Slowdown(2.0), kit.Slowdown(2.0 if both_sleep else 0.0)]
+    done, seconds = 1.0, []
+    for step in range(20):
+        ready = []
+        for rank in ranks:
+            clock = Clock()
+            clock.now = done
+            clock.late = 0.001 if (step, rank) == (1, ranks[0]) else 0.0
+            monkeypatch.setattr(kit, "time", clock)
+            ready.append(rank.end_of_step(done))
+        seconds.append(max(ready) + 1.0 - done)
+        done += seconds[-1]
+    return seconds[2:]
+
+
+def test_were_all_ranks_to_sleep_their_waits_would_grow_without_end(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why one rank sleeps: each would take for its own time what it waits for the other."""
+    assert max(seconds_of_two_ranks(kit, monkeypatch, both_sleep=True)) > 30
+    assert seconds_of_two_ranks(kit, monkeypatch, both_sleep=False) == pytest.approx([3.0] * 18, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("number", "written"), [(None, None), (3, 3.0), ("2.5", 2.5), (math.nan, None), (-math.inf, None)]
+)
+def test_only_finite_numbers_are_written(kit: Any, number: Any, written: float | None) -> None:
+    assert kit.finite_or_none(number) == written
+
+
+# --- options and versions -------------------------------------------------------------------------------
+
+
+def test_versions_are_those_that_are_installed(kit: Any) -> None:
+    found = kit.installed_versions(("numpy", "no-such-package"))
+    assert found.keys() == {"python", "numpy"}
+    assert found["python"] == sys.version.split()[0]
+
+
+def test_rank_and_coordinator_come_from_the_site(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parsed(*argv: str) -> argparse.Namespace:
+        parser = argparse.ArgumentParser()
+        kit.add_options(parser)
+        return parser.parse_args(["--events_dir=d", "--processes=2", "--devices=4", "--tasks_per_node=2", *argv])
+
+    monkeypatch.delenv("STEPMARK_RANK", raising=False)
+    monkeypatch.delenv("STEPMARK_COORDINATOR", raising=False)
+    assert (parsed().rank, parsed().coordinator, parsed().device_name, parsed().settings) == (0, None, [], [])
+    monkeypatch.setenv("STEPMARK_RANK", "1")
+    monkeypatch.setenv("STEPMARK_COORDINATOR", "host:1")
+    assert (parsed().rank, parsed().coordinator) == (1, "host:1")
+    assert parsed().tasks_per_node == 2
+    found = parsed("--device_name=a b", "--device_name=c", "--", "x=1", "--devices=9")
+    assert (found.device_name, found.settings, found.devices) == (["a b", "c"], ["x=1", "--devices=9"], 4)
+
+
+@pytest.mark.parametrize("left_out", ["--events_dir", "--processes", "--devices", "--tasks_per_node"])
+def test_what_is_missing_is_not_guessed(kit: Any, left_out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    kit.add_options(parser)
+    argv = ["--events_dir=d", "--processes=2", "--devices=4", "--tasks_per_node=2"]
+    with pytest.raises(SystemExit):
+        parser.parse_args([word for word in argv if not word.startswith(left_out)])
+    assert left_out in capsys.readouterr().err
+
+
+def test_a_file_beside_a_worker_is_loaded_by_its_path(kit: Any, tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("ANSWER = 42\n")  # the name of a module that is there already
+    module = kit.load(tmp_path / "json.py")
+    assert (module.__name__, module.ANSWER) == ("stepmark_json", 42)
+    assert sys.modules["json"] is json
+
+
+# --- the end --------------------------------------------------------------------------------------------
+
+
+def silence(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kit takes no signal of the tests' own process."""
+    monkeypatch.setattr(kit.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(kit.faulthandler, "register", lambda *_args, **_named: None)
+
+
+def ended(kit: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> tuple[int, dict[str, Any]]:
+    def train() -> None:
+        told.append("a failure")
+        if error is not None:
+            raise error
+
+    told: list[str] = []
+    silence(kit, monkeypatch)
+    monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
+    events = Events()
+    code = kit.run(SimpleNamespace(rank=2), train, lambda: list(told), events, lambda: ["a note"])
+    (event,) = events.written
+    return code, event
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status", "message"),
+    [
+        (None, 0, "done", ""),
+        (ValueError("no such axis"), 1, "error", "ValueError: no such axis"),
+        (KeyboardInterrupt(), 1, "error", "KeyboardInterrupt: "),
+        (SystemExit("1 processes have joined"), 1, "error", "1 processes have joined"),
+        (SystemExit(0), 1, "error", "0"),  # a framework that leaves early has not trained to the end
+        (MemoryError("x" * 5000), 1, "error", "MemoryError: " + "x" * 1987),
+    ],
+)
+def test_however_a_worker_ends_it_says_so(
+    kit: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException | None, code: int, status: str, message: str
+) -> None:
+    """What failed and what is to be said is asked at the end, after the training."""
+    found, event = ended(kit, monkeypatch, error)
+    assert found == code
+    assert event == {
+        "event": "end",
+        "rank": 2,
+        "status": status,
+        "message": message,
+        "failures": ["a failure"],
+        "notes": ["a note"],
+    }
+
+
+def test_a_check_that_fails_itself_says_so_in_its_last_line(kit: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def look() -> dict[str, str]:
+        raise KeyError("comm_overlap")
+
+    events = Events()
+    assert kit.run_check(look, events) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("stepmark check: the check itself failed; KeyError: 'comm_overlap'; next: ")
+    assert [event["status"] for event in events.written] == ["error"]
+
+
+def test_a_worker_without_notes_has_none(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    silence(kit, monkeypatch)
+    events = Events()
+    assert kit.run(SimpleNamespace(rank=0), lambda: None, list, events) == 0
+    assert [(event["event"], event["notes"]) for event in events.written] == [("end", [])]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_worker_at_once_and_is_written(tmp_path: Path, number: signal.Signals) -> None:
+    """Not by an exception, which whatever Python happens to run may swallow."""
+    script = LOAD_KIT + (
+        "def never():\n"
+        "    for _ in range(3):\n"  # or a worker that is not ended would outlive the tests
+        "        try:\n            print('training', flush=True); time.sleep(15)\n"
+        "        except BaseException:\n            pass\n"
+        f"options = type('O', (), dict(rank=0, events_dir={str(tmp_path)!r}))\n"
+        "kit.run(options, never, lambda: ['half way'], kit.events_of(options))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "training\n"
+        process.send_signal(number)
+        assert process.wait(10) == 130
+    (end,) = read_phase(tmp_path, 1).ends
+    assert (end.status, end.failures) == ("interrupted", ["half way"])
+
+
+HANGING = r"""
+import threading
+
+def a_thread_of_the_framework():
+    time.sleep(60)
+
+def waits_for_the_others():
+    print("waiting", flush=True)
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+threading.Thread(target=a_thread_of_the_framework, daemon=True).start()
+options = type("O", (), dict(rank=0, events_dir=sys.argv[1]))
+kit.run(options, waits_for_the_others, list, kit.events_of(options))
+"""
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR2"), reason="this system has no SIGUSR2")
+def test_a_rank_that_hangs_says_where_in_its_log_and_goes_on(tmp_path: Path) -> None:
+    """All threads, and while the main one waits inside C for ever."""
+    log = tmp_path / "rank-0.log"
+    command = [sys.executable, "-c", LOAD_KIT + HANGING, str(tmp_path)]
+    with log.open("wb") as stream, subprocess.Popen(command, stdout=stream, stderr=stream) as process:
+        try:
+            wait_for(lambda: "waiting" in log.read_text())
+            process.send_signal(signal.SIGUSR2)
+            wait_for(lambda: log.read_text().count("in waits_for_the_others") == 1)
+            process.send_signal(signal.SIGUSR2)
+            wait_for(lambda: log.read_text().count("in waits_for_the_others") == 2)
+            assert process.poll() is None, "it was asked where it is, not to end"
+        finally:
+            process.kill()
+    assert log.read_text().count("in a_thread_of_the_framework") == 2
+    assert read_phase(tmp_path, 1).ends == []
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_rank_that_failed_does_not_wait_in_exit_handlers(code: int) -> None:
+    """What it has printed is not lost in a buffer all the same."""
+    script = LOAD_KIT + (
+        f"import atexit\natexit.register(lambda: print('handler'))\nprint('out', end=' ')\nkit.leave({code})\n"
+    )
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=buffered, check=False)
+    assert done.returncode == code
+    assert done.stdout == ("out " if code else "out handler\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what ends with its parent does so by Linux's prctl")
+def test_a_worker_dies_with_its_launcher(tmp_path: Path) -> None:
+    """The launcher is killed outright; the worker says that it was told to stop."""
+    worker = LOAD_KIT + (
+        f"options = type('O', (), dict(rank=0, events_dir={str(tmp_path)!r}))\n"
+        "def train():\n    print('training', flush=True); time.sleep(60)\n"
+        "kit.run(options, train, list, kit.events_of(options))\n"
+    )
+    launcher = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {worker!r}])\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", launcher],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"STEPMARK_DIE_WITH_PARENT": "1"},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "training\n"
+        process.kill()
+        assert process.stdout.read() == ""  # ends when the worker has closed it too
+    assert read_phase(tmp_path, 1).ends[0].status == "interrupted"
+
+
+# --- an early end -------------------------------------------------------------------------------------
+
+
+def test_without_until_nothing_ends_early(kit: Any) -> None:
+    assert kit.early_stop(SimpleNamespace(until=None), None, None, begun=0) is None
+
+
+def test_a_recorder_ends_a_run_as_soon_as_its_median_is_known(kit: Any, tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    kit.add_options(parser)
+    events_dir = f"--events_dir={tmp_path}"
+    options = parser.parse_args(
+        [events_dir, "--processes=1", "--devices=1", "--tasks_per_node=1", "--until=0.005,15,50"]
+    )
+    recorder = kit.StepRecorder(kit.events_of(options))
+    recorder.early_stop = kit.early_stop(options, recorder._events, channel=None, begun=0)
+    recorder.start()
+    step, begin = 0, recorder._last_end
+    while recorder.early_stop.last is None or step <= recorder.early_stop.last:
+        recorder.record(step, begin + 5.0 + 0.01 * step, 6.0, 1.0, "pgle" if step == 3 else None)
+        step += 1
+    record = read_phase(tmp_path, 1)
+    assert [found.step for found in record.steps] == list(range(21))
+    assert (record.stopped[0].decided, record.stopped[0].step) == (18, 20)
+    assert record.unreadable == []

@@ -1,0 +1,464 @@
+"""The result of a queued run from its raw files alone: the outcome first, then the rank that failed first."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.jobs.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.measuring.summary import Result
+from benchmarks.rendering import report
+from benchmarks.runs.recompute import recompute
+from benchmarks.runs.runfolder import BENCHMARK, EXITS, PLAN, RunFolder
+from jax_backend import BACKEND
+
+AddAttempt = Callable[..., Path]
+
+FACTS = {
+    "event": "facts",
+    "process_count": 4,
+    "device_count": 4,
+    "local_device_count": 1,
+    "device_kind": "cpu",
+    "platform": "cpu",
+    "parameters": 106_816,
+    "trainable_parameters": 106_816,
+    "mesh": {},
+    "versions": {},
+    "argv": [],
+}
+
+Exit = tuple[int, int, float | None]  # rank, exit code, time
+
+
+def said(state: str, **more: Any) -> SchedulerEnd:
+    known = {"job_id": "7", "source": "sacct", "nodes": "node[1-4]", "started": 100.0, "ended": 200.0}
+    return SchedulerEnd(**{**known, "state": state, **more})
+
+
+@pytest.fixture
+def queued(empty_run: RunFolder) -> RunFolder:
+    """A run that was submitted; four tasks are to train."""
+    empty_run.write(
+        SUBMITTED, Submitted(site="dev", job_id="7", submitted=99.0, command=["run.py"], configuration=None)
+    )
+    plan = empty_run.plan()
+    phases = [msgspec.structs.replace(phase, nodes=4) for phase in plan.phases]
+    empty_run.write(PLAN, msgspec.structs.replace(plan, phases=phases))
+    (empty_run.path / JOB_SCRIPT).write_text("#!/bin/bash\n")
+    return empty_run
+
+
+@pytest.fixture
+def leave(queued: RunFolder, add_attempt: AddAttempt) -> Callable[..., Path]:
+    """One attempt of four ranks: its events, exits and what the scheduler said."""
+
+    def attempt(
+        scheduler: SchedulerEnd | None,
+        exits: Sequence[Exit] = tuple((rank, 0, 190.0) for rank in range(4)),
+        number: int = 1,
+        steps: int = 12,
+        ends: Sequence[str | None] = ("done",) * 4,
+        job: Sequence[dict[str, Any]] = ({"event": "end", "time": 199.0, "exit_code": 0},),
+        slower: float = 0.0,
+        job_id: str = "7",
+    ) -> Path:
+        phase_dir = queued.phase_dir("perf", number)
+        add_attempt(queued, number, exit_code=None, steps=steps, end=ends[0], slower=slower)
+        for rank in range(1, 4):
+            end = ends[rank]
+            line = {"event": "end", "rank": rank, "status": end, "message": "", "failures": []}
+            (phase_dir / f"events-rank{rank}.jsonl").write_text(json.dumps(line) + "\n" if end else "")
+        for rank, code, time in exits:
+            line = {"rank": rank, "exit_code": code, "time": time, "host": f"node{rank + 1}"}
+            (phase_dir / f"exits-rank{rank}.jsonl").write_text(json.dumps(line) + "\n")
+        start = {"event": "start", "time": 100.0, "job_id": job_id, "restarts": number - 1, "nodes": "node[1-4]"}
+        lines = [json.dumps(event) + "\n" for event in (start, *job)]
+        (queued.attempt_dir(number) / EVENTS).write_text("".join(lines))
+        if scheduler is not None:
+            queued.write(f"attempt-{number}/{SCHEDULER}", scheduler)
+        return phase_dir
+
+    return attempt
+
+
+def result_of(folder: RunFolder) -> Result:
+    return recompute(folder, BACKEND)[0]
+
+
+def test_a_good_run_is_valid_and_says_where_it_ran(queued: RunFolder, leave: Callable[..., Path]) -> None:
+    leave(said("COMPLETED"))
+    result = result_of(queued)
+    assert (result.status, result.reasons) == ("valid", [])
+    (attempt,) = result.attempts
+    assert (attempt.outcome, attempt.steps, attempt.nodes) == ("completed", 12, "node[1-4]")
+    assert ("attempts", "1, COMPLETED: job 7 ended well (node[1-4])") in report.result_rows(result)
+
+
+def test_the_outcome_comes_first_then_the_rank_that_failed_first(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    """Rank 2 falls, and the others are ended after it: by Slurm, or because they lost it."""
+    leave(
+        said("FAILED", exit_code="139:0"),
+        [(0, 143, 151.0), (1, 1, 150.5), (2, -11, 150.0), (3, -15, 151.0)],
+        steps=8,
+        ends=("interrupted", "error", None, None),
+        job=[{"event": "end", "time": 152.0, "exit_code": 139}],
+    )
+    result = result_of(queued)
+    assert (result.status, result.reasons) == (
+        "failed",
+        [
+            "FAILED: job 7 ended with exit code 139 after step 7 (node[1-4])",
+            "rank 2 on node3 was killed by signal 11 (SIGSEGV) after step 7",
+            "3 other ranks were ended after it",
+        ],
+    )
+    assert result.tokens_per_second is None
+    assert "attempts" not in dict(report.result_rows(result))  # the status says it all
+
+
+@pytest.mark.parametrize("state", ["TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL"])
+def test_ranks_that_were_told_to_stop_are_no_second_reason(
+    queued: RunFolder, leave: Callable[..., Path], state: str
+) -> None:
+    leave(
+        said(state),
+        [(0, 130, 151.0), (1, 143, 151.0), (2, -15, 151.0), (3, -9, 156.0)],
+        steps=8,
+        ends=("interrupted", "interrupted", None, None),
+        job=[],
+    )
+    result = result_of(queued)
+    assert result.status == "failed"
+    assert len(result.reasons) == 1
+    assert result.reasons[0].startswith(f"{state}: ")
+
+
+def test_a_rank_that_fell_long_before_the_time_limit_is_named(queued: RunFolder, leave: Callable[..., Path]) -> None:
+    leave(
+        said("TIMEOUT"),
+        [(0, 143, 199.0), (1, 3, 120.0), (2, 143, 199.0), (3, 143, 199.0)],
+        ends=("interrupted", None, "interrupted", "interrupted"),
+        job=[],
+    )
+    assert result_of(queued).reasons[1:] == [
+        "rank 1 on node2 ended with exit code 3 after step 11",
+        "3 other ranks were ended after it",
+    ]
+
+
+def test_the_killer_of_memory_is_told_from_the_killing_that_follows(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    exits = [(0, 143, 152.0), (1, -9, 150.0), (2, 143, 152.0), (3, 143, 152.0)]
+    phase_dir = leave(said("FAILED", exit_code="137:0"), exits, ends=("interrupted", None, None, None), job=[])
+    assert result_of(queued).attempts[0].outcome == "failed"
+    (phase_dir / "rank-1.log").write_text(
+        "x" * 100_000 + "\nslurmstepd: error: Detected 1 oom_kill event in StepId=7.0"
+    )
+    result = result_of(queued)
+    assert result.attempts[0].outcome == "out_of_memory"
+    assert result.reasons[0].startswith("out of memory: rank 1 of job 7 was killed for its memory")
+    assert result.reasons[1].startswith("rank 1 on node2 was killed by signal 9")
+
+
+def test_a_full_disk_is_named(queued: RunFolder, leave: Callable[..., Path]) -> None:
+    exits = [(rank, 1, 150.0 + rank) for rank in range(4)]
+    phase_dir = leave(said("FAILED", exit_code="1:0"), exits, steps=3, ends=("error",) * 4, job=[])
+    (phase_dir / "rank-0.log").write_text("OSError: [Errno 28] No space left on device\n")
+    assert result_of(queued).reasons[0].endswith("; a disk was full: rank 0")
+
+
+def test_thousands_of_ranks_are_two_lines(queued: RunFolder, leave: Callable[..., Path]) -> None:
+    phase_dir = leave(said("FAILED", exit_code="1:0"), job=[])
+    for rank in range(2048):
+        line = {"rank": rank, "exit_code": 1, "time": 150.0 - (rank == 1234), "host": f"node{rank // 8 + 1}"}
+        (phase_dir / f"exits-rank{rank}.jsonl").write_text(json.dumps(line) + "\n")
+    assert result_of(queued).reasons[1:] == [
+        "rank 1234 on node155 ended with exit code 1 after step 11",
+        "2047 other ranks were ended after it",
+    ]
+
+
+def test_a_requeued_job_gives_the_figures_of_its_last_attempt_alone(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    leave(said("NODE_FAIL"), [], steps=5, ends=(None,) * 4, job=[], slower=1.0)
+    leave(said("COMPLETED", started=300.0), number=2)
+    result, steps = recompute(queued, BACKEND)
+    assert (result.status, result.window.counted) == ("valid", 11)
+    assert [(one.attempt, one.outcome, one.steps) for one in result.attempts] == [
+        (1, "requeued", 5),
+        (2, "completed", 12),
+    ]
+    assert {step.excluded_because for step in steps if step.attempt == 1} == {"earlier_attempt"}
+    rows = dict(report.result_rows(result))["attempts"].split("\n")
+    assert rows[0] == ("1: 5 steps; requeued: job 7 was put back after step 4 (node[1-4]): a node of it failed")
+
+
+def test_a_job_that_a_person_submitted_once_more_was_not_requeued(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    leave(said("NODE_FAIL"), [], steps=5, ends=(None,) * 4, job=[])
+    leave(said("FAILED", job_id="8", exit_code="1:0"), [], number=2, job_id="8", job=[])
+    leave(said("COMPLETED", job_id="9"), number=3, job_id="9")
+    (queued.path / "slurm-7.out").write_text("srun: error: Node failure on node2\n")
+    (queued.path / "slurm-9.out").write_text("srun: error: Node failure on node4\n")
+    ends = result_of(queued).attempts
+    assert [one.outcome for one in ends] == ["node_failure", "failed", "completed"]
+    assert (
+        ends[0].text == "NODE_FAIL: node2 failed; Slurm ended job 7 after step 4 (node[1-4])"
+    )  # of its own job alone
+
+
+def test_the_scheduler_knows_whose_attempt_it_was_that_wrote_no_word(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    for number in (1, 2):
+        leave(said("PREEMPTED"), [], number=number, ends=(None,) * 4)
+        (queued.attempt_dir(number) / EVENTS).write_text("")
+    assert [one.outcome for one in result_of(queued).attempts] == ["requeued", "preempted"]
+
+
+def steps_of(phase_dir: Path, rank: int, steps: int) -> None:
+    """What a rank's worker reports, without an end."""
+    events: list[dict[str, Any]] = [{**FACTS, "rank": rank}]
+    events += [{"event": "step", "step": step, "seconds": 0.25, "loss": 6.0} for step in range(steps)]
+    (phase_dir / f"events-rank{rank}.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+@pytest.fixture
+def hung(leave: Callable[..., Path]) -> Path:
+    job = [
+        {"event": "hung", "time": 190.0, "seconds": 300.0, "phase": "perf"},
+        {"event": "end", "time": 199.0, "exit_code": 124},
+    ]
+    exits = [(rank, -15, 195.0) for rank in range(4)]
+    return leave(said("FAILED", exit_code="124:0"), exits, steps=6, ends=(None,) * 4, job=job)
+
+
+def test_a_hang_names_the_ranks_that_are_behind(queued: RunFolder, hung: Path) -> None:
+    for rank, steps in ((1, 5), (2, 6), (3, 6)):
+        steps_of(hung, rank, steps)
+    result = result_of(queued)
+    assert result.reasons == [
+        "hung: job 7 trained no step for 300 s after step 5 (node[1-4]); rank 1 had come to step 4 only; "
+        "Slurm says FAILED"
+    ]
+    assert (result.attempts[0].outcome, result.attempts[0].rank) == ("hung", 1)
+    for rank in (1, 2, 3):
+        steps_of(hung, rank, 0)
+    assert "; ranks 1, 2, 3 had come to no step; " in result_of(queued).reasons[0]
+
+
+def test_of_many_ranks_that_are_behind_three_are_named(queued: RunFolder, hung: Path) -> None:
+    plan = queued.plan()
+    queued.write(PLAN, msgspec.structs.replace(plan, phases=[msgspec.structs.replace(plan.phases[0], nodes=64)]))
+    for rank in range(1, 64):
+        steps_of(hung, rank, 6 if rank < 32 else 2)
+        (hung / f"rank-{rank}.log").write_text("" if rank == 40 else "Thread 0x1 (most recent call first):\n")
+    result = result_of(queued)
+    assert "; ranks 32, 33, 40 and 29 more had come to step 1 only; " in result.reasons[0]
+    assert result.attempts[0].rank == 40  # which could not even write its stack
+
+
+def test_of_ranks_that_came_as_far_the_one_without_a_stack_is_read_first(queued: RunFolder, hung: Path) -> None:
+    assert result_of(queued).attempts[0].rank is None  # nobody wrote one: that tells nothing
+    for rank in (0, 1, 3):
+        (hung / f"rank-{rank}.log").write_text('Thread 0x1 (most recent call first):\n  File "a.py", line 1\n')
+    result = result_of(queued)
+    assert result.attempts[0].rank == 2
+    assert "come to" not in result.reasons[0]
+
+
+def test_how_far_a_rank_had_come_is_its_own_word(queued: RunFolder, leave: Callable[..., Path]) -> None:
+    exits = [(0, 143, 152.0), (1, -11, 150.0), (2, 143, 152.0), (3, 143, 152.0)]
+    phase_dir = leave(said("FAILED", exit_code="11:0"), exits, steps=8, ends=(None,) * 4, job=[])
+    steps_of(phase_dir, 1, 4)
+    result = result_of(queued)
+    assert result.reasons[1] == "rank 1 on node2 was killed by signal 11 (SIGSEGV) after step 3"
+    assert result.attempts[0].rank == 1
+    steps_of(phase_dir, 1, 0)
+    assert result_of(queued).reasons[1].endswith("(SIGSEGV) before its first step")
+
+
+def test_a_framework_without_gpu_memory_is_out_of_memory(queued: RunFolder, leave: Callable[..., Path]) -> None:
+    exits = [(0, 143, 152.0), (1, 1, 151.0), (2, 1, 150.0), (3, 143, 152.0)]
+    phase_dir = leave(said("FAILED", exit_code="1:0"), exits, ends=(None,) * 4, job=[])
+    (phase_dir / "rank-1.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
+    benchmark = queued.benchmark()
+    for kind, memory in (("cpu", "memory"), ("gpu", "GPU memory")):
+        hardware = msgspec.structs.replace(benchmark.hardware, kind=kind)
+        queued.write(BENCHMARK, msgspec.structs.replace(benchmark, hardware=hardware))
+        (attempt,) = result_of(queued).attempts
+        assert (attempt.outcome, attempt.rank) == ("out_of_memory", 1)
+        assert attempt.text.startswith(f"out of memory: rank 1 of job 7 needed more {memory} than there was ")
+
+
+def test_an_attempt_that_came_to_no_step_after_one_that_did_is_still_the_last(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    leave(said("PREEMPTED"), [], steps=5, ends=(None,) * 4, job=[])
+    leave(said("FAILED", exit_code="1:0"), [], number=2, steps=0, ends=(None,) * 4, job=[])
+    result, steps = recompute(queued, BACKEND)
+    assert result.reasons[0] == "FAILED: job 7 ended with exit code 1 before its first step (node[1-4])"
+    assert len(steps) == 5
+
+
+def test_ranks_without_a_record_of_their_end_fail_a_job_that_says_it_ended_well(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    leave(said("COMPLETED"), [(0, 0, 190.0), (2, 0, 190.0)])
+    result = result_of(queued)
+    assert (result.status, result.reasons) == ("failed", ["2 of 4 ranks left no record of their end"])
+
+
+def test_steps_that_are_missing_fail_a_job_that_ended_well(queued: RunFolder, leave: Callable[..., Path]) -> None:
+    leave(said("COMPLETED"), steps=11)
+    assert result_of(queued).reasons == ["11 of 12 steps were trained"]
+
+
+def test_a_run_that_is_not_collected_is_judged_by_its_own_record(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    leave(None)
+    assert result_of(queued).status == "valid"
+    leave(None, job=[])
+    assert result_of(queued).attempts[0].outcome == "unknown"
+
+
+def test_a_job_that_never_started_says_why(queued: RunFolder) -> None:
+    queued.write(SCHEDULER, said("CANCELLED", started=None, nodes=None, reason="DependencyNeverSatisfied"))
+    result = result_of(queued)
+    assert (result.status, result.reasons) == (
+        "failed",
+        ["CANCELLED: job 7 never started (DependencyNeverSatisfied)"],
+    )
+    assert [one.outcome for one in result.attempts] == ["never_started"]
+
+
+def test_a_job_whose_disk_was_full_before_its_first_word(queued: RunFolder) -> None:
+    queued.write(SCHEDULER, said("FAILED", exit_code="1:0"))
+    (queued.path / "slurm-7.out").write_text("mkdir: cannot create directory: No space left on device\n")
+    assert result_of(queued).reasons == [
+        "FAILED: job 7 was started, but left no file (node[1-4]); a disk was full: slurm-7.out"
+    ]
+
+
+def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder) -> None:
+    plan = queued.plan()
+    warm = msgspec.structs.replace(plan.phases[0], name="warm", writes_steps=False)
+    queued.write(PLAN, msgspec.structs.replace(plan, phases=[warm, *plan.phases]))
+    phase_dir = queued.phase_dir("warm")
+    phase_dir.mkdir(parents=True)
+    for rank, code in enumerate((143, 7, 143, 143)):
+        line = {"rank": rank, "exit_code": code, "time": 150.0 - code / 100, "host": f"node{rank + 1}"}
+        (phase_dir / f"exits-rank{rank}.jsonl").write_text(json.dumps(line) + "\n")
+    queued.write(f"attempt-1/{SCHEDULER}", said("FAILED", exit_code="7:0"))
+    assert result_of(queued).reasons == [
+        "FAILED: job 7 ended with exit code 7 before its first step (node[1-4])",
+        "phase warm: rank 1 on node2 ended with exit code 7",
+        "3 other ranks were ended after it",
+    ]
+    assert result_of(queued).attempts[0].rank == 1
+
+
+@pytest.mark.parametrize(
+    ("log", "output", "words"),
+    [
+        (
+            "slurmstepd: error: pyxis: couldn't start container\n"
+            "slurmstepd: error: pyxis:     [ERROR] Write failed because No space left on device\n",
+            "srun: error: node3: task 2: Exited with exit code 1\n",
+            " on node3: slurmstepd: error: pyxis:     [ERROR] Write failed because No space left on device; next: ",
+        ),
+        ("", "slurmstepd: error: pyxis: container start failed with error code: 1\n", ": slurmstepd: error: pyxis: "),
+        ("", "", ": it ended with exit code 1 and printed nothing; next: "),
+    ],
+)
+def test_a_container_that_was_not_unpacked_is_the_one_reason(
+    queued: RunFolder, log: str, output: str, words: str
+) -> None:
+    """The tasks of the other nodes that srun ended for it are not blamed, and those that never started are none."""
+    plan = queued.plan()
+    unpack = msgspec.structs.replace(plan.phases[0], name="unpack", writes_steps=False)
+    queued.write(PLAN, msgspec.structs.replace(plan, phases=[unpack, *plan.phases]))
+    phase_dir = queued.phase_dir("unpack")
+    phase_dir.mkdir(parents=True)
+    for rank, code in ((0, 0), (1, -9)):
+        line = {"rank": rank, "exit_code": code, "time": 110.0, "host": f"node{rank + 1}"}
+        (phase_dir / f"exits-rank{rank}.jsonl").write_text(json.dumps(line) + "\n")
+    (phase_dir / "rank-0.log").touch()
+    (phase_dir / "rank-2.log").write_text(log)
+    (queued.path / "slurm-7.out").write_text(output)
+    events = [{"event": "phase_end", "time": 111.0, "phase": "unpack", "exit_code": 1}]
+    events += [{"event": "end", "time": 112.0, "exit_code": 1}]
+    (queued.attempt_dir(1) / EVENTS).write_text("".join(json.dumps(event) + "\n" for event in events))
+    queued.write(f"attempt-1/{SCHEDULER}", said("FAILED", exit_code="1:0"))
+    (reason,) = result_of(queued).reasons
+    assert reason.startswith(f"FAILED: job 7 trained nothing: the container could not be unpacked{words}")
+
+
+def test_a_line_of_the_job_that_was_cut_takes_nothing_else_with_it(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    phase_dir = leave(said("COMPLETED"))
+    events = queued.attempt_dir(1) / EVENTS
+    events.write_bytes(events.read_bytes() + b'{"event": "en')
+    (phase_dir / "exits-rank3.jsonl").write_bytes(b'{"rank": 3, "ex')
+    assert [event.event for event in queued.job_events(1)] == ["start", "end"]
+    assert result_of(queued).reasons == ["1 of 4 ranks left no record of their end"]
+
+
+def test_all_that_the_job_left_is_sealed_but_what_is_being_written(
+    queued: RunFolder, leave: Callable[..., Path]
+) -> None:
+    leave(said("COMPLETED"))
+    telemetry = queued.attempt_dir(1) / "telemetry"
+    telemetry.mkdir()
+    (telemetry / "node-node1.jsonl").write_text("{}\n")
+    (queued.path / "slurm-7.out").write_text("")
+    (queued.attempt_dir(1) / ".scheduler.json.12345").write_text("")
+    names = queued.raw_digests().keys()
+    assert {
+        "job.json",
+        "job.sbatch",
+        "slurm-7.out",
+        "attempt-1/job.jsonl",
+        "attempt-1/scheduler.json",
+        "attempt-1/perf/exits-rank3.jsonl",
+        "attempt-1/telemetry/node-node1.jsonl",
+    } <= names
+    assert not [name for name in names if "12345" in name]
+
+
+# --- runs of this machine ---------------------------------------------------------------------------
+
+
+def test_a_run_of_this_machine_has_one_attempt_too(whole_run: RunFolder) -> None:
+    result = result_of(whole_run)
+    assert [(one.attempt, one.outcome, one.steps) for one in result.attempts] == [(1, "completed", 12)]
+    assert "attempts" not in dict(report.result_rows(result))
+
+
+def test_the_attempt_of_a_failed_run_of_this_machine(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
+    add_attempt(empty_run, exit_code=-11, end=None, steps=4)
+    (attempt,) = result_of(empty_run).attempts
+    assert (attempt.outcome, attempt.text) == ("failed", "rank 0 was killed by signal 11 (SIGSEGV) after step 3")
+    assert attempt.rank == 0
+
+
+def test_many_ranks_of_this_machine_are_counted_after_the_first_few(
+    empty_run: RunFolder, add_attempt: AddAttempt
+) -> None:
+    add_attempt(empty_run, steps=4)
+    lines = [{"rank": rank, "exit_code": 1} for rank in range(64)]
+    (empty_run.phase_dir("perf") / EXITS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reasons = result_of(empty_run).reasons
+    assert len(reasons) == 5
+    assert reasons[-1] == "60 more ranks of 64 did not end well"

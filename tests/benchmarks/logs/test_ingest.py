@@ -1,0 +1,128 @@
+"""Attempts, logging intervals and outlines of foreign logs. Whole logs are in tests/launch/test_ingest.py."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.backend import LogFormat
+from benchmarks.logs import ingest
+from benchmarks.logs.ingest import AttemptTracker, OutlineMaker, stride
+from benchmarks.values import Step
+from jax_backend.logs import MaxTextLog
+
+
+def step(number: int) -> Step:
+    return Step(step=number, seconds=1.0, loss=1.0, tokens=None)
+
+
+# --- attempts ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [None, 0, 7])
+def test_a_job_starts_whoever_reported_before(source: int | None) -> None:
+    tracker = AttemptTracker()
+    tracker.job_started()
+    assert tracker.attempt == 1
+    assert tracker.report(source, 5)
+    tracker.job_started()
+    tracker.job_started()  # a second line of the same start
+    assert tracker.attempt == 2
+    assert tracker.report(source, 6)
+    assert tracker.attempt == 2
+
+
+def test_a_process_starts_where_its_own_source_reported() -> None:
+    tracker = AttemptTracker()
+    tracker.report(7, 5)
+    tracker.started(0)
+    assert tracker.attempt == 1
+    tracker.started(7)
+    assert tracker.attempt == 2
+
+
+# --- logging intervals ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("numbers", "every"),
+    [
+        ([], 1),
+        ([5], 1),
+        ([0, 1, 2], 1),
+        ([10, 20, 30], 10),
+        ([1, 10, 20, 30, 50, 60], 10),  # the first line may come early, one is missing
+        ([0, 1, 2, 10, 11, 12], 1),
+        ([0, 5, 7, 20], 1),  # no distance that most have
+    ],
+)
+def test_stride(numbers: list[int], every: int) -> None:
+    assert stride(numbers) == every
+
+
+@given(st.integers(1, 100), st.integers(3, 50), st.integers(0, 1000))
+def test_stride_of_a_whole_log(every: int, count: int, first: int) -> None:
+    assert stride(range(first, first + every * count, every)) == every
+
+
+def test_an_outline_of_a_logging_interval_names_the_lines_that_are_missing() -> None:
+    maker = OutlineMaker(1)
+    for number in (10, 20, 30, 60, 70, 80, 100):
+        maker.add(step(number))
+    outline = maker.outline()
+    assert (outline.every, outline.count, outline.gaps) == (10, 7, [(40, 50), (90, 90)])
+
+
+def test_an_outline_of_every_step() -> None:
+    maker = OutlineMaker(1)
+    for number in (0, 1, 2, 5, 6, 7, 9):
+        maker.add(step(number))
+    outline = maker.outline()
+    assert (outline.every, outline.gaps) == (1, [(3, 4), (8, 8)])
+
+
+# --- detection --------------------------------------------------------------------------------
+
+
+class Never(MaxTextLog):
+    def recognises(self, head: bytes) -> bool:  # noqa: ARG002
+        return False
+
+
+def test_the_first_format_that_knows_a_log_takes_it_and_the_stream_is_at_its_start() -> None:
+    one, other = MaxTextLog(), MaxTextLog()
+    formats: list[LogFormat] = [Never(), one, other]
+    stream = io.BytesIO(b"noise\n" * 400_000 + b"completed step: 0, seconds: 1.000, loss: 9.0\n")
+    stream.seek(100)
+    assert ingest.detect(stream, formats) is one
+    assert stream.tell() == 0
+    assert ingest.detect(io.BytesIO(b"noise"), formats) is None
+    assert ingest.detect(stream, []) is None
+
+
+# --- a run of another format ------------------------------------------------------------------
+
+
+class Family(MaxTextLog):
+    """A format that knows a word of its own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def recognises(self, head: bytes) -> bool:
+        return self.name.encode() in head
+
+
+CHUNK = b"." * 100
+
+
+@pytest.mark.parametrize("place", [0, 8, 88, 98, 99])  # of 100 chunks: the first, every eighth, the last two
+@pytest.mark.parametrize(("word", "others"), [("z", ["z"]), ("a-bar", []), ("a", [])])
+def test_a_stream_is_watched_for_other_formats(place: int, word: str, others: list[str]) -> None:
+    own = Family("a")
+    text = CHUNK * place + word.encode().ljust(len(CHUNK)) + CHUNK * (99 - place)
+    stream = ingest.WatchedStream(io.BytesIO(text), own, [own, Family("a-bar"), Family("z"), Family("y")])
+    assert b"".join(iter(lambda: stream.read(len(CHUNK)), b"")) == text
+    assert stream.others == others

@@ -1,0 +1,202 @@
+"""Why a run ended: each rule knows its samples, causes outrank symptoms, only what follows the last step counts."""
+
+import io
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.backend import LogEvent
+from benchmarks.configs import DEFAULT_ROOT
+from benchmarks.diagnosis.endings import Endings
+from benchmarks.diagnosis.symptoms import read_symptoms
+from benchmarks.logs import log_endings
+from benchmarks.logs.log_endings import CountedStream, ending_text, shown_line
+from benchmarks.values import Step
+
+TABLE = read_symptoms(DEFAULT_ROOT)
+ENDINGS = Endings(TABLE)
+
+TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
+EXITED = "srun: error: n1: tasks 0-7: Exited with exit code 1\n"
+
+
+def found(text: str) -> tuple[str, str]:
+    ending = ENDINGS.find(text.encode())
+    return ("", "") if ending is None else (ending.name, ending.text)
+
+
+class TickLog:
+    """A format of its own: lines that begin with `tick N`, ended by a line feed or a carriage return."""
+
+    name = "tick"
+
+    def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002
+        return 0.1
+
+    def rate_resolution(self, rate: float) -> float:  # noqa: ARG002
+        return 0.1
+
+    def recognises(self, head: bytes) -> bool:
+        return b"tick" in head
+
+    def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
+        rest = b""
+        while chunk := stream.read(16):
+            *lines, rest = re.split(rb"[\r\n]", rest + chunk)
+            yield from self._events(lines)
+        yield from self._events([rest])
+
+    def _events(self, lines: list[bytes]) -> Iterator[LogEvent]:
+        for line in lines:
+            match = re.match(rb"tick (\d+)", line)
+            if match:
+                yield LogEvent(attempt=1, step=Step(step=int(match[1]), seconds=1.0, loss=None, tokens=None))
+
+
+# --- the rules --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "all is well\n",
+        "srun: error: n1: task 0: Exited with exit code 0\n",
+        "NCCL INFO Connected all rings\n",
+        "I think the process will be Killed\n",
+        "Traceback (most recent call last):\n  File 'cut",
+        "ValueError: no traceback before\n",
+        "WARNING: 1 task 3: Terminate\n",
+    ],
+)
+def test_what_is_no_ending(text: str) -> None:
+    assert found(text) == ("", "")
+
+
+def test_a_cause_outranks_a_python_error_and_that_what_follows() -> None:
+    error, memory = TRACE + "ValueError: bad\n", "torch.OutOfMemoryError: CUDA out of memory. Tried\n"
+    assert found(EXITED)[0] == "exit_code"
+    assert found(EXITED + error) == ("python_error", "ValueError: bad")
+    assert found(EXITED + error + memory)[0] == "gpu_memory"
+    limit = "slurmstepd: *** JOB 1 ON n CANCELLED AT x DUE TO TIME LIMIT ***\n"
+    assert found(memory + limit)[0] == "gpu_memory"  # of two causes the first to be said
+    assert found(limit + memory)[0] == "time_limit"
+
+
+def test_the_earliest_place_of_a_rule() -> None:
+    text = "0: torch.OutOfMemoryError: CUDA out of memory. A\n1: torch.OutOfMemoryError: CUDA out of memory. B\n"
+    assert found(text)[1] == "GPU out of memory: torch.OutOfMemoryError: CUDA out of memory. A"
+
+
+# --- Python errors ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", ["", "3: ", "[rank3]: ", "[default0]:", "12: [rank12]: ", "(RayWorker pid=77) "])
+def test_last_line_of_a_traceback_whoever_wrote_it(prefix: str) -> None:
+    text = "".join(f"{prefix}{line}\n" for line in (TRACE + "pkg.mod.MyError: it broke: here").splitlines())
+    assert found(text + EXITED) == ("python_error", "pkg.mod.MyError: it broke: here")
+
+
+def test_chained_errors_end_with_the_last() -> None:
+    middle = "\nThe above exception was the direct cause of the following exception:\n\n"
+    text = f"{TRACE}KeyError: 'a'\n{middle}{TRACE}RuntimeError: could not\n"
+    assert found(text) == ("python_error", "RuntimeError: could not")
+    assert found(f"{TRACE}KeyError: 'a'\n\n{TRACE}RuntimeError: could not\nmore\n")[1] in ("KeyError: 'a'",)
+
+
+def test_error_without_message_and_with_carriage_returns() -> None:
+    assert found((TRACE + "AssertionError\n").replace("\n", "\r\n"))[1] == "AssertionError"
+    assert found("Epoch 0: 40%|###\rKilled\r\n")[0] == "killed"
+    assert found(TRACE + "KeyboardInterrupt\n") == ("interrupted", "interrupted: KeyboardInterrupt")
+
+
+# --- what is shown ----------------------------------------------------------------------------
+
+
+def test_a_line_is_shown_without_writer_colours_secrets_or_control_characters() -> None:
+    assert found("\x1b[31m7: [rank7]: CUDA out of memory\x1b[0m\n")[1] == "GPU out of memory: CUDA out of memory"
+    assert shown_line(b"2026-04-27 00:00:01 [rank1]: a\x00b\tc\x07") == "a\\x00b c\\x07"
+    assert shown_line(b"\xff\xfe") == "\\xff\\xfe"
+    assert "\n" not in shown_line("a\u2028b\x85c".encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OSError: 401 for hf_SeCrEtSeCrEt",
+        "url?token=SeCrEtSeCrEt&a=1",
+        "Authorization: Bearer SeCrEtSeCrEt",
+        "HF_TOKEN=SeCrEtSeCrEt",
+        "api_key=SeCrEtSeCrEt",
+        '{"password": "SeCrEt SeCrEt"}',
+        '{"access_token":"SeCrEt"}',
+        r'said "{\\"password\\": \\"SeCrEt b\\"}"',
+        'client_secret="SeCrEt"',
+        "db_password: SeCrEt",
+        "passphrase=two SeCrEt words",
+        "curl -u bob:SeCrEt http://host",
+        "Set-Cookie: session=SeCrEt; Path=/",
+        "https://host/x?X-Amz-Signature=SeCrEt&a=1",
+        "wandb_v1_SeCrEtSeCrEt",
+        "--password SeCrEt",
+        "Authorization: Basic SeCrEt==",
+        "SeCrEt -----END RSA PRIVATE KEY-----",
+        "-----BEGIN RSA PRIVATE KEY----- SeCrEt",
+        "https://me:SeCrEt@host/",
+    ],
+)
+def test_secrets_are_not_shown(line: str) -> None:
+    assert "SeCrEt" not in shown_line(line.encode())
+    assert "<redacted>" in shown_line(line.encode())
+
+
+def test_a_long_line_is_cut() -> None:
+    text = found("CUDA out of memory " + "x" * 10_000)[1]
+    assert len(text) < 250
+    assert text.endswith("...")
+
+
+# --- where to look ----------------------------------------------------------------------------
+
+
+def text_after(log: bytes) -> bytes:
+    stream = io.BytesIO(log)
+    counted = CountedStream(stream)
+    near = None
+    for event in TickLog().read(counted.buffered()):
+        if event.step is not None:
+            near = counted.position
+    return ending_text(stream, TickLog() if near is not None else None, near)
+
+
+def test_only_what_follows_the_last_step() -> None:
+    assert text_after(b"Killed\ntick 1\nerror\ntick 2\nafter\n") == b"after\n"
+    assert text_after(b"tick 1\rtick 2\rafter\n") == b"after\n"
+    assert text_after(b"tick 1") == b""
+    assert text_after(b"no step\n") == b"no step\n"
+    assert text_after(b"") == b""
+
+
+@given(st.lists(st.sampled_from([b"tick 1", b"tick 23 x", b"noise", b"", b"x tick 4"]), max_size=40), st.booleans())
+def test_the_last_step_is_found_wherever_it_is(lines: list[bytes], returns: bool) -> None:
+    ends = b"\r" if returns else b"\n"
+    steps = [index for index, line in enumerate(lines) if line.startswith(b"tick")]
+    expected = b"".join(line + ends for line in (lines[steps[-1] + 1 :] if steps else lines))
+    assert text_after(b"".join(line + ends for line in lines)) == expected
+
+
+def test_of_a_long_end_the_first_and_the_last_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_endings, "CHUNK_BYTES", 4096)
+    monkeypatch.setattr(log_endings, "BEFORE_BYTES", 8192)
+    monkeypatch.setattr(log_endings, "AFTER_BYTES", 8192)
+    monkeypatch.setattr(log_endings, "TAIL_BYTES", 4096)
+    log = b"tick 1\n" * 50_000 + b"first\n" + b"noise\n" * 50_000 + b"last\n"
+    text = text_after(log)
+    assert text.startswith(b"first\n")
+    assert text.endswith(b"last\n")
+    assert len(text) < 20_000
+    assert b"tick" not in text

@@ -1,0 +1,138 @@
+"""Which GPUs of a machine a program of CUDA sees, and what a run gets of them."""
+
+import msgspec
+import pytest
+import yaml
+
+from benchmarks.backend import find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.machine import machine_gpus
+from benchmarks.machine.machine_gpus import Busy, MachineGpu, MachineGpus
+from benchmarks.request.resolve import Request, like, resolve
+from benchmarks.values import Benchmark, Hardware, Peak
+
+H100, RTX = "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"
+CONFIGS = Configs()
+NEMO = find_backend("nemo")
+
+
+def gpu(index: int, name: str = H100, **fields: object) -> MachineGpu:
+    made = MachineGpu(index=index, uuid=f"GPU-{index}0", name=name, memory_bytes=80 * 10**9, pci=f"0:{index}")
+    return msgspec.structs.replace(made, **fields)
+
+
+FOUR = [gpu(index) for index in range(4)]
+SLICES = {"GPU-00": [gpu(0, "MIG 1g", uuid=f"MIG-{part}", mig=True) for part in "ab"]}
+
+
+@pytest.mark.parametrize(
+    ("variable", "indices", "words"),
+    [
+        (None, [0, 1, 2, 3], ""),
+        ("2,0", [2, 0], "leaves 2 of 4"),
+        ("GPU-3", [3], "leaves 1 of 4"),
+        ("1,7,2", [1], "'7' names no GPU: CUDA ignores what follows"),
+        ("", [], "hides every GPU"),
+        ("-1", [], "hides every GPU"),
+        ("9", [], "'9' names no GPU"),
+        ("11", [], "'11' names no GPU"),
+        ("GPU-", [], "names several"),
+        ("1,1", [], "names GPU 1 twice"),
+    ],
+)
+def test_the_variable_is_read_as_cuda_reads_it(variable: str | None, indices: list[int], words: str) -> None:
+    found = machine_gpus.visible(FOUR, {}, variable, False)
+    assert [one.index for one in found.gpus] == indices
+    assert words in (found.hidden if found.gpus else found.why_none)
+    assert bool(found.why_none) == (not indices)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "variable", "uuids", "words"),
+    [
+        (FOUR[:1], None, ["MIG-a"], "one slice of 2"),
+        (FOUR[:2], None, ["GPU-10"], "GPU 0 is in MIG mode and left out"),
+        (FOUR[:2], "MIG-b", ["MIG-b"], "uses one slice, MIG-b"),
+        (FOUR[:2], "0", ["MIG-a"], "one slice of 2"),
+    ],
+)
+def test_one_slice_is_used_where_no_whole_gpu_is(
+    gpus: list[MachineGpu], variable: str | None, uuids: list[str], words: str
+) -> None:
+    found = machine_gpus.visible(gpus, SLICES, variable, False)
+    assert [one.uuid for one in found.gpus] == uuids
+    assert words in found.hidden
+
+
+def test_a_number_says_nothing_where_kinds_differ_and_cuda_counts_the_fastest_first() -> None:
+    mixed = [gpu(0, RTX), gpu(1)]
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in machine_gpus.visible(mixed, {}, "1", False).why_none
+    assert machine_gpus.visible(mixed, {}, "1", True).gpus == (mixed[1],)
+    assert machine_gpus.visible(mixed, {}, "GPU-1", False).gpus == (mixed[1],)
+
+
+def test_of_two_kinds_the_larger_group_is_first_and_of_two_as_large_the_one_with_more_memory() -> None:
+    small = gpu(0, RTX, memory_bytes=24 * 10**9)
+    assert [group[0].name for group in machine_gpus.kinds([small, gpu(1)])] == [H100, RTX]
+    assert [group[0].name for group in machine_gpus.kinds([gpu(1), small, small])] == [RTX, H100]
+
+
+def benchmark(gpus: int = 1) -> Benchmark:
+    return resolve(Request(backend="nemo", model="llama3_tiny", hardware="h100", gpus=gpus), CONFIGS, NEMO)
+
+
+def test_idle_gpus_are_given_before_busy_ones_and_all_by_name() -> None:
+    machine = MachineGpus(gpus=(gpu(0, busy=(Busy(7, "python", 10**9),)), *FOUR[1:], gpu(4, RTX)))
+    assert [one.index for one in machine_gpus.chosen(benchmark(2), machine)] == [1, 2]
+    given = machine_gpus.chosen(benchmark(4), machine)
+    assert [one.index for one in given] == [0, 1, 2, 3]
+    assert "GPU 0: process 7 (python) holds 1.0 GB" in machine_gpus.busy_notes(given)[0]
+    (phase,) = machine_gpus.on_gpus(NEMO.plan(benchmark(2)), given[1:3]).phases
+    assert phase.environment["CUDA_VISIBLE_DEVICES"] == "GPU-10,GPU-20"
+
+
+def test_a_device_without_a_row_takes_the_recipes_of_an_a100_and_has_no_fp8() -> None:
+    row = machine_gpus.made_row([gpu(0, RTX, memory_bytes=25_757_220_864)] * 8, "560.35")
+    assert (row.name, row.memory_gb, row.peaks) == ("nvidia_geforce_rtx_4090", 25.8, {})
+    text = machine_gpus.row_text(row, "2026-11-23")
+    assert msgspec.convert(yaml.safe_load(text), Hardware) == msgspec.structs.replace(row, date="2026-11-23")
+    filled = text.replace("peaks: {}  # ", "peaks: ").replace("N,", "165,")
+    assert msgspec.convert(yaml.safe_load(filled), Hardware).peaks["bf16"].source == "the datasheet, dense"
+    configs = Configs()
+    configs.learn(row)
+    found = resolve(
+        Request(backend="jax", model="llama2_70b", hardware=row.name, gpus=64), configs, find_backend("jax")
+    )
+    assert (found.dtype, found.hardware) == ("bf16", row)
+
+
+def test_a_device_that_no_recipe_names_takes_those_of_an_a100_but_not_on_a_cluster() -> None:
+    made = machine_gpus.made_row([gpu(0, RTX, memory_bytes=25_757_220_864)] * 2, "560.35")
+    row = msgspec.structs.replace(made, peaks={"bf16": Peak(165.2, "a datasheet")})
+    configs = Configs()
+    configs.learn(row)
+    asked = Request(backend="jax", model="llama32_1b")
+    machine = MachineGpus(gpus=(gpu(0, RTX), gpu(1, RTX)))
+    settled = machine_gpus.with_gpus(asked, machine, [row], configs, find_backend("jax"))
+    assert (settled.hardware, settled.gpus) == (row.name, 2)
+    found = resolve(settled, configs, find_backend("jax"))
+    assert (found.recipe.name, found.dtype) == ("jax_llama3_small_pretrain", "bf16")
+    on_cluster, here = (configs.site(name) for name in ("example_venv", "local"))
+    assert [like(row, configs.recipes(), site) for site in (on_cluster, here)] == [row.name, "a100"]
+
+
+def test_a_device_that_other_recipes_name_is_given_none_of_an_a100() -> None:
+    asked = Request(backend="jax", model="llama2_70b", task="lora", hardware="gb200", gpus=8)
+    with pytest.raises(RequestError, match="no recipe trains 'llama2_70b' on 'gb200'"):
+        resolve(asked, Configs(), find_backend("jax"))
+
+
+def test_gpus_that_stay_idle_are_explained() -> None:
+    row, machine = CONFIGS.hardware("h100"), MachineGpus(gpus=tuple(gpu(index) for index in range(7)))
+    asked = Request(backend="nemo", model="llama32_1b")
+    settled = machine_gpus.with_gpus(asked, machine, [row], CONFIGS, NEMO)
+    said = machine_gpus.choice_text(asked, settled, machine, row, CONFIGS, NEMO)
+    assert "--gpus=4 (3 stay idle: recipe nemo_llama3_small_pretrain has layouts for 1, 2, 4, 8)" in said
+    four = msgspec.structs.replace(machine, gpus=machine.gpus[:4])
+    assert "idle" not in machine_gpus.choice_text(asked, settled, four, row, CONFIGS, NEMO)

@@ -1,0 +1,265 @@
+"""The uniform figures against numbers worked out by hand and the tables that were published with the recipe."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.measuring.figures import Figures, measure
+from benchmarks.measuring.utilisation import Workload, fastest_possible_seconds
+from benchmarks.values import Step
+
+CONFIGS = Configs()
+
+
+def work(
+    dtype: str = "bf16",
+    gpus: int = 64,
+    global_batch_size: int = 128,
+    hardware: str = "h100",
+    model: str = "llama2_70b",
+    sequence_length: int = 4096,
+) -> Workload:
+    return Workload(
+        model=CONFIGS.model(model),
+        hardware=CONFIGS.hardware(hardware),
+        task="pretrain",
+        dtype=dtype,
+        gpus=gpus,
+        sequence_length=sequence_length,
+        global_batch_size=global_batch_size,
+    )
+
+
+def tiny(**changed: object) -> Workload:
+    return work(
+        **{
+            "gpus": 1,
+            "global_batch_size": 2,
+            "hardware": "cpu",
+            "model": "llama2_tiny",
+            "sequence_length": 128,
+            **changed,
+        }  # type: ignore[arg-type]
+    )
+
+
+def steps_of(*seconds: float | None, ends: Sequence[float] | None = None) -> list[Step]:
+    return [
+        Step(
+            step=number,
+            seconds=value,
+            loss=5.0,
+            tokens=None,
+            elapsed_seconds=None if ends is None else ends[number],
+        )
+        for number, value in enumerate(seconds)
+    ]
+
+
+def figures_of(workload: Workload, *seconds: float | None, rule: str = "steady") -> Figures:
+    return measure(workload, steps_of(*seconds), rule)[0]
+
+
+# --- published ----------------------------------------------------------------------------------
+
+# GPUs, global batch, precision, seconds a step, tokens/s, MFU in percent, days to 1T tokens.
+# Source: seed 003's table (Llama 2 70B on H100, sequences of 4096, last step).
+PUBLISHED = [
+    (64, 128, "bf16", 6.999, 74908.99, 52.59, 154.51),
+    (128, 256, "bf16", 7.072, 148271.49, 52.04, 78.06),
+    (256, 512, "bf16", 7.153, 293184.96, 51.45, 39.48),
+    (512, 1024, "bf16", 7.091, 591496.83, 51.90, 19.57),
+    (1024, 2048, "bf16", 7.084, 1184162.62, 51.95, 9.77),
+    (2048, 4096, "bf16", 7.066, 2374358.34, 52.09, 4.87),
+    (64, 128, "fp8", 4.324, 121250.69, 42.54, 95.46),
+    (128, 256, "fp8", 4.556, 230152.77, 40.37, 50.29),
+    (256, 512, "fp8", 4.959, 422898.16, 37.09, 27.37),
+    (512, 1024, "fp8", 5.043, 831708.11, 36.47, 13.92),
+    (1024, 2048, "fp8", 5.062, 1657172.66, 36.34, 6.98),
+    (2048, 4096, "fp8", 4.93, 3403086.41, 37.31, 3.40),
+]
+FLOPS_A_SEQUENCE = 4096 * 444_491_366_400
+
+
+@pytest.mark.parametrize(("gpus", "batch", "dtype", "seconds", "tokens_per_second", "percent", "days"), PUBLISHED)
+def test_the_published_table_is_reproduced(
+    gpus: int, batch: int, dtype: str, seconds: float, tokens_per_second: float, percent: float, days: float
+) -> None:
+    figures = figures_of(work(dtype, gpus, batch), 30.0, seconds, rule="last")
+    assert figures.seconds_per_step.median == seconds
+    # The published steps are rounded to a millisecond, and so say tokens/s to 1 in 10,000.
+    assert figures.tokens_per_second == pytest.approx(tokens_per_second, rel=1.2e-4)
+    assert figures.tokens_per_second == pytest.approx(4096 * batch / seconds, rel=1e-12)
+    assert figures.tokens_per_second_per_gpu == pytest.approx(4096 * batch / seconds / gpus, rel=1e-12)
+    assert figures.days_per_trillion_tokens == pytest.approx(days, abs=0.011)
+    assert figures.mfu is not None
+    first = figures.mfu[0]
+    assert (first.convention, first.precision_peak) == ("recipe", dtype)
+    # The recipe rounds 1.820637e15 FLOPs a sequence to 1.82e15 before it divides; with its rounding, its percents
+    # follow to the last printed digit, and without it they are 0.035% larger.
+    assert first.percent * 1.82e15 / FLOPS_A_SEQUENCE == pytest.approx(percent, abs=0.01)
+    assert first.percent == pytest.approx(percent, abs=0.024)
+    assert figures.complaints == []
+
+
+def test_the_worked_example_to_the_last_digit() -> None:
+    """128 x 4096 tokens in 6.999 s; 4096 x 444,491,366,400 FLOPs a sequence over 64 x 989 TFLOP/s."""
+    figures = figures_of(work(), 30.0, 6.999, rule="last")
+    assert figures.tokens_per_second == pytest.approx(74908.987, abs=0.01)
+    assert figures.days_per_trillion_tokens == pytest.approx(154.509, abs=0.001)
+    assert figures.mfu is not None
+    by_name = {entry.convention: entry for entry in figures.mfu}
+    by_hand = 128 * FLOPS_A_SEQUENCE / 6.999 / 64 / 989e12 * 100
+    assert by_name["recipe"].percent == pytest.approx(by_hand, rel=1e-12)
+    # Half of 12 x 80 layers x 8192 x 4096 is not counted: 1754.67 instead of 1820.64 TFLOP a sequence.
+    assert by_name["causal"].percent == pytest.approx(by_hand * 1754.67 / 1820.64, rel=1e-5)
+    assert {entry.peak_tflops for entry in figures.mfu if entry.table == "datasheet"} == {989.0}
+    assert all(entry.peak_source for entry in figures.mfu)
+
+
+def test_fp8_is_shown_against_its_own_peak_the_bf16_peak_and_the_mix_of_both() -> None:
+    figures = figures_of(work("fp8"), 30.0, 4.324, rule="last")
+    assert figures.mfu is not None
+    of_datasheet = [m for m in figures.mfu if m.table == "datasheet"]
+    assert [(m.convention, m.precision_peak, m.peak_tflops) for m in of_datasheet if m.precision_peak != "mixed"] == [
+        (convention, precision, peak)
+        for precision, peak in (("fp8", 1979.0), ("bf16", 989.0))
+        for convention in ("recipe", "causal", "palm", "torchtitan")
+    ]
+    assert figures.mfu[4].percent == pytest.approx(figures.mfu[0].percent * 1979 / 989, rel=1e-12)
+    mixed = [(m.convention, m.peak_tflops) for m in of_datasheet if m.precision_peak == "mixed"]
+    assert [name for name, _ in mixed] == ["recipe", "causal", "palm", "torchtitan"]
+    assert dict(mixed)["recipe"] == pytest.approx(1839.07, abs=0.01)
+    assert dict(mixed)["causal"] > dict(mixed)["recipe"]  # half the attention, so less of it at the bf16 peak
+
+
+def test_fp8_above_the_bf16_peak_is_possible() -> None:
+    figures = figures_of(work("fp8"), 30.0, 3.0, rule="last")
+    assert figures.mfu is not None
+    assert max(m.percent for m in figures.mfu if m.precision_peak == "bf16") > 100
+    assert figures.complaints == []
+
+
+# --- what cannot be known -------------------------------------------------------------------------
+
+
+def test_a_cpu_has_no_mfu_and_says_why() -> None:
+    figures = figures_of(tiny(), 3.0, 0.5, 0.5, 0.5)
+    assert figures.mfu is None
+    assert "no published bf16 peak" in figures.null_because["mfu"]
+    assert figures.tokens_per_second == 512
+
+
+def test_a_precision_without_a_peak_has_no_mfu() -> None:
+    figures = figures_of(work("fp32"), 30.0, 6.999, rule="last")
+    assert figures.mfu is None
+    assert "it has: bf16, fp8" in figures.null_because["mfu"]
+
+
+SPEED = ("tokens_per_second", "tokens_per_second_effective", "tokens_per_second_per_gpu", "days_per_trillion_tokens")
+
+
+@pytest.mark.parametrize("seconds", [(), (9.0,), (9.0, None), (None, None)])
+def test_without_a_counted_step_every_figure_is_null_with_its_reason(seconds: tuple[float | None, ...]) -> None:
+    figures = figures_of(tiny(), *seconds)
+    assert figures.window.counted == 0
+    for name in (*SPEED, "mfu"):
+        assert getattr(figures, name) is None
+        assert figures.null_because[name] == "no step of the run is in the window"
+    assert figures.complaints == ["no step of the run is in the window"]
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "h100"])
+def test_steps_of_no_time_are_no_infinite_speed(hardware: str) -> None:
+    figures = figures_of(tiny(hardware=hardware), 3.0, 0.0, 0.0, rule="last")
+    assert figures.tokens_per_second is None
+    assert figures.complaints == ["the median step took no measurable time"]
+
+
+def test_one_two_and_three_steps() -> None:
+    one = figures_of(tiny(), 3.0, 0.5)
+    assert (one.seconds_per_step.median, one.seconds_per_step.mean, one.seconds_per_step.excess) == (0.5, 0.5, 0.0)
+    assert one.seconds_per_step.stdev is None
+    assert one.null_because["seconds_per_step.stdev"] == "one counted step has no spread"
+    assert one.null_because["seconds_per_step.ci95"] == "an interval needs 3 counted steps or more, there are 1"
+    two = figures_of(tiny(), 3.0, 0.5, 0.7)
+    assert (two.seconds_per_step.median, two.seconds_per_step.ci95) == (pytest.approx(0.6), None)
+    assert two.seconds_per_step.stdev == pytest.approx(0.1 * 2**0.5)
+    three = figures_of(tiny(), 3.0, 0.5, 0.6, 0.7)
+    assert three.seconds_per_step.ci95 is not None
+    low, high = three.seconds_per_step.ci95
+    assert low <= 0.5
+    assert high >= 0.7
+    assert not {"seconds_per_step.ci95", "seconds_per_step.stdev"} & three.null_because.keys()
+
+
+# --- what cannot be right -------------------------------------------------------------------------
+
+
+def test_above_the_peak_is_a_complaint() -> None:
+    figures = figures_of(work(), 30.0, 3.0, rule="last")
+    (complaint,) = figures.complaints
+    assert "above the peak of NVIDIA H100 SXM 80 GB (989 TFLOP/s bf16)" in complaint
+
+
+def test_the_fastest_step_there_can_be() -> None:
+    """By the convention that counts the fewest FLOPs: causal, 1754.67e12 a sequence."""
+    assert fastest_possible_seconds(work()) == pytest.approx(128 * 1754.67e12 / (989e12 * 64), rel=1e-5)
+    assert fastest_possible_seconds(tiny()) is None
+
+
+def test_step_times_that_do_not_add_up_to_the_wall_time_are_a_complaint() -> None:
+    true, wrong = [3.0, 4.0, 5.0, 6.0], [3.0, 4.1, 5.2, 6.3]
+    assert measure(tiny(), steps_of(3.0, 1.0, 1.0, 1.0, ends=true), "steady")[0].complaints == []
+    (complaint,) = measure(tiny(), steps_of(3.0, 1.0, 1.0, 1.0, ends=wrong), "steady")[0].complaints
+    assert "differ by 9.1%" in complaint
+
+
+def test_steps_that_a_recipe_window_asks_for_and_the_run_lacks_are_a_complaint() -> None:
+    figures = figures_of(tiny(), 3.0, 1.0, 1.0, rule="1-4")
+    assert figures.complaints == ["window 1-4: 2 of its steps are missing from the run"]
+
+
+# --- effective throughput and excess ----------------------------------------------------------------
+
+
+def test_effective_throughput_counts_excluded_steps_inside_the_window() -> None:
+    """Steps 1 to 6 with the artefact pair 0.01 + 2.0: 6 steps in 6.01 s, while the median says 1 s."""
+    figures, marked = measure(tiny(), steps_of(3.0, 1.0, 1.0, 0.01, 2.0, 1.0, 1.0), "steady")
+    assert [step.excluded_because for step in marked] == ["compile", None, None, "artefact", "artefact", None, None]
+    assert figures.tokens_per_second == 256
+    assert figures.tokens_per_second_effective == pytest.approx(256 * 6 / 6.01)
+
+
+def test_effective_throughput_takes_no_step_outside_the_window() -> None:
+    figures = figures_of(tiny(), 30.0, 1.0, 1.0, 2.0, 1.0, 50.0, rule="2-4")
+    assert figures.tokens_per_second_effective == pytest.approx(256 * 3 / 4.0)
+
+
+@pytest.mark.parametrize("reason", ["profiler", "pgle"])
+def test_effective_throughput_and_excess_agree_on_steps_that_were_recorded(reason: str) -> None:
+    """Steps 3 and 4 were slow under a profiler: neither their tokens nor their time is in any figure."""
+    steps = steps_of(9.0, 1.0, 1.0, 5.0, 7.0, 1.0, 1.2)
+    steps[3:5] = [msgspec.structs.replace(step, excluded_because=reason) for step in steps[3:5]]
+    figures, _ = measure(tiny(), steps, "1-6")
+    assert figures.tokens_per_second_effective == pytest.approx(256 * 4 / 4.2)
+    assert figures.tokens_per_second is not None
+    assert figures.seconds_per_step.excess == pytest.approx(0.05)
+    assert figures.tokens_per_second / figures.tokens_per_second_effective == pytest.approx(1.05)
+
+
+@pytest.mark.parametrize("lost", [None, float("nan"), -1.0, float("inf")])
+def test_a_step_without_a_time_inside_leaves_the_effective_figure_unknown(lost: float | None) -> None:
+    figures = figures_of(tiny(), 3.0, 1.0, lost, 1.0, 1.0)
+    assert figures.tokens_per_second == 256
+    assert figures.tokens_per_second_effective is None
+    assert figures.null_because["tokens_per_second_effective"] == "a step inside the window has no time"
+
+
+def test_excess_is_mean_over_median() -> None:
+    figures = figures_of(tiny(), 9.0, 1.0, 1.0, 1.0, 1.0, 6.0)
+    assert figures.seconds_per_step.excess == pytest.approx(1.0)
+    assert figures.seconds_per_step.median == 1.0
+    assert figures.tokens_per_second_effective == pytest.approx(128.0)

@@ -1,0 +1,180 @@
+"""Parameters and FLOPs against published figures: MaxText's count and the recipes' worked examples."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.measuring.flops import (
+    ADAPTED_MATRICES,
+    CONVENTIONS,
+    LAYER_MATRICES,
+    adapter_parameter_count,
+    conventions_for,
+    embedding_parameters,
+    flops_per_token,
+    held_parameter_count,
+    layer_matmul_weights,
+    parameter_count,
+    trainable_parameter_count,
+)
+from benchmarks.values import Lora, Model, to_builtins
+
+CONFIGS = Configs()
+
+
+def changed(model: Model, **changes: object) -> Model:
+    return Model(**(to_builtins(model) | changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("llama2_7b", 6_738_415_616),
+        ("llama2_13b", 13_015_864_320),
+        ("llama2_70b", 68_976_648_192),
+        ("llama3_8b", 8_030_261_248),
+        ("llama31_70b", 70_553_706_496),
+        ("llama31_405b", 405_853_388_800),
+        ("llama32_1b", 1_235_814_400),
+        ("llama32_3b", 3_212_749_824),
+        ("llama3_tiny", 426_624),
+    ],
+)
+def test_parameter_count_is_the_published_one(name: str, parameters: int) -> None:
+    assert parameter_count(CONFIGS.model(name)) == parameters
+
+
+def test_tied_embeddings_save_the_head() -> None:
+    model = CONFIGS.model("llama2_70b")
+    tied = changed(model, tied_embeddings=True)
+    assert parameter_count(model) - parameter_count(tied) == embedding_parameters(model) == 32000 * 8192
+
+
+# --- adapters -----------------------------------------------------------------------------------
+
+
+def beside(*targets: str, rank: int = 8) -> Lora:
+    return Lora(rank=rank, alpha=16.0, dropout=0.0, targets=list(targets))
+
+
+@pytest.mark.parametrize(
+    ("target", "of_a_layer"),
+    [
+        ("query_key_value", 8 * (128 + (4 + 2 + 2) * 32)),
+        ("attention_output", 8 * (128 + 128)),
+        ("mlp_input", 8 * (128 + 2 * 256)),
+        ("mlp_output", 8 * (256 + 128)),
+    ],
+)
+def test_an_adapter_is_two_thin_matrices(target: str, of_a_layer: int) -> None:
+    """The tiny Llama 3: hidden 128, FFN 256, 4 heads and 2 groups of 32, 2 layers."""
+    assert adapter_parameter_count(CONFIGS.model("llama3_tiny"), beside(target)) == 2 * of_a_layer
+
+
+def test_adapters_of_the_tiny_model_are_what_nemo_counted() -> None:
+    """NeMo 2.7.3: 26,624 of 453,248 parameters are trainable."""
+    model, lora = CONFIGS.model("llama3_tiny"), beside(*LAYER_MATRICES)
+    assert adapter_parameter_count(model, lora) == 26_624
+    assert trainable_parameter_count(model, lora) == 26_624
+    assert held_parameter_count(model, lora) == 453_248
+
+
+def test_adapters_of_the_published_recipe() -> None:
+    """Llama 3 70B, rank 16 beside query, key and value: 80 layers of 16 x (8192 + 8192 + 2 x 1024)."""
+    model = CONFIGS.model("llama3_70b")
+    assert adapter_parameter_count(model, beside("query_key_value", rank=16)) == 80 * 16 * 18432 == 23_592_960
+
+
+def test_adapters_grow_with_their_rank() -> None:
+    model = CONFIGS.model("llama3_70b")
+    one, many = (adapter_parameter_count(model, beside(*ADAPTED_MATRICES, rank=rank)) for rank in (1, 64))
+    assert many == 64 * one
+
+
+@pytest.mark.parametrize(
+    "matrices",
+    [LAYER_MATRICES, ("query", "key", "value", "attention_output", "gate", "up", "mlp_output")],
+    ids=["fused", "separate"],
+)
+def test_the_adapted_matrices_are_all_of_a_layer(matrices: Iterable[str]) -> None:
+    for name in CONFIGS.names("models"):
+        model = CONFIGS.model(name)
+        sizes = [ADAPTED_MATRICES[matrix](model) for matrix in matrices]
+        assert sum(numbers_in * numbers_out for numbers_in, numbers_out in sizes) == layer_matmul_weights(model)
+
+
+def test_without_adapters_everything_is_trained() -> None:
+    model = CONFIGS.model("llama3_tiny")
+    assert trainable_parameter_count(model, None) == held_parameter_count(model, None) == parameter_count(model)
+
+
+# --- FLOPs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("convention", "flops"),
+    [("recipe", 4.4449e11), ("causal", 4.2839e11), ("palm", 4.4606e11), ("torchtitan", 4.4449e11)],
+)
+def test_conventions_of_llama2_70b_at_4096(convention: str, flops: float) -> None:
+    # The published table leaves the norms out of N for palm and torchtitan: 2e-5 of the count.
+    assert flops_per_token(CONFIGS.model("llama2_70b"), 4096, convention) == pytest.approx(flops, rel=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("model", "sequence_length", "convention", "flops", "digits"),
+    [
+        pytest.param("llama2_70b", 4096, "recipe", 1.82064e15, 1e-5, id="the MaxText recipe, as 1.82E+15"),
+        pytest.param("llama2_70b", 4096, "causal", 1.75467e15, 1e-5, id="MaxText's own count"),
+        pytest.param("llama31_70b", 8192, "recipe", 3.94391e15, 1e-5, id="the NeMo recipe, as 3.94E+15"),
+        pytest.param("llama31_70b", 8192, "causal", 3.68003e15, 1e-5, id="MaxText's own count, 8192"),
+        pytest.param("llama3_70b", 2048, "lora", 5.8067e14, 1e-3, id="the LoRA recipe, from rounded terms"),
+        pytest.param("llama3_70b", 4096, "lora", 1.18e15, 5e-3, id="the LoRA recipe, three digits"),
+    ],
+)
+def test_flops_of_a_sequence(model: str, sequence_length: int, convention: str, flops: float, digits: float) -> None:
+    counted = sequence_length * flops_per_token(CONFIGS.model(model), sequence_length, convention)
+    assert counted == pytest.approx(flops, rel=digits)
+
+
+def test_the_recipe_convention_is_the_published_formula_where_attention_is_square() -> None:
+    for name in CONFIGS.names("models"):
+        m, s = CONFIGS.model(name), 4096
+        assert m.attention_heads * m.head_dim == m.hidden_size
+        h, groups = m.hidden_size, m.query_groups / m.attention_heads
+        attention = 12 * m.layers * h**2 * (1 + groups + s / h)
+        published = attention + 18 * m.layers * m.ffn_hidden_size * h + 6 * m.vocabulary_size * h
+        assert flops_per_token(m, s, "recipe") == pytest.approx(published, rel=1e-12)
+
+
+def test_a_head_dimension_of_its_own_counts() -> None:
+    model = CONFIGS.model("llama2_70b")
+    wider = changed(model, head_dim=256)
+    grown = flops_per_token(wider, 4096, "recipe") - flops_per_token(model, 4096, "recipe")
+    assert grown == pytest.approx(12 * 80 * 8192 * (8192 * (1 + 8 / 64) + 4096))
+
+
+def test_torchtitan_keeps_a_tied_table_because_it_is_the_head() -> None:
+    model = CONFIGS.model("llama2_70b")
+    tied = changed(model, tied_embeddings=True)
+    assert flops_per_token(tied, 4096, "torchtitan") == flops_per_token(model, 4096, "torchtitan")
+
+
+@pytest.mark.parametrize("sequence_length", [128, 2048, 4096])
+def test_lora_is_two_thirds_of_the_causal_count(sequence_length: int) -> None:
+    model = CONFIGS.model("llama3_70b")
+    causal, lora = (flops_per_token(model, sequence_length, name) for name in ("causal", "lora"))
+    assert lora == pytest.approx(causal * 2 / 3, rel=1e-12)
+
+
+def test_every_convention_says_what_it_is_and_each_task_has_its_own() -> None:
+    assert list(CONVENTIONS) == ["recipe", "causal", "palm", "torchtitan", "lora"]
+    assert all(name == row.name and row.formula and row.source for name, row in CONVENTIONS.items())
+    assert conventions_for("pretrain") == ["recipe", "causal", "palm", "torchtitan"]
+    assert conventions_for("lora") == ["lora"]
+
+
+def test_an_unknown_convention_is_refused_with_the_nearest() -> None:
+    with pytest.raises(RequestError, match="'casual': did you mean 'causal'"):
+        flops_per_token(CONFIGS.model("llama2_7b"), 4096, "casual")

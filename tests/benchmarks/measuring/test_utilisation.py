@@ -1,0 +1,201 @@
+"""MFU against every peak that applies, and HFU: worked out by hand, and against what a compiled program held."""
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.logs.foreign import summarise_foreign
+from benchmarks.measuring.figures import Figures, measure
+from benchmarks.measuring.ledger import LAYER_MATMULS, Recompute
+from benchmarks.measuring.utilisation import MIXED, Mfu, Workload, fastest_possible_seconds
+from benchmarks.values import Peak, Step
+
+CONFIGS = Configs()
+GATE_AND_UP = Recompute(matmuls=frozenset({"mlpwi_0", "mlpwi_1"}))
+NOTHING = Recompute()
+
+
+def work(hardware: str = "h100", dtype: str = "bf16", **changed: object) -> Workload:
+    workload = Workload(
+        model=CONFIGS.model("llama2_70b"),
+        hardware=CONFIGS.hardware(hardware),
+        task="pretrain",
+        dtype=dtype,
+        gpus=64,
+        sequence_length=4096,
+        global_batch_size=128,
+        recompute=NOTHING,
+    )
+    return msgspec.structs.replace(workload, **changed)
+
+
+def figures_of(workload: Workload, seconds: float = 6.999) -> Figures:
+    steps = [Step(step=n, seconds=value, loss=5.0, tokens=None) for n, value in enumerate((30.0, seconds))]
+    return measure(workload, steps, "last")[0]
+
+
+def entries(workload: Workload, seconds: float = 6.999) -> dict[tuple[str, str], Mfu]:
+    found = figures_of(workload, seconds).mfu
+    assert found is not None
+    return {(m.convention, m.precision_peak): m for m in found}
+
+
+def peak(tflops: float) -> dict[str, Peak]:
+    return {"bf16": Peak(tflops=tflops, source="launch/peak.py, 2026-12-01, n 15")}
+
+
+# --- against every peak ---------------------------------------------------------------------------
+
+
+def test_a_run_stands_between_the_datasheet_and_the_achievable() -> None:
+    """Seed 003's 64 GPUs: 52.6% of 989, 65.5% of 794.5."""
+    found = entries(work())
+    assert found["recipe", "bf16"].percent == pytest.approx(52.604, abs=0.001)
+    achievable = found["recipe, achievable", "bf16"]
+    assert (achievable.peak_tflops, achievable.percent) == (794.5, pytest.approx(65.482, abs=0.001))
+    assert achievable.peak_source.startswith("stas00/ml-engineering")
+    assert (achievable.counted_by, achievable.table) == ("recipe", "achievable")
+    assert (found["recipe", "bf16"].counted_by, found["recipe", "bf16"].table) == ("recipe", "datasheet")
+
+
+def test_the_datasheet_comes_first_and_every_table_has_every_convention() -> None:
+    found = figures_of(work(measured_peaks=peak(760.0))).mfu
+    assert found is not None
+    names = ["recipe", "causal", "palm", "torchtitan"]
+    tables = ["", ", achievable", ", measured"]
+    assert [m.convention for m in found] == [f"{name}{table}" for table in tables for name in names]
+
+
+def test_fp8_is_held_against_three_peaks_of_each_table() -> None:
+    found = figures_of(work(dtype="fp8"), 4.324).mfu
+    assert found is not None
+    recipe = [(m.table, m.precision_peak, m.peak_tflops) for m in found if m.counted_by == "recipe"]
+    assert [(table, precision) for table, precision, _ in recipe] == [
+        (table, precision) for table in ("datasheet", "achievable") for precision in ("fp8", "bf16", MIXED)
+    ]
+    assert [tflops for *_, tflops in recipe] == pytest.approx([1979, 989, 1839.07, 1402.6, 794.5, 1325.49], abs=0.01)
+
+
+def test_a_cpu_has_an_mfu_where_its_peak_was_measured() -> None:
+    found = figures_of(work("cpu", "fp32", measured_peaks={"fp32": Peak(tflops=0.5, source="launch/peak.py")}))
+    assert found.mfu is not None
+    first = found.mfu[0]
+    assert (first.convention, first.precision_peak) == ("recipe, measured", "fp32")
+    assert first.peak_source == "measured: launch/peak.py"
+    assert not {"mfu", "hfu"} & found.null_because.keys()
+    assert {m.table for m in found.mfu} == {"measured"}
+
+
+def test_a_source_that_says_measured_is_not_told_so_twice() -> None:
+    told = {"bf16": Peak(tflops=760.0, source="measured: launch/peak.py")}
+    assert entries(work(measured_peaks=told))["recipe, measured", "bf16"].peak_source == "measured: launch/peak.py"
+
+
+def test_without_any_peak_the_way_to_one_is_named() -> None:
+    found = figures_of(work("cpu", "fp32"))
+    assert (found.mfu, found.hfu) == (None, None)
+    assert found.null_because["mfu"].endswith("none was measured (python launch/peak.py measures one)")
+    assert found.null_because["hfu"] == found.null_because["mfu"]
+
+
+def test_a_peak_of_another_precision_is_none() -> None:
+    found = figures_of(work("cpu", "fp32", measured_peaks=peak(1.0)))
+    assert found.mfu is None
+
+
+# --- what cannot be, and what is odd ----------------------------------------------------------------
+
+
+def test_only_the_datasheet_makes_a_step_impossible() -> None:
+    slow = work(measured_peaks=peak(300.0))
+    assert fastest_possible_seconds(slow) == fastest_possible_seconds(work())
+    found = figures_of(slow)
+    assert found.complaints == []
+    (note,) = found.notes
+    assert note.startswith("MFU 167.1% (causal, measured): the run is faster than the measured peak of 300 TFLOP/s")
+    assert fastest_possible_seconds(work("cpu", measured_peaks=peak(300.0))) is None
+
+
+def test_a_run_a_little_above_a_measured_peak_is_no_matter() -> None:
+    at_the_edge = 501.4  # TFLOP/s of 128 sequences in 6.999 s on 64 GPUs, by the causal count
+    assert figures_of(work(measured_peaks=peak(at_the_edge / 1.049))).notes == []
+    assert len(figures_of(work(measured_peaks=peak(at_the_edge / 1.051))).notes) == 1
+
+
+# --- HFU ----------------------------------------------------------------------------------------------
+
+
+def test_without_recomputation_hfu_is_mfu() -> None:
+    found = figures_of(work())
+    assert found.mfu is not None
+    assert found.hfu is not None
+    of_matmuls = [m for m in found.mfu if m.counted_by in ("recipe", "causal")]
+    assert found.hfu == of_matmuls
+
+
+def test_gate_and_up_twice_is_4_l_f_h_a_token() -> None:
+    found = figures_of(work(recompute=GATE_AND_UP))
+    assert found.hfu is not None
+    assert found.mfu is not None
+    again = 4 * 80 * 28672 * 8192
+    by_hand = 100 * 128 * 4096 * (444_491_366_400 + again) / 6.999 / 64 / 989e12
+    assert found.hfu[0].percent == pytest.approx(by_hand, rel=1e-12)
+    assert found.hfu[0].percent == pytest.approx(61.50, abs=0.01)
+    assert found.mfu[0].percent == pytest.approx(52.604, abs=0.001)  # the model's FLOPs are what they were
+
+
+def test_attention_that_runs_again_counts_as_its_convention_counts_it() -> None:
+    again = Recompute(matmuls=frozenset({"context"}))
+    found, plain = figures_of(work(recompute=again)).hfu, figures_of(work()).hfu
+    assert found is not None
+    assert plain is not None
+    more = {m.convention: m.percent - p.percent for m, p in zip(found, plain, strict=True)}
+    assert more["recipe"] == pytest.approx(2 * more["causal"], rel=1e-9)
+
+
+def test_adapters_leave_the_recomputed_forward_as_it_is() -> None:
+    """Frozen weights get no gradient of their own, but the same forward runs again: causal, as LoRA is counted."""
+    everything = Recompute(matmuls=frozenset(LAYER_MATMULS))
+    llama3 = CONFIGS.model("llama3_70b")
+    lora = work(model=llama3, task="lora", sequence_length=2048, global_batch_size=32, gpus=8, recompute=everything)
+    found = figures_of(lora, 4.0)
+    assert found.hfu is not None
+    assert found.mfu is not None
+    assert [m.convention for m in found.hfu] == ["lora", "lora, achievable"]
+    head, layers = 128256 * 8192, 80 * (2 * 8192**2 * (1 + 8 / 64) + 3 * 8192 * 28672)
+    core = 80 * 8192 * 2048  # half of 2 L a d s numbers multiplied
+    model, again = 4 * (layers + head) + 4 * core, 2 * layers + 2 * core
+    assert found.hfu[0].percent / found.mfu[0].percent == pytest.approx((model + again) / model, rel=1e-12)
+
+
+def foreign(seconds: float) -> dict[str, object]:
+    return summarise_foreign(
+        [Step(step=n, seconds=seconds, loss=6.0 - n, tokens=None) for n in range(3)],
+        model=CONFIGS.model("llama2_70b"),
+        hardware=CONFIGS.hardware("h100"),
+        gpus=64,
+        dtype="bf16",
+        global_batch_size=128,
+        sequence_length=4096,
+        window="last",
+        seconds_resolution=lambda _: 0.001,
+        rate_resolution=lambda _: 0.001,
+    )
+
+
+def test_a_foreign_log_above_the_achievable_is_told_so() -> None:
+    """128 sequences in 4 s are 89% of the datasheet's peak, by the causal count."""
+    found = foreign(4.0)
+    assert found["status"] == "valid"
+    assert isinstance(found["notes"], list)
+    assert [note for note in found["notes"] if "faster than the achievable peak of 794.5 TFLOP/s bf16" in note]
+
+
+def test_a_foreign_log_claims_no_hfu() -> None:
+    found = foreign(6.999)
+    nulls = found["null_because"]
+    assert isinstance(nulls, dict)
+    assert found["hfu"] is None
+    assert "not known what was computed twice" in nulls["hfu"]
+    assert isinstance(found["mfu"], list)
+    assert [m["convention"] for m in found["mfu"]][4] == "recipe, achievable"

@@ -1,0 +1,428 @@
+"""Which steps count: every rule, every reason, and that no step disappears in silence."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.errors import RequestError
+from benchmarks.measuring.window import check_rule, choose_window, consistency, describe_rule, missing_steps
+from benchmarks.values import Step, Window
+
+RULES = ["steady", "last", "2-5", "35-44"]
+
+
+def run_of(seconds: Sequence[float | None], excluded: dict[int, str] | None = None, first: int = 0) -> list[Step]:
+    reasons = excluded or {}
+    return [
+        Step(step=number, seconds=value, loss=None, tokens=None, excluded_because=reasons.get(number))
+        for number, value in enumerate(seconds, start=first)
+    ]
+
+
+def with_elapsed(steps: Sequence[Step], elapsed: Sequence[float | None]) -> list[Step]:
+    return [
+        Step(
+            step=step.step,
+            seconds=step.seconds,
+            loss=None,
+            tokens=None,
+            elapsed_seconds=end,
+            excluded_because=step.excluded_because,
+        )
+        for step, end in zip(steps, elapsed, strict=True)
+    ]
+
+
+def reasons_of(steps: Sequence[Step], rule: str = "steady", fastest: float | None = None) -> list[str | None]:
+    return [step.excluded_because for step in choose_window(steps, rule, fastest)[1]]
+
+
+def window_of(steps: Sequence[Step], rule: str = "steady", fastest: float | None = None) -> Window:
+    return choose_window(steps, rule, fastest)[0]
+
+
+# --- steady: compile, no time, marks that came along ------------------------------------------
+
+
+def test_a_short_run_keeps_all_steps_after_compile_and_says_it_has_not_settled() -> None:
+    window, marked = choose_window(run_of([30.0, 1.0, 1.0, 1.0]), "steady")
+    assert window == Window(
+        rule="steady", first_step=1, last_step=3, counted=3, settled=False, excluded={"compile": 1}
+    )
+    assert [step.excluded_because for step in marked] == ["compile", None, None, None]
+
+
+def test_only_the_first_step_is_compile() -> None:
+    """A slow second step is not explained away."""
+    assert reasons_of(run_of([30.0, 8.0, 1.0, 1.0])) == ["compile", None, None, None]
+
+
+def test_the_first_step_of_an_attempt_is_compile_whatever_its_number() -> None:
+    assert reasons_of(run_of([30.0, 1.0, 1.0], first=1000)) == ["compile", None, None]
+
+
+def test_reasons_that_came_along_come_first() -> None:
+    steps = run_of([30.0, 1.0, None, 0.001, None, 1.0, 1.0], {0: "pgle", 2: "evaluation", 3: "profiler"})
+    assert reasons_of(steps) == ["pgle", None, "evaluation", "profiler", "no_time", None, None]
+
+
+def test_a_first_step_without_a_time_is_compile() -> None:
+    assert reasons_of(run_of([None, 1.0, None])) == ["compile", None, "no_time"]
+
+
+def test_what_is_no_number_of_seconds_is_no_time() -> None:
+    assert reasons_of(run_of([9.0, 1.0, float("nan"), float("inf"), -1.0, 1.0, 1.0])) == [
+        "compile",
+        None,
+        "no_time",
+        "no_time",
+        "no_time",
+        None,
+        None,
+    ]
+
+
+def test_no_steps_make_an_empty_window() -> None:
+    for rule in RULES:
+        window, marked = choose_window([], rule)
+        assert (window.counted, window.first_step, window.settled, window.excluded, marked) == (
+            0,
+            None,
+            False,
+            {},
+            [],
+        )
+
+
+def test_steps_of_two_attempts_are_no_run() -> None:
+    other = Step(step=1, seconds=1.0, loss=None, tokens=None, attempt=2)
+    with pytest.raises(ValueError, match="one attempt"):
+        choose_window([*run_of([1.0]), other], "steady")
+
+
+# --- steady: artefacts of asynchronous dispatch -----------------------------------------------
+
+
+def test_the_public_log_whose_step_took_two_milliseconds() -> None:
+    """A MaxText log on public record: the seconds that step 2 lost are in step 1."""
+    assert reasons_of(run_of([1.353, 12.444, 0.002, 11.715])) == ["compile", "artefact", "artefact", None]
+    longer = run_of([1.353, 12.444, 0.002, 11.715, 11.702, 11.709, 11.698])
+    assert reasons_of(longer) == ["compile", "artefact", "artefact", None, None, None, None]
+
+
+def test_the_neighbour_after_can_carry_the_seconds_too() -> None:
+    steps = run_of([30.0, 4.0, 4.01, 1.0, 7.0, 4.0, 4.0])
+    assert reasons_of(steps) == ["compile", None, None, "artefact", "artefact", None, None]
+
+
+def test_neighbours_at_normal_speed_still_count() -> None:
+    steps = run_of([30.0, 4.0, 4.01, 1.0, 4.02, 4.0, 4.0])
+    assert reasons_of(steps) == ["compile", None, None, "artefact", None, None, None]
+
+
+def test_a_row_of_artefacts_has_its_carrier_at_its_end() -> None:
+    steps = run_of([30.0, 4.0, 4.0, 0.002, 0.003, 12.0, 4.0, 4.0, 4.0])
+    assert reasons_of(steps) == ["compile", None, None, "artefact", "artefact", "artefact", None, None, None]
+
+
+def test_a_compile_step_beside_an_artefact_does_not_hide_the_carrier() -> None:
+    steps = run_of([30.0, 0.002, 8.0, 4.0, 4.0, 4.0])
+    assert reasons_of(steps) == ["compile", "artefact", "artefact", None, None, None]
+
+
+def test_a_step_faster_than_the_hardware_is_an_artefact() -> None:
+    steps = run_of([30.0, 4.0, 3.0, 4.0, 4.0])
+    assert reasons_of(steps) == ["compile", None, None, None, None]
+    assert reasons_of(steps, fastest=3.5) == ["compile", None, "artefact", None, None]
+
+
+def test_where_every_step_is_faster_than_the_hardware_none_counts() -> None:
+    window = window_of(run_of([30.0, 4.0, 4.0, 4.0]), fastest=4.5)
+    assert (window.counted, window.excluded) == (0, {"compile": 1, "artefact": 3})
+
+
+def test_where_dispatch_times_are_common_no_step_time_can_be_trusted() -> None:
+    """This run takes 12 s a step; counting what is left would say 24 s."""
+    window = window_of(run_of([40.0, *[24.0, 0.002] * 10, 24.0]))
+    assert (window.counted, window.excluded) == (0, {"compile": 1, "artefact": 21})
+
+
+def test_a_run_that_is_merely_uneven_is_kept() -> None:
+    """Halved times are no dispatch times: a shared laptop does this."""
+    window = window_of(run_of([9.0, *[1.0, 1.0, 0.4] * 6]))
+    assert (window.counted, window.excluded) == (12, {"compile": 1, "artefact": 6})
+
+
+# --- steady: settling -------------------------------------------------------------------------
+
+
+def test_a_window_starts_when_two_medians_agree() -> None:
+    """1 s steps: the bins of 15 steps have medians 1.04, 1.02, 1.001, 1.0: the last two agree."""
+    steps = run_of([30.0, *[1.04] * 15, *[1.02] * 15, *[1.001] * 15, *[1.0] * 30])
+    window = window_of(steps)
+    assert window.settled
+    assert (window.first_step, window.counted, window.excluded) == (61, 15, {"compile": 1, "settling": 60})
+
+
+def test_medians_that_differ_by_a_quarter_percent_do_not_agree() -> None:
+    agreeing = run_of([30.0, *[1.002] * 15, *[1.0] * 60])
+    differing = run_of([30.0, *[1.0026] * 15, *[1.0] * 60])
+    assert window_of(agreeing).first_step == 31
+    assert window_of(differing).first_step == 46
+
+
+def test_settling_ends_after_75_seconds_at_the_latest() -> None:
+    steps = run_of([30.0, *[2.0 - 0.01 * index for index in range(100)]])
+    window = window_of(steps)
+    assert window.settled
+    assert window.excluded["settling"] == 42  # 41 steps take 73.8 s, 42 take 75.39 s
+    assert window.first_step == 43
+
+
+def test_settling_is_seconds_of_stepping_and_not_of_compiling() -> None:
+    """However long the compilation, the device must step before it can settle."""
+    assert window_of(run_of([600.0, *[1.0] * 40])).excluded["settling"] == 30
+
+
+def test_profiled_steps_at_the_start_are_no_stepping() -> None:
+    steps = run_of([30.0, *[1.0] * 80], dict.fromkeys(range(1, 21), "pgle"))
+    assert window_of(steps).excluded == {"compile": 1, "pgle": 20, "settling": 30}
+
+
+def test_a_step_longer_than_a_bin_is_a_bin() -> None:
+    steps = run_of([90.0, 20.4, 20.2, 20.0, 20.01, *[20.0] * 6])
+    assert reasons_of(steps)[:6] == ["compile", "settling", "settling", "settling", "settling", None]
+
+
+def test_a_bin_holds_whole_steps() -> None:
+    """4 s steps: 4 of them fill a bin, 8 settle."""
+    assert window_of(run_of([30.0, *[4.0] * 20])).excluded["settling"] == 8
+
+
+@pytest.mark.parametrize(("after", "settled", "counted"), [(5, True, 5), (4, False, 34), (0, False, 30)])
+def test_a_run_with_too_few_settled_steps_keeps_those_before(after: int, settled: bool, counted: int) -> None:
+    window = window_of(run_of([30.0, *[1.0] * (30 + after)]))
+    assert (window.settled, window.counted) == (settled, counted)
+    assert window.excluded.get("settling", 0) == (30 if settled else 0)
+
+
+def test_the_reported_end_of_a_step_beats_cumulated_seconds() -> None:
+    """A pause of 10 s before each step, seen only by the clock: settling takes two steps a bin."""
+    steps = run_of([30.0, *[1.0] * 20])
+    clocked = with_elapsed(steps, [30.0 + 11 * index for index in range(21)])
+    assert window_of(clocked).excluded["settling"] == 4
+    assert not window_of(steps).settled
+
+
+def test_steps_without_a_reported_end_continue_from_the_last_known() -> None:
+    steps = run_of([30.0, *[3.0] * 20])
+    clocked = with_elapsed(steps, [30.0 + 3 * index if index % 2 else None for index in range(21)])
+    assert window_of(clocked).excluded["settling"] == 10
+
+
+def test_steps_missing_from_a_log_shift_nothing() -> None:
+    steps = [step for step in run_of([30.0, *[1.0] * 60]) if step.step not in (50, 51)]
+    window = window_of(steps)
+    assert (window.first_step, window.last_step, window.counted) == (31, 60, 28)
+    assert sum(window.excluded.values()) + window.counted == len(steps)
+
+
+# --- the recipes' own rules -------------------------------------------------------------------
+
+
+def test_last_is_the_last_step_with_a_time() -> None:
+    window, marked = choose_window(run_of([30.0, 2.0, 1.0, None], {}), "last")
+    assert (window.first_step, window.last_step, window.counted, window.settled) == (2, 2, 1, False)
+    assert [step.excluded_because for step in marked] == ["outside_window", "outside_window", None, "no_time"]
+
+
+def test_last_passes_over_a_step_that_is_left_out_already() -> None:
+    assert reasons_of(run_of([9.0, 2.0, 1.0], {2: "profiler"}), "last") == [
+        "outside_window",
+        None,
+        "profiler",
+    ]
+
+
+def test_last_of_a_run_without_times_counts_nothing() -> None:
+    assert window_of(run_of([None, None]), "last").excluded == {"no_time": 2}
+
+
+def test_a_range_counts_its_steps_by_number_both_ends_included() -> None:
+    window = window_of(run_of([1.0] * 50), "35-44")
+    assert (window.first_step, window.last_step, window.counted) == (35, 44, 10)
+    assert window.excluded == {"outside_window": 40}
+    assert window_of(run_of([1.0] * 50, first=1), "35-44").first_step == 35
+
+
+def test_a_range_keeps_reasons_and_names_steps_without_a_time() -> None:
+    steps = run_of([1.0, None, 1.0, None, 1.0, 1.0], {2: "profiler"})
+    assert reasons_of(steps, "2-4") == [
+        "outside_window",
+        "outside_window",
+        "profiler",
+        "no_time",
+        None,
+        "outside_window",
+    ]
+
+
+def test_a_published_rule_is_applied_as_published() -> None:
+    """Artefacts are not cut out of it: the table it reproduces did not."""
+    assert reasons_of(run_of([30.0, 4.0, 0.002, 8.0, 4.0]), "1-3") == [
+        "outside_window",
+        None,
+        None,
+        None,
+        "outside_window",
+    ]
+
+
+def test_a_range_beyond_the_run_counts_what_exists_and_says_what_is_missing() -> None:
+    steps = run_of([1.0] * 40)
+    assert window_of(steps, "35-44").counted == 5
+    assert missing_steps("35-44", steps) == 5
+    assert missing_steps("35-44", run_of([1.0] * 45)) == 0
+    assert missing_steps("35-44", []) == 10
+
+
+def test_a_step_without_a_time_or_gone_from_the_log_is_missing() -> None:
+    steps = run_of([1.0, 1.0, None, 1.0, 1.0])
+    assert missing_steps("1-4", steps) == 1
+    assert missing_steps("1-4", steps[:3]) == 3
+
+
+def test_last_wants_one_step_and_steady_none() -> None:
+    assert missing_steps("last", run_of([None])) == 1
+    assert missing_steps("last", run_of([1.0])) == 0
+    assert missing_steps("steady", []) == 0
+
+
+@pytest.mark.parametrize(("rule", "settled"), [("30-35", False), ("31-35", True), ("last", True), ("90-99", False)])
+def test_a_recipe_window_says_whether_the_run_had_settled_before_it(rule: str, settled: bool) -> None:
+    """1 s steps settle within 30 of them, so the step numbered 31 is the first after."""
+    assert window_of(run_of([30.0, *[1.0] * 60]), rule).settled is settled
+
+
+# --- rules as words ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["median", "", "35", "35-", "-44", "35-44-50", "a-b", " last"])
+def test_an_unknown_rule_is_refused_with_the_valid_ones(rule: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        check_rule(rule)
+    assert f"'{rule}'" in refusal.value.what
+    assert refusal.value.where == "--window"
+    for valid in ("steady", "last", "35-44"):
+        assert valid in str(refusal.value)
+
+
+def test_a_range_that_runs_backwards_is_refused() -> None:
+    with pytest.raises(RequestError, match="44-35") as refusal:
+        choose_window([], "44-35")
+    assert "'35-44'" in refusal.value.next_command
+
+
+def test_every_rule_has_words() -> None:
+    assert "0.25%" in describe_rule("steady")
+    assert "75 s" in describe_rule("steady")
+    assert describe_rule("last").startswith("the last step")
+    assert describe_rule("35-44").startswith("steps 35 to 44")
+    with pytest.raises(RequestError):
+        describe_rule("median")
+
+
+# --- wall time --------------------------------------------------------------------------------
+
+
+def counted_of(steps: Sequence[Step], rule: str = "steady") -> list[Step]:
+    return [step for step in choose_window(steps, rule)[1] if step.excluded_because is None]
+
+
+def test_steps_that_fill_their_wall_time_are_consistent() -> None:
+    steps = with_elapsed(run_of([30.0, 1.0, 1.5, 1.0, 1.5]), [30.0, 31.0, 32.5, 33.5, 35.0])
+    assert consistency(steps, counted_of(steps)) == pytest.approx(0.0)
+
+
+def test_seconds_that_went_elsewhere_show_against_the_wall() -> None:
+    steps = with_elapsed(run_of([30.0, *[1.0] * 10]), [30.0 + 1.25 * index for index in range(11)])
+    assert consistency(steps, counted_of(steps)) == pytest.approx(0.2)
+    assert consistency(steps, steps[1:4]) == pytest.approx(0.2)
+
+
+def test_steps_left_out_within_the_window_count_for_its_wall_time() -> None:
+    plain = run_of([30.0, 4.0, 4.0, 0.002, 7.998, 4.0, 4.0])
+    counted = [step.step for step in counted_of(plain)]
+    assert counted == [1, 2, 5, 6]
+    steps = with_elapsed(plain, [30.0, 34.0, 38.0, 38.002, 46.0, 50.0, 54.0])
+    assert consistency(steps, [step for step in steps if step.step in counted]) == pytest.approx(0.0)
+    lost = [step for step in steps if step.step != 4]
+    assert consistency(lost, [step for step in lost if step.step in counted]) == pytest.approx(0.0)
+
+
+def test_steps_that_a_clock_stamped_are_true_however_quick() -> None:
+    """Our own steps: none of them is taken for an artefact, so nothing slow is left out with it."""
+    steps = with_elapsed(run_of([3.0, 1.0, 1.8, 0.2, 1.0, 1.0]), [3.0, 4.0, 5.8, 6.0, 7.0, 8.0])
+    assert [step.step for step in counted_of(steps)] == [1, 2, 3, 4, 5]
+
+
+def test_only_the_time_between_first_and_last_counted_step_is_compared() -> None:
+    steps = with_elapsed(run_of([30.0, 1.0, 1.0, 1.0, 1.0]), [30.0, 40.0, 41.0, 42.0, 99.0])
+    assert consistency(steps, steps[1:4]) == pytest.approx(0.0)
+
+
+def test_what_cannot_be_compared_is_none() -> None:
+    plain = run_of([30.0, 1.0, 1.0])
+    clocked = with_elapsed(plain, [30.0, 31.0, 32.0])
+    assert consistency(plain, plain[1:]) is None
+    assert consistency(clocked, []) is None
+    assert consistency(clocked, clocked[1:2]) is None
+    every_tenth = [step for step in with_elapsed(run_of([1.0] * 50), range(50)) if step.step % 10 == 0]
+    assert consistency(every_tenth, every_tenth) is None
+
+
+# --- what holds for every run -----------------------------------------------------------------
+
+STEP_SECONDS = st.one_of(st.none(), st.just(0.002), st.floats(0.5, 30.0), st.sampled_from([1.0, 4.0, 16.0]))
+RUNS = st.builds(
+    run_of,
+    st.lists(STEP_SECONDS, max_size=60),
+    st.dictionaries(st.integers(0, 60), st.sampled_from(["profiler", "pgle", "evaluation"]), max_size=5),
+)
+
+
+@given(RUNS, st.sampled_from(RULES), st.sampled_from([None, 0.9]))
+def test_every_step_counts_or_has_a_reason(steps: list[Step], rule: str, fastest: float | None) -> None:
+    window, marked = choose_window(steps, rule, fastest)
+    assert [(step.step, step.seconds) for step in marked] == [(step.step, step.seconds) for step in steps]
+    assert window.counted + sum(window.excluded.values()) == len(steps)
+    assert window.excluded == Counter(step.excluded_because for step in marked if step.excluded_because)
+    counted = [step for step in marked if step.excluded_because is None]
+    assert len(counted) == window.counted
+    assert all(step.seconds is not None for step in counted)
+    assert (window.first_step, window.last_step) == ((counted[0].step, counted[-1].step) if counted else (None, None))
+
+
+@given(RUNS, st.sampled_from(RULES), st.sampled_from([None, 0.9]))
+def test_reasons_that_came_along_are_kept(steps: list[Step], rule: str, fastest: float | None) -> None:
+    for before, after in zip(steps, choose_window(steps, rule, fastest)[1], strict=True):
+        if before.excluded_because is not None:
+            assert after.excluded_because == before.excluded_because
+
+
+@given(RUNS)
+def test_reasons_of_the_steady_rule_have_their_order(steps: list[Step]) -> None:
+    window, marked = choose_window(steps, "steady")
+    for position, (before, after) in enumerate(zip(steps, marked, strict=True)):
+        if before.excluded_because is not None:
+            continue
+        assert (after.excluded_because == "compile") == (position == 0)
+        assert (after.excluded_because == "no_time") == (position > 0 and before.seconds is None)
+    settling = [step.step for step in marked if step.excluded_because == "settling"]
+    if settling:
+        assert window.settled
+        assert window.first_step is not None
+        assert max(settling) < window.first_step

@@ -1,0 +1,405 @@
+"""Measured peaks: which matmuls, how they are timed, what is made of the rates, and what a run takes from a file."""
+
+import ast
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from benchmarks.configs import Configs, read_yaml
+from benchmarks.errors import RequestError
+from benchmarks.inside import peak_turns
+from benchmarks.measuring import flops
+from benchmarks.peak import peak_file, peak_table, peaks
+from benchmarks.peak.peaks import MatmulShape, MeasuredRate
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.values import Hardware, JobOptions, Site, Slurm, json_text
+from jax_backend import BACKEND
+
+CONFIGS = Configs()
+LLAMA = CONFIGS.model("llama2_70b")
+
+
+# --- which matmuls ------------------------------------------------------------------------------
+
+
+def test_the_matmuls_of_the_70b() -> None:
+    shapes = {shape.name: (shape.m, shape.k, shape.n, shape.count) for shape in peaks.shapes_of(LLAMA, 4096, 8192)}
+    assert shapes == {
+        "query_key_value": (4096, 8192, 10240, 80),
+        "attention_output": (4096, 8192, 8192, 80),
+        "mlp_input": (4096, 8192, 57344, 80),
+        "mlp_output": (4096, 28672, 8192, 80),
+        "head": (4096, 8192, 32000, 1),
+        "square": (8192, 8192, 8192, 0),
+    }
+
+
+@pytest.mark.parametrize("name", CONFIGS.names("models"))
+def test_one_pass_over_the_matmuls_is_a_third_of_all_linear_flops(name: str) -> None:
+    """Held against the FLOP formula: forward is one of the three passes."""
+    model = CONFIGS.model(name)
+    forward = sum(shape.flops * shape.count for shape in peaks.shapes_of(model, 7, 100))
+    assert forward == pytest.approx(7 * flops.linear_flops_per_token(model) / 3)
+
+
+def test_a_cpu_gets_fewer_tokens_but_never_more_than_a_sequence() -> None:
+    assert [peaks.rows_on_a_cpu(cores) for cores in (1, 2, 64, 128)] == [64, 128, 4096, 4096]
+    assert [peaks.square_on_a_cpu(rows) for rows in (64, 128, 4096)] == [1024, 2048, 4096]
+
+
+def test_memory_is_that_of_the_widest_precision() -> None:
+    shape = MatmulShape(name="x", m=10, k=20, n=30)
+    for dtypes, size in ((["fp8"], 1), (["fp8", "bf16"], 2), (["fp32", "bf16"], 4)):
+        request = peaks.PeakRequest(shapes=[shape, shape], dtypes=dtypes, seconds=1, turns=5)
+        assert peaks.bytes_needed(request) == size * 2 * (200 + 600 + 300)
+
+
+# --- what is made of the rates ------------------------------------------------------------------
+
+
+def rate(name: str, tflops: list[float], dtype: str = "bf16", count: int = 1, size: int = 100) -> MeasuredRate:
+    shape = MatmulShape(name=name, m=size, k=size, n=size, count=count)
+    return MeasuredRate(shape=shape, dtype=dtype, tflops=tflops)
+
+
+def test_the_peak_is_the_highest_median_not_the_fastest_turn() -> None:
+    found = peaks.device_peaks([rate("a", [1.0, 1.0, 9.0]), rate("b", [2.0, 3.0, 4.0]), rate("c", [0.1, 2.9, 2.9])])
+    assert list(found) == ["bf16"]
+    best = found["bf16"]
+    assert (best.tflops, best.of, best.turns) == (3.0, "b", 3)
+    assert best.spread == pytest.approx(2 / 3)
+
+
+def test_the_models_rate_is_its_flops_over_its_time() -> None:
+    """Two layers' matmuls at 1 and one head of 8 times the FLOPs at 8; the square one is no model's."""
+    rates = [rate("a", [1.0], count=2), rate("head", [8.0], size=200), rate("square", [100.0], count=0)]
+    assert peaks.model_rate(rates) == pytest.approx((2 + 8) / (2 / 1 + 8 / 8))
+    assert peaks.model_rate(rates[2:]) is None
+    assert peaks.device_peaks(rates)["bf16"].of == "square"
+
+
+def test_one_turn_has_no_spread() -> None:
+    assert peaks.device_peaks([rate("a", [2.0])])["bf16"].spread is None
+    assert peaks.device_peaks([rate("a", [2.0, 2.0])])["bf16"].spread == 0
+    assert [peaks.spread_text(spread) for spread in (None, 0.0, 0.123)] == ["-", "0.0%", "12.3%"]
+
+
+def test_precisions_are_apart() -> None:
+    found = peaks.device_peaks([rate("a", [2.0]), rate("a", [1.0], dtype="fp32")])
+    assert {name: peak.tflops for name, peak in found.items()} == {"bf16": 2.0, "fp32": 1.0}
+
+
+# --- how they are timed -------------------------------------------------------------------------
+
+
+class Clockwork:
+    """Matmuls of a known rate, and what was asked of them."""
+
+    def __init__(self, seconds: dict[str, float], failing: str = "") -> None:
+        self.seconds, self.failing, self.calls = seconds, failing, list[tuple[str, str, int]]()
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def notes(self) -> list[str]:
+        return []
+
+    def refuses(self, dtype: str) -> str | None:
+        return "no eighths" if dtype == "fp8" else None
+
+    def matmul(self, dtype: str, shape: peak_turns.Shape) -> Callable[[int], float]:
+        if dtype == self.failing:
+            raise RuntimeError("out of memory\nand a page more")
+
+        def timed(calls: int) -> float:
+            self.calls.append((dtype, shape["name"], calls))
+            return calls * self.seconds[shape["name"]]
+
+        return timed
+
+
+def measure(
+    framework: Clockwork, dtypes: list[str], seconds: float = 1.0
+) -> tuple[dict[tuple[str, str], list[float]], dict[str, str]]:
+    shapes = [{"name": name, "m": 1000, "k": 1000, "n": 1000} for name in framework.seconds]
+    request = {"shapes": shapes, "dtypes": dtypes, "seconds": seconds, "turns": 5, "fewest_turns": 3}
+    rates, refused = peak_turns.measure(request, framework, lambda _: None)
+    return {(one["dtype"], one["shape"]["name"]): one["tflops"] for one in rates}, refused
+
+
+def test_a_rate_is_flops_over_seconds() -> None:
+    rates, refused = measure(Clockwork({"a": 0.001, "b": 0.004}), ["bf16", "fp32"])
+    assert refused == {}
+    assert rates["bf16", "a"] == pytest.approx([2.0] * 5)
+    assert rates["fp32", "b"] == pytest.approx([0.5] * 5)
+
+
+def test_shapes_take_turns_and_each_turn_is_as_long_as_asked() -> None:
+    framework = Clockwork({"a": 0.001, "b": 0.004})
+    measure(framework, ["bf16"])
+    turns = framework.calls[-10:]
+    assert turns == [("bf16", "a", 200), ("bf16", "b", 50)] * 5
+
+
+def test_a_short_call_is_timed_in_numbers_first() -> None:
+    framework = Clockwork({"a": 1e-6})
+    measure(framework, ["bf16"])
+    assert framework.calls[-1][2] == pytest.approx(200_000)
+
+
+def test_a_slow_shape_gets_the_fewest_turns_of_one_call() -> None:
+    framework = Clockwork({"slow": 3.0, "quick": 0.01})
+    rates, _ = measure(framework, ["bf16"])
+    assert (len(rates["bf16", "slow"]), len(rates["bf16", "quick"])) == (3, 5)
+    assert [call for call in framework.calls if call[1] == "slow"] == [("bf16", "slow", 1)] * 4
+
+
+def test_what_cannot_be_measured_has_its_reason_and_hides_no_other() -> None:
+    rates, refused = measure(Clockwork({"a": 0.01}, failing="fp32"), ["fp8", "fp32", "bf16"])
+    assert list(rates) == [("bf16", "a")]
+    assert refused == {"fp8": "no eighths", "fp32": "RuntimeError: out of memory"}
+
+
+@pytest.mark.parametrize("seconds", [math.inf, math.nan, 0.0, -0.1])
+def test_a_broken_clock_gives_no_rate(seconds: float) -> None:
+    rates, refused = measure(Clockwork({"a": seconds}), ["bf16"])
+    assert rates == {}
+    assert "the clock does not work" in refused["bf16"]
+
+
+def test_the_turns_need_nothing_but_the_standard_library() -> None:
+    """They are loaded by path inside a framework's environment."""
+    tree = ast.parse(Path(str(peak_turns.__file__)).read_text())
+    imported = [n.names[0].name if isinstance(n, ast.Import) else str(n.module) for n in ast.walk(tree)
+                if isinstance(n, ast.Import | ast.ImportFrom)]  # fmt: skip
+    assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
+
+
+# --- the file -----------------------------------------------------------------------------------
+
+
+def measured(device: str = "cpu", platform: str = "cpu", **report_changes: Any) -> peak_file.Measured:
+    rates = [
+        MeasuredRate(shape=shape, dtype=dtype, tflops=[0.95 * fast, fast, 1.05 * fast])
+        for dtype, fast in (("bf16", 0.4), ("fp32", 0.2))
+        for shape in peaks.shapes_of(LLAMA, 128, 2048)
+    ]
+    report = peaks.PeakReport(
+        device_kind=device,
+        platform=platform,
+        versions={"jax": "1.2"},
+        rates=rates,
+        refused={"fp8": "emulated"},
+        threads=2 if platform == "cpu" else None,
+    )
+    report = replace(report, **report_changes)
+    return peak_file.Measured(
+        schema_version=1,
+        date="2026-11-22T01:02:03+00:00",
+        stepmark="0.1",
+        backend="jax",
+        engine="maxtext",
+        hardware=None,
+        hostname="host",
+        processor="Processor X",
+        cores=2,
+        model="llama2_70b",
+        request=peaks.PeakRequest(
+            shapes=peaks.shapes_of(LLAMA, 128, 2048), dtypes=["bf16", "fp32"], seconds=1, turns=3
+        ),
+        report=report,
+        peaks=peaks.device_peaks(report.rates),
+    )
+
+
+def file_of(found: peak_file.Measured) -> peak_file.MeasuredPeak:
+    return peak_file.measured_peak(json_text(found).encode(), "FILE")
+
+
+def test_a_file_says_where_its_peak_comes_from() -> None:
+    peak = file_of(measured()).peaks["bf16"]
+    assert peak.tflops == 0.4
+    said = (
+        "measured: launch/peak.py, 2026-11-22, jax (jax 1.2), bf16 [128, 8192] x [8192, 10240], n 3, spread 10.0%, "
+    )
+    assert peak.source.startswith(said + "sha256 ")
+    digest = peak.source.rpartition(" ")[2]
+    assert (len(digest), digest) == (64, file_of(measured()).peaks["fp32"].source.rpartition(" ")[2])
+
+
+def changed(found: peak_file.Measured, change: Callable[[dict[str, Any]], object]) -> bytes:
+    data = json.loads(json_text(found))
+    change(data)
+    return json.dumps(data).encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda data: data["peaks"]["bf16"].update(tflops=99.0), "do not follow from the rates"),
+        (lambda data: data["peaks"].pop("fp32"), "do not follow from the rates"),
+        (lambda data: data["report"]["rates"][0]["tflops"].__setitem__(slice(None), [50.0]), "do not follow"),
+        (lambda data: data["report"]["rates"][0].update(tflops=[0.0]), "Expected `float` > 0.0"),
+        (lambda data: data["report"]["rates"][0].update(tflops=[]), "length >= 1"),
+        (lambda data: data.update(schema_version=2), "version 2"),
+        (lambda data: (data["report"].update(rates=[]), data.update(peaks={})), "there is no rate in it"),
+        (lambda data: data.pop("processor"), "missing required field `processor`"),
+    ],
+)
+def test_a_changed_file_is_refused(change: Callable[[dict[str, Any]], object], why: str) -> None:
+    with pytest.raises(RequestError, match="no measured peak that can be read") as refusal:
+        peak_file.decode(changed(measured(), change), "FILE")
+    assert why in refusal.value.why
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", json_text(measured()).encode()[:-200]])
+def test_a_damaged_file_is_refused(data: bytes) -> None:
+    with pytest.raises(RequestError, match="no measured peak"):
+        peak_file.decode(data, "FILE")
+
+
+# --- for a run ----------------------------------------------------------------------------------
+
+
+CPU, H100, LOCAL = CONFIGS.hardware("cpu"), CONFIGS.hardware("h100"), CONFIGS.site("local")
+CLUSTER = replace(
+    LOCAL, name="c", kind="slurm", slurm=Slurm(shared_folders=["/"], hardware=["cpu"], options=JobOptions())
+)
+
+
+def peak_for(hardware: Hardware, site: Site, gpus: int, nodes: int, found: peak_file.Measured) -> float:
+    return peak_file.peaks_for(file_of(found), hardware, site, "bf16", gpus, nodes)["bf16"].tflops
+
+
+@pytest.mark.parametrize(
+    ("site", "gpus", "nodes", "machines"),
+    [
+        (LOCAL, 1, 1, 1),
+        (LOCAL, 8, 1, 1),
+        (LOCAL, 8, 2, 1),
+        (CLUSTER, 8, 1, 1),
+        (CLUSTER, 8, 4, 4),
+        (CLUSTER, 4, 4, 4),
+    ],
+)
+def test_virtual_devices_share_the_peak_of_their_cpu(site: Site, gpus: int, nodes: int, machines: int) -> None:
+    """Peak of a device x devices = peak of all machines."""
+    assert peak_for(CPU, site, gpus, nodes, measured()) * gpus == pytest.approx(0.4 * machines)
+
+
+def test_a_shared_peak_says_so() -> None:
+    source = peak_file.peaks_for(file_of(measured()), CPU, LOCAL, "bf16", 8, 1)["bf16"].source
+    assert source.endswith("; 0.4 TFLOP/s of the machine, shared by 8 virtual devices")
+    source = peak_file.peaks_for(file_of(measured()), CPU, CLUSTER, "bf16", 8, 4)["bf16"].source
+    assert source.endswith("; 0.4 TFLOP/s of each of 4 machines, shared by 2 virtual devices")
+
+
+def test_every_gpu_has_the_whole_peak() -> None:
+    gpu = measured(device="NVIDIA H100 80gb HBM3", platform="cuda")
+    assert peak_for(H100, LOCAL, 64, 8, gpu) == 0.4
+
+
+@pytest.mark.parametrize(
+    ("hardware", "device", "platform"),
+    [(H100, "cpu", "cpu"), (CPU, "NVIDIA H100 80GB HBM3", "cuda"), (H100, "NVIDIA H100 PCIe", "cuda"),
+     (H100, "NVIDIA H100 80GB HBM3", "rocm")],
+)  # fmt: skip
+def test_another_device_is_refused(hardware: Hardware, device: str, platform: str) -> None:
+    with pytest.raises(RequestError, match="measured on another device"):
+        peak_for(hardware, LOCAL, 1, 1, measured(device=device, platform=platform))
+
+
+def test_a_precision_that_was_not_measured_is_refused() -> None:
+    with pytest.raises(RequestError, match="has no fp8") as refusal:
+        peak_file.peaks_for(file_of(measured()), CPU, LOCAL, "fp8", 1, 1)
+    assert refusal.value.why == "it has: bf16, fp32"
+    assert "launch/peak.py where the device has fp8" in refusal.value.next_command
+
+
+def test_a_precision_that_no_one_measures_is_not_promised() -> None:
+    with pytest.raises(RequestError, match="has no int8") as refusal:
+        peak_file.peaks_for(file_of(measured()), CPU, LOCAL, "int8", 1, 1)
+    assert "where the device has" not in refusal.value.next_command
+    assert "measures bf16, fp32, fp8 alone" in refusal.value.next_command
+
+
+def test_another_machines_cpu_is_refused() -> None:
+    found = file_of(measured())
+    peak_file.refuse_another_processor(found, "Processor X", 2)
+    for processor, cores in (("Processor Y", 2), ("Processor X", 4)):
+        with pytest.raises(RequestError, match="another machine's CPU"):
+            peak_file.refuse_another_processor(found, processor, cores)
+    gpu = file_of(measured(device="NVIDIA H100 80GB HBM3", platform="cuda"))
+    peak_file.refuse_another_processor(gpu, "Processor Y", 9)
+
+
+def test_a_benchmark_holds_the_measured_peaks() -> None:
+    request = Request(
+        backend="jax", model="llama2_tiny", gpus=8, settings={"ici_fsdp_parallelism": "8"},
+        measured_peak=file_of(measured()),
+    )  # fmt: skip
+    benchmark = resolve(request, CONFIGS, BACKEND)
+    assert {name: peak.tflops for name, peak in benchmark.measured_peaks.items()} == {"bf16": 0.05, "fp32": 0.025}
+    again = msgspec.json.decode(json_text(benchmark).encode(), type=type(benchmark))
+    assert again.measured_peaks == benchmark.measured_peaks
+    assert resolve(replace(request, measured_peak=None), CONFIGS, BACKEND).measured_peaks == {}
+
+
+# --- for people ---------------------------------------------------------------------------------
+
+
+def test_a_table_stands_beside_what_is_published() -> None:
+    gpu = measured(device="NVIDIA H100 80GB HBM3", platform="cuda")
+    scaled = [replace(one, tflops=[1900 * value for value in one.tflops]) for one in gpu.report.rates]
+    report = replace(gpu.report, rates=scaled)
+    found = replace(gpu, report=report, peaks=peaks.device_peaks(scaled))
+    text = "\n".join(peak_table.table(found, H100, "title"))
+    assert "NVIDIA H100 80GB HBM3 (cuda), one device · title" in text
+    assert "794.5 (95.7%)" in text
+    assert "989 (76.8%)" in text
+    assert "fp8 was not measured: emulated" in text
+    assert "virtual devices" not in text
+
+
+def test_a_cpus_table_says_what_was_reduced_and_shared() -> None:
+    text = "\n".join(peak_table.table(measured(), CPU, "title"))
+    assert "cpu: Processor X, 2 cores, 2 threads" in text
+    assert "matmuls of 128 tokens instead of the 4096 of a sequence, so that a CPU is done soon" in text
+    assert "each has a peak of 1/N" in text
+    assert "nothing is published" in text
+    assert "the turns of the peak differ" not in text
+
+
+def test_tokens_that_were_asked_for_have_no_reason_of_ours() -> None:
+    found = measured()
+    asked = replace(found, request=replace(found.request, shapes=peaks.shapes_of(LLAMA, 1, 2048)))
+    assert "matmuls of 1 token instead of the 4096 of a sequence, as asked for by --tokens" in peak_table.remarks(
+        asked, CPU
+    )
+
+
+def test_a_wide_spread_is_said() -> None:
+    rates = [replace(one, tflops=[0.1, 0.4, 0.5]) for one in measured().report.rates]
+    found = replace(measured(rates=rates), peaks=peaks.device_peaks(rates))
+    assert any("differ by 100%" in line for line in peak_table.remarks(found, CPU))
+
+
+@pytest.mark.parametrize("memory", [None, 96.04])
+def test_the_hardware_file_of_an_unlisted_gpu_can_be_read(memory: float | None, tmp_path: Path) -> None:
+    gpu = measured(device='NVIDIA "X" \\ 1', platform="cuda", memory_gb=memory, devices=4)
+    path = tmp_path / "nvidia_x.yml"
+    path.write_text(peak_table.hardware_yaml(gpu, "nvidia_x"))
+    row = read_yaml(path, Hardware)
+    assert (row.name, row.kind, row.platform, row.devices_per_node) == ("nvidia_x", "gpu", "cuda", 4)
+    assert row.device_names == ['NVIDIA "X" \\ 1']
+    assert row.memory_gb == (96.0 if memory else None)
+    assert {name: peak.tflops for name, peak in row.achievable.items()} == {"bf16": 0.4, "fp32": 0.2}
+    assert row.peaks == {}
+    peak_file.peaks_for(file_of(gpu), row, LOCAL, "bf16", 8, 1)

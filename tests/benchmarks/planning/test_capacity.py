@@ -1,0 +1,289 @@
+"""Memory of one device, against what the Llama 2 70B recipe says: it fits 64 GPUs of 80 GB, not 32."""
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.planning.capacity import (
+    LayerLoop,
+    Storage,
+    activation_widths,
+    layer_working_bytes,
+    memory_by_part,
+    total_bytes,
+)
+from benchmarks.values import Benchmark, Lora, Parallelism, RecipeReference, Scalar, to_builtins
+
+CONFIGS = Configs()
+GB = 1e9
+USABLE_GB = 80 * 0.94
+FP8_SAVES = frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"})
+BF16_SAVES = FP8_SAVES | {"mlpwo"}
+
+
+def stored(saves: frozenset[str], *, scores: bool = False) -> Storage:
+    """Everything in float32 and sharded like its weights, as MaxText stores it."""
+    return Storage(
+        saved_activations=saves,
+        one_byte_activations=frozenset(),
+        weight_bytes=4,
+        gradient_bytes=4,
+        optimizer_bytes=8,
+        optimizer_replicas=1,
+        gathers_layers=True,
+        writes_attention_scores=scores,
+        usable_fraction=0.94,
+    )
+
+
+def benchmark(
+    parallelism: Parallelism,
+    *,
+    dtype: str = "bf16",
+    sequences: int = 2,
+    knobs: dict[str, Scalar] | None = None,
+) -> Benchmark:
+    """Llama 2 70B at 4096, with `sequences` on each device."""
+    gpus = parallelism.devices
+    return Benchmark(
+        backend="jax",
+        engine="maxtext",
+        model=CONFIGS.model("llama2_70b"),
+        task="pretrain",
+        dtype=dtype,
+        hardware=CONFIGS.hardware("h100"),
+        site=CONFIGS.site("local"),
+        gpus=gpus,
+        nodes=max(1, gpus // 8),
+        parallelism=parallelism,
+        lora=None,
+        sequence_length=4096,
+        micro_batch_size=sequences,
+        gradient_accumulation=1,
+        global_batch_size=sequences * gpus,
+        steps=50,
+        window="steady",
+        profile="none",
+        pgle="off",
+        data="synthetic",
+        knobs=knobs or {},
+        environment={},
+        xla_flags={},
+        recipe=RecipeReference(name="r", source="s", date="d"),
+        overrides={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "saves", "expected_gb"), [("fp8", FP8_SAVES, 59.4), ("bf16", BF16_SAVES, 70.0)], ids=["fp8", "bf16"]
+)
+def test_the_recipe_fits_64_gpus_and_not_32(dtype: str, saves: frozenset[str], expected_gb: float) -> None:
+    on_64 = total_bytes(benchmark(Parallelism(fsdp=64), dtype=dtype), stored(saves)) / GB
+    on_32 = total_bytes(benchmark(Parallelism(fsdp=32), dtype=dtype), stored(saves)) / GB
+    assert on_64 == pytest.approx(expected_gb, abs=0.1)
+    assert on_64 < USABLE_GB < on_32
+
+
+def test_parts_by_hand() -> None:
+    parts = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset({"mlpwo"})))
+    parameters, layer, head, tokens = 68_976_648_192, 855_654_400, 32000 * 8192, 2 * 4096
+    assert parts == {
+        "parameters": 4 * parameters / 64,
+        "optimizer": 8 * parameters / 64,
+        "gradients": 4 * parameters / 64,
+        "gathered_layers": 2 * (2 * layer + head),
+        "saved_activations": 2 * (8192 + 8192) * tokens * 80,
+        "attention_scores": 0,
+        "logits": 2 * 4 * tokens * 32000,
+        # Made anew: two norms, query and keys and values, attention and its projection, gate and up, their product.
+        # Then the gradients of gate, up and product. Less what the logits left free.
+        "workspace": 2 * tokens * (4 * 8192 + 10240 + 3 * 28672 + 3 * 28672) - 2 * 4 * tokens * 32000,
+    }
+
+
+def test_a_loop_over_layers_by_hand() -> None:
+    loop = LayerLoop(weight_copies=1, pipelined_layers=1, vocabulary_arrays=2)
+    parts = memory_by_part(
+        benchmark(Parallelism(fsdp=64)), msgspec.structs.replace(stored(FP8_SAVES), layer_loop=loop)
+    )
+    layer, tokens = 855_654_400, 2 * 4096
+    assert parts["reordered_weights"] == 4 * 80 * layer / 64
+    assert parts["gathered_layers"] == 2 * (layer - 8192 * 28672)
+    assert parts["pipelined_layers"] == 2 * layer
+    assert parts["logits"] == 2 * 2 * tokens * 32000
+    # Beside the norms, attention's result and the MLP's: gate, up and product, made anew, and their gradients.
+    assert parts["workspace"] == 2 * tokens * (4 * 8192 + 6 * 28672)
+
+
+def test_a_loss_that_needs_more_than_the_loop_after_it_is_the_peak() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    few_gradients = msgspec.structs.replace(stored(FP8_SAVES), layer_loop=LayerLoop(0, 0, 1), gradient_bytes=0)
+    large_logits = msgspec.structs.replace(few_gradients, logit_number_bytes=80)
+    parts = memory_by_part(run, large_logits)
+    table = 2 * 32000 * 8192
+    assert parts["logits"] + parts["gathered_layers"] + parts["workspace"] == 80 * 2 * 4096 * 32000 + table
+
+
+def test_a_layer_that_needs_less_than_the_logits_did_adds_nothing() -> None:
+    kept = stored(
+        frozenset({"attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product"})
+    )
+    shared = memory_by_part(benchmark(Parallelism(fsdp=64)), kept)
+    assert shared["workspace"] == 0  # 3 x 28672 gradients of two bytes, and 32000 logits of eight
+    alone = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset()))
+    assert alone["workspace"] > 0
+
+
+def test_a_part_of_a_kept_whole_is_not_made_anew() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    parts = stored(frozenset({"query_proj", "key_proj", "value_proj"}))
+    whole = stored(frozenset({"qkv_proj"}))
+    assert (
+        layer_working_bytes(run, parts)
+        == layer_working_bytes(run, whole)
+        < layer_working_bytes(run, stored(frozenset()))
+    )
+
+
+def test_the_data_axis_does_not_shard() -> None:
+    alone = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(FP8_SAVES))
+    with_data = memory_by_part(benchmark(Parallelism(fsdp=64, data=4)), stored(FP8_SAVES))
+    assert with_data == alone
+
+
+def test_fsdp_shards_state_but_not_activations() -> None:
+    few = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(FP8_SAVES))
+    many = memory_by_part(benchmark(Parallelism(fsdp=128)), stored(FP8_SAVES))
+    assert many["optimizer"] == few["optimizer"] / 2
+    assert many["saved_activations"] == few["saved_activations"]
+
+
+def test_a_tensor_group_shares_weights_and_the_tokens_of_its_devices() -> None:
+    apart = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(FP8_SAVES))
+    together = memory_by_part(benchmark(Parallelism(fsdp=8, tensor=8)), stored(FP8_SAVES))
+    assert together["parameters"] == apart["parameters"]
+    assert together["gathered_layers"] == apart["gathered_layers"] / 8
+    assert together["logits"] == apart["logits"]  # eight times the tokens, an eighth of the vocabulary
+
+
+def test_context_splits_the_sequence() -> None:
+    split = benchmark(Parallelism(fsdp=32, context=2), knobs={"attention": "dot_product"})
+    whole = benchmark(Parallelism(fsdp=64), knobs={"attention": "dot_product"})
+    # Two devices share the sequences of both, each with half of every sequence.
+    assert memory_by_part(split, stored(FP8_SAVES))["logits"] == memory_by_part(whole, stored(FP8_SAVES))["logits"]
+
+
+def test_scores_are_written_out_by_the_plain_attention_alone() -> None:
+    plain = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset(), scores=True))
+    fused = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset()))
+    assert plain["attention_scores"] == 2 * 4 * 2 * 64 * 4096 * 4096
+    assert fused["attention_scores"] == 0
+
+
+def test_a_fused_name_is_not_counted_beside_its_parts() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    fused = memory_by_part(run, stored(frozenset({"qkv_proj"})))
+    parts = memory_by_part(run, stored(frozenset({"query_proj", "key_proj", "value_proj"})))
+    both = memory_by_part(run, stored(frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"})))
+    assert fused == parts == both
+
+
+def test_saving_more_never_costs_less() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    nothing = total_bytes(run, stored(frozenset()))
+    for name in activation_widths(run.model).keys() - {"layer_input"}:
+        assert total_bytes(run, stored(frozenset({name}))) > nothing, name
+
+
+def test_float32_activations_are_twice_as_large() -> None:
+    half = memory_by_part(benchmark(Parallelism(fsdp=64), dtype="bf16"), stored(FP8_SAVES))
+    full = memory_by_part(benchmark(Parallelism(fsdp=64), dtype="fp32"), stored(FP8_SAVES))
+    assert full["saved_activations"] == 2 * half["saved_activations"]
+    assert full["optimizer"] == half["optimizer"]
+
+
+def test_gradient_accumulation_does_not_add_activations() -> None:
+    once = benchmark(Parallelism(fsdp=64))
+    changes = {"gradient_accumulation": 4, "global_batch_size": once.global_batch_size * 4}
+    four = Benchmark(**{name: getattr(once, name) for name in to_builtins(once)} | changes)
+    assert memory_by_part(four, stored(FP8_SAVES)) == memory_by_part(once, stored(FP8_SAVES))
+
+
+def with_lora(run: Benchmark) -> Benchmark:
+    adapters = Lora(rank=16, alpha=32, dropout=0.0, targets=["query_key_value"])
+    return Benchmark(**{name: getattr(run, name) for name in to_builtins(run)} | {"lora": adapters})
+
+
+def test_adapters_alone_have_gradients_and_moments() -> None:
+    parts = memory_by_part(with_lora(benchmark(Parallelism(tensor=2, pipeline=4))), stored(frozenset()))
+    adapters = 80 * 16 * (8192 + (64 + 2 * 8) * 128)
+    assert parts["parameters"] == 4 * (68_976_648_192 + adapters) / 8
+    assert parts["gradients"] == 4 * adapters / 8
+    assert parts["optimizer"] == 8 * adapters / 8
+
+
+def test_a_distributed_optimizer_is_shared_out_among_replicas() -> None:
+    run = benchmark(Parallelism(tensor=4, pipeline=4, context=2, data=2))
+    alone = stored(frozenset())
+    shared = msgspec.structs.replace(alone, optimizer_replicas=4)
+    assert memory_by_part(run, shared)["optimizer"] == memory_by_part(run, alone)["optimizer"] / 4
+    assert memory_by_part(run, shared)["gradients"] == memory_by_part(run, alone)["gradients"]
+
+
+def saved(run: Benchmark, storage: Storage) -> float:
+    return memory_by_part(run, storage)["saved_activations"]
+
+
+def accumulated(run: Benchmark, micro_batches: int) -> Benchmark:
+    """As many more micro-batches of the same size."""
+    sequences = run.global_batch_size // run.gradient_accumulation
+    return msgspec.structs.replace(
+        run, gradient_accumulation=micro_batches, global_batch_size=sequences * micro_batches
+    )
+
+
+def test_interleaved_stages_keep_part_of_a_further_micro_batch() -> None:
+    plain = accumulated(benchmark(Parallelism(tensor=4, pipeline=4, data=4)), 8)
+    interleaved = accumulated(benchmark(Parallelism(tensor=4, pipeline=4, data=4, virtual_pipeline=5)), 8)
+    once = saved(plain, stored(FP8_SAVES))
+    assert saved(interleaved, stored(FP8_SAVES)) == pytest.approx(once * 1.15)
+
+
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_a_pipeline_holds_no_more_micro_batches_than_a_step_has(pieces: int) -> None:
+    run = benchmark(Parallelism(tensor=4, pipeline=4, data=4, virtual_pipeline=pieces))
+    found = [saved(accumulated(run, number), stored(FP8_SAVES)) for number in (1, 2, 4, 5, 6, 16)]
+    assert found[:3] == pytest.approx([found[0], 2 * found[0], 4 * found[0]])
+    full = (4 + 3 / pieces if pieces > 1 else 4) * found[0]
+    assert found[3:] == pytest.approx([min(5 * found[0], full), full, full])
+
+
+def test_layers_that_are_computed_again_keep_their_input_and_absent_ones_nothing() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    whole, nothing = stored(BF16_SAVES), stored(frozenset())
+    assert saved(run, whole) > saved(run, nothing) > 0
+    mixed = msgspec.structs.replace(whole, input_only_layers=30, absent_layers=10)
+    expected = 40 / 80 * saved(run, whole) + 30 / 80 * saved(run, nothing)
+    assert saved(run, mixed) == pytest.approx(expected)
+
+
+def test_where_a_layer_is_computed_again_there_must_be_room_for_it() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    some = msgspec.structs.replace(stored(BF16_SAVES), input_only_layers=1)
+    assert layer_working_bytes(run, some) == layer_working_bytes(run, stored(frozenset()))
+    assert layer_working_bytes(run, stored(BF16_SAVES)) < layer_working_bytes(run, some)
+
+
+def test_a_loss_that_writes_its_gradient_over_the_logits_needs_them_once() -> None:
+    run = benchmark(Parallelism(fsdp=64))
+    in_place = msgspec.structs.replace(stored(frozenset()), logit_number_bytes=2)
+    assert memory_by_part(run, in_place)["logits"] == 2 * 2 * 4096 * 32000
+    assert total_bytes(run, in_place) <= total_bytes(run, stored(frozenset()))
+
+
+def test_what_is_kept_in_fp8_takes_a_byte() -> None:
+    run = benchmark(Parallelism(fsdp=64), dtype="fp8")
+    wide = stored(frozenset({"mlpwi", "mlp_product"}))
+    narrow = msgspec.structs.replace(wide, one_byte_activations=frozenset({"mlp_product", "context"}))
+    less = saved(run, wide) - saved(run, narrow)
+    assert less == 28672 * 2 * 4096 * 80  # one byte of two, and nothing of what is not kept

@@ -1,0 +1,215 @@
+"""All layouts of a request: which there are, in what order, and why."""
+
+import re
+from collections import Counter
+
+import msgspec
+import pytest
+
+from benchmarks.backend import Backend, find_backend
+from benchmarks.planning.capacity import fits
+from benchmarks.planning.forecast_report import ranking_lines
+from benchmarks.planning.layouts import RankedLayout, Ranking, alike, micro_batches, rank, shares
+from benchmarks.rendering.report import bytes_text
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.values import Parallelism
+from launch.planning import planning_calibration
+from tests.benchmarks.planned import CONFIGS, KNOWN, recipe
+
+KEPT = planning_calibration.kept(CONFIGS)
+CAUSE = re.compile(r"[\d.]+ (s|ms|us) (less|more) ")
+
+
+def ranking(backend: str = "jax", model: str = "llama2_70b", **asked: object) -> Ranking:
+    request = Request(backend=backend, model=model, **{"hardware": "h100", "gpus": 64, **asked})  # type: ignore[arg-type]
+    return rank(request, CONFIGS, find_backend(backend), KEPT)
+
+
+def time_of(found: Ranking, one: RankedLayout) -> float:
+    """What it is ranked by. MaxText's are by the bound with what really moves, and all of that hides."""
+    return (one.estimate_seconds if found.by == "estimate" else one.really_seconds) or 0.0
+
+
+MAXTEXT = ranking(dtype="fp8")
+MEGATRON = ranking("nemo", "llama31_70b")
+
+
+@pytest.mark.parametrize("found", [MAXTEXT, MEGATRON], ids=["MaxText", "Megatron"])
+def test_the_best_comes_first_and_each_has_its_place(found: Ranking) -> None:
+    assert [one.rank for one in found.layouts] == list(range(1, len(found.layouts) + 1))
+    times = [time_of(found, one) for one in found.layouts]
+    assert times == pytest.approx(sorted(times), rel=0.01)  # times of the same three digits are the same
+    assert len(found.layouts) + found.refused + found.too_large == found.tried
+    assert max(Counter((one.layout, one.micro_batch_size) for one in found.layouts).values()) == 1
+
+
+@pytest.mark.parametrize("found", [MAXTEXT, MEGATRON], ids=["MaxText", "Megatron"])
+def test_each_says_why_it_stands_before_the_next(found: Ranking) -> None:
+    assert all(one.reason for one in found.layouts[:-1])
+    assert found.layouts[-1].reason == ""
+    for one, following in zip(found.layouts, found.layouts[1:], strict=False):
+        faster = re.match(r"([\d.]+)% faster than the next: (.*)", one.reason)
+        if not faster:
+            assert one.reason.startswith("as fast as the next")
+            continue
+        gain = time_of(found, following) / time_of(found, one) - 1
+        assert float(faster[1]) == pytest.approx(100 * gain, abs=0.051)
+        assert all(CAUSE.match(cause) for cause in faster[2].split(", "))
+        assert " less " in faster[2]
+
+
+def test_kinds_of_layout_are_ranked_by_estimates_only_where_runs_were_in_several() -> None:
+    """74 of these had the same estimate, for MaxText's fits have seen one kind of layout."""
+    assert (MAXTEXT.by, ranking(dtype="bf16").by, MEGATRON.by) == ("traffic", "traffic", "estimate")
+    assert any("cannot tell these layouts apart" in text for text in ranking_lines(MAXTEXT, recipe(), 1))
+
+
+def test_what_moves_more_in_the_compiled_program_stands_behind() -> None:
+    """TP4 FSDP16 moves 678.69 GB in the program, FSDP64 406.36 GB (docs/compiling.md)."""
+    found = ranking(dtype="bf16").layouts
+    places = {(one.parallelism, one.micro_batch_size): one.rank for one in found}
+    own = places[Parallelism(fsdp=64), 2]
+    assert own == 1  # of those that move as much within some percent, the one that was asked for
+    assert places[Parallelism(tensor=4, fsdp=16), 8] > own
+
+
+LOADS = [("bridge", "lora")]  # it trains adapters only beside weights that it has read
+
+
+# A submission's layout is its own program's: plan.py ranks none of it.
+RANKED = [recipe.name for recipe in CONFIGS.recipes() if not recipe.engine.startswith("mlperf_")]
+
+
+@pytest.mark.parametrize("name", RANKED)
+def test_the_layout_of_every_recipe_is_among_its_own(name: str) -> None:
+    made = CONFIGS.recipe(name)
+    model = "llama2_tiny" if made.models == ["*"] else made.models[0]
+    for device in made.hardware if made.hardware != ["*"] else ["cpu"]:
+        for gpus in sorted({row.gpus for row in made.layouts})[:2]:
+            dtype = made.dtypes.get(device, made.dtypes.get("*", []))[0]
+            weights = {"checkpoint.pretrained_checkpoint": "/weights"} if (made.engine, made.task) in LOADS else {}
+            request = Request(made.backend, model, made.task, made.engine, dtype, device, gpus, settings=weights)
+            backend = find_backend(made.backend)
+            asked = resolve(request, KNOWN, backend)
+            if asked.recipe.name != name or not fits(asked, backend.storage(asked)):
+                continue
+            found = rank(request, KNOWN, backend, KEPT)
+            assert any(alike(one, asked) for one in found.layouts), (device, gpus, asked.parallelism)
+
+
+def test_the_layout_that_was_asked_for_is_among_them() -> None:
+    own = [one for one in MAXTEXT.layouts if one.parallelism == Parallelism(fsdp=64)]
+    assert [one.micro_batch_size for one in own] == [2, 1]
+    assert own[0].beyond == []
+
+
+def test_every_layout_does_the_same_work_and_resolves_to_itself() -> None:
+    for backend, model, found in (("jax", "llama2_70b", MAXTEXT), ("nemo", "llama31_70b", MEGATRON)):
+        for one in found.layouts[:20]:
+            dtype = "fp8" if found is MAXTEXT else None
+            request = Request(
+                backend=backend, model=model, hardware="h100", gpus=64, dtype=dtype, settings=one.settings
+            )
+            benchmark = resolve(request, KNOWN, find_backend(backend))
+            assert benchmark.parallelism == one.parallelism
+            assert benchmark.global_batch_size == 128
+            assert (benchmark.micro_batch_size, benchmark.gradient_accumulation) == (
+                one.micro_batch_size,
+                one.gradient_accumulation,
+            )
+            assert fits(benchmark, find_backend(backend).storage(benchmark))
+
+
+def test_only_what_the_framework_has_is_tried() -> None:
+    assert {one.parallelism.pipeline for one in MAXTEXT.layouts} == {1}
+    assert {one.parallelism.fsdp for one in MEGATRON.layouts} == {1}
+    assert all(one.parallelism.tensor <= 8 for one in [*MAXTEXT.layouts, *MEGATRON.layouts])
+    assert any(one.parallelism.virtual_pipeline > 1 for one in MEGATRON.layouts)
+
+
+def test_sizes_divide_the_model() -> None:
+    found = list(shares(recipe("nemo", "llama31_70b", hardware="h100"), 64))
+    assert all(share.devices == 64 for share in found)
+    assert all(80 % (share.pipeline * share.virtual_pipeline) == 0 and 8 % share.tensor == 0 for share in found)
+    assert len(set(found)) == len(found)
+
+
+def test_micro_batches_divide_what_a_replica_gets() -> None:
+    maxtext = recipe()  # 128 sequences, two a device, at once
+    assert micro_batches(maxtext, Parallelism(fsdp=64)) == [1, 2]
+    assert micro_batches(maxtext, Parallelism(fsdp=8, tensor=8)) == [1, 2, 4, 16]
+    assert micro_batches(recipe("nemo", "llama31_70b", hardware="h100"), Parallelism(data=2)) == [1, 2, 4]
+    assert micro_batches(maxtext, Parallelism(fsdp=3)) == []
+
+
+def test_without_an_estimate_bounds_decide() -> None:
+    found = ranking(hardware="a100")
+    assert found.by == "bound"
+    assert found.errors is None
+    assert all(one.estimate_seconds is None for one in found.layouts)
+    assert found.layouts[0].bound_seconds is not None
+
+
+def test_without_any_speed_memory_decides() -> None:
+    found = ranking(model="llama2_tiny", hardware="cpu", gpus=8)
+    assert found.by == "memory"
+    sizes = [one.bytes_needed for one in found.layouts]
+    assert sizes == sorted(sizes)
+    assert found.layouts[0].reason.startswith("no speed is known")
+
+
+def test_where_nothing_fits_nothing_is_ranked() -> None:
+    found = ranking(gpus=8, settings={"ici_fsdp_parallelism": "8", "global_batch_size": "16"})
+    assert found.layouts == []
+    assert found.too_large > 0
+
+
+class OnlyData:
+    """A backend that has one layout."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._backend, name)
+
+    def layout_settings_for(self, *_: object) -> None:
+        return None
+
+
+def test_a_framework_without_other_layouts_has_none() -> None:
+    request = Request(backend="jax", model="llama2_70b", hardware="h100", gpus=64)
+    found = rank(request, CONFIGS, OnlyData(find_backend("jax")), KEPT)  # type: ignore[arg-type]
+    assert (found.tried, found.layouts) == (0, [])
+
+
+def test_settings_of_the_request_stay_but_for_its_batch() -> None:
+    found = ranking(settings={"remat_policy": "full", "micro_batch_size": "1"})
+    assert all(one.settings["remat_policy"] == "full" for one in found.layouts)
+    assert all(one.settings["global_batch_size"] == "64" for one in found.layouts)
+    assert msgspec.json.encode(found)
+
+
+class SaysOneAndMeansAnother(OnlyData):
+    """A backend whose settings make the same layout, whatever was asked for."""
+
+    def layout_settings_for(self, *_: object) -> dict[str, int]:  # type: ignore[override]
+        return {"ici_fsdp_parallelism": 8, "dcn_fsdp_parallelism": 8}
+
+
+def test_settings_that_make_another_layout_are_no_layout() -> None:
+    request = Request(backend="jax", model="llama2_70b", hardware="h100", gpus=64)
+    found = rank(request, CONFIGS, SaysOneAndMeansAnother(find_backend("jax")), KEPT)  # type: ignore[arg-type]
+    assert [(one.parallelism, one.micro_batch_size) for one in found.layouts] == [
+        (Parallelism(fsdp=64), 2),
+        (Parallelism(fsdp=64), 1),
+    ]
+    assert found.refused > 10
+
+
+def test_of_equals_the_smaller_comes_first_and_says_by_how_much() -> None:
+    pairs = list(zip(MAXTEXT.layouts, MAXTEXT.layouts[1:], strict=False))
+    smaller = [(one, following) for one, following in pairs if "less memory" in one.reason]
+    assert smaller
+    for one, following in smaller:
+        assert one.reason.endswith(f"with {bytes_text(following.bytes_needed - one.bytes_needed)} less memory")

@@ -1,0 +1,113 @@
+"""A result beside the nearest published row, and what differs besides."""
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.measuring.summary import Result
+from benchmarks.references.nearest_reference import Nearest, Ours, nearest, of_result, text
+from benchmarks.references.references import read_references
+from benchmarks.request.resolve import Request, resolve
+from jax_backend import BACKEND
+from tests.benchmarks.measuring.test_summary import DONE, record_of, result_of, steps_of
+
+CONFIGS = Configs()
+ROWS = read_references(CONFIGS.root)
+
+
+def measured(seconds: float = 7.0, **wanted: object) -> Result:
+    """A run of the 70B whose steps took so long."""
+    request = Request(backend="jax", model="llama2_70b", dtype="bf16", hardware="h100", **wanted)  # type: ignore[arg-type]
+    benchmark = resolve(request, CONFIGS, BACKEND)
+    benchmark = msgspec.structs.replace(benchmark, steps=10)
+    return result_of(record_of(steps_of([60.0, *[seconds] * 9])), DONE, benchmark=benchmark)
+
+
+def beside(result: Result) -> Nearest:
+    return nearest(of_result(result), ROWS)
+
+
+def test_the_same_scale_and_layout_is_nearest_and_the_ratio_is_of_tokens_a_gpu() -> None:
+    found, why = beside(measured(6.999, gpus=64))
+    assert (why, found is not None) == ("", True)
+    assert found is not None
+    assert found.reference == "llama2_70b pretrain bf16 64 x h100"
+    assert found.ratio == pytest.approx(1)
+    assert found.differs == ["window last, here steady"]
+
+
+def test_another_scale_says_what_differs() -> None:
+    settings = {"ici_fsdp_parallelism": "8", "dcn_fsdp_parallelism": "4"}
+    found, _ = beside(measured(7.0, gpus=32, settings=settings))
+    assert found is not None
+    assert found.reference == "llama2_70b pretrain bf16 64 x h100"
+    assert "GPUs 64, here 32" in found.differs
+    assert "layout fsdp 64, here fsdp 32" in found.differs
+    assert found.ratio == pytest.approx(6.999 / 7.0)
+
+
+def test_where_nothing_is_published_it_says_so() -> None:
+    result = measured(gpus=64)
+    other = msgspec.structs.replace(result.benchmark, dtype="int8")
+    found, why = beside(msgspec.structs.replace(result, benchmark=other))
+    assert (found, why) == (None, "nothing is published for llama2_70b pretrain int8 on h100")
+    found, why = beside(msgspec.structs.replace(result, tokens_per_second_per_gpu=None))
+    assert (found, why) == (None, "the run has no speed")
+
+
+def foreign(**known: object) -> Ours:
+    """What a log of Llama 3.1 70B says of its run."""
+    given = Ours(
+        backend="nemo",
+        engine=None,
+        model="llama31_70b",
+        task="pretrain",
+        dtype="bf16",
+        hardware="h100",
+        gpus=64,
+        parallelism=None,
+        sequence_length=8192,
+        global_batch_size=128,
+        window="last",
+        tokens_per_second_per_gpu=8192 * 128 / 64 / 14.66,
+    )
+    return msgspec.structs.replace(given, **known)
+
+
+def test_a_run_of_another_engine_says_so() -> None:
+    """All published rows are NeMo's; Megatron-Bridge is another framework of the same backend."""
+    layout = {"data": 2, "tensor": 4, "pipeline": 4, "context": 2, "virtual_pipeline": 5}
+    found, _ = nearest(foreign(engine="bridge", parallelism=layout), ROWS)
+    assert found is not None
+    assert found.differs == ["engine nemo, here bridge"]
+    found, _ = nearest(foreign(engine="nemo", parallelism=layout), ROWS)
+    assert found is not None
+    assert found.differs == []
+
+
+def test_the_same_engine_goes_before_the_nearest_scale() -> None:
+    row = next(row for row in ROWS if row.model == "llama31_70b" and row.dtype == "bf16" and row.gpus == 2048)
+    bridge = msgspec.structs.replace(row, engine="bridge", source="Megatron-Bridge")
+    found, _ = nearest(foreign(engine="bridge"), [*ROWS, bridge])
+    assert found is not None
+    assert (found.source, found.differs[0]) == ("Megatron-Bridge", "GPUs 2048, here 64")
+
+
+def test_of_one_scale_the_same_layout_goes_before_the_youngest_source() -> None:
+    """For fp8 the recipe went from CP2 to PP8 in 25.04."""
+    old = {"data": 2, "tensor": 4, "pipeline": 4, "context": 2, "virtual_pipeline": 5}
+    new = {"data": 2, "tensor": 4, "pipeline": 8, "virtual_pipeline": 5}
+    for layout, release in ((old, "v25.02"), (new, "v25.04")):
+        found, _ = nearest(foreign(dtype="fp8", parallelism=layout), ROWS)
+        assert found is not None
+        assert release in found.source
+
+
+def test_what_a_log_does_not_say_is_not_known() -> None:
+    found = nearest(foreign(), ROWS)
+    assert text(found).splitlines() == [
+        "1.000 x the tokens/s a GPU of llama31_70b pretrain bf16 64 x h100, 14.66 s/step",
+        "(NVIDIA/dgxc-benchmarking v25.04 llama3.1/README.md)",
+        "differs: engine nemo, here not known",
+        "differs: layout context 2 x data 2 x pipeline 4 x tensor 4 x virtual_pipeline 5, here not known",
+    ]

@@ -1,0 +1,265 @@
+"""The text a person reads: figures with their units, and a plain word where a figure is unknown."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.measuring.figures import SecondsPerStep
+from benchmarks.measuring.ledger import Recompute
+from benchmarks.measuring.summary import Result
+from benchmarks.measuring.utilisation import Mfu
+from benchmarks.planning.plan_text import plan_text, recompute_rows
+from benchmarks.rendering import report
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.recompute import recompute
+from benchmarks.runs.runfolder import RunFolder
+from benchmarks.values import Benchmark, Parallelism, Step
+from jax_backend import BACKEND
+
+
+def resolved(model: str, settings: dict[str, str] | None = None, **wanted: Any) -> Benchmark:
+    return resolve(Request(backend="jax", model=model, settings=settings or {}, **wanted), Configs(), BACKEND)
+
+
+def plan_of(benchmark: Benchmark) -> str:
+    return plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark))
+
+
+# --- numbers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(6.999, "6.999 s"), (1.0, "1 s"), (0.015214, "15.21 ms"), (0.000015, "15 us"), (123.456, "123.5 s")],
+)
+def test_seconds(seconds: float, text: str) -> None:
+    assert report.seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (61, "1 min 01 s"),
+        (3599.7, "1 h 00 min"),
+        (7260, "2 h 01 min"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert report.duration_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(1.5e12, "1.50 TB"), (80e9, "80.00 GB"), (12.3e6, "12.30 MB"), (512.0, "0.5 kB"), (0.0, "0.0 kB")],
+)
+def test_bytes(size: float, text: str) -> None:
+    assert report.bytes_text(size) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(74908.987, "74,909"), (99.94, "99.9"), (0.01234, "0.0123"), (0, "0")])
+def test_counts(number: float, text: str) -> None:
+    assert report.count_text(number) == text
+
+
+def test_layouts() -> None:
+    assert report.layout_text(Parallelism(fsdp=4, data=2)) == "fsdp 4 x data 2"
+    assert report.layout_text(Parallelism()) == "one device"
+
+
+def test_columns_line_up_and_long_texts_stay_in_theirs() -> None:
+    lines = report.aligned([("a", "one\ntwo"), ("long", "three")])
+    assert lines == ["  a     one", "        two", "  long  three"]
+
+
+# --- the live line ------------------------------------------------------------------------------------
+
+
+def test_the_live_line() -> None:
+    step = Step(step=4, seconds=0.5, loss=5.25, tokens=256)
+    assert report.step_text(step, 50, 0.5, 22.4) == (
+        "step 5/50 · 500 ms/step · 512 tokens/s · loss 5.250 · 22 s left"
+    )
+
+
+def test_the_live_line_knows_little_at_first() -> None:
+    step = Step(step=0, seconds=None, loss=None, tokens=None)
+    assert report.step_text(step, 50, None, None) == "step 1/50"
+
+
+# --- a result -----------------------------------------------------------------------------------------
+
+
+def table(result: Result) -> str:
+    return "\n".join(report.aligned(report.result_rows(result)))
+
+
+def test_a_result_for_people(whole_run: RunFolder) -> None:
+    text = table(whole_run.stored_result())
+    assert "valid" in text.splitlines()[0]
+    assert "252 ms median, 95% interval 250 ms to 254 ms" in text
+    assert "at the median; " in text
+    assert "tokens/s" in text
+    assert "effective (mean over median " in text
+    assert "unknown: cpu has no published bf16 peak" in text
+    assert "6.0000 -> 4.9000" in text
+    assert "11 counted (steady: steps 1-11, not settled); left out: 1 compile" in text
+    assert "None" not in text
+
+
+def test_a_failed_result_claims_no_speed(empty_run: RunFolder, add_attempt: Callable[..., Path]) -> None:
+    add_attempt(empty_run, exit_code=-9, steps=4, end=None)
+    text = table(recompute(empty_run, BACKEND)[0])
+    assert "failed\n" in text
+    assert "- rank 0 was killed by signal 9 after step 3" in text
+    assert "not claimed: the run failed" in text
+    assert "tokens/s" not in text
+    assert "MFU" not in text
+
+
+def test_a_run_without_a_step(empty_run: RunFolder) -> None:
+    text = table(recompute(empty_run, BACKEND)[0])
+    assert "unknown -> unknown" in text
+    assert "0 counted (steady: no step, not settled); left out: none" in text
+
+
+def test_few_steps_have_no_interval_and_say_so(empty_run: RunFolder, add_attempt: Callable[..., Path]) -> None:
+    add_attempt(empty_run, steps=2)
+    benchmark = msgspec.structs.replace(empty_run.benchmark(), steps=2)
+    empty_run.write("benchmark.json", benchmark)
+    assert "an interval needs 3 counted steps or more, there are 1" in table(recompute(empty_run, BACKEND)[0])
+
+
+def test_an_unknown_effective_figure_or_excess_is_a_word(whole_run: RunFolder) -> None:
+    result = msgspec.structs.replace(
+        whole_run.stored_result(), tokens_per_second_effective=None, seconds_per_step=SecondsPerStep(median=0.25)
+    )
+    assert "unknown effective (mean over median unknown)" in table(result)
+
+
+def entry(convention: str, tflops: float, percent: float, precision: str = "bf16") -> Mfu:
+    return Mfu(
+        convention=convention, precision_peak=precision, peak_tflops=tflops, peak_source="a sheet", percent=percent
+    )
+
+
+def test_a_run_is_placed_between_its_peaks_and_its_conventions_stand_side_by_side(whole_run: RunFolder) -> None:
+    entries = [
+        entry("recipe", 1979, 42.55, "fp8"),
+        entry("causal", 1979, 41.01, "fp8"),
+        entry("recipe", 1839.07, 45.79, "mixed"),
+        entry("causal", 1842.5, 44.1, "mixed"),
+        entry("recipe, achievable", 1402.6, 60.04, "fp8"),
+        entry("causal, achievable", 1402.6, 57.86, "fp8"),
+    ]
+    changed = msgspec.structs.replace(whole_run.stored_result(), mfu=entries, hfu=[entry("recipe", 989, 61.5)])
+    lines = [line.strip() for line in table(changed).splitlines()]
+    places = "42.5% of 1979 (datasheet), 60.0% of 1402.6 (achievable)"
+    assert f"of the peak   {places}; TFLOP/s fp8 a device, counted by recipe" in lines
+    start = next(n for n, line in enumerate(lines) if line.startswith("MFU"))
+    assert lines[start : start + 6] == [
+        "MFU           recipe  causal  of a device's TFLOP/s",
+        "42.55%  41.01%  1979 fp8 (datasheet)",
+        "45.79%  44.10%  1839.1 to 1842.5 mixed (datasheet)",
+        "60.04%  57.86%  1402.6 fp8 (achievable)",
+        "HFU           recipe  of a device's TFLOP/s",
+        "61.50%  989 bf16 (datasheet)",
+    ]
+
+
+def test_without_hfu_the_reason_stands_there(whole_run: RunFolder) -> None:
+    stored = whole_run.stored_result()
+    nulls = stored.null_because | {"hfu": "nobody says"}
+    text = table(msgspec.structs.replace(stored, mfu=[entry("recipe", 989, 52.6)], hfu=None, null_because=nulls))
+    assert "HFU           unknown: nobody says" in text
+
+
+# --- a plan -------------------------------------------------------------------------------------------
+
+
+def test_the_plan_of_seed_003() -> None:
+    text = plan_of(resolved("llama2_70b", dtype="fp8", hardware="h100", gpus=64))
+    assert text.startswith("llama2_70b pretrain fp8 · jax (maxtext) · 64 x h100\n")
+    for words in (
+        "68,976,648,192 parameters",
+        "64 x h100 (NVIDIA H100 SXM 80 GB) on 8 nodes",
+        "fsdp 64",
+        "128 sequences of 4096 tokens",
+        "524,288 tokens a step",
+        "1.8207e+15 a sequence",
+        "GB usable: fits",
+        "8 a node, devices a task: 1",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION=0.94",
+        "--xla_gpu_reduce_scatter_combine_threshold_bytes=8388608",
+        "quantization=fp8",
+        "nothing was started (--dry_run)",
+    ):
+        assert words in text, words
+
+
+def row(text: str, label: str) -> str:
+    (found,) = [line.strip() for line in text.splitlines() if line.split()[:1] == [label]]
+    return found
+
+
+def test_the_plan_shows_what_is_computed_twice_by_part_and_in_sum() -> None:
+    text = plan_of(resolved("llama2_70b", dtype="bf16", hardware="h100", gpus=64))
+    again = "3.5184e+14 a sequence: 4.398e+13 attention core, 3.0786e+14 gate and up"
+    assert row(text, "recomputed").endswith(again)
+    assert "hardware    2.1725e+15 a sequence, +19.3% of recipe: the FLOPs of HFU" in text
+
+
+def test_the_plan_says_where_nothing_is_computed_twice_and_where_it_is_not_known() -> None:
+    benchmark = resolved("llama2_70b", dtype="bf16", hardware="h100", gpus=64)
+    assert recompute_rows(benchmark, Recompute()) == [("recomputed", "nothing: HFU is MFU")]
+    assert "does not say" in recompute_rows(benchmark, None)[0][1]
+    some = Recompute(matmuls=frozenset({"mlpwo"}), layers=4)
+    assert "(4 of 80 layers)" in recompute_rows(benchmark, some)[0][1]
+
+
+def test_a_plan_names_no_path_of_this_machine() -> None:
+    text = plan_of(resolved("llama2_tiny"))
+    assert str(Path.home()) not in text
+    assert str(Path.cwd()) not in text
+    assert "{repository}/jax_backend/inside/worker.py" in text
+
+
+def test_what_does_not_fit_is_said() -> None:
+    settings = {"micro_batch_size": "64", "remat_policy": "minimal_with_context"}
+    assert "DOES NOT FIT" in plan_of(resolved("llama2_70b", settings, hardware="h100", gpus=64))
+
+
+def test_words_are_quoted_for_a_shell_and_placeholders_stay_readable() -> None:
+    text = plan_of(resolved("llama2_tiny", hardware="h100"))
+    assert "    '--device_name=NVIDIA H100 80GB HBM3' \\" in text
+    worker = "{repository}/jax_backend/inside/worker.py"
+    assert f"    {{python}} \\\n    -P \\\n    {worker} \\\n    --events_dir={{phase_dir}} \\\n" in text
+
+
+def test_a_brace_of_a_setting_is_quoted() -> None:
+    text = plan_of(resolved("llama2_tiny", {"logical_axis_rules": "{a: b}"}))
+    assert "    'logical_axis_rules={a: b}' \\" in text
+
+
+@pytest.mark.parametrize("share", ["much", "", "0", "1.5", "nan"])
+def test_a_share_of_memory_that_is_none_is_refused(share: str) -> None:
+    benchmark = resolved("llama2_70b", {"env.XLA_PYTHON_CLIENT_MEM_FRACTION": share})
+    with pytest.raises(RequestError, match="a number above 0 and up to 1"):
+        plan_of(benchmark)
+
+
+# --- a list -------------------------------------------------------------------------------------------
+
+
+def test_a_list_says_none_where_there_is_none() -> None:
+    rows = report.recipe_rows([Configs().recipe("jax_llama2_70b_pretrain")])
+    text = report.listing_text({"recipes": rows, "suites": []})
+    assert "models llama2_70b · h100: bf16, fp8; a100: bf16 · devices 64, 128, 256, 512, 1024, 2048" in text
+    assert text.endswith("suites\n  none")

@@ -1,0 +1,122 @@
+"""Adapters in words that both backends understand, and what each makes of them."""
+
+from typing import Any
+
+import pytest
+
+from benchmarks.backend import backends
+from benchmarks.comparing.figures import other_adapters
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.measuring.flops import ADAPTED_MATRICES, adapter_parameter_count
+from benchmarks.planning.capacity import memory_by_part
+from benchmarks.request import lora_words
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.values import Benchmark, Lora
+
+CONFIGS = Configs()
+BACKENDS = backends()
+WORDS = {"lora_rank": "4", "lora_alpha": "8", "lora_targets": "q,k,v,o,gate,up,down"}
+
+
+def resolved(backend: str, words: dict[str, str], **asked: Any) -> Benchmark:
+    request = Request(backend=backend, **{"model": "llama3_tiny", "task": "lora", **asked}, settings=words)
+    return resolve(request, CONFIGS, BACKENDS[backend])
+
+
+def test_every_matrix_has_a_word() -> None:
+    assert sorted(lora_words.MATRICES.values()) == sorted(ADAPTED_MATRICES)
+
+
+def test_the_same_words_make_the_same_adapters_in_both_backends() -> None:
+    jax, nemo = (resolved(name, WORDS).lora for name in ("jax", "nemo"))
+    assert jax is not None
+    assert nemo is not None
+    assert sorted(jax.targets) == sorted(nemo.targets)
+    assert (jax.rank, jax.alpha, jax.dropout) == (nemo.rank, nemo.alpha, nemo.dropout) == (4, 8.0, 0.0)
+    model = CONFIGS.model("llama3_tiny")
+    assert adapter_parameter_count(model, jax) == adapter_parameter_count(model, nemo) == 2 * 4 * 2048
+
+
+@pytest.mark.parametrize("backend", ["jax", "nemo"])
+def test_one_word_leaves_the_recipe_the_others(backend: str) -> None:
+    own, changed = resolved(backend, {}).lora, resolved(backend, {"lora_rank": "2"}).lora
+    assert own is not None
+    assert changed == Lora(rank=2, alpha=own.alpha, dropout=own.dropout, targets=own.targets)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"lora_rank": "0"}, "lora_rank is 0"),
+        ({"lora_rank": "x"}, "whole number"),
+        ({"lora_rank": "1.5"}, "whole number"),
+        ({"lora_alpha": "0"}, "above 0"),
+        ({"lora_alpha": "nan"}, "above 0"),
+        ({"lora_alpha": "inf"}, "above 0"),
+        ({"lora_targets": "q,qkv"}, "query is a part of query_key_value"),
+        ({"lora_targets": "q,q"}, "named once"),
+        ({"lora_targets": "q,kk"}, "no adapter stands beside 'kk'"),
+        ({"lora_targets": ""}, "no adapter stands beside ''"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["jax", "nemo"])
+def test_words_that_mean_nothing_are_refused(backend: str, words: dict[str, str], said: str) -> None:
+    with pytest.raises(RequestError, match=said) as caught:
+        resolved(backend, words)
+    assert next(iter(words)) in caught.value.where
+
+
+def test_words_without_adapters_are_refused() -> None:
+    with pytest.raises(RequestError, match="lora_rank has no effect on task pretrain") as caught:
+        resolved("jax", {"lora_rank": "4"}, task="pretrain")
+    assert caught.value.next_command == "--task=lora"
+
+
+@pytest.mark.parametrize(("backend", "own"), [("jax", "lora.lora_rank"), ("nemo", "peft.dim")])
+def test_what_is_said_in_two_ways_is_refused(backend: str, own: str) -> None:
+    with pytest.raises(RequestError, match=f"{own} is filled by lora_rank"):
+        resolved(backend, {"lora_rank": "4", own: "8"})
+
+
+def test_adapters_for_people() -> None:
+    lora = Lora(rank=8, alpha=16.0, dropout=0.1, targets=["query_key_value", "mlp_output"])
+    assert lora_words.text(lora) == "rank 8, alpha 16, dropout 0.1, beside qkv,down"
+
+
+def a_lora(**changes: Any) -> Lora:
+    return Lora(**{"rank": 8, "alpha": 16.0, "dropout": 0.0, "targets": ["query_key_value", "mlp_output"], **changes})
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (a_lora(rank=4), "rank 8 and 4"),
+        (a_lora(alpha=8.0, dropout=0.1), "alpha 16 and 8, dropout 0 and 0.1"),
+        (a_lora(targets=["mlp_output"]), "beside qkv,down and down"),
+        (
+            a_lora(targets=["query", "key", "value", "mlp_output"]),
+            "beside qkv,down and q,k,v,down: the same matrices, fused with one adapter or apart",
+        ),
+        (None, "one side has none"),
+    ],
+)
+def test_a_comparison_says_how_adapters_differ(other: Lora | None, said: str) -> None:
+    assert other_adapters(a_lora(), other) == said
+
+
+def test_maxtexts_adapters_lie_whole_on_each_device() -> None:
+    """Frozen weights are shared out, so eight devices hold an eighth of those each."""
+    memory = {}
+    for gpus in (1, 8):
+        benchmark = resolved("jax", {}, gpus=gpus)
+        memory[gpus] = memory_by_part(benchmark, BACKENDS["jax"].storage(benchmark))
+    adapters = adapter_parameter_count(CONFIGS.model("llama3_tiny"), benchmark.lora or a_lora())
+    for part in ("optimizer", "gradients"):
+        assert memory[1][part] == memory[8][part] >= 4 * adapters
+    assert memory[1]["parameters"] - memory[8]["parameters"] == 4 * 426_624 * 7 / 8
+
+
+def test_a_compiled_step_of_adapters_is_held_against_nothing() -> None:
+    with pytest.raises(RequestError, match="held against no formula"):
+        BACKENDS["jax"].compile_program(resolved("jax", {}))

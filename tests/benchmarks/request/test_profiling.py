@@ -1,0 +1,220 @@
+"""What --profile records where nothing else is said, what is refused, and the words that start a profiler."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.request.profiling import (
+    ProfileDefaults,
+    ProfilingWanted,
+    choose_profiling,
+    disturbed_steps,
+    nccl_trace_environment,
+    not_recorded,
+    parse_ranks,
+    ranks_text,
+    report_name,
+    under_nsys,
+)
+from benchmarks.values import Benchmark, Phase, Profiling
+
+DEFAULTS = ProfileDefaults(ranks="0-5,7-15", start_step=20, stop_step=30, source="s", date="d")
+
+
+def wanted(kind: str = "nsys", **changes: Any) -> ProfilingWanted:
+    typed = {"ranks": None, "start_step": None, "stop_step": None, "gpu_metrics": False, "cpu": False, **changes}
+    return ProfilingWanted(kind=kind, **typed)
+
+
+def chosen(steps: int = 50, gpus: int = 64, **changes: Any) -> Profiling:
+    found = choose_profiling(wanted(**changes), DEFAULTS, gpus, steps)
+    assert found is not None
+    return found
+
+
+# --- what is recorded -----------------------------------------------------------------------------
+
+
+def test_the_recipes_defaults_hold_where_nothing_is_said() -> None:
+    found = chosen()
+    assert (found.start_step, found.stop_step) == (20, 30)
+    assert found.ranks == [*range(6), *range(7, 16)]
+
+
+def test_the_finetunes_last_step_is_the_runs() -> None:
+    """The recipe says 45-50 of 50 and counts from 1 or past the end; a run's steps are 0 to 49."""
+    defaults = Configs().profile_defaults("lora")
+    found = choose_profiling(wanted(), defaults, 8, 50)
+    assert found is not None
+    assert (found.start_step, found.stop_step, found.ranks) == (45, 49, list(range(8)))
+
+
+def test_ranks_that_are_not_there_are_left_out_of_the_defaults_and_refused_where_typed() -> None:
+    assert chosen(gpus=2).ranks == [0, 1]
+    assert chosen(ranks="1,0").ranks == [0, 1]
+    with pytest.raises(RequestError, match="rank 8 is not one of 8"):
+        chosen(gpus=8, ranks="0,8")
+
+
+@pytest.mark.parametrize("steps", [5, 6, 12])
+def test_a_short_run_is_recorded_near_its_end(steps: int) -> None:
+    found = chosen(steps=steps)
+    assert 1 <= found.start_step <= found.stop_step < steps
+
+
+@pytest.mark.parametrize("typed", [{"start_step": 0}, {"start_step": 9, "stop_step": 8}, {"start_step": 50}])
+def test_steps_that_cannot_be_recorded_are_refused(typed: dict[str, int]) -> None:
+    with pytest.raises(RequestError, match="cannot be profiled"):
+        chosen(**typed)
+
+
+@pytest.mark.parametrize("kind", ["none", "nccl"])
+def test_without_steps_nothing_is_chosen_and_flags_of_it_are_refused(kind: str) -> None:
+    assert choose_profiling(wanted(kind), DEFAULTS, 8, 50) is None
+    for flag in ({"ranks": "0"}, {"start_step": 3}, {"stop_step": 3}, {"gpu_metrics": True}, {"cpu": True}):
+        with pytest.raises(RequestError, match="no effect"):
+            choose_profiling(wanted(kind, **flag), DEFAULTS, 8, 50)
+
+
+@pytest.mark.parametrize("flag", ["gpu_metrics", "cpu"])
+def test_what_only_nsys_can_sample_is_refused_elsewhere(flag: str) -> None:
+    with pytest.raises(RequestError, match="no effect"):
+        chosen(kind="xplane", **{flag: True})
+    assert getattr(chosen(**{flag: True}), flag) is True
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "0,,1", "-1", "1-", "0;1"])
+def test_what_names_no_ranks_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="names no ranks"):
+        parse_ranks(text)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [([0], "0"), ([0, 1], "0-1"), ([0, 1, 8, 10, 11, 12], "0-1,8,10-12"), ([*range(6), *range(7, 16)], "0-5,7-15")],
+)
+def test_ranks_are_said_as_they_are_read(ranks: list[int], text: str) -> None:
+    assert ranks_text(ranks) == text
+    assert parse_ranks(text) == ranks
+
+
+def test_the_steps_next_to_the_recorded_ones_are_disturbed_too() -> None:
+    assert list(disturbed_steps(chosen(start_step=5, stop_step=7))) == [4, 5, 6, 7, 8]
+
+
+# --- starting it ------------------------------------------------------------------------------------
+
+
+def test_a_command_is_started_under_nsys_by_path() -> None:
+    words = under_nsys(chosen(), "{phase_dir}/name", ["{python}", "x.py", "--", "a=1"], on_gpu=True)
+    assert words == [
+        "{python}", "-I", "{repository}/benchmarks/inside/under_nsys.py", "--ranks=0-5,7-15",
+        "--output={phase_dir}/name", "--", "{python}", "x.py", "--", "a=1",
+    ]  # fmt: skip
+
+
+def test_what_is_sampled_besides_is_said_and_a_machine_without_cuda_too() -> None:
+    profiling = chosen(gpu_metrics=True, cpu=True)
+    words = under_nsys(profiling, "o", ["x"], on_gpu=False)
+    assert words[5:-2] == ["--gpu_metrics", "--cpu", "--whole_run"]
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "gpus", "name"),
+    [
+        ("llama31_70b", "bf16", 64, "llama31-70b-bf16_64g"),
+        ("llama2_70b", "fp8", 2048, "llama2-70b-fp8_2048g"),
+        ("llama3_tiny", "fp32", 1, "llama3-tiny-fp32_1g"),
+        ("mine", "bf16", 8, "mine-bf16_8g"),
+        ("my.model_1.5b", "bf16", 8, "my-model-1-5b-bf16_8g"),
+    ],
+)
+def test_a_pretrainings_report_is_named_as_nvidias_recipes_name_it(
+    benchmark_value: Benchmark, model: str, dtype: str, gpus: int, name: str
+) -> None:
+    benchmark = of(benchmark_value, model, task="pretrain", dtype=dtype, gpus=gpus)
+    assert report_name(benchmark) == f"{name}_%q{{SLURM_JOB_ID}}_%q{{SLURM_NODEID}}_%q{{SLURM_LOCALID}}"
+
+
+@pytest.mark.parametrize("task", ["lora", "mlperf"])
+def test_a_finetunings_report_is_named_by_job_node_and_rank(benchmark_value: Benchmark, task: str) -> None:
+    name = report_name(of(benchmark_value, "llama3_70b", task=task))
+    assert name == "profile_%q{SLURM_JOB_ID}_node%q{SLURM_NODEID}_rank%q{SLURM_PROCID}"
+
+
+@pytest.mark.parametrize("task", ["pretrain", "lora"])
+def test_a_phase_has_its_ending_and_no_name_has_a_dot(benchmark_value: Benchmark, task: str) -> None:
+    benchmark = of(benchmark_value, "a.b_1.5b", task=task)
+    assert report_name(benchmark, "-prof") == report_name(benchmark) + "-prof"
+    assert "." not in report_name(benchmark, "-perf")
+
+
+def of(benchmark: Benchmark, model: str, **changes: Any) -> Benchmark:
+    named = msgspec.structs.replace(benchmark.model, name=model)
+    return msgspec.structs.replace(benchmark, model=named, **changes)
+
+
+# --- NCCL -------------------------------------------------------------------------------------------
+
+
+def test_nccl_writes_its_calls_into_the_phases_folder_a_file_a_process() -> None:
+    environment = nccl_trace_environment()
+    assert environment["NCCL_DEBUG"] == "INFO"
+    assert set(environment["NCCL_DEBUG_SUBSYS"].split(",")) == {"INIT", "COLL"}
+    assert re.fullmatch(r"\{phase_dir\}/[a-z-]+-%h-%p\.log", environment["NCCL_DEBUG_FILE"])
+
+
+# --- what must be there in the end ----------------------------------------------------------------
+
+
+def measured(tasks: int = 4) -> Phase:
+    return Phase(
+        name="perf", command=[], environment={}, nodes=1, tasks_per_node=tasks, devices_per_task=1, writes_steps=True
+    )
+
+
+def profiled(benchmark: Benchmark, kind: str, ranks: list[int]) -> Benchmark:
+    recorded = Profiling(ranks=ranks, start_step=20, stop_step=30) if kind != "nccl" else None
+    return msgspec.structs.replace(benchmark, profile=kind, profiling=recorded)
+
+
+@pytest.mark.parametrize(
+    ("kind", "files", "missing"),
+    [
+        ("nsys", ["a_0.nsys-rep", "a_1.nsys-rep"], ""),
+        ("nsys", ["a_0.nsys-rep"], "1 of 2 *.nsys-rep in perf"),
+        ("nsys", [], "0 of 2 *.nsys-rep in perf"),
+        ("xplane", ["maxtext/x/plugins/profile/now/host.xplane.pb"], ""),
+        ("xplane", ["host.trace.json.gz"], "0 of 1 *.xplane.pb in perf"),
+        ("nccl", ["nccl-node1-7.log"], ""),
+        ("nccl", ["rank-0.log"], "0 of 1 nccl-*.log in perf"),
+    ],
+)
+def test_a_profile_that_was_not_recorded_is_said(
+    benchmark_value: Benchmark, tmp_path: Path, kind: str, files: list[str], missing: str
+) -> None:
+    """Ranks that the run does not have are not waited for: 9 is none of four."""
+    for name in files:
+        path = tmp_path / "perf" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("recorded")
+    (tmp_path / "perf").mkdir(exist_ok=True)
+    (tmp_path / "perf/empty.nsys-rep").touch()  # a file without a byte holds nothing
+    found = not_recorded(profiled(benchmark_value, kind, [0, 1, 9]), measured(), tmp_path / "perf")
+    assert [missing in reason for reason in found] == ([True] if missing else [])
+
+
+def test_a_run_without_a_profiler_leaves_none(benchmark_value: Benchmark, tmp_path: Path) -> None:
+    assert not_recorded(benchmark_value, measured(), tmp_path) == []
+
+
+def test_a_run_of_which_no_step_would_be_left_is_refused() -> None:
+    with pytest.raises(RequestError) as caught:
+        chosen(steps=4)
+    assert "none would be left" in caught.value.what
+    assert caught.value.next_command == "--steps=8"

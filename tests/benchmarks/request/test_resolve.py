@@ -1,0 +1,462 @@
+"""What a request resolves to, on the real configs and the real MaxText backend, and every way to be refused."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_REFUSED, RequestError
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.request.settings import check_knobs
+from benchmarks.values import Benchmark, json_text
+from jax_backend import BACKEND
+
+CONFIGS = Configs()
+SCALES = [64, 128, 256, 512, 1024, 2048]
+
+
+def resolved(model: str = "llama2_tiny", **wanted: object) -> Benchmark:
+    return resolve(Request(backend="jax", model=model, **wanted), CONFIGS, BACKEND)  # type: ignore[arg-type]
+
+
+def with_settings(model: str = "llama2_tiny", gpus: int | None = None, **chosen: object) -> Benchmark:
+    return resolved(model, gpus=gpus, settings={key: str(value) for key, value in chosen.items()})
+
+
+def refusal(model: str = "llama2_tiny", **wanted: object) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        resolved(model, **wanted)
+    assert caught.value.exit_code == EXIT_REFUSED
+    return caught.value
+
+
+# --- what a request means -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "hardware", "nodes", "gpus"), [("llama2_tiny", "cpu", 4, 4), ("llama2_70b", "h100", 16, 128)]
+)
+def test_nodes_alone_mean_whole_nodes(model: str, hardware: str, nodes: int, gpus: int) -> None:
+    """A virtual device of a CPU each, or all the GPUs of a node."""
+    benchmark = resolved(model, hardware=hardware, nodes=nodes)
+    assert (benchmark.nodes, benchmark.gpus) == (nodes, gpus)
+
+
+@pytest.mark.parametrize(("site", "hardware"), [("local", "h100"), ("example_pyxis", None)])
+def test_a_site_whose_nodes_are_alike_says_the_device(site: str, hardware: str | None) -> None:
+    assert resolved("llama2_70b", site=site, hardware=hardware).hardware.name == "h100"
+
+
+def test_a_device_that_a_site_has_not_is_refused() -> None:
+    error = refusal("llama2_70b", site="example_pyxis", hardware="a100")
+    assert "are not" in error.what
+    assert error.next_command.startswith("--hardware=h100; or --site=NAME, ")
+
+
+def test_a_model_alone_is_enough() -> None:
+    benchmark = resolved()
+    assert (benchmark.hardware.name, benchmark.dtype, benchmark.gpus, benchmark.nodes) == ("cpu", "bf16", 1, 1)
+    assert (benchmark.sequence_length, benchmark.global_batch_size, benchmark.steps) == (128, 2, 50)
+    assert (benchmark.window, benchmark.profile, benchmark.pgle, benchmark.site.name) == (
+        "steady",
+        "none",
+        "off",
+        "local",
+    )
+    assert benchmark.recipe.name == "jax_tiny_pretrain"
+    assert benchmark.parallelism.devices == 1
+
+
+def test_eight_devices_as_fsdp_4_and_data_2() -> None:
+    benchmark = with_settings(gpus=8, ici_fsdp_parallelism=4, ici_data_parallelism=2)
+    assert (benchmark.parallelism.fsdp, benchmark.parallelism.data) == (4, 2)
+    assert benchmark.global_batch_size == 2 * 8
+    assert benchmark.overrides == {"ici_fsdp_parallelism": "4", "ici_data_parallelism": "2"}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+@pytest.mark.parametrize("gpus", SCALES)
+def test_the_recipe_of_seed_003_at_every_scale(gpus: int, dtype: str) -> None:
+    """FSDP takes all GPUs up to 256; from 512 on it stops at 128 and data parallelism takes the rest."""
+    benchmark = resolved("llama2_70b", dtype=dtype, gpus=gpus)
+    fsdp = gpus if gpus <= 256 else 128
+    assert (benchmark.parallelism.fsdp, benchmark.parallelism.data) == (fsdp, gpus // fsdp)
+    assert benchmark.nodes == gpus // 8
+    assert benchmark.global_batch_size == 2 * gpus
+    assert (benchmark.sequence_length, benchmark.micro_batch_size, benchmark.gradient_accumulation) == (4096, 2, 1)
+    assert benchmark.hardware.name == "h100"
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gpus", "all_reduce", "all_gather", "reduce_scatter"),
+    [
+        ("bf16", 64, 2048, 2048, 32),
+        ("bf16", 256, 2048, 2048, 32),
+        ("bf16", 512, 2048, 2048, 16),
+        ("bf16", 2048, 2048, 2048, 16),
+        ("fp8", 64, 1024, 512, 8),
+        ("fp8", 256, 1024, 512, 8),
+        ("fp8", 512, 1024, 512, 4),
+        ("fp8", 2048, 1024, 512, 4),
+    ],
+)
+def test_combine_thresholds_by_precision_and_scale(
+    dtype: str, gpus: int, all_reduce: int, all_gather: int, reduce_scatter: int
+) -> None:
+    flags = resolved("llama2_70b", dtype=dtype, gpus=gpus).xla_flags
+    found = [flags[f"xla_gpu_{name}_combine_threshold_bytes"] for name in ("all_reduce", "all_gather")]
+    found.append(flags["xla_gpu_reduce_scatter_combine_threshold_bytes"])
+    assert found == [str(size * MIB) for size in (all_reduce, all_gather, reduce_scatter)]
+
+
+def test_rematerialisation_and_precision_of_seed_003() -> None:
+    attention = {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"}
+    for dtype, kept in (("bf16", attention | {"mlpwo"}), ("fp8", attention)):
+        benchmark = resolved("llama2_70b", dtype=dtype, gpus=64)
+        assert {name for name, value in benchmark.knobs.items() if value == "device"} == kept
+        assert benchmark.knobs["remat_policy"] == "custom"
+        assert benchmark.knobs.get("quantization") == ("fp8" if dtype == "fp8" else None)
+        assert benchmark.knobs["attention"] == "cudnn_flash_te"
+
+
+def test_environment_of_seed_003() -> None:
+    environment = resolved("llama2_70b", gpus=64).environment
+    assert environment == {
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.94",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        "NVTE_FUSED_ATTN": "1",
+    }
+
+
+def test_settings_go_where_they_belong_and_win() -> None:
+    benchmark = with_settings(
+        "llama2_70b",
+        64,
+        **{"env.NCCL_DEBUG": "INFO", "env.NVTE_FUSED_ATTN": "0", "xla_gpu_enable_triton_gemm": "true"},
+        sequence_length=2048,
+        remat_policy="full",
+        learning_rate=1e-4,
+    )
+    assert (benchmark.environment["NCCL_DEBUG"], benchmark.environment["NVTE_FUSED_ATTN"]) == ("INFO", "0")
+    assert benchmark.xla_flags["xla_gpu_enable_triton_gemm"] == "true"
+    assert benchmark.sequence_length == 2048
+    assert (benchmark.knobs["remat_policy"], benchmark.knobs["learning_rate"]) == ("full", 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "micro", "accumulation", "global_batch"),
+    [
+        ({}, 2, 1, 16),
+        ({"micro_batch_size": 3}, 3, 1, 24),
+        ({"gradient_accumulation": 4}, 2, 4, 64),
+        ({"global_batch_size": 64}, 8, 1, 64),
+        ({"global_batch_size": 64, "micro_batch_size": 2}, 2, 4, 64),
+        ({"global_batch_size": 64, "gradient_accumulation": 2}, 4, 2, 64),
+        ({"global_batch_size": 64, "gradient_accumulation": 2, "micro_batch_size": 4}, 4, 2, 64),
+    ],
+)
+def test_batch_sizes_follow_from_each_other(
+    chosen: dict[str, int], micro: int, accumulation: int, global_batch: int
+) -> None:
+    benchmark = with_settings(gpus=8, **chosen)
+    found = (benchmark.micro_batch_size, benchmark.gradient_accumulation, benchmark.global_batch_size)
+    assert found == (micro, accumulation, global_batch)
+
+
+def test_a_recipe_for_the_model_wins_and_any_model_runs_on_a_cpu() -> None:
+    assert resolved("llama2_70b").recipe.name == "jax_llama2_70b_pretrain"
+    assert resolved("llama2_70b", hardware="cpu").recipe.name == "jax_cpu_pretrain"
+    assert resolved("llama31_8b").hardware.name == "cpu"
+
+
+def test_two_processes_on_this_machine() -> None:
+    benchmark = resolved(gpus=8, nodes=2)
+    assert (benchmark.nodes, benchmark.gpus) == (2, 8)
+
+
+def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
+    benchmark = resolved("llama2_70b", gpus=512, dtype="fp8")
+    with pytest.raises(AttributeError):
+        benchmark.steps = 3  # type: ignore[misc]
+    assert msgspec.json.decode(json_text(benchmark), type=Benchmark) == benchmark
+    assert benchmark.lora is None  # which is an answer: everything is trained
+    assert benchmark.profiling is None  # and this too: no profiler runs
+    assert benchmark.until is None  # and this: all steps are run
+    assert benchmark.convergence is None  # and this: it has no target
+    for name in set(Benchmark.__struct_fields__) - {"lora", "profiling", "until", "convergence"}:
+        assert getattr(benchmark, name) is not None, f"{name} is left open"
+    assert -1 not in benchmark.knobs.values()
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ({"model": "llama2_70"}, "did you mean 'llama2_70b'?"),
+        ({"hardware": "h10"}, "did you mean 'h100'?"),
+        ({"site": "locl"}, "did you mean 'local'?"),
+        ({"dtype": "bf61"}, "did you mean 'bf16'?"),
+        ({"settings": {"remat_polcy": "full"}}, "did you mean 'remat_policy'?"),
+        ({"settings": {"sequence_lenght": "64"}}, "did you mean 'sequence_length'?"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest(wanted: dict[str, object], hint: str) -> None:
+    assert hint in str(refusal(**wanted))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "chosen", "words"),
+    [
+        ("llama2_tiny", 8, {"ici_tensor_parallelism": 8, "ici_fsdp_parallelism": 1}, "attention heads (4)"),
+        ("llama2_tiny", 4, {"ici_tensor_parallelism": 4, "ici_fsdp_parallelism": 1}, "query groups (2)"),
+        ("llama2_tiny", 4, {"ici_pipeline_parallelism": 4, "ici_fsdp_parallelism": 1}, "layers (2)"),
+        ("llama2_tiny", 3, {"ici_context_parallelism": 3}, "sequence length (128)"),
+        ("llama2_tiny", 128, {"ici_fsdp_parallelism": 128}, "hidden size (64)"),
+        ("llama2_tiny", 5, {"ici_fsdp_parallelism": 5}, "hidden size (64) not divisible by fsdp"),
+        ("llama2_tiny", 8, {"global_batch_size": 12}, "global batch of 12"),
+        ("llama2_tiny", 8, {"global_batch_size": 4}, "global batch of 4"),
+        ("llama2_tiny", 8, {"global_batch_size": 24, "micro_batch_size": 2}, "global batch of 24"),
+        (
+            "llama2_tiny",
+            8,
+            {"global_batch_size": 64, "micro_batch_size": 2, "gradient_accumulation": 2},
+            "global batch of 64",
+        ),
+        ("llama2_tiny", 8, {"ici_data_parallelism": 2}, "the layout is for 16 devices, 8 are asked for"),
+        ("llama2_tiny", 1, {"sequence_length": 256}, "over the 128 of llama2_tiny"),
+        ("llama2_tiny", 8, {"ici_fsdp_parallelism": -1}, "must be stated"),
+        ("llama2_tiny", 2, {"ici_fsdp_parallelism": 1, "dcn_fsdp_parallelism": 2}, "dcn"),
+        ("llama2_tiny", 1, {"attention": "flash"}, "attention=flash does not run on a CPU"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_refused(model: str, gpus: int, chosen: dict[str, object], words: str) -> None:
+    assert words in refusal(model, gpus=gpus, settings={k: str(v) for k, v in chosen.items()}).what
+
+
+def test_a_scale_without_a_layout_says_which_there_are() -> None:
+    error = refusal("llama2_70b", gpus=96)
+    assert "no layout for 96 devices" in error.what
+    assert error.why == "it has one for: 64, 128, 256, 512, 1024, 2048"
+    typed = refusal("llama2_70b", gpus=96, settings={"sequence_length": "2048"}).next_command
+    assert (
+        "python launch/plan.py --backend=jax --model=llama2_70b --hardware=h100 --gpus=96 --set=sequence_length=2048 "
+        "--layouts, which" in typed
+    )
+
+
+def test_a_refused_layout_shows_the_axes_that_are_set() -> None:
+    error = refusal(gpus=8, settings={"ici_data_parallelism": "2"})
+    assert error.next_command == (
+        "axes whose product is 8; now --set=ici_fsdp_parallelism=8 --set=ici_data_parallelism=2"
+    )
+
+
+@pytest.mark.parametrize(("steps", "window"), [(1, None), (1, "last"), (50, "0-0"), (50, "0-9")])
+def test_the_step_that_compiles_cannot_be_measured(steps: int, window: str | None) -> None:
+    assert "compiles" in refusal(steps=steps, window=window).what
+
+
+def test_a_scale_that_no_recipe_has_is_refused_before_nodes_are_counted() -> None:
+    assert "has no layout for 65 devices" in refusal("llama2_70b", gpus=65).what
+
+
+def test_a_variable_that_the_jobs_srun_would_read_is_refused() -> None:
+    error = refusal(settings={"env.SLURM_HINT": "nomultithread"})
+    assert "over the job script" in error.why
+    assert error.next_command.startswith("--slurm_arg=")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"env.M_ENABLE_DROPOUT": "true"}, {"env.SLURM_JWT": "x"}, {"env.PROXY": "https://me:word@host"}]
+)
+def test_variables_that_go_round_the_plan_or_tell_secrets_are_refused(settings: dict[str, str]) -> None:
+    refusal(settings=settings)
+
+
+def test_what_a_config_sets_must_be_known_to_the_framework() -> None:
+    for knobs, words in (({"remat_polizy": "full"}, "did you mean 'remat_policy'?"), ({"scan_layers": 17}, "17")):
+        with pytest.raises(RequestError) as caught:
+            check_knobs(knobs, BACKEND, "configs/recipes/x.yml")
+        assert words in caught.value.what
+        assert caught.value.where == "configs/recipes/x.yml"
+
+
+@pytest.mark.parametrize("model", ["llama2_70b", "llama2_tiny"])
+def test_fp8_is_refused_where_the_hardware_has_none(model: str) -> None:
+    error = refusal(model, hardware="a100", dtype="fp8")
+    assert error.what == "NVIDIA A100 80 GB has no fp8"
+    assert "bf16" in error.why
+
+
+def test_a_precision_the_recipe_lacks() -> None:
+    error = refusal("llama2_70b", dtype="fp32")
+    assert (error.where, error.why) == ("--dtype", "it has: bf16, fp8")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"gpus": 8, "nodes": 3}, "shared evenly among 3 nodes"),
+        ({"gpus": 2, "nodes": 4}, "shared evenly among 4 nodes"),
+        ({"gpus": 1, "nodes": 0}, "--nodes is 0"),
+        ({"gpus": 1, "nodes": -1}, "--nodes is -1"),
+        ({"gpus": 0}, "--gpus is 0"),
+        ({"gpus": -8}, "--gpus is -8"),
+        ({"steps": 0}, "--steps is 0"),
+        ({"steps": 10**30}, "--steps is over"),
+        ({"window": "35-44", "steps": 40}, "needs step 44"),
+        ({"window": "44-35"}, "holds no step"),
+        ({"window": "best"}, "unknown window rule 'best'"),
+        ({"pgle": "ncu"}, "--pgle=ncu"),
+        ({"profile": "xplan"}, "did you mean 'xplane'?"),
+        ({"profile": "nccl"}, "has no NCCL"),
+        ({"profile_start_step": 3}, "no effect on --profile=none"),
+        ({"task": "mlperf"}, "unknown MLPerf benchmark 'llama2_tiny'"),
+        ({"task": "pretrian"}, "no recipe for task 'pretrian'"),
+    ],
+)
+def test_requests_that_cannot_work(wanted: dict[str, object], words: str) -> None:
+    error = refusal(**wanted)  # type: ignore[arg-type]
+    assert words in error.what
+    assert error.where
+
+
+def test_nodes_that_are_too_few() -> None:
+    error = refusal("llama2_70b", gpus=64, nodes=4)
+    assert error.what == "64 h100 do not fit on 4 nodes"
+    assert error.next_command == "--nodes=8"
+
+
+def test_a_window_names_the_steps_that_would_do() -> None:
+    assert refusal(window="35-44", steps=44).next_command == "--steps=45"
+    assert resolved(window="35-44", steps=45).window == "35-44"
+
+
+def test_hardware_that_no_recipe_is_for() -> None:
+    error = refusal("llama2_7b", hardware="h100")
+    assert error.what == "no recipe trains 'llama2_7b' on 'h100'"
+    assert "cpu" in error.why
+
+
+SECRETS = ["HF_TOKEN", "NGC_API_KEY", "AWS_SECRET_ACCESS_KEY", "db_password"]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_not_written_down(name: str) -> None:
+    error = refusal(settings={f"env.{name}": "hunter2"})
+    assert "looks like a secret" in error.what
+    assert "hunter2" not in str(error)
+    assert error.next_command.startswith(f"export {name}=")
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("steps", "--steps"),
+        ("model_name", "--model"),
+        ("quantization", "--dtype"),
+        ("per_device_batch_size", "--set=micro_batch_size=N"),
+        ("max_target_length", "--set=sequence_length=N"),
+        ("gradient_accumulation_steps", "--set=gradient_accumulation=N"),
+        ("hf_access_token", "HF_TOKEN"),
+        ("base_emb_dim", "configs/models"),
+        ("base_num_decoder_layers", "configs/models"),
+        ("global_parameter_scale", "configs/models"),
+        ("vocab_size", "configs/models"),
+        ("num_experts", "FLOPs are not counted"),
+        ("ici_expert_parallelism", "another axis"),
+        ("dcn_diloco_parallelism", "another axis"),
+        ("base_output_directory", "Stepmark fills it"),
+        ("jax_cache_dir", "Stepmark fills it"),
+        ("env.XLA_FLAGS", "--set=xla_FLAG=VALUE"),
+        ("env.STEPMARK_RANK", "flags"),
+        ("xla_force_host_platform_device_count", "--gpus"),
+    ],
+)
+def test_a_reserved_setting_says_what_to_use(key: str, instead: str) -> None:
+    error = refusal(settings={key: "1"})
+    assert "is not set directly" in error.what
+    assert instead in error.why
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("micro_batch_size", "two"),
+        ("micro_batch_size", "1.5"),
+        ("micro_batch_size", "0"),
+        ("micro_batch_size", "9" * 400),
+        ("sequence_length", "-128"),
+        ("learning_rate", "fast"),
+        ("learning_rate", "nan"),
+        ("learning_rate", "inf"),
+        ("scan_layers", "yes"),
+        ("env.", "1"),
+        ("env.A B", "1"),
+        ("xla_gpu_enable_triton_gemm", "true --xla_other=1"),
+        ("xla_gpu enable", "true"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused(key: str, text: str) -> None:
+    assert refusal(settings={key: text}).where == f"--set={key}"
+
+
+# --- for any request ------------------------------------------------------------------------------
+
+AXES = [f"{network}_{axis}_parallelism" for network in ("ici", "dcn") for axis in ("fsdp", "data", "tensor")]
+AXES += ["ici_pipeline_parallelism", "ici_context_parallelism", "ici_sequence_parallelism"]
+SIZES = st.sampled_from(["1", "2", "4", "8", "16", "3", "0", "-1", "x", "1000000000000000"])
+LAYOUTS = st.dictionaries(st.sampled_from(AXES), SIZES, max_size=3)
+BATCHES = st.dictionaries(
+    st.sampled_from(["micro_batch_size", "gradient_accumulation", "global_batch_size", "sequence_length"]),
+    st.sampled_from(["1", "2", "3", "64", "128", "4096", "0", "", "1e3"]),
+    max_size=3,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    model=st.sampled_from(["llama2_tiny", "llama3_tiny", "llama2_13b", "llama2_70b", "llama9"]),
+    hardware=st.sampled_from([None, "cpu", "h100", "a100", "tpu_v5e"]),
+    dtype=st.sampled_from([None, "bf16", "fp8", "fp32", "int8"]),
+    gpus=st.none() | st.sampled_from([-1, 0, 1, 2, 3, 4, 8, 12, 16, 64, 512]),
+    nodes=st.none() | st.integers(-1, 9),
+    chosen=st.builds(lambda layout, batch: layout | batch, LAYOUTS, BATCHES),
+)
+def test_any_request_is_a_sound_benchmark_or_one_refusal(
+    model: str,
+    hardware: str | None,
+    dtype: str | None,
+    gpus: int | None,
+    nodes: int | None,
+    chosen: dict[str, str],
+) -> None:
+    try:
+        benchmark = resolved(model, hardware=hardware, dtype=dtype, gpus=gpus, nodes=nodes, settings=chosen)
+    except RequestError as error:
+        assert error.what
+        return
+    layout, shape = benchmark.parallelism, benchmark.model
+    assert layout.devices == benchmark.gpus
+    replicas = layout.data * layout.fsdp
+    micro_steps = benchmark.micro_batch_size * benchmark.gradient_accumulation
+    assert benchmark.global_batch_size == micro_steps * replicas > 0
+    assert benchmark.gpus % benchmark.nodes == 0
+    assert (
+        benchmark.hardware.kind == "cpu" or benchmark.gpus // benchmark.nodes <= benchmark.hardware.devices_per_node
+    )
+    for size in (shape.attention_heads, shape.query_groups, shape.ffn_hidden_size):
+        assert size % layout.tensor == 0
+    assert shape.layers % layout.pipeline == 0
+    assert benchmark.sequence_length % layout.context == 0
+    assert benchmark.sequence_length <= shape.max_sequence_length
+    assert gpus in (None, benchmark.gpus)
+    assert dtype in (None, benchmark.dtype)
+    assert msgspec.json.decode(json_text(benchmark), type=Benchmark) == benchmark
+    BACKEND.plan(benchmark)

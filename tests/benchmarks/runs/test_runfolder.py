@@ -1,0 +1,290 @@
+"""A run folder under every misfortune: cut lines, damaged files, a full disk, a second attempt."""
+
+import errno
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, RunError
+from benchmarks.measuring.verification import differences
+from benchmarks.runs.runfolder import (
+    BENCHMARK,
+    EXITS,
+    PLAN,
+    PROVENANCE,
+    RESULT,
+    STEPS,
+    RunFolder,
+    new_run_id,
+    recompute,
+    write_atomically,
+)
+from benchmarks.values import Benchmark
+from jax_backend import BACKEND
+
+AddAttempt = Callable[..., Path]
+
+
+def write_exits(phase_dir: Path, *codes: int) -> None:
+    lines = [{"rank": rank, "exit_code": code} for rank, code in enumerate(codes)]
+    (phase_dir / EXITS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+# --- names ------------------------------------------------------------------------------------------
+
+
+def test_run_ids_are_readable_unique_and_without_dots(benchmark_value: Benchmark) -> None:
+    run_id = new_run_id(benchmark_value)
+    assert re.fullmatch(r"\d{8}T\d{6}Z-jax-llama2_tiny-pretrain-bf16-1xcpu-[0-9a-f]{4}", run_id)
+    assert len({new_run_id(benchmark_value) for _ in range(20)}) > 15
+
+
+def test_a_model_with_a_dot_in_its_name_puts_none_in_the_run_id(benchmark_value: Benchmark) -> None:
+    model = msgspec.structs.replace(benchmark_value.model, name="llama3.1_8b")
+    assert "." not in new_run_id(msgspec.structs.replace(benchmark_value, model=model))
+
+
+# --- writing ----------------------------------------------------------------------------------------
+
+
+def test_an_output_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError) as caught:
+        RunFolder.create(tmp_path / "file", "run-1")
+    assert caught.value.exit_code == EXIT_REFUSED
+    assert caught.value.what == "the output folder cannot be written: Not a directory"
+    assert "--output_dir" in caught.value.next_command
+
+
+def full_disk(*_: Any, **__: Any) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_refused_before_the_start_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "write_bytes", full_disk)
+    with pytest.raises(RequestError, match="No space left on device"):
+        RunFolder.create(tmp_path, "run-1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_that_name_is_not_touched(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, "run-1")
+    with pytest.raises(RequestError, match="File exists"):
+        RunFolder.create(tmp_path, "run-1")
+    assert (tmp_path / "run-1").is_dir()
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "result.json"
+    write_atomically(path, b"before")
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(RunError) as caught:
+        write_atomically(path, b"after")
+    assert caught.value.exit_code == EXIT_FAILED
+    assert "verify.py --repair" in caught.value.next_command
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [BENCHMARK, PLAN, RESULT])
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"unknown": 1}', b"\xff\xfe", None])
+def test_a_damaged_or_missing_file_is_one_clear_error(whole_run: RunFolder, name: str, damage: bytes | None) -> None:
+    path = whole_run.path / name
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage)
+    with pytest.raises(RequestError) as caught:
+        recompute(whole_run, BACKEND)
+        whole_run.stored_result()
+    assert name in caught.value.what
+    assert str(whole_run.path) in caught.value.where
+
+
+@pytest.mark.parametrize("damage", [b'{"step": 1}\n', b"garbage\n", b'{"step":', b"\xff\n"])
+def test_a_damaged_line_is_named_by_its_number(whole_run: RunFolder, damage: bytes) -> None:
+    path = whole_run.path / STEPS
+    path.write_bytes(path.read_bytes() + damage)
+    with pytest.raises(RequestError) as caught:
+        whole_run.stored_steps()
+    assert caught.value.where == f"{path}:13"
+
+
+def test_damaged_provenance_is_an_error_and_missing_provenance_a_null(whole_run: RunFolder) -> None:
+    path = whole_run.path / PROVENANCE
+    path.write_text("{")
+    with pytest.raises(RequestError, match=r"provenance\.json cannot be read"):
+        recompute(whole_run, BACKEND)
+    path.unlink()
+    result, _ = recompute(whole_run, BACKEND)
+    assert result.provenance is None
+    assert "provenance" in result.null_because
+
+
+def test_a_plan_without_a_measured_phase_is_refused(whole_run: RunFolder) -> None:
+    plan = whole_run.plan()
+    phases = [msgspec.structs.replace(phase, writes_steps=False) for phase in plan.phases]
+    whole_run.write(PLAN, msgspec.structs.replace(plan, phases=phases))
+    with pytest.raises(RequestError, match="has no phase that writes steps"):
+        recompute(whole_run, BACKEND)
+
+
+# --- recomputing ------------------------------------------------------------------------------------
+
+
+def test_what_is_stored_is_what_the_raw_files_give(whole_run: RunFolder) -> None:
+    result, steps = recompute(whole_run, BACKEND)
+    assert (result.status, len(steps)) == ("valid", 12)
+    assert whole_run.stored_result() == result
+    assert whole_run.stored_steps() == steps
+    assert differences(whole_run.stored_result(), result, whole_run.stored_steps(), steps) == []
+    assert "a note of the launcher" in result.notes
+
+
+def test_provenance_is_part_of_the_proof(whole_run: RunFolder) -> None:
+    whole_run.write(PROVENANCE, {"stepmark": "0.2.0", "notes": ["a note of the launcher"]})
+    result, _ = recompute(whole_run, BACKEND)
+    assert result.provenance != whole_run.stored_result().provenance
+
+
+def test_a_run_that_never_started_a_worker(empty_run: RunFolder) -> None:
+    result, steps = recompute(empty_run, BACKEND)
+    assert result.status == "failed"
+    assert steps == []
+    assert "before its first step" in result.reasons[0]
+
+
+@pytest.mark.parametrize("cut", [1, 20, 200])
+def test_events_that_end_in_the_middle_of_a_line_lose_that_line_alone(
+    empty_run: RunFolder, add_attempt: AddAttempt, cut: int
+) -> None:
+    path = add_attempt(empty_run, exit_code=-9, end=None)
+    path.write_bytes(path.read_bytes()[: -1 - cut])
+    result, steps = recompute(empty_run, BACKEND)
+    assert result.status == "failed"
+    assert result.reasons == ["rank 0 was killed by signal 9 after step 10"]
+    assert [step.step for step in steps] == list(range(11))
+    assert any(note.startswith("events-rank0.jsonl:13 ") for note in result.notes)
+
+
+def test_a_launcher_that_was_killed_leaves_a_failed_run(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
+    add_attempt(empty_run, exit_code=None)
+    result, steps = recompute(empty_run, BACKEND)
+    assert result.status == "failed"
+    assert "the launcher was killed" in result.reasons[0]
+    assert len(steps) == 12
+
+
+def test_attempts_are_never_merged(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
+    add_attempt(empty_run, 1, exit_code=-9, steps=5, end=None, slower=1.0)
+    add_attempt(empty_run, 2)
+    alone = [0.25 + 0.001 * (step * 7 % 5) for step in range(1, 12)]
+    result, steps = recompute(empty_run, BACKEND)
+    assert result.status == "valid"
+    assert result.window.counted == 11
+    assert result.seconds_per_step.mean == pytest.approx(sum(alone) / 11)
+    assert [(s.attempt, s.step, s.excluded_because) for s in steps[:5]] == [
+        (1, n, "earlier_attempt") for n in range(5)
+    ]
+    assert [(s.attempt, s.step) for s in steps[5:]] == [(2, n) for n in range(12)]
+    assert {s.tokens for s in steps} == {256}
+
+
+def test_the_last_attempt_counts_even_where_it_is_the_worse(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
+    add_attempt(empty_run, 2)
+    add_attempt(empty_run, 10, exit_code=-9, steps=3, end=None)
+    result, _ = recompute(empty_run, BACKEND)
+    assert empty_run.attempts() == [2, 10]
+    assert result.reasons == ["rank 0 was killed by signal 9 after step 2"]
+
+
+def test_an_unreadable_line_of_an_earlier_attempt_is_named_too(empty_run: RunFolder, add_attempt: AddAttempt) -> None:
+    path = add_attempt(empty_run, 1, exit_code=-9, end=None)
+    path.write_bytes(path.read_bytes() + b"\xffgarbage\n")
+    add_attempt(empty_run, 2)
+    result, _ = recompute(empty_run, BACKEND)
+    assert result.status == "valid"
+    assert any(note.startswith("attempt-1: events-rank0.jsonl:14 ") for note in result.notes)
+
+
+def test_a_cut_exits_file_is_an_error_not_a_guess(whole_run: RunFolder) -> None:
+    path = whole_run.phase_dir("perf") / EXITS
+    path.write_bytes(path.read_bytes()[:10])
+    with pytest.raises(RequestError, match=r"exits\.jsonl cannot be read"):
+        recompute(whole_run, BACKEND)
+
+
+# --- the chain of digests -----------------------------------------------------------------------------
+
+
+def sealed(folder: RunFolder) -> RunFolder:
+    (folder.path / PROVENANCE).write_text(json.dumps({"files": folder.raw_digests(), "notes": []}))
+    return folder
+
+
+def test_what_a_run_left_is_sealed_and_any_change_is_named(whole_run: RunFolder) -> None:
+    sealed(whole_run)
+    assert whole_run.changed_since_sealed() == []
+    events = whole_run.phase_dir("perf") / "events-rank0.jsonl"
+    events.write_bytes(events.read_bytes().replace(b"5.", b"4."))
+    (whole_run.path / BENCHMARK).unlink()
+    (whole_run.phase_dir("perf") / "events-rank7.jsonl").write_text("")
+    assert whole_run.changed_since_sealed() == [
+        "attempt-1/perf/events-rank0.jsonl was changed after the run",
+        "attempt-1/perf/events-rank7.jsonl was added after the run",
+        "benchmark.json is missing after the run",
+    ]
+
+
+def test_a_result_made_anew_from_changed_files_says_so(whole_run: RunFolder) -> None:
+    sealed(whole_run)
+    log = whole_run.phase_dir("perf") / "exits.jsonl"
+    log.write_text(log.read_text().replace('"interrupted": false', '"interrupted":false'))
+    result, _ = recompute(whole_run, BACKEND)
+    assert "attempt-1/perf/exits.jsonl was changed after the run" in result.notes
+
+
+def test_a_run_that_was_cut_off_has_no_seal_to_break(whole_run: RunFolder) -> None:
+    assert whole_run.changed_since_sealed() == []
+
+
+def test_the_phase_that_failed_is_the_one_that_is_named(empty_run: RunFolder, benchmark_value: Benchmark) -> None:
+    """A plan of several phases whose first fails: the measured one was never started."""
+    plan = BACKEND.plan(benchmark_value)
+    warm = msgspec.structs.replace(plan.phases[0], name="warm", writes_steps=False)
+    empty_run.write(PLAN, msgspec.structs.replace(plan, phases=[warm, *plan.phases]))
+    empty_run.phase_dir("warm").mkdir(parents=True)
+    write_exits(empty_run.phase_dir("warm"), 7)
+    result, _ = recompute(empty_run, BACKEND)
+    assert result.status == "failed"
+    assert result.reasons[0] == "phase warm: rank 0 ended with exit code 7"
+    said = {"event": "end", "rank": 0, "status": "error", "message": "the profile has no cost", "failures": []}
+    (empty_run.phase_dir("warm") / "events-rank0.jsonl").write_bytes(msgspec.json.encode(said) + b"\n")
+    result, _ = recompute(empty_run, BACKEND)
+    assert result.reasons[0] == "phase warm: rank 0 failed (the profile has no cost)"
+
+
+def test_of_two_phases_that_train_the_last_is_the_measured_one(whole_run: RunFolder) -> None:
+    plan = whole_run.plan()
+    before = msgspec.structs.replace(plan.phases[0], name="profile")
+    whole_run.write(PLAN, msgspec.structs.replace(plan, phases=[before, *plan.phases]))
+    assert whole_run.measured_phase() == plan.phases[0]
+    assert recompute(whole_run, BACKEND)[0].window.counted > 0
+
+
+def test_a_renamed_folder_keeps_the_name_its_run_was_given(whole_run: RunFolder) -> None:
+    whole_run.write(PROVENANCE, {"run_id": "as-it-was", "notes": []})
+    assert recompute(whole_run, BACKEND)[0].run_id == "as-it-was"
+    whole_run.write(PROVENANCE, {"notes": []})
+    assert recompute(whole_run, BACKEND)[0].run_id == whole_run.path.name

@@ -1,0 +1,233 @@
+"""Figures of several scales: their spread over runs, efficiency and its range, and what the table says of them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.early_stop.stopped import UntilFigures
+from benchmarks.measuring.figures import SecondsPerStep
+from benchmarks.measuring.summary import SCHEMA_VERSION, BenchmarkFigures, Loss, Result
+from benchmarks.measuring.utilisation import Mfu
+from benchmarks.sweeps.scaling import Measured, Scale, Series, scaling, scaling_kind, table_text
+from benchmarks.values import Window
+
+TOKENS_A_SEQUENCE = 100
+WINDOW = Window(rule="steady", first_step=2, last_step=9, counted=8, settled=True, excluded={})
+
+
+def scale(gpus: int, batch: int | None = None, **changes: Any) -> Scale:
+    words: dict[str, Any] = {
+        "backend": "jax", "engine": "maxtext", "model": "llama2_tiny", "task": "pretrain", "dtype": "bf16",
+        "hardware": "h100", "sequence_length": TOKENS_A_SEQUENCE, "nodes": 1, "layout": f"DP{gpus}",
+        "virtual_devices": False,
+    }  # fmt: skip
+    return Scale(**{**words, **changes}, gpus=gpus, global_batch_size=batch or gpus)
+
+
+def result(where: Scale, seconds: float | None, settled: bool = True, mfu: float | None = None) -> Result:
+    """A valid run; without seconds, one whose speed is not claimed."""
+    tokens = where.global_batch_size * TOKENS_A_SEQUENCE
+    speed = tokens / seconds if seconds else None
+    entries = [
+        Mfu(convention="dense", precision_peak="bf16", peak_tflops=989, peak_source="a sheet", percent=mfu or 0),
+        Mfu(convention="other", precision_peak="bf16", peak_tflops=989, peak_source="a sheet", percent=99),
+    ]
+    return Result(
+        schema_version=SCHEMA_VERSION,
+        run_id="run",
+        status="valid",
+        reasons=[],
+        benchmark=BenchmarkFigures(
+            backend="jax", engine="maxtext", model="m", task="pretrain", dtype="bf16", hardware="h100",
+            gpus=where.gpus, nodes=1, sequence_length=100, global_batch_size=where.global_batch_size, parallelism={},
+        ),
+        window=msgspec.structs.replace(WINDOW, settled=settled),
+        seconds_per_step=SecondsPerStep(median=seconds),
+        tokens_per_second=speed,
+        tokens_per_second_effective=speed,
+        tokens_per_second_per_gpu=speed / where.gpus if speed else None,
+        days_per_trillion_tokens=None,
+        model_flops_per_step=1.0,
+        mfu=entries if mfu else None,
+        loss=Loss(first=6.0, last=5.0),
+        trainable_parameters=1,
+        parameters=1,
+        provenance=None,
+        reported_by_framework={},
+        null_because={} if mfu and seconds else {"mfu": "no peak is known", "seconds_per_step": "it is emulated"},
+        notes=[],
+    )  # fmt: skip
+
+
+def measured(where: Scale, *seconds: float | None, wanted: int = 3, left_out: tuple[str, ...] = ()) -> Measured:
+    runs = [result(where, one) for one in seconds]
+    return Measured(scale=where, wanted=wanted, results=runs, left_out=list(left_out))
+
+
+def only(*cells: Measured) -> Series:
+    (series,) = scaling(cells)
+    return series
+
+
+def test_a_figure_is_the_median_over_the_runs_with_their_range() -> None:
+    (point,) = only(measured(scale(1), 0.5, 0.1, 0.2)).points
+    assert point.seconds_per_step is not None
+    assert point.tokens_per_second is not None
+    assert msgspec.to_builtins(point.seconds_per_step) == {"n": 3, "median": 0.2, "lowest": 0.1, "highest": 0.5}
+    assert msgspec.to_builtins(point.tokens_per_second) == {"n": 3, "median": 500, "lowest": 200, "highest": 1000}
+    assert (point.runs, point.valid, point.settled) == (3, 3, 3)
+
+
+def test_efficiency_is_speed_a_device_over_that_of_the_smallest_scale() -> None:
+    one, four = only(measured(scale(4), 0.25), measured(scale(1), 0.2)).points  # in whichever order they came
+    assert (one.gpus, four.gpus) == (1, 4)
+    assert one.efficiency is not None
+    assert four.efficiency is not None
+    assert one.efficiency.median == 1
+    assert four.efficiency.median == pytest.approx(0.8)
+
+
+def test_the_range_of_an_efficiency_is_that_of_all_combinations() -> None:
+    points = only(measured(scale(1), 0.1, 0.2, 0.4), measured(scale(2), 0.2, 0.4)).points
+    spread = points[1].efficiency
+    assert spread is not None
+    assert spread.n == 6
+    assert spread.lowest == pytest.approx(0.1 / 0.4)
+    assert spread.highest == pytest.approx(0.4 / 0.2)
+    # 100 / 0.2 tokens/s at one device; the middle of 200 / 0.2 and 200 / 0.4 over two
+    assert spread.median == pytest.approx(((1000 + 500) / 2 / 2) / 500)
+
+
+def test_the_base_has_no_range_of_its_own_to_show() -> None:
+    base = only(measured(scale(1), 0.1, 0.2)).points[0].efficiency
+    assert base is not None
+    assert (base.n, base.lowest, base.highest) == (1, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("batches", "kind"),
+    [
+        ({1: 4, 2: 8, 4: 16}, "weak"),
+        ({1: 16, 2: 16, 4: 16}, "strong"),
+        ({1: 4, 2: 8, 4: 8}, "mixed"),
+        ({4: 8}, "one scale"),
+    ],
+)
+def test_which_kind_of_scaling(batches: dict[int, int], kind: str) -> None:
+    assert scaling_kind([scale(gpus, batch) for gpus, batch in batches.items()]) == kind
+
+
+def test_other_nodes_for_as_many_devices_are_one_scale() -> None:
+    assert scaling_kind([scale(8, nodes=1), scale(8, nodes=2)]) == "one scale"
+
+
+@pytest.mark.parametrize(
+    "change", ["backend", "engine", "model", "task", "dtype", "hardware", "sequence_length", "pgle"]
+)
+def test_what_cannot_be_compared_is_another_series(change: str) -> None:
+    other = scale(2, **{change: 7 if change == "sequence_length" else "other"})
+    found = scaling([measured(scale(1), 0.1), measured(other, 0.1), measured(scale(2), 0.1)])
+    assert [len(series.points) for series in found] == [2, 1]
+    assert found[1].points[0].efficiency is not None  # its own smallest scale
+
+
+def test_a_smallest_scale_that_failed_leaves_the_efficiency_unknown() -> None:
+    failed, larger = only(measured(scale(1), left_out=("run-1 failed",)), measured(scale(2), 0.1)).points
+    assert (failed.seconds_per_step, failed.efficiency, larger.efficiency) == (None, None, None)
+    assert failed.null_because["efficiency"] == "it has no valid run"
+    assert "1 x h100" in larger.null_because["efficiency"]
+    assert larger.seconds_per_step is not None
+
+
+def test_a_valid_run_without_speed_says_why() -> None:
+    (point,) = only(measured(scale(1), None)).points
+    assert point.seconds_per_step is None
+    assert point.valid == 1
+    assert point.null_because["seconds_per_step"] == "it is emulated"
+    assert point.null_because["efficiency"] == "it is emulated"
+
+
+def test_mfu_is_that_of_the_first_convention() -> None:
+    where = scale(1)
+    cell = Measured(scale=where, wanted=2, results=[result(where, 0.1, mfu=m) for m in (40.0, 44.0)], left_out=[])
+    (point,) = only(cell).points
+    assert point.mfu_percent is not None
+    assert (point.mfu_percent.median, point.mfu_convention) == (42.0, "dense of bf16 peak")
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def test_the_table_stands_in_columns() -> None:
+    text = table_text([only(measured(scale(8), 0.1, 0.11, 0.12), measured(scale(16), 0.2, 0.21, 0.22))])
+    title, heading, first, second, *_ = text.splitlines()
+    assert "weak scaling" in title
+    assert len(heading) == len(first) == len(second)
+    assert first.split()[:6] == ["8", "1", "8", "3", "of", "3"]
+    assert "110 ms (100 ms to 120 ms)" in first
+    assert first.endswith("100.0%")
+    assert "52.4% (45.5% to 60.0%)" in second
+    assert "all combinations" in text
+
+
+def test_the_table_names_what_is_left_out_and_unknown() -> None:
+    failed = measured(scale(1), left_out=("--gpus=1, repeat 2: run-9 failed: rank 0 was killed by signal 9",))
+    text = table_text([only(failed, measured(scale(2), 0.1))])
+    assert "left out  --gpus=1, repeat 2: run-9 failed: rank 0 was killed by signal 9" in text
+    assert "0 of 3" in text
+    assert "efficiency of 2 on 1 node: the smallest scale (1 x h100, 1 node) has no speed" in text
+    assert "one valid run has no spread" in text
+
+
+def test_a_figure_that_no_scale_has_is_named_once() -> None:
+    text = table_text([only(measured(scale(1), 0.1, 0.1), measured(scale(2), 0.1, 0.1))])
+    assert "unknown  MFU: no peak is known\n" in text + "\n"
+
+
+def test_a_series_is_named_by_its_way_of_pgle_where_one_has_any() -> None:
+    plain, auto = measured(scale(1), 0.1), measured(scale(1, pgle="auto"), 0.1)
+    assert "PGLE" not in table_text(scaling([plain]))
+    assert "· PGLE auto ·" in table_text(scaling([auto]))
+    both = table_text(scaling([plain, auto]))
+    assert both.index("· PGLE off ·") < both.index("· PGLE auto ·")
+
+
+def test_virtual_devices_prove_nothing_of_a_cluster() -> None:
+    text = table_text([only(measured(scale(1, virtual_devices=True), 0.1, 0.1))])
+    assert "share the cores of this machine" in text
+    assert "says nothing of a cluster" in text
+    assert "cluster" not in table_text([only(measured(scale(1), 0.1, 0.1))])
+
+
+def test_runs_that_have_not_settled_are_counted() -> None:
+    where = scale(1)
+    runs = [result(where, 0.1, settled=settled) for settled in (True, False, False)]
+    text = table_text([only(Measured(scale=where, wanted=3, results=runs, left_out=[]))])
+    assert "not settled: 2 of 3 valid runs" in text
+
+
+def ended(steps: int, reached: bool = True) -> Result:
+    figures = UntilFigures(
+        target=0.005, reached=reached, why="", half_width=None, decided=None, steps=steps, fixed_steps=60,
+        device_seconds=None, fixed_device_seconds=None, saving=None,
+    )  # fmt: skip
+    return msgspec.structs.replace(result(scale(1), 0.1), until=figures)
+
+
+def until_notes(*runs: Result) -> list[str]:
+    series = only(Measured(scale=scale(1), wanted=len(runs), results=list(runs), left_out=[]))
+    return [note for note in series.notes if "--until" in note]
+
+
+def test_runs_that_ended_early_are_counted_with_their_lengths() -> None:
+    several = [ended(21), ended(24), ended(60, reached=False), ended(60, reached=False)]
+    assert until_notes(*several) == [
+        "--until ended 2 of 4 runs early after 21 to 24 of 60 steps; its target was not reached in 2; "
+        "runs of different lengths differ by that, too"
+    ]
+    assert until_notes(ended(21), ended(21)) == ["--until ended 2 of 2 runs early after 21 of 60 steps"]
+    assert until_notes(ended(60, reached=False)) == [
+        "--until ended 0 of 1 run early; its target was not reached in 1"
+    ]
+    assert until_notes(result(scale(1), 0.1)) == []

@@ -1,0 +1,292 @@
+"""Lists in flags become cells in order; what cannot work is refused as a whole; what is left to do follows."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.measuring.summary import Result
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.sweeps import sweep
+from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
+from benchmarks.values import Benchmark, json_text
+from jax_backend import BACKEND
+from tests.benchmarks.sweeps.test_scaling import result, scale
+
+TINY: dict[str, str | None] = {"backend": "jax", "model": "llama2_tiny"}
+CONFIGS = Configs()
+
+
+def cells(**lists: str | None) -> list[Request]:
+    return sweep.cells({**TINY, **lists}, {"site": "local", "steps": 12})
+
+
+def resolved(request: Request) -> Benchmark:
+    return resolve(request, CONFIGS, BACKEND)
+
+
+def a_sweep(repeats: int = 2, **lists: str) -> Sweep:
+    requests = cells(**lists or {"gpus": "1,2"})
+    return sweep.new_sweep(requests, sweep.check(requests, resolved, False), repeats, ["run.py"])
+
+
+def with_runs(of: Sweep, *runs: tuple[str, int, int]) -> Sweep:
+    made = [SweepRun(run_id=name, cell=cell, repeat=repeat, started=0.0) for name, cell, repeat in runs]
+    return msgspec.structs.replace(of, runs=made)
+
+
+def outcome(status: str) -> Result:
+    return msgspec.structs.replace(result(scale(1), 0.1), status=status, reasons=[] if status == "valid" else ["why"])
+
+
+# --- cells --------------------------------------------------------------------------------------
+
+
+def test_every_combination_in_the_order_typed() -> None:
+    found = [(r.dtype, r.gpus) for r in cells(gpus="4,1", dtype="fp32,bf16")]
+    assert found == [("fp32", 4), ("fp32", 1), ("bf16", 4), ("bf16", 1)]
+
+
+def test_one_of_each_is_one_cell_with_the_rest_as_it_is() -> None:
+    (only,) = cells(gpus="8")
+    assert only == Request(backend="jax", model="llama2_tiny", gpus=8, steps=12)
+
+
+def test_what_was_not_typed_is_left_to_the_recipe() -> None:
+    assert {(r.dtype, r.nodes, r.task) for r in cells(gpus="1,2")} == {(None, None, "pretrain")}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("gpus", "64,64", "64 is named 2 times"),
+        ("gpus", "64,064", "64 is named 2 times"),
+        ("dtype", "bf16, bf16", "bf16 is named 2 times"),
+        ("gpus", "64,,128", "a name in the list is empty"),
+        ("gpus", "64,", "a name in the list is empty"),
+        ("gpus", "", "it is empty"),
+        ("gpus", "64,many", "'many' is no whole number"),
+        ("nodes", "1.5", "'1.5' is no whole number"),
+        ("gpus", "٣", "is no whole number"),
+        ("gpus", "9" * 5000, "is no whole number"),
+        ("nodes", "1_0", "is no whole number"),
+    ],
+)
+def test_a_list_that_means_nothing_is_refused(name: str, text: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said) as refusal:
+        cells(**{name: text})
+    assert refusal.value.where == f"--{name}"
+
+
+def test_a_label_says_what_differs() -> None:
+    assert sweep.labels(cells(gpus="1,2", dtype="bf16")) == ["--gpus=1", "--gpus=2"]
+    assert sweep.labels(cells()) == ["jax llama2_tiny"]
+
+
+# --- what can work ------------------------------------------------------------------------------
+
+
+def test_one_cell_that_cannot_work_refuses_all_and_names_both_kinds() -> None:
+    with pytest.raises(RequestError) as refusal:
+        sweep.check(cells(gpus="1,3,2", dtype="fp32,int9"), resolved, False)
+    text = str(refusal.value)
+    assert "4 of the 6 cells" in text
+    assert "nothing was started" in text
+    assert "--dtype=fp32 --gpus=3: recipe" in text
+    assert text.count("int9") >= 3
+    assert "--skip_refused runs the other 2: --dtype=fp32 --gpus=1" in text
+
+
+def test_a_mixed_refusal_says_what_to_do_for_each_kind_of_reason() -> None:
+    def refuse(request: Request) -> Benchmark:
+        if request.gpus == 1:
+            raise RequestError("no image", next_command="python launch/setup.py --site=big")
+        if request.gpus == 2:
+            raise RequestError("too many", next_command="--nodes=1")
+        return resolved(msgspec.structs.replace(request, gpus=1))
+
+    with pytest.raises(RequestError) as some:
+        sweep.check(cells(gpus="1,2,4"), refuse, False)
+    assert [line.strip() for line in some.value.next_command.splitlines()] == [
+        "--skip_refused runs the other 1: --gpus=4",
+        "python launch/setup.py --site=big     (for --gpus=1)",
+        "--nodes=1     (for --gpus=2)",
+    ]
+    with pytest.raises(RequestError) as all_of_them:
+        sweep.check(cells(gpus="1,2"), refuse, False)
+    assert "--nodes=1     (for --gpus=2)" in all_of_them.value.next_command
+
+
+def test_skipping_runs_the_others_and_keeps_the_reason() -> None:
+    found = sweep.check(cells(gpus="1,3,2"), resolved, True)
+    assert [cell.request.gpus for cell in found.cells] == [1, 2]
+    assert [benchmark.gpus for benchmark in found.benchmarks] == [1, 2]
+    assert [refused.request.gpus for refused in found.refused] == [3]
+    assert "no layout for 3 devices" in found.refused[0].reason
+
+
+def test_where_all_are_refused_for_one_reason_it_is_that() -> None:
+    requests = sweep.cells({**TINY, "model": "lama2_tiny", "gpus": "1,2"}, {})
+    for skip in (False, True):
+        with pytest.raises(RequestError, match="unknown model 'lama2_tiny': did you mean"):
+            sweep.check(requests, resolved, skip)
+
+
+def test_all_refused_for_several_reasons_are_not_skipped() -> None:
+    with pytest.raises(RequestError, match="2 of the 2 cells") as refusal:
+        sweep.check(cells(gpus="3,5"), resolved, True)
+    assert "--skip_refused" not in str(refusal.value)
+
+
+def test_a_long_refusal_is_cut_and_counted() -> None:
+    many = ",".join(str(number) for number in range(1000, 1050))
+    with pytest.raises(RequestError) as refusal:
+        sweep.check(cells(gpus=f"1,{many}"), resolved, False)
+    assert "and 30 more" in str(refusal.value)
+
+
+def test_two_cells_that_are_the_same_benchmark_are_refused() -> None:
+    with pytest.raises(RequestError, match="the same benchmark: --gpus=1 and --gpus=2"):
+        sweep.check(cells(gpus="1,2"), lambda request: resolved(msgspec.structs.replace(request, gpus=1)), False)
+
+
+def test_a_plan_shows_the_cells_and_what_is_refused() -> None:
+    text = sweep.plan_text(sweep.check(cells(gpus="1,3,2"), resolved, True), 3)
+    assert "2 cells x 3 repeats = 6 runs" in text
+    assert "--gpus=2  2 x cpu on 1 node" in text
+    assert "--gpus=3  refused: recipe" in text
+    assert "nothing was started" in text
+
+
+def test_a_plan_says_that_runs_may_end_early() -> None:
+    until = "each ends early at --until=ci:1%: runs may differ in length"
+    requests = [msgspec.structs.replace(request, until="ci:1%", steps=30) for request in cells(gpus="1,2")]
+    assert until in sweep.plan_text(sweep.check(requests, resolved, False), 3)
+    assert "--until" not in sweep.plan_text(sweep.check(cells(gpus="1,2"), resolved, False), 3)
+
+
+# --- the record ---------------------------------------------------------------------------------
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    of = with_runs(a_sweep(), ("run-1", 0, 1))
+    assert msgspec.json.decode(json_text(of).encode(), type=Sweep) == of
+
+
+def key(repeats: int = 1, **changes: Any) -> str:
+    rest = {"settings": {"a": "1", "b": "2"}, **changes}
+    return sweep.key(sweep.cells(TINY, rest), repeats)
+
+
+def test_the_same_flags_have_the_same_key_in_any_order() -> None:
+    assert key() == key(settings={"b": "2", "a": "1"})
+    assert len({key(), key(2), key(steps=7), key(settings={"a": "1"}), key(site="dev")}) == 5
+
+
+def test_other_configs_make_another_sweep_but_another_time_limit_does_not() -> None:
+    of, benchmark = a_sweep(), resolved(cells()[0])
+    changed = msgspec.structs.replace(benchmark, steps=99)
+    elsewhere = msgspec.structs.replace(benchmark, site=msgspec.structs.replace(benchmark.site, title="other"))
+    assert sweep.digest(changed) != sweep.digest(benchmark)
+    assert sweep.digest(elsewhere) == sweep.digest(benchmark)
+    other = [msgspec.structs.replace(of.cells[0], digest="other"), *of.cells[1:]]
+    assert not sweep.means_the_same(of, msgspec.structs.replace(of, cells=other))
+    assert sweep.means_the_same(of, with_runs(of, ("run-1", 0, 1)))
+
+
+# --- an A/B -------------------------------------------------------------------------------------
+
+
+def test_the_runs_of_every_pair_are_neighbours_in_time() -> None:
+    requests = cells(gpus="1,2", dtype="fp32,bf16", pgle="off,auto")
+    order = [requests[slot.cell] for slot in sweep.slots(len(requests), 4)]
+    for first, second in zip(order[::2], order[1::2], strict=True):
+        assert msgspec.structs.replace(first, pgle="any") == msgspec.structs.replace(second, pgle="any")
+    assert [request.pgle for request in order[:4]] == ["off", "auto", "off", "auto"]
+    assert [request.pgle for request in order[8:12]] == ["auto", "off", "auto", "off"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "typed", "repeats", "said"),
+    [
+        ({"pgle": "off,auto"}, None, 6, "6 repeats: an A/B needs pairs (--repeats=N for another number)"),
+        ({"pgle": "off,auto"}, 4, 4, None),
+        ({"pgle": "off,auto"}, 2, 2, "2 repeats: an A/B of fewer than 3 pairs has no interval and no verdict"),
+        ({"pgle": "off,auto"}, 1, 1, "1 repeat: an A/B of fewer than 3 pairs has no interval and no verdict"),
+        ({"pgle": "auto"}, None, 1, None),
+        ({"gpus": "1,2"}, None, 1, None),
+        ({"gpus": "1,2"}, 5, 5, None),
+        ({"pgle": "off,auto", "profile": "xplane"}, None, 1, "profiled runs are never compared"),
+        ({"pgle": "off,auto", "profile": "xplane"}, 4, 4, "profiled runs are never compared"),
+    ],
+)
+def test_how_often_every_cell_runs(flags: dict[str, str], typed: int | None, repeats: int, said: str | None) -> None:
+    lists = {name: text for name, text in flags.items() if name != "profile"}
+    requests = sweep.cells({**TINY, **lists}, {"profile": flags.get("profile", "none")})
+    number, words = sweep.repeats_wanted(requests, typed)
+    assert number == repeats
+    assert (words is None) == (said is None)
+    assert (words or "").startswith(said or "")
+
+
+@pytest.mark.parametrize(
+    ("pgle", "typed", "allowed", "jobs", "said"),
+    [
+        ("off,auto", None, 4, 1, "one job at a time, not 4"),
+        ("off,auto", None, 1, 1, None),
+        ("off,auto", 3, 4, 3, "3 jobs at a time: the two runs of a pair may disturb each other"),
+        ("off,auto", 1, 4, 1, None),
+        ("auto", None, 4, 4, None),
+        ("auto", 0, 4, 0, None),  # refused later
+    ],
+)
+def test_the_runs_of_a_pair_come_one_after_the_other(
+    pgle: str, typed: int | None, allowed: int, jobs: int, said: str | None
+) -> None:
+    number, words = sweep.jobs_at_once(cells(pgle=pgle), typed, allowed)
+    assert number == jobs
+    assert (words is None) == (said is None)
+    assert (words or "").startswith(said or "")
+
+
+# --- what is still to do ------------------------------------------------------------------------
+
+
+def test_repeats_are_outermost_and_turn_round() -> None:
+    assert sweep.slots(3, 3) == [
+        (0, 1), (1, 1), (2, 1),
+        (2, 2), (1, 2), (0, 2),
+        (0, 3), (1, 3), (2, 3),
+    ]  # fmt: skip
+
+
+def test_valid_and_going_runs_are_kept_and_all_others_run_again() -> None:
+    of = with_runs(a_sweep(), ("good", 0, 1), ("bad", 1, 1), ("lost", 1, 2), ("going", 0, 2))
+    results = {"good": outcome("valid"), "bad": outcome("invalid"), "lost": None, "going": None}
+    assert sweep.still_to_do(of, results, ["going"]) == [Slot(1, 1), Slot(1, 2)]
+    assert sweep.still_to_do(of, {}, []) == sweep.slots(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        (["valid", "valid"], 0),
+        (["valid", "invalid"], 3),
+        (["failed", "invalid"], 1),
+        (["valid"], 1),  # a run that never started
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst_run(statuses: list[str], code: int) -> None:
+    runs = [(f"run-{number}", number, 1) for number in range(len(statuses))]
+    results = {name: outcome(status) for (name, _, _), status in zip(runs, statuses, strict=True)}
+    assert sweep.exit_code(with_runs(a_sweep(repeats=1), *runs), results) == code
+
+
+def test_a_run_that_was_made_good_counts_no_more() -> None:
+    of = with_runs(a_sweep(repeats=1), ("bad", 0, 1), ("good", 0, 1), ("other", 1, 1))
+    results = {"bad": outcome("failed"), "good": outcome("valid"), "other": outcome("valid")}
+    assert sweep.exit_code(of, results) == 0
+    assert sweep.exit_code(of, results | {"good": None}) == 1
+    assert sweep.exit_code(of, results | {"bad": outcome("valid"), "good": outcome("failed")}) == 0

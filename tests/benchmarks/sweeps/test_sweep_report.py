@@ -1,0 +1,191 @@
+"""What a sweep measured: which runs count, why each other one does not, and which cells make pairs."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.measuring.summary import Pgle, Result
+from benchmarks.sweeps import sweep, sweep_report
+from benchmarks.sweeps.sweep import Checked, Sweep, SweepRun
+from benchmarks.sweeps.sweep_report import report_of, table_text
+from benchmarks.values import PgleSeen, json_text
+from tests.benchmarks.sweeps.test_scaling import result, scale
+from tests.benchmarks.sweeps.test_sweep import a_sweep, cells, outcome, resolved, with_runs
+
+APPLIED = PgleSeen(applied=True, reason="jax compiled again in step 3")
+TO_DO = {"off": 1.0, "auto": 0.9, "nsys": 0.8}
+
+
+def ran(of: Sweep, **changes: Any) -> tuple[Sweep, dict[str, Result | None]]:
+    """All of a sweep, in its order, valid."""
+    runs, results = [], {}
+    for place, slot in enumerate(sweep.slots(len(of.cells), of.repeats)):
+        way = of.cells[slot.cell].request.pgle
+        name = f"{slot.cell}-{slot.repeat}"
+        runs.append(SweepRun(run_id=name, cell=slot.cell, repeat=slot.repeat, started=float(place)))
+        pgle = None if way == "off" else Pgle(way=way, seen=APPLIED)
+        seconds = TO_DO[way] * (1 + slot.repeat / 10)
+        results[name] = msgspec.structs.replace(result(scale(1), seconds), run_id=name, pgle=pgle, **changes)
+    return msgspec.structs.replace(of, runs=runs), results
+
+
+def test_only_valid_runs_make_figures_and_each_other_one_is_named() -> None:
+    of = with_runs(a_sweep(), ("one", 0, 1), ("two", 0, 2), ("three", 0, 2), ("four", 0, 2), ("five", 1, 1))
+    results = {
+        "one": outcome("valid"), "two": outcome("failed"), "three": outcome("valid"), "four": outcome("valid"),
+    }  # fmt: skip
+    (series,) = report_of(of, results, ["five"]).series
+    first, second = series.points
+    assert first.valid == 2
+    assert first.left_out == [
+        "--gpus=1, repeat 2: two failed: why",
+        "--gpus=1, repeat 2: four is a second valid run of the same repeat",
+    ]
+    assert second.left_out == ["--gpus=2, repeat 1: five goes on", "--gpus=2: 1 of 2 runs not started"]
+    assert second.valid == 0
+
+
+def test_a_run_that_could_not_be_started_says_why() -> None:
+    of = with_runs(a_sweep(repeats=1), ("one", 0, 1), ("two", 1, 1))
+    refused = msgspec.structs.replace(of.runs[0], trouble="no such partition")
+    points = report_of(msgspec.structs.replace(of, runs=[refused, of.runs[1]]), {}).series[0].points
+    assert points[0].left_out == ["--gpus=1, repeat 1: one could not be started: no such partition"]
+    assert "left no result" in points[1].left_out[0]
+
+
+def test_refused_cells_are_in_the_report() -> None:
+    requests = cells(gpus="1,3")
+    checked: Checked = sweep.check(requests, resolved, True)
+    found = report_of(sweep.new_sweep(requests, checked, 1, []), {})
+    assert len(found.refused) == 1
+    assert found.refused[0].startswith("--gpus=3: recipe")
+
+
+def test_profiled_runs_are_left_out_with_the_reason_and_are_not_run_again() -> None:
+    of, results = ran(a_sweep(repeats=2, gpus="1,2"), not_comparable=["profiled (--profile=xplane)"])
+    found = report_of(of, results)
+    points = [point for series in found.series for point in series.points]
+    assert [point.valid for point in points] == [0, 0]
+    assert points[0].left_out[0] == "--gpus=1, repeat 1: 0-1 may not be compared: profiled (--profile=xplane)"
+    assert points[0].null_because["seconds_per_step"] == "none of its valid runs may be compared"
+    assert "none of its valid runs may be compared" in table_text(found)
+    assert sweep.still_to_do(of, results, []) == []
+
+
+# --- pairs --------------------------------------------------------------------------------------
+
+
+def test_cells_that_differ_in_pgle_alone_are_compared() -> None:
+    of, results = ran(a_sweep(repeats=3, gpus="1,2", pgle="off,auto"))
+    found = report_of(of, results)
+    assert [(one.cell, one.base, one.way) for one in found.gains] == [
+        ("--gpus=1", "off", "auto"), ("--gpus=2", "off", "auto"),
+    ]  # fmt: skip
+    for one in found.gains:
+        assert len(one.pairs) == 3
+        assert one.verdict == "improvement"
+        assert one.speedup_percent is not None
+        assert one.speedup_percent.value == pytest.approx(100 / 0.9 - 100, abs=1e-4)
+        assert one.notes == []  # the runs of each pair are neighbours, backwards too
+    assert [(pair.base_run, pair.way_run) for pair in found.gains[1].pairs] == [
+        ("2-1", "3-1"), ("2-2", "3-2"), ("2-3", "3-3"),
+    ]  # fmt: skip
+
+
+def test_without_several_ways_nothing_is_compared() -> None:
+    of, results = ran(a_sweep(repeats=3, gpus="1,2"))
+    assert report_of(of, results).gains == []
+    assert "PGLE" not in table_text(report_of(of, results))
+
+
+def test_three_ways_are_held_against_the_one_without() -> None:
+    of, results = ran(a_sweep(repeats=3, pgle="auto,off,nsys"))
+    assert [(one.cell, one.base, one.way) for one in report_of(of, results).gains] == [
+        ("jax llama2_tiny", "off", "auto"),
+        ("jax llama2_tiny", "off", "nsys"),
+    ]
+
+
+def test_without_off_the_first_way_is_the_base() -> None:
+    of, results = ran(a_sweep(repeats=3, pgle="nsys,auto"))
+    (only,) = report_of(of, results).gains
+    assert (only.base, only.way, only.verdict) == ("nsys", "auto", "regression")
+
+
+def test_a_cell_whose_partner_cannot_run_has_no_gain_and_the_partner_is_named() -> None:
+    requests = cells(pgle="off,ncu")
+    of, results = ran(sweep.new_sweep(requests, sweep.check(requests, resolved, True), 3, []))
+    found = report_of(of, results)
+    assert found.gains == []
+    assert found.refused[0].startswith("--pgle=ncu: ")
+
+
+def test_of_a_pair_that_is_left_out_the_reason_is_that_of_its_run() -> None:
+    of, results = ran(a_sweep(repeats=4, pgle="off,auto"))
+    results["0-2"], results["1-3"], results["1-4"] = outcome("invalid"), None, None
+    (only,) = report_of(of, results, ["1-4"]).gains
+    assert only.left_out == [
+        "repeat 2: off: 0-2 invalid: why",
+        "repeat 3: auto: 1-3 left no result that can be read: it was cut off, or its folder is gone",
+        "repeat 4: auto: 1-4 goes on",
+    ]
+    assert only.verdict == "no verdict"
+
+
+def test_a_run_that_was_made_good_later_is_said_to_be_no_neighbour() -> None:
+    of, results = ran(a_sweep(repeats=3, pgle="off,auto"))
+    results["0-1"] = outcome("failed")
+    later = SweepRun(run_id="again", cell=0, repeat=1, started=1e6)
+    results["again"] = result(scale(1), 1.1)
+    (only,) = report_of(msgspec.structs.replace(of, runs=[*of.runs, later]), results).gains
+    assert only.left_out == []
+    assert only.notes[0].startswith("repeat 1: 4 other runs began between its two")
+
+
+def test_off_and_auto_are_two_series() -> None:
+    of, results = ran(a_sweep(repeats=3, gpus="1,2", pgle="off,auto"))
+    found = report_of(of, results)
+    assert [(series.pgle, [point.gpus for point in series.points]) for series in found.series] == [
+        ("off", [1, 2]), ("auto", [1, 2]),
+    ]  # fmt: skip
+    text = table_text(found)
+    assert "1 x" not in text.splitlines()[0]
+    assert text.count("· PGLE off ·") == text.count("· PGLE auto ·") == 1
+    assert text.index("what PGLE gains") > text.index("Efficiency")
+
+
+def test_a_record_from_before_there_was_pgle_is_read() -> None:
+    of, results = ran(a_sweep(repeats=1, gpus="1,2"))
+    old = json.loads(json_text(of))
+    for cell in old["cells"]:
+        del cell["scale"]["pgle"]
+        for name in [name for name in cell["request"] if "pgle" in name or "profile" in name]:
+            del cell["request"][name]
+    read = msgspec.json.decode(json.dumps(old).encode(), type=Sweep)
+    assert read == of
+    assert [series.pgle for series in report_of(read, results).series] == ["off"]
+
+
+def test_of_an_old_record_the_request_says_which_series_a_cell_is_of() -> None:
+    of, results = ran(a_sweep(repeats=3, gpus="1,2", pgle="off,auto"))
+    old = json.loads(json_text(of))
+    for cell in old["cells"]:
+        del cell["scale"]["pgle"]
+    read = msgspec.json.decode(json.dumps(old).encode(), type=Sweep)
+    assert report_of(read, results) == report_of(of, results)
+    assert [series.pgle for series in report_of(read, results).series] == ["off", "auto"]
+
+
+def test_the_flags_of_each_run_reach_its_pair() -> None:
+    of, results = ran(a_sweep(repeats=3, pgle="off,auto"))
+    flags = {run.run_id: "--overlap=true" if run.cell == 1 else "" for run in of.runs}
+    (only,) = report_of(of, results, xla_flags=flags).gains
+    assert only.notes == ["the arms also differ in: overlap=true (off: not set): the gain is of both"]
+
+
+def test_a_report_is_data() -> None:
+    of, results = ran(a_sweep(repeats=3, pgle="off,auto"))
+    found = report_of(of, results)
+    assert msgspec.json.decode(json_text(found).encode(), type=sweep_report.SweepReport) == found

@@ -1,0 +1,742 @@
+"""A sweep on a queue made of files: throttled, resumed after a kill at any point, alone; and with real local runs."""
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError, RunError, StepmarkError
+from benchmarks.measuring.summary import Pgle
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.runfolder import RESULT
+from benchmarks.sweeps import sweep as record
+from benchmarks.sweeps.sweep import Sweep
+from benchmarks.values import Benchmark, PgleSeen, json_text
+from jax_backend import BACKEND
+from launch.campaigns import patience, sweeping
+from tests.benchmarks.sweeps.test_scaling import result
+from tests.end_to_end.clusters import TOY, ClusterOfTests, until
+from tests.toy_backend import install, make_environment_in
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+CONFIGS = Configs()
+COMMAND = ["python", "launch/run.py", "--gpus=1,2"]
+
+
+def requests(gpus: str = "1,2", pgle: str = "off") -> list[Request]:
+    return record.cells({"backend": "jax", "model": "llama2_tiny", "gpus": gpus, "pgle": pgle}, {"steps": 12})
+
+
+class Queue:
+    """A Runner whose queue is a folder: a job is a file, and it ends when it was asked for `polls` times."""
+
+    def __init__(self, output_dir: Path, polls: int = 2, point: Callable[[], None] = lambda: None) -> None:
+        self.output_dir = output_dir
+        self.jobs = output_dir.with_name("queue")
+        self.jobs.mkdir(exist_ok=True)
+        self.polls = polls
+        self.point = point  # called between any two things that last
+        self.endings: dict[int, str] = {}  # the number of a start -> how that run ends, where it is not valid
+        self.started: list[int] = []  # the devices of each
+        self.ways: list[str] = []  # of PGLE
+        self.doubts: list[str] = []  # why no run may be compared
+        self.most_at_once = 0
+        self.questions: list[list[str]] = []
+
+    def resolve(self, request: Request) -> Benchmark:
+        return resolve(request, CONFIGS, BACKEND)
+
+    def understand(self, request: Request) -> Benchmark:
+        return resolve(request, CONFIGS, BACKEND)
+
+    def refusals(self, _benchmark: Benchmark) -> Iterator[StepmarkError]:
+        yield RequestError("no such node")
+
+    def start(self, benchmark: Benchmark, run_id: str) -> None:
+        self.point()
+        (self.output_dir / run_id).mkdir()
+        self.point()
+        ending = self.endings.get(len(self.started), "valid")
+        self.started.append(benchmark.gpus)
+        self.ways.append(benchmark.pgle)
+        if ending == "refused":
+            (self.output_dir / run_id).rmdir()
+            raise RequestError("sbatch said no")
+        if ending == "unsubmitted":
+            raise RunError("sbatch was not answered")
+        self._write(run_id, {"ending": ending, "asked": 0, "gpus": benchmark.gpus, "pgle": benchmark.pgle})
+        if ending == "unanswered":
+            self._write(run_id, {"ending": "valid", "asked": 0, "gpus": benchmark.gpus, "pgle": benchmark.pgle})
+            raise RunError("sbatch was not answered")
+        self.most_at_once = max(self.most_at_once, len(self.open_jobs()))
+        self.point()
+
+    def ended(self, run_ids: Sequence[str]) -> set[str]:
+        self.questions.append(list(run_ids))
+        assert all((self.output_dir / run_id).is_dir() for run_id in run_ids)
+        return {run_id for run_id in run_ids if self._has_ended(run_id)}
+
+    def _has_ended(self, run_id: str) -> bool:
+        if not (self.jobs / run_id).exists():
+            return True  # it never came so far as to be submitted
+        job = json.loads((self.jobs / run_id).read_text())
+        job["asked"] += 1
+        self._write(run_id, job)
+        if job["asked"] < self.polls:
+            return False
+        self.point()
+        self._write_result(run_id, job)
+        self.point()
+        return True
+
+    def _write(self, run_id: str, job: dict[str, Any]) -> None:
+        (self.jobs / f".{run_id}").write_text(json.dumps(job))
+        (self.jobs / f".{run_id}").replace(self.jobs / run_id)
+
+    def _write_result(self, run_id: str, job: dict[str, Any]) -> None:
+        scale = record.scale_of(self.resolve(requests(str(job["gpus"]))[0]))
+        status = job["ending"]
+        why = [] if status == "valid" else ["told to"]
+        pgle = None if job["pgle"] == "off" else Pgle(way=job["pgle"], seen=PgleSeen(applied=True, reason="seen"))
+        seconds = 0.1 if pgle is None else 0.09
+        made = msgspec.structs.replace(
+            result(scale, seconds), run_id=run_id, status=status, reasons=why, pgle=pgle, not_comparable=self.doubts
+        )
+        (self.output_dir / run_id / ".new").write_text(json_text(made))
+        (self.output_dir / run_id / ".new").replace(self.output_dir / run_id / RESULT)
+
+    def open_jobs(self) -> list[str]:
+        return [path.name for path in self.jobs.glob("2*") if not (self.output_dir / path.name / RESULT).exists()]
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Queue:
+    return Queue(tmp_path / "results")
+
+
+def run(
+    queue: Queue, repeats: int = 2, max_jobs: int = 2, gpus: str = "1,2", pgle: str = "off", **options: Any
+) -> int:
+    options = {"command": COMMAND, "sleep": lambda _: None, **options}
+    return sweeping.run_sweep(requests(gpus, pgle), repeats, queue, queue.output_dir, max_jobs=max_jobs, **options)
+
+
+def sweeps(queue: Queue) -> list[Sweep]:
+    return [sweeping.read_sweep(path) for path in sorted(queue.output_dir.glob("sweep-*.json"))]
+
+
+def only_sweep(queue: Queue) -> Sweep:
+    (found,) = sweeps(queue)
+    return found
+
+
+# --- from the first to the last run ----------------------------------------------------------
+
+
+def test_every_cell_runs_so_often_in_order_and_a_table_ends_it(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(queue, repeats=3, gpus="1,2,4") == 0
+    assert queue.started == [1, 2, 4, 4, 2, 1, 1, 2, 4]
+    shown = capsys.readouterr()
+    assert "weak scaling" in shown.out
+    assert shown.out.count("3 of 3") == 3
+    assert "run 4 of 9: --gpus=4, repeat 2: 2" in shown.err
+    assert str(queue.output_dir / f"{only_sweep(queue).sweep_id}.json") in shown.out
+
+
+def test_an_ab_runs_in_turn_and_ends_with_the_gain_and_its_verdict(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(queue, repeats=3, max_jobs=1, gpus="1", pgle="off,auto") == 0
+    assert queue.ways == ["off", "auto", "auto", "off", "off", "auto"]
+    shown = capsys.readouterr()
+    assert "run 3 of 6: --pgle=auto, repeat 2: 2" in shown.err
+    row = next(line for line in shown.out.splitlines() if line.startswith("  jax llama2_tiny --pgle=auto"))
+    assert "3 of 3" in row
+    assert "+11.11%" in row
+    assert row.endswith("improvement")
+    path = next(queue.output_dir.glob("sweep-*.json"))
+    assert sweeping.sweep_text(sweeping.report_of_file(path), path) in shown.out
+
+
+def test_an_ab_with_a_run_that_is_invalid_has_the_code_of_a_sweep(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.endings = {2: "invalid"}
+    assert run(queue, repeats=3, max_jobs=1, gpus="1", pgle="off,auto") == 3
+    assert "left out  repeat 2: auto: 2" in capsys.readouterr().out
+
+
+def test_an_ab_of_profiled_runs_shows_no_gain_and_why(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    queue.doubts = ["profiled (--profile=xplane)"]
+    assert run(queue, repeats=3, max_jobs=1, gpus="1", pgle="off,auto") == 0
+    out = capsys.readouterr().out
+    assert "0 of 3" in out
+    assert "no verdict" in out
+    assert "may not be compared: profiled (--profile=xplane)" in out
+
+
+@pytest.mark.parametrize("max_jobs", [1, 3])
+def test_no_more_jobs_at_once_than_allowed(queue: Queue, max_jobs: int) -> None:
+    assert run(queue, repeats=4, max_jobs=max_jobs) == 0
+    assert queue.most_at_once == max_jobs
+    assert max(map(len, queue.questions)) == max_jobs  # one question for all
+
+
+def test_the_questions_come_more_and_more_seldom(queue: Queue) -> None:
+    waits: list[float] = []
+    queue.polls = 12
+    run(queue, repeats=1, gpus="1", sleep=waits.append)
+    assert waits[0] == patience.FIRST_WAIT_SECONDS
+    assert waits == sorted(waits)
+    assert waits[-1] == patience.LONGEST_WAIT_SECONDS
+
+
+def test_a_run_is_written_down_before_it_is_started(queue: Queue) -> None:
+    class Looking(Queue):
+        def start(self, benchmark: Benchmark, run_id: str) -> None:
+            assert only_sweep(self).runs[-1].run_id == run_id
+            super().start(benchmark, run_id)
+
+    assert run(Looking(queue.output_dir)) == 0
+
+
+@pytest.mark.parametrize(("status", "code"), [("failed", 1), ("invalid", 3)])
+def test_a_run_that_is_not_valid_shows_in_the_code_and_the_table(
+    queue: Queue, capsys: pytest.CaptureFixture[str], status: str, code: int
+) -> None:
+    queue.endings = {1: status}
+    assert run(queue) == code
+    shown = capsys.readouterr()
+    assert "1 of 2" in shown.out
+    assert f"left out  --gpus=2, repeat 1: {only_sweep(queue).runs[1].run_id} {status}: told to" in shown.out
+    assert "3 of 4 runs valid" in shown.err
+    assert "the same command goes on where this one ended: python launch/run.py --gpus=1,2" in shown.err
+
+
+# --- refused ----------------------------------------------------------------------------------
+
+
+def test_nothing_starts_where_one_cell_cannot_work(queue: Queue) -> None:
+    with pytest.raises(RequestError, match="1 of the 3 cells"):
+        run(queue, gpus="1,3,2")
+    assert not queue.output_dir.exists()
+    assert queue.started == []
+
+
+def test_the_others_run_where_that_is_wanted(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(queue, gpus="1,3,2", repeats=1, skip_refused=True) == 0
+    assert queue.started == [1, 2]
+    assert "refused and left out: --gpus=3: recipe" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("flag", "options"), [("repeats", {"repeats": 0}), ("max_jobs", {"max_jobs": 0})])
+def test_less_than_one_is_refused(queue: Queue, flag: str, options: dict[str, int]) -> None:
+    with pytest.raises(RequestError, match=f"--{flag}=0"):
+        run(queue, **options)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    queue.output_dir = tmp_path / "file" / "results"
+    with pytest.raises(RequestError, match="output folder cannot be written"):
+        run(queue)
+
+
+def test_a_dry_run_writes_nothing_and_asks_no_site(queue: Queue) -> None:
+    class WithoutASite(Queue):
+        def resolve(self, request: Request) -> Benchmark:
+            raise AssertionError(f"the site was asked about {request}")
+
+        def understand(self, request: Request) -> Benchmark:
+            return resolve(request, CONFIGS, BACKEND)
+
+    text = sweeping.plan_text(requests(), 2, WithoutASite(queue.output_dir), False)
+    assert "2 cells x 2 repeats = 4 runs" in text
+    assert text.count("would be refused: no such node") == 1  # of both cells
+    assert not queue.output_dir.exists()
+
+
+# --- what cannot be started -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"), [("refused", "sbatch said no"), ("unsubmitted", "sbatch was not answered")]
+)
+def test_one_start_that_fails_is_named_and_the_others_go_on(
+    queue: Queue, capsys: pytest.CaptureFixture[str], ending: str, said: str
+) -> None:
+    queue.endings = {1: ending}
+    assert run(queue) == 1
+    assert queue.started == [1, 2, 2, 1]
+    assert f"could not be started: {said}" in capsys.readouterr().out
+    queue.started, queue.endings = [], {}
+    assert run(queue) == 0
+    assert queue.started == [2]
+
+
+def test_a_job_that_was_submitted_though_nobody_said_so_is_followed(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.endings = {1: "unanswered"}
+    assert run(queue) == 0
+    assert queue.started == [1, 2, 2, 1]
+    shown = capsys.readouterr()
+    assert "stepmark: sbatch was not answered" in shown.err
+    assert "could not be started" not in shown.out
+
+
+def test_where_two_in_a_row_cannot_be_started_nothing_more_is(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.endings = {1: "refused", 2: "refused"}
+    assert run(queue, repeats=4, max_jobs=3) == 1
+    assert len(queue.started) == 3
+    shown = capsys.readouterr()
+    assert "the other 5 runs are not started" in shown.err
+    assert "3 of 4 runs not started" in shown.out
+    assert queue.open_jobs() == []  # the first was followed to its end
+
+
+# --- going on -----------------------------------------------------------------------------------
+
+
+def test_typed_again_only_what_is_not_valid_runs_again(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    queue.endings = {0: "failed", 3: "invalid"}
+    assert run(queue) == 1
+    before = only_sweep(queue)
+    capsys.readouterr()
+    queue.started, queue.endings = [], {}
+    assert run(queue) == 0
+    assert queue.started == [1, 1]
+    shown = capsys.readouterr()
+    assert "2 of 4 runs valid and kept, 0 going on, 2 to be run again, 0 not started yet" in shown.err
+    assert f"{before.runs[0].run_id} failed: told to" in shown.out
+    assert (queue.output_dir / before.runs[0].run_id).is_dir()
+    assert shown.out.count("2 of 2") == 2
+    assert only_sweep(queue).sweep_id == before.sweep_id
+
+
+def test_a_sweep_that_is_done_starts_a_new_one(queue: Queue) -> None:
+    assert run(queue) == 0
+    assert run(queue) == 0
+    assert len(queue.started) == 8
+    assert [len(found.runs) for found in sweeps(queue)] == [4, 4]
+
+
+def test_a_sweep_that_was_collected_by_others_is_shown_before_it_is_done(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(queue, repeats=1, wait=False)
+    while queue.open_jobs():
+        queue.ended(queue.open_jobs())
+    assert run(queue, repeats=1) == 0
+    assert len(queue.started) == 2
+    assert "1 of 1" in capsys.readouterr().out
+    assert run(queue, repeats=1) == 0
+    assert len(queue.started) == 4
+
+
+def test_noresume_starts_anew(queue: Queue) -> None:
+    queue.endings = {0: "failed"}
+    run(queue)
+    assert run(queue, resume=False) == 0
+    assert len(queue.started) == 8
+    assert len(sweeps(queue)) == 2
+
+
+def test_other_repeats_are_another_sweep(queue: Queue) -> None:
+    queue.endings = {0: "failed"}
+    run(queue)
+    assert run(queue, repeats=1) == 0
+    assert len(sweeps(queue)) == 2
+
+
+def test_changed_configs_are_said_and_not_mixed(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    queue.endings = {0: "failed"}
+    run(queue)
+    path = next(queue.output_dir.glob("sweep-*.json"))
+    old = sweeping.read_sweep(path)
+    changed = [msgspec.structs.replace(old.cells[0], digest="other"), *old.cells[1:]]
+    path.write_text(json_text(msgspec.structs.replace(old, cells=changed)))
+    assert run(queue) == 0
+    assert len(queue.started) == 8
+    assert "the configs have changed since" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema_version": 1}', "\xff"])
+def test_a_record_that_cannot_be_read_is_refused(queue: Queue, text: str) -> None:
+    queue.endings = {0: "failed"}
+    run(queue)
+    next(queue.output_dir.glob("sweep-*.json")).write_text(text)
+    with pytest.raises(RequestError, match="record of the sweep cannot be read") as refusal:
+        run(queue)
+    assert "--noresume" in refusal.value.next_command
+
+
+def test_a_run_whose_folder_is_gone_runs_again(queue: Queue) -> None:
+    run(queue)
+    shutil.rmtree(queue.output_dir / only_sweep(queue).runs[2].run_id)
+    queue.started = []
+    assert run(queue) == 0
+    assert queue.started == [2]
+
+
+@pytest.mark.parametrize("planned", [(), ("off",), ("off", "auto")])
+def test_xla_flags_in_which_the_arms_differ_are_read_from_their_plans(
+    queue: Queue, planned: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = queue.start
+
+    def with_plan(benchmark: Benchmark, run_id: str) -> None:
+        start(benchmark, run_id)
+        plan = BACKEND.plan(benchmark)
+        flags = {"XLA_FLAGS": f"--hidden={benchmark.pgle != 'off'} --xla_gpu_pgle_x={run_id}"}
+        phases = [msgspec.structs.replace(phase, environment=flags) for phase in plan.phases]
+        if benchmark.pgle in planned:
+            text = json_text(msgspec.structs.replace(plan, phases=phases))
+            (queue.output_dir / run_id / "plan.json").write_text(text)
+
+    monkeypatch.setattr(queue, "start", with_plan)
+    assert run(queue, repeats=3, gpus="1", pgle="off,auto") == 0
+    said = "the arms also differ in: hidden=True (off: False): the gain is of both"
+    both = planned == ("off", "auto")  # where one is not known, they can't be said to differ
+    assert (said in capsys.readouterr().out) == both
+    (gain,) = sweeping.report_of_file(next(queue.output_dir.glob("sweep-*.json"))).gains
+    assert [note for note in gain.notes if "differ" in note] == [said] * both
+
+
+def test_nowait_fills_the_queue_and_leaves(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(queue, wait=False) == 0
+    assert queue.started == [1, 2]
+    shown = capsys.readouterr()
+    assert "2 runs in the queue, 2 wait for a place: at most 2 at once" in shown.err
+    assert shown.out == ""
+    going = {run.run_id for run in only_sweep(queue).runs}
+    report = sweeping.report_of_file(next(queue.output_dir.glob("sweep-*.json")))
+    assert [text.split()[-2:] for point in report.series[0].points for text in point.left_out[:1]] == [
+        ["goes", "on"],
+        ["goes", "on"],
+    ]
+    assert run(queue) == 0
+    assert len(queue.started) == 4  # those in the queue were followed, not started twice
+    assert going <= {run.run_id for run in only_sweep(queue).runs}
+
+
+def test_nowait_says_in_its_code_that_a_start_failed(queue: Queue) -> None:
+    queue.endings = {0: "refused"}
+    assert run(queue, wait=False) == 1
+
+
+def test_a_queue_that_was_left_full_counts(queue: Queue) -> None:
+    queue.polls = 6
+    run(queue, repeats=3, wait=False)
+    run(queue, repeats=3, wait=False)
+    assert queue.started == [1, 2]
+    assert run(queue, repeats=3) == 0
+    assert queue.most_at_once == 2
+
+
+# --- ended from outside -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_says_what_goes_on_and_how(
+    queue: Queue, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    def sleep(_: float) -> None:
+        os.kill(os.getpid(), number)
+        time.sleep(5)
+
+    queue.polls = 5
+    assert run(queue, sleep=sleep) == 130
+    shown = capsys.readouterr()
+    assert "interrupted" in shown.err
+    assert "0 of 4 runs valid" in shown.err
+    assert f"in the queue they go on: {', '.join(run.run_id for run in only_sweep(queue).runs)}" in shown.err
+    assert "python launch/status.py --output_dir=" in shown.err
+    assert "the same command goes on where this one ended: python launch/run.py --gpus=1,2" in shown.err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert run(queue) == 0
+    assert len(queue.started) == 4
+
+
+def test_a_run_that_ended_with_ctrl_c_is_not_said_to_go_on(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    class Local(Queue):
+        def start(self, benchmark: Benchmark, run_id: str) -> None:
+            super().start(benchmark, run_id)
+            raise KeyboardInterrupt
+
+    assert run(Local(queue.output_dir, polls=1), max_jobs=1) == 130
+    assert "go on:" not in capsys.readouterr().err
+
+
+class Mute(Queue):
+    """A queue that does not answer so many questions."""
+
+    silences = 10**9
+
+    def ended(self, run_ids: Sequence[str]) -> set[str]:
+        self.silences -= 1
+        if self.silences >= 0:
+            raise RunError(f"slurmctld does not answer for {len(run_ids)} jobs")
+        return super().ended(run_ids)
+
+
+def test_a_queue_that_does_not_answer_for_long_ends_it_with_the_same_words(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits: list[float] = []
+    with pytest.raises(RunError, match="does not answer"):
+        run(Mute(queue.output_dir), sleep=waits.append)
+    assert patience.LONGEST_SILENCE_SECONDS <= sum(waits) < patience.LONGEST_SILENCE_SECONDS + 30
+    assert "in the queue they go on: 2" in capsys.readouterr().err
+    assert run(queue) == 0
+    assert len(queue.started) == 2  # and two by the first
+
+
+def test_a_queue_that_is_silent_for_a_while_is_asked_again(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    silent = Mute(queue.output_dir)
+    silent.silences = 5
+    assert run(silent) == 0
+    assert capsys.readouterr().err.count("slurmctld does not answer for 2 jobs\nit is asked again, for 10 min") == 1
+
+
+def test_a_record_that_cannot_be_written_starts_nothing_more(
+    queue: Queue, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, written = sweeping.write_atomically, []
+
+    def fill(path: Path, data: bytes) -> None:
+        written.append(path)
+        if len(written) > 2:
+            raise RunError(f"{path.name} could not be written: No space left on device", where=str(path.parent))
+        write(path, data)
+
+    monkeypatch.setattr(sweeping, "write_atomically", fill)
+    with pytest.raises(RunError, match="No space left on device") as refusal:
+        run(queue)
+    assert "the same command then goes on" in refusal.value.next_command
+    assert queue.started == [1]
+    assert f"in the queue they go on: {queue.open_jobs()[0]}\n" in capsys.readouterr().err
+
+
+def in_a_child(work: Callable[[], int]) -> int:
+    """Its exit status, or minus the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        code = 99
+        with contextlib.suppress(BaseException), Path(os.devnull).open("w") as nowhere:
+            sys.stdout = sys.stderr = nowhere
+            code = work()
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_killed_at_any_point_the_same_command_finishes_with_no_run_lost_or_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = sweeping.write_atomically
+    left = 0
+
+    def point() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write_with_points(path: Path, data: bytes) -> None:
+        point()
+        write(path, data)
+        point()
+
+    monkeypatch.setattr(sweeping, "write_atomically", write_with_points)
+    for number in range(1, 200):
+        (tmp_path / f"{number}").mkdir()
+        queue = Queue(tmp_path / f"{number}" / "results")
+        left, queue.point = number, point
+        code = in_a_child(functools.partial(run, queue))
+        assert code == -signal.SIGKILL
+        if any(found.shown for found in sweeps(queue)):
+            break  # killed after all was done
+        left = 0
+        assert in_a_child(functools.partial(run, queue)) == 0
+        of = only_sweep(queue)
+        slots = [(run.cell, run.repeat) for run in of.runs if (queue.jobs / run.run_id).exists()]
+        assert sorted(slots) == sorted(record.slots(2, 2)), f"killed at point {number}"
+        assert len(list(queue.jobs.glob("2*"))) == 4
+        assert queue.open_jobs() == []
+    assert number > 30  # it was killed at so many points
+
+
+def test_two_launchers_are_not_let_at_one_sweep(queue: Queue, tmp_path: Path) -> None:
+    ready, seen = tmp_path / "ready", tmp_path / "seen"
+
+    def hold(_: float) -> None:
+        ready.write_text("")
+        while not seen.exists():
+            time.sleep(0.01)
+
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os._exit(run(queue, sleep=hold))
+        os._exit(99)
+    try:
+        while not ready.exists():
+            time.sleep(0.01)
+        for resume in (True, False):
+            with pytest.raises(RequestError, match=f"another launcher runs this sweep: process {child} on "):
+                run(queue, resume=resume)
+        assert run(queue, gpus="4") == 0  # another sweep may go on beside it
+    finally:
+        seen.write_text("")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert only_of(queue, 2).sweep_id
+
+
+def only_of(queue: Queue, cells: int) -> Sweep:
+    (found,) = [found for found in sweeps(queue) if len(found.cells) == cells]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("flags", "runs", "said"),
+    [
+        ((), "2 cells x 6 repeats = 12 runs", "6 repeats: an A/B needs pairs (--repeats=N for another number)"),
+        (("--repeats=4",), "2 cells x 4 repeats = 8 runs", ""),
+        (("--repeats=1",), "2 cells x 1 repeat = 2 runs", "1 repeat: an A/B of fewer than 3 pairs has no interval"),
+    ],
+)
+def test_an_ab_says_how_many_pairs_it_makes(flags: tuple[str, ...], runs: str, said: str) -> None:
+    what = ("--backend=jax", "--model=llama2_tiny", "--pgle=off,auto", "--dry_run")
+    command = [sys.executable, str(REPOSITORY / "launch/run.py"), *what, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith(runs)
+    assert done.stderr.startswith(said)
+    assert bool(done.stderr) == bool(said)
+
+
+# --- with real runs on this machine -----------------------------------------------------------
+
+
+class Started:
+    """A sweep of real runs in a process of its own."""
+
+    def __init__(self, folder: Path, variables: dict[str, str], *flags: str) -> None:
+        self.folder = folder
+        script = str(REPOSITORY / "launch/run.py")
+        what = ("--backend=toy", "--model=llama2_tiny", "--set=nap_seconds=0.05", f"--output_dir={folder}")
+        self.process = subprocess.Popen(
+            [sys.executable, script, *what, *flags],
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=120)
+        return self.process.returncode, out, err
+
+    def wait_for_run(self, number: int) -> Path:
+        """The folder of the so manieth run, when it trains."""
+        end = time.monotonic() + 60
+        while self.process.poll() is None and time.monotonic() < end:
+            training = sorted(self.folder.glob("2*/attempt-1/perf/events-rank0.jsonl"))
+            if len(training) == number:
+                return training[-1].parents[2]
+            time.sleep(0.02)
+        self.process.kill()
+        raise AssertionError(f"waited in vain: {self.end()}")
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> dict[str, str]:
+    variables = install(tmp_path / "toy")
+    make_environment_in(tmp_path / "toy")
+    return variables
+
+
+@pytest.mark.slow
+def test_a_three_by_two_sweep_of_real_runs_with_its_launcher_killed(tmp_path: Path, toy: dict[str, str]) -> None:
+    folder, flags = tmp_path / "results", ("--gpus=1,2,4", "--dtype=fp32,bf16")
+    first = Started(folder, toy, *flags)
+    cut_off = first.wait_for_run(3)
+    first.process.kill()
+    first.end()
+    code, out, err = Started(folder, toy, *flags).end()
+    assert code == 0, err
+    assert f"{cut_off.name}: failed: " in err
+    assert "2 of 6 runs valid and kept, 0 going on, 1 to be run again, 3 not started yet" in err
+    assert out.count("1 of 1") == 6
+    assert f"{cut_off.name} failed: the run has no record of its end" in out
+    assert "says nothing of a cluster" in out
+    assert len(list(folder.glob("2*/result.json"))) == 7
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_run_and_the_sweep(tmp_path: Path, toy: dict[str, str]) -> None:
+    folder = tmp_path / "results"
+    first = Started(folder, toy, "--gpus=1,2", "--repeats=2")
+    ended = first.wait_for_run(2)
+    first.process.send_signal(signal.SIGINT)
+    code, out, err = first.end()
+    assert code == 130, err
+    assert "efficiency" not in out
+    assert "1 of 4 runs valid" in err
+    assert "go on:" not in err
+    assert "interrupted by the user" in (ended / RESULT).read_text()
+    code, out, err = Started(folder, toy, "--gpus=1,2", "--repeats=2").end()
+    assert code == 0, err
+    assert "1 of 4 runs valid and kept, 0 going on, 1 to be run again, 2 not started yet" in err
+    assert "interrupted by the user" in out
+
+
+# --- on a real Slurm ----------------------------------------------------------------------------
+
+
+def submitted(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("2*/job.json") if json.loads(path.read_text())["job_id"]]
+
+
+@pytest.mark.slow
+def test_a_sweep_on_a_cluster_goes_on_after_its_launcher_was_killed(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    flags = ("--nodes=1,2,3", "--gpus=6", "--repeats=2", "--max_jobs=2")
+    flags = (*TOY, "--set=replicas=6", "--set=nap_seconds=0.2", *flags)
+    other = cluster.slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap=true")  # the last of somebody else's
+    first = cluster.begin(folder, *flags)
+    until(lambda: len(submitted(folder)) == 3, "the third job is submitted")
+    first.kill()
+    first.communicate()
+    (path,) = folder.glob("sweep-*.json")
+    before = [run.run_id for run in sweeping.read_sweep(path).runs]
+    cluster.slurm("scancel", cluster.job_of(folder / before[2]))
+    second = cluster.begin(folder, *flags)
+    out, err = second.communicate(timeout=300)
+    assert second.returncode == 0, err
+    assert "resuming" in err
+    assert out.count("2 of 2") == 3
+    assert "strong scaling" not in out  # the devices stay too
+    assert f"{before[2]} failed: CANCELLED" in out
+    after = [run.run_id for run in sweeping.read_sweep(path).runs]
+    assert after[:3] == before[:3]
+    assert len(after) == 7
+    jobs = {int(cluster.job_of(folder / run_id)) for run_id in after}
+    assert len(jobs) == 7
+    accounted = map(int, cluster.slurm("sacct", "-X", "-n", "-P", "-o", "JobID").split())
+    assert {job for job in accounted if job > int(other)} <= jobs  # none that nobody knows

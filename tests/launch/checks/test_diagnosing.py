@@ -1,0 +1,97 @@
+"""launch/doctor.py LOG: files, folders, patterns and packed logs; what it says, and with which exit code."""
+
+import gzip
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launch.checks.diagnosing import diagnosis_of
+from tests import forked
+from tests.launch.test_doctor import DOCTOR
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HEALTHY = REPOSITORY / "tests/nemo_backend/logs/nemo-bar-2.7.3.log"
+MEMORY = "2026-11-22 10:00:05 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+WATCHDOG = "2026-11-22 10:30:05 [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)\n"
+
+
+def doctor(*words: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    done = forked.run(DOCTOR, *words, cwd=cwd)
+    assert "Traceback (" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    (tmp_path / "logs/deep").mkdir(parents=True)
+    (tmp_path / "logs/rank-0.log").write_text(WATCHDOG)
+    with gzip.open(tmp_path / "logs/deep/rank-3.log.gz", "wb") as stream:
+        stream.write(MEMORY.encode())
+    (tmp_path / "logs/model.bin").write_bytes(b"CUDA out of memory")
+    return tmp_path
+
+
+@pytest.mark.parametrize("place", [["logs"], ["logs/**/rank-*"], ["logs/rank-0.log", "logs/deep/rank-3.log.gz"]])
+def test_files_folders_and_patterns(logs: Path, place: list[str]) -> None:
+    done = doctor(*place, cwd=logs)
+    assert done.returncode == 3, done.stderr
+    first, cause, line, *_ = done.stdout.splitlines()
+    assert first.startswith("2 logs, ")
+    assert "first cause  GPU out of memory, rank 3, 2026-11-22 10:00:05" in cause
+    assert "logs/deep/rank-3.log.gz:1: torch.OutOfMemoryError" in line
+    assert "means" in done.stdout
+    assert "seed 000: TP=8" in done.stdout
+    assert "then         NCCL timeout, rank 0" in done.stdout
+
+
+def test_json_holds_all_of_it(logs: Path) -> None:
+    found = json.loads(doctor("--json", "logs", cwd=logs).stdout)
+    assert (found["failed"], [one["id"] for one in found["entries"]]) == (True, ["gpu_memory", "nccl_timeout"])
+    assert found["entries"][0]["first"]["rank"] == 3
+    assert set(found["entries"][0]) >= {"title", "means", "do", "source", "ranks", "lines", "phase", "kind"}
+
+
+def test_a_healthy_log(tmp_path: Path) -> None:
+    done = doctor(HEALTHY, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nothing wrong was found in 38 lines of steps" in done.stdout
+
+
+def test_the_list_of_symptoms(tmp_path: Path) -> None:
+    done = doctor("--list_symptoms", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "spank_assertion" in done.stdout
+    assert "seed 000" in done.stdout
+    assert len(json.loads(doctor("--list_symptoms", "--json", cwd=tmp_path).stdout)) > 60
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "cut.log.gz").write_bytes(gzip.compress(MEMORY.encode() * 100)[:12])
+    for place, words in (("none.log", "there is no 'none.log'"), ("empty", "there is no log in it"),
+                         ("cut.log.gz", "the log can't be read")):  # fmt: skip
+        done = doctor(place, cwd=tmp_path)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert done.stdout == ""
+
+
+def test_an_empty_log_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "a.log").touch()
+    assert doctor("a.log", cwd=tmp_path).returncode == 0
+
+
+def test_a_pipe_in_a_folder_is_left_alone(logs: Path) -> None:
+    os.mkfifo(logs / "logs/pipe.log")
+    assert diagnosis_of([str(logs / "logs")]).files == 2
+
+
+def test_a_packed_log_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    whole = gzip.compress(MEMORY.encode() + os.urandom(20_000))
+    (tmp_path / "rank-0.log.gz").write_bytes(whole[:-4_000])
+    done = doctor("rank-0.log.gz", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "GPU out of memory" in done.stdout

@@ -1,0 +1,320 @@
+"""`verify.py --equivalence` around the frameworks: who takes part, exit codes, files. Two stand-ins compute."""
+
+import json
+import subprocess
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from benchmarks.backend import SideProgram, backends
+from benchmarks.configs import Configs
+from benchmarks.equivalence.equivalence import BATCH, SEQUENCE, UPDATES
+from benchmarks.equivalence.mutations import chosen, plants_of
+from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkReport, WorkStep, tensor_names
+from benchmarks.errors import RequestError, RunError
+from benchmarks.inside import work_kit
+from benchmarks.inside.work_kit import Arrays
+from benchmarks.machine.machine_gpus import MachineGpu, MachineGpus
+from benchmarks.measuring import flops
+from launch.checks import equivalence
+from launch.running import side_program
+from tests import forked
+from tests.benchmarks.equivalence.test_work import SHAPES
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+MODEL = Configs().model("llama2_tiny")
+FLOPS = round(BATCH * SEQUENCE * flops.flops_per_token(MODEL, SEQUENCE, "recipe"))
+
+
+def weights_of_its_own() -> Arrays:
+    """All numbers different, so that nothing can be moved unseen."""
+    numbers = np.random.default_rng(0)
+    return {name: numbers.random(SHAPES[name.rpartition(".")[2]], np.float32) for name in tensor_names(MODEL)}
+
+
+def computed(case: dict[str, Any], given: Arrays, error: float) -> tuple[CaseReport, Arrays]:
+    """The loss is a digest of all that a side is told and given: any function of them will do."""
+    weights = work_kit.starting_weights(case, given, weights_of_its_own)
+    told = {**case, "attention_scale": case.get("attention_scale") or 1.0, "perturb_seed": None, "count_flops": None}
+    digest = zlib.crc32(json.dumps(sorted((name, value) for name, value in told.items() if value)).encode())
+    for _, array in sorted({**weights, "targets": given["targets"]}.items()):
+        digest = zlib.crc32(np.ascontiguousarray(array).tobytes(), digest)
+    loss = 6.0 + digest / 2**32 + error
+    report = CaseReport(
+        parameters=flops.parameter_count(MODEL),
+        settings={"norm_epsilon": case.get("norm_epsilon") or 1e-5, "attention_scale": told["attention_scale"]},
+        loss=loss,
+        gradient_norm=2.0,
+        steps=[WorkStep(loss=loss, gradient_norm=2.0)] * (UPDATES + 1),
+        flops=CountedFlops(total=FLOPS, counted_by="hand") if case["count_flops"] else None,
+    )
+    arrays = {
+        **work_kit.under(work_kit.WEIGHT, weights),
+        **work_kit.under(work_kit.GRADIENT, weights),
+        **work_kit.under(work_kit.TRAINED, {name: array * 2 for name, array in weights.items()}),
+        work_kit.LOGITS: np.zeros((BATCH, SEQUENCE, 4), np.float32),
+    }
+    return report, arrays
+
+
+Stand = Callable[..., None]
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stand:
+    """Puts stand-ins for the programs: the second one's loss is off by `error`, `deaf`: it hears no plant."""
+
+    def put(error: float = 0.0, *, deaf: bool = False, steps: int = UPDATES + 1) -> None:
+        def run(backend: Any, _engine: str, program: SideProgram, folder: Path, _report: Any, **_: Any) -> WorkReport:
+            assert any("work_program.py" in word for word in program.command)
+            request = json.loads((folder / work_kit.REQUEST).read_bytes())
+            cases = {}
+            for name in request["cases"]:
+                heard = "as_it_is" if deaf else name
+                given = work_kit.read(folder / heard / work_kit.GIVEN)
+                report, arrays = computed(request["cases"][heard], given, error if backend.name == "nemo" else 0.0)
+                cases[name] = msgspec.structs.replace(report, steps=report.steps[:steps])
+                work_kit.write(folder / name / work_kit.ARRAYS, arrays)
+            return WorkReport(versions={backend.name: "1"}, cases=cases, seconds=1.0, notes=["a note"])
+
+        monkeypatch.setattr(equivalence, "run_side_program", run)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    return put
+
+
+def prove(plants: tuple[str, ...] = (), output_dir: Path | None = None, *, as_json: bool = False) -> int:
+    return equivalence.prove(["llama2_tiny"], chosen(plants), output_dir, as_json=as_json)
+
+
+def test_backends_that_agree_exit_0_and_leave_no_files(
+    stand_in: Stand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in()
+    assert prove() == 0
+    out, err = capsys.readouterr()
+    assert "the same work: llama2_tiny" in out
+    assert "DIFFERS" not in out
+    assert "MaxText (JAX) trains 4 steps" in err
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_backends_that_differ_exit_3_name_the_lines_and_keep_the_files(
+    stand_in: Stand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(error=1e-3)
+    assert prove() == 3
+    out, _ = capsys.readouterr()
+    losses = [f"loss after {n} update{'s' if n > 1 else ''}" for n in (1, 2, 3)]
+    assert f"NOT the same work: llama2_tiny: loss, {', '.join(losses)}" in out
+    (folder,) = (tmp_path / "temporary").iterdir()
+    assert str(folder) in out
+    assert (folder / "llama2_tiny/nemo/as_it_is/given.npz").exists()
+
+
+def test_a_gpu_in_use_is_said(
+    stand_in: Stand, capsys: pytest.CaptureFixture[str], play_machine: Callable[[str], None]
+) -> None:
+    stand_in()
+    play_machine("driver = 580.65\n[gpu]\nname = NVIDIA H100 80GB HBM3\nuuid = GPU-1\nmemory_mib = 81559\n"
+                 "process = 4242 61440 train.py\n")  # fmt: skip
+    assert equivalence.prove(["llama2_tiny"], [], None, as_json=True, dtype="bf16", hardware="h100") == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert all("in use when it began: GPU 0: process 4242 (train.py)" in notes[name][-1] for name in ("jax", "nemo"))
+
+
+def test_bf16_has_tolerances_of_its_own(stand_in: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    stand_in(error=2e-3)  # 3e-4 of the loss
+    assert equivalence.prove(["llama2_tiny"], [], None, as_json=True, dtype="bf16") == 0
+    proof = json.loads(capsys.readouterr().out)
+    assert (proof["dtype"], proof["hardware"]) == ("bf16", "cpu")
+    assert proof["told"]["llama2_tiny"]["dtype"] == "bf16"
+    assert proof["tolerances"]["loss"] == 1e-3
+
+
+@pytest.mark.parametrize(("hardware", "platform", "hidden"), [("cpu", "cpu", ""), ("h100", "cuda", None)])
+def test_the_programs_run_where_they_are_asked_to(hardware: str, platform: str, hidden: str | None) -> None:
+    """On a GPU in the environment with CUDA; on a CPU without a look at the GPUs beside it."""
+    found, left_out = equivalence.contenders_for(MODEL, backends(), "pretrain", "bf16", hardware)
+    assert [one.backend.name for one in found] == ["jax", "nemo"], left_out
+    for one in found:
+        assert one.program.platform == platform
+        assert one.program.environment.get("CUDA_VISIBLE_DEVICES") == hidden
+    assert "trainer.accelerator=" + ("cpu" if hardware == "cpu" else "gpu") in found[1].program.command
+    assert "model.config.apply_rope_fusion=false" in found[1].program.command
+
+
+def test_a_driver_that_is_too_old_is_refused_before_an_environment_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any program that is no run: the peaks' too."""
+    gpu = MachineGpu(index=0, uuid="GPU-0", name="NVIDIA A100-SXM4-80GB", memory_bytes=80_000_000_000, pci="0:1:0")
+    machine = MachineGpus(gpus=(gpu,), driver="470.256.02", cuda=(11, 4))
+    monkeypatch.setattr(side_program.machine_gpus, "found", lambda: machine)
+    found, _ = equivalence.contenders_for(MODEL, backends(), "pretrain", "bf16", "a100")
+    for one in found:
+        with pytest.raises(RequestError, match=r"driver 470.256.02 is too old"):
+            side_program.python_for(one.backend, one.benchmark.engine, one.program, [gpu])
+
+
+def test_files_are_kept_where_a_folder_is_named(stand_in: Stand, tmp_path: Path) -> None:
+    stand_in()
+    assert prove(output_dir=tmp_path / "kept") == 0
+    given = work_kit.read(tmp_path / "kept/llama2_tiny/nemo/as_it_is/given.npz")
+    source = work_kit.read(tmp_path / "kept/llama2_tiny/jax/as_it_is/arrays.npz")
+    assert all(np.array_equal(given[f"weight/{name}"], source[f"weight/{name}"]) for name in tensor_names(MODEL))
+    request = json.loads((tmp_path / "kept/llama2_tiny/nemo/request.json").read_bytes())
+    assert request["cases"]["as_it_is"]["perturb_seed"] is None
+    assert request["cases"]["as_it_is"]["attention_scale"] == 1.0
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/stepmark"])
+def test_a_folder_that_cannot_be_made_is_refused(stand_in: Stand, tmp_path: Path, place: str) -> None:
+    stand_in()
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match="this folder cannot be made or read") as refused:
+        prove(output_dir=tmp_path / place)
+    assert refused.value.where == f"--output_dir={tmp_path / place}"
+
+
+def test_a_folder_with_an_earlier_proof_is_refused(stand_in: Stand, tmp_path: Path) -> None:
+    stand_in()
+    assert prove(output_dir=tmp_path / "kept") == 0
+    with pytest.raises(RequestError, match="this folder is not empty"):
+        prove(output_dir=tmp_path / "kept")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_interrupted_proof_leaves_no_temporary_folder(
+    stand_in: Stand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: bool
+) -> None:
+    stand_in()
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(equivalence, "run_side_program", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prove(output_dir=tmp_path / "kept" if named else None)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert (tmp_path / "kept/llama2_tiny").is_dir() is named
+
+
+def test_every_plant_reaches_the_second_side_and_exits_3(
+    stand_in: Stand, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stand_in()
+    assert prove(("all",), as_json=True) == 3
+    proof = json.loads(capsys.readouterr().out)
+    assert proof["agree"] is True
+    assert proof["caught"]["llama2_tiny"].keys() == plants_of("pretrain").keys()
+    assert all(proof["caught"]["llama2_tiny"].values())
+    assert proof["files"] is None
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_plant_that_nothing_catches_fails_the_proof(stand_in: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    stand_in(deaf=True)
+    with pytest.raises(RunError, match="planted, and not caught: warmup on llama2_tiny"):
+        prove(("warmup",))
+    assert "caught by nothing: it is not seen" in capsys.readouterr().out
+
+
+def test_a_plant_is_not_caught_by_what_differs_anyway(stand_in: Stand) -> None:
+    stand_in(error=1e-3, deaf=True)
+    with pytest.raises(RunError, match="not caught"):
+        prove(("warmup",))
+
+
+def test_a_program_that_trained_fewer_steps_proves_nothing(stand_in: Stand) -> None:
+    stand_in(steps=2)
+    with pytest.raises(RunError, match="does not say of 4 steps in: as_it_is"):
+        prove()
+
+
+def test_a_backend_without_such_a_program_is_named(
+    stand_in: Stand, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Silent:
+        name = "silent"
+        title = "Silent"
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(backends()["jax"], name)
+
+        def work_program(self, benchmark: Any) -> None:  # noqa: ARG002
+            return None
+
+    stand_in()
+    monkeypatch.setattr(equivalence, "resolve", _resolved_as_jax(equivalence.resolve))
+    monkeypatch.setattr(equivalence, "backends", lambda: {**backends(), "silent": Silent()})
+    assert prove() == 0
+    assert "not compared: silent on llama2_tiny: it has no program that says" in capsys.readouterr().out
+
+
+def _resolved_as_jax(resolve: Any) -> Any:
+    def as_jax(request: Any, configs: Any, backend: Any) -> Any:
+        if request.backend == "silent":
+            request, backend = msgspec.structs.replace(request, backend="jax"), backends()["jax"]
+        return resolve(request, configs, backend)
+
+    return as_jax
+
+
+def test_one_backend_alone_is_refused(stand_in: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in()
+    monkeypatch.setattr(equivalence, "backends", lambda: {"jax": backends()["jax"]})
+    with pytest.raises(RequestError, match="no two backends to compare on llama2_tiny"):
+        prove()
+
+
+def test_a_large_model_is_refused_before_anything_starts() -> None:
+    with pytest.raises(RequestError, match="llama2_7b has 6,738,415,616 parameters"):
+        equivalence.prove(["llama2_7b"], [], None, as_json=False)
+
+
+# --- the script ---------------------------------------------------------------------------------
+
+
+def verify(*flags: str) -> "subprocess.CompletedProcess[str]":
+    return forked.run(REPOSITORY / "launch/verify.py", *flags)
+
+
+def test_the_plants_are_listed() -> None:
+    for task in ("pretrain", "lora"):
+        done = verify("--equivalence", "--plant=list", f"--task={task}")
+        assert done.returncode == 0
+        assert [line.split()[0] for line in done.stdout.splitlines()] == list(plants_of(task))
+
+
+REFUSED = {
+    "unknown plant": (["--equivalence", "--plant=kv_swaped"], "unknown plant 'kv_swaped'"),
+    "unknown model": (["--equivalence", "--model=lama2_tiny"], "unknown model 'lama2_tiny': did you mean"),
+    "a run": (["--equivalence", "results/x"], "--equivalence compares backends: it takes no run"),
+    "repair": (["--equivalence", "--repair"], "it takes no --repair"),
+    "a plant of another task": (
+        ["--equivalence", "--plant=base_trained"],
+        "plant 'base_trained' is none of task pretrain in fp32",
+    ),
+    "adapters in bf16": (["--equivalence", "--task=lora", "--dtype=bf16"], "adapters are compared in fp32 alone"),
+    "a GPU that is not here": (["--equivalence", "--hardware=gb300"], "this machine has no 1 x NVIDIA GB300"),
+    "a task alone": (["--task=lora", "results/x"], "--task means something with --equivalence alone"),
+    "a plant alone": (["--plant=warmup"], "--plant means something with --equivalence alone"),
+    "json alone": (["--json", "results/x"], "--json means something with --equivalence alone"),
+    "no plant": (["--equivalence", "--plant="], "--plant= names nothing"),
+    "no model": (["--equivalence", "--model="], "--model= names nothing"),
+    "no folder": (["--equivalence", "--output_dir="], "--output_dir= names nothing"),
+    "nothing": ([], "which run?"),
+}
+
+
+@pytest.mark.parametrize(("flags", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_wrong_request_is_one_message_and_exit_2(flags: list[str], message: str) -> None:
+    done = verify(*flags)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

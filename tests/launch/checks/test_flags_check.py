@@ -1,0 +1,514 @@
+"""Flags that the installed compiler refuses are refused before a run, and shown by doctor --xla_flags."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from benchmarks.backend import Backend, FlagFact, FlagsCheck, find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.values import Benchmark, Container, Plan, Site
+from launch.checks import flags_check
+from launch.environments import venvs
+from launch.running import local
+from launch.running.runners import Job, LocalRunner, SlurmRunner
+from launch.slurm import submit
+from tests import forked
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+GONE, KNOWN, TYPO = "--xla_gpu_graph_level=0", "--xla_gpu_enable_command_buffer=", "--xla_gpu_typo=1"
+SETTINGS = {flag.removeprefix("--").partition("=")[0]: flag.partition("=")[2] for flag in (GONE, KNOWN, TYPO)}
+# What a check's program prints of them, and its exit code.
+REFUSES = f"print('{GONE}: unknown to X 1; use b'); print('{TYPO}: unknown to X 1'); print('X 1 was asked'); exit(2)"
+KNOWS_ALL = "print('X 1 knows all')"
+
+
+class Checked:
+    """The jax backend with another program that asks, and its environment where a test wants it."""
+
+    name = "jax"
+
+    def __init__(self, code: str, *arguments: str, phase_flags: str = "") -> None:
+        self.command = ["{python}", "-c", code, *arguments]
+        self.phase_flags = phase_flags
+
+    def environment(self, engine: str, platform: str = "cpu") -> Any:
+        return find_backend("jax").environment(engine, platform)
+
+    def plan(self, benchmark: Benchmark) -> Plan:
+        plan = find_backend("jax").plan(benchmark)
+        first = msgspec.structs.replace(plan.phases[0], environment={"XLA_FLAGS": self.phase_flags})
+        return msgspec.structs.replace(plan, phases=[first])
+
+    def flags_check(self, flags: list[str]) -> FlagsCheck:
+        facts = [
+            FlagFact(flag=flag, status="unknown", text="of old", successor=KNOWN)
+            if flag == GONE
+            else FlagFact(flag=flag, status="not listed", text="not in the table")
+            for flag in flags
+        ]
+        return FlagsCheck(facts=facts, command=self.command, environment={"PLAYED": "{phase_dir}"})
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(flags_check, "stepmark_home", lambda: tmp_path / "home")
+    flags_check._ask.cache_clear()
+    flags_check._note.cache_clear()
+    yield
+    flags_check._ask.cache_clear()
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment is made: its Python is this one."""
+    monkeypatch.setattr(venvs, "python_of", lambda _spec: Path(sys.executable))
+
+
+def benchmark(**changes: Any) -> Benchmark:
+    request = Request(backend="jax", model="llama2_tiny", steps=10, settings={})
+    return msgspec.structs.replace(
+        resolve(request, Configs(), find_backend("jax")), xla_flags=changes.pop("flags", SETTINGS), **changes
+    )
+
+
+def refuse(checked: Checked, *, dry_run: bool = False, **changes: Any) -> None:
+    flags_check.refuse_unknown_flags(benchmark(**changes), cast(Backend, checked), dry_run=dry_run)
+
+
+def counting(tmp_path: Path, then: str = "") -> str:
+    """A program that leaves a trace each time, and then does more."""
+    return f"open({str(tmp_path / 'asked')!r}, 'a').write('x'); {then}"
+
+
+def another_process() -> None:
+    flags_check._ask.cache_clear()
+    flags_check._note.cache_clear()
+
+
+# --- before a run -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("here")
+def test_what_the_compiler_refuses_is_refused_by_name_with_its_successor() -> None:
+    with pytest.raises(RequestError) as refused:
+        refuse(Checked(REFUSES))
+    error = refused.value
+    assert error.what == "environment 'jax-maxtext' refuses XLA flags of this run: xla_gpu_graph_level, xla_gpu_typo"
+    assert error.where == "--set=xla_gpu_graph_level=0 --set=xla_gpu_typo=1"
+    assert "--xla_gpu_typo=1: unknown to X 1" in error.why
+    assert error.next_command.startswith("--set=xla_gpu_enable_command_buffer= and leave out --xla_gpu_typo")
+
+
+@pytest.mark.parametrize(("made", "asked"), [(("cpu", "cuda"), "cuda"), (("cuda",), "cuda"), (("cpu",), "cpu")])
+def test_the_environment_of_the_runs_devices_is_asked_before_a_cpus(
+    made: tuple[str, ...], asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = find_backend("jax").environment("maxtext", "cuda").locks
+    pythons = {platform: tmp_path / platform / "python" for platform in made}
+    for python in pythons.values():
+        python.parent.mkdir()
+        python.symlink_to(sys.executable)
+    monkeypatch.setattr(venvs, "python_of", lambda spec: pythons.get("cuda" if spec.locks == cuda else "cpu"))
+    checked = Checked(f"import sys; open({str(tmp_path / 'by')!r}, 'w').write(sys.orig_argv[0])")
+    refuse(checked, hardware=Configs().hardware("h100"))
+    assert (tmp_path / "by").read_text() == str(pythons[asked])
+
+
+@pytest.mark.usefixtures("here")
+def test_what_the_compiler_knows_is_not_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    refuse(Checked(KNOWS_ALL))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("here")
+def test_without_flags_nobody_is_asked(tmp_path: Path) -> None:
+    refuse(Checked(f"open({str(tmp_path / 'asked')!r}, 'w')"), flags={})
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_equal_questions_are_asked_once(tmp_path: Path) -> None:
+    asks = Checked(f"open({str(tmp_path / 'asked')!r}, 'a').write('x')")
+    for _ in range(3):
+        refuse(asks)
+    assert (tmp_path / "asked").read_text() == "x"
+
+
+@pytest.fixture
+def container() -> Site:
+    return msgspec.structs.replace(benchmark().site, runtime="container", container=Container(images="/images"))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_in_a_container_the_image_decides_and_what_the_compiler_here_does_not_know_is_noted(
+    capsys: pytest.CaptureFixture[str], container: Site, dry_run: bool
+) -> None:
+    for _ in range(2):
+        refuse(Checked(REFUSES), site=container, dry_run=dry_run)
+    said = capsys.readouterr().err.splitlines()
+    decides = "in environment 'jax-maxtext' of this machine; the image decides"
+    assert said == [
+        f"note: {GONE}: unknown to X 1; use b, {decides}",
+        f"note: {TYPO}: unknown to X 1, {decides}",
+    ]
+
+
+def test_in_a_container_a_run_says_who_decides_and_a_dry_run_is_silent(
+    capsys: pytest.CaptureFixture[str], container: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(venvs, "python_of", lambda _spec: None)
+    refuse(Checked(REFUSES), site=container, dry_run=True)
+    assert capsys.readouterr().err == ""
+    for _ in range(2):
+        refuse(Checked(REFUSES), site=container)
+    assert capsys.readouterr().err.count("is up to the image") == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_a_dry_run_refuses_what_a_run_refuses() -> None:
+    with pytest.raises(RequestError, match="refuses XLA flags of this run: xla_gpu_graph_level, xla_gpu_typo"):
+        refuse(Checked(REFUSES), dry_run=True)
+
+
+def test_a_dry_run_needs_no_environment_and_no_home(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_home(_spec: Any) -> None:
+        raise RequestError("this user has no home folder")
+
+    for python_of in (lambda _spec: None, no_home):
+        monkeypatch.setattr(venvs, "python_of", python_of)
+        refuse(Checked(REFUSES), dry_run=True)
+    assert capsys.readouterr().err == ""
+
+
+# --- all flags of the plan ----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("here")
+def test_a_flag_that_pgle_brings_is_asked_too_and_refused_as_its() -> None:
+    checked = Checked(REFUSES, phase_flags=f"{KNOWN} {TYPO} --xla_a={{phase_dir}}/b")
+    with pytest.raises(RequestError) as refused:
+        refuse(checked, flags={"xla_gpu_graph_level": "0"}, pgle="nsys")
+    error = refused.value
+    assert error.where == "--set=xla_gpu_graph_level=0 --pgle=nsys"
+    assert error.next_command == f"--set={KNOWN.removeprefix('--')} and leave out --pgle=nsys"
+    with pytest.raises(RequestError):
+        refuse(checked, flags={}, pgle="nsys")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_path_that_is_not_there_yet_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    checked = Checked(KNOWS_ALL, phase_flags=f"{KNOWN} --xla_a={{phase_dir}}/b {TYPO}")
+    monkeypatch.setattr(checked, "flags_check", asked.append)
+    refuse(checked, flags={"xla_gpu_graph_level": "0"}, pgle="nsys")
+    assert asked == [[GONE, KNOWN, TYPO]]
+
+
+@pytest.mark.usefixtures("here")
+def test_what_stands_behind_a_blank_in_a_value_is_a_word_of_its_own() -> None:
+    says = "print('b: no flag'); print('X 1 was asked'); exit(2)"
+    with pytest.raises(RequestError, match="b: no flag"):
+        refuse(Checked(says), flags={"xla_a": "a b"})
+
+
+# --- what is kept ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("here")
+def test_an_answer_is_kept_for_the_next_process(tmp_path: Path) -> None:
+    for says, refused in ((KNOWS_ALL, False), (REFUSES, True)):
+        asks = Checked(counting(tmp_path, says))
+        for _ in range(3):
+            another_process()
+            with pytest.raises(RequestError) if refused else contextlib.nullcontext():
+                refuse(asks)
+        assert (tmp_path / "asked").read_text() == "x"
+        (tmp_path / "asked").unlink()
+
+
+@pytest.mark.usefixtures("here")
+def test_no_answer_is_not_kept(tmp_path: Path) -> None:
+    for _ in range(2):
+        another_process()
+        refuse(Checked(counting(tmp_path, "exit(1)")))
+    assert (tmp_path / "asked").read_text() == "xx"
+
+
+@pytest.mark.usefixtures("here")
+def test_other_flags_locks_or_another_program_are_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, lock = tmp_path / "program.py", tmp_path / "requirements.lock"
+    lock.write_text("a")
+    program.write_text(counting(tmp_path))
+    checked = Checked("")
+    checked.command = ["{python}", str(program), "--flags=a"]
+    spec = find_backend("jax").environment("maxtext")
+    locks = (msgspec.structs.replace(spec.locks[0], path=lock),)
+    monkeypatch.setattr(checked, "environment", lambda *_asked: msgspec.structs.replace(spec, locks=locks))
+    for change in (
+        lambda: None,
+        lambda: lock.write_text("b"),
+        lambda: program.write_text(counting(tmp_path, "1")),
+        lambda: checked.command.append("--flags=b"),
+    ):
+        (tmp_path / "asked").unlink(missing_ok=True)
+        change()
+        for _ in range(2):
+            another_process()
+            refuse(checked)
+        assert (tmp_path / "asked").read_text() == "x"
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"refused": 3}', "\xff"])
+def test_a_kept_answer_that_cannot_be_read_is_asked_anew(tmp_path: Path, text: str) -> None:
+    asks = Checked(counting(tmp_path))
+    refuse(asks)
+    (kept,) = (tmp_path / "home" / "flags-checked").iterdir()
+    kept.write_bytes(text.encode("latin-1"))
+    for _ in range(2):
+        another_process()
+        refuse(asks)
+        assert (tmp_path / "asked").read_text() == "xx"
+
+
+@pytest.mark.usefixtures("here")
+def test_where_nothing_can_be_kept_it_is_asked_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").write_text("no folder")
+    with pytest.raises(RequestError):
+        refuse(Checked(REFUSES))
+
+    def no_home() -> Path:
+        raise RequestError("this user has no home folder")
+
+    monkeypatch.setattr(flags_check, "stepmark_home", no_home)
+    with pytest.raises(RequestError, match="refuses XLA flags"):
+        refuse(Checked(REFUSES))
+
+
+def test_without_an_environment_the_table_is_all_there_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(venvs, "python_of", lambda _spec: None)
+    refuse(Checked(REFUSES))
+    assert "against the table alone: environment 'jax-maxtext' is not made yet" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("print('X 1 could not be asked: no module'); exit(1)", "could not be asked: no module"),
+        ("raise SystemExit('usage: a mistake')", "usage: a mistake"),
+        ("exit(2)", "exit code 2"),
+        ("import os; os.abort()", "exit code -6"),
+        ("import time; time.sleep(60)", "no answer within 0.5 s"),
+    ],
+)
+def test_a_check_that_breaks_is_a_note_and_no_refusal(
+    code: str, why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sleep" in code:
+        monkeypatch.setattr(flags_check, "SECONDS", 0.5)
+    refuse(Checked(code))
+    said = capsys.readouterr().err
+    assert "the XLA flags were not checked: " in said
+    assert why in said
+
+
+def test_a_python_that_cannot_be_started_is_a_note(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(venvs, "python_of", lambda _spec: Path("/not/there/python"))
+    refuse(Checked(KNOWS_ALL))
+    assert "/not/there/python: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+def test_the_shells_own_flags_do_not_reach_the_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_from_the_shell=1")
+    code = f"import os; open({str(tmp_path / 'seen')!r}, 'w').write(str(os.environ.get('XLA_FLAGS')))"
+    refuse(Checked(code))
+    assert (tmp_path / "seen").read_text() == "None"
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> None:
+    """Every question goes into `asked`, in its order."""
+    monkeypatch.setattr(
+        flags_check,
+        "refuse_unknown_flags",
+        lambda *_, dry_run=False: asked.append("compiler, dry" if dry_run else "compiler"),
+    )
+    monkeypatch.setattr(local, "refusals", lambda *_: asked.append("machine") or ())
+    monkeypatch.setattr(submit, "refusals", lambda *_: asked.append("slurm") or ())
+
+
+def test_a_dry_run_asks_the_compiler_and_a_run_the_machine_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    recorded(monkeypatch, asked)
+    runner = LocalRunner(Configs(), tmp_path, Job({}, None, False))
+    request = Request(backend="jax", model="llama2_tiny", settings={"xla_gpu_typo": "1"})
+    assert runner.understand(request) == runner.resolve(request)
+    assert asked == ["compiler, dry", "machine", "compiler"]
+
+
+def test_a_run_on_a_cluster_asks_after_slurm_has_let_it_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    recorded(monkeypatch, asked)
+    runner = SlurmRunner(Configs().site("example_venv"), Configs(), tmp_path, Job({}, None, False))
+    request = Request(backend="jax", model="llama2_tiny", site="example_venv", settings={"xla_gpu_typo": "1"})
+    assert runner.understand(request) == runner.resolve(request)
+    assert asked == ["compiler, dry", "slurm", "compiler"]
+
+
+# --- doctor --xla_flags ---------------------------------------------------------------------------------
+
+
+def doctor(*flags: str, home: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, **({"STEPMARK_HOME": str(home)} if home else {})}
+    done = forked.run(REPOSITORY / "launch/doctor.py", *flags, env=environment)
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    return done
+
+
+def test_without_an_environment_doctor_asks_the_table_and_says_so(tmp_path: Path) -> None:
+    done = doctor(f"--xla_flags={GONE} {KNOWN} {TYPO}", home=tmp_path)
+    assert done.returncode == 2, done.stderr
+    lines = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    assert done.stdout.splitlines()[0] == "asked of the table alone: environment 'jax-maxtext' is not made yet"
+    assert [GONE, "unknown"] in lines
+    assert [KNOWN, "known"] in lines
+    assert [TYPO, "not listed"] in lines
+    assert ["instead:", "--xla_gpu_enable_command_buffer="] in lines
+
+
+def test_what_is_only_not_listed_is_not_refused(tmp_path: Path) -> None:
+    assert doctor(f"--xla_flags={KNOWN} {TYPO}", home=tmp_path).returncode == 0
+
+
+def test_doctor_asks_the_environment_for_gpus_where_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = find_backend("jax").environment("maxtext", "cuda").locks
+    monkeypatch.setattr(venvs, "python_of", lambda spec: Path(sys.executable) if spec.locks == cuda else None)
+    (place,) = flags_check.check_everywhere([KNOWN])
+    assert place.python == sys.executable
+
+
+def test_doctor_in_json(tmp_path: Path) -> None:
+    (place,) = json.loads(doctor(f"--xla_flags={GONE}", "--json", home=tmp_path).stdout)
+    assert (place["environment"], place["python"]) == ("jax-maxtext", None)
+    (flag,) = place["flags"]
+    assert (flag["flag"], flag["table"], flag["installed"]) == (GONE, "unknown", None)
+    assert flag["successor"] == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it is empty"),
+        ("  ", "it is empty"),
+        ("xla_gpu_graph_level=0", "'xla_gpu_graph_level=0' does not begin with --"),
+        ("--xla_a=b c", "'c' does not begin with --"),
+        ("--xla_a = b", "'=' does not begin with --"),
+        ("-xla_a=b", "'-xla_a=b' does not begin with --"),
+        ("--xla_a='b'", "there is a quote in it"),
+        ('--xla_a="b"', "there is a quote in it"),
+        ("--xla-a=b", "'--xla-a=b' is no flag"),
+        ("--", "'--' is no flag"),
+        ("--=3", "'--=3' is no flag"),
+    ],
+)
+def test_text_that_is_no_flags_is_refused(text: str, words: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        flags_check.parse_flags(text)
+    assert words in str(refused.value)
+    assert "doctor.py" in refused.value.next_command
+
+
+def test_text_that_is_flags() -> None:
+    assert flags_check.parse_flags(f" {GONE}\t{KNOWN}\n--xla_bare ") == [GONE, KNOWN, "--xla_bare"]
+    assert flags_check.parse_flags("--xla_a=b=c,d/e:f") == ["--xla_a=b=c,d/e:f"]
+
+
+@pytest.mark.parametrize("flag", ["--site=example_venv", "--nodes=2", "--dry_run", "--partition=batch"])
+def test_flags_without_effect_beside_it_are_refused(flag: str, tmp_path: Path) -> None:
+    done = doctor(f"--xla_flags={KNOWN}", flag, home=tmp_path)
+    assert done.returncode == 2
+    assert "has no effect beside --xla_flags" in done.stderr
+
+
+def test_bad_text_is_refused_by_the_script(tmp_path: Path) -> None:
+    done = doctor("--xla_flags=", home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no XLA flags: it is empty" in done.stderr
+
+
+def test_a_broken_check_leaves_the_table(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
+    broken = Checked("print('X 1 could not be asked: no module'); exit(1)")
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": _WithEngines(broken)})
+    text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
+    assert code == 2
+    assert "asked of the table alone: environment 'jax-maxtext' gave no answer: X 1 could not be asked" in text
+
+
+def test_the_installed_compiler_decides(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": _WithEngines(Checked(KNOWS_ALL))})
+    text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
+    assert code == 0
+    assert "instead" not in text
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": _WithEngines(Checked(REFUSES))})
+    text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
+    assert code == 2
+    assert "unknown to X 1; use b" in text
+    assert f"instead: {KNOWN}" in text
+    assert "instead: leave it out, or correct it" in text
+
+
+def test_what_is_gone_without_a_successor_is_left_out(tmp_path: Path) -> None:
+    done = doctor("--xla_flags=--xla_gpu_enable_triton_softmax_fusion=false", home=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[-1].strip() == "instead: leave it out"
+
+
+def test_where_the_counterpart_is_not_exact_one_sentence_says_so(tmp_path: Path) -> None:
+    done = doctor("--xla_flags=--xla_gpu_graph_level=3", home=tmp_path)
+    assert "have no exact counterpart, so the nearest is named instead" in done.stdout
+    assert "instead: --xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUSTOM_CALL" in done.stdout
+
+
+class _WithEngines:
+    engines = ("maxtext",)
+
+    def __init__(self, checked: Checked) -> None:
+        self.environment, self.flags_check = checked.environment, checked.flags_check
+
+
+# --- the real compiler ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_real_jaxlib_refuses_a_run_and_doctor_shows_why(tmp_path: Path) -> None:
+    venvs.ensure(find_backend("jax").environment("maxtext"), bar=False)
+    run = [sys.executable, str(REPOSITORY / "launch/run.py"), "--backend=jax", "--model=llama2_tiny", "--steps=5"]
+    command = [*run, f"--output_dir={tmp_path / 'results'}", "--set=xla_gpu_typo=1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert "--xla_gpu_typo=1: unknown to jaxlib 0.12.0.1" in done.stderr
+    assert not (tmp_path / "results").exists()
+    done = doctor(f"--xla_flags={GONE} {KNOWN} {TYPO}")
+    assert done.returncode == 2
+    assert done.stdout.startswith("environment 'jax-maxtext': jaxlib 0.12.0.1 was asked about 3 flags\n")
+    assert doctor(f"--xla_flags={KNOWN}").returncode == 0

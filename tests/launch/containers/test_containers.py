@@ -1,0 +1,332 @@
+"""Runs in containers of this machine, by a stand-in for docker, podman and apptainer: started, ended, refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.backend import registered
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError
+from benchmarks.values import Container, Phase
+from launch.containers import running
+from launch.containers.commands import Box, Mount, client, words
+from launch.containers.programs import NAMES, Program, found
+from launch.running import local
+from tests import forked, toy_backend
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+RUN, SETUP = REPOSITORY / "launch/run.py", REPOSITORY / "launch/setup.py"
+STAND_IN = REPOSITORY / "tests/stand_ins/containers.py"
+IMAGE = "registry.example/toy:1.0"
+TOKEN = "hf_" + "a1B2" * 8
+TOY = ("--backend=toy", "--model=llama2_tiny", "--notelemetry")
+
+
+class Machine:
+    """One with container programs and the toy backend; a site of its own mounts where that is installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.output_dir = folder, folder / "runs"
+        self.variables = toy_backend.install(folder)
+        self.variables |= {"STAND_IN_CONTAINERS": str(folder), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+        (folder / "bin").mkdir()
+        for name in NAMES:
+            (folder / "bin" / name).symlink_to(STAND_IN)
+        (folder / "home/sites").mkdir(parents=True)
+        self.plays()
+        self.site("docker")
+
+    def plays(self, **machine: Any) -> None:
+        text = json.dumps({"python": sys.executable, "images": [IMAGE], **machine})
+        (self.folder / "machine.json").write_text(text)
+
+    def site(self, program: str) -> None:
+        site = {
+            "name": "own", "kind": "local", "title": "a test", "runtime": "container", "source": "a test",
+            "date": "2026-11-23",
+            "container": {"program": program, "mounts": [f"{self.folder}/site:{self.folder}/site"]},
+        }  # fmt: skip
+        (self.folder / "home/sites/own.yml").write_text(json.dumps(site))
+
+    def run(self, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        done = forked.run(
+            RUN, *TOY, f"--output_dir={self.output_dir}", *flags, env={**os.environ, **self.variables} | variables
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def read(self, name: str) -> Any:
+        (folder,) = self.output_dir.iterdir()
+        return json.loads((folder / name).read_text())
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        file = self.folder / "calls.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        """Those of ranks, as they were started."""
+        return [call for call in self.calls if "variables" in call and "NAPPING" in call["variables"]]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    yield Machine(tmp_path)
+    registered.cache_clear()
+
+
+# --- whole runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow(seconds=3)
+@pytest.mark.parametrize("program", NAMES)
+def test_each_rank_runs_in_a_container_of_its_own(machine: Machine, program: str) -> None:
+    machine.site(program)
+    machine.plays(images=[], mib=9000)
+    done = machine.run("--site=own", "--gpus=2", HF_TOKEN=TOKEN, CUDA_HOME="/usr/local/cuda")
+    assert done.returncode == EXIT_VALID, done.stderr
+    size = "about 9.44 GB to download" if program == "docker" else "NVIDIA's images are 10 to 30 GB"
+    assert done.stderr.index(f"{program} pulls it, once ({size}") < done.stderr.index("Downloaded newer image")
+    assert machine.read("result.json")["status"] == "valid"
+    environment = machine.read("provenance.json")["environment"]
+    assert environment["image"] == IMAGE
+    assert environment["container_program"].lower().startswith(program)
+    assert environment["image_digest"] and " msgspec==" in environment["packages"]
+    assert sorted(one["variables"]["STEPMARK_RANK"] for one in machine.containers) == ["0", "1"]
+    for one in machine.containers:
+        assert one["variables"]["HF_TOKEN"] == TOKEN
+        assert not {"CUDA_HOME", "STEPMARK_HOME", "PYTHONPATH"} & one["variables"].keys()
+        assert f"{REPOSITORY}:{REPOSITORY}:ro" in one["mounts"]
+    assert not any(TOKEN in word for call in machine.calls for word in call.get("words", []))
+    assert not any((machine.folder / "running").glob("*"))
+
+
+@pytest.mark.slow(seconds=3)
+def test_the_runtime_may_be_typed_and_is_recorded(machine: Machine) -> None:
+    mounted = {"STEPMARK_CONFIGS": machine.variables["STEPMARK_CONFIGS"]}
+    done = machine.run("--runtime=container", "--dry_run", **mounted)
+    assert done.returncode == EXIT_VALID
+    assert "--entrypoint=" in done.stdout
+    assert f"--volume={REPOSITORY}:{REPOSITORY}:ro" in done.stdout
+    assert "refused" not in done.stdout
+    assert machine.run("--site=own", "--runtime=venv", "--dry_run").returncode == EXIT_VALID
+    done = machine.run("--site=own", f"--python={sys.executable}")
+    assert done.returncode == EXIT_VALID, done.stderr
+    site = machine.read("benchmark.json")["site"]
+    assert (site["runtime"], site["python"], site["container"]) == ("python", sys.executable, None)
+    assert site["typed"] == ["--python"]
+
+
+@pytest.mark.slow(seconds=2)
+def test_a_site_s_images_are_pulled_and_asked_at_set_up(machine: Machine) -> None:
+    machine.plays(images=[])
+    flags = ("--site=own", "--backend=toy", f"--out={machine.output_dir}")
+    planned = forked.run(SETUP, *flags, "--dry_run", env={**os.environ, **machine.variables})
+    assert planned.stdout == f"would be pulled, where it is not there: {IMAGE}\n"
+    assert not any("pull" in call.get("words", []) for call in machine.calls)
+    done = forked.run(SETUP, *flags, env={**os.environ, **machine.variables})
+    assert done.returncode == EXIT_VALID, done.stderr
+    assert f"there: {IMAGE}, Python 3." in done.stdout
+
+
+REFUSED = {
+    "no permission": ({"permission": False}, (), ["may not use docker's socket", "usermod"]),
+    "no daemon": ({"daemon": False}, (), ["docker cannot be used", "Is the docker daemon running?"]),
+    "a pull that is refused": (
+        {"images": [], "pull": False},
+        (),
+        ["cannot be pulled", "unauthorized", "docker login"],
+    ),
+    "another architecture": ({"architecture": "riscv64"}, (), ["the container image is for riscv64"]),
+    "a file": ({}, ("--image=/images/a.sqsh",), ["docker runs no image files"]),
+    "no Python in the image": ({"python": "/none/python3"}, (), ["a container of this image cannot run", "by hand"]),
+}
+
+
+@pytest.mark.parametrize(("plays", "flags", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_run_is_refused_in_one_message(
+    machine: Machine, plays: dict[str, Any], flags: tuple[str, ...], said: list[str]
+) -> None:
+    machine.plays(**plays)
+    done = machine.run("--site=own", *flags)
+    assert done.returncode == EXIT_REFUSED, done.stderr
+    assert [word for word in said if word not in done.stderr] == []
+    assert not any(machine.output_dir.glob("*"))
+
+
+def test_without_nvidias_runtime_nothing_is_pulled(machine: Machine, play_machine: Callable[[str], None]) -> None:
+    play_machine("dgx_h100")
+    machine.plays(images=[], nvidia=False)
+    done = machine.run("--site=own", "--hardware=h100", "--gpus=2")
+    assert done.returncode == EXIT_REFUSED
+    assert "docker cannot give a container NVIDIA's GPUs" in done.stderr
+    assert "nvidia-ctk" in done.stderr
+    assert not any("pull" in call.get("words", []) for call in machine.calls)
+    machine.plays()
+    done = machine.run("--site=own", "--hardware=h100", "--gpus=2", "--dry_run", CUDA_VISIBLE_DEVICES="4,5,6")
+    (given,) = [line.strip() for line in done.stdout.splitlines() if line.strip().startswith("--gpus=")]
+    assert given.startswith('--gpus="device=GPU-') and given.count("GPU-") == 2
+
+
+def test_a_machine_without_a_container_program_is_told_of_the_other_ways(machine: Machine, tmp_path: Path) -> None:
+    done = machine.run("--runtime=container", PATH=str(tmp_path / "none"))
+    assert done.returncode == EXIT_REFUSED
+    assert "this machine has none of docker, podman, apptainer" in done.stderr
+    assert "--runtime=venv" in done.stderr
+    machine.site("apptainer")
+    assert "the container image is not there" in machine.run("--site=own", "--image=/none/a.sif").stderr
+    (tmp_path / "bin/podman").unlink()
+    machine.site("podman")
+    done = machine.run("--site=own", PATH=str(tmp_path / "bin"))
+    assert "this machine has no podman" in done.stderr
+
+
+DOCKERS_CLIENT = "#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n"
+
+
+def test_a_client_without_its_daemon_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, text in (("docker", DOCKERS_CLIENT), ("podman", "#!/bin/sh\necho podman version 5\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    local_site = Configs().site("local")
+    assert found(local_site).name == "podman"
+    assert found(local_site).name == "podman"
+    assert capsys.readouterr().err.count("docker cannot be used: Cannot connect to the Docker daemon; podman") == 1
+    named = Container(program="docker")
+    with pytest.raises(RequestError, match="docker cannot be used"):
+        found(msgspec.structs.replace(local_site, container=named))
+
+
+def test_where_no_program_can_be_used_every_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, text in (("docker", DOCKERS_CLIENT), ("podman", "#!/bin/sh\necho no subuid >&2\nexit 125\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(RequestError, match="no container program") as refused:
+        found(Configs().site("local"))
+    assert "docker cannot be used: Cannot connect" in refused.value.why
+    assert "podman cannot be used: no subuid" in refused.value.why
+
+
+# --- the end of a container -----------------------------------------------------------------------
+
+
+def gone_within(seconds: float, process: int) -> bool:
+    deadline = time.monotonic() + seconds
+    while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not Path(f"/proc/{process}").exists()
+
+
+def in_containers(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, script: str, ranks: int = 1
+) -> list[tuple[int, int | None]]:
+    """How the ranks of such a script ended."""
+    monkeypatch.setenv("STAND_IN_CONTAINERS", str(machine.folder))
+    program = Program(name="docker", path=str(machine.folder / "bin/docker"), version="docker")
+    mounts = [Mount(source=str(machine.folder), target=str(machine.folder))]
+    containers = running.Containers(Box(program=program, image=IMAGE, mounts=mounts, user="0:0", user_name="a"))
+    phase = Phase(
+        name="perf",
+        command=[sys.executable, "-c", script],
+        environment={},
+        nodes=1,
+        tasks_per_node=ranks,
+        devices_per_task=1,
+        writes_steps=True,
+    )
+    phase_dir = machine.folder / "attempt-1/perf"
+    ended = local.run_phase(phase, phase_dir, Path("python3"), list, lambda _: None, containers=containers)
+    return [(one.rank, one.exit_code) for one in ended]
+
+
+def test_how_a_container_ended_is_read_as_of_a_process(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (
+        "import os\n"
+        "rank = int(os.environ['STEPMARK_RANK'])\n"
+        "if rank == 0: os.kill(os.getpid(), 9)\n"
+        "raise SystemExit([0, 130, 7][rank])"
+    )
+    assert in_containers(machine, monkeypatch, script, ranks=3) == [(0, -signal.SIGKILL), (1, 130), (2, 7)]
+
+
+def test_a_container_that_does_not_listen_is_removed_by_its_name(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client can be killed; docker's container goes on."""
+    monkeypatch.setattr(local, "GRACE_SECONDS", 0.5)
+    stubborn = (
+        "import os, signal, time\n"
+        "while os.environ['STEPMARK_RANK'] == '1' and not os.path.exists('pid'): time.sleep(0.02)\n"
+        "if os.environ['STEPMARK_RANK'] == '1': exit(3)\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open('pid', 'w').write(str(os.getpid()))\n"
+        "time.sleep(60)\n"
+    )
+    assert in_containers(machine, monkeypatch, stubborn, ranks=2)[1] == (1, 3)
+    assert gone_within(5, int((machine.folder / "attempt-1/perf/pid").read_text()))
+
+
+@pytest.mark.slow(seconds=4)
+def test_no_container_outlives_a_launcher_that_is_killed(machine: Machine) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(RUN), *TOY, f"--output_dir={machine.output_dir}", "--site=own", "--set=fault=hang@2"],
+        env={**os.environ, **machine.variables},
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not (found := [*(machine.folder / "running").glob("stepmark-2*")]) or not found[0].read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    container = int(found[0].read_text())
+    process.kill()
+    process.wait()
+    assert gone_within(10, container)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def command(name: Any, **changes: Any) -> list[str]:
+    rootless = changes.pop("rootless", False)
+    program = Program(name=name, path=f"/bin/{name}", version="1", rootless=rootless)
+    box = Box(program=program, image="image", mounts=[], user="1000:1000", user_name="ann", **changes)
+    return words(box, "own", Path("/run"), {"A": "b"}, ["python3", "x.py"])
+
+
+def test_gpus_are_named_as_each_program_takes_them() -> None:
+    gpus = ["GPU-1", "GPU-2"]
+    assert '--gpus="device=GPU-1,GPU-2"' in command("docker", gpus=gpus)
+    assert {"--device=nvidia.com/gpu=GPU-1", "--device=nvidia.com/gpu=GPU-2"} <= set(command("podman", gpus=gpus))
+    assert "--nv" in command("apptainer", gpus=gpus)
+    for name in NAMES:
+        assert not any("gpu" in word.lower() or word == "--nv" for word in command(name))
+
+
+def test_files_belong_to_the_caller() -> None:
+    assert "--user=1000:1000" in command("docker")
+    assert not any(word.startswith("--user") for word in command("docker", rootless=True))
+    assert {"--userns=keep-id", "--user=1000:1000", "--ulimit=host"} <= set(command("podman", rootless=True))
+    assert "--ulimit=memlock=-1" in command("podman")
+
+
+def test_apptainers_containers_get_their_variables_through_its_own() -> None:
+    program = Program(name="apptainer", path="/bin/apptainer", version="1")
+    box = Box(program=program, image="i", mounts=[], user="1:1", user_name="a", handed_on=["HF_TOKEN"])
+    given = client(box, {"HF_TOKEN": "t", "PATH": "/bin"}, {"A": "b,c"})
+    assert given["APPTAINERENV_A"] == "b,c"
+    assert given["APPTAINERENV_HF_TOKEN"] == "t"
+    assert "APPTAINERENV_PATH" not in given

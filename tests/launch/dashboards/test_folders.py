@@ -1,0 +1,188 @@
+"""The dashboard's files: as little is written as will do, and whatever happens TensorBoard can read them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from benchmarks.dashboards.points import Board, Point
+from benchmarks.errors import RequestError
+from launch.dashboards import folders
+from launch.dashboards.folders import Changes, Folder, alone, forget, keep
+
+NAME = "series/a line"
+
+
+def folder(count: int, name: str = NAME, changed: int | None = None, **others: object) -> Folder:
+    points = [
+        Point(step=n, unix_seconds=1000.0 + n, scalars={"tag": float(-1 if n == changed else n)})
+        for n in range(count)
+    ]
+    return Folder(board=Board(name=name, points=points, descriptions={"tag": "what"}), **others)  # type: ignore[arg-type]
+
+
+def kept(logdir: Path, *wanted: Folder) -> Changes:
+    with alone(logdir):
+        return keep(logdir, wanted)
+
+
+def line(logdir: Path, name: str = NAME) -> list[tuple[int, float]]:
+    events = EventAccumulator(str(logdir / name), size_guidance={"scalars": 0})
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars("tag")]
+
+
+def files(logdir: Path, name: str = NAME) -> list[str]:
+    return sorted(path.name for path in (logdir / name).iterdir())
+
+
+def up_to(count: int) -> list[tuple[int, float]]:
+    return [(n, float(n)) for n in range(count)]
+
+
+def test_what_is_as_before_is_not_touched(tmp_path: Path) -> None:
+    assert kept(tmp_path, folder(3)) == Changes(written=1, points=3)
+    (before,) = (tmp_path / NAME).iterdir()
+    times = before.stat().st_mtime_ns
+    assert kept(tmp_path, folder(3)) == Changes(unchanged=1)
+    assert (files(tmp_path), before.stat().st_mtime_ns) == ([before.name], times)
+
+
+def test_new_points_are_added_to_the_file_that_is_there(tmp_path: Path) -> None:
+    kept(tmp_path, folder(3))
+    before = files(tmp_path)
+    assert kept(tmp_path, folder(5)) == Changes(appended=1, points=2)
+    assert files(tmp_path) == before
+    assert line(tmp_path) == up_to(5)
+    assert kept(tmp_path, folder(5)) == Changes(unchanged=1)
+
+
+@pytest.mark.parametrize("now", [folder(2), folder(3, changed=1), folder(5, changed=0)])
+def test_a_line_that_has_become_another_is_written_anew_in_its_place(tmp_path: Path, now: Folder) -> None:
+    kept(tmp_path, folder(3))
+    assert kept(tmp_path, now).written == 1
+    assert len(files(tmp_path)) == 1
+    assert line(tmp_path) == [(point.step, point.scalars["tag"]) for point in now.board.points]
+
+
+def test_what_is_no_longer_wanted_goes(tmp_path: Path) -> None:
+    kept(tmp_path, folder(3), folder(2, "runs/one"), folder(2, "runs/two"))
+    assert kept(tmp_path, folder(3), folder(2, "runs/two")) == Changes(unchanged=2, removed=1)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["two"]
+
+
+def test_an_update_that_was_interrupted_while_it_added_is_put_right(tmp_path: Path) -> None:
+    kept(tmp_path, folder(3))
+    state = (tmp_path / ".state/written.json").read_bytes()
+    kept(tmp_path, folder(9))
+    (tmp_path / ".state/written.json").write_bytes(state)  # as if it had not come so far
+    (only,) = (tmp_path / NAME).iterdir()
+    with only.open("ab") as stream:
+        stream.write(b"half a rec")
+    kept(tmp_path, folder(4))
+    assert line(tmp_path) == up_to(4)
+
+
+def test_what_an_interrupted_update_added_and_is_gone_since_is_not_drawn(tmp_path: Path) -> None:
+    """The update was killed before it noted what it had added, and the run was removed before the next one."""
+    kept(tmp_path, folder(3))
+    state = (tmp_path / ".state/written.json").read_bytes()
+    kept(tmp_path, folder(4))
+    (tmp_path / ".state/written.json").write_bytes(state)
+    kept(tmp_path, folder(3))
+    assert (line(tmp_path), len(files(tmp_path))) == (up_to(3), 1)
+    assert kept(tmp_path, folder(3)) == Changes(unchanged=1)
+
+
+def test_an_update_that_was_interrupted_before_it_could_note_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(tmp_path, folder(3))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(folders, "_write_state", killed)
+        kept(tmp_path, folder(4, changed=0), folder(2, "runs/new"))
+    assert line(tmp_path)[0] == (0, -1.0)  # it can be read as it stands
+    kept(tmp_path, folder(3))
+    assert (line(tmp_path), len(files(tmp_path))) == (up_to(3), 1)
+    assert not (tmp_path / "runs/new").exists()
+
+
+def test_an_unfinished_file_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(tmp_path, folder(3))
+
+    write_points = folders._write_points
+
+    def full(*arguments: Any) -> None:
+        write_points(*arguments)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(folders, "_write_points", full)
+        kept(tmp_path, folder(3, changed=0))
+    assert line(tmp_path) == up_to(3)
+    kept(tmp_path, folder(3, changed=0))
+    assert len(files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{ cut", '{"format": 0, "folders": {}}'])
+def test_a_note_that_cannot_be_read_costs_a_rewrite_and_nothing_else(tmp_path: Path, text: str) -> None:
+    kept(tmp_path, folder(3))
+    (tmp_path / ".state/written.json").write_text(text)
+    assert kept(tmp_path, folder(3)).written == 1
+    assert (line(tmp_path), len(files(tmp_path))) == (up_to(3), 1)
+
+
+def test_a_file_that_somebody_deleted_is_written_again(tmp_path: Path) -> None:
+    kept(tmp_path, folder(3))
+    for path in (tmp_path / NAME).iterdir():
+        path.unlink()
+    kept(tmp_path, folder(3))
+    assert line(tmp_path) == up_to(3)
+
+
+def test_links_are_relative_and_follow_what_is_wanted(tmp_path: Path) -> None:
+    target = tmp_path / "results" / "run" / "events.out.tfevents.1.stepmark"
+    target.parent.mkdir(parents=True)
+    target.write_text("x")
+    logdir = tmp_path / "results" / "dashboard"
+    name = "plugins/profile/s/h.xplane.pb"
+    kept(logdir, folder(1, "runs/run", links={target.name: str(target), name: str(target)}))
+    (tmp_path / "results").rename(tmp_path / "moved")
+    moved = tmp_path / "moved/dashboard/runs/run"
+    assert [(moved / one).read_text() for one in (target.name, name)] == ["x", "x"]
+    assert not (moved / name).readlink().is_absolute()
+    kept(tmp_path / "moved/dashboard", folder(1, "runs/run"))
+    assert not (moved / target.name).is_symlink()
+    assert not (moved / name).is_symlink()
+
+
+def test_where_there_are_no_links_the_file_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "events.out.tfevents.1.stepmark"
+    target.write_text("x")
+
+    def refused(*_: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "symlink_to", refused)
+    kept(tmp_path / "dashboard", folder(1, "runs/run", links={target.name: str(target)}))
+    assert (tmp_path / "dashboard/runs/run" / target.name).read_text() == "x"
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(RequestError, match="no dashboard") as refused, alone(tmp_path):
+        pass
+    assert "--dashboard_dir" in refused.value.next_command
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_everything_can_be_forgotten(tmp_path: Path) -> None:
+    kept(tmp_path, folder(3), folder(0, "."))
+    with alone(tmp_path):
+        forget(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == [".state", "lock"]

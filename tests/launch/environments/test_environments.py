@@ -1,0 +1,258 @@
+"""Environments made for real, reused, raced for, killed half way."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.backend import EnvironmentSpec
+from benchmarks.errors import RequestError, RunError
+from launch.environments import venvs
+
+Tiny = Any  # the fixture of conftest.py
+Hide = Callable[[str], None]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    # A zombie that nobody has waited for yet is not alive.
+    return not (status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] == "Z")
+
+
+# --- places -----------------------------------------------------------------------------------
+
+
+def test_root_comes_from_stepmark_home_then_xdg_then_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/h")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    monkeypatch.setenv("STEPMARK_HOME", "/s")
+    assert venvs.environments_root() == Path("/s/environments")
+    monkeypatch.delenv("STEPMARK_HOME")
+    assert venvs.environments_root() == Path("/x/stepmark/environments")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    assert venvs.environments_root() == Path("/h/.cache/stepmark/environments")
+
+
+def test_path_names_the_lock_the_python_and_the_machine(tiny: Tiny) -> None:
+    spec = tiny.spec()
+    digest = hashlib.sha256(tiny.lock_file.read_bytes()).hexdigest()[:12]
+    version = ".".join(map(str, tiny.python_version))
+    expected = f"tiny-env-{digest}-py{version}-{os.uname().machine}"
+    assert tiny.path(spec) == tiny.place / "home" / "environments" / expected
+
+
+def test_missing_lock_file_is_a_clear_refusal(tiny: Tiny) -> None:
+    spec = tiny.spec()
+    tiny.lock_file.unlink()
+    with pytest.raises(RequestError, match="lock file of the environment 'tiny-env' cannot be read"):
+        venvs.python_of(spec)
+
+
+# --- making and reuse -------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny) -> None:
+    spec = tiny.spec()
+    said: list[str] = []
+    assert venvs.python_of(spec) is None
+    python = venvs.ensure(spec, said.append, bar=False)
+    assert python == venvs.python_of(spec)
+    assert tiny.path(spec) == python.parents[1]
+    assert len(tiny.imports()) == 1
+    assert any("package 1 of 1" in line for line in said), said  # `elsewhere` is not for this system
+    assert len(said) < 30
+    marker = json.loads((python.parents[1] / venvs.MARKER).read_text())
+    assert marker["lock_sha256"] == hashlib.sha256(tiny.lock_file.read_bytes()).hexdigest()
+
+    took = []
+    for _ in range(5):
+        started = time.process_time()  # the clock on the wall is that of a busy machine
+        assert venvs.ensure(spec, said.append) == python
+        took.append(time.process_time() - started)
+    assert min(took) < 0.01
+    assert len(tiny.imports()) == 1
+
+    (python.parents[1] / venvs.MARKER).unlink()
+    assert venvs.python_of(spec) is None
+    assert venvs.ensure(spec, said.append, bar=False) == python
+    assert any("left incomplete" in line for line in said)
+    assert len(tiny.imports()) == 2
+
+
+@pytest.mark.slow
+def test_changed_lock_file_makes_a_new_environment_beside_the_old(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Settings that some machines and container images have, and that must not hold here.
+    (tiny.place / "constraint.txt").write_text("tiny==0.1\n")
+    monkeypatch.setenv("PIP_CONSTRAINT", str(tiny.place / "constraint.txt"))
+    monkeypatch.setenv("UV_CONSTRAINT", str(tiny.place / "constraint.txt"))
+    monkeypatch.setenv("UV_EXCLUDE_NEWER", "2001-01-01")
+    monkeypatch.setenv("PIP_TARGET", str(tiny.place / "elsewhere"))
+    monkeypatch.setenv("PIP_USER", "1")
+    old = venvs.ensure(tiny.spec("1.0"), bar=True)
+    new = venvs.ensure(tiny.spec("2.0"), bar=False)
+    assert old != new
+    assert old.exists()
+    assert list(new.parents[1].glob("lib/*/site-packages/tiny-2.0.dist-info"))
+
+
+@pytest.mark.slow
+def test_two_processes_at_the_same_time_make_it_once(tiny: Tiny) -> None:
+    tiny.spec()
+    both = [tiny.start_ensure(TINY_SECONDS="1") for _ in range(2)]
+    outputs = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert outputs[0][0] == outputs[1][0]
+    assert len(tiny.imports()) == 1
+    errors = outputs[0][1] + outputs[1][1]
+    assert "is making it; waiting" in errors
+    assert "made by the other process, reused" in errors
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_is_never_whole_and_is_made_again(tiny: Tiny) -> None:
+    spec = tiny.spec()
+    process = tiny.start_ensure(TINY_SECONDS="2")
+    orphan = tiny.wait_for_import()
+    process.kill()
+    process.communicate()
+    assert is_alive(orphan)
+    assert venvs.python_of(spec) is None
+    said: list[str] = []
+    venvs.ensure(spec, said.append, bar=False)
+    # The program that outlived its maker could still write: it was waited for.
+    assert not is_alive(orphan)
+    assert any(f"process {process.pid} is making it; waiting" in line for line in said)
+    assert any("left incomplete" in line for line in said)
+    assert venvs.python_of(spec) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_ends_the_programs_and_leaves_no_environment(tiny: Tiny, number: signal.Signals) -> None:
+    spec = tiny.spec()
+    process = tiny.start_ensure(TINY_SECONDS="60")
+    import_check = tiny.wait_for_import()
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert not is_alive(import_check)
+    assert not tiny.path(spec).exists()
+
+
+# --- the choice of a lock file ----------------------------------------------------------------
+
+NOT_THERE = "tiny==1.0+special"
+
+
+def used(spec: EnvironmentSpec, python: Path) -> str | None:
+    return venvs.origin(spec, python)["lock_file"]
+
+
+def test_preferred_lock_file_is_used_where_pip_offers_what_it_needs(tiny: Tiny) -> None:
+    spec = tiny.prefer(tiny.spec(), offered="tiny==1.0")
+    said: list[str] = []
+    python = venvs.ensure(spec, said.append, bar=False)
+    assert venvs.origin(spec, python) == {
+        "name": spec.name,
+        "lock_file": "preferred.lock",
+        "lock_sha256": hashlib.sha256((tiny.place / "preferred.lock").read_bytes()).hexdigest(),
+    }
+    assert "making it from preferred.lock" in said[0]
+    assert "about 0.01 GB" in said[0]
+
+
+def test_lock_file_is_passed_over_where_pip_does_not_offer_what_it_needs(tiny: Tiny) -> None:
+    spec = tiny.prefer(tiny.spec(), offered=NOT_THERE)
+    said: list[str] = []
+    python = venvs.ensure(spec, said.append, bar=False)
+    assert used(spec, python) == "requirements.lock"
+    version = ".".join(map(str, tiny.python_version))
+    why_not = f"{NOT_THERE} is not offered by pip's settings for Python {version}"
+    assert f"environment 'tiny-env': not made from preferred.lock (0.01 GB): {why_not}" in said
+    assert not tiny.path(spec).exists()
+    # From now on it is reused, and pip is not asked again.
+    assert venvs.ensure(spec, said.append) == python
+    assert sum(why_not in line for line in said) == 1
+
+
+def test_lock_file_is_passed_over_where_its_python_is_not_found(tiny: Tiny) -> None:
+    spec = tiny.prefer(tiny.spec(), python_minimum=(3, 99), python_maximum=(3, 99))
+    said: list[str] = []
+    assert used(spec, venvs.ensure(spec, said.append, bar=False)) == "requirements.lock"
+    assert said[0] == "environment 'tiny-env': not made from preferred.lock (0.01 GB): no Python 3.99 was found"
+
+
+def test_environment_of_any_lock_file_is_reused_the_preferred_first(tiny: Tiny) -> None:
+    plain = tiny.spec()
+    of_plain = venvs.ensure(plain, lambda _text: None, bar=False)
+    both = tiny.prefer(plain)
+    assert venvs.ensure(both, lambda _text: None) == of_plain
+    preferred = EnvironmentSpec(both.name, both.locks[:1], both.import_check)
+    of_preferred = venvs.ensure(preferred, lambda _text: None, bar=False)
+    assert venvs.python_of(both) == of_preferred != of_plain
+
+
+def test_network_that_is_down_is_not_taken_for_an_answer(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tiny.prefer(tiny.spec(), offered=NOT_THERE)
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    said: list[str] = []
+    with pytest.raises(RunError, match="package index cannot be reached"):
+        venvs.ensure(spec, said.append, bar=False)
+    assert not any("not made from" in line for line in said)
+    assert not tiny.path(spec).exists()
+
+
+def test_no_lock_file_fits(tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = sys.base_prefix
+    no_python_but("")
+    monkeypatch.setattr(sys, "base_prefix", base)
+    both = tiny.prefer(tiny.spec(), offered=NOT_THERE)
+    preferred, plain = both.locks
+    with pytest.raises(RequestError, match="pip's settings do not offer") as unoffered:
+        venvs.ensure(EnvironmentSpec("tiny-env", (preferred,), "tiny"), lambda _text: None, bar=False)
+    assert NOT_THERE in str(unoffered.value)
+    elsewhere = msgspec.structs.replace(plain, python_minimum=(3, 98), python_maximum=(3, 99))
+    # The way out is the Python of the lock file that is not ruled out.
+    with pytest.raises(RequestError, match=r"no Python 3\.98 to 3\.99 was found") as without:
+        venvs.ensure(EnvironmentSpec("tiny-env", (preferred, elsewhere), "tiny"), lambda _text: None)
+    assert "-m uv python install 3.98" in without.value.next_command
+
+
+# --- where it cannot be made ------------------------------------------------------------------
+
+
+def test_root_that_cannot_be_written(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tiny.spec()
+    (tiny.place / "file").write_text("not a folder")
+    monkeypatch.setenv("STEPMARK_HOME", str(tiny.place / "file"))
+    with pytest.raises(RequestError, match="cannot be written") as caught:
+        venvs.ensure(spec, lambda _text: None)
+    assert "export STEPMARK_HOME=" in caught.value.next_command
+
+
+def test_disk_too_full(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tiny.spec()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _place: SimpleNamespace(free=20_000_000))
+    with pytest.raises(RequestError, match="the disk has no room") as caught:
+        venvs.ensure(spec, lambda _text: None)
+    assert caught.value.why == "it takes about 0.05 GB and 0.0 GB are free"

@@ -1,0 +1,177 @@
+"""launch/environments/installing.py and uv_failures.py: what can go wrong with uv, and in which words it is said."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.errors import RunError
+from launch.environments import uv_failures, venvs
+from launch.environments.installing import install
+from launch.environments.programs import Making
+from launch.environments.uv_settings import uv
+from tests.launch.assets.file_server import FileServer, serving
+
+Tiny = Any  # the fixture of conftest.py
+
+
+def test_no_network_says_so_and_shows_no_login(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tiny.spec()
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://somebody:s3cret@127.0.0.1:9/simple")
+    with pytest.raises(RunError, match="package index cannot be reached") as caught:
+        venvs.ensure(spec, lambda _text: None, bar=False)
+    message = str(caught.value)
+    log = next(venvs.environments_root().glob("*.log"))
+    assert str(log) in message
+    assert "pip download" in message
+    assert "PIP_FIND_LINKS" in message
+    assert "s3cret" not in message + log.read_text()
+    assert not tiny.path(spec).exists()
+
+
+def test_other_content_than_locked_names_the_package(tiny: Tiny) -> None:
+    spec = tiny.spec(digest="0" * 64)
+    with pytest.raises(RunError, match=r"the package tiny==1\.0 is not the one the lock file was made with"):
+        venvs.ensure(spec, lambda _text: None, bar=False)
+
+
+def test_package_that_the_index_lacks_is_named(tiny: Tiny) -> None:
+    spec = tiny.spec("3.0")
+    (tiny.place / "wheels" / "tiny-3.0-py3-none-any.whl").unlink()
+    with pytest.raises(RunError, match=r"the package index has no tiny==3\.0"):
+        venvs.ensure(spec, lambda _text: None, bar=False)
+
+
+def test_failing_import_check_leaves_no_environment(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tiny.spec()
+    monkeypatch.setenv("TINY_TRACE", "/nowhere/trace")
+    with pytest.raises(RunError, match="importing tiny failed") as caught:
+        venvs.ensure(spec, lambda _text: None, bar=False)
+    assert "FileNotFoundError" in caught.value.why
+    assert not tiny.path(spec).exists()
+
+
+def test_what_has_no_wheel_is_built_by_the_setuptools_of_the_lock_file(tiny: Tiny) -> None:
+    python = venvs.ensure(tiny.spec_of_source(), lambda _text: None, bar=False)
+    installed = {path.name for path in python.parents[1].glob("lib/*/site-packages/*.dist-info")}
+    assert {"tiny-2.0.dist-info", "setuptools-999.0.dist-info"} <= installed
+
+
+# --- what uv says of each failure: of real ones, from a package index that fails as it is told to --------
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[FileServer]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def making(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Making:
+    """An environment that is there already, and has nothing in it."""
+    spec = tiny.spec()
+    making = Making(
+        spec, spec.locks[0], "", Path(sys.executable), tiny.python_version, tiny.place / "environment", {}, lock=0
+    )
+    subprocess.run(uv("venv", "--quiet", "--python", sys.executable, str(making.path)), check=True)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tiny.place / "cache"))
+    return making
+
+
+@pytest.fixture
+def failing(making: Making) -> Callable[..., RunError]:
+    """Why the tiny package cannot be installed from an index."""
+
+    def fail(url: str, **settings: str) -> RunError:
+        pip = {"index-url": url, "retries": "0", "timeout": "1", **settings}
+        with pytest.raises(RunError) as caught:
+            install(replace(making, pip=pip), lambda *_args: None)
+        return caught.value
+
+    return fail
+
+
+def page(*names: str) -> bytes:
+    return "".join(f'<a href="/files/{name}">{name}</a>' for name in names).encode()
+
+
+WHEEL = "tiny-1.0-py3-none-any.whl"
+PROJECT = "/simple/tiny/"
+
+
+@pytest.mark.parametrize(
+    ("status", "what"),
+    [(401, "refused the login"), (403, "refused the login"), (407, "refused the login"), (404, "has no tiny==1.0")],
+)
+def test_index_that_answers_otherwise(
+    index: FileServer, failing: Callable[..., RunError], status: int, what: str
+) -> None:
+    index.responses = {PROJECT: lambda handler: handler.answer(status)}
+    assert what in failing(f"{index.url}/simple").what
+
+
+def test_index_that_lacks_the_file_or_forbids_it(index: FileServer, failing: Callable[..., RunError]) -> None:
+    def serve(*names: str) -> None:
+        index.responses = {PROJECT: lambda handler: handler.answer(200, page(*names), Content_Type="text/html")}
+
+    serve("tiny-1.0-cp39-cp39-macosx_11_0_arm64.whl")
+    assert "has no tiny==1.0 for this machine" in failing(f"{index.url}/simple").what
+    serve("tiny-1.0.tar.gz")  # nothing is built
+    assert "has no tiny==1.0 for this machine" in failing(f"{index.url}/simple").what
+    serve("tiny-2.0-py3-none-any.whl")
+    assert "has no tiny==1.0 for this machine" in failing(f"{index.url}/simple").what
+    serve(WHEEL)
+    index.responses[f"/files/{WHEEL}"] = lambda handler: handler.answer(403)
+    assert "refused the login" in failing(f"{index.url}/simple").what
+    del index.responses[f"/files/{WHEEL}"]
+    index.files[f"/files/{WHEEL}"] = b"other content"
+    error = failing(f"{index.url}/simple")
+    assert error.what.endswith("uv failed")
+    assert "Failed to download `tiny==1.0`; Failed to extract archive" in error.why
+
+
+def test_index_that_cannot_be_reached(index: FileServer, failing: Callable[..., RunError]) -> None:
+    index.responses = {PROJECT: lambda _handler: time.sleep(1.5)}
+    assert "cannot be reached (operation timed out)" in failing(f"{index.url}/simple").what
+    assert "cannot be reached (failed to lookup address" in failing("http://no-such-index.invalid/simple").what
+    assert (
+        "cannot be reached (received corrupt message" in failing(f"{index.url}/simple".replace("http", "https")).what
+    )
+    through_proxy = failing("http://index.invalid/simple", proxy="http://127.0.0.1:9")
+    assert "cannot be reached (Connection refused)" in through_proxy.what
+
+
+def test_a_local_build_of_the_pinned_version_is_not_taken(index: FileServer, making: Making, tiny: Tiny) -> None:
+    """Which uv prefers where ==1.0 is asked for."""
+    tiny.spec("1.0+special")
+    tiny.spec()  # whose lock file stays
+    wheels = {path.name: path.read_bytes() for path in tiny.wheels.iterdir()}
+    assert len(wheels) == 2
+    index.responses = {PROJECT: lambda handler: handler.answer(200, page(*wheels), Content_Type="text/html")}
+    index.files = {f"/files/{name}": content for name, content in wheels.items()}
+    install(replace(making, pip={"index-url": f"{index.url}/simple"}), lambda *_args: None)
+    installed = {path.name for path in making.path.glob("lib/*/site-packages/tiny-*")}
+    assert installed == {"tiny-1.0.dist-info"}
+
+
+@pytest.mark.parametrize(
+    ("log", "what"),
+    [
+        ("  cause: failed to write to file `/c/big.bin`: No space left on device (os error 28)", "disk became full"),
+        ("  cause: failed to create directory `/c`: Permission denied (os error 13)", "could not be written"),
+        ("hint: Packages were unavailable because the network was disabled.", "cannot be reached"),
+        ("  cause: tunnel error: proxy authorization required", "refused the login"),
+    ],
+)
+def test_failures_that_a_test_does_not_provoke(log: str, what: str) -> None:
+    known = uv_failures.recognise(log)
+    assert known
+    assert what in known.failure.what

@@ -1,0 +1,78 @@
+"""launch/environments/uv_settings.py: the settings of pip that uv is started with."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.errors import RequestError
+from launch.environments.uv_settings import pip_settings, variables, without_index
+
+PIP_CONF = """
+[global]
+index-url = https://mirror.example/simple
+extra-index-url =
+    https://more.example/simple
+    file:///not/there/simple
+trusted-host = mirror.example
+find-links = /not/there
+timeout = 5
+[install]
+timeout = 7
+find-links =
+    FOLDER
+    https://wheels.example/all.html
+    /not/there
+[download]
+timeout = 9
+"""
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip.conf names beside one that is not there."""
+    for name in ("PIP_FIND_LINKS", "PIP_DEFAULT_TIMEOUT", "PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    wheels = tmp_path / "my%20wheels"
+    wheels.mkdir()
+    (tmp_path / "pip.conf").write_text(PIP_CONF.replace("FOLDER", str(wheels)))
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    return wheels
+
+
+def test_settings_of_pip_hold_for_uv(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("PIP_CERT", "")  # says nothing
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    found = variables(pip_settings())
+    assert found["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
+    assert found["UV_INDEX"] == "https://more.example/simple file:///not/there/simple"
+    assert found["UV_INSECURE_HOST"] == "mirror.example"
+    assert found["UV_FIND_LINKS"] == f"{wheels},https://wheels.example/all.html"
+    assert found["UV_HTTP_TIMEOUT"] == "7"
+    assert found["ALL_PROXY"] == "http://proxy.example:3128"
+    assert found["UV_PYTHON_DOWNLOADS"] == "never"
+    assert found["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+
+
+def test_variables_of_pip_win_over_its_files_and_uvs_over_all(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://other.example/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", wheels.as_uri())
+    monkeypatch.setenv("UV_INDEX", "https://mine.example/simple")
+    monkeypatch.setenv("UV_TORCH_BACKEND", "cu130")  # contradicts a lock file
+    found = variables(pip_settings())
+    assert found["UV_DEFAULT_INDEX"] == "https://other.example/simple"
+    assert found["UV_FIND_LINKS"] == str(wheels)
+    assert found["UV_INDEX"] == "https://mine.example/simple"
+    assert "UV_TORCH_BACKEND" not in found
+
+
+def test_no_index_is_an_option() -> None:
+    assert without_index({"no-index": "1"}) == without_index({"no-index": "True"}) == ["--no-index"]
+    assert without_index({"no-index": "0"}) == without_index({}) == []
+
+
+def test_settings_that_pip_cannot_read_are_refused(wheels: Path) -> None:
+    (wheels.parent / "pip.conf").write_text("no section\n")
+    with pytest.raises(RequestError, match="pip's settings cannot be read") as caught:
+        pip_settings()
+    assert "pip.conf" in caught.value.where

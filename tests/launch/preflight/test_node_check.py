@@ -1,0 +1,207 @@
+"""launch/inside/node_check.py, run as a job runs it: by path, isolated, on the standard library alone."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.preflight.values import Answer, Asked
+from benchmarks.values import json_text
+
+PROGRAM = Path(__file__).resolve().parents[3] / "launch/inside/node_check.py"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "answers").mkdir()
+    return tmp_path
+
+
+def ask(folder: Path, **changes: Any) -> None:
+    asked = Asked(
+        token="abc",
+        shared_folders=[str(folder), "/not/there"],
+        environments=["/bin/sh", "/not/there/python"],
+        gpus=False,
+        container=False,
+        clock_seconds=2,
+        written_folders=[str(folder)],
+    )
+    (folder / "asked.json").write_text(json_text(msgspec.structs.replace(asked, **changes)))
+
+
+def start(folder: Path, node: str, first: str, nodes: int, path: str | None = None) -> "subprocess.Popen[str]":
+    variables = {"SLURMD_NODENAME": node, "STEPMARK_FIRST_NODE": first, "SLURM_JOB_NUM_NODES": str(nodes)}
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(PROGRAM), str(folder)],
+        env={**os.environ, **variables, "PATH": path or os.environ["PATH"]},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def answer_of(folder: Path, node: str) -> Answer:
+    return msgspec.json.decode((folder / "answers" / f"{node}.json").read_bytes(), type=Answer)
+
+
+def one(folder: Path, path: str | None = None) -> Answer:
+    process = start(folder, "node1", "node1", 1, path)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "", "")
+    return answer_of(folder, "node1")
+
+
+def test_one_node_alone(folder: Path) -> None:
+    ask(folder)
+    answer = one(folder)
+    assert answer.token == "abc"
+    assert answer.versions["kernel"] == os.uname().release
+    assert answer.cores == os.cpu_count()
+    assert answer.folders == {str(folder): "writable", "/not/there": "missing"}
+    assert answer.environments == {"/bin/sh": True, "/not/there/python": False}
+    assert answer.program == f"{zlib.crc32(PROGRAM.read_bytes()):08x}"
+    assert answer.free_bytes > 0
+    assert answer.commands == {}
+    assert answer.clock.server is None
+
+
+def test_nodes_call_the_first_one_for_the_time(folder: Path) -> None:
+    ask(folder)
+    names = [f"node{n}" for n in range(1, 5)]
+    started = time.monotonic()
+    processes = [start(folder, name, "node1", 4) for name in names]
+    ends = [process.communicate(timeout=60) for process in processes]
+    assert ends == [("", "")] * 4
+    assert time.monotonic() - started < 10  # the first one ends when all have called, not when its patience does
+    for name in names:
+        clock = answer_of(folder, name).clock
+        assert clock.error is None
+        assert clock.offered
+        assert clock.offset_seconds is not None
+        assert abs(clock.offset_seconds) < 0.5  # one machine, one clock
+        assert clock.round_trip_seconds is not None
+
+
+def test_a_clock_that_is_wrong_is_seen(folder: Path, tmp_path: Path) -> None:
+    """A copy of the program whose clock is 5 s ahead."""
+    ask(folder)
+    late = tmp_path / "late.py"
+    late.write_text("import time\nreal = time.time\ntime.time = lambda: real() + 5\n" + PROGRAM.read_text())
+    first = start(folder, "node1", "node1", 2)
+    variables = {"SLURMD_NODENAME": "node2", "STEPMARK_FIRST_NODE": "node1", "SLURM_JOB_NUM_NODES": "2"}
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(late), str(folder)], env={**os.environ, **variables}, timeout=30, check=True
+    )
+    assert done.returncode == 0
+    assert first.wait(timeout=30) == 0
+    offset = answer_of(folder, "node2").clock.offset_seconds
+    assert offset is not None
+    assert -5.5 < offset < -4.5
+
+
+def test_without_a_first_node_the_others_say_so_in_time(folder: Path) -> None:
+    ask(folder)
+    process = start(folder, "node2", "node1", 2)
+    process.communicate(timeout=30)
+    clock = answer_of(folder, "node2").clock
+    assert (clock.offered, clock.error) == (False, "node1 offered no port within 2 s")
+
+
+def test_a_port_that_refuses_is_an_error_of_the_clock(folder: Path) -> None:
+    ask(folder)
+    (folder / "clock.json").write_text(json.dumps({"addresses": ["127.0.0.1"], "port": 1}))
+    start(folder, "node2", "node1", 2).communicate(timeout=30)
+    clock = answer_of(folder, "node2").clock
+    assert clock.offered
+    assert "127.0.0.1:1 Connection refused" in str(clock.error)
+
+
+def program(folder: Path, name: str, text: str) -> str:
+    """A program of the node; the PATH that finds it."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    path = bin_folder / name
+    path.write_text("#!/bin/bash\n" + text)
+    path.chmod(0o755)
+    return f"{bin_folder}:{os.environ['PATH']}"
+
+
+def test_fields_that_the_driver_does_not_know_are_left_out(folder: Path) -> None:
+    ask(folder, gpus=True)
+    path = program(
+        folder,
+        "nvidia-smi",
+        'unknown() { echo "Field \\"$1\\" is not a valid field to query."; exit 2; }\n'
+        'case "$*" in\n'
+        "*mig.mode.current*) unknown mig.mode.current;;\n"
+        "*clocks_throttle*) unknown clocks_throttle_reasons.active;;\n"
+        '*) echo "asked: $*";;\nesac\n',
+    )
+    commands = one(folder, path).commands
+    assert commands["gpus"].exit_code == 0
+    assert "memory.used" in commands["gpus"].output
+    assert "mig" not in commands["gpus"].output
+    assert set(commands) == {"gpus", "remapped_rows", "processes", "nvlink", "nvidia_smi"}
+
+
+def test_programs_that_are_not_there(folder: Path) -> None:
+    ask(folder, gpus=True, container=True)
+    commands = one(folder, "/not/there").commands
+    assert commands["gpus"].exit_code is None
+    assert commands["gpus"].output == "nvidia-smi: No such file or directory"
+    assert commands["enroot"].exit_code is None
+
+
+def test_a_folder_it_cannot_use_is_said_in_one_line(tmp_path: Path) -> None:
+    process = start(tmp_path / "nothing", "node7", "node1", 1)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert out == ""
+    assert err.startswith("node_check on node7: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_it_needs_nothing_but_the_standard_library_of_an_old_python() -> None:
+    tree = ast.parse(PROGRAM.read_text(), feature_version=(3, 6))
+    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    assert imported
+    assert set(imported) <= sys.stdlib_module_names
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert "pathlib" not in imported  # hundreds start at once: each import counts
+
+
+@pytest.mark.skipif(shutil.which("python3") is None, reason="no python3")
+def test_it_starts_quickly(folder: Path) -> None:
+    ask(folder)
+    started = os.times()
+    one(folder)
+    used = os.times()
+    assert (used.children_user + used.children_system) - (started.children_user + started.children_system) < 0.5
+
+
+def test_it_writes_only_where_jobs_write(folder: Path) -> None:
+    seen = folder / "seen"
+    seen.mkdir(mode=0o755)
+    ask(folder, shared_folders=["/", str(seen), "/not/there"], written_folders=[str(folder), "/proc/self", "/gone"])
+    before = seen.stat().st_mtime_ns
+    found = one(folder).folders
+    assert found == {
+        "/": "visible",
+        str(seen): "visible",
+        "/not/there": "missing",
+        str(folder): "writable",
+        "/proc/self": "readable",
+        "/gone": "missing",
+    }
+    assert seen.stat().st_mtime_ns == before
+    assert not list(folder.glob(".stepmark-*"))

@@ -1,0 +1,121 @@
+"""A Python that a site names: refused where no run could start with it, and what it has is written down."""
+
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.backend import EnvironmentSpec, find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_REFUSED, RequestError
+from benchmarks.history.identity import of_environment
+from benchmarks.values import Site, Slurm
+from launch.running import interpreters
+
+SPEC = EnvironmentSpec(name="x", locks=(), import_check="json.decoder")
+NONE_SUCH = EnvironmentSpec(name="y", locks=(), import_check="no_such_framework.train")
+
+
+def site(python: Any, *shared: str) -> Site:
+    slurm = Slurm(shared_folders=list(shared or ("/",)), hardware=["cpu"])
+    return msgspec.structs.replace(Configs().site("example_python"), name="own", python=python, slurm=slurm)
+
+
+def refusal(python: Any, *shared: str, spec: EnvironmentSpec = SPEC, engine: str = "maxtext") -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        interpreters.refuse(site(str(python) if isinstance(python, Path) else python, *shared), spec, engine)
+    assert caught.value.exit_code == EXIT_REFUSED
+    assert "site own" in caught.value.where
+    return caught.value
+
+
+def test_one_that_has_the_framework_may_be_used_and_is_recorded() -> None:
+    own = site(sys.executable)
+    interpreters.refuse(own, SPEC, "maxtext")
+    about = interpreters.origin(own, SPEC, "maxtext")
+    assert (about["python"], about["python_version"]) == (sys.executable, platform.python_version())
+    assert " msgspec==" in str(about["packages"])
+    digest, text = of_environment(about, {}, {"jax": "1"})
+    assert digest != of_environment({**about, "packages_sha256": "0"}, {}, {"jax": "1"})[0]
+    assert sys.executable in text
+
+
+def test_a_module_is_named_by_a_script_that_loads_it(tmp_path: Path) -> None:
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/bash\nexec "{sys.executable}" "$@"\n')
+    script.chmod(0o755)
+    interpreters.refuse(site(str(script)), SPEC, "maxtext")
+
+
+def test_each_engine_may_have_its_own() -> None:
+    of_each = {"maxtext": sys.executable}
+    interpreters.refuse(site(of_each), SPEC, "maxtext")
+    error = refusal(of_each, engine="nemo")
+    assert "names no Python for engine 'nemo'" in error.what
+    assert "maxtext" in error.why
+
+
+def test_what_is_no_program_of_the_nodes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no program")
+    assert "is not there" in refusal(tmp_path / "none").what
+    assert "is no program" in refusal(tmp_path).what
+    assert "cannot be executed" in refusal(tmp_path / "text").what
+    error = refusal(sys.executable, str(tmp_path))
+    assert "is on no shared folder" in error.what
+    assert str(tmp_path) in error.why
+
+
+def test_a_virtual_environment_on_a_shared_folder_may_link_to_each_nodes_own_python(tmp_path: Path) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+    interpreters.refuse(site(str(tmp_path / "python"), str(tmp_path)), SPEC, "maxtext")
+
+
+def test_one_without_the_framework_is_refused_with_what_it_has() -> None:
+    error = refusal(sys.executable, spec=NONE_SUCH)
+    assert "cannot run 'maxtext'" in error.what
+    assert "has no module 'no_such_framework'" in error.what
+    assert "packages that it has: no framework" in error.why
+    assert "setup.py --site=own" in error.next_command
+
+
+def test_one_whose_framework_sees_no_gpu_is_refused_for_a_gpu() -> None:
+    """Of this Python every package is known, and none is a plugin of jax."""
+    on_cpu, on_gpu = (
+        msgspec.structs.replace(find_backend("jax").environment("maxtext", there), import_check="json")
+        for there in ("cpu", "cuda")
+    )
+    interpreters.refuse(site(sys.executable), on_cpu, "maxtext")
+    error = refusal(sys.executable, spec=on_gpu)
+    assert "on a GPU: it has none of jax-cuda12-plugin, jax-cuda13-plugin" in error.what
+    with_one = msgspec.structs.replace(on_gpu, gpu_packages=("jax-cuda12-plugin", "msgspec"))
+    interpreters.refuse(site(sys.executable), with_one, "maxtext")
+
+
+def test_a_program_that_is_no_python_is_refused(tmp_path: Path) -> None:
+    """As a script that loads a module, and forgets to start a Python with what it is given."""
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho module loaded\n")
+    script.chmod(0o755)
+    error = refusal(script)
+    assert "gives no answer" in error.what
+    assert "it printed: module loaded" in error.why
+
+
+def test_one_that_does_not_run_here_is_left_to_the_jobs_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an interpreter for arm64 on an amd64 login node: the kernel refuses it, and says nothing of the nodes."""
+    foreign = tmp_path / "python"
+    foreign.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xf3\x00" + bytes(64))
+    foreign.chmod(0o755)
+    own = site(str(foreign))
+    interpreters.refuse(own, SPEC, "maxtext")
+    assert "the first phase of the job looks at it" in capsys.readouterr().err
+    with pytest.raises(RequestError, match="gives no answer"):  # where there is no job, it must run here
+        interpreters.refuse(msgspec.structs.replace(own, slurm=None), SPEC, "maxtext")
+    about = interpreters.origin(own, SPEC, "maxtext")
+    assert about["python_version"] is None
+    assert "does not run on this machine" in str(about["not_asked"])

@@ -1,0 +1,140 @@
+"""Profiles that are kept beside the runs: taken where whole and of the same key, kept where they proved good."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.measuring.summary import Pgle, Result
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.runfolder import RunFolder
+from benchmarks.values import Benchmark, PgleProfile, PgleSeen, json_text
+from jax_backend import BACKEND
+from launch.running.kept_profiles import FOLDER, keep, place_of, take, with_kept_profile
+from tests.benchmarks.measuring.test_summary import DONE, record_of, result_of, steps_of
+
+COSTS = 'costs { name: "all-gather-start.1" cost_us: 7040.5 }\n'
+
+
+@pytest.fixture
+def benchmark() -> Benchmark:
+    request = Request(backend="jax", model="llama2_70b", gpus=64, dtype="bf16", pgle="nsys")
+    return resolve(request, Configs(), BACKEND)
+
+
+def profile_of(key: str, costs: str = COSTS) -> PgleProfile:
+    digest = hashlib.sha256(costs.encode()).hexdigest()
+    return PgleProfile(key=key, sha256=digest, instructions=1, collectives=1, covered=1, made_by={"devices": 64})
+
+
+def write(place: Path, profile: PgleProfile, costs: str = COSTS) -> None:
+    place.mkdir(parents=True)
+    (place / "profile.pbtxt").write_text(costs)
+    (place / "profile.json").write_text(json_text(profile))
+
+
+def ended(tmp_path: Path, benchmark: Benchmark) -> RunFolder:
+    """A run that has ended, on this machine."""
+    folder = RunFolder.create(tmp_path, "run")
+    folder.write("benchmark.json", benchmark)
+    folder.write("provenance.json", {"environment": {"name": "jax-maxtext"}})
+    return folder
+
+
+def key_of(benchmark: Benchmark) -> str:
+    key = BACKEND.profile_key(benchmark)
+    assert key is not None
+    return key
+
+
+def result_with(profile: PgleProfile | None, *, applied: bool) -> Result:
+    pgle = Pgle(way="nsys", seen=PgleSeen(applied=applied, reason="", profile=profile))
+    return msgspec.structs.replace(result_of(record_of(steps_of()), DONE), pgle=pgle)
+
+
+def test_a_kept_profile_is_taken_into_the_runs_folder(benchmark: Benchmark, tmp_path: Path) -> None:
+    key = key_of(benchmark)
+    assert with_kept_profile(benchmark, BACKEND, tmp_path, {}) == benchmark  # there is none yet
+    write(tmp_path / FOLDER / key, profile_of(key))
+    found = with_kept_profile(benchmark, BACKEND, tmp_path, {})
+    assert found.pgle_profile == key
+    folder = RunFolder.create(tmp_path, "run")
+    take(folder, found, tmp_path, {})
+    assert (folder.path / "pgle/profile.pbtxt").read_text() == COSTS
+    assert folder.path / "pgle/profile.pbtxt" in folder.raw_files()  # and is sealed with the run
+
+
+def test_nothing_is_looked_for_where_no_profile_is_read(benchmark: Benchmark, tmp_path: Path) -> None:
+    other = msgspec.structs.replace(benchmark, pgle="auto")
+    assert with_kept_profile(other, BACKEND, tmp_path, {}) == other
+
+
+@pytest.mark.parametrize("what", ["another key", "other costs", "no costs", "no json"])
+def test_what_is_not_whole_is_said_and_not_taken(
+    benchmark: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    key = key_of(benchmark)
+    place = tmp_path / FOLDER / key
+    write(place, profile_of("other" if what == "another key" else key), "costs {" if what == "other costs" else COSTS)
+    if what == "no costs":
+        (place / "profile.pbtxt").unlink()
+    if what == "no json":
+        (place / "profile.json").write_text("{")
+    assert with_kept_profile(benchmark, BACKEND, tmp_path, {}).pgle_profile == ""
+    assert f"note: the profile in {place} is not taken" in capsys.readouterr().err
+
+
+def test_a_profile_that_proved_to_be_read_is_kept_and_found_again(benchmark: Benchmark, tmp_path: Path) -> None:
+    key = key_of(benchmark)
+    folder = ended(tmp_path, benchmark)
+    write(folder.path / "attempt-1/convert", profile_of(key))
+    keep(folder, result_with(profile_of(key), applied=False))
+    assert not (tmp_path / FOLDER).exists()
+    keep(folder, result_with(profile_of(key), applied=True))
+    keep(folder, result_with(profile_of(key), applied=True))  # twice: two shells may collect one run
+    assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == [key]
+    assert with_kept_profile(benchmark, BACKEND, tmp_path, {}).pgle_profile == key
+
+
+def test_a_kept_profile_that_was_spoiled_is_replaced(benchmark: Benchmark, tmp_path: Path) -> None:
+    key = key_of(benchmark)
+    write(tmp_path / FOLDER / key, profile_of(key), "spoiled")
+    folder = ended(tmp_path, benchmark)
+    write(folder.path / "attempt-2/convert", profile_of(key))
+    keep(folder, result_with(profile_of(key), applied=True))
+    assert (tmp_path / FOLDER / key / "profile.pbtxt").read_text() == COSTS
+
+
+def test_of_two_attempts_the_proven_profile_is_kept_with_the_name_of_its_run(
+    benchmark: Benchmark, tmp_path: Path
+) -> None:
+    key = key_of(benchmark)
+    folder = ended(tmp_path, benchmark)
+    other = COSTS.replace("7040.5", "1.0")
+    write(folder.path / "attempt-1/convert", profile_of(key, other), other)
+    write(folder.path / "attempt-2/convert", profile_of(key))
+    keep(folder, result_with(profile_of(key), applied=True))
+    kept = tmp_path / FOLDER / key
+    assert (kept / "profile.pbtxt").read_text() == COSTS
+    assert msgspec.json.decode((kept / "profile.json").read_bytes())["made_in"] == "run"
+
+
+def test_a_kept_profile_that_a_worker_has_refused_is_put_aside(benchmark: Benchmark, tmp_path: Path) -> None:
+    """Else every later run would take it, and fail by it."""
+    key = key_of(benchmark)
+    place = tmp_path / FOLDER / key
+    write(place, profile_of(key))
+    folder = ended(tmp_path, msgspec.structs.replace(benchmark, pgle_profile=key))
+    said = f"rank 0 failed (stepmark worker: {place} is of another program: jaxlib is 0.12, the profile's is 0.7)"
+    result = msgspec.structs.replace(result_with(None, applied=False), status="failed", reasons=[said])
+    keep(folder, result)
+    assert not place.exists()
+    assert (tmp_path / FOLDER / f"{key}-refused/profile.json").exists()
+    assert with_kept_profile(benchmark, BACKEND, tmp_path, {}).pgle_profile == ""
+
+
+def test_another_image_of_the_same_name_has_another_place(tmp_path: Path) -> None:
+    images = [{"image_digest": f"ends-sha256:{digest}"} for digest in ("a1", "b2")]
+    assert len({place_of(tmp_path, "key", image) for image in [*images, {}]}) == 3

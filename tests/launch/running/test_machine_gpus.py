@@ -1,0 +1,486 @@
+"""NVML as the real pynvml asks it, of machines that are stand-ins; and runs on such machines."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.backend import SideProgram, find_backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RunError
+from benchmarks.request.resolve import Request
+from launch.command_line.listing import listing
+from launch.preflight import machine
+from launch.running import local, machine_gpus
+from launch.running.side_program import run_side_program
+from tests import forked
+from tests.toy_backend import install, make_environment_in
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+Play = Callable[[str], None]
+TINY = ("--backend=jax", "--model=llama2_tiny")
+EIGHT_B = ("--backend=nemo", "--model=llama31_8b")
+
+
+@pytest.mark.parametrize(
+    ("machine", "shown", "driver", "cuda"),
+    [
+        ("dgx_h100", "8 x NVIDIA H100 80GB HBM3", "580.95.05", (13, 0)),
+        ("gb200_tray", "4 x NVIDIA GB200", "580.65.06", (13, 0)),
+        ("workstation", "2 x NVIDIA GeForce RTX 4090 and 1 x NVIDIA RTX A2000 12GB", "560.35.03", (12, 6)),
+        ("mig_slice", "1 x NVIDIA H100 80GB HBM3 MIG 3g.40gb", "570.133.20", (12, 8)),
+        ("old_driver", "2 x NVIDIA A100-SXM4-80GB", "470.256.02", (11, 4)),
+    ],
+)
+def test_what_a_machine_has(machine: str, shown: str, driver: str, cuda: tuple[int, int], play_machine: Play) -> None:
+    play_machine(machine)
+    found = machine_gpus.found()
+    assert machine_gpus.machine_gpus.shown(found.gpus) == shown
+    assert (found.driver, found.cuda, found.why_none) == (driver, cuda, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("init = 9", "not loaded"),
+        ("init = 12", "libnvidia-ml.so.1 was not found"),
+        ("init = 18", "restart the machine"),
+        ("init = 999", "NVML cannot be asked"),
+        ("driver = 1", "the driver shows no GPU"),
+        ("driver = 1\n[gpu]\nlost = 1", "GPU 0 answers nothing"),
+    ],
+)
+def test_why_there_are_no_gpus(text: str, why: str, play_machine: Play) -> None:
+    play_machine(text)
+    found = machine_gpus.found()
+    assert found.gpus == ()
+    assert why in found.why_none
+
+
+def test_a_gpu_is_busy_with_the_memory_of_a_process_that_cannot_be_seen(play_machine: Play) -> None:
+    play_machine("[gpu]\nname = A\nuuid = GPU-a\nmemory_mib = 81559\nused_mib = 40000")
+    ((busy,),) = [one.busy for one in machine_gpus.found().gpus]
+    assert (busy.pid, busy.bytes) == (None, 40000 * 2**20)
+
+
+def test_a_gpu_without_memory_of_its_own_has_the_hosts(play_machine: Play) -> None:
+    play_machine("[gpu]\nname = NVIDIA GB10\nuuid = GPU-a")
+    (gpu,) = machine_gpus.found().gpus
+    assert (gpu.memory_bytes, gpu.busy) == (local.host_memory_bytes(), ())
+
+
+# --- what is chosen, and what is refused ----------------------------------------------------------
+
+
+def dry_run(folder: Path, *flags: str) -> tuple[str, str]:
+    done = forked.run(REPOSITORY / "launch/run.py", *flags, "--dry_run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "chosen"),
+    [
+        ("dgx_h100", EIGHT_B, "--hardware=h100 --gpus=8"),
+        ("gb200_tray", EIGHT_B, "--hardware=gb200 --gpus=4"),
+        ("busy_h100", (*TINY, "--hardware=here", "--gpus=1"), "--hardware=h100"),
+        ("workstation", (*TINY, "--hardware=here"), "--hardware=nvidia_geforce_rtx_4090 --gpus=2"),
+        ("mig_slice", (*TINY, "--hardware=here"), "--hardware=nvidia_h100_80gb_hbm3_mig_3g_40gb --gpus=1"),
+    ],
+)
+def test_a_request_takes_the_gpus_that_are_here(
+    machine: str, flags: tuple[str, ...], chosen: str, tmp_path: Path, play_machine: Play
+) -> None:
+    play_machine(machine)
+    out, err = dry_run(tmp_path, *flags)
+    assert f": {chosen}" in err.splitlines()[0]
+    refused = out.partition("would be refused: ")[2]
+    assert not refused or "Transformer Engine" in refused  # which the environment lacks, not the machine
+    assert ("peaks: {}" in err) == ("nvidia_" in chosen)
+
+
+def test_a_cpu_benchmark_stays_on_the_cpu(tmp_path: Path, play_machine: Play) -> None:
+    play_machine("dgx_h100")
+    for backend in ("jax", "nemo"):
+        out, err = dry_run(tmp_path, f"--backend={backend}", "--model=llama2_tiny")
+        assert (err, " 1 x cpu " in out, "CUDA_VISIBLE_DEVICES=\n" in out) == ("", True, True)
+
+
+BUSY = """
+driver = 570.1
+cuda = 12080
+[gpu x{idle}]
+name = NVIDIA H100 80GB HBM3
+uuid = GPU-%d
+memory_mib = 81559
+[gpu x{busy}]
+name = NVIDIA H100 80GB HBM3
+uuid = GPU-%d
+memory_mib = 81559
+process = 7 2000 train.py
+"""
+
+REFUSED = {
+    "busy, and no layout for the idle": (
+        BUSY.format(idle=3, busy=1),
+        ("--backend=jax", "--model=llama32_1b", "--gpus=4"),
+        "1 of the 4 GPUs is in use",
+        "--gpus=2 takes idle",
+    ),
+    "too many": ("dgx_h100", (*EIGHT_B, "--gpus=16"), "has 8 x NVIDIA H100 SXM 80 GB, 16 are asked", "--gpus=8"),
+    "another kind": ("dgx_h100", (*TINY, "--hardware=b200"), "its GPUs are 8 x NVIDIA H100", "--hardware=h100"),
+    "no layout for so few": (
+        "dgx_h100",
+        ("--backend=jax", "--model=llama2_70b"),
+        "64 are asked",
+        "no layout for 8 or fewer",
+    ),
+    "busy": ("busy_h100", (*TINY, "--hardware=here"), "1 of the 2 GPUs is in use", "--gpus=1 takes idle"),
+    "an old driver": (
+        "old_driver",
+        (*TINY, "--hardware=a100"),
+        "driver 470.256.02 is too old for the CUDA 12.9 of environment 'jax-maxtext'",
+        "--python=PATH",
+    ),
+    "no driver": ("init = 12", (*TINY, "--hardware=h100"), "no GPU was found", "--site=NAME"),
+    "nodes": (
+        "dgx_h100",
+        ("--backend=nemo", "--model=llama2_tiny", "--hardware=h100", "--gpus=8", "--nodes=2"),
+        "is one machine",
+        "--nodes",
+    ),
+    "too large": (
+        "dgx_h100",
+        (*TINY, "--hardware=here", "--gpus=1", "--set=micro_batch_size=4194304"),
+        "GB are usable",
+        "--set=micro_batch_size=",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str, tmp_path: Path, play_machine: Play) -> None:
+    machine, flags, words, way_on = REFUSED[case]
+    play_machine(machine)
+    done = forked.run(REPOSITORY / "launch/run.py", *flags, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert way_on in done.stderr.partition("next:")[2]
+    assert "Traceback" not in done.stderr
+    assert (
+        f"would be refused: {done.stderr.partition('stepmark: ')[2].splitlines()[0]}" in dry_run(tmp_path, *flags)[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "words", "besides", "way_on"),
+    [
+        (("--gpus=16",), "has 8 x NVIDIA H100 SXM 80 GB, 16 are", "no layout for 16 devices", "--gpus=8\n"),
+        (("--gpus=16", "--dry_run"), "has 8 x NVIDIA H100 SXM 80 GB, 16 are", "no layout for 16", "--gpus=8\n"),
+        (
+            ("--gpus=16", "--set=ici_fsdp_parallelism=16"),
+            "has 8 x NVIDIA H100 SXM 80 GB, 16 are",
+            "dcn_* settings",
+            "--gpus=8; elsewhere: ",
+        ),
+        (("--nodes=2",), "has 8 x NVIDIA H100 SXM 80 GB, 16 are", "no layout for 16", "--gpus=8 --nodes=1"),
+        (("--gpus=8", "--nodes=2"), "'local' is one machine, 2 nodes are", "dcn_* settings", "--nodes=1"),
+    ],
+)
+def test_what_this_machine_has_goes_before_what_a_recipe_has(
+    asked: tuple[str, ...],
+    words: str,
+    besides: str,
+    way_on: str,
+    tmp_path: Path,
+    play_machine: Play,
+) -> None:
+    play_machine("dgx_h100")
+    command = ("--backend=jax", "--model=llama31_8b", *asked)
+    done = forked.run(REPOSITORY / "launch/run.py", *command, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr.partition("stepmark: ")[2].splitlines()[0]
+    assert besides in done.stderr.partition("why: ")[2].splitlines()[0]
+    assert done.stderr.partition("next: ")[2].strip(" ").startswith(way_on)
+
+
+def test_other_hardware_is_planned_on_any_machine(tmp_path: Path, play_machine: Play) -> None:
+    play_machine("dgx_h100")
+    out, _ = dry_run(tmp_path, "--backend=jax", "--model=llama2_70b", "--hardware=a100", "--gpus=64")
+    assert "would be refused: this machine has no" in out
+
+
+def test_without_a_gpu_here_is_the_cpu(tmp_path: Path, play_machine: Play) -> None:
+    play_machine("init = 9")
+    out, err = dry_run(tmp_path, *TINY, "--hardware=here", "--gpus=1")
+    assert " 1 x cpu " in out
+    assert err.startswith("note: no GPU can be used, so --hardware=cpu: NVIDIA's driver is installed, but not loaded")
+
+
+@pytest.mark.parametrize(
+    ("machine", "variable", "why"),
+    [
+        ("workstation", "0", "name them by UUID"),
+        *(("dgx_h100", text, "hides every GPU") for text in ("", "-1", "9", "all", "GPU-")),
+        ("dgx_h100", "0,0", "names GPU 0 twice"),
+        ("init = 9", None, "not loaded"),
+        ("init = 18", None, "restart the machine"),
+        ("init = 4", None, "may not open"),
+        ("init = 12", None, ""),
+    ],
+)
+def test_the_cpu_is_taken_in_silence_only_where_there_is_no_driver(
+    machine: str,
+    variable: str | None,
+    why: str,
+    play_machine: Play,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    play_machine(machine)
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    for model in ("llama32_1b", "llama2_tiny"):  # the second is a benchmark of the CPU in any case
+        machine_gpus._say.cache_clear()
+        asked = Request(backend="jax", model=model, dtype="bf16")
+        assert machine_gpus.settled(asked, Configs(), find_backend("jax")) == asked
+        said = capsys.readouterr().err
+        assert said.startswith("note: no GPU can be used, so --hardware=cpu: ") == bool(why and model == "llama32_1b")
+        assert why in said or model == "llama2_tiny"
+
+
+def test_here_is_a_name_for_lists_and_peaks_too(tmp_path: Path, play_machine: Play) -> None:
+    for played, name in (("dgx_h100", "h100"), ("workstation", "nvidia_geforce_rtx_4090"), ("init = 12", "cpu")):
+        play_machine(played)
+        configs = Configs()
+        assert machine_gpus.named_here("here", configs) == name
+        shown = listing(configs, backend="jax", hardware=name)
+        assert f"\nhardware\n  {name} " in shown
+        assert ("jax_llama3_small_pretrain" in shown) == (name != "cpu")
+    done = forked.run(REPOSITORY / "launch/peak.py", "--hardware=here", "--tokens=-1", cwd=tmp_path)
+    assert done.stderr.startswith("stepmark: --tokens=-1")  # the hardware is read before
+
+
+def test_a_row_that_no_recipe_names_is_said_to_take_those_of_an_a100(
+    tmp_path: Path, play_machine: Play, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play_machine("dgx_h100")
+    machine_gpus._say.cache_clear()
+    shutil.copytree(Configs().root, tmp_path / "configs")
+    h100 = (tmp_path / "configs/hardware/h100.yml").read_text()
+    (tmp_path / "configs/hardware/l40s.yml").write_text(h100.replace("name: h100\n", "name: l40s\n"))
+    configs = Configs(tmp_path / "configs")
+    for hardware, borrowed in (("h100", False), ("l40s", True)):
+        asked = Request(backend="jax", model="llama2_70b", hardware=hardware, gpus=64)
+        machine_gpus.settled(asked, configs, find_backend("jax"))
+        assert ("that of an A100 is taken" in capsys.readouterr().err) == borrowed
+
+
+# --- the doctor ------------------------------------------------------------------------------------
+
+SICK = """
+driver = 570.1
+cuda = 12080
+[gpu x2]
+name = NVIDIA H100 80GB HBM3
+uuid = GPU-%d
+capability = 9.0
+memory_mib = 81559
+nvlinks = 18
+[gpu]
+name = NVIDIA H100 80GB HBM3
+uuid = GPU-%d
+capability = 9.0
+memory_mib = 81559
+nvlinks = 18
+nvlinks_down = 1
+ecc_uncorrected = 3
+remapped = 0 1 1 0
+throttle = 0x40
+persistence = 0
+process = 7 2000 train.py
+[gpu]
+lost = 1
+"""
+
+
+def doctor(folder: Path) -> dict[str, tuple[str, str]]:
+    done = forked.run(REPOSITORY / "launch/doctor.py", "--json", cwd=folder)
+    assert done.stderr == ""
+    checks = {check["check"]: (check["status"], check["text"]) for check in json.loads(done.stdout)}
+    assert done.returncode == (3 if any(status == "failed" for status, _ in checks.values()) else 0)
+    return checks
+
+
+def test_the_doctor_shows_each_gpu_and_what_is_wrong_with_it(tmp_path: Path, play_machine: Play) -> None:
+    play_machine(SICK)
+    checks = doctor(tmp_path)
+    assert checks["GPUs"][0] == "ok"
+    assert checks["GPU 0"] == ("ok", "NVIDIA H100 80GB HBM3, 0.0 of 85.5 GB in use, 0 C, 0 of 0 W, 0 of 0 MHz, "
+                               "18 of 18 NVLinks active")  # fmt: skip
+    assert "17 of 18 NVLinks active" in checks["GPU 2"][1]
+    for check, status, words in (
+        ("GPU 3", "failed", "it answers nothing"),
+        ("GPUs idle", "failed", "process 7 (train.py)"),
+        ("GPU memory errors", "failed", "remapped rows are pending"),
+        ("GPU throttling", "failed", "GPU 2: hardware thermal"),
+        ("GPU persistence", "warning", "off on GPU 2"),
+        ("NVLink", "failed", "GPU 2: link 17 inactive"),
+    ):
+        assert checks[check][0] == status
+        assert words in checks[check][1]
+
+
+def test_the_doctor_of_a_good_machine_and_of_one_without_a_driver(tmp_path: Path, play_machine: Play) -> None:
+    play_machine("dgx_h100")
+    checks = doctor(tmp_path)
+    assert checks["GPUs"] == ("ok", "8 x NVIDIA H100 80GB HBM3, driver 580.95.05, CUDA up to 13.0")
+    assert {status for name, (status, _) in checks.items() if "GPU" in name or name == "NVLink"} == {"ok"}
+    play_machine("init = 12")
+    assert doctor(tmp_path)["GPUs"][0] == "not_checked"
+
+
+def checks_of(machine_report: tuple[str, int]) -> tuple[dict[str, tuple[str, str]], int]:
+    text, code = machine_report
+    return {one["check"]: (one["status"], one["text"]) for one in json.loads(text)}, code
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine on which nothing was made and nothing is on PATH."""
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("home")
+def test_the_doctor_holds_the_driver_against_each_environment(play_machine: Play) -> None:
+    play_machine("old_driver")
+    checks, code = checks_of(machine.report(as_json=True))
+    assert code == 3
+    for name, cuda in (("jax-maxtext", "12.9"), ("nemo-megatron", "13.0")):
+        status, text = checks[f"environment {name}"]
+        assert status == "failed"
+        assert f"driver 470.256.02 is too old for the CUDA {cuda}" in text
+    play_machine("dgx_h100")
+    checks, code = checks_of(machine.report(as_json=True))
+    assert code == 0
+    assert "CUDA 13.0, which takes driver 580 or newer" in checks["environment nemo-megatron"][1]
+    play_machine("init = 12")
+    checks, code = checks_of(machine.report(as_json=True))
+    assert code == 0
+    assert "CUDA" not in checks["environment jax-maxtext"][1]
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(9, "modprobe nvidia"), (18, "restart the machine"), (4, "/dev/nvidia"), (999, "NVML cannot")],
+)
+def test_a_driver_that_cannot_be_asked_has_failed(error: int, words: str, play_machine: Play) -> None:
+    play_machine(f"init = {error}")
+    checks, code = checks_of(machine.report(as_json=True))
+    assert (checks["GPUs"][0], code) == ("failed", 3)
+    assert words in checks["GPUs"][1]
+
+
+def test_the_doctor_shows_the_container_programs_and_an_unknown_device(
+    home: Path, play_machine: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play_machine("workstation")
+    checks, _ = checks_of(machine.report(as_json=True))
+    assert checks["containers"][0] == "not_checked"
+    assert checks["MFU on NVIDIA GeForce RTX 4090"][0] == "warning"
+    for name, text in (("docker", "echo no daemon >&2; exit 1"), ("apptainer", "echo apptainer 1.4")):
+        (home / name).write_text(f"#!/bin/sh\n{text}\n")
+        (home / name).chmod(0o755)
+    checks, _ = checks_of(machine.report(as_json=True))
+    status, text = checks["containers: docker"]
+    assert (status, "docker cannot be used: no daemon" in text) == ("warning", True)
+    assert checks["containers: apptainer"][0] == "ok"
+    info = """echo '{"Runtimes": {"runc": {}}}'"""
+    (home / "other").mkdir()
+    (home / "other/docker").write_text(f"#!/bin/sh\n{info}\n")
+    (home / "other/docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(home / "other"))
+    checks, _ = checks_of(machine.report(as_json=True))
+    status, text = checks["containers: docker"]
+    assert (status, "nvidia-ctk" in text) == ("warning", True)
+
+
+# --- runs ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> dict[str, str]:
+    variables = install(tmp_path)
+    make_environment_in(tmp_path)
+    return variables
+
+
+def run_toy(folder: Path, variables: dict[str, str], *flags: str) -> tuple[int, dict[str, object], Path]:
+    def soon() -> None:
+        local.GRACE_SECONDS = 0.2
+
+    command = ("--backend=toy", "--model=llama2_tiny", "--hardware=h100", f"--output_dir={folder}/results", *flags)
+    done = forked.run(
+        REPOSITORY / "launch/run.py", *command, env={**os.environ, **variables}, cwd=folder, prepare=soon
+    )
+    (run,) = (folder / "results").glob("2*")
+    return done.returncode, json.loads((run / "result.json").read_text()), run
+
+
+def test_a_program_of_the_cpu_sees_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a framework would take by itself, of a peak or of a work program."""
+    code = "import json, os, sys; json.dump(os.environ.get('CUDA_VISIBLE_DEVICES'), open(sys.argv[1], 'w'))"
+    seen = {}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for platform in ("cpu", "cuda"):
+        program = SideProgram(command=["{python}", "-c", code, "{phase_dir}/report.json"], platform=platform)
+        seen[platform] = run_side_program(
+            find_backend("jax"), "maxtext", program, tmp_path, Any, Path(sys.executable)
+        )
+    assert seen == {"cpu": "", "cuda": None}
+
+
+def test_cuda_that_cannot_begin_is_one_message_without_frames(tmp_path: Path) -> None:
+    said = "E cuda_driver.cc:313] failed call to cuInit: UNKNOWN ERROR (303)"
+    frames = "import json\n\ndef _check_cuda_versions():\n    json.loads('no json')\n\n_check_cuda_versions()"
+    program = SideProgram(command=["{python}", "-c", f"print({said!r}, flush=True)\n{frames}"], platform="cuda")
+    with pytest.raises(RunError, match="CUDA cannot be initialised") as failed:
+        run_side_program(find_backend("jax"), "maxtext", program, tmp_path, Any, Path(sys.executable))
+    assert said in failed.value.why
+    assert "_check_cuda_versions" not in str(failed.value)
+    assert "nvidia-modprobe" in failed.value.next_command
+
+
+@pytest.mark.slow(seconds=5)
+def test_a_gpu_that_falls_off_the_bus_ends_a_run_that_would_hang_and_all_steps_are_kept(
+    tmp_path: Path, toy: dict[str, str], play_machine: Play
+) -> None:
+    play_machine("falls_off_the_bus")
+    code, result, run = run_toy(tmp_path, toy, "--set=fault=hang@4", "--set=fault_rank=1")
+    assert (code, result["status"]) == (1, "failed")
+    assert "GPU 1 (00000000:11:00.0)" in result["reasons"][0]  # type: ignore[index]
+    assert "fell off the bus: NVML says NVMLError_GpuIsLost" in result["reasons"][0]  # type: ignore[index]
+    assert [json.loads(line)["step"] for line in (run / "steps.jsonl").open()].count(3) == 2
+    done = forked.run(REPOSITORY / "launch/verify.py", run, env={**os.environ, **toy}, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow(seconds=5)
+def test_a_run_beside_another_program_says_so_and_knows_its_gpus_by_name(
+    tmp_path: Path, toy: dict[str, str], play_machine: Play
+) -> None:
+    play_machine("busy_h100")
+    code, result, run = run_toy(tmp_path, toy, "--allow_busy", "--gpus=2", "--steps=30")
+    assert code in (0, 3)
+    assert any("--allow_busy" in note and "4242" in note for note in result["notes"])  # type: ignore[attr-defined]
+    (phase,) = json.loads((run / "plan.json").read_text())["phases"]
+    assert phase["environment"]["CUDA_VISIBLE_DEVICES"].count("GPU-6a1f") == 2
+    assert result["telemetry"]["gpu"]["gpus"] == 2  # type: ignore[index]

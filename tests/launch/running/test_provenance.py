@@ -1,0 +1,89 @@
+"""What is written about a run's origin, and that no secret is."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.request.resolve import Request, resolve
+from jax_backend import BACKEND
+from launch.environments import venvs
+from launch.running import local, provenance
+
+(JAX_LOCK,) = BACKEND.environment("maxtext").locks
+LOCK_SHA256 = hashlib.sha256(JAX_LOCK.path.read_bytes()).hexdigest()
+
+
+def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **variables: str) -> str:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    benchmark = resolve(Request(backend="jax", model="llama2_tiny"), Configs(), BACKEND)
+    plan = BACKEND.plan(benchmark)
+    python = tmp_path / "environment" / "bin" / "python"
+    places = {"perf": local.places(str(python), tmp_path)}
+    (tmp_path / "environment").mkdir(exist_ok=True)
+    (tmp_path / "environment" / venvs.MARKER).write_text(json.dumps({"lock_sha256": LOCK_SHA256}))
+    environment = venvs.origin(BACKEND.environment("maxtext"), python)
+    about = provenance.collect(plan, environment, ["run.py", "--model=llama2_tiny"], [], places)
+    return json.dumps(about)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "HF_HUB_TOKEN",
+        "TF_API_KEY",
+        "NCCL_SECRET",
+        "SLURM_PASSWORD",
+        "TORCH_ACCESS_KEY",
+        "SLURM_JWT",
+        "HF_HUB_PAT",
+        "NCCL_PASS",
+        "STEPMARK_AUTH",
+    ],
+)
+def test_secrets_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    text = collected(monkeypatch, tmp_path, **{name: "very-hidden"})
+    assert "very-hidden" not in text
+    assert f'"{name}": "<redacted>"' in text
+
+
+def test_secrets_in_addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = collected(monkeypatch, tmp_path, HF_ENDPOINT="https://me:very-hidden@models.example/api")
+    assert "very-hidden" not in text
+    assert "https://<redacted>@models.example/api" in text
+
+
+def test_variables_that_do_not_matter_are_not_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "birthday" not in collected(monkeypatch, tmp_path, MY_DIARY="birthday")
+
+
+def test_what_matters_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    about = json.loads(collected(monkeypatch, tmp_path, NCCL_DEBUG="INFO"))
+    assert about["shell"]["NCCL_DEBUG"] == "INFO"
+    assert about["phases"]["perf"]["argv"][0] == str(tmp_path / "environment" / "bin" / "python")
+    assert about["environment"] == {
+        "name": "jax-maxtext",
+        "lock_file": "requirements.lock",
+        "lock_sha256": LOCK_SHA256,
+    }
+    assert about["phases"]["perf"]["xla_flags"] == ["--xla_force_host_platform_device_count=1"]
+    assert about["machine"]["memory_bytes"] > 0
+    assert about["launcher"]["msgspec"] != "not installed"
+
+
+def test_what_the_shell_sets_in_vain_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_something")
+    assert any("XLA_FLAGS" in note for note in provenance.ignored_variables())
+
+
+def test_outside_a_checkout_there_is_no_git_state(tmp_path: Path) -> None:
+    assert provenance.git_state(tmp_path) is None
+
+
+def test_a_secret_of_the_shell_is_hidden_in_other_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = collected(monkeypatch, tmp_path, MY_PASSWORD="correct-horse", NCCL_NOTE="it is correct-horse")
+    assert '"NCCL_NOTE": "it is <redacted>"' in text

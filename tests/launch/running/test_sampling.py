@@ -1,0 +1,142 @@
+"""The sampler beside a run of this machine: it starts, ends with the run, and costs it nothing when it fails."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.telemetry.samples import read
+from benchmarks.telemetry.summary import summarise
+from launch.running import sampling
+from tests.stand_ins.nvml.build import MACHINES, build
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def sampled(folder: Path, count: int = 3) -> bool:
+    nodes = read(folder).nodes
+    return bool(nodes) and len(nodes[0].samples) >= count
+
+
+def test_a_run_is_sampled_until_it_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "attempt-1" / "telemetry"
+    with sampling.beside(folder, interval=0.05):
+        wait_for(lambda: sampled(folder))
+    recorded = read(folder)
+    assert recorded.nodes[0].end is not None
+    assert recorded.nodes[0].end.reason == "SIGTERM"
+    assert recorded.unreadable == []
+    assert len(list(folder.iterdir())) == 1, "a log that says nothing is not kept"
+
+
+def test_the_sampler_ends_when_the_run_fails(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), sampling.beside(tmp_path, interval=0.05):
+        wait_for(lambda: sampled(tmp_path))
+        _ = 1 / 0
+    assert read(tmp_path).nodes[0].end is not None
+
+
+def test_gpus_are_left_alone_where_the_run_uses_none(tmp_path: Path) -> None:
+    with sampling.beside(tmp_path, interval=0.05, gpus=()):
+        wait_for(lambda: sampled(tmp_path))
+    facts = read(tmp_path).nodes[0].facts
+    assert facts is not None
+    assert facts.no_gpus_because == "not asked for"
+
+
+@pytest.mark.parametrize(
+    ("machine", "places", "known"),
+    [
+        ("dgx_h100", ["00000000:11:00.0", "00000000:12:00.0"], 10),
+        ("mig_slice", ["00000000:1B:00.0"], 6),  # all but what the slices have together
+    ],
+)
+def test_telemetry_of_the_runs_gpus_by_the_launchers_own_pynvml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, places: list[str], known: int
+) -> None:
+    """The real nvidia-ml-py on the stand-in for its library: the whole way from NVML to the figures of a result."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build(tmp_path).parent))
+    monkeypatch.setenv("STEPMARK_NVML_MACHINE", str(MACHINES / machine))
+    folder = tmp_path / "telemetry"
+    with sampling.beside(folder, interval=0.05, gpus=places):
+        wait_for(lambda: sampled(folder))
+    recorded = read(folder)
+    assert recorded.unreadable == []
+    row = recorded.nodes[0].samples[1].gpus[0]
+    assert row is not None
+    assert sum(getattr(row, name) is not None for name in row.__struct_fields__) == known
+    times = [sample.time for sample in recorded.nodes[0].samples]
+    gpu = summarise(recorded, times[0], times[-1], 1000, gpus_expected=len(places)).gpu
+    assert gpu is not None
+    assert (gpu.gpus, gpu.power_limit_watts, gpu.sm_clock_mhz_median) == (len(places), 700.0, 1755)
+    assert (gpu.temperature_c_max, gpu.driver is None) == (41, False)
+    assert (gpu.energy_joules is not None) is (machine == "dgx_h100"), gpu.null_because
+
+
+def test_a_folder_that_cannot_be_made_is_said_and_the_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    ran = []
+    with sampling.beside(tmp_path / "file"):
+        ran.append(1)
+    assert ran == [1]
+    assert "stepmark: this machine is not sampled beside the run: " in capsys.readouterr().err
+
+
+def test_a_sampler_that_fails_is_said_and_its_log_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("import time\nprint('first', flush=True)\nraise SystemExit('stepmark: sampled no more')")
+    monkeypatch.setattr(sampling, "SAMPLER", broken)
+    folder = tmp_path / "telemetry"
+    with sampling.beside(folder):
+        wait_for(lambda: (folder / sampling.LOG).read_text().count("\n") == 2)
+    assert capsys.readouterr().err == "stepmark: sampled no more\n"
+    assert (folder / sampling.LOG).exists()
+
+
+def test_a_sampler_that_hangs_does_not_hold_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stubborn = tmp_path / "stubborn.py"
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    stubborn.write_text(f"import os, signal, time\n{ignore}\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    monkeypatch.setattr(sampling, "SAMPLER", stubborn)
+    monkeypatch.setattr(sampling, "END_SECONDS", 0.3)
+    folder = tmp_path / "telemetry"
+    with sampling.beside(folder):
+        wait_for(lambda: (folder / sampling.LOG).read_text().strip() != "")
+        pid = int((folder / sampling.LOG).read_text())
+        asked = time.monotonic()
+    assert time.monotonic() - asked < 30
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what ends with its parent does so by Linux's prctl")
+def test_a_launcher_that_is_killed_leaves_no_sampler(tmp_path: Path) -> None:
+    script = (
+        "import time\nfrom pathlib import Path\nfrom launch import sampling\n"
+        f"with sampling.beside(Path({str(tmp_path)!r}), interval=0.05):\n    time.sleep(60)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(sampling.local.REPOSITORY)}
+    with subprocess.Popen([sys.executable, "-c", script], env=environment) as launcher:
+        wait_for(lambda: sampled(tmp_path))
+        child = int(Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text())
+        launcher.send_signal(signal.SIGKILL)
+    try:
+        wait_for(lambda: read(tmp_path).nodes[0].end is not None)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)

@@ -1,0 +1,241 @@
+"""TensorBoard's own reader on what we write, and what happens where nothing can be written."""
+
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from benchmarks.dashboards.live import PERF, PROFILED, StepScalars
+from benchmarks.runs.runfolder import RunFolder
+from benchmarks.values import Step
+from launch.running.step_sink import StepSink
+from launch.running.tensorboard_events import EVENT_FILES, ScalarWriter, write_ended
+from tests.launch.dashboards.made_runs import BEGIN, MEASURED, begun, sample, train
+
+GPU = [1000, 350.0, 1500, 2600, 60, 99, 40_000_000_000, 0, 0, 0]
+SLOW_GPU = [1000, 700.0, 1200, 2600, 80, 97, 60_000_000_000, 0x40, 0, 0]
+
+
+def steps(first: int, last: int, seconds: float = 0.5, rank: int = 0) -> list[Step]:
+    return [
+        Step(step=n, seconds=seconds, loss=6.0, tokens=256, rank=rank, elapsed_seconds=n * seconds)
+        for n in range(first, last + 1)
+    ]
+
+
+def read(folder: Path) -> list[tuple[int, float]]:
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    if "perf/tokens_per_second" not in events.Tags()["scalars"]:
+        return []
+    return [(event.step, event.value) for event in events.Scalars("perf/tokens_per_second")]
+
+
+def test_slow_steps_are_there_while_the_run_goes_on(tmp_path: Path) -> None:
+    writer = ScalarWriter(tmp_path / "tensorboard", figures=StepScalars())
+    writer.write(steps(0, 1) + steps(0, 1, rank=1))
+    assert read(tmp_path / "tensorboard") == [(0, 512.0), (1, 512.0)]
+    writer.write(steps(2, 2))
+    writer.close()
+    assert [step for step, _ in read(tmp_path / "tensorboard")] == [0, 1, 2]
+
+
+def test_quick_steps_are_written_when_the_run_has_ended(tmp_path: Path) -> None:
+    writer = ScalarWriter(tmp_path / "tensorboard", figures=StepScalars())
+    writer.write(steps(0, 5, seconds=0.01))
+    assert not (tmp_path / "tensorboard").exists()
+    writer.close()
+    assert len(read(tmp_path / "tensorboard")) == 6
+
+
+def test_no_steps_leave_no_file(tmp_path: Path) -> None:
+    ScalarWriter(tmp_path / "tensorboard", figures=StepScalars()).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_said_and_costs_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    writer = ScalarWriter(tmp_path / "file", figures=StepScalars())
+    writer.write(steps(0, 1))
+    writer.close()
+    assert "TensorBoard's events could not be written" in capsys.readouterr().err
+
+
+def accumulated(folder: RunFolder) -> EventAccumulator:
+    events = EventAccumulator(str(folder.path / "tensorboard"), size_guidance={"scalars": 0, "tensors": 0})
+    events.Reload()
+    return events
+
+
+def line(folder: RunFolder, tag: str) -> dict[int, float]:
+    return {event.step: event.value for event in accumulated(folder).Scalars(tag)}
+
+
+def followed(folder: RunFolder) -> RunFolder:
+    """The run's steps go through the launcher's hands one by one."""
+    with StepSink(folder, folder.benchmark()) as sink:
+        for number in range(4):
+            sink.take([Step(step=number, seconds=0.5, loss=6.0, tokens=None, elapsed_seconds=0.5 * (number + 1))])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({}, "perf"),
+        ({"profile": "xplane"}, "profiled"),
+        ({"inject_slowdown": 0.5}, "slowed"),
+        ({"inject_slowdown": 0.5, "profile": "nccl"}, "profiled"),
+    ],
+)
+def test_the_times_of_what_is_not_comparable_have_tags_of_their_own(
+    tmp_path: Path, changes: dict[str, object], place: str
+) -> None:
+    folder = followed(begun(tmp_path, "a_run", **changes))
+    speeds = {tag for tag in accumulated(folder).Tags()["scalars"] if not tag.startswith(("train/", "telemetry/"))}
+    names = ("step_seconds", "tokens_per_second", "tokens_per_second_per_gpu")
+    assert speeds == {f"{place}/{name}" for name in names}
+
+
+@pytest.mark.parametrize(
+    ("reason", "place"), [(None, "perf"), ("settling", "perf"), ("profiler", "profiled"), ("pgle", "profiled")]
+)
+def test_steps_that_were_recorded_are_not_among_those_that_were_not(reason: str | None, place: str) -> None:
+    step = Step(step=3, seconds=0.5, loss=6.0, tokens=256, excluded_because=reason)
+    assert StepScalars(gpus=4).of(step) == {
+        f"{place}/step_seconds": 0.5,
+        f"{place}/tokens_per_second": 512.0,
+        f"{place}/tokens_per_second_per_gpu": 128.0,
+        "train/loss": 6.0,
+    }
+
+
+def test_a_processor_without_a_measured_peak_has_no_mfu(tmp_path: Path) -> None:
+    assert not [tag for tag in accumulated(followed(begun(tmp_path, "a_run"))).Tags()["scalars"] if "mfu" in tag]
+
+
+def test_mfu_is_that_of_the_result_at_the_same_seconds(tmp_path: Path) -> None:
+    from benchmarks.measuring.utilisation import mfu, workload_of
+
+    folder = followed(begun(tmp_path, "a_run", measured_peaks=MEASURED))
+    expected = mfu(workload_of(folder.benchmark()), 0.5, {})
+    assert expected is not None
+    assert line(folder, "perf/mfu_percent/recipe_measured_bf16") == pytest.approx(
+        dict.fromkeys(range(4), expected[0].percent)
+    )
+
+
+def test_each_tag_says_once_what_it_means(tmp_path: Path) -> None:
+    folder = followed(begun(tmp_path, "a_run", measured_peaks=MEASURED))
+    events = accumulated(folder)
+    told = {tag: events.SummaryMetadata(tag).summary_description for tag in events.Tags()["scalars"]}
+    assert all(told.values())
+    assert "0.1 TFLOP/s bf16 a device (measured: by a test)" in told["perf/mfu_percent/recipe_measured_bf16"]
+
+
+# --- telemetry ------------------------------------------------------------------------------------
+
+
+def test_samples_are_drawn_at_the_step_in_which_they_were_taken(tmp_path: Path) -> None:
+    folder = begun(tmp_path, "a_run")
+    train(folder, [0.5] * 4)
+    sample(folder, [BEGIN + 0.1, BEGIN + 1.2, BEGIN + 1.4, BEGIN + 60.0, BEGIN - 5.0])
+    assert line(followed(folder), "telemetry/cpu_utilisation_percent") == {0: 50.0, 2: 50.0}
+    assert line(folder, "telemetry/host_memory_gb_highest") == {0: 4.0, 2: 6.0}
+
+
+def test_samples_of_the_gpus_over_all_nodes(tmp_path: Path) -> None:
+    from benchmarks.configs import Configs
+
+    folder = begun(tmp_path, "a_run", hardware=Configs().hardware("h100"))
+    train(folder, [0.5] * 4)
+    sample(folder, [BEGIN + 0.1], GPU, "node0")
+    sample(folder, [BEGIN + 0.2], SLOW_GPU, "node1")
+    followed(folder)
+    found = {tag: line(folder, tag)[0] for tag in accumulated(folder).Tags()["scalars"] if "/gpu_" in tag}
+    assert found == {
+        "telemetry/gpu_power_watts": 525.0,
+        "telemetry/gpu_power_watts_highest": 700.0,
+        "telemetry/gpu_sm_clock_mhz": 1350.0,
+        "telemetry/gpu_sm_clock_mhz_lowest": 1200.0,
+        "telemetry/gpu_memory_clock_mhz": 2600.0,
+        "telemetry/gpu_utilization_percent": 98.0,
+        "telemetry/gpu_memory_gb_highest": 60.0,
+        "telemetry/gpu_temperature_c_highest": 80.0,
+        "telemetry/gpu_throttled_percent": 50.0,
+    }
+
+
+def test_the_gpus_of_a_node_are_not_those_of_a_run_on_its_processor(tmp_path: Path) -> None:
+    folder = begun(tmp_path, "a_run")
+    train(folder, [0.5] * 4)
+    sample(folder, [BEGIN + 0.1], GPU)
+    assert not [tag for tag in accumulated(followed(folder)).Tags()["scalars"] if "/gpu_" in tag]
+
+
+def test_telemetry_is_there_while_the_run_goes_on(tmp_path: Path) -> None:
+    folder = begun(tmp_path, "a_run")
+    train(folder, [0.5] * 4)
+    sample(folder, [BEGIN + 0.1])
+    with StepSink(folder, folder.benchmark()) as sink:
+        sink.take([Step(step=0, seconds=0.5, loss=6.0, tokens=None, elapsed_seconds=0.5)])
+        assert line(folder, "telemetry/cpu_utilisation_percent") == {0: 50.0}
+        sample(folder, [BEGIN + 0.7])
+        sink.take([Step(step=1, seconds=0.5, loss=6.0, tokens=None, elapsed_seconds=1.0)])
+    assert line(folder, "telemetry/cpu_utilisation_percent") == {0: 50.0, 1: 50.0}
+
+
+def test_half_a_line_of_a_sample_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    folder = begun(tmp_path, "a_run")
+    train(folder, [0.5] * 4)
+    sample(folder, [BEGIN + 0.1])
+    path = folder.telemetry_dir(1) / "node-node0.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:30])
+    with StepSink(folder, folder.benchmark()) as sink:
+        sink.take([Step(step=0, seconds=0.5, loss=6.0, tokens=None, elapsed_seconds=0.5)])
+        path.write_bytes(whole)
+        sink.take([Step(step=1, seconds=0.5, loss=6.0, tokens=None, elapsed_seconds=1.0)])
+    assert line(folder, "telemetry/cpu_utilisation_percent") == {1: 50.0}
+
+
+def test_a_run_that_does_not_say_when_it_began_has_no_telemetry_and_all_else(tmp_path: Path) -> None:
+    folder = begun(tmp_path, "a_run")
+    sample(folder, [BEGIN + 0.1])
+    assert set(line(followed(folder), "perf/step_seconds")) == {0, 1, 2, 3}
+    assert not [tag for tag in accumulated(folder).Tags()["scalars"] if tag.startswith("telemetry/")]
+
+
+def test_steps_have_the_time_of_day_at_which_they_ended(tmp_path: Path) -> None:
+    folder = begun(tmp_path, "a_run")
+    train(folder, [0.5] * 4)
+    events = accumulated(followed(folder)).Scalars("perf/step_seconds")
+    assert [event.wall_time for event in events] == [BEGIN + 0.5 * (n + 1) for n in range(4)]
+
+
+def test_a_run_that_nobody_followed_gets_the_same_scalars(tmp_path: Path) -> None:
+    def made(name: str) -> RunFolder:
+        folder = begun(tmp_path, name, measured_peaks=MEASURED)
+        train(folder, [0.5] * 4)
+        sample(folder, [BEGIN + 0.1, BEGIN + 1.2])
+        return folder
+
+    live, late = followed(made("live")), made("late")
+    late.write_steps(live.stored_steps())
+    write_ended(late)
+    write_ended(late)  # once is enough
+    assert len(list((late.path / "tensorboard").glob(EVENT_FILES))) == 1
+    tags = accumulated(live).Tags()["scalars"]
+    assert accumulated(late).Tags()["scalars"] == tags
+    assert [line(late, tag) for tag in tags] == [line(live, tag) for tag in tags]
+
+
+def test_without_figures_a_writer_knows_the_places_alone() -> None:
+    assert StepScalars(place=PERF).of(Step(step=0, seconds=0.5, loss=None, tokens=8)) == {
+        "perf/step_seconds": 0.5, "perf/tokens_per_second": 16.0
+    }  # fmt: skip
+    assert set(StepScalars(place=PROFILED).of(Step(step=0, seconds=0.0, loss=None, tokens=8))) == {
+        "profiled/step_seconds"
+    }

@@ -1,0 +1,119 @@
+"""What is known of an image's file: its size, and what its own Python said when setup.py started it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import EXIT_REFUSED, RequestError
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.values import Benchmark
+from jax_backend import BACKEND
+from launch.sites import image_files
+
+EXEC_FORMAT = "bash: line 1: /usr/bin/python3: cannot execute binary file: Exec format error\n"
+NO_PYTHON = "slurmstepd: error: execve(): python3: No such file or directory\n"
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    path = tmp_path / "nemo.sqsh"
+    path.write_bytes(b"hsqs and more")
+    return path
+
+
+def benchmark(**changes: Any) -> Benchmark:
+    base = resolve(Request(backend="jax", model="llama2_70b", site="example_pyxis"), Configs(), BACKEND)
+    return msgspec.structs.replace(base, **changes)
+
+
+def answer(**changes: Any) -> str:
+    said = {"machine": "x86_64", "python": "3.12.3", "packages": {"jax": "0.7.2"}, "missing": [], **changes}
+    return f"pyxis: imported\n{json.dumps(said)}\n"
+
+
+def refusal(image: Path, asked: Benchmark) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        image_files.refuse(image, asked, "maxtext")
+    assert caught.value.exit_code == EXIT_REFUSED
+    assert caught.value.where == str(image)
+    assert caught.value.why
+    return caught.value
+
+
+def test_one_that_was_never_looked_into_may_be_used(image: Path) -> None:
+    image_files.refuse(image, benchmark(), "maxtext")
+
+
+def test_one_that_is_not_there_is_imported_by_setup(tmp_path: Path) -> None:
+    error = refusal(tmp_path / "none.sqsh", benchmark())
+    assert error.what == "the container image is not there"
+    image = benchmark().image
+    assert error.next_command == f"python launch/setup.py --site=example_pyxis --engine=maxtext --image={image}"
+    own = refusal(tmp_path / "none.sqsh", benchmark(image=str(tmp_path / "none.sqsh")))
+    assert "setup.py" not in own.next_command
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "it has 0 bytes"), (b"manifest.json", "it is no squashfs file"), (b"hs", "it is no squashfs file")],
+)
+def test_what_is_no_squashfs_file_is_refused(image: Path, content: bytes, words: str) -> None:
+    image.write_bytes(content)
+    error = refusal(image, benchmark())
+    assert words in error.what
+    assert error.why == "enroot starts nothing else"
+    assert f"--image={benchmark().image} checks it again" in error.next_command
+    assert "setup.py" not in refusal(image, benchmark(image=str(image))).next_command
+
+
+def test_a_node_that_could_not_start_it_is_no_last_word(image: Path) -> None:
+    for output, known in ((answer(), True), (NO_PYTHON, True), ("pyxis: no space left on device\n", False)):
+        image_files.keep(image, output, 0 if output == answer() else 1)
+        assert image_files.is_known(image) == known
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "words"),
+    [
+        (answer(missing=["maxtext"]), 0, "its Python 3.12.3 has no module 'maxtext'"),
+        (answer(machine="aarch64"), 0, "it is for arm64, the nodes are amd64"),
+        (answer(python="3.10.12"), 0, "its Python is 3.10.12, 3.11 or newer is needed"),
+        (EXEC_FORMAT, 126, "another CPU architecture"),
+        (NO_PYTHON, 2, "it has no python3"),
+        (
+            "Traceback\nKilled\nsrun: error: node1: task 0: Exited with exit code 137\n",
+            137,
+            "its Python could not be started: Killed",
+        ),
+    ],
+)
+def test_what_setup_found_is_refused(image: Path, output: str, code: int, words: str) -> None:
+    image_files.keep(image, output, code)
+    error = refusal(image, benchmark())
+    assert words in error.what
+    assert "--force" in error.next_command
+    image.write_bytes(b"hsqs, imported anew")
+    image_files.refuse(image, benchmark(), "maxtext")  # what was found in another file says nothing of this one
+
+
+def test_what_another_engine_needs_refuses_nothing(image: Path) -> None:
+    image_files.keep(image, answer(missing=["nemo"]), 0)
+    image_files.refuse(image, benchmark(), "maxtext")
+
+
+def test_what_is_there_is_recorded(image: Path) -> None:
+    image_files.keep(image, answer(), 0)
+    image_files.refuse(image, benchmark(), "maxtext")
+    about = image_files.about(image, "nvcr.io/nvidia/jax:1", "jax-maxtext")
+    assert (about["image"], about["python_version"], about["packages"]) == (
+        "nvcr.io/nvidia/jax:1",
+        "3.12.3",
+        "jax==0.7.2",
+    )
+    image_files.keep(image, answer(machine="aarch64"), 0)
+    arm = Configs().hardware("gb200")
+    image_files.refuse(image, benchmark(hardware=arm), "maxtext")

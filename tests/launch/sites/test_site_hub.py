@@ -1,0 +1,127 @@
+"""What Megatron-Bridge reads from Hugging Face, fetched once for a site by a hub that a local server plays."""
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.assets.assets import hub_cache
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.values import Benchmark, Site
+from launch.environments import venvs
+from launch.sites import site_hub
+from nemo_backend import BACKEND
+from tests.launch.assets.file_server import FileServer, Handler, serving
+
+TOKEN = "hf_a-token-that-must-not-be-seen"
+NAME = "meta-llama/Meta-Llama-3-70B"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CONFIGURATION = json.dumps({"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80}).encode()
+WANTED = site_hub.wanted(None, "bridge", "llama3_70b", Configs())
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    with serving() as state:
+        oid = hashlib.sha1(b"blob %d\0" % len(CONFIGURATION) + CONFIGURATION).hexdigest()
+        entry = {"path": "config.json", "type": "file", "size": len(CONFIGURATION), "oid": oid}
+        weights = {"path": "model-00001-of-00030.safetensors", "type": "file", "size": 5 * 10**9, "oid": "2" * 40}
+        answers = {"revision/main": {"sha": COMMIT}, f"tree/{COMMIT}": [entry, weights]}
+        for path, value in answers.items():
+            state.responses[f"/api/models/{NAME}/{path}"] = answer(value)
+        state.files = {f"/{NAME}/resolve/{COMMIT}/config.json": CONFIGURATION}
+        monkeypatch.setenv("HF_ENDPOINT", state.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        yield state
+
+
+def answer(value: object) -> Callable[[Handler], None]:
+    return lambda handler: handler.answer(200, json.dumps(value).encode())
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    example = Configs().site("example_pyxis")
+    assert example.container is not None
+    container = msgspec.structs.replace(example.container, images=str(tmp_path / "images"))
+    return msgspec.structs.replace(example, container=container)
+
+
+def benchmark(site: Site) -> Benchmark:
+    asked = Request(backend="nemo", engine="bridge", model="llama3_70b", hardware="h100", gpus=64)
+    return msgspec.structs.replace(resolve(asked, Configs(), BACKEND), site=site)
+
+
+def test_what_is_wanted_is_named_by_engine_or_model() -> None:
+    assert [repository.name for repository in WANTED] == [NAME]
+    assert WANTED[0].gated
+    every = {repository.name for repository in site_hub.wanted("nemo", "bridge", None, Configs())}
+    assert every == {NAME, "meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3.1-70B"}
+    assert site_hub.wanted(None, None, None, Configs()) == []
+    assert site_hub.wanted("jax", None, "llama2_70b", Configs()) == []
+
+
+def test_a_job_is_refused_until_somebody_has_fetched_it(hub: FileServer, site: Site) -> None:
+    asked = benchmark(site)
+    with pytest.raises(RequestError, match="is not at site 'example_pyxis'") as refusal:
+        site_hub.refuse(asked, BACKEND)
+    assert "setup.py --site=example_pyxis --engine=bridge --model=llama3_70b" in refusal.value.next_command
+    assert len(site_hub.preview(site, WANTED)) == 1
+    assert site_hub.fetch(site, WANTED)[0][1].startswith("fetched: ")
+    site_hub.refuse(asked, BACKEND)
+    assert site_hub.preview(site, WANTED) == []
+    hub.asked.clear()
+    assert site_hub.fetch(site, WANTED)[0][1].startswith("there already: ")
+    assert hub.asked == []
+
+
+def test_the_job_mounts_it_and_is_offline(site: Site) -> None:
+    (phase,) = BACKEND.plan(benchmark(site)).phases
+    home = str(hub_cache.home(site))
+    assert phase.mounts == [f"{home}:{home}"]
+    assert (phase.environment["HF_HOME"], phase.environment["HF_HUB_OFFLINE"]) == (home, "1")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_wrong_token_is_refused_with_one_message_and_reaches_no_file(
+    hub: FileServer, site: Site, tmp_path: Path, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.statuses = [status]
+    with pytest.raises(RequestError, match=f"refuses access: {status}") as refusal:
+        site_hub.fetch(site, WANTED)
+    site_hub.fetch(site, WANTED)
+    said = str(refusal.value) + "".join(capfd.readouterr())
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert {headers["authorization"] for _, headers in hub.asked} == {f"Bearer {TOKEN}"}
+    assert TOKEN not in said
+    assert TOKEN.encode() not in written
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("hub")
+def test_transformers_finds_it_offline(site: Site) -> None:
+    """The library by which Megatron-Bridge reads it, by the repository's name, as in a job."""
+    site_hub.fetch(site, WANTED)
+    python = venvs.ensure(BACKEND.environment("nemo"), bar=False)
+    (phase,) = BACKEND.plan(benchmark(site)).phases
+    program = f"from transformers import AutoConfig; print(AutoConfig.from_pretrained({NAME!r}).num_hidden_layers)"
+    offline = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    offline |= {name: phase.environment[name] for name in ("HF_HOME", "HF_HUB_OFFLINE")}
+    done = subprocess.run([str(python), "-c", program], env=offline, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "80", done.stderr[-2000:]
+
+
+def test_a_machine_without_a_folder_for_it_is_refused() -> None:
+    """In docker a program would find no configuration, and the hub is not asked."""
+    here = msgspec.structs.replace(Configs().site("local"), runtime="container")
+    with pytest.raises(RequestError, match="has no folder for the configuration of meta-llama") as refused:
+        site_hub.refuse(benchmark(here), BACKEND)
+    assert "container: {images: /FOLDER}" in refused.value.next_command

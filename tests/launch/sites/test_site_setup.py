@@ -1,0 +1,457 @@
+"""launch/setup.py --site: folders, venvs, and images a real Slurm job imports by a stand-in for enroot."""
+
+import dataclasses
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.backend import EnvironmentSpec, LockFile
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.values import Container, JobOptions, Site, Slurm
+from launch.environments import venvs
+from launch.sites import image_files, site_setup
+from launch.sites.site_setup import Filters, Work
+from tests import forked
+from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
+from tests.launch.private_cluster_fixture import RunningCluster
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+NEMO, BRIDGE = "nvidia+nemo+25.09.sqsh", "nvidia+nemo+26.08.sqsh"
+ANSWER = '{"machine": "x86_64", "python": "3.12.3", "packages": {"nemo": "2.5.0"}, "missing": []}'
+TOKEN = "hf_a-token-that-must-not-be-seen"
+
+
+def site(folder: Path, runtime: str = "container") -> Site:
+    row = {
+        "name": "big",
+        "kind": "slurm",
+        "title": "a cluster",
+        "runtime": runtime,
+        "source": "test",
+        "date": "2026-11-21",
+        "slurm": {"shared_folders": [str(folder)], "hardware": ["h100"]},
+        "container": {"images": str(folder / "the images")},
+    }
+    return msgspec.convert(row, Site)
+
+
+def work(folder: Path, runtime: str = "container", filters: Filters | None = None, force: bool = False) -> Work:
+    return Work(
+        site=site(folder, runtime),
+        options=JobOptions(partition="batch", account="us"),
+        minutes=None,
+        engines=site_setup.specs(filters or Filters(), Configs()),
+        out=folder / "results",
+        force=force,
+        devices=[Configs().hardware("h100")],
+    )
+
+
+# --- what is wanted ---------------------------------------------------------------------------------
+
+
+def test_each_image_is_wanted_once_under_the_name_enroot_gives_it(tmp_path: Path) -> None:
+    images = {image.path.name: image.engines for image in site_setup.wanted_images(site(tmp_path))}
+    assert images[NEMO] == ["nemo/nemo"]
+    assert images[BRIDGE] == ["nemo/bridge"]
+    shared = site_setup.wanted_images(site(tmp_path), {"a/b": SPEC, "a/c": SPEC})
+    assert [(image.path.name, image.engines) for image in shared] == [(NEMO, ["a/b", "a/c"])]
+
+
+SPEC = EnvironmentSpec(name="x", locks=(), import_check="json.decoder", image="nvcr.io/nvidia/nemo:25.09")
+
+
+def test_the_sites_own_images_and_the_nodes_architecture(tmp_path: Path) -> None:
+    submission = EnvironmentSpec(
+        name="y", locks=(), import_check="json", image={"amd64": "nvcr.io/a/y-amd:1", "arm64": "nvcr.io/a/y-arm:1"}
+    )
+    engines = {"a/b": SPEC, "a/y": submission}
+    own = msgspec.structs.replace(site(tmp_path), images={"b": "nvcr.io/ours/nemo:1"})
+    h100, gb200 = Configs().hardware("h100"), Configs().hardware("gb200")
+    assert [(image.path.name, image.architecture) for image in site_setup.wanted_images(own, engines, [gb200])] == [
+        ("ours+nemo+1.sqsh", "arm64"),
+        ("a+y-arm+1.sqsh", "arm64"),
+    ]
+    typed = site_setup.wanted_images(own, {"a/b": SPEC}, [h100], "nvcr.io/typed/nemo:2")
+    assert [(image.image, image.modules) for image in typed] == [("nvcr.io/typed/nemo:2", ["json"])]
+    with pytest.raises(RequestError, match="used on CPUs of two architectures"):
+        site_setup.wanted_images(own, {"a/b": SPEC}, [h100, gb200])
+    both = site_setup.wanted_images(own, {"a/y": submission}, [h100, gb200])
+    assert [image.architecture for image in both] == ["amd64", "arm64"]
+
+
+def test_an_image_of_no_bytes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (NEMO, "nvidia+jax+maxtext-2026-09-10.sqsh", BRIDGE):
+        (tmp_path / "the images").mkdir(exist_ok=True)
+        (tmp_path / "the images" / name).touch()
+    only = Filters(backend="nemo", engine="nemo")
+    assert site_setup.set_up(work(tmp_path, filters=only)) == 1  # and no job was submitted: there is no Slurm here
+    out = capsys.readouterr().out
+    assert f"refused: it has 0 bytes: {tmp_path}/the images/{NEMO}; --force imports it anew" in out
+
+
+def test_an_image_for_another_architecture_leaves_the_site_without_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = work(tmp_path, filters=Filters(backend="nemo", engine="nemo"))
+    arm = msgspec.structs.replace(asked.site, images={"nemo": {"arm64": "nvcr.io/ours/nemo:1"}})
+    assert site_setup.set_up(dataclasses.replace(asked, site=arm)) == 1
+    assert "nemo/nemo  missing: no container image of 'nemo' for amd64 is known" in capsys.readouterr().out
+
+
+def test_a_site_of_ones_own_pythons_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+    row = msgspec.structs.replace(
+        site(tmp_path, "python"), container=None, python={"b": sys.executable, "c": bare, "d": "/not/there"}
+    )
+    row = msgspec.structs.replace(row, slurm=Slurm(shared_folders=["/"], hardware=["cpu"]))
+    lock = LockFile(path=tmp_path / "a.lock", python_minimum=(3, 11), python_maximum=(3, 12), size_gb=1)
+    spec = msgspec.structs.replace(SPEC, locks=(lock,), image="")
+    other = msgspec.structs.replace(spec, import_check="no_such_framework.train")
+    asked = dataclasses.replace(work(tmp_path), site=row, engines={"a/b": spec, "a/c": other, "a/d": spec})
+    assert site_setup.set_up(asked) == 1
+    out = capsys.readouterr().out
+    assert f"a/b      there: {sys.executable}, Python {platform.python_version()}" in out
+    assert "has no module 'no_such_framework': of " in out  # and what it has
+    assert "the Python of site 'big' is not there (/not/there)" in out
+    assert "would be looked at: /not/there" in site_setup.preview(asked)
+
+
+@pytest.mark.parametrize(
+    ("filters", "engines"),
+    [
+        (Filters(backend="jax"), {"jax/maxtext"}),
+        (Filters(engine="bridge"), {"nemo/bridge"}),
+        (Filters(model="llama3_tiny", backend="nemo"), {"nemo/nemo"}),
+        (Filters(), {"jax/maxtext", "nemo/nemo", "nemo/bridge"}),
+    ],
+)
+def test_filters(filters: Filters, engines: set[str]) -> None:
+    assert engines <= set(site_setup.specs(filters, Configs()))
+    if filters != Filters():
+        assert set(site_setup.specs(filters, Configs())) == engines
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [
+        (Filters(engine="brige"), "did you mean 'bridge'"),
+        (Filters(backend="nemoo"), "did you mean 'nemo'"),
+        (Filters(model="llama9"), "unknown model"),
+        (Filters(backend="jax", engine="bridge"), "unknown engine 'bridge'"),
+    ],
+)
+def test_filters_that_fit_nothing(filters: Filters, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        site_setup.specs(filters, Configs())
+
+
+# --- the job ----------------------------------------------------------------------------------------
+
+
+def test_the_job_says_what_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    text = site_setup.preview(work(tmp_path))
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=10)
+    assert "#SBATCH --account=us" in text
+    assert "#SBATCH --dependency=singleton" in text
+    assert "import_image 'docker://nvcr.io#nvidia/nemo:25.09'" in text
+    assert f"'{tmp_path}/the images/{NEMO}'" in text
+    assert "  NVIDIA_VISIBLE_DEVICES=void srun " in text  # the image is looked into on a node without a driver, too
+    assert TOKEN not in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_images_that_are_there_are_kept_unless_forced(tmp_path: Path) -> None:
+    folder = tmp_path / "the images"
+    folder.mkdir()
+    (folder / NEMO).write_text("hsqs")
+    only = Filters(backend="nemo", engine="nemo")
+    looks = site_setup.preview(work(tmp_path, filters=only))  # it was never looked into
+    assert f"check_image nvidia+nemo+25.09 '{folder / NEMO}' nemo" in looks
+    assert "import_image '" not in looks
+    image_files.keep(folder / NEMO, ANSWER, 0)
+    assert "nemo:25.09" not in site_setup.preview(work(tmp_path))
+    assert "nemo:25.09" in site_setup.preview(work(tmp_path, force=True))
+    assert site_setup.preview(work(tmp_path, filters=only)) == "all images are there: no job"
+
+
+def test_a_folder_the_nodes_do_not_see_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = msgspec.structs.replace(
+        site(tmp_path),
+        slurm=Slurm(shared_folders=["/not/this"], hardware=["h100"]),
+        container=Container(images="/not/this/images"),
+    )
+    code = site_setup.set_up(dataclasses.replace(work(tmp_path), site=elsewhere))
+    assert code == 1
+    assert "the nodes do not see it (they share /not/this)" in capsys.readouterr().out
+    assert not (tmp_path / "results").exists()  # and no job was submitted: there is no Slurm in this test
+
+
+@pytest.mark.parametrize("trouble", ["root", "file"])
+def test_where_one_folder_cannot_be_none_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], trouble: str
+) -> None:
+    absent = tmp_path / "lustre"  # the site shares it, and this machine is none of the site
+    if trouble == "file":
+        absent.write_text("")
+    given = work(tmp_path)
+    elsewhere = msgspec.structs.replace(
+        given.site,
+        slurm=Slurm(shared_folders=[str(tmp_path / "here"), str(absent)], hardware=["h100"]),
+        container=Container(images=str(absent / "images")),
+    )
+    (tmp_path / "here").mkdir()
+    given = dataclasses.replace(given, site=elsewhere, out=tmp_path / "here" / "results")
+    assert site_setup.set_up(given) == 1
+    out = capsys.readouterr().out
+    assert f"missing: {absent / 'images'}: {absent} is not there" in out
+    assert f"not made: {tmp_path / 'here' / 'results'}" in out
+    assert not absent.is_dir()
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_what_was_made_is_told_from_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    rows = site_setup.prepare_folders(site(tmp_path), [("a", tmp_path / "old"), ("b", tmp_path / "new")])
+    assert rows == [("a", f"there: {tmp_path / 'old'}"), ("b", f"made: {tmp_path / 'new'}")]
+
+
+def test_a_site_of_environments_makes_those_that_have_lock_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = []
+
+    def ensure(spec: EnvironmentSpec) -> Path:
+        made.append(spec.name)
+        return tmp_path / spec.name
+
+    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(venvs, "ensure", ensure)
+    assert site_setup.set_up(work(tmp_path, "venv")) == 0
+    assert set(made) >= {"jax-maxtext", "nemo-megatron"}
+    out = capsys.readouterr().out
+    assert "nemo/bridge   not on this site: it runs only in its container" in out
+    assert "python launch/doctor.py --site=big" in out
+    monkeypatch.setenv("STEPMARK_HOME", "/somewhere/else")
+    assert site_setup.set_up(work(tmp_path, "venv")) == 1
+    assert "/somewhere/else/environments: the nodes do not see it" in capsys.readouterr().out
+
+
+# --- launch/setup.py --------------------------------------------------------------------------------
+
+
+def setup(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "HF_TOKEN": TOKEN, **variables}
+    done = forked.run(REPOSITORY / "launch/setup.py", *flags, env=environment, cwd=cwd)
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    assert TOKEN not in done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--site=nowhere",), "unknown site 'nowhere'"),
+        (("--site=local", "--dataset"), "--dataset has no meaning with --site"),
+        (("--site=local", "--task=lora"), "--task has no meaning with --site"),
+        (("--site=local", "--partition=x"), "site 'local' has no Slurm"),
+        (("--dry_run", "--model=llama3_70b", "--task=lora"), "--dry_run is for --site"),
+        (("--engine=nemo",), "--engine is for --site"),
+        (("--partition=x", "--model=llama3_70b", "--task=lora"), "--partition: options of a job are for --site"),
+        (("--site=example_pyxis", "--time=never", "--dry_run"), "--time=never is no time limit"),
+        (("--site=local", "--engine=nothing"), "unknown engine 'nothing'"),
+        (("--site=example_pyxis", "--image=a;b"), "'a;b' is not a valid name of a container image"),
+        (("--site=example_pyxis", "--image=/a/b.sqsh"), "an image file needs no import"),
+        (
+            ("--site=example_pyxis", "--backend=nemo", "--image=a:1"),
+            "--image is for one engine, not for nemo/nemo, nemo/",
+        ),
+        (("--site=local", "--image=nvcr.io/a/b:1"), "site 'local' does not use containers"),
+        (("--site=example_pyxis", "--image=me:pw@r.io/a:1"), "'r.io/a:1' is not a valid name of a container image"),
+        (("--site=example_pyxis", "--dry_run", "--image=hf_" + "a" * 20), "it has the shape of a token"),
+        (("--site=example_pyxis", "--dry_run", "--account=hf_" + "a" * 20), "--account (line 11 of import_images"),
+    ],
+)
+def test_refusals(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    done = setup(*flags, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_dry_run_needs_no_slurm(tmp_path: Path) -> None:
+    done = setup("--site=example_pyxis", "--backend=nemo", "--dry_run", "--time=2:00:00", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --time=120" in done.stdout
+    assert "nemo" in done.stdout
+    assert "maxtext" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- on a real Slurm --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster: ClusterOfTests) -> RunningCluster:
+    return cluster.running
+
+
+Importing = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def importing(cluster: RunningCluster, tmp_path: Path) -> Importing:
+    """launch/setup.py of a site of containers, with an enroot that does as it is told."""
+
+    def run(enroot: str, *flags: str, pyxis: bool = False) -> "subprocess.CompletedProcess[str]":
+        row = cluster.site_file.read_text().replace(f"name: {cluster.name}", "name: boxes", 1)
+        row = row.replace("runtime: venv", "runtime: container", 1)
+        row += f"container:\n  images: {tmp_path}/the images\n"
+        (cluster.home / "sites/boxes.yml").write_text(row)
+        place = tmp_path / "bin"
+        place.mkdir(exist_ok=True)
+        (place / "enroot").unlink(missing_ok=True)
+        if enroot:
+            (place / "enroot").write_text(f'#!/bin/bash\necho "$*" >> "{tmp_path}/record"\n{enroot}\n')
+            (place / "enroot").chmod(0o755)
+        every = ("--site=boxes", f"--out={tmp_path}/results", "--backend=nemo", *flags)
+        path = f"{place}:{f'{STAND_INS}:/usr/local/bin:' if pyxis else ''}{os.environ['PATH']}"
+        variables = {"STAND_IN_SRUN": str(shutil.which("srun")), "STAND_IN_LOG": f"{tmp_path}/started"}
+        return setup(*every, cwd=tmp_path, STEPMARK_HOME=str(cluster.home), PATH=path, **variables)
+
+    return run
+
+
+def images(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "the images").iterdir())
+
+
+def record(folder: Path) -> list[str]:
+    path = folder / "record"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+WHOLE = 'printf hsqs-image > "$3"'
+
+
+@pytest.mark.slow
+def test_images_are_imported_once(importing: Importing, tmp_path: Path) -> None:
+    (tmp_path / "the images").mkdir()
+    (tmp_path / "the images" / f"{NEMO}.part-1").write_text("what a job left that lost its node")
+    done = importing(WHOLE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert images(tmp_path) == [NEMO, BRIDGE]
+    assert "not checked: the node cannot start containers (no pyxis)" in done.stdout
+    asked = record(tmp_path)
+    assert len(asked) == 2
+    assert asked[0].startswith(f"import --output {tmp_path}/the images/{NEMO}.part-")
+    assert asked[0].endswith(" docker://nvcr.io#nvidia/nemo:25.09")
+    assert f"imported: {tmp_path}/the images/{NEMO}, 10 bytes, not checked" in done.stdout
+    again = importing(WHOLE)
+    assert again.returncode == 0
+    assert len(record(tmp_path)) == 2
+    assert "there already" in again.stdout
+    assert importing(WHOLE, "--force", "--engine=nemo").returncode == 0
+    assert len(record(tmp_path)) == 3
+    assert TOKEN not in "".join(p.read_text() for p in (tmp_path / "results").rglob("*") if p.is_file())
+
+
+# The images of the stand-in for pyxis: a folder each, laid over this machine's files. NeMo's has a Python of another
+# architecture, Bridge's one with the framework, and the third one without it.
+MADE = """
+inside=${3%.part-*}.d/usr/local/bin
+mkdir -p "$inside" "${3%.part-*}.d/stand-in/megatron"
+case $4 in
+    *nemo:25.09) printf '\\x7fELF\\x02\\x01\\x01\\0\\0\\0\\0\\0\\0\\0\\0\\0\\x02\\0\\xb7\\0' ;;
+    *nemo:26.08) printf '#!/bin/bash\\nPYTHONPATH=/stand-in exec INTERPRETER "$@"\\n' ;;
+    *) printf '#!/bin/bash\\nexec INTERPRETER "$@"\\n' ;;
+esac > "$inside/python3"
+head -c 100 /dev/zero >> "$inside/python3"
+chmod 755 "$inside/python3"
+printf hsqs-image > "$3"
+""".replace("INTERPRETER", os.path.realpath(sys.executable))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not can_enter(),
+    reason="needs root, Slurm, and file systems that can be laid over each other",
+)
+def test_an_image_is_started_once_and_refused_for_what_its_python_says(importing: Importing, tmp_path: Path) -> None:
+    """Stand-ins for pyxis and for the images; the Pythons in them are real, or no program of this machine."""
+    done = importing(MADE, pyxis=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    of_nemo, of_bridge = (next(line for line in done.stdout.splitlines() if name in line) for name in (NEMO, BRIDGE))
+    assert "refused: it is for another CPU architecture than the node it was tried on" in of_nemo
+    assert f"imported: {tmp_path}/the images/{BRIDGE}, 10 bytes, Python 3." in of_bridge
+    assert "megatron is there" in of_bridge
+    started = (tmp_path / "started").read_text().splitlines()
+    again = importing("exit 1", pyxis=True)  # what was found is kept: no job
+    assert "refused: it is for another CPU architecture" in again.stdout
+    assert (tmp_path / "started").read_text().splitlines() == started
+    bare = importing(MADE, "--engine=nemo", "--image=nvcr.io/ours/nemo:1", pyxis=True)
+    assert bare.returncode == 1
+    assert "has no module 'nemo'" in bare.stdout
+    assert not list((tmp_path / "the images").glob("*.part-*"))
+
+
+REFUSED = 'echo "[ERROR] 401 Unauthorized" >&2; exit 1'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("of_nemo", "words"),
+    [
+        (REFUSED, "exit code 1: [ERROR] 401 Unauthorized"),
+        ('printf "not an image" > "$3"; exit 0', "wrote no image (squashfs)"),
+        ('printf hsqs > "$3"; kill -9 $$', "exit code 137"),
+    ],
+)
+def test_an_import_that_fails_leaves_no_image_and_the_others_are_made(
+    importing: Importing, tmp_path: Path, of_nemo: str, words: str
+) -> None:
+    done = importing(f'case "$4" in *:25.09) {of_nemo};; esac\n{WHOLE}')
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert images(tmp_path) == [BRIDGE]
+    (row,) = [line for line in done.stdout.splitlines() if "nemo:25.09" in line]
+    assert "missing: not imported: exit code" in row
+    assert words in row
+    assert "something is missing or refused" in done.stdout
+
+
+@pytest.mark.slow
+def test_without_enroot_it_says_so(importing: Importing, tmp_path: Path) -> None:
+    done = importing("")
+    assert done.returncode == 1
+    assert "exit code 127: enroot was not found on" in done.stdout
+    assert images(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_job_that_is_cancelled_halfway_can_be_made_again(importing: Importing, tmp_path: Path) -> None:
+    done = importing('printf hsqs > "$3"\nscancel --full "$SLURM_JOB_ID"\nsleep 60')
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the job ended: CANCELLED" in done.stdout
+    assert [name for name in images(tmp_path) if not name.startswith(f"{NEMO}.part-")] == []
+    again = importing(WHOLE)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert images(tmp_path) == [NEMO, BRIDGE]  # and what the first had left is gone
+
+
+@pytest.mark.slow
+def test_a_force_that_fails_keeps_the_image_that_was_there(importing: Importing, tmp_path: Path) -> None:
+    (tmp_path / "the images").mkdir()
+    (tmp_path / "the images" / NEMO).write_text("hsqs-old")
+    done = importing("exit 1", "--force", "--engine=nemo")
+    assert done.returncode == 1
+    assert (tmp_path / "the images" / NEMO).read_text() == "hsqs-old"
+    assert "the one that was there is kept" in done.stdout

@@ -1,0 +1,346 @@
+"""Slurm asked by its commands: by programs of the same names that do as they are told, and the real one."""
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, RunError
+from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.values import Site
+from benchmarks.values import Slurm as SlurmSite
+from launch.slurm import commands
+from launch.slurm.client import Slurm
+from launch.slurm.parsing import node_names
+from tests.end_to_end.clusters import ClusterOfTests
+from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
+
+
+def shown(state: str, reason: str, code: str) -> str:
+    """A job as scontrol show job -o prints it, less what nobody reads."""
+    return (
+        f"JobId=7 JobName=wrap UserId=root(0) JobState={state} Reason={reason} Dependency=(null) Requeue=1 "
+        f"Restarts=0 BatchFlag=1 Reboot=0 ExitCode={code} RunTime=00:00:00 StartTime=10 EndTime=20 Deadline=N/A "
+        "NodeList=node1 NumNodes=1"
+    )
+
+
+# --- how a command is run: programs of the same names, which do as they are told ------------------------
+
+AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+
+
+def site_of(configuration: str | None = None) -> Site:
+    slurm = SlurmSite(shared_folders=["/"], hardware=["cpu"], configuration=configuration)
+    return Site(name="dev", kind="slurm", title="", runtime="venv", source="a test", date="2026-11-21", slurm=slurm)
+
+
+Script = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Puts a program of a name before all others; it runs in the place where it leaves its notes."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    monkeypatch.setattr(commands, "FIRST_PAUSE_SECONDS", 0.01)
+
+    def write(name: str, body: str) -> Path:
+        path = place / name
+        path.write_text(f'#!/bin/bash\necho "$*" >> {place}/{name}.asked\n{body}\n')
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return place / f"{name}.asked"
+
+    return write
+
+
+def test_a_controller_that_restarts_is_asked_again_and_the_caller_told(script: Script, tmp_path: Path) -> None:
+    asked = script("squeue", f'[ $(wc -l < {tmp_path}/bin/squeue.asked) -ge 3 ] || {{ echo "{AWAY}" >&2; exit 1; }}')
+    told: list[str] = []
+    assert Slurm(site_of(), patience_seconds=10, on_wait=told.append).queue(["7"]) == {}
+    assert len(asked.read_text().splitlines()) == 3
+    assert len(told) == 2
+    assert "Unable to contact slurm controller" in told[0]
+
+
+def test_a_controller_that_stays_away_is_given_up(script: Script) -> None:
+    script("squeue", f'echo "{AWAY}" >&2; exit 1')
+    before = time.monotonic()
+    with pytest.raises(RunError, match="does not answer") as caught:
+        Slurm(site_of(), patience_seconds=0.2).queue(["7"])
+    assert time.monotonic() - before < 20
+    assert (caught.value.exit_code, caught.value.why) == (EXIT_FAILED, AWAY)
+    assert caught.value.next_command == "scontrol ping"
+
+
+def test_a_command_that_hangs_is_given_up(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "COMMAND_SECONDS", 0.3)
+    script("squeue", "exec sleep 30")
+    with pytest.raises(RunError, match="does not answer") as caught:
+        Slurm(site_of(), patience_seconds=0.1).queue(["7"])
+    assert "did not end within" in caught.value.why
+
+
+def test_other_words_of_a_command_are_an_error_at_once(script: Script) -> None:
+    asked = script("squeue", "echo 'squeue: error: something else' >&2; exit 1")
+    with pytest.raises(RunError, match="squeue failed") as caught:
+        Slurm(site_of(), patience_seconds=10).queue(["7"])
+    assert caught.value.why == "squeue: error: something else"
+    assert len(asked.read_text().splitlines()) == 1
+
+
+def test_a_machine_without_slurm_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RequestError, match="there is no squeue on this machine") as caught:
+        Slurm(site_of()).queue(["7"])
+    assert caught.value.exit_code == EXIT_REFUSED
+    assert "slurm-client" in caught.value.next_command
+    assert "module load slurm" in caught.value.next_command
+
+
+def test_a_cluster_that_is_not_there_is_said_at_once(script: Script) -> None:
+    """Slurm itself looks for its slurm.conf for a minute."""
+    script("squeue", "sleep 60")
+    with pytest.raises(RequestError, match=r"slurm\.conf of site 'dev' is not there"):
+        Slurm(site_of("/nowhere/slurm.conf")).queue(["7"])
+
+
+def test_one_command_whatever_the_number_of_jobs(script: Script) -> None:
+    squeue, sacct = script("squeue", ""), script("sacct", "")
+    controller = script("scontrol", "")
+    jobs = [str(number) for number in range(1, 401)]
+    slurm = Slurm(site_of())
+    slurm.queue(jobs)
+    slurm.ends(jobs)
+    assert [len(asked.read_text().splitlines()) for asked in (squeue, sacct, controller)] == [1, 1, 1]
+    slurm.ends([str(number) for number in range(1, 1201)])
+    assert len(sacct.read_text().splitlines()) == 4
+    assert slurm.queue([]) == {}
+    assert slurm.ends([]) == {}
+
+
+def test_the_shells_own_wishes_do_not_change_what_is_printed(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SQUEUE_FORMAT", "SLURM_TIME_FORMAT", "SACCT_FORMAT", "SQUEUE_PARTITION", "SLURM_CLUSTERS"):
+        monkeypatch.setenv(name, "other")
+    asked = script("squeue", f"env > {script('true', '').parent}/env")
+    Slurm(site_of()).queue(["7"])
+    seen = (asked.parent / "env").read_text().splitlines()
+    assert "SLURM_TIME_FORMAT=%s" in seen
+    assert "LC_ALL=C" in seen
+    assert not [line for line in seen if line.endswith("=other")]
+
+
+def test_what_sbatch_gets_is_what_it_was_given(script: Script, tmp_path: Path) -> None:
+    """The job inherits it: a word of this shell more would be in the job too."""
+    asked = script(
+        "sbatch", f"/usr/bin/env > {tmp_path}/env; pwd > {tmp_path}/folder; echo 'sbatch: note' >&2; echo '7;dev'"
+    )
+    path = tmp_path / "run-1" / "job.sbatch"
+    path.parent.mkdir()
+    assert Slurm(site_of()).submit(path, {"HF_TOKEN": "x", "PATH": os.environ["PATH"]}) == "7"
+    assert asked.read_text() == f"--parsable {path}\n"
+    assert (tmp_path / "folder").read_text() == f"{path.parent}\n"
+    names = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
+    assert names - {"_", "PWD", "SHLVL", "OLDPWD", "SLURM_CONF"} == {"HF_TOKEN", "PATH"}
+
+
+def test_a_job_that_was_taken_though_the_answer_was_lost_is_not_submitted_twice(
+    script: Script, tmp_path: Path
+) -> None:
+    lost = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    asked = script("sbatch", f"echo '{lost}' >&2; exit 1")
+    script("squeue", "printf '31\\x1f/shared/run-1\\x1fstepmark:run-1\\n'")
+    path = tmp_path / "run-1" / "job.sbatch"
+    path.parent.mkdir()
+    assert Slurm(site_of()).submit(path, dict(os.environ)) == "31"
+    assert len(asked.read_text().splitlines()) == 1
+
+
+def test_what_sbatch_refuses_is_refused_in_its_words(script: Script, tmp_path: Path) -> None:
+    script("sbatch", "echo 'sbatch: error: invalid partition specified: nope' >&2; exit 1")
+    with pytest.raises(RequestError, match="Slurm refused the job: the partition is not known") as caught:
+        Slurm(site_of()).submit(tmp_path / "job.sbatch", dict(os.environ))
+    assert caught.value.why == "sbatch: error: invalid partition specified: nope"
+
+
+def test_a_job_that_the_accounting_believes_to_run_is_the_controllers_to_judge(script: Script) -> None:
+    script("sacct", "printf '7\\x1fRUNNING\\x1f0:0\\x1fNone\\x1fnode1\\x1f10\\x1fUnknown\\n'")
+    script("scontrol", f"echo '{shown('FAILED', 'NonZeroExitCode', '3:0')}'")
+    (end,) = Slurm(site_of()).ends(["7"])["7"]
+    assert (end.state, end.exit_code, end.source) == ("FAILED", "3:0", "scontrol")
+    script("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    (end,) = Slurm(site_of()).ends(["7"])["7"]
+    assert end.state == "RUNNING"
+    assert "the controller knows the job no more" in (end.note or "")
+
+
+def test_a_requeued_job_keeps_its_first_row_when_the_controller_speaks_of_the_second(script: Script) -> None:
+    script("sacct", "printf '7\\x1fNODE_FAIL\\x1f0:0\\x1fNone\\x1fnode1\\x1f5\\x1f9\\n"
+           "7\\x1fRUNNING\\x1f0:0\\x1fNone\\x1fnode2\\x1f10\\x1fUnknown\\n'")  # fmt: skip
+    script("scontrol", f"echo '{shown('COMPLETED', 'None', '0:0')}'")
+    assert [end.state for end in Slurm(site_of()).ends(["7"])["7"]] == ["NODE_FAIL", "COMPLETED"]
+
+
+def test_an_accounting_that_cannot_be_asked_does_not_hide_what_the_controller_knows(script: Script) -> None:
+    script("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    script("scontrol", f"echo '{shown('FAILED', 'NonZeroExitCode', '3:0')}'")
+    (end,) = Slurm(site_of()).ends(["7"])["7"]
+    assert (end.state, end.note) == (
+        "FAILED",
+        "from the controller: accounting is off; earlier attempts are not known",
+    )
+    script("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    (end,) = Slurm(site_of()).ends(["7"])["7"]
+    assert (end.state, end.source) == ("UNKNOWN", "nobody")
+    assert end.note == "accounting is off, and the controller has forgotten it"
+
+
+# --- the real one ---------------------------------------------------------------------------------------
+
+
+def site_at(cluster: RunningCluster) -> Site:
+    site = site_of(str(cluster.cluster.files.slurm_conf))
+    return msgspec.structs.replace(site, name=cluster.name)
+
+
+class Jobs:
+    """Jobs on a real cluster, submitted as a run's are."""
+
+    def __init__(self, cluster: RunningCluster, place: Path) -> None:
+        self.cluster, self.place = cluster, place
+        self.slurm = Slurm(site_at(cluster), patience_seconds=30)
+
+    def submit(self, body: str, *options: str, run_id: str = "") -> str:
+        folder = self.place / (run_id or f"run-{len(list(self.place.iterdir()))}")
+        folder.mkdir()
+        lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), body]
+        (folder / "job.sbatch").write_text("\n".join(lines) + "\n")
+        return self.slurm.submit(folder / "job.sbatch", dict(os.environ))
+
+    def wait(self, done: Callable[[], object], seconds: float = 40) -> None:
+        end = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < end, "waited in vain"
+            time.sleep(0.2)
+
+    def ended(self, job_id: str) -> list[SchedulerEnd]:
+        self.wait(lambda: job_id not in self.slurm.queue([job_id]))
+        self.wait(lambda: self.slurm.ends([job_id])[job_id][-1].ended is not None)
+        return self.slurm.ends([job_id])[job_id]
+
+    def runs(self, job_id: str) -> bool:
+        state = self.slurm.queue([job_id]).get(job_id)
+        return state is not None and state.state == "RUNNING"
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster: ClusterOfTests, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
+    return Jobs(cluster.running, tmp_path_factory.mktemp("runs"))
+
+
+@pytest.mark.slow
+def test_jobs_that_end_by_themselves(jobs: Jobs) -> None:
+    good, bad = jobs.submit("sleep 2", "--nodes=2"), jobs.submit("exit 3")
+    (ended,) = jobs.ended(good)
+    assert (ended.state, ended.exit_code, ended.source) == ("COMPLETED", "0:0", "sacct")
+    # The accounting hears of the nodes of a job seconds late, and names its first one until then.
+    jobs.wait(lambda: len(node_names(jobs.slurm.ends([good])[good][0].nodes or "")) == 2)
+    assert ended.started and ended.ended and abs(ended.ended - time.time()) < 60
+    (ended,) = jobs.ended(bad)
+    assert (ended.state, ended.exit_code) == ("FAILED", "3:0")
+
+
+@pytest.mark.slow
+def test_a_job_that_is_cancelled_while_it_runs(jobs: Jobs) -> None:
+    job = jobs.submit("sleep 300", run_id="runs")
+    jobs.wait(lambda: jobs.runs(job))
+    jobs.slurm.cancel(job)
+    (ended,) = jobs.ended(job)
+    assert ended.state == "CANCELLED"
+    assert ended.cancelled_by and not ended.cancelled_by.isdecimal()
+    jobs.slurm.cancel(job)  # once more: nothing to do
+
+
+@pytest.mark.slow
+def test_a_dependency_that_can_never_be_met(jobs: Jobs) -> None:
+    bad = jobs.submit("exit 3")
+    jobs.ended(bad)
+    job = jobs.submit("exit 0", f"--dependency=afterok:{bad}", run_id="waits-in-vain")
+    jobs.wait(lambda: jobs.slurm.queue([job])[job].reason == "DependencyNeverSatisfied")
+    assert jobs.slurm.find("waits-in-vain") == job
+    jobs.slurm.cancel(job)
+    (ended,) = jobs.ended(job)
+    assert (ended.state, ended.started, ended.nodes) == ("CANCELLED", None, None)
+
+
+@pytest.mark.slow
+def test_a_requeued_job_has_a_row_an_attempt(jobs: Jobs) -> None:
+    job = jobs.submit("sleep 300", "--requeue", run_id="again")
+    jobs.wait(lambda: jobs.runs(job))
+    time.sleep(1.5)  # Slurm tells attempts apart by the second in which they start
+    jobs.cluster.slurm("scontrol", "requeue", job)
+    jobs.wait(lambda: [end.state for end in jobs.slurm.ends([job])[job]] == ["REQUEUED", "PENDING"])
+    jobs.slurm.cancel(job)
+    assert [end.state for end in jobs.ended(job)] == ["REQUEUED", "CANCELLED"]
+
+
+@pytest.mark.slow
+def test_a_run_is_found_by_its_comment_after_it_has_left_the_queue(jobs: Jobs) -> None:
+    job = jobs.submit("exit 0", "--comment='stepmark:by-comment a|b'", "--job-name='a|b'", run_id="another-name")
+    jobs.ended(job)
+    assert jobs.slurm.find("by-comment") == job
+    assert jobs.slurm.find("another-name") == job
+    assert jobs.slurm.find("by-comm") is None
+
+
+@pytest.mark.slow
+def test_what_the_real_sbatch_refuses(jobs: Jobs) -> None:
+    for option, meaning in (
+        ("--partition=nope", "the partition is not known"),
+        ("--gres=gpu:99", "no nodes of the partition are as the job asks"),
+        ("--time=soon", "the time is not one that Slurm reads"),
+        ("--constraint=nope", "no node has the feature"),
+        ("--nope", "this Slurm does not know the option"),
+    ):
+        with pytest.raises(RequestError, match=meaning):
+            jobs.submit("exit 0", option)
+
+
+@pytest.mark.slow
+def test_the_real_cluster_is_described(jobs: Jobs) -> None:
+    partition = jobs.slurm.partition(None)
+    assert (partition.state, partition.nodes, partition.default) == ("UP", 4, True)
+    nodes = jobs.slurm.nodes(partition.name)
+    assert [(node.gpus, node.up) for node in nodes] == [(8, True)] * 4
+    assert jobs.slurm.has_pyxis() is False
+    with pytest.raises(RequestError, match="the partition 'nope' is not known"):
+        jobs.slurm.partition("nope")
+
+
+@pytest.mark.slow
+def test_a_job_nobody_knows_says_so(jobs: Jobs) -> None:
+    (end,) = jobs.slurm.ends(["987654"])["987654"]
+    assert (end.state, end.source) == ("UNKNOWN", "nobody")
+    assert "no record" in (end.note or "")
+
+
+@pytest.mark.slow
+def test_without_accounting_the_controller_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "runs").mkdir()
+    with private_cluster(tmp_path / "home", nodes=1, accounting=False, name="bare") as cluster:
+        jobs = Jobs(cluster, tmp_path / "runs")
+        good, bad = jobs.submit("exit 0"), jobs.submit("exit 3", run_id="bad")
+        assert [end.state for end in jobs.ended(good)] == ["COMPLETED"]
+        (ended,) = jobs.ended(bad)
+        assert (ended.state, ended.exit_code, ended.source) == ("FAILED", "3:0", "scontrol")
+        assert "accounting is off" in (ended.note or "")
+        assert jobs.slurm.find("bad") == bad
+        assert jobs.slurm.find("nothing-of-the-kind") is None
+        (end,) = jobs.slurm.ends(["987654"])["987654"]
+        assert end.note == "accounting is off, and the controller has forgotten it"

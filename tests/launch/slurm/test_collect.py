@@ -1,0 +1,244 @@
+"""Collecting a queued run: the scheduler's rows go to their attempts, nothing known is taken back, all is sealed."""
+
+import errno
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RunError
+from benchmarks.jobs.job_record import SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.measuring.verification import differences
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.recompute import recompute
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
+from benchmarks.values import to_builtins
+from jax_backend import BACKEND
+from launch.slurm.collect import collect, matched
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+SUBMITTED_AT = 1_000_000.0
+
+
+def row(state: str, started: float | None = 10.0, **more: Any) -> SchedulerEnd:
+    """A row of the accounting; times count from the submission."""
+    known = {"job_id": "7", "source": "sacct", "nodes": "node1" if started else None, "ended": SUBMITTED_AT + 500}
+    start = None if started is None else SUBMITTED_AT + started
+    return SchedulerEnd(**{**known, "state": state, "started": start, **more})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    benchmark = resolve(Request(backend="jax", model="llama2_tiny", steps=3), Configs(), BACKEND)
+    folder = RunFolder.create(tmp_path, "run-1")
+    folder.write(BENCHMARK, benchmark)
+    folder.write(PLAN, BACKEND.plan(benchmark))
+    folder.write(PROVENANCE, {"run_id": "run-1", "notes": []})
+    folder.write(
+        SUBMITTED, Submitted(site="dev", job_id="7", submitted=SUBMITTED_AT, command=["run.py"], configuration=None)
+    )
+    return folder
+
+
+def add_attempt(folder: RunFolder, number: int, restarts: int | None = None, job_id: str = "7") -> None:
+    phase_dir = folder.phase_dir("perf", number)
+    phase_dir.mkdir(parents=True)
+    facts = {
+        "rank": 0,
+        "process_count": 1,
+        "device_count": 1,
+        "local_device_count": 1,
+        "device_kind": "cpu",
+        "platform": "cpu",
+        "parameters": 106_816,
+        "trainable_parameters": 106_816,
+        "mesh": {},
+        "versions": {},
+        "argv": [],
+    }
+    events: list[dict[str, Any]] = [{"event": "facts", **facts}]
+    for step in range(3):
+        events.append(
+            {"event": "step", "step": step, "seconds": 0.5, "elapsed_seconds": 0.5 * step, "loss": 6 - step}
+        )
+    events.append({"event": "end", "rank": 0, "status": "done"})
+    (phase_dir / "events-rank0.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (phase_dir / "exits-rank0.jsonl").write_text('{"rank": 0, "exit_code": 0, "time": 1.5, "host": "node1"}\n')
+    start = {"event": "start", "time": 5.0, "job_id": job_id, "nodes": "node1"}
+    if restarts is not None:
+        start["restarts"] = restarts
+    (folder.attempt_dir(number) / "job.jsonl").write_text(json.dumps(start) + "\n")
+
+
+def states(found: dict[int, SchedulerEnd]) -> dict[int, str]:
+    return {attempt: end.state for attempt, end in found.items()}
+
+
+# --- which row is whose ------------------------------------------------------------------------------
+
+
+def test_rows_go_to_the_attempts_by_how_often_the_job_was_requeued(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    add_attempt(run, 2, restarts=2)  # the second try died before it could write a word
+    rows = [row("NODE_FAIL", 1), row("PREEMPTED", 2), row("COMPLETED", 3)]
+    assert states(matched(run, rows)) == {1: "NODE_FAIL", 2: "COMPLETED"}
+
+
+def test_without_its_own_word_an_attempt_takes_the_row_of_its_place(run: RunFolder) -> None:
+    add_attempt(run, 1)
+    add_attempt(run, 2)
+    (run.attempt_dir(2) / "job.jsonl").unlink()
+    assert states(matched(run, [row("REQUEUED", 1), row("FAILED", 2)])) == {1: "REQUEUED", 2: "FAILED"}
+
+
+def test_a_second_job_in_the_same_folder_has_its_own_rows(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    add_attempt(run, 2, restarts=0, job_id="8")
+    rows = [row("FAILED", 1), row("COMPLETED", 2, job_id="8")]
+    assert states(matched(run, rows)) == {1: "FAILED", 2: "COMPLETED"}
+
+
+def test_the_controller_knows_the_last_attempt_alone(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    add_attempt(run, 2, restarts=1)
+    assert states(matched(run, [row("COMPLETED", 3, source="scontrol")])) == {2: "COMPLETED"}
+
+
+def test_a_row_that_waits_again_is_no_attempt(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    assert states(matched(run, [row("NODE_FAIL", 1), row("PENDING", None, ended=None)])) == {1: "NODE_FAIL"}
+
+
+def test_an_older_job_with_the_same_number_is_not_this_runs(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    old = row("FAILED", -90_000, ended=SUBMITTED_AT - 80_000)
+    assert states(matched(run, [old, row("COMPLETED")])) == {1: "COMPLETED"}
+
+
+def test_a_job_that_never_started_is_the_runs_own(run: RunFolder) -> None:
+    assert states(matched(run, [row("CANCELLED", None)])) == {0: "CANCELLED"}
+    assert matched(run, []) == {}
+
+
+def test_that_nobody_knows_the_job_is_said_of_the_last_attempt(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    unknown = row("UNKNOWN", None, source="nobody", ended=None, note="accounting is off")
+    assert states(matched(run, [unknown])) == {1: "UNKNOWN"}
+
+
+# --- collecting ----------------------------------------------------------------------------------------
+
+
+def test_a_collected_run_is_sealed_and_its_result_follows_from_its_files(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    result = collect(run, BACKEND, [row("COMPLETED")])
+    assert result.status == "valid"
+    assert run.scheduler_end(1) == row("COMPLETED")
+    assert run.changed_since_sealed() == []
+    assert f"attempt-1/{SCHEDULER}" in run.provenance()["files"]
+    assert [fact["parameters"] for fact in run.provenance()["worker"]] == [106_816]
+    again, steps = recompute(run, BACKEND)
+    assert differences(run.stored_result(), again, run.stored_steps(), steps) == []
+
+
+def test_collecting_again_changes_nothing(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    first = collect(run, BACKEND, [row("COMPLETED")])
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert collect(run, BACKEND, [row("COMPLETED")]) == first
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_scheduler_that_has_forgotten_the_job_takes_nothing_back(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    collect(run, BACKEND, [row("TIMEOUT")])
+    forgotten = row("UNKNOWN", None, source="nobody", ended=None, note="purged")
+    result = collect(run, BACKEND, [forgotten])
+    assert result.attempts[0].outcome == "timeout"
+    assert collect(run, BACKEND, []).attempts[0].outcome == "timeout"
+
+
+def test_what_becomes_known_later_is_taken(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    forgotten = row("UNKNOWN", None, source="nobody", ended=None, note="purged")
+    assert collect(run, BACKEND, [forgotten]).attempts[0].outcome == "unknown"
+    assert collect(run, BACKEND, [row("COMPLETED")]).attempts[0].outcome == "completed"
+    assert run.changed_since_sealed() == []
+
+
+def test_a_full_disk_is_one_clear_error_and_loses_nothing(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_attempt(run, 1, restarts=0)
+    before = run.raw_digests()
+
+    def full_disk(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_disk)
+        with pytest.raises(RunError, match="No space left on device"):
+            collect(run, BACKEND, [row("COMPLETED")])
+    assert run.raw_digests() == before
+    assert collect(run, BACKEND, [row("COMPLETED")]).status == "valid"
+
+
+def test_a_shell_waits_for_another_that_collects(run: RunFolder) -> None:
+    add_attempt(run, 1, restarts=0)
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from benchmarks.runs.runfolder import RunFolder\n"
+        "from jax_backend import BACKEND\n"
+        "from launch.slurm.collect import collect\n"
+        "print('begun', flush=True)\n"
+        "collect(RunFolder(Path(sys.argv[1])), BACKEND, [])\n"
+    )
+    with (run.path / BENCHMARK).open("rb+") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        other = subprocess.Popen(
+            [sys.executable, "-c", code, str(run.path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+        )
+        assert other.stdout is not None and other.stdout.readline() == "begun\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(1.5)
+        assert not (run.path / RESULT).exists()
+    other.communicate(timeout=60)
+    assert other.returncode == 0
+    assert (run.path / RESULT).is_file()
+
+
+def test_two_shells_at_once_leave_one_whole_result(run: RunFolder) -> None:
+    """With different words of the scheduler, so that whoever is second changes a file that the first has sealed."""
+    add_attempt(run, 1, restarts=0)
+    code = (
+        "import sys, json, msgspec\n"
+        "from pathlib import Path\n"
+        "from benchmarks.jobs.job_record import SchedulerEnd\n"
+        "from benchmarks.runs.runfolder import RunFolder\n"
+        "from jax_backend import BACKEND\n"
+        "from launch.slurm.collect import collect\n"
+        "ends = [msgspec.convert(json.loads(text), SchedulerEnd) for text in sys.argv[2:]]\n"
+        "for turn in range(10):\n"
+        "    collect(RunFolder(Path(sys.argv[1])), BACKEND, [ends[turn % 2]])\n"
+    )
+    ends = [row("COMPLETED", exit_code="0:0"), row("COMPLETED", source="scontrol")]
+    words = [json.dumps(to_builtins(end)) for end in ends]
+    shells = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(run.path), *order], cwd=REPOSITORY, stderr=subprocess.PIPE, text=True
+        )
+        for order in (words, words[::-1])
+    ]
+    for shell in shells:
+        _, error = shell.communicate(timeout=120)
+        assert (shell.returncode, error) == (0, "")
+    assert run.changed_since_sealed() == []
+    result, steps = recompute(run, BACKEND)
+    assert differences(run.stored_result(), result, run.stored_steps(), steps) == []
+    assert (run.path / RESULT).is_file()
+    assert not [path.name for path in run.path.rglob(".*")]

@@ -1,0 +1,249 @@
+"""What a job asks of Slurm: where each option comes from, what is passed on, and what is refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.values import JobOptions, Site
+from launch.slurm import options
+from launch.slurm.options import choose, not_adopted, of_the_scheduler, refuse_without_slurm, seconds_of
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+CONFIGS = Configs()
+PYXIS, VENV, LOCAL = (CONFIGS.site(name) for name in ("example_pyxis", "example_venv", "local"))
+
+
+def site_with(**changes: Any) -> Site:
+    assert VENV.slurm is not None
+    own = msgspec.structs.replace(VENV.slurm, options=JobOptions(**changes))
+    return msgspec.structs.replace(VENV, slurm=own)
+
+
+def refusal(*arguments: Any, **given: Any) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        choose(*arguments, **given)
+    assert caught.value.where
+    return caught.value
+
+
+# --- layers -------------------------------------------------------------------------------------
+
+
+def test_the_sites_own_options_where_nothing_else_is_said() -> None:
+    site = site_with(partition="big", arguments=["--switches=1"])
+    assert site.slurm is not None
+    assert choose(site, {}, {}) == site.slurm.options
+
+
+def test_flags_win_over_parameters_over_the_shell_over_the_site() -> None:
+    shell = {"SBATCH_PARTITION": "shell", "SBATCH_ACCOUNT": "shell", "SBATCH_QOS": "shell"}
+    shell["ADDITIONAL_SLURM_PARAMS"] = "account=more;qos=more"
+    site = site_with(partition="site", account="site", qos="site", reservation="site")
+    found = choose(site, {"qos": "typed"}, shell)
+    assert (found.reservation, found.partition, found.account, found.qos) == ("site", "shell", "more", "typed")
+
+
+def test_the_variables_of_the_seeds_are_adopted() -> None:
+    shell = {
+        "SBATCH_TIMELIMIT": "2-1",
+        "SBATCH_RESERVATION": "r",
+        "SBATCH_CONSTRAINT": "a&b",
+        "SBATCH_GPUS_PER_NODE": "8",
+        "SBATCH_EXCLUSIVE": "user",
+        "SBATCH_QOS": "",
+    }
+    found = choose(site_with(exclusive=False, qos="site"), {}, shell)
+    assert (found.time, found.reservation, found.constraint) == ("2-1", "r", "a&b")
+    assert (found.gpus, found.exclusive, found.qos) == ("gpus_per_node", True, "site")
+
+
+def test_what_would_override_the_script_is_kept_from_the_job_and_named() -> None:
+    shell = {"SBATCH_MEM_PER_NODE": "1", "SLURM_CPU_BIND": "x", "SRUN_LABEL": "1", "SALLOC_QOS": "1"}
+    more = {"SBATCH_PARTITION": "p", "SLURM_CONF": "/etc/slurm.conf", "HF_TOKEN": "secret", "PATH": "/bin"}
+    assert not_adopted(shell | more) == sorted(shell)
+    assert of_the_scheduler(shell | more) == sorted([*shell, "SBATCH_PARTITION"])
+
+
+def test_the_additional_parameters_of_seed_004() -> None:
+    one = choose(PYXIS, {}, {"ADDITIONAL_SLURM_PARAMS": "nodelist=node001,node002"})
+    assert one.nodelist == "node001,node002"
+    two = choose(site_with(exclusive=False), {}, {"ADDITIONAL_SLURM_PARAMS": "constraint=gpu&memory;exclusive"})
+    assert (two.constraint, two.exclusive) == ("gpu&memory", True)
+    three = choose(PYXIS, {}, {"ADDITIONAL_SLURM_PARAMS": "reservation=my_reservation;; contiguous ;"})
+    assert (three.reservation, three.arguments) == ("my_reservation", ["--contiguous"])
+
+
+@pytest.mark.parametrize("text", ["switches=1", "--switches=1", " switches=1 "])
+def test_an_argument_is_passed_on(text: str) -> None:
+    found = choose(PYXIS, {"slurm_arg": [text, "contiguous"]}, {})
+    assert found.arguments == ["--switches=1", "--contiguous"]
+
+
+def test_a_later_argument_replaces_an_earlier_one_of_its_name() -> None:
+    found = choose(site_with(arguments=["--switches=1", "hold"]), {"slurm_arg": ["switches=2"]}, {})
+    assert found.arguments == ["--switches=2", "--hold"]
+
+
+def test_an_argument_with_a_flag_of_its_own_is_that_option() -> None:
+    found = choose(PYXIS, {"slurm_arg": ["partition=p", "nice=5", "segment=4", "mem=10G", "exclude=a,b"]}, {})
+    assert (found.partition, found.nice, found.segment, found.memory, found.exclude) == ("p", 5, 4, "10G", "a,b")
+    assert found.arguments == []
+    assert choose(PYXIS, {"slurm_arg": ["nice"]}, {}).nice == 100
+    assert choose(site_with(segment=4), {"slurm_arg": ["segment=none"]}, {}).segment == "none"
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", sorted(options.DECIDED))
+def test_what_stepmark_decides_is_refused_with_what_to_use_instead(key: str) -> None:
+    for words in ({"slurm_arg": [f"{key}=1"]}, {"slurm_arg": [f"--{key}"]}):
+        error = refusal(PYXIS, words, {})
+        assert key in error.what
+        assert options.DECIDED[key] in error.why
+    assert refusal(PYXIS, {}, {"ADDITIONAL_SLURM_PARAMS": f"{key}=1"}).where == "ADDITIONAL_SLURM_PARAMS"
+    assert "site" in refusal(site_with(arguments=[f"--{key}=1"]), {}, {}).where
+
+
+@pytest.mark.parametrize(("short", "meant"), [("outp=x", "output"), ("ntask=2", "ntasks"), ("job=x", "job-name")])
+def test_a_shortened_name_does_not_get_past(short: str, meant: str) -> None:
+    assert meant in refusal(PYXIS, {"slurm_arg": [short]}, {}).what
+
+
+def test_a_shortened_option_is_named_in_full() -> None:
+    assert "--partition" in refusal(PYXIS, {"slurm_arg": ["partit=x"]}, {}).what
+
+
+@pytest.mark.parametrize("text", ["-N=2", "=2", "--", "two words", "A=1", "$(id)=1", "p=1"])
+def test_what_is_no_option(text: str) -> None:
+    refusal(PYXIS, {"slurm_arg": [text]}, {})
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        {"partition": ""},
+        {"comment": "two\nlines"},
+        {"memory": "a lot"},
+        {"segment": 0},
+        {"nice": 2**31},
+        {"slurm_arg": ["segment=few"]},
+        {"slurm_arg": ["segment=0"]},
+        {"slurm_arg": ["partition"]},
+        {"slurm_arg": ["exclusive=user"]},
+        {"slurm_arg": ["licenses=a\nb"]},
+        {"partition": "a", "slurm_arg": ["partition=b"]},
+        {"memory": "0", "slurm_arg": ["--mem=1"]},
+    ],
+)
+def test_values_that_cannot_be(typed: dict[str, Any]) -> None:
+    refusal(PYXIS, typed, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400),
+        ("90:30", 5430),
+        ("1:00:00", 3600),
+        ("2-3", 183600),
+        ("2-3:4", 183840),
+        ("2-3:4:5", 183845),
+        ("0:01", 1),
+    ],
+)
+def test_time_limits(text: str, seconds: int) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1h", "1:2:3:4", "-5", "1-", "0", "UNLIMITED", "1:x", "1-2:3:4:5", "\u0661", "1.5"]
+)
+def test_no_time_limits(text: str) -> None:
+    assert "time" in refusal(PYXIS, {"time": text}, {}).what
+    with pytest.raises(RequestError):
+        seconds_of(text)
+
+
+def test_site_local_has_no_use_for_the_flags_of_a_job() -> None:
+    refuse_without_slurm(LOCAL, {})
+    refuse_without_slurm(PYXIS, {"time": "1"})
+    with pytest.raises(RequestError, match="--mem, --gpu_request: site 'local' has no Slurm"):
+        refuse_without_slurm(LOCAL, {"memory": "0", "gpus": "none"})
+    with pytest.raises(RequestError, match="no Slurm"):
+        choose(LOCAL, {}, {})
+
+
+# --- flags --------------------------------------------------------------------------------------
+
+SCRIPT = '''"""A script."""
+import json
+from absl import flags
+from launch.cli import run_main
+from launch.slurm import job_flags
+flags.DEFINE_string("backend", None, "A backend.")
+flags.adopt_module_key_flags(job_flags)
+def main(argv):
+    print(json.dumps(job_flags.typed()))
+    return 0
+if __name__ == "__main__":
+    run_main(main)
+'''
+
+
+def script(tmp_path: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return subprocess.run(
+        [sys.executable, str(tmp_path / "script.py"), *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+    )
+
+
+def test_what_is_typed_arrives_by_field(tmp_path: Path) -> None:
+    flags = ["--mem=0", "--gpu_request=none", "--noexclusive", "--requeue", "--nice=3"]
+    done = script(tmp_path, *flags, "--slurm_arg=a=1", "--slurm_arg=hold")
+    assert msgspec.json.decode(done.stdout) == {
+        "exclusive": False,
+        "requeue": True,
+        "nice": 3,
+        "memory": "0",
+        "gpus": "none",
+        "slurm_arg": ["a=1", "hold"],
+    }
+    assert script(tmp_path).stdout == "{}\n"
+
+
+def test_every_field_of_a_job_has_its_flag_or_belongs_to_the_site(tmp_path: Path) -> None:
+    shown = script(tmp_path, "--help").stdout
+    for field in msgspec.structs.fields(JobOptions):
+        if field.name not in ("arguments", "warn_seconds"):
+            assert f"{options.flag_of(field.name)}" in shown, field.name
+    assert shown.index("--backend") < shown.index("Flags of a job") < shown.index("--partition")
+    assert "--[no]singleton" in shown
+    assert "--slurm_arg=KEY=VALUE" in shown
+
+
+def test_a_mistyped_flag_of_a_job_is_recognised(tmp_path: Path) -> None:
+    done = script(tmp_path, "--partiton=x")
+    assert done.returncode == 2
+    assert "did you mean 'partition'?" in done.stderr
+
+
+def test_an_empty_file_excludes_nobody(tmp_path: Path) -> None:
+    listed = tmp_path / "nodes-fail.txt"
+    listed.write_text("\n")
+    assert choose(VENV, {"exclude": str(listed)}, {}).exclude is None
+    listed.write_text("node1\n")
+    assert choose(VENV, {"exclude": str(listed)}, {}).exclude == str(listed)
+    assert choose(VENV, {"exclude": "node[1-2]"}, {}).exclude == "node[1-2]"
+    assert choose(VENV, {"exclude": "/not/there"}, {}).exclude == "/not/there"  # refused where it is read

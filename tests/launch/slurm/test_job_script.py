@@ -1,0 +1,493 @@
+"""job.sbatch: whole scripts as recorded in golden_jobs/, what cannot be said in one, and how they are quoted.
+
+After a change that is meant, record the golden jobs anew and read the diff:
+
+    STEPMARK_RECORD_GOLDEN=1 python -m pytest tests/launch/slurm/test_job_script.py
+"""
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import jax_backend
+import nemo_backend
+from benchmarks.backend import Backend
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
+from benchmarks.machine import images
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.values import Benchmark, JobOptions, Phase, Plan
+from launch.running.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
+from launch.slurm.job_script import (
+    JobPlace,
+    directive_word,
+    directives,
+    refuse_paths,
+    render,
+    shell_word,
+)
+from launch.slurm.prepared import prepared
+
+CONFIGS = Configs()
+GOLDEN = Path(__file__).parent / "golden_jobs"
+REPOSITORY = Path(__file__).resolve().parents[3]
+JAX, NEMO = jax_backend.BACKEND, nemo_backend.BACKEND
+MLPERF = {"task": "mlperf", "model": "llama2_70b_lora", "data": "/lustre/mlperf/lora"}
+CHECKPOINT = {"checkpoint.pretrained_checkpoint": "/lustre/checkpoints/llama3_70b"}
+
+
+def resolved(backend: Backend = JAX, model: str = "llama2_70b", **wanted: Any) -> Benchmark:
+    wanted = {"site": "example_pyxis", **wanted}
+    site = CONFIGS.site(wanted["site"])
+    if "hardware" in wanted and site.slurm is not None:  # an example site of those devices
+        there = msgspec.structs.replace(
+            site, slurm=msgspec.structs.replace(site.slurm, hardware=[wanted["hardware"]])
+        )
+        benchmark = resolve(
+            Request(backend=backend.name, model=model, **{**wanted, "site": "local"}), CONFIGS, backend
+        )
+        return msgspec.structs.replace(benchmark, site=there, image="nvcr.io/nvidia/nemo:25.09")
+    return resolve(Request(backend=backend.name, model=model, **wanted), CONFIGS, backend)
+
+
+def place_of(benchmark: Benchmark, backend: Backend) -> JobPlace:
+    spec = backend.environment(benchmark.engine)
+    image = images.image_of(benchmark, spec.image)
+    python = spec.image_python if image else f"/scratch/stepmark/environments/{spec.name}/bin/python"
+    run_id = "20261121T120000Z-golden"
+    return JobPlace(
+        repository=Path("/lustre/stepmark"),
+        run=Path("/lustre/results") / run_id,
+        run_id=run_id,
+        python=python,
+        image=str(image) if image else None,
+        sampler_python=python,
+    )
+
+
+def options_of(benchmark: Benchmark) -> JobOptions:
+    assert benchmark.site.slurm is not None
+    return benchmark.site.slurm.options
+
+
+def script(backend: Backend = JAX, plan: Plan | None = None, hang: float | None = None, **wanted: Any) -> str:
+    """The script of a benchmark with the site's own options; `options` and `place` change theirs."""
+    changes, moved = wanted.pop("options", {}), wanted.pop("place", {})
+    telemetry, secrets = wanted.pop("telemetry", True), wanted.pop("secrets", {})
+    benchmark = resolved(backend, **wanted)
+    options = msgspec.structs.replace(options_of(benchmark), **changes)
+    place = msgspec.structs.replace(place_of(benchmark, backend), **moved)
+    planned = plan or prepared(benchmark, backend, options, container=place.image is not None)
+    return render(benchmark, planned, place, options, hang, telemetry, secrets)
+
+
+def said(text: str) -> list[str]:
+    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
+
+
+# --- golden -------------------------------------------------------------------------------------
+
+GOLDENS: dict[str, tuple[Backend, dict[str, Any]]] = {
+    "jax_llama2_70b_bf16_64": (JAX, {"dtype": "bf16", "gpus": 64}),
+    "jax_llama2_70b_fp8_512": (JAX, {"dtype": "fp8", "gpus": 512, "hang": 600.0}),
+    "jax_llama2_tiny_4_nodes_venv": (
+        JAX,
+        {
+            "model": "llama2_tiny",
+            "gpus": 4,
+            "nodes": 4,
+            "site": "example_venv",
+            "settings": {"ici_fsdp_parallelism": "2", "ici_data_parallelism": "2"},
+        },
+    ),
+    "nemo_llama31_8b_pretrain_8": (NEMO, {"model": "llama31_8b", "gpus": 8}),
+    "nemo_llama31_70b_pretrain_64": (NEMO, {"model": "llama31_70b", "gpus": 64, "dtype": "bf16"}),
+    "nemo_llama3_70b_lora_h100_8": (NEMO, {"model": "llama3_70b", "task": "lora", "dtype": "fp8", "gpus": 8}),
+    "jax_llama3_70b_lora_16": (JAX, {"model": "llama3_70b", "task": "lora", "gpus": 16}),
+    "nemo_llama3_tiny_2x2_venv": (NEMO, {"model": "llama3_tiny", "gpus": 4, "nodes": 2, "site": "example_venv"}),
+    "bridge_llama3_70b_pretrain_64": (NEMO, {"engine": "bridge", "model": "llama3_70b", "dtype": "bf16", "gpus": 64}),
+    "bridge_llama3_70b_lora_8": (
+        NEMO,
+        {
+            "engine": "bridge",
+            "model": "llama3_70b",
+            "task": "lora",
+            "dtype": "bf16",
+            "gpus": 8,
+            "settings": CHECKPOINT,
+        },
+    ),
+    **{
+        f"pgle_llama2_70b_{dtype}_{nodes}_nodes": (JAX, {"dtype": dtype, "gpus": 8 * nodes, "pgle": "nsys"})
+        for dtype, nodes in (("bf16", 8), ("fp8", 64))
+    },
+    "pgle_auto_under_nsys_llama2_70b_fp8_64": (
+        JAX,
+        {"dtype": "fp8", "gpus": 64, "pgle": "auto", "profile": "nsys"},
+    ),
+    "nccl_llama2_70b_bf16_64": (JAX, {"dtype": "bf16", "gpus": 64, "profile": "nccl"}),
+    "nemo_llama3_70b_lora_h100_8_nsys": (
+        NEMO,
+        {
+            "model": "llama3_70b",
+            "task": "lora",
+            "dtype": "fp8",
+            "gpus": 8,
+            "profile": "nsys",
+            "profile_gpu_metrics": True,
+        },
+    ),
+    "nemo_llama31_70b_pretrain_64_nsys": (
+        NEMO,
+        {"model": "llama31_70b", "gpus": 64, "dtype": "bf16", "profile": "nsys"},
+    ),
+    "nemo_llama31_70b_pretrain_64_nccl": (
+        NEMO,
+        {"model": "llama31_70b", "gpus": 64, "dtype": "bf16", "profile": "nccl"},
+    ),
+    "bridge_llama3_70b_pretrain_64_nsys": (
+        NEMO,
+        {"engine": "bridge", "model": "llama3_70b", "dtype": "bf16", "gpus": 64, "profile": "nsys"},
+    ),
+    "nemo_llama3_70b_lora_gb200_32": (
+        NEMO,
+        {"model": "llama3_70b", "task": "lora", "dtype": "bf16", "hardware": "gb200", "gpus": 32},
+    ),
+    "mlperf_llama2_70b_lora_h100": (NEMO, {**MLPERF, "options": {"time": "90"}}),
+    "mlperf_llama2_70b_lora_h100_guide": (
+        NEMO,
+        {**MLPERF, "recipe": "mlperf_llama2_70b_lora_h100_guide", "options": {"time": "90"}},
+    ),
+    "every_option": (
+        JAX,
+        {
+            "dtype": "bf16",
+            "gpus": 64,
+            "options": {
+                "qos": "high",
+                "time": "1-2:30",
+                "gpus": "gpus_per_node",
+                "reservation": "acceptance",
+                "constraint": "h100&ib",
+                "nodelist": "node[1-8]",
+                "exclude": "node9,node10",
+                "segment": 4,
+                "nice": 100,
+                "comment": 'after the "new" firmware, it\'s #2',
+                "requeue": True,
+                "warn_seconds": 120,
+                "arguments": ["--switches=1", "--contiguous", "--dependency=afterok:7", "--mail-user=me@example.com"],
+            },
+            "telemetry": False,
+        },
+    ),
+}
+
+
+def phase(name: str, command: list[str], nodes: int, tasks: int, **changes: Any) -> Phase:
+    own = {"environment": {}, "devices_per_task": 1, "writes_steps": False, **changes}
+    return Phase(name=name, command=command, nodes=nodes, tasks_per_node=tasks, **own)
+
+
+THREE_PHASES = Plan(
+    backend="jax",
+    environment_name="toy",
+    phases=[
+        phase("profile", ["{python}", "-c", "print('a step')"], 8, 8, environment={"WHICH": "it's the {phase_dir}"}),
+        phase("convert", ["{python}", "{repository}/convert.py", "--out={phase_dir}/x.pbtxt", "", "*"], 1, 1),
+        phase("perf", ["{python}", "--pgle={phase_dir}/../convert/x.pbtxt", "$HOME ü"], 8, 4, writes_steps=True),
+    ],
+)
+
+
+def golden_texts() -> dict[str, Callable[[], str]]:
+    found = {name: lambda row=row: script(row[0], **row[1]) for name, row in GOLDENS.items()}
+    found["three_phases"] = lambda: script(plan=THREE_PHASES, hang=90, dtype="bf16", gpus=64)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(golden_texts()))
+def test_the_job_is_as_recorded(name: str) -> None:
+    text = golden_texts()[name]()
+    path = GOLDEN / f"{name}.sbatch"
+    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sbatch")), ids=lambda path: path.stem)
+def test_bash_can_read_a_recorded_job(path: Path) -> None:
+    assert path.stem in golden_texts()
+    done = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    text = path.read_text(encoding="utf-8")
+    assert not re.search("hf_|TOKEN=|[{][{]|[{]%", text)
+    lines = text.splitlines()
+    assert not [line for line in lines if line.endswith(" ") or "\\ \\" in line]
+    # A continued line that is followed by nothing, or a #SBATCH after the first command, would be lost in silence.
+    assert not [one for one, two in itertools.pairwise(lines) if one.endswith("\\") and not two.strip()]
+    last = max(number for number, line in enumerate(lines) if line.startswith("#SBATCH"))
+    assert all(line.startswith("#") for line in lines[:last])
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_finds_nothing() -> None:
+    scripts = [*GOLDEN.glob("*.sbatch"), *REPOSITORY.glob("launch/slurm/*.sh"), *REPOSITORY.glob("nemo_backend/*.sh")]
+    command = ["shellcheck", "--shell=bash", "--severity=warning", "--external-sources", *map(str, scripts)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert done.stdout == ""
+
+
+# --- what a job asks for ------------------------------------------------------------------------
+
+
+def test_gpus_are_asked_for_as_the_site_has_them_and_never_for_a_cpu() -> None:
+    assert "--gres=gpu:8" in said(script(dtype="bf16", gpus=64))
+    assert "--gpus-per-node=8" in said(script(dtype="bf16", gpus=64, options={"gpus": "gpus_per_node"}))
+    none = said(script(dtype="bf16", gpus=64, options={"gpus": "none"}))
+    on_a_cpu = script(model="llama2_tiny", site="example_venv", options={"gpus": "gres"})
+    assert not [line for line in [*none, *said(on_a_cpu)] if "gpu" in line.replace("gpus", "gpu")]
+    assert "cpu-bind" not in on_a_cpu
+
+
+@pytest.mark.parametrize(("gpus", "segment"), [(4, None), (8, 2), (72, 18), (80, 10), (512, 16)])
+def test_a_job_lies_within_racks_that_nvlink_joins(gpus: int, segment: int | None) -> None:
+    """All nodes of up to a rack together; else equal parts, each in a rack. What a person asks for goes first."""
+    benchmark = resolved(NEMO, model="llama3_70b", task="lora", dtype="bf16", hardware="gb200", gpus=8)
+    benchmark = msgspec.structs.replace(benchmark, gpus=gpus, nodes=gpus // 4)
+    place, plan = place_of(benchmark, NEMO), NEMO.plan(benchmark)
+    found = [line for line in directives(benchmark, plan, place, options_of(benchmark)) if "segment" in line]
+    assert found == ([f"--segment={segment}"] if segment else [])
+    asked = msgspec.structs.replace(options_of(benchmark), segment=1)
+    assert "--segment=1" in directives(benchmark, plan, place, asked)
+    none = msgspec.structs.replace(options_of(benchmark), segment="none")
+    assert not [line for line in directives(benchmark, plan, place, none) if "segment" in line]
+    assert not [line for line in said(script(dtype="bf16", gpus=64)) if "segment" in line]
+
+
+def test_a_job_says_whose_run_it_is_and_does_not_wait_for_what_cannot_come() -> None:
+    lines = said(script(dtype="bf16", gpus=64, options={"comment": "mine"}))
+    assert '--comment="stepmark:20261121T120000Z-golden mine"' in lines
+    assert lines.index("--dependency=singleton") + 1 == lines.index("--kill-on-invalid-dep=yes")
+    alone = said(script(dtype="bf16", gpus=64, options={"singleton": False}))
+    assert not [line for line in alone if "dep" in line]
+
+
+def test_dependencies_of_the_person_and_of_stepmark_together() -> None:
+    both = {"arguments": ["--dependency=afterok:1,afterok:2"]}
+    assert "--dependency=singleton,afterok:1,afterok:2" in said(script(dtype="bf16", options=both))
+    assert '--dependency="afterok:1?afterok:2"' in said(
+        script(dtype="bf16", options={"arguments": ["--dependency=afterok:1?afterok:2"], "singleton": False})
+    )
+    with pytest.raises(RequestError, match="together with singleton"):
+        script(dtype="bf16", options={"arguments": ["--dependency=afterok:1?afterok:2"]})
+
+
+def test_a_hang_is_watched_for_where_a_phase_can_be_watched_and_refused_elsewhere() -> None:
+    """nsys is busy with its report after the last step; a job that watches nothing would not even be bash."""
+    assert "case $1 in perf)" in script(dtype="bf16", gpus=64, pgle="nsys", hang=90)
+    with pytest.raises(RequestError, match="no phase of this run could be watched for a hang"):
+        script(dtype="bf16", gpus=64, profile="nsys", hang=90)
+
+
+def test_a_short_job_is_not_warned_before_it_has_begun() -> None:
+    assert "--signal=B:USR1@15" in said(script(dtype="bf16", options={"time": "1"}))
+    assert "--signal=B:USR1@60" in said(script(dtype="bf16"))
+
+
+def test_the_job_has_room_for_the_widest_phase() -> None:
+    lines = said(script(plan=THREE_PHASES, dtype="bf16", gpus=64))
+    assert "--nodes=8" in lines
+    assert "--ntasks-per-node=8" in lines
+
+
+def test_what_the_shell_would_steer_past_the_plan_is_unset() -> None:
+    text = script(dtype="bf16")
+    for name in NOT_INHERITED:
+        assert re.search(rf"^unset .*\b{name}\b", text, re.MULTILINE)
+    for prefix in (*NOT_INHERITED_PREFIXES, "SRUN_"):
+        assert f'"${{!{prefix}@}}"' in text
+
+
+@pytest.mark.parametrize(("site", "kept"), [("example_pyxis", []), ("example_venv", ["NVIDIA_VISIBLE_DEVICES=void"])])
+def test_which_gpus_a_container_sees_is_up_to_its_image(site: str, kept: list[str]) -> None:
+    """Enroot's hook takes a job's variable over the image's: a login node's `void` would leave it without GPUs."""
+    model = "llama2_70b" if site == "example_pyxis" else "llama2_tiny"
+    head = script(model=model, site=site).partition("# --- the phases ---")[0]
+    shell = {"NVIDIA_VISIBLE_DEVICES": "void", "NVIDIA_DRIVER_CAPABILITIES": "utility", "XLA_FLAGS": "--x"}
+    done = subprocess.run(["bash", "-c", f"{head}\nenv"], env=shell, capture_output=True, text=True, check=True)
+    assert [line for line in done.stdout.splitlines() if line.startswith(("NVIDIA_VIS", "XLA"))] == kept
+
+
+def test_each_srun_states_its_tasks_and_has_its_place() -> None:
+    text = script(plan=THREE_PHASES, dtype="bf16", gpus=64)
+    assert re.findall(r"--nodes=\S+ --ntasks=\S+ --ntasks-per-node=\S+", text) == [
+        "--nodes=8 --ntasks=64 --ntasks-per-node=8",
+        "--nodes=1 --ntasks=1 --ntasks-per-node=1",
+        "--nodes=8 --ntasks=32 --ntasks-per-node=4",
+        "--nodes=8 --ntasks=8 --ntasks-per-node=1",  # the samplers
+        "--nodes=8 --ntasks=8 --ntasks-per-node=1",  # what removes the containers
+    ]
+    assert "# Phase 2 of 3, convert: 1 node x 1 task, 1 device a task" in text
+    assert "start_sampling && run_phase profile && run_phase convert && run_phase perf" in text
+
+
+def test_a_container_has_what_it_needs_and_the_plans_variables_win_over_the_images() -> None:
+    text = script(dtype="bf16", gpus=64)
+    assert "image=/lustre/stepmark/images/nvidia+jax+maxtext-2026-09-10.sqsh" in text
+    for option in ("writable", "workdir", "mounts", "image", 'name="$container:no_exec"'):
+        assert text.count(f"--container-{option}") == text.count("exec srun")
+    *_, names = re.findall(r"--container-env=(\S+)", text)
+    assert "XLA_FLAGS" in names.split(",")
+    assert "container" not in script(model="llama2_tiny", site="example_venv")
+
+
+def test_a_dataset_is_mounted() -> None:
+    benchmark = msgspec.structs.replace(resolved(dtype="bf16"), data="/data/my set")
+    place, options = place_of(benchmark, JAX), options_of(benchmark)
+    assert ",'/data/my set:/data/my set'" in render(benchmark, JAX.plan(benchmark), place, options)
+
+
+# --- what cannot be said ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        {"run": Path("/a/100%/r")},
+        {"run": Path("/a\\b")},
+        {"run": Path("/a\nb")},
+        {"run": Path("relative")},
+        {"run": Path("/a:b")},
+        {"repository": Path("/a,b")},
+        {"python": "py\nthon"},
+        {"run_id": "a\nb"},
+    ],
+)
+def test_places_that_no_job_can_name(moved: dict[str, Any]) -> None:
+    with pytest.raises(RequestError):
+        script(dtype="bf16", place=moved)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        phase("two words", ["true"], 1, 1),
+        phase("perf", ["two\nlines"], 1, 1),
+        phase("perf", ["true"], 1, 1, environment={"A-B": "1"}),
+        phase("perf", ["true"], 1, 1, environment={"A": "1\n2"}),
+        phase("perf", ["true"], 1, 1, environment={"HF_TOKEN": "x"}),
+        phase("perf", ["true"], 1, 1, environment={"WANDB_API_KEY": "x"}),
+    ],
+)
+def test_phases_that_no_job_can_have(bad: Phase) -> None:
+    with pytest.raises(RequestError):
+        script(dtype="bf16", plan=Plan(backend="jax", environment_name="toy", phases=[bad]))
+
+
+def test_a_site_without_a_container_section_cannot_start_one() -> None:
+    with pytest.raises(RequestError, match="says nothing of containers"):
+        script(model="llama2_tiny", site="example_venv", place={"image": "/an/image.sqsh"})
+
+
+def test_a_token_of_the_shell_is_in_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
+    assert "hf_abcdefgh" not in script(dtype="bf16")
+
+
+TOKEN = "hf_" + "a1B2" * 6
+
+
+@pytest.mark.parametrize(
+    ("wanted", "secrets", "where"),
+    [
+        ({"options": {"comment": f"tok {TOKEN}"}}, (), "--comment (line "),
+        ({"options": {"comment": "https://me:pass@example.com"}}, (), "--comment (line "),
+        ({"options": {"arguments": [f"--mail-user={TOKEN}"]}}, (), "--mail-user (line "),
+        ({"options": {"account": "correct horse"}}, ("correct horse",), "--account (line "),
+        # as sbatch and the shell need it quoted
+        ({"options": {"comment": 'say "hi" \\o/'}}, ('say "hi" \\o/',), "--comment (line "),
+        ({"plan": [phase("perf", ["true"], 1, 1, environment={"A": "it's secret"})]}, ("it's secret",), "A (line "),
+        ({"plan": [phase("perf", ["true"], 1, 1, environment={"A": f"x {TOKEN}"})]}, (), "A (line "),
+        ({"plan": [phase("perf", ["true", "swordfish"], 1, 1)]}, ("swordfish",), "line "),
+        ({"plan": [phase("perf", ["true", "swordfish=1"], 1, 1)]}, ("swordfish",), "line "),
+    ],
+)
+def test_a_secret_is_refused_wherever_it_comes_from(
+    wanted: dict[str, Any], secrets: tuple[str, ...], where: str
+) -> None:
+    if "plan" in wanted:
+        wanted = {"plan": Plan(backend="jax", environment_name="toy", phases=wanted["plan"])}
+    with pytest.raises(RequestError, match="a secret must not be written into a job script") as caught:
+        script(dtype="bf16", secrets=dict.fromkeys(secrets, "MY_PASSWORD"), **wanted)
+    error = caught.value
+    assert error.where.startswith(where)
+    assert error.next_command
+    told = str([error.what, error.where, error.why, error.next_command])
+    assert not [secret for secret in (TOKEN, "pass@", *secrets) if secret in told]
+
+
+def test_a_file_that_excludes_no_node_is_left_out(tmp_path: Path) -> None:
+    """sbatch itself fails at it."""
+    listed = tmp_path / "failing.txt"
+    asked: dict[str, Any] = {"options": {"exclude": str(listed)}}
+    assert f"--exclude={listed}" in said(script(dtype="bf16", **asked))  # not on this machine
+    listed.write_text("\n")
+    assert "--exclude" not in script(dtype="bf16", **asked)
+    listed.write_text("node3\n")
+    assert f"--exclude={listed}" in said(script(dtype="bf16", **asked))
+
+
+def test_paths_are_refused_before_there_is_a_plan() -> None:
+    refuse_paths(Path("/a"), Path("/b:c"), None)
+    for run, image in (
+        (Path("/b%j"), None),
+        (Path("/b:c"), Path("/i.sqsh")),
+        (Path("b"), None),
+        (Path("/b\n"), None),
+    ):
+        with pytest.raises(RequestError):
+            refuse_paths(Path("/a"), run, image)
+    with pytest.raises(RequestError):
+        refuse_paths(Path("/a"), Path("/b"), "/i\n.sqsh")
+
+
+# --- quoting ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["plain", "a b", "it's", 'say "hi"', "$HOME `id` \\ *", "ü", "", '""', "--a=b c"])
+def test_the_shell_gives_every_word_back(text: str) -> None:
+    word = shell_word(text + "{phase_dir}" + text) + " " + shell_word(text)
+    done = subprocess.run(
+        ["bash", "-c", f'phase_dir="/a b/$1"; printf "%s|" {word}', "bash", "p'q"], capture_output=True, check=True
+    )
+    assert done.stdout.decode() == f"{text}/a b/p'q{text}|{text}|"
+
+
+def test_words_for_sbatch() -> None:
+    assert directive_word("node[1-4],x=1") == "node[1-4],x=1"
+    assert directive_word('a "b" \\ #') == '"a \\"b\\" \\\\ #"'
+    with pytest.raises(RequestError):
+        directive_word("a\nb")
+
+
+def test_arguments_come_last_and_quoted() -> None:
+    benchmark = resolved(dtype="bf16")
+    options = msgspec.structs.replace(options_of(benchmark), arguments=["--licenses=a b", "--hold"])
+    place = place_of(benchmark, JAX)
+    assert directives(benchmark, JAX.plan(benchmark), place, options)[-2:] == ['--licenses="a b"', "--hold"]
+
+
+def test_importing_it_does_not_import_jinja2() -> None:
+    code = "import sys; from launch.slurm import job_script, options; print('jinja2' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert done.stdout == "False\n"

@@ -1,0 +1,407 @@
+"""Job scripts on a real Slurm of four virtual nodes: each way a job ends, and what it leaves behind."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.jobs.job_record import JobEvent
+from benchmarks.measuring.summary import Ended
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.worker_events import read_phase
+from benchmarks.values import Benchmark, JobOptions, Phase, Plan, Slurm
+from launch.slurm.job_script import JobPlace, render
+from tests.end_to_end.clusters import TINY_DISK, ClusterOfTests
+from tests.toy_backend import toy_backend as toy
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("slurmctld") is None, reason="Slurm is not installed"),
+]
+REPOSITORY = Path(__file__).resolve().parents[3]
+LIMIT_SECONDS = 120
+SAMPLER = """
+import os, signal, sys, time
+out = [word for word in sys.argv if word.startswith("--out=")][0].removeprefix("--out=")
+def leave(*_):
+    print("end", file=stream, flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+stream = open(f"{out}/node-{os.environ['SLURMD_NODENAME']}.jsonl", "w")
+print("sample", file=stream, flush=True)
+time.sleep(300)
+"""
+
+
+class ClusterForJobs:
+    """A cluster, a checkout whose sampler is a stand-in, and jobs of the toy backend."""
+
+    def __init__(self, cluster: ClusterOfTests, folder: Path) -> None:
+        self.running = cluster.running
+        self.folder = folder
+        self.checkout = folder / "check out"
+        self.tiny_disk = cluster.folder / TINY_DISK
+        (self.checkout / "benchmarks/telemetry").mkdir(parents=True)
+        (self.checkout / "launch").symlink_to(REPOSITORY / "launch")
+        (self.checkout / "benchmarks/inside/worker_kit.py").symlink_to(REPOSITORY / "benchmarks/inside/worker_kit.py")
+        self.sampler(SAMPLER)
+        self.configs = Configs(Path(cluster.variables["STEPMARK_CONFIGS"]))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], **self.running.environment, "LC_ALL": "C"}
+
+    def call(self, *command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        environment = self.environment | variables
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+        )
+
+    def sampler(self, text: str) -> None:
+        (self.checkout / "benchmarks/inside/node_sampler.py").write_text(text)
+
+    def benchmark(self, nodes: int = 3, **knobs: str) -> Benchmark:
+        settings = {"replicas": str(nodes), **knobs}
+        request = Request(
+            backend="toy", model="llama2_tiny", gpus=nodes, nodes=nodes, steps=5, settings=settings, window="last"
+        )
+        benchmark = resolve(request, self.configs, toy.BACKEND)
+        slurm = Slurm(shared_folders=["/"], hardware=["cpu"])
+        site = msgspec.structs.replace(benchmark.site, name="jobs", kind="slurm", slurm=slurm)
+        return msgspec.structs.replace(benchmark, site=site)
+
+
+class Job:
+    """One run folder with its job, submitted or not."""
+
+    def __init__(self, cluster: ClusterForJobs, name: str = "run") -> None:
+        self.cluster = cluster
+        self.run = Path(tempfile.mkdtemp(dir=cluster.folder)) / name
+        self.run.mkdir()
+        self.number = ""
+
+    def write(
+        self, benchmark: Benchmark, plan: Plan | None = None, hang: float | None = None, **options: Any
+    ) -> "Job":
+        place = JobPlace(
+            repository=self.cluster.checkout,
+            run=self.run,
+            run_id="a-run",
+            python=sys.executable,
+            sampler_python=sys.executable,
+        )
+        own = JobOptions(**{"time": "5", "singleton": False, "memory": None, "exclusive": False, **options})
+        text = render(benchmark, plan or toy.BACKEND.plan(benchmark), place, own, hang)
+        (self.run / "job.sbatch").write_text(text)
+        return self
+
+    def submit(self, **variables: str) -> "Job":
+        done = self.cluster.call("sbatch", "--parsable", str(self.run / "job.sbatch"), **variables)
+        assert done.returncode == 0, done.stderr
+        self.number = done.stdout.strip()
+        return self
+
+    def end(self) -> str:
+        """STATE EXIT_CODE, once the job has left the queue."""
+        until(lambda: self.shown()["JobState"] in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"), self.output)
+        shown = self.shown()
+        return f"{shown['JobState']} {shown['ExitCode']}"
+
+    def shown(self) -> dict[str, str]:
+        text = self.cluster.call("scontrol", "show", "job", "-o", self.number).stdout
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    def output(self) -> str:
+        return "\n".join(path.read_text() for path in self.run.glob("slurm-*.out"))
+
+    def events(self, attempt: int = 1) -> list[JobEvent]:
+        path = self.run / f"attempt-{attempt}/job.jsonl"
+        if not path.exists():
+            return []
+        return [msgspec.json.decode(line, type=JobEvent) for line in path.read_bytes().splitlines()]
+
+    def kinds(self, attempt: int = 1) -> list[str]:
+        return [event.event for event in self.events(attempt)]
+
+    def ended(self, phase: str = "perf") -> dict[int, dict[str, Any]]:
+        found = {}
+        for path in (self.run / "attempt-1" / phase).glob("exits-rank*.jsonl"):
+            found[json.loads(path.read_text())["rank"]] = json.loads(path.read_text())
+        return found
+
+    def steps(self, attempt: int = 1) -> list[tuple[int, int]]:
+        record = read_phase(self.run / f"attempt-{attempt}/perf", attempt)
+        return sorted((step.rank, step.step) for step in record.steps)
+
+    def log(self, rank: int, phase: str = "perf") -> str:
+        return (self.run / f"attempt-1/{phase}/rank-{rank}.log").read_text()
+
+
+def until(holds: Callable[[], object], what: Callable[[], str]) -> None:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.1)
+
+
+def bash_phase(name: str, script: str, nodes: int = 1, tasks: int = 1, **environment: str) -> Phase:
+    return Phase(
+        name=name,
+        command=["bash", "-c", script, "bash", "{phase_dir}"],
+        environment=environment,
+        nodes=nodes,
+        tasks_per_node=tasks,
+        devices_per_task=1,
+        writes_steps=name == "perf",
+    )
+
+
+def plan(*phases: Phase) -> Plan:
+    return Plan(backend="toy", environment_name="toy", phases=list(phases))
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster: ClusterOfTests, tmp_path_factory: pytest.TempPathFactory) -> ClusterForJobs:
+    return ClusterForJobs(cluster, tmp_path_factory.mktemp("jobs"))
+
+
+@pytest.fixture
+def job(cluster: ClusterForJobs) -> Job:
+    cluster.sampler(SAMPLER)
+    return Job(cluster)
+
+
+# --- a job that goes well -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["run", 'a run\'s "own" $HOME `x` folder ü'])
+def test_a_job_that_goes_well(cluster: ClusterForJobs, name: str) -> None:
+    cluster.sampler(SAMPLER)
+    job = Job(cluster, name)
+    job.write(cluster.benchmark(), exclusive=True, memory="0").submit()
+    assert job.end() == "COMPLETED 0:0", job.output()
+    assert job.steps() == [(rank, step) for rank in range(3) for step in range(5)]
+    start, phase_start, phase_end, end = job.events()
+    assert (start.event, start.job_id, start.restarts) == ("start", job.number, 0)
+    assert start.nodes == job.shown()["NodeList"]
+    assert (phase_start.event, phase_start.phase, phase_end.exit_code, end.exit_code) == ("phase_start", "perf", 0, 0)
+    assert phase_start.coordinator
+    assert 0 < phase_end.time - phase_start.time < 60
+    assert [found["exit_code"] for found in job.ended().values()] == [0, 0, 0]
+    assert len({found["host"] for found in job.ended().values()}) == 3
+    assert end.time - phase_end.time < 20, "the samplers hold the job up"
+    for rank in job.ended():
+        assert msgspec.convert({k: v for k, v in job.ended()[rank].items() if k in ("rank", "exit_code")}, Ended)
+
+
+def test_samplers_run_beside_the_phases_and_are_told_to_end(cluster: ClusterForJobs, job: Job) -> None:
+    job.write(cluster.benchmark()).submit()
+    assert job.end() == "COMPLETED 0:0"
+    sampled = sorted((job.run / "attempt-1/telemetry").glob("node-*.jsonl"))
+    assert [path.read_text() for path in sampled] == ["sample\nend\n"] * 3
+    assert job.output() == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["import sys; sys.exit(5)", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(300)"]
+)
+def test_samplers_that_fail_cost_a_run_nothing(cluster: ClusterForJobs, job: Job, text: str) -> None:
+    cluster.sampler(text)
+    job.write(cluster.benchmark()).submit()
+    assert job.end() == "COMPLETED 0:0"
+    assert "stepmark: telemetry: srun ended with" in job.output()
+
+
+def test_the_tasks_of_each_phase_in_order(cluster: ClusterForJobs, job: Job) -> None:
+    tell = 'echo "$WHICH $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $SLURMD_NODENAME $MASTER_PORT $1"'
+    phases = plan(
+        bash_phase("profile", tell, 3, 2, WHICH='it\'s "first" $HOME'),
+        bash_phase("convert", tell + '; ls "$1/../profile" | grep -c log'),
+        bash_phase("perf", tell, 2, 1),
+    )
+    job.write(cluster.benchmark(), phases).submit(WHICH="inherited", XLA_FLAGS="--x", JAX_PLATFORMS="y")
+    assert job.end() == "COMPLETED 0:0", job.output()
+    assert job.kinds() == ["start", *["phase_start", "phase_end"] * 3, "end"]
+    said = [job.log(rank, "profile").split() for rank in range(6)]
+    assert [words[:3] for words in said] == [["it's", '"first"', "$HOME"]] * 6
+    assert [words[3:8] for words in said] == [
+        [str(rank), "6", str(rank % 2), "2", str(rank // 2)] for rank in range(6)
+    ]
+    assert len({words[8] for words in said}) == 3
+    assert job.log(0, "convert").split()[-1] == "6"
+    assert job.log(0, "convert").startswith("inherited 0 1 ")
+    ports = {event.coordinator for event in job.events() if event.event == "phase_start"}
+    assert len(ports) == 3
+    assert not (job.run / "attempt-1/perf/rank-2.log").exists()
+
+
+def test_what_steers_a_framework_is_not_inherited_and_a_token_is(cluster: ClusterForJobs, job: Job) -> None:
+    job.write(cluster.benchmark(), plan(bash_phase("perf", "env"))).submit(
+        XLA_FLAGS="--x", JAX_PLATFORMS="y", M_STEPS="1", PYTHONPATH="/z", SRUN_LABEL="1", HF_TOKEN="hf_of_the_shell"
+    )
+    assert job.end() == "COMPLETED 0:0"
+    names = {line.partition("=")[0] for line in job.log(0).splitlines()}
+    assert not names & {"XLA_FLAGS", "JAX_PLATFORMS", "M_STEPS", "PYTHONPATH", "SRUN_LABEL"}
+    assert "HF_TOKEN=hf_of_the_shell" in job.log(0)
+    assert "hf_of_the_shell" not in (job.run / "job.sbatch").read_text()
+
+
+# --- a job that fails ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "recorded"), [("exit3@2", 3, 3), ("segfault@2", 139, -11), ("raise@2", 1, 1)]
+)
+def test_the_rank_that_failed_first_gives_the_code(
+    cluster: ClusterForJobs, job: Job, fault: str, code: int, recorded: int
+) -> None:
+    job.write(cluster.benchmark(fault=fault, fault_rank="1")).submit()
+    assert job.end() == f"FAILED {code}:0", job.output()
+    ended = job.ended()
+    assert ended[1]["exit_code"] == recorded
+    failed = [end for end in ended.values() if end["exit_code"]]
+    assert min(failed, key=lambda end: end["time"])["rank"] == 1
+    assert [event.exit_code for event in job.events()][-2:] == [code, code]
+
+
+def test_the_others_are_told_and_write_their_end(cluster: ClusterForJobs, job: Job) -> None:
+    job.write(cluster.benchmark(fault="exit3@1", fault_rank="1", nap_seconds="0.9")).submit()
+    job.end()
+    ends = {end.rank: end.status for end in read_phase(job.run / "attempt-1/perf", 1).ends}
+    assert ends == {0: "interrupted", 2: "interrupted"}
+    assert {rank: end["exit_code"] for rank, end in job.ended().items()} == {0: 130, 1: 3, 2: 130}
+
+
+def test_nothing_follows_a_phase_that_failed(cluster: ClusterForJobs, job: Job) -> None:
+    phases = [bash_phase("profile", "true"), bash_phase("convert", "exit 7"), bash_phase("perf", "true")]
+    job.write(cluster.benchmark(), plan(*phases)).submit()
+    assert job.end() == "FAILED 7:0"
+    assert [event.phase for event in job.events() if event.event == "phase_start"] == ["profile", "convert"]
+    assert not (job.run / "attempt-1/perf").exists()
+
+
+def test_a_hang_ends_with_the_stacks_of_the_ranks(cluster: ClusterForJobs, job: Job) -> None:
+    job.write(cluster.benchmark(fault="hang@2"), hang=4).submit()
+    assert job.end() == "FAILED 124:0", job.output()
+    (hung,) = [event for event in job.events() if event.event == "hung"]
+    assert hung.seconds is not None
+    assert 4 <= hung.seconds < 30
+    assert "in fail" in job.log(0)
+    assert "toy_worker.py" in job.log(0)
+    assert job.kinds()[-3:] == ["hung", "phase_end", "end"]
+
+
+def test_who_goes_on_is_not_taken_for_hanging(cluster: ClusterForJobs, job: Job) -> None:
+    job.write(cluster.benchmark(nap_seconds="1.0"), hang=3).submit()
+    assert job.end() == "COMPLETED 0:0"
+    assert "hung" not in job.kinds()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system")
+def test_a_full_disk_changes_no_exit_code(cluster: ClusterForJobs, job: Job) -> None:
+    """The run's folder lies in a tiny file system, which the first phase fills."""
+    job.run = cluster.tiny_disk / "run"
+    job.run.mkdir()
+    fill = 'head -c 1M /dev/zero > "$1/filler-$RANK" && exit 8; exit 9'
+    job.write(cluster.benchmark(), plan(bash_phase("perf", fill, 2))).submit()
+    assert job.end() == "FAILED 9:0"
+    assert job.kinds()[:2] == ["start", "phase_start"]
+
+
+# --- a job that is told to stop -----------------------------------------------------------------
+
+
+def wait_for_steps(job: Job, attempt: int = 1) -> None:
+    until(lambda: (job.run / f"attempt-{attempt}/perf").is_dir() and len(job.steps(attempt)) > 3, job.output)
+
+
+def test_a_warning_of_the_time_limit_reaches_the_workers(cluster: ClusterForJobs, job: Job) -> None:
+    phases = toy.BACKEND.plan(cluster.benchmark(fault="hang@2", fault_rank="0"))
+    more = msgspec.structs.replace(phases, phases=[*phases.phases, bash_phase("after", "true")])
+    job.write(cluster.benchmark(), more).submit()
+    wait_for_steps(job)
+    cluster.call("scancel", "--batch", "--signal=USR1", job.number)  # as Slurm does, --signal=B:USR1@60
+    assert job.end() == "FAILED 130:0", job.output()
+    assert job.kinds() == ["start", "phase_start", "warned", "phase_end", "end"]
+    assert [end.status for end in read_phase(job.run / "attempt-1/perf", 1).ends if end.rank == 0] == ["interrupted"]
+    assert job.ended()[0]["exit_code"] == 130
+
+
+def test_a_job_that_is_cancelled_writes_its_end(cluster: ClusterForJobs, job: Job) -> None:
+    job.write(cluster.benchmark(fault="hang@2")).submit()
+    wait_for_steps(job)
+    cluster.call("scancel", job.number)
+    assert job.end().startswith("CANCELLED")
+    until(lambda: "end" in job.kinds(), job.output)
+    # Slurm tells the script and the tasks at once: the worker's own end, or the script's where that came first.
+    assert job.events()[-1].exit_code in (130, 143)
+
+
+def test_a_requeued_job_starts_another_attempt(cluster: ClusterForJobs, job: Job) -> None:
+    job.write(cluster.benchmark(fault="hang@2"), requeue=True).submit()
+    wait_for_steps(job)
+    first = job.steps()
+    assert cluster.call("scontrol", "requeue", job.number).returncode == 0
+    assert cluster.call("scontrol", "update", f"JobId={job.number}", "StartTime=now").returncode == 0
+    until(lambda: job.kinds(2)[-1:] == ["end"], job.output)
+    assert job.end() == "COMPLETED 0:0"
+    assert (job.events(2)[0].restarts, job.events(2)[0].job_id) == (1, job.number)
+    assert job.steps(2) == [(rank, step) for rank in range(3) for step in range(5)]
+    assert set(first) <= set(job.steps(1))  # a rank may have come further between the look and the requeue
+
+
+def test_submitted_by_hand_once_more_it_keeps_the_attempts_apart(cluster: ClusterForJobs, job: Job) -> None:
+    job.write(cluster.benchmark()).submit()
+    assert job.end() == "COMPLETED 0:0"
+    job.submit()
+    assert job.end() == "COMPLETED 0:0"
+    assert job.events(1)[0].job_id != job.events(2)[0].job_id == job.number
+
+
+# --- what sbatch makes of the options -----------------------------------------------------------
+
+
+def test_slurm_reads_the_options_as_they_were_meant(cluster: ClusterForJobs, job: Job) -> None:
+    benchmark = cluster.benchmark(2)
+    hardware = Configs().hardware("h100")
+    benchmark = msgspec.structs.replace(benchmark, hardware=hardware, gpus=16)
+    job.write(
+        benchmark,
+        plan(bash_phase("perf", "true")),
+        exclusive=True,
+        memory="0",
+        singleton=True,
+        comment='it\'s a "new" \\ #1 $HOME',
+        exclude="node4",
+        nice=5,
+        arguments=["--begin=now+1hour", "--mail-user=me@example.com"],
+    ).submit()
+    shown = whole_record(job)
+    assert 'Comment=stepmark:a-run it\'s a "new" \\ #1 $HOME' in shown
+    assert "gres/gpu=16" in shown
+    for words in ("NumNodes=2", "ExcNodeList=node4", "Nice=5", "JobName=stepmark", "TimeLimit=00:05:00", "Requeue=0"):
+        assert words in shown
+    cluster.call("scancel", job.number)
+
+
+def whole_record(job: Job) -> str:
+    return job.cluster.call("scontrol", "show", "job", "-o", job.number).stdout
+
+
+def test_runs_wait_for_each_other(cluster: ClusterForJobs, job: Job) -> None:
+    job.write(cluster.benchmark(fault="hang@1"), singleton=True).submit()
+    wait_for_steps(job)
+    second = Job(cluster).write(cluster.benchmark(), singleton=True).submit()
+    assert second.shown()["Reason"] == "Dependency"
+    cluster.call("scancel", job.number)
+    assert second.end() == "COMPLETED 0:0"

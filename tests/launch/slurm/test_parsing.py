@@ -1,0 +1,317 @@
+"""Slurm's words read right, as a real Slurm (22.05.8) printed them.
+
+The recorded outputs show "|" where the commands are asked for the unit separator.
+"""
+
+import time
+
+import pytest
+
+from benchmarks.jobs.job_record import SchedulerEnd
+from launch.slurm import parsing, reasons
+
+
+def recorded(text: str) -> str:
+    return text.replace("|", parsing.SEPARATOR)
+
+
+# --- sacct --------------------------------------------------------------------------------------------
+
+SACCT = recorded("""\
+1|COMPLETED|0:0|None|node1|1795291009|1795291009
+2|FAILED|3:0|None|node1|1795291009|1795291009
+3|FAILED|0:11|None|node1|1795291009|1795291009
+4|CANCELLED by 0|0:0|None|node[1-4]|1795291009|1795291012
+5|PENDING|0:0|DependencyNeverSatisfied|None assigned|Unknown|Unknown
+6|CANCELLED|0:0|Dependency|None assigned|1795291009|1795291009
+8|TIMEOUT|0:0|None|node[1-2]|1795291009|1795291098
+10_2|COMPLETED|0:0|None|node1|1795291009|1795291009
+9|COMPLETED|0:0|BeginTime|node1|1795291134|1795291154
+9|REQUEUED|0:0|None|node1|1795291009|1795291012
+39|NODE_FAIL|0:0|None|node[3-4]|1795291223|1795291258
+40|PENDING|0:0|BeginTime|None assigned|Unknown|Unknown
+40|NODE_FAIL|0:0|None|node4|1795291223|1795291258
+41|RUNNING|0:0|None|node1|1795291300|Unknown
+""")
+# Never met here; as the manual of sacct writes them.
+OTHERS = ("PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "RESIZING", "REVOKED", "SUSPENDED")
+
+
+def test_how_jobs_ended_by_the_accounting() -> None:
+    found = parsing.accounted_ends(SACCT)
+    assert {job: [end.state for end in ends] for job, ends in found.items()} == {
+        "1": ["COMPLETED"],
+        "2": ["FAILED"],
+        "3": ["FAILED"],
+        "4": ["CANCELLED"],
+        "5": ["PENDING"],
+        "6": ["CANCELLED"],
+        "8": ["TIMEOUT"],
+        "9": ["REQUEUED", "COMPLETED"],
+        "10_2": ["COMPLETED"],
+        "39": ["NODE_FAIL"],
+        "40": ["NODE_FAIL", "PENDING"],
+        "41": ["RUNNING"],
+    }
+    assert found["2"] == [
+        SchedulerEnd(
+            job_id="2",
+            state="FAILED",
+            source="sacct",
+            exit_code="3:0",
+            nodes="node1",
+            started=1795291009.0,
+            ended=1795291009.0,
+        )
+    ]
+    assert (found["4"][0].cancelled_by, found["6"][0].cancelled_by) == ("0", None)
+    assert (found["41"][0].started, found["41"][0].ended) == (1795291300.0, None)
+
+
+def test_a_job_that_never_ran_has_no_start_though_slurm_writes_one() -> None:
+    never_ran = parsing.accounted_ends(SACCT)["6"][0]
+    assert (never_ran.started, never_ran.nodes, never_ran.reason) == (None, None, "Dependency")
+
+
+@pytest.mark.parametrize("state", OTHERS)
+def test_states_that_are_seldom_seen(state: str) -> None:
+    text = recorded(f"7|{state}|0:0|None|node1|1795291009|1795291098\n")
+    assert parsing.accounted_ends(text)["7"][0].state == state
+
+
+def test_rows_of_another_shape_are_no_rows() -> None:
+    assert parsing.accounted_ends("") == {}
+    assert parsing.accounted_ends(recorded("sacct: something\n14|COMPLETED|nl\nline|x\n")) == {}
+
+
+# --- squeue -------------------------------------------------------------------------------------------
+
+SQUEUE = recorded("""\
+5|PENDING|DependencyNeverSatisfied|N/A||1
+12|PENDING|BeginTime|1795294609||1
+40|PENDING|ReqNodeNotAvail, UnavailableNodes:node4|N/A||1
+8|RUNNING|None|1795291009|node[1-2]|2
+9|COMPLETING|None|1795291009|node1|1
+""")
+
+
+def test_the_queue() -> None:
+    found = parsing.queue_states(SQUEUE)
+    assert list(found) == ["5", "12", "40", "8", "9"]
+    assert (found["5"].reason, found["5"].expected_start, found["5"].start) == (
+        "DependencyNeverSatisfied",
+        None,
+        None,
+    )
+    assert (found["12"].expected_start, found["12"].started) == (1795294609.0, None)
+    assert found["12"].start == time.strftime("%Y-%m-%d %H:%M", time.localtime(1795294609))
+    assert found["40"].reason == "ReqNodeNotAvail, UnavailableNodes:node4"
+    running = found["8"]
+    assert (running.reason, running.started, running.expected_start) == (None, 1795291009.0, None)
+    assert (running.nodes, running.node_count) == ("node[1-2]", 2)
+
+
+COMMENTS = recorded("""\
+1|/shared/out|stepmark:r1 x
+2|/shared/r2|(null)
+30|/shared/out|mine; stepmark:r1
+4|/shared/out|stepmark:r10
+5|/shared/out|nl
+line
+""")
+
+
+@pytest.mark.parametrize(("run_id", "job"), [("r1", "30"), ("r2", "2"), ("r10", "4"), ("r", None), ("r3", None)])
+def test_the_job_of_a_run_is_found_by_its_comment_or_its_folder(run_id: str, job: str | None) -> None:
+    assert parsing.jobs_of_runs(parsing.job_folders(COMMENTS), [run_id]).get(run_id) == job
+
+
+# --- scontrol -----------------------------------------------------------------------------------------
+
+REST = (
+    " TimeLimit=01:00:00 TimeMin=N/A SubmitTime=1795291009 EligibleTime=Unknown AccrueTime=Unknown "
+    "StartTime={start} EndTime={end} Deadline=N/A SuspendTime=None SecsPreSuspend=0 LastSchedEval=1795291009 "
+    "Scheduler=Main Partition=batch AllocNode:Sid=localhost:3720 ReqNodeList=(null) ExcNodeList=(null) "
+    "NodeList={nodes} NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:* TRES=cpu=1,node=1,billing=1 "
+    "Features=(null) WorkDir=/shared/r1 Comment=a JobState=RUNNING Reason=None Dependency=x "
+    "StdErr=/shared/r1/slurm-1.out StdIn=/dev/null StdOut=/shared/r1/slurm-1.out Power= "
+)
+HEAD = (
+    "JobId={job} JobName={name} UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=1 Nice=0 Account=root "
+    "QOS=normal JobState={state} Reason={reason} Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 "
+    "ExitCode={code} RunTime=00:00:00"
+)
+
+
+def shown(
+    job: int, state: str, reason: str, code: str, start: str = "10", end: str = "20", nodes: str = "node1",
+    name: str = "wrap",
+) -> str:  # fmt: skip
+    head = HEAD.format(job=job, name=name, state=state, reason=reason, code=code)
+    return head + REST.format(start=start, end=end, nodes=nodes) + "\n"
+
+
+def test_what_the_controller_remembers() -> None:
+    text = (
+        shown(2, "FAILED", "NonZeroExitCode", "3:0", name="a JobState=RUNNING b")
+        + shown(6, "CANCELLED", "DependencyNeverSatisfied", "0:0", nodes="")
+        + shown(8, "TIMEOUT", "TimeLimit", "0:15", nodes="node[1-2]")
+        + shown(9, "RUNNING", "None", "0:0", end="99")
+        + "JobId=14 JobName=na\nme UserId=root(0)\n\n"
+    )
+    found = parsing.controlled_ends(text)
+    assert list(found) == ["2", "6", "8", "9"]
+    assert found["2"] == SchedulerEnd(
+        job_id="2",
+        state="FAILED",
+        source="scontrol",
+        exit_code="3:0",
+        reason="NonZeroExitCode",
+        nodes="node1",
+        started=10.0,
+        ended=20.0,
+    )
+    assert (found["6"].started, found["6"].nodes) == (None, None)
+    assert (found["8"].state, found["8"].nodes) == ("TIMEOUT", "node[1-2]")
+    assert found["9"].ended is None  # the end of its time limit is no end
+
+
+PARTITIONS = (
+    "PartitionName=batch AllowGroups=ALL Default=YES QoS=N/A DefaultTime=NONE MaxNodes=UNLIMITED MaxTime=01:00:00 "
+    "MinNodes=0 Nodes=node[1-4] OverTimeLimit=NONE PreemptMode=OFF State=UP TotalCPUs=64 TotalNodes=4\n"
+    "PartitionName=long AllowGroups=ALL Default=NO MaxNodes=2 MaxTime=UNLIMITED Nodes=(null) State=DRAIN TotalCPUs=0 "
+    "TotalNodes=0\n"
+)
+
+
+def test_partitions() -> None:
+    batch, long = parsing.partitions(PARTITIONS)
+    assert (batch.name, batch.state, batch.nodes, batch.max_nodes, batch.max_seconds, batch.default) == (
+        "batch", "UP", 4, None, 3600, True,
+    )  # fmt: skip
+    assert (long.state, long.nodes, long.max_nodes, long.max_seconds, long.default) == ("DRAIN", 0, 2, None, False)
+
+
+def test_nodes_stand_in_every_partition_they_are_in() -> None:
+    text = recorded(
+        "node1|batch|mixed|gpu:h100:8|16|2000|(null)\nnode1|all|mixed|gpu:h100:8|16|2000|(null)\n"
+        "node4|batch|down*|gpu:8(S:0-1),tpu:4|16+|2000|ib,big\n"
+    )
+    found = parsing.nodes_by_partition(text)
+    assert {name: [node.name for node in nodes] for name, nodes in found.items()} == {
+        "batch": ["node1", "node4"],
+        "all": ["node1"],
+    }
+    down = found["batch"][1]
+    assert (down.gpus, down.cpus, down.features, down.up) == (8, 16, ("ib", "big"), False)
+
+
+@pytest.mark.parametrize(
+    ("state", "up"),
+    [
+        ("idle", True), ("mixed", True), ("allocated", True), ("completing", True), ("planned", True),
+        ("idle~", True), ("mixed-", True), ("reserved", True), ("idle*", False), ("down", False), ("down*", False),
+        ("drained", False), ("draining", False), ("drained*", False), ("fail", False), ("maint", False),
+        ("inval", False), ("unknown", False),
+    ],
+)  # fmt: skip
+def test_which_nodes_take_jobs(state: str, up: bool) -> None:
+    assert parsing.Node(name="n", state=state, gpus=0, cpus=1, memory_mb=1).up is up
+
+
+# --- single fields ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 1800), ("30:30", 1830), ("1:30:00", 5400), ("01:00:00", 3600), ("2-0", 172_800), ("2-12", 216_000),
+        ("1-01:30", 91_800), ("1-00:00:00", 86_400), ("UNLIMITED", None), ("", None), ("1:2:3:4", None),
+        ("soon", None), ("-5", None), ("x-5", None),
+    ],
+)  # fmt: skip
+def test_durations(text: str, seconds: int | None) -> None:
+    assert parsing.duration_seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [
+        ("gpu:h100:8", 8), ("gpu:8", 8), ("gpu", 1), ("gpu:h100:8(S:0-1)", 8), ("gpu:a:2(S:0,1),gpu:b:4", 6),
+        ("(null)", 0), ("", 0), ("tpu:4", 0), ("gpumem:80", 0), ("gpu:1g.10gb:7", 7), ("gpu:h100:no_consume:8", 8),
+    ],
+)  # fmt: skip
+def test_gpus(gres: str, count: int) -> None:
+    assert parsing.gpu_count(gres) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("node1", ["node1"]),
+        ("node[1-3]", ["node1", "node2", "node3"]),
+        ("node[08-10,12],login", ["node08", "node09", "node10", "node12", "login"]),
+        ("r[1-2]n[1-2]-ib", ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"]),
+        ("a,b", ["a", "b"]),
+        ("", []),
+    ],
+)
+def test_lists_of_nodes(text: str, names: list[str]) -> None:
+    assert parsing.node_names(text) == names
+
+
+# --- words ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reason", ["DependencyNeverSatisfied", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints"]
+)
+def test_what_can_never_start(reason: str) -> None:
+    assert reasons.never(reason)
+    assert "can never start" in reasons.explain("PENDING", reason)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "text"),
+    [
+        ("PENDING", "Resources", "waits for nodes (Resources)"),
+        ("PENDING", "AssocGrpGRES", "waits: a limit of the account or quality of service is reached (AssocGrpGRES)"),
+        ("PENDING", "QOSMaxJobsPerUserLimit", "waits: a limit of the account or quality of service is reached "
+         "(QOSMaxJobsPerUserLimit)"),
+        ("PENDING", "ReqNodeNotAvail, UnavailableNodes:node4", "waits for nodes that are down or reserved "
+         "(ReqNodeNotAvail, UnavailableNodes:node4)"),
+        ("PENDING", "SomethingNew", "waits (SomethingNew)"),
+        ("PENDING", None, "waits"),
+        ("RUNNING", None, "runs"),
+        ("POWER_UP_NODE", None, "is power up node"),
+    ],
+)  # fmt: skip
+def test_what_waits(state: str, reason: str | None, text: str) -> None:
+    assert reasons.never(reason) is None
+    assert reasons.explain(state, reason) == text
+
+
+@pytest.mark.parametrize(
+    ("words", "meaning"),
+    [
+        ("sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed: Invalid "
+         "partition name specified", "the partition is not known"),
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+         "the account is not known"),
+        ("sbatch: error: Batch job submission failed: Requested node configuration is not available",
+         "no nodes of the partition are as the job asks"),
+        ("sbatch: error: Invalid --time specification", "the time is not one that Slurm reads"),
+        ("sbatch: error: Batch job submission failed: Requested reservation is invalid", "the reservation is not"),
+        ("sbatch: error: Batch job submission failed: Invalid feature specification", "no node has the feature"),
+        ("sbatch: error: Batch job submission failed: Invalid node name specified", "a node of --nodelist"),
+        ("sbatch: error: Memory specification can not be satisfied", "no node has so much memory"),
+        ("sbatch: error: Invalid generic resource (gres) specification", "no node has such devices"),
+        ("sbatch: unrecognized option '--segment=3'\nTry \"sbatch --help\"", "this Slurm does not know --segment"),
+        ("sbatch: unrecognized option '--mcs-label=3'\nTry \"sbatch --help\"", "this Slurm does not know the option"),
+        ("sbatch: error: something new", ""),
+    ],
+)  # fmt: skip
+def test_why_sbatch_refused(words: str, meaning: str) -> None:
+    found, further = reasons.why_refused(words)
+    assert found.startswith(meaning)
+    assert bool(found) == bool(meaning) == bool(further)

@@ -1,0 +1,246 @@
+"""Following a run: what is said of a job that waits, can never start, falls silent or cannot be asked for."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError, RunError
+from benchmarks.jobs.job_record import SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RunFolder
+from jax_backend import BACKEND
+from launch.slurm import run_states, watch
+from launch.slurm.client import QueueState
+from launch.slurm.collect import collect
+
+RUNNING = QueueState(job_id="7", state="RUNNING", nodes="node1")
+
+
+class FakeSlurm:
+    """Answers about job 7 what it was told to, one answer a question; then it is gone from the queue."""
+
+    def __init__(self, answers: Sequence[QueueState | Exception]) -> None:
+        self.answers = list(answers)
+        self.cancelled: list[str] = []
+
+    def queue(self, job_ids: Sequence[str]) -> dict[str, QueueState]:
+        if not self.answers:
+            return {}
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return dict.fromkeys(job_ids, answer)
+
+    def ends(self, job_ids: Sequence[str]) -> dict[str, list[SchedulerEnd]]:
+        state = "CANCELLED" if self.cancelled else "COMPLETED"
+        return {job: [SchedulerEnd(job_id=job, state=state, source="sacct")] for job in job_ids}
+
+    def cancel(self, job_id: str) -> None:
+        self.cancelled.append(job_id)
+
+    def find(self, _run_id: str) -> str | None:
+        return None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run that was submitted to a cluster."""
+    configs = tmp_path / "sites"
+    configs.mkdir()
+    source = Configs().root / "sites" / "example_venv.yml"
+    text = source.read_text().replace("example_venv", "here").replace("h100", "cpu")
+    (configs / "here.yml").write_text(text)
+    request = Request(backend="jax", model="llama2_tiny", hardware="cpu", site="here")
+    benchmark = resolve(request, Configs(own_sites=configs), BACKEND)
+    run = RunFolder.create(tmp_path / "runs", "a_run")
+    run.write(BENCHMARK, benchmark)
+    run.write(PLAN, BACKEND.plan(benchmark))
+    run.write(PROVENANCE, {"run_id": "a_run", "notes": []})
+    run.write(SUBMITTED, Submitted(site="here", job_id="7", submitted=1.0, command=[], configuration=None))
+    return run
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(watch, "FIRST_ASK_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "GROWTH", 1.0)
+    monkeypatch.setattr(watch, "ACCOUNTING_SECONDS", 1.0)
+    yield
+
+
+def follow(folder: RunFolder, slurm: Any) -> Any:
+    return watch.watch(folder, BACKEND, slurm)
+
+
+def train(folder: RunFolder, steps: int) -> None:
+    place = folder.phase_dir("perf")
+    place.mkdir(parents=True)
+    lines = [
+        {
+            "event": "step",
+            "step": step,
+            "seconds": 0.01,
+            "elapsed_seconds": 0.01 * (step + 1),
+            "loss": 6.0 - step / 10,
+        }
+        for step in range(steps)
+    ]
+    (place / "events-rank0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_silence_is_told_once(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_states, "QUIET_SECONDS", 0.2)
+    train(folder, 5)
+    follow(folder, FakeSlurm([RUNNING] * 12))
+    said = capsys.readouterr().err
+    assert said.count("it may hang") == 1
+    assert "though one takes 0.01 s" in said
+    assert f"status.py --cancel {folder.path}" in said
+
+
+def test_a_run_that_goes_on_is_not_called_silent(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    train(folder, 5)
+    result = follow(folder, FakeSlurm([RUNNING] * 4))
+    assert "hang" not in capsys.readouterr().err
+    assert [attempt.steps for attempt in result.attempts] == [5]
+    assert len(folder.stored_steps()) == 5
+
+
+def test_why_it_waits_is_said_once_a_reason(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    waits = msgspec.structs.replace(RUNNING, state="PENDING", reason="Resources", expected_start=2e9, nodes=None)
+    held = msgspec.structs.replace(waits, reason="Priority", expected_start=None)
+    follow(folder, FakeSlurm([waits, waits, held]))
+    said = capsys.readouterr().err
+    assert said.count("may start at 2033-05-18") == 1
+    assert said.count("job 7:") == 3
+
+
+def test_what_can_never_start_is_taken_out_of_the_queue(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    never = msgspec.structs.replace(RUNNING, state="PENDING", reason="PartitionNodeLimit", nodes=None)
+    slurm = FakeSlurm([never, never])
+    result = follow(folder, slurm)
+    assert slurm.cancelled == ["7"]
+    assert "can never start" in capsys.readouterr().err
+    assert result.status == "failed"
+    assert [attempt.outcome for attempt in result.attempts] == ["never_started"]
+
+
+def test_a_silence_before_the_first_step_is_told_too(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_states, "FIRST_STEP_SECONDS", 0.2)
+    folder.phase_dir("perf").mkdir(parents=True)
+    follow(folder, FakeSlurm([RUNNING] * 12))
+    assert capsys.readouterr().err.count("not even the first: it may hang") == 1
+
+
+def test_a_controller_that_is_gone_ends_no_following(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = RunError("Slurm does not answer")
+    train(folder, 5)
+    result = follow(folder, FakeSlurm([RUNNING, gone, gone, gone, RUNNING]))
+    said = capsys.readouterr().err
+    assert said.count("Slurm does not answer; the run goes on") == 1
+    assert said.count("Slurm answers again") == 1
+    assert [attempt.outcome for attempt in result.attempts] == ["completed"]
+
+
+def test_a_job_that_has_ended_is_collected_though_slurm_is_gone_for_good(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "UNANSWERED_SECONDS", 0.1)
+    train(folder, 5)
+    lines = [{"event": "start", "time": 1.0, "job_id": "7", "restarts": 0, "nodes": "node1"}]
+    lines.append({"event": "end", "time": 9.0, "exit_code": 3})
+    (folder.attempt_dir(1) / "job.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    gone = RequestError("the slurm.conf is not there")
+    slurm = FakeSlurm([gone] * 50)
+    monkeypatch.setattr(slurm, "ends", slurm.queue)
+    (attempt,) = follow(folder, slurm).attempts
+    assert (attempt.outcome, attempt.steps) == ("failed", 5)
+    assert "Slurm cannot be asked" in attempt.text
+
+
+def test_a_cluster_that_is_gone_with_the_run_is_given_up(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "GIVE_UP_SECONDS", 0.2)
+    train(folder, 5)
+    with pytest.raises(RunError, match="neither Slurm nor the run") as given_up:
+        follow(folder, FakeSlurm([RequestError("the slurm.conf is not there")] * 200))
+    assert "status.py --collect" in given_up.value.next_command
+
+
+def test_a_run_that_is_not_collected_is_not_judged(folder: RunFolder) -> None:
+    train(folder, 5)
+    assert not folder.is_collected()
+    with pytest.raises(RequestError, match="has not been collected") as refusal:
+        folder.stored_result()
+    assert "status.py --follow" in refusal.value.next_command
+    follow(folder, FakeSlurm([RUNNING]))
+    assert folder.is_collected()
+
+
+def test_a_job_submitted_by_hand_once_more_is_asked_for_too(folder: RunFolder) -> None:
+    train(folder, 5)
+    for attempt, job_id in ((1, "7"), (2, "9")):
+        folder.attempt_dir(attempt).mkdir(exist_ok=True)
+        line = {"event": "start", "time": 1.0, "job_id": job_id, "restarts": 0, "nodes": "node1"}
+        (folder.attempt_dir(attempt) / "job.jsonl").write_text(json.dumps(line) + "\n")
+    assert folder.job_ids() == ["7", "9"]
+    result = follow(folder, FakeSlurm([RUNNING]))
+    assert [attempt.outcome for attempt in result.attempts] == ["completed", "completed"]
+
+
+def test_nobody_followed_it_and_it_has_tensorboards_events_all_the_same(folder: RunFolder) -> None:
+    train(folder, 5)
+    end = SchedulerEnd(job_id="7", state="COMPLETED", source="sacct", started=1.0)
+    collect(folder, BACKEND, [end])
+    assert list((folder.path / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_the_times_of_a_profiled_run_are_collected_under_tags_of_their_own(folder: RunFolder) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder.write(BENCHMARK, msgspec.structs.replace(folder.benchmark(), profile="nccl"))
+    train(folder, 5)
+    collect(folder, BACKEND, [SchedulerEnd(job_id="7", state="COMPLETED", source="sacct", started=1.0)])
+    events = EventAccumulator(str(folder.path / "tensorboard"))
+    events.Reload()
+    assert {tag.split("/")[0] for tag in events.Tags()["scalars"]} == {"profiled", "train"}
+
+
+def test_a_full_disk_here_does_not_end_the_following(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise RunError("steps could not be written: No space left on device")
+
+    monkeypatch.setattr(watch.StepSink, "take", full)
+    train(folder, 5)
+    result = follow(folder, FakeSlurm([RUNNING] * 3))
+    assert capsys.readouterr().err.count("No space left on device") == 1
+    assert [attempt.steps for attempt in result.attempts] == [5]
+
+
+def test_a_run_whose_job_nobody_knows(folder: RunFolder) -> None:
+    submitted = folder.submitted()
+    folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=None))
+    with pytest.raises(RunError, match="the run has no job"):
+        follow(folder, FakeSlurm([]))
+
+
+def test_a_second_follower_writes_no_step_twice(folder: RunFolder) -> None:
+    train(folder, 5)
+    follow(folder, FakeSlurm([RUNNING] * 2))
+    shutil.copy(folder.path / "steps.jsonl", folder.path / "before")
+    follow(folder, FakeSlurm([RUNNING] * 2))
+    assert (folder.path / "steps.jsonl").read_text() == (folder.path / "before").read_text()

@@ -1,0 +1,146 @@
+"""The layers of the design, read from the source: each imports only layers below it, and no import makes a cycle."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
+FRAMEWORKS = {
+    "jax", "jaxlib", "flax", "maxtext", "MaxText", "torch", "nemo", "megatron", "lightning", "transformer_engine",
+    "tensorflow", "optax", "orbax",
+}  # fmt: skip
+STATISTICS = {
+    f"benchmarks.measuring.{name}"
+    for name in ("statistics", "figures", "summary", "utilisation", "window", "verification", "interval", "settling")
+} | {"benchmarks.logs.foreign"}
+COMMANDS = {
+    "cluster", "compare", "dashboard", "doctor", "ingest", "nightly", "peak", "plan", "report", "run", "setup",
+    "status", "verify",
+}  # fmt: skip
+
+
+def files_of(layer: str) -> list[Path]:
+    return sorted((ROOT / layer).rglob("*.py"))
+
+
+def is_inside(path: Path) -> bool:
+    """Loaded by its path where no package of ours is importable: in a framework's environment, or on a bare node."""
+    return "inside" in path.parts
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Every module an import names, anywhere in the file; `from a import b` may mean the module a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def touches(path: Path, forbidden: set[str]) -> list[str]:
+    """Imports of a forbidden module, or of one inside it."""
+    found = []
+    for name in imports(tree_of(path)):
+        parts = name.split(".")
+        if any(".".join(parts[:end]) in forbidden for end in range(1, len(parts) + 1)):
+            found.append(name)
+    return found
+
+
+def ids(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+FILES = [path for layer in LAYERS for path in files_of(layer)]
+CORE = files_of("benchmarks")
+BACKENDS = [*files_of("jax_backend"), *files_of("nemo_backend")]
+INSIDE = [path for path in FILES if is_inside(path)]
+
+
+def test_the_layers_are_there() -> None:
+    assert all(len(files_of(layer)) > 10 for layer in LAYERS)
+    assert {path.parts[-3] for path in INSIDE} == set(LAYERS)
+
+
+@pytest.mark.parametrize("path", CORE, ids=ids(CORE))
+def test_the_core_knows_no_backend_no_framework_and_starts_nothing(path: Path) -> None:
+    above = {"jax_backend", "nemo_backend", "launch", "tests"}
+    assert touches(path, above | FRAMEWORKS | {"subprocess", "multiprocessing", "absl", "rich", "tensorboard"}) == []
+
+
+@pytest.mark.parametrize("path", BACKENDS, ids=ids(BACKENDS))
+def test_a_backend_plans_and_reads_without_framework_launcher_statistics_or_the_other_backend(path: Path) -> None:
+    own = path.relative_to(ROOT).parts[0]
+    foreign = {"launch", "jax_backend", "nemo_backend"} - {own}
+    if not is_inside(path):
+        foreign |= FRAMEWORKS | STATISTICS | {"subprocess", "statistics"}
+    assert touches(path, foreign) == []
+
+
+@pytest.mark.parametrize("path", files_of("launch"), ids=ids(files_of("launch")))
+def test_the_launcher_imports_no_framework_and_no_backend_by_name(path: Path) -> None:
+    assert touches(path, FRAMEWORKS | {"jax_backend", "nemo_backend"}) == []
+
+
+@pytest.mark.parametrize("path", INSIDE, ids=ids(INSIDE))
+def test_what_is_loaded_by_path_uses_nothing_of_ours(path: Path) -> None:
+    """nemo_toolkit installs top-level packages of common names: ours must not be looked for there."""
+    assert touches(path, {*LAYERS, "tests", "configs"}) == []
+
+
+@pytest.mark.parametrize(
+    ("backend", "frameworks"),
+    [
+        ("jax_backend", {"jax", "flax", "maxtext", "absl"}),
+        ("nemo_backend", {"torch", "lightning", "megatron", "nemo"}),
+    ],
+)
+def test_a_worker_starts_on_the_standard_library_alone(backend: str, frameworks: set[str]) -> None:
+    tree = tree_of(ROOT / backend / "inside" / "worker.py")
+    at_the_top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {name.split(".")[0] for node in at_the_top for name in imports(node)}
+    assert names
+    assert names <= sys.stdlib_module_names
+    inside = {name.split(".")[0] for name in imports(tree)} - sys.stdlib_module_names
+    assert inside == frameworks
+
+
+def test_the_workers_kit_needs_nothing_but_the_standard_library() -> None:
+    kit = ROOT / "benchmarks" / "inside" / "worker_kit.py"
+    assert {name.split(".")[0] for name in imports(tree_of(kit))} <= sys.stdlib_module_names
+
+
+def test_no_import_makes_a_cycle() -> None:
+    """Anywhere in a file: an import inside a function hides a cycle, and does not undo it."""
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in FILES}
+    graph = {
+        name: {found for found in imports(tree_of(path)) if found in modules and found != name}
+        for name, path in modules.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_the_folders_show_the_architecture() -> None:
+    assert {path.stem for path in (ROOT / "launch").glob("*.py")} == COMMANDS | {"__init__", "_script", "cli"}
+    assert len(list((ROOT / "benchmarks").glob("*.py"))) <= 7  # with __init__
+
+
+def test_configs_hold_data_and_no_code() -> None:
+    files = [path for path in (ROOT / "configs").rglob("*") if path.is_file()]
+    assert files
+    data = (".yml", ".csv", ".json", ".bin", ".idx", ".npz")  # from .json on: small texts as tokens, weights
+    assert [path.name for path in files if path.suffix not in data] == []
