@@ -1,5 +1,5 @@
 """Looks at one of NVIDIA's config_*.sh as Stepmark looks at a run of its own: what it comes to, and all that is wrong
-with it, with the arithmetic. Nothing is executed, and neither a GPU nor Slurm is needed.
+with it, with the arithmetic. Nothing is executed; neither a GPU nor Slurm is needed.
 """
 
 from contextlib import suppress
@@ -9,7 +9,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, nearest
 from benchmarks.mlperf.admission import Finding, findings, refused
 from benchmarks.mlperf.asked import Asked, asked, named_by_file
-from benchmarks.mlperf.shell_config import NOT_BESIDE, ShellConfig, read
+from benchmarks.mlperf.shell_config import NOT_SOURCED, ShellConfig, read
 from benchmarks.mlperf.submission import DIVISION, Submission
 from benchmarks.mlperf.submission_text import configuration_rows, finding_lines
 from benchmarks.rendering.report import Rows, aligned
@@ -20,7 +20,7 @@ LARGEST_FILE = 1 << 20
 
 def show(path: Path, name: str | None, configs: Configs) -> int:
     """The configuration and every finding; EXIT_REFUSED where a run of it would be refused."""
-    config = read(path.name, _text(path), lambda beside: _beside(path.parent, beside), {})
+    config = read(path.name, _text(path), lambda beside: _beside(path.parent, beside))
     submission = configs.submission(_benchmark(path, config, name, configs))
     definition = configs.mlperf(submission.name)
     points = package.reference_points(definition, submission.ruleset)
@@ -118,7 +118,7 @@ def _told_apart(path: Path, asked_for: Asked) -> list[Finding]:
 
 
 def _unknown(config: ShellConfig, submission: Submission) -> list[Finding]:
-    """What steers the benchmark and only a shell knows: nothing can be said of a run of it."""
+    """What steers the benchmark and could not be read: nothing can be said of a run of it."""
     knobs = submission.knobs
     steering = {
         *knobs.layout().values(),
@@ -134,20 +134,20 @@ def _unknown(config: ShellConfig, submission: Submission) -> list[Finding]:
     absent = [
         Finding(
             rule="not known",
-            what="a file that it sources was not read",
-            arithmetic=f"{one.file}:{one.line}: {one.why}",
+            what=NOT_SOURCED,
+            arithmetic=f"{one.file}:{one.line}: {one.text[:80]}",
             cure="the whole set of files in one folder",
             scope="always",
         )
         for one in config.unread
-        if NOT_BESIDE in one.why
+        if one.why.startswith(NOT_SOURCED)
     ]
     return absent + [
         Finding(
             rule="not known",
             what=f"{name} is not known",
             arithmetic=why,
-            cure=f"export {name}=VALUE, as the last line that sets it",
+            cure=f"a plain export {name}=VALUE after that line",
             scope="always",
         )
         for name, why in sorted(config.unknown.items())
@@ -156,6 +156,5 @@ def _unknown(config: ShellConfig, submission: Submission) -> list[Finding]:
 
 
 def _not_known(config: ShellConfig) -> list[str]:
-    """What only a shell that executes the file would know."""
     rows: Rows = [(f"{one.file}:{one.line}", f"{one.why}: {one.text}") for one in config.unread]
     return ["not read (nothing is executed)", *aligned(rows), ""] if rows else []
