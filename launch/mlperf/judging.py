@@ -212,7 +212,9 @@ def _rules_for(definition: MlperfBenchmark | None, ruleset: str, configs: Config
         )
     if definition.stands_for is None:
         return None
-    return derived_rules(definition, ruleset, configs, scratch / f"rules-{definition.name}")
+    return derived_rules(
+        definition, configs.mlperf(definition.stands_for), ruleset, scratch / f"rules-{definition.name}"
+    )
 
 
 def _judge_package(place: Path, ruleset: str, scratch: Path) -> tuple[Said, dict[str, Said]]:
