@@ -11,10 +11,10 @@ from benchmarks.assets.datasets import DatasetJob
 from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LogFormat, SideProgram
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
-from benchmarks.mlperf.submission import ENGINE as SUBMISSION
 from benchmarks.planning.capacity import Storage
 from benchmarks.runs import worker_events
 from benchmarks.values import (
+    SUBMISSION_ENGINE,
     Benchmark,
     Hardware,
     Lora,
@@ -173,4 +173,4 @@ class NemoBackend:
 
 
 def _is_submission(engine: str) -> bool:
-    return engine.startswith(SUBMISSION)
+    return engine.startswith(SUBMISSION_ENGINE)

@@ -18,10 +18,10 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
 from benchmarks.mlperf.asked import asked, config_name
-from benchmarks.mlperf.submission import ENGINE, Submission, setting_types
+from benchmarks.mlperf.submission import Submission, setting_types
 from benchmarks.mlperf.variables import inside, of_the_job, variables
 from benchmarks.request.settings import positive
-from benchmarks.values import Benchmark, Parallelism, Phase, Plan, Scalar
+from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Parallelism, Phase, Plan, Scalar
 from nemo_backend import layout
 
 CLEAR, NCCL, TRAIN = "clear", "nccl", "train"
@@ -91,11 +91,11 @@ LAYOUT_SETTINGS = frozenset(name for one in submissions().values() for name in o
 
 def engines() -> tuple[str, ...]:
     """One a submission: each has an image of its own."""
-    return tuple(ENGINE + name for name in submissions())
+    return tuple(SUBMISSION_ENGINE + name for name in submissions())
 
 
 def environment(engine: str) -> EnvironmentSpec:
-    names = submission_of(engine.removeprefix(ENGINE)).image_names
+    names = submission_of(engine.removeprefix(SUBMISSION_ENGINE)).image_names
     return EnvironmentSpec(name=engine, locks=(), import_check="torch", image=names, only_by_name=True)
 
 

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from benchmarks.values import Architecture, Benchmark, ImageNames, Positive, Value
+from benchmarks.values import Architecture, ImageNames, Positive, Value
 
-ENGINE = "mlperf_"  # and its name: an engine in which its own program runs, and no worker of Stepmark
 DIVISION = "MLPERF_DIVISION"  # as NVIDIA's logger reads it
 CLOSED, OPEN = "closed", "open"
 
@@ -115,8 +114,3 @@ def setting_types(submission: Submission) -> dict[str, str]:
     knobs = submission.knobs
     own: dict[str, str] = {knobs.learning_rate: "float", knobs.evaluation_interval: "int"}
     return {**COMMON_SETTINGS, **submission.settings, **own, **dict.fromkeys(knobs.layout().values(), "int")}
-
-
-def is_submission(benchmark: Benchmark) -> bool:
-    """Whether a submission's own program runs: what it stores and computes besides is then its own affair."""
-    return benchmark.engine.startswith(ENGINE)

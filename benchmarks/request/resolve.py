@@ -5,7 +5,7 @@ It reads the secret variables of the shell (secret_rules.py), only to refuse the
 
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -14,8 +14,6 @@ from benchmarks.convergence import goals
 from benchmarks.early_stop import until
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.machine import images
-from benchmarks.mlperf.definitions import MlperfBenchmark
-from benchmarks.mlperf.submission import ENGINE
 from benchmarks.peak.peak_file import MeasuredPeak, peaks_for
 from benchmarks.request import lora_words, runtime_choice
 from benchmarks.request.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
@@ -23,6 +21,7 @@ from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
 from benchmarks.secret_rules import refuse_secrets, secrets_here
 from benchmarks.values import (
+    SUBMISSION_ENGINE,
     Benchmark,
     Convergence,
     Hardware,
@@ -38,6 +37,9 @@ from benchmarks.values import (
     When,
     to_builtins,
 )
+
+if TYPE_CHECKING:
+    from benchmarks.mlperf.definitions import MlperfBenchmark
 
 ANY = "*"
 UNKNOWN_IS_LIKE = "a100"  # bf16, and no fp8
@@ -108,7 +110,7 @@ class ConfigSource(Protocol):
     def site(self, name: str) -> Site: ...
     def way_on(self, hardware: str) -> str: ...
     def recipes(self) -> list[Recipe]: ...
-    def mlperf(self, name: str) -> MlperfBenchmark: ...
+    def mlperf(self, name: str) -> "MlperfBenchmark": ...
     def profile_defaults(self, task: str) -> ProfileDefaults: ...
 
 
@@ -213,7 +215,7 @@ def _refuse_secrets(request: Request) -> None:
     refuse_secrets(to_builtins(request), "the request:", known)
 
 
-def _trained_towards(request: Request, configs: ConfigSource) -> MlperfBenchmark | None:
+def _trained_towards(request: Request, configs: ConfigSource) -> "MlperfBenchmark | None":
     """The benchmark that Stepmark's own recipes train to its target; None too where a submission's program does."""
     found = configs.mlperf(request.model) if request.task == goals.TASK else None
     return found if found and found.training else None
@@ -235,7 +237,7 @@ def _adapter_settings(
 
 
 def _settings_towards(
-    towards: Convergence | None, mlperf: MlperfBenchmark | None, recipe: Recipe, backend: Backend
+    towards: Convergence | None, mlperf: "MlperfBenchmark | None", recipe: Recipe, backend: Backend
 ) -> dict[str, Scalar]:
     """The backend's own settings for the schedule and the adapters of a benchmark."""
     if towards is None or mlperf is None:
@@ -471,7 +473,7 @@ def _nodes_needed(gpus: int, hardware: Hardware) -> int:
 def _of_the_fabric(hardware: Hardware, recipe: Recipe) -> dict[str, str]:
     """What NCCL is told where NVLink joins nodes. A submission has what NVIDIA's own configuration of it has."""
     domain = hardware.nvlink_domain
-    return {} if domain is None or recipe.engine.startswith(ENGINE) else domain.environment
+    return {} if domain is None or recipe.engine.startswith(SUBMISSION_ENGINE) else domain.environment
 
 
 def _choose_layout(

@@ -11,7 +11,6 @@ from benchmarks.errors import RequestError
 from benchmarks.mlperf.admission import Finding, findings, refused
 from benchmarks.mlperf.asked import Asked, asked
 from benchmarks.mlperf.definitions import wall_minutes
-from benchmarks.mlperf.submission import is_submission
 from benchmarks.mlperf.variables import variables
 from benchmarks.values import Benchmark, JobOptions
 from launch.assets.needed import look
@@ -23,7 +22,7 @@ MOST_NAMED = 4
 
 def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[str]:
     """What is worth saying of it; RequestError where a rule refuses it. Nothing where it is no submission."""
-    if not is_submission(benchmark):
+    if not benchmark.is_submission:
         return []
     asked_for = _asked(benchmark, configs, options)
     found = found_in(asked_for, benchmark.model.name, configs)

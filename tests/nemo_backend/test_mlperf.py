@@ -15,17 +15,16 @@ from benchmarks.jobs.first_check import SAID, is_ok
 from benchmarks.measuring.summary import Ended, summarise
 from benchmarks.mlperf.admission import findings
 from benchmarks.mlperf.asked import asked, config_name
-from benchmarks.mlperf.submission import ENGINE
 from benchmarks.mlperf.variables import variables
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Site
+from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Site
 from launch.mlperf.package import reference_points
 from nemo_backend import BACKEND
 from nemo_backend.inside import mlperf_check
 from nemo_backend.mlperf_planning import NAME_OF_HARDWARE, submissions
 
 CONFIGS = Configs()
-RECIPES = [recipe for recipe in CONFIGS.recipes() if recipe.engine.startswith(ENGINE)]
+RECIPES = [recipe for recipe in CONFIGS.recipes() if recipe.engine.startswith(SUBMISSION_ENGINE)]
 ROWS = [
     (recipe.name, hardware, layout.gpus)
     for recipe in RECIPES
