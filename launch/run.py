@@ -161,7 +161,7 @@ def _show_plan(request: Request, runner: Runner, configs: Configs) -> int:
     benchmark = _with_kept_profile(runner.understand(request), backend)
     plan = runner.plan(benchmark, backend)
     if benchmark.is_submission:
-        from launch.mlperf.showing import submission_text
+        from launch.mlperf.admit import submission_text
 
         text = submission_text(benchmark, plan, configs)
     else:

@@ -18,8 +18,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
 from benchmarks.mlperf.asked import asked, config_name
-from benchmarks.mlperf.submission import Submission, setting_types
-from benchmarks.mlperf.variables import inside, of_the_job, variables
+from benchmarks.mlperf.submission import Submission, container_variables, job_setting, setting_types, variables
 from benchmarks.request.settings import positive
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Parallelism, Phase, Plan, Scalar
 from nemo_backend import layout
@@ -127,11 +126,11 @@ def plan(benchmark: Benchmark) -> Plan:
 
 
 def _before(benchmark: Benchmark) -> Iterator[Phase]:
-    clears, boost = _clears(benchmark), int(of_the_job(benchmark, "VBOOST_VALUE", 0))
+    clears, boost = _clears(benchmark), int(job_setting(benchmark, "VBOOST_VALUE", 0))
     if clears or boost:
         words = ["{repository}/nemo_backend/mlperf_clear.sh", str(int(clears)), str(boost)]
         yield _on_each_node(benchmark, CLEAR, ["bash", *words])
-    if benchmark.gpus > 1 and of_the_job(benchmark, "NCCL_TEST", True):
+    if benchmark.gpus > 1 and job_setting(benchmark, "NCCL_TEST", True):
         yield Phase(
             name=NCCL,
             command=["bash", "{repository}/nemo_backend/mlperf_nccl.sh", *NCCL_ARGUMENTS.split()],
@@ -174,7 +173,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
             submission.logger if _clears(benchmark) else "none",
         ],
         environment={
-            **inside(benchmark, submission),
+            **container_variables(benchmark, submission),
             "DGXSYSTEM": name.removeprefix("config_").removesuffix(".sh"),
             "MODEL_NAME": submission.name,
             "MODEL_FRAMEWORK": "pytorch",
@@ -189,7 +188,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
 
 
 def _clears(benchmark: Benchmark) -> bool:
-    return bool(of_the_job(benchmark, "CLEAR_CACHES", True))
+    return bool(job_setting(benchmark, "CLEAR_CACHES", True))
 
 
 def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:

@@ -2,7 +2,7 @@
 
 from benchmarks.mlperf.checkers import Said
 from benchmarks.mlperf.findings import Finding
-from benchmarks.mlperf.published_times import PublishedTime
+from benchmarks.mlperf.reference_points import PublishedTime
 from benchmarks.mlperf.story import Story, apart_lines, convergence_lines
 from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.values import Value

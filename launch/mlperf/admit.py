@@ -8,11 +8,13 @@ import msgspec
 from benchmarks.assets.assets import compare
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.admission import Finding, findings, refused
+from benchmarks.mlperf.admission import Finding, configuration_rows, findings, refused
 from benchmarks.mlperf.asked import Asked, asked
 from benchmarks.mlperf.definitions import wall_minutes
-from benchmarks.mlperf.variables import variables
-from benchmarks.values import Benchmark, JobOptions
+from benchmarks.mlperf.submission import variables
+from benchmarks.planning.plan_text import NOTHING_STARTED, phase_lines
+from benchmarks.rendering.report import aligned, title
+from benchmarks.values import Benchmark, JobOptions, Plan
 from launch.assets.needed import look
 from launch.mlperf import package
 from launch.slurm.options import seconds_of
@@ -107,3 +109,18 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
             next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name}"
             f" --task=mlperf --out={benchmark.data}",
         )
+
+
+def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs) -> str:
+    """What a dry run shows. No memory and no step time: NVIDIA's own program decides both."""
+    definition, submission = configs.mlperf(benchmark.model.name), configs.submission(benchmark.model.name)
+    points = package.reference_points(definition, submission.ruleset)
+    asked_for = asked(variables(benchmark, submission), submission)
+    rows = configuration_rows(asked_for, definition, submission, points)
+    rows += [
+        ("data", benchmark.data),
+        ("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})"),
+        ("overrides", ", ".join(f"{key}={value}" for key, value in benchmark.overrides.items()) or "none"),
+        ("runs in", plan.environment_name),
+    ]
+    return "\n".join([title(benchmark), "", *aligned(rows), *phase_lines(plan), "", NOTHING_STARTED])

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, nearest
-from benchmarks.mlperf.admission import Finding, findings, refused
+from benchmarks.mlperf.admission import Finding, configuration_rows, finding_lines, findings, refused
 from benchmarks.mlperf.asked import Asked, asked, named_by_file
 from benchmarks.mlperf.shell_config import NOT_SOURCED, ShellConfig, read
 from benchmarks.mlperf.submission import DIVISION, Submission
-from benchmarks.mlperf.submission_text import configuration_rows, finding_lines
 from benchmarks.rendering.report import Rows, aligned
 from launch.mlperf import package
 

@@ -18,7 +18,7 @@ from benchmarks.mlperf.checkers import Said
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import find_across
 from benchmarks.mlperf.log_format import MLLOG
-from benchmarks.mlperf.published_times import beside, read_times
+from benchmarks.mlperf.reference_points import published_for, read_times
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.story import tell
 from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict
@@ -175,7 +175,7 @@ def _judge_set(name: str, judged: list[Judged], ruleset: str, configs: Configs, 
         across=find_across(logs) if len(logs) > 1 else [],
         convergence=None if why_not else checkers.convergence(judged[0].staged.parent, ruleset),
         no_convergence_because=why_not,
-        published=beside(read_times(configs.root), benchmark, platform, configs.names("hardware")),
+        published=published_for(read_times(configs.root), benchmark, platform, configs.names("hardware")),
     )
 
 

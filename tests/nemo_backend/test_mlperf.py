@@ -15,7 +15,7 @@ from benchmarks.jobs.first_check import SAID, is_ok
 from benchmarks.measuring.summary import Ended, summarise
 from benchmarks.mlperf.admission import findings
 from benchmarks.mlperf.asked import asked, config_name
-from benchmarks.mlperf.variables import variables
+from benchmarks.mlperf.submission import variables
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Site
 from launch.mlperf.package import reference_points
