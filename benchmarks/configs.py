@@ -17,12 +17,12 @@ import yaml
 
 from benchmarks.assets.assets import Needs
 from benchmarks.errors import RequestError, nearest
-from benchmarks.gate.values import Suite
 from benchmarks.request.profiling import ProfileDefaults, ProfileTable
 from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
 from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
 
 if TYPE_CHECKING:
+    from benchmarks.gate.values import Suite
     from benchmarks.mlperf.definitions import MlperfBenchmark
     from benchmarks.mlperf.submission import Submission
 
@@ -118,7 +118,9 @@ class Configs:
     def needs(self, name: str) -> Needs:
         return self._row("assets", name, Needs)
 
-    def suite(self, name: str) -> Suite:
+    def suite(self, name: str) -> "Suite":
+        from benchmarks.gate.values import Suite
+
         return self._row("suites", name, Suite)
 
     def submission(self, name: str) -> "Submission":

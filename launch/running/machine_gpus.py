@@ -16,7 +16,6 @@ from benchmarks.errors import RequestError
 from benchmarks.machine import machine_gpus
 from benchmarks.machine.machine_gpus import VISIBLE, Busy, MachineGpu, MachineGpus
 from benchmarks.preflight.gpus import IDLE_MIB
-from benchmarks.request import too_large
 from benchmarks.request.resolve import NoLayoutError, Request, choose_recipe, gpus_wanted, like, scales
 from benchmarks.values import Benchmark, Hardware
 from launch.running.local import host_memory_bytes
@@ -211,6 +210,8 @@ def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_
     of_kinds = rows(configs)
     sizes = scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
     yield from machine_gpus.refusals(benchmark, found(), of_kinds, sizes, way_on, allow_busy=allow_busy)
+    from benchmarks.request import too_large
+
     here = len(machine_gpus.of_hardware(found().gpus, benchmark.hardware))
     yield from too_large.refusals(benchmark, configs, backend, here)
 
