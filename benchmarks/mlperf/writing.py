@@ -13,6 +13,7 @@ from benchmarks.mlperf.definitions import MlperfBenchmark, Optimizer, steps_apar
 from benchmarks.secret_rules import why_secret
 from benchmarks.values import Lora, Parallelism, Value
 
+RESULT_FILE = "result_0.txt"  # as the package checker looks for it
 Event = Literal["start", "end", "point"]
 # Our names of precisions -> those of the rules.
 PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "fp16", "fp8": "fp8", "fp4": "nvfp4"}
@@ -46,14 +47,6 @@ class WrittenStep(Value, frozen=True):
     loss: float | None
     seconds: float | None = None
     learning_rate: float | None = None
-
-
-class WrittenCheckpoint(Value, frozen=True):
-    """When a checkpoint was written."""
-
-    step: int
-    start_ms: int
-    stop_ms: int
 
 
 class Submission(Value, frozen=True):
@@ -101,7 +94,6 @@ class WrittenRun(Value, frozen=True):
     status: Literal["success", "aborted"]
     evaluations: list[WrittenEvaluation]
     steps: list[WrittenStep] = []
-    checkpoints: list[WrittenCheckpoint] = []
     expert_parallelism: int = 1
     synthetic: str = ""  # what the values are where no run made them; every line then says so
 
@@ -113,11 +105,6 @@ def entries(run: WrittenRun) -> list[Entry]:
         found = [_labelled(entry, run.synthetic) for entry in found]
     _refuse_secrets(found)
     return found
-
-
-def file_name(place: int, synthetic: str = "") -> str:
-    """result_0.txt, as the package checker looks for it; of synthetic values, a name that says so."""
-    return f"synthetic_result_{place}.txt" if synthetic else f"result_{place}.txt"
 
 
 def end_rate(run: WrittenRun) -> float:
@@ -198,10 +185,6 @@ def _training(run: WrittenRun) -> list[Entry]:
     """The blocks between evaluations, and what lies in them."""
     found = list(_blocks(run))
     found += [_step_entry(run, step) for step in run.steps]
-    for checkpoint in run.checkpoints:
-        where = {"samples_count": checkpoint.step * run.batch, "step": checkpoint.step}
-        found.append(Entry(time_ms=checkpoint.start_ms, key="checkpoint_start", event="start", metadata=where))
-        found.append(Entry(time_ms=checkpoint.stop_ms, key="checkpoint_stop", event="end", metadata=where))
     return sorted(found, key=lambda entry: entry.time_ms)
 
 
