@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from benchmarks.backend import Backend, FlagGroup
-from benchmarks.convergence import goals
 from benchmarks.early_stop import until
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.machine import images
@@ -130,7 +129,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
 
     adapters, framework_settings = lora_words.sorted_out(request.settings, request.task)
-    rate, framework_settings = goals.rate_wanted(framework_settings) if mlperf else (None, framework_settings)
+    rate, framework_settings = _rate_wanted(framework_settings) if mlperf else (None, framework_settings)
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
     placed = msgspec.structs.replace(request, hardware=hardware.name, gpus=gpus)
@@ -150,7 +149,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     sequence_length = own.get("sequence_length", recipe.sequence_length)
     own_steps = mlperf.max_steps if mlperf and mlperf.max_steps else recipe.defaults.steps
     steps = positive("--steps", request.steps if request.steps is not None else own_steps)
-    towards = goals.convergence_of(mlperf, steps, global_batch, rate) if mlperf else None
+    towards = _goal(mlperf, steps, global_batch, rate) if mlperf else None
     knobs = {**_settings_towards(towards, mlperf, recipe, backend), **knobs}
     wanted = ProfilingWanted(
         kind=request.profile,
@@ -217,8 +216,20 @@ def _refuse_secrets(request: Request) -> None:
 
 def _trained_towards(request: Request, configs: ConfigSource) -> "MlperfBenchmark | None":
     """The benchmark that Stepmark's own recipes train to its target; None too where a submission's program does."""
-    found = configs.mlperf(request.model) if request.task == goals.TASK else None
+    found = configs.mlperf(request.model) if request.task == "mlperf" else None
     return found if found and found.training else None
+
+
+def _rate_wanted(settings: Mapping[str, str]) -> tuple[float | None, dict[str, str]]:
+    from benchmarks.convergence.goals import rate_wanted
+
+    return rate_wanted(settings)
+
+
+def _goal(wanted: "MlperfBenchmark", steps: int, batch: int, rate: float | None) -> Convergence | None:
+    from benchmarks.convergence.goals import convergence_of
+
+    return convergence_of(wanted, steps, batch, rate)
 
 
 def _adapter_settings(
