@@ -28,8 +28,6 @@ class ReferencePoint(Value, frozen=True):
     batch: int
     samples: float  # mean without the best and the worst run
     stdev: float  # of all runs, the population's, as rcp_checker has it
-    runs: int
-    learning_rate: float | None
 
 
 class Expected(Value, frozen=True):
@@ -61,13 +59,10 @@ def _point(record: Mapping[str, Any]) -> ReferencePoint:
     if not inner:
         raise ValueError(f"batch size {record['BS']}: {len(samples)} runs, at least 3 are needed")
     centre = sum(samples) / len(samples)
-    rate = record.get("Hyperparams", {}).get("opt_base_learning_rate")
     return ReferencePoint(
         batch=int(record["BS"]),
         samples=mean(inner) or 0.0,
         stdev=(sum((value - centre) ** 2 for value in samples) / len(samples)) ** 0.5,
-        runs=len(samples),
-        learning_rate=None if rate is None else float(rate),
     )
 
 
