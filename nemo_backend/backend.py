@@ -37,8 +37,6 @@ from nemo_backend import (
     lora,
     memory,
     mlperf_planning,
-    mlperf_reading,
-    mlperf_refusals,
     planning,
     profiles,
     work,
@@ -66,11 +64,17 @@ class NemoBackend:
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
         if _is_submission(engine):
+            from nemo_backend import mlperf_refusals
+
             return mlperf_refusals.refuses_hardware(hardware)
         return bridge.refuses_hardware(hardware) if engine == BRIDGE else planning.refuses_hardware(hardware)
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
-        return mlperf_planning.parallelism(knobs, gpus) if mlperf_planning.shares(knobs) else bridge.parallelism(knobs, gpus)
+        return (
+            mlperf_planning.parallelism(knobs, gpus)
+            if mlperf_planning.shares(knobs)
+            else bridge.parallelism(knobs, gpus)
+        )
 
     def layout_settings_for(
         self,
@@ -92,6 +96,8 @@ class NemoBackend:
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         if _is_submission(benchmark.engine):
+            from nemo_backend import mlperf_refusals
+
             return mlperf_refusals.refusals(benchmark)
         return bridge.refusals(benchmark) if benchmark.engine == BRIDGE else planning.refusals(benchmark)
 
@@ -130,6 +136,8 @@ class NemoBackend:
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         if _is_submission(benchmark.engine):
+            from nemo_backend import mlperf_reading
+
             return mlperf_reading.read_phase(benchmark, phase_dir, attempt)
         if benchmark.engine == BRIDGE:
             return profiles.marked_record(bridge.read_phase(phase_dir, attempt), benchmark.profiling)
@@ -137,6 +145,8 @@ class NemoBackend:
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         if _is_submission(benchmark.engine):
+            from nemo_backend import mlperf_reading
+
             return mlperf_reading.follow(benchmark, phase_dir, attempt)
         if benchmark.engine == BRIDGE:
             news = bridge.follow(phase_dir, attempt)

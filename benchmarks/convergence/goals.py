@@ -32,7 +32,9 @@ def rate_wanted(settings: Mapping[str, str]) -> tuple[float | None, dict[str, st
     return rate, rest
 
 
-def convergence_of(wanted: "MlperfBenchmark", steps: int, batch: int, rate: float | None = None) -> Convergence | None:
+def convergence_of(
+    wanted: "MlperfBenchmark", steps: int, batch: int, rate: float | None = None
+) -> Convergence | None:
     """What a run of so many steps at this batch trains towards; None where a submission's own program trains it."""
     from benchmarks.mlperf.definitions import first_evaluation
 

@@ -1,6 +1,6 @@
 """Reads NVIDIA's config_*.sh: plain `export NAME=VALUE` lines, and the files beside it that it sources.
 
-Any other line is named and not interpreted; what it mentions is unknown from there on. Pure: files come from a caller.
+Any other line is named and not interpreted; what it mentions is unknown from there on. Pure: a caller reads files.
 """
 
 import ast

@@ -218,7 +218,7 @@ def row_of_runs(row: Row, runs: Sequence[LoggedRun]) -> Row:
     return msgspec.structs.replace(row, status=status, reason=reason)
 
 
-def _said(run: LoggedRun) -> str:
+def _one_line(run: LoggedRun) -> str:
     words = [run.benchmark or "(no benchmark named)", run.status_text or "without run_stop"]
     if run.seconds is not None:
         words.append(f"after {run.seconds / 60:.3f} min")

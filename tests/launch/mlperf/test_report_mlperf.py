@@ -213,7 +213,8 @@ def test_what_is_no_submission_becomes_none(count: int, changes: dict[str, str],
 
 
 @pytest.mark.parametrize(
-    ("lacking", "changes", "says"), [("cooling", {}, "Missing field cooling"), ("", {"status": "here"}, "Field status")]
+    ("lacking", "changes", "says"),
+    [("cooling", {}, "Missing field cooling"), ("", {"status": "here"}, "Field status")],
 )
 def test_a_description_that_the_packages_checker_refuses(
     lacking: str, changes: dict[str, str], says: str, tmp_path: Path

@@ -27,7 +27,11 @@ def test_a_plain_local_run_loads_the_core_alone(tmp_path: Path) -> None:
     flags = ["--backend=toy", "--model=llama2_tiny", "--steps=4", f"--output_dir={tmp_path / 'results'}"]
     done = subprocess.run(
         [sys.executable, "-c", PROBE, str(REPOSITORY / "launch" / "run.py"), *flags],
-        env={**os.environ, **variables, "PYTHONPATH": f"{variables['PYTHONPATH']}:{REPOSITORY}:{REPOSITORY / 'launch'}"},
+        env={
+            **os.environ,
+            **variables,
+            "PYTHONPATH": f"{variables['PYTHONPATH']}:{REPOSITORY}:{REPOSITORY / 'launch'}",
+        },
         capture_output=True,
         text=True,
         check=False,
