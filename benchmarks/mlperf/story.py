@@ -10,8 +10,8 @@ from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import Finding, find
 from benchmarks.mlperf.reference_points import Expected
 from benchmarks.mlperf.run_log import LoggedRun
-from benchmarks.mlperf.time_to_train import Convergence, TimeToTrain, compare_convergence, take_apart
-from benchmarks.values import Value
+from benchmarks.mlperf.time_to_train import Convergence, compare_convergence, take_apart
+from benchmarks.values import TimeToTrain, Value
 
 SHOWN_EVALUATIONS = 8
 STATUS = {"success": SUCCESS, "aborted": FAILED, "fail": FAILED}

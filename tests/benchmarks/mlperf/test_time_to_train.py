@@ -9,8 +9,9 @@ from benchmarks.configs import Configs
 from benchmarks.mlperf.records import Record
 from benchmarks.mlperf.reference_points import Expected
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
-from benchmarks.mlperf.time_to_train import TimeToTrain, compare_convergence, olympic_mean, take_apart
+from benchmarks.mlperf.time_to_train import compare_convergence, olympic_mean, take_apart
 from benchmarks.mlperf.writing import WrittenRun, WrittenStep, entries
+from benchmarks.values import TimeToTrain
 from tests.benchmarks.mlperf.made_runs import START_MS, made_run
 
 LORA = Configs().mlperf("llama2_70b_lora")
