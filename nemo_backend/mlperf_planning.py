@@ -17,7 +17,7 @@ from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
-from benchmarks.mlperf.asked import asked, config_name
+from benchmarks.mlperf.configuration import config_name, configuration_of
 from benchmarks.mlperf.submission import Submission, container_variables, job_setting, setting_types, variables
 from benchmarks.request.settings import positive
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Parallelism, Phase, Plan, Scalar
@@ -162,7 +162,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
     own = [f"{{phase_dir}}/{mount.folder}:{mount.inside}" for mount in submission.run_mounts]
     told = variables(benchmark, submission)
     name = config_name(
-        NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name), asked(told, submission)
+        NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name), configuration_of(told, submission)
     )
     return Phase(
         name=TRAIN,

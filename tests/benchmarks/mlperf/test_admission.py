@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.mlperf.admission import Finding, findings, refused
-from benchmarks.mlperf.asked import Asked, asked, config_name, named_by_file
+from benchmarks.mlperf.configuration import Configuration, config_name, configuration_of, named_by_file
 from launch.mlperf.package import reference_points
 
 CONFIGS = Configs()
@@ -18,14 +18,16 @@ H100 = {
 GUIDE = {**H100, "TP": "8", "MINIBS": "1", "LR": "0.0005", "MAX_STEPS": "1000", "VAL_CHECK_INTERVAL": "50"}
 
 
-def asked_of(variables: dict[str, str], name: str = LORA) -> Asked:
-    return asked(variables, CONFIGS.submission(name))
+def asked_of(variables: dict[str, str], name: str = LORA) -> Configuration:
+    return configuration_of(variables, CONFIGS.submission(name))
 
 
 def found(variables: dict[str, str], name: str = LORA) -> dict[str, Finding]:
     definition, submission = CONFIGS.mlperf(name), CONFIGS.submission(name)
     points = reference_points(definition, submission.ruleset)
-    return {one.rule: one for one in findings(asked(variables, submission), definition, submission, points)}
+    return {
+        one.rule: one for one in findings(configuration_of(variables, submission), definition, submission, points)
+    }
 
 
 def test_the_published_configuration_breaks_no_rule() -> None:

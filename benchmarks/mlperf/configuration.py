@@ -16,7 +16,7 @@ _FILE_NAME = re.compile(
 )
 
 
-class Asked(Value, frozen=True):
+class Configuration(Value, frozen=True):
     """What a configuration asks for; None: it says nothing of it."""
 
     variables: dict[str, str]
@@ -64,11 +64,11 @@ class Asked(Value, frozen=True):
         )
 
 
-def asked(variables: Mapping[str, str], submission: Submission) -> Asked:
+def configuration_of(variables: Mapping[str, str], submission: Submission) -> Configuration:
     """RequestError where a number is none."""
     reader = _Reader(variables)
     knobs = submission.knobs
-    return Asked(
+    return Configuration(
         variables=dict(variables),
         nodes=reader.whole("DGXNNODES", 1),
         gpus_per_node=reader.whole("DGXNGPU", 8),
@@ -136,10 +136,10 @@ def named_by_file(name: str) -> dict[str, int]:
     return {key: int(text) for key in numbers if (text := found[key]) is not None}
 
 
-def config_name(system: str, asked_for: Asked) -> str:
+def config_name(system: str, config: Configuration) -> str:
     """As NVIDIA would name the file."""
-    batch = asked_for.minibatch or asked_for.micro_batch
+    batch = config.minibatch or config.micro_batch
     return (
-        f"config_{system}_{asked_for.nodes}x{asked_for.gpus_per_node}x{batch}"
-        f"xtp{asked_for.tensor}pp{asked_for.pipeline}cp{asked_for.context}.sh"
+        f"config_{system}_{config.nodes}x{config.gpus_per_node}x{batch}"
+        f"xtp{config.tensor}pp{config.pipeline}cp{config.context}.sh"
     )
