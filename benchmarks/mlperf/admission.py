@@ -141,7 +141,7 @@ def _time(config: Configuration) -> Iterator[Finding]:
         yield Finding(
             rule="time limit",
             what=f"the job's {config.minutes} minutes are too few",
-            arithmetic=f"5 + NEXP {config.experiments} x (WALLTIME_RUNANDTIME {config.minutes_of_one} + 5) = {needed}",
+            arithmetic=config.time_text(),
             cure=f"{needed} minutes or more",
             scope="always",
         )
@@ -282,11 +282,7 @@ def configuration_rows(
         trained = f"{config.max_steps} x {config.batch} = {config.max_steps * config.batch:,} samples"
         rows.append(("last step", f"{submission.knobs.max_steps} {trained}"))
     if config.minutes_of_one is not None:
-        needed = wall_minutes(config.experiments, config.minutes_of_one)
-        limit = (
-            f"5 + NEXP {config.experiments} x (WALLTIME_RUNANDTIME {config.minutes_of_one} + 5) = {needed} minutes"
-        )
-        rows.append(("time limit", limit))
+        rows.append(("time limit", f"{config.time_text()} minutes"))
     return rows
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.definitions import global_batch_size
+from benchmarks.mlperf.definitions import global_batch_size, wall_minutes
 from benchmarks.mlperf.submission import CLOSED, DIVISION, Submission
 from benchmarks.values import Value
 
@@ -62,6 +62,13 @@ class Configuration(Value, frozen=True):
             f"MINIBS {self.minibatch or 1} x ({self.gpus} GPUs // (TP {self.tensor} x PP {self.pipeline}))"
             f" // CP {self.context} = {self.batch}"
         )
+
+    def time_text(self) -> str:
+        """The arithmetic of the job's time, for people; nothing where the time of one experiment is not stated."""
+        if self.minutes_of_one is None:
+            return ""
+        needed = wall_minutes(self.experiments, self.minutes_of_one)
+        return f"5 + NEXP {self.experiments} x (WALLTIME_RUNANDTIME {self.minutes_of_one} + 5) = {needed}"
 
 
 def configuration_of(variables: Mapping[str, str], submission: Submission) -> Configuration:

@@ -26,7 +26,7 @@ def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[s
     """What is worth saying of it; RequestError where a rule refuses it. Nothing where it is no submission."""
     if not benchmark.is_submission:
         return []
-    config = _asked(benchmark, configs, options)
+    config = _configuration(benchmark, configs, options)
     found = found_in(config, benchmark.model.name, configs)
     bad = refused(found, config.division)
     if bad:
@@ -41,7 +41,7 @@ def found_in(config: Configuration, name: str, configs: Configs) -> list[Finding
     return findings(config, definition, submission, points)
 
 
-def _asked(benchmark: Benchmark, configs: Configs, options: JobOptions) -> Configuration:
+def _configuration(benchmark: Benchmark, configs: Configs, options: JobOptions) -> Configuration:
     submission = configs.submission(benchmark.model.name)
     told = variables(benchmark, submission)
     return configuration_of({**told, "WALLTIME": str(seconds_of(options.time) // 60)}, submission)
