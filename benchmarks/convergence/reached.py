@@ -95,7 +95,7 @@ def convergence_figures(
         benchmark=towards.benchmark,
         target_loss=towards.target_loss,
         status="failed" if failed else "success" if found else "aborted",
-        standing=convergence_status.stand(course, points).text(),
+        standing=convergence_status.status_of(course, points).text(),
         sequences=found.sequences if found else None,
         last_loss=last,
         evaluations=record.evaluations,

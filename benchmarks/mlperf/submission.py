@@ -1,5 +1,5 @@
 """NVIDIA's submission of an MLPerf benchmark as a frozen value, read from configs/submissions: the container, what it
-reads, the variables it is steered by, and which of them the rules fix. What a configuration asks for is configuration.py's.
+reads, the variables it is steered by, and which of them the rules fix. What it asks for: configuration.py.
 """
 
 from collections.abc import Mapping

@@ -89,12 +89,12 @@ def _refuse(org: Path, judged: list[Judged], system: Path, implementation: Path 
         raise RequestError(f"{org / 'results' / system.stem} is there already", where=f"--package={org}")
     if implementation is not None and not implementation.is_dir():
         raise RequestError("no such folder", where=f"--implementation={implementation}")
-    said = checkers.system(system.absolute(), ruleset)
-    if not said.passed:
+    checked = checkers.system(system.absolute(), ruleset)
+    if not checked.passed:
         raise RequestError(
             "the description of the system does not pass system_desc_checker",
             where=f"--system={system}",
-            why="; ".join(said.complaints),
+            why="; ".join(checked.complaints),
         )
 
 

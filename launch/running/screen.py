@@ -86,7 +86,7 @@ class Screen:
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         """Each is worth a line that stays; another attempt begins anew."""
-        from benchmarks.convergence.convergence_status import course_of, stand
+        from benchmarks.convergence.convergence_status import course_of, status_of
 
         course = course_of(self._towards) if self._towards else None
         if course is None:
@@ -94,9 +94,9 @@ class Screen:
         if self._evaluations and evaluation.sequences <= self._evaluations[-1].sequences:
             self._evaluations = []
         self._evaluations.append(evaluation)
-        standing = stand(course, [(one.sequences, one.loss) for one in self._evaluations])
+        status = status_of(course, [(one.sequences, one.loss) for one in self._evaluations])
         loss = "no finite number" if evaluation.loss is None else f"{evaluation.loss:.4f}"
-        self.note(f"evaluation after {evaluation.sequences:,} sequences: loss {loss} · {standing.text()}")
+        self.note(f"evaluation after {evaluation.sequences:,} sequences: loss {loss} · {status.text()}")
 
     def _take_to_the_rule(self, step: Step) -> None:
         """What a run that may end early still lacks; another attempt begins anew."""
