@@ -15,6 +15,7 @@ from benchmarks.backend import LockFile
 from benchmarks.errors import RequestError
 from launch.environments.uv_settings import uv, variables
 
+MARKER = "complete"  # the file that an environment has when it is whole
 Version = tuple[int, int]
 
 SEARCH_SECONDS = 60.0
