@@ -10,8 +10,7 @@ from pathlib import Path
 
 from benchmarks.backend import Backend
 from benchmarks.convergence.goals import goal_of
-from benchmarks.mlperf.own_run import written
-from benchmarks.mlperf.writing import RESULT_FILE, WrittenRun
+from benchmarks.mlperf.writing import RESULT_FILE, WrittenRun, written
 from benchmarks.runs.runfolder import RunFolder
 from launch.command_line import places
 from launch.mlperf import emit
