@@ -11,7 +11,7 @@ from benchmarks.mlperf.shell_config import NOT_PLAIN, NOT_SOURCED, ShellConfig, 
 COMMON = """#!/bin/bash
 export DGXSYSTEM=$(basename $(readlink -f ${BASH_SOURCE[1]}) | sed 's/^config_//' | sed 's/\\.sh$//' )
 export NCCL_MIN_CTAS=32;
-export FP8=True # not a part of it
+export FP8=True # one that we don't need
 export CP=2
 """
 CONFIG = """#!/bin/bash
