@@ -10,19 +10,21 @@ import types
 import typing
 from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import yaml
 
 from benchmarks.assets.assets import Needs
 from benchmarks.errors import RequestError, nearest
-from benchmarks.gate.values import Suite
-from benchmarks.mlperf.definitions import MlperfBenchmark
-from benchmarks.mlperf.submission import Submission
 from benchmarks.request.profiling import ProfileDefaults, ProfileTable
 from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
 from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
+
+if TYPE_CHECKING:
+    from benchmarks.gate.values import Suite
+    from benchmarks.mlperf.definitions import MlperfBenchmark
+    from benchmarks.mlperf.submission import Submission
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
@@ -116,13 +118,19 @@ class Configs:
     def needs(self, name: str) -> Needs:
         return self._row("assets", name, Needs)
 
-    def suite(self, name: str) -> Suite:
+    def suite(self, name: str) -> "Suite":
+        from benchmarks.gate.values import Suite
+
         return self._row("suites", name, Suite)
 
-    def submission(self, name: str) -> Submission:
+    def submission(self, name: str) -> "Submission":
+        from benchmarks.mlperf.submission import Submission
+
         return self._row("submissions", name, Submission)
 
-    def mlperf(self, name: str) -> MlperfBenchmark:
+    def mlperf(self, name: str) -> "MlperfBenchmark":
+        from benchmarks.mlperf.definitions import MlperfBenchmark
+
         row = self._row("mlperf", name, MlperfBenchmark)
         for key, other, known in (
             ("model", row.model, self.names("models")),

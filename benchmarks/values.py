@@ -329,6 +329,9 @@ class RecipeReference(Value, frozen=True):
     global_batch_size: int | None = None  # the recipe's own at this scale; None where it has no such scale
 
 
+SUBMISSION_ENGINE = "mlperf_"  # and its name: an engine in which NVIDIA's own program runs, and no worker of Stepmark
+
+
 class Benchmark(Value, frozen=True):
     """One fully resolved request; no default is left open."""
 
@@ -369,6 +372,11 @@ class Benchmark(Value, frozen=True):
     def trains(self) -> str:
         """pretrain or lora: what is trained, where the task is a benchmark of either."""
         return "lora" if self.lora is not None else "pretrain"
+
+    @property
+    def is_submission(self) -> bool:
+        """Whether an MLPerf submission's own program runs: what it stores and computes besides is its own affair."""
+        return self.engine.startswith(SUBMISSION_ENGINE)
 
     @property
     def tokens_per_step(self) -> int:
@@ -598,6 +606,40 @@ class Window(Value, frozen=True):
     counted: int
     settled: bool
     excluded: dict[str, int]
+
+
+class TimeToTrain(Value, frozen=True):
+    """Seconds, all between run_start and run_stop but `init`; training + evaluation + checkpoint + other = total."""
+
+    total_seconds: float
+    training_seconds: float
+    evaluation_seconds: float
+    checkpoint_seconds: float
+    other_seconds: float
+    init_seconds: float | None  # before run_start, and no part of the total
+    samples: int | None
+    evaluations: int
+    steps: int | None  # samples over the batch
+    seconds_per_step: float | None  # training over steps
+    step_seconds_printed: float | None  # the median of those that the run itself printed
+    samples_per_second: float | None  # samples over training
+    divided: bool  # False: the log marks no blocks, so nothing is known of its parts
+    idle_seconds: float | None = None  # of training, between steps; None: not every step is timed
+
+
+class ConvergenceFigures(Value, frozen=True):
+    """result.json: convergence. A figure that can't be known is null, and `null_because` of the result says why."""
+
+    benchmark: str  # of configs/mlperf
+    target_loss: float
+    status: Literal["success", "aborted", "failed"]
+    standing: str  # of the loss: converging, stuck, diverging or too early, and why
+    sequences: int | None  # trained when the target was reached
+    last_loss: float | None
+    evaluations: list[Evaluation]
+    time_to_train: TimeToTrain | None  # of a success
+    reference_sequences: float | None = None  # that good runs need on average
+    deviations: float | None = None  # how many of their standard deviations this run needed more
 
 
 def to_builtins(value: object) -> Any:

@@ -39,7 +39,6 @@ from absl import flags
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.mlperf.submission import is_submission
 from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import RESULT, RunFolder, new_run_id
 from benchmarks.secret_rules import hidden, refuse_secrets
@@ -161,8 +160,8 @@ def _show_plan(request: Request, runner: Runner, configs: Configs) -> int:
     backend = find_backend(request.backend)
     benchmark = _with_kept_profile(runner.understand(request), backend)
     plan = runner.plan(benchmark, backend)
-    if is_submission(benchmark):
-        from launch.mlperf.showing import submission_text
+    if benchmark.is_submission:
+        from launch.mlperf.admit import submission_text
 
         text = submission_text(benchmark, plan, configs)
     else:

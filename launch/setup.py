@@ -39,7 +39,7 @@ from benchmarks.assets.assets import assets
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.machine import images
 from benchmarks.secret_rules import refuse_secrets
-from benchmarks.values import JobOptions
+from benchmarks.values import SUBMISSION_ENGINE, JobOptions
 from launch.cli import run_main
 from launch.command_line import places
 from launch.slurm import job_flags, options
@@ -181,7 +181,6 @@ def typed_image() -> str | None:
 
 def mlperf_data() -> int:
     """What an MLPerf benchmark reads, made on a site."""
-    from benchmarks.mlperf.submission import ENGINE as ENGINE_OF_SUBMISSION
     from launch.mlperf.preparing import Preparation, prepare, preview
     from launch.sites import site_setup
 
@@ -196,7 +195,7 @@ def mlperf_data() -> int:
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
         submission=configs.submission(name),
-        image=site_setup.image_for(row, ENGINE_OF_SUBMISSION + name, devices, typed_image()),
+        image=site_setup.image_for(row, SUBMISSION_ENGINE + name, devices, typed_image()),
         needs=assets.choose(configs.all_needs(), name, "mlperf", None),
         out=Path(_given(OUT)).absolute(),
         force=bool(FORCE.value),

@@ -36,7 +36,6 @@ from benchmarks.rendering.report import aligned
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import PROVENANCE, RESULT, RunFolder, not_collected
 from launch.cli import run_main
-from launch.mlperf import own_log
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")
@@ -124,6 +123,14 @@ def _one_of_many(folder: RunFolder) -> int:
         return error.exit_code
 
 
+def _mllog_differs(folder: RunFolder, backend: Backend) -> list[str]:
+    if folder.benchmark().convergence is None:
+        return []
+    from launch.mlperf import own_log
+
+    return own_log.differs(folder, backend)
+
+
 def verify(folder: RunFolder) -> int:
     if not folder.path.is_dir():
         raise RequestError("there is no such run folder", where=str(folder.path))
@@ -138,7 +145,7 @@ def verify(folder: RunFolder) -> int:
     found = [
         *folder.changed_since_sealed(),
         *differences(stored, result, stored_steps, steps, younger),
-        *own_log.differs(folder, backend),
+        *_mllog_differs(folder, backend),
     ]
     if not found:
         print(f"{folder.path}: agrees ({len(steps)} steps, status {result.status})")

@@ -11,10 +11,10 @@ from benchmarks.assets.datasets import DatasetJob
 from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LogFormat, SideProgram
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
-from benchmarks.mlperf.submission import ENGINE as SUBMISSION
 from benchmarks.planning.capacity import Storage
 from benchmarks.runs import worker_events
 from benchmarks.values import (
+    SUBMISSION_ENGINE,
     Benchmark,
     Hardware,
     Lora,
@@ -36,7 +36,7 @@ from nemo_backend import (
     layout,
     lora,
     memory,
-    mlperf,
+    mlperf_planning,
     planning,
     profiles,
     work,
@@ -51,24 +51,30 @@ class NemoBackend:
 
     name = "nemo"
     title = "NeMo (Megatron)"
-    engines = ("nemo", BRIDGE, *mlperf.engines())
+    engines = ("nemo", BRIDGE, *mlperf_planning.engines())
     log_formats: tuple[LogFormat, ...] = LOG_FORMATS
-    layout_settings = layout.SETTINGS | mlperf.LAYOUT_SETTINGS
+    layout_settings = layout.SETTINGS | mlperf_planning.LAYOUT_SETTINGS
     reserved_variables = ("MASTER_", "NEMO_", "PL_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK")
-    reserved_settings: Mapping[str, str] = {**planning.RESERVED, **bridge.RESERVED, **mlperf.reserved()}
+    reserved_settings: Mapping[str, str] = {**planning.RESERVED, **bridge.RESERVED, **mlperf_planning.reserved()}
     profiles = frozenset({profiles.NSYS, profiles.NCCL})
     pgle_ways = frozenset[str]()
 
     def settings(self) -> SettingTypes:
-        return {**planning.settings(), **bridge.settings(), **mlperf.settings()}
+        return {**planning.settings(), **bridge.settings(), **mlperf_planning.settings()}
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
         if _is_submission(engine):
-            return mlperf.refuses_hardware(hardware)
+            from nemo_backend import mlperf_refusals
+
+            return mlperf_refusals.refuses_hardware(hardware)
         return bridge.refuses_hardware(hardware) if engine == BRIDGE else planning.refuses_hardware(hardware)
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
-        return mlperf.parallelism(knobs, gpus) if mlperf.shares(knobs) else bridge.parallelism(knobs, gpus)
+        return (
+            mlperf_planning.parallelism(knobs, gpus)
+            if mlperf_planning.shares(knobs)
+            else bridge.parallelism(knobs, gpus)
+        )
 
     def layout_settings_for(
         self,
@@ -90,7 +96,9 @@ class NemoBackend:
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         if _is_submission(benchmark.engine):
-            return mlperf.refusals(benchmark)
+            from nemo_backend import mlperf_refusals
+
+            return mlperf_refusals.refusals(benchmark)
         return bridge.refusals(benchmark) if benchmark.engine == BRIDGE else planning.refusals(benchmark)
 
     def storage(self, benchmark: Benchmark) -> Storage:
@@ -105,12 +113,12 @@ class NemoBackend:
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:
         if _is_submission(engine):
-            return mlperf.environment(engine)
+            return mlperf_planning.environment(engine)
         return bridge.environment() if engine == BRIDGE else environment.environment(platform)
 
     def plan(self, benchmark: Benchmark) -> Plan:
         if _is_submission(benchmark.engine):
-            return mlperf.plan(benchmark)
+            return mlperf_planning.plan(benchmark)
         return bridge.plan(benchmark) if benchmark.engine == BRIDGE else planning.plan(benchmark)
 
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
@@ -118,7 +126,7 @@ class NemoBackend:
 
     def check_phase(self, benchmark: Benchmark) -> Phase:
         if _is_submission(benchmark.engine):
-            return mlperf.check_phase(benchmark)
+            return mlperf_planning.check_phase(benchmark)
         engine = bridge_planning if benchmark.engine == BRIDGE else planning
         (trains,) = engine.plan(benchmark).phases
         return first_check.check_phase(trains, engine.check_command(benchmark))
@@ -128,14 +136,18 @@ class NemoBackend:
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         if _is_submission(benchmark.engine):
-            return mlperf.read_phase(benchmark, phase_dir, attempt)
+            from nemo_backend import mlperf_reading
+
+            return mlperf_reading.read_phase(benchmark, phase_dir, attempt)
         if benchmark.engine == BRIDGE:
             return profiles.marked_record(bridge.read_phase(phase_dir, attempt), benchmark.profiling)
         return worker_events.read_phase(phase_dir, attempt)
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         if _is_submission(benchmark.engine):
-            return mlperf.follow(benchmark, phase_dir, attempt)
+            from nemo_backend import mlperf_reading
+
+            return mlperf_reading.follow(benchmark, phase_dir, attempt)
         if benchmark.engine == BRIDGE:
             news = bridge.follow(phase_dir, attempt)
             return lambda: profiles.marked(news(), benchmark.profiling)
@@ -173,4 +185,4 @@ class NemoBackend:
 
 
 def _is_submission(engine: str) -> bool:
-    return engine.startswith(SUBMISSION)
+    return engine.startswith(SUBMISSION_ENGINE)

@@ -17,11 +17,10 @@ from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
-from benchmarks.mlperf.asked import asked, config_name
-from benchmarks.mlperf.submission import ENGINE, Submission, setting_types
-from benchmarks.mlperf.variables import inside, of_the_job, variables
+from benchmarks.mlperf.configuration import config_name, configuration_of
+from benchmarks.mlperf.submission import Submission, container_variables, job_setting, setting_types, variables
 from benchmarks.request.settings import positive
-from benchmarks.values import Benchmark, Parallelism, Phase, Plan, Scalar
+from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Parallelism, Phase, Plan, Scalar
 from nemo_backend import layout
 
 CLEAR, NCCL, TRAIN = "clear", "nccl", "train"
@@ -91,11 +90,11 @@ LAYOUT_SETTINGS = frozenset(name for one in submissions().values() for name in o
 
 def engines() -> tuple[str, ...]:
     """One a submission: each has an image of its own."""
-    return tuple(ENGINE + name for name in submissions())
+    return tuple(SUBMISSION_ENGINE + name for name in submissions())
 
 
 def environment(engine: str) -> EnvironmentSpec:
-    names = submission_of(engine.removeprefix(ENGINE)).image_names
+    names = submission_of(engine.removeprefix(SUBMISSION_ENGINE)).image_names
     return EnvironmentSpec(name=engine, locks=(), import_check="torch", image=names, only_by_name=True)
 
 
@@ -127,11 +126,11 @@ def plan(benchmark: Benchmark) -> Plan:
 
 
 def _before(benchmark: Benchmark) -> Iterator[Phase]:
-    clears, boost = _clears(benchmark), int(of_the_job(benchmark, "VBOOST_VALUE", 0))
+    clears, boost = _clears(benchmark), int(job_setting(benchmark, "VBOOST_VALUE", 0))
     if clears or boost:
         words = ["{repository}/nemo_backend/mlperf_clear.sh", str(int(clears)), str(boost)]
         yield _on_each_node(benchmark, CLEAR, ["bash", *words])
-    if benchmark.gpus > 1 and of_the_job(benchmark, "NCCL_TEST", True):
+    if benchmark.gpus > 1 and job_setting(benchmark, "NCCL_TEST", True):
         yield Phase(
             name=NCCL,
             command=["bash", "{repository}/nemo_backend/mlperf_nccl.sh", *NCCL_ARGUMENTS.split()],
@@ -163,7 +162,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
     own = [f"{{phase_dir}}/{mount.folder}:{mount.inside}" for mount in submission.run_mounts]
     told = variables(benchmark, submission)
     name = config_name(
-        NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name), asked(told, submission)
+        NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name), configuration_of(told, submission)
     )
     return Phase(
         name=TRAIN,
@@ -174,7 +173,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
             submission.logger if _clears(benchmark) else "none",
         ],
         environment={
-            **inside(benchmark, submission),
+            **container_variables(benchmark, submission),
             "DGXSYSTEM": name.removeprefix("config_").removesuffix(".sh"),
             "MODEL_NAME": submission.name,
             "MODEL_FRAMEWORK": "pytorch",
@@ -189,7 +188,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
 
 
 def _clears(benchmark: Benchmark) -> bool:
-    return bool(of_the_job(benchmark, "CLEAR_CACHES", True))
+    return bool(job_setting(benchmark, "CLEAR_CACHES", True))
 
 
 def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:

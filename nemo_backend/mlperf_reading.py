@@ -15,10 +15,10 @@ from benchmarks.mlperf.log_format import MLLOG, lines_of
 from benchmarks.mlperf.records import read_records
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
 from benchmarks.mlperf.submission import CLOSED, DIVISION
-from benchmarks.mlperf.time_to_train import PARTS, TimeToTrain, take_apart
+from benchmarks.mlperf.time_to_train import PARTS, take_apart
 from benchmarks.preflight.nccl_tests import parse
 from benchmarks.runs import worker_events
-from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, Step, WorkerEnd
+from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, Step, TimeToTrain, WorkerEnd
 from nemo_backend.mlperf_planning import NCCL, TRAIN, configs, submission_of
 
 RESULT_FILE = "result_0.txt"

@@ -24,11 +24,10 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.logs.known_formats import all_log_formats
 from benchmarks.measuring import flops
-from benchmarks.mlperf.submission import ENGINE as SUBMISSION
 from benchmarks.planning import capacity
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.request.settings import sort_settings
-from benchmarks.values import Benchmark, Plan, Recipe, RunRecord, Step, json_text
+from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Plan, Recipe, RunRecord, Step, json_text
 from launch.environments import venvs
 from tests.benchmarks.conftest import events_of, write_events
 from tests.toy_backend import install, make_environment
@@ -63,7 +62,7 @@ class Engine(NamedTuple):
 def engines(*, submissions: bool = False) -> list[Engine]:
     """A submission is a program of its own, which takes no settings but variables: nemo_backend/test_mlperf.py's."""
     names = sorted({(recipe.backend, recipe.engine, recipe.task) for recipe in CONFIGS.recipes()})
-    return [Engine(*name) for name in names if submissions or not name[1].startswith(SUBMISSION)]
+    return [Engine(*name) for name in names if submissions or not name[1].startswith(SUBMISSION_ENGINE)]
 
 
 @cache

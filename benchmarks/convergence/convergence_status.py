@@ -1,4 +1,4 @@
-"""How a loss stands on its way to the target: converging, stuck or diverging, with the likely reasons. Pure.
+"""Whether a loss is on its way to the target: converging, stuck or diverging, with the likely reasons. Pure.
 
 One judgement for a run that goes on and for its result. It rests on the evaluations alone; where reference runs give
 a band, it says whether they lie in it. The doctor judges logs of other programs, of which neither target nor schedule
@@ -36,7 +36,7 @@ class Course(NamedTuple):
     guessing: float | None = None  # the loss of a model that takes every token for as likely
 
 
-class Standing(NamedTuple):
+class Status(NamedTuple):
     word: Word
     why: str
     reasons: tuple[str, ...] = ()  # what seed after seed turned out to be the cause, the likeliest first
@@ -64,23 +64,23 @@ def course_of(benchmark: Benchmark) -> Course | None:
     )
 
 
-def stand(course: Course, points: Points) -> Standing:
-    """How the run stands after these evaluations."""
+def status_of(course: Course, points: Points) -> Status:
+    """Where a run is after these evaluations."""
     band = _in_band(course, points)
     if not points:
-        return Standing("too early", "no evaluation yet")
+        return Status("too early", "no evaluation yet")
     losses = [loss if loss is not None else math.inf for _, loss in points]
     if losses[-1] <= course.target:
-        return Standing("reached", f"{losses[-1]:.4f} is the target of {course.target:g} or better", band=band)
+        return Status("reached", f"{losses[-1]:.4f} is the target of {course.target:g} or better", band=band)
     diverging = _diverging(course, losses)
     if diverging:
-        return Standing("diverging", diverging, _of_diverging(course), band)
+        return Status("diverging", diverging, _of_diverging(course), band)
     if len(losses) < FEWEST:
-        return Standing("too early", f"{len(losses)} of {FEWEST} evaluations that a judgement needs", band=band)
+        return Status("too early", f"{len(losses)} of {FEWEST} evaluations that a judgement needs", band=band)
     before = losses[:-LOOKED_BACK]
     if before and min(losses[-LOOKED_BACK:]) > min(before) * (1 - LEAST_GAIN):
         why = f"no better than {min(before):.4f} in the last {LOOKED_BACK} evaluations"
-        return Standing("stuck", why, _of_stuck(course, points), band)
+        return Status("stuck", why, _of_stuck(course, points), band)
     return _converging(course, points, losses, band)
 
 
@@ -99,20 +99,20 @@ def _worse_than_guessing(course: Course, loss: float) -> bool:
     return course.guessing is not None and loss > GUESSING * course.guessing
 
 
-def _converging(course: Course, points: Points, losses: Sequence[float], band: str) -> Standing:
+def _converging(course: Course, points: Points, losses: Sequence[float], band: str) -> Status:
     wanted = expected_sequences(course, points)
     if wanted is None:
-        return Standing("converging", f"{losses[-1]:.4f}, target {course.target:g}", band=band)
+        return Status("converging", f"{losses[-1]:.4f}, target {course.target:g}", band=band)
     why = f"{losses[-1]:.4f}, target {course.target:g} expected after about {wanted:,} sequences"
     if course.last_sequences is not None and wanted > FAR * course.last_sequences:
         far = f"{losses[-1]:.4f} falls so slowly that {course.target:g} lies far beyond the end"
-        return Standing("stuck", far, _of_stuck(course, points), band)
+        return Status("stuck", far, _of_stuck(course, points), band)
     if course.last_sequences is not None and wanted > course.last_sequences:
         short = f"it ends after {course.last_sequences:,}: MAX_STEPS (--steps) is likely too small"
         once = any(_worse_than_guessing(course, loss) for loss in losses)
         reasons = (*_of_diverging(course)[:1], short) if once else (short, *_of_rate(course))
-        return Standing("converging", why, reasons, band)
-    return Standing("converging", why, band=band)
+        return Status("converging", why, reasons, band)
+    return Status("converging", why, band=band)
 
 
 def expected_sequences(course: Course, points: Points) -> int | None:

@@ -1,12 +1,15 @@
 """A benchmark of configs/mlperf at a batch -> what a run trains towards; how a worker is told; what is refused."""
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from benchmarks.errors import RequestError
 from benchmarks.inside.goal import FLAG, Goal
-from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
 from benchmarks.request.slowdown import FLAG as SLOWDOWN
 from benchmarks.values import Benchmark, Convergence, Scalar, Schedule
+
+if TYPE_CHECKING:
+    from benchmarks.mlperf.definitions import MlperfBenchmark
 
 TASK = "mlperf"
 RATE = "learning_rate"
@@ -29,8 +32,12 @@ def rate_wanted(settings: Mapping[str, str]) -> tuple[float | None, dict[str, st
     return rate, rest
 
 
-def convergence_of(wanted: MlperfBenchmark, steps: int, batch: int, rate: float | None = None) -> Convergence | None:
+def convergence_of(
+    wanted: "MlperfBenchmark", steps: int, batch: int, rate: float | None = None
+) -> Convergence | None:
     """What a run of so many steps at this batch trains towards; None where a submission's own program trains it."""
+    from benchmarks.mlperf.definitions import first_evaluation
+
     training = wanted.training
     if training is None:
         return None

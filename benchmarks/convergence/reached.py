@@ -5,32 +5,14 @@ Recomputed from what its worker wrote down; where that does not follow from the 
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from benchmarks.convergence import convergence_status
 from benchmarks.convergence.goals import goal_of
 from benchmarks.inside.goal import Goal
 from benchmarks.measuring.figures import usable_seconds
-from benchmarks.mlperf.time_to_train import TimeToTrain
-from benchmarks.values import Benchmark, Evaluation, RunRecord, Step, Value
+from benchmarks.values import Benchmark, ConvergenceFigures, Evaluation, RunRecord, Step, TimeToTrain
 
-NOT_ASKED = "no target was asked for (--task=mlperf)"
 FAILED = "the run failed"
-
-
-class ConvergenceFigures(Value, frozen=True):
-    """result.json: convergence. A figure that can't be known is null, and `null_because` of the result says why."""
-
-    benchmark: str  # of configs/mlperf
-    target_loss: float
-    status: Literal["success", "aborted", "failed"]
-    standing: str  # of the loss: converging, stuck, diverging or too early, and why
-    sequences: int | None  # trained when the target was reached
-    last_loss: float | None
-    evaluations: list[Evaluation]
-    time_to_train: TimeToTrain | None  # of a success
-    reference_sequences: float | None = None  # that good runs need on average
-    deviations: float | None = None  # how many of their standard deviations this run needed more
 
 
 def reached_at(goal: Goal, evaluations: Sequence[Evaluation]) -> Evaluation | None:
@@ -48,7 +30,7 @@ def broken_goal(benchmark: Benchmark, record: RunRecord, steps: Sequence[Step]) 
     """Why the run proves no convergence: the target was missed, or the evaluations are not those of the goal."""
     goal = goal_of(benchmark)
     if goal is None:
-        return ["evaluations were made, and nobody had asked for them"] if record.evaluations else []
+        return []
     return list(_faults(goal, record.evaluations, len(steps)))
 
 
@@ -87,7 +69,7 @@ def convergence_figures(
     """`steps` are those of rank 0, as they were reported."""
     goal, towards, course = goal_of(benchmark), benchmark.convergence, convergence_status.course_of(benchmark)
     if goal is None or towards is None or course is None:
-        return None, {"convergence": NOT_ASKED}
+        return None, {}
     found = None if failed else reached_at(goal, record.evaluations)
     nulls = {}
     why = FAILED if failed else "the target was not reached"
@@ -113,7 +95,7 @@ def convergence_figures(
         benchmark=towards.benchmark,
         target_loss=towards.target_loss,
         status="failed" if failed else "success" if found else "aborted",
-        standing=convergence_status.stand(course, points).text(),
+        standing=convergence_status.status_of(course, points).text(),
         sequences=found.sequences if found else None,
         last_loss=last,
         evaluations=record.evaluations,

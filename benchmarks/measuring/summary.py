@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from benchmarks.convergence import reached
-from benchmarks.convergence.reached import ConvergenceFigures
 from benchmarks.early_stop.stopped import UntilFigures, broken_agreements, expected_steps, until_figures
 from benchmarks.jobs.failures import QueuedEnd, why_failed
 from benchmarks.jobs.job_record import AttemptEnd, Ended
@@ -15,13 +13,13 @@ from benchmarks.measuring import flops, statistics
 from benchmarks.measuring.figures import Figures, SecondsPerStep, measure, no_figures
 from benchmarks.measuring.ledger import Recompute
 from benchmarks.measuring.utilisation import Mfu, Workload, workload_of
-from benchmarks.mlperf.submission import is_submission
 from benchmarks.telemetry.gpu import lost_gpus
 from benchmarks.telemetry.ranks import RankSpread, rank_spread
 from benchmarks.telemetry.samples import Recorded
 from benchmarks.telemetry.summary import Telemetry, of_run
 from benchmarks.values import (
     Benchmark,
+    ConvergenceFigures,
     MlperfOutcome,
     Parallelism,
     PgleSeen,
@@ -136,11 +134,11 @@ def summarise(
     first_rank = [step for step in own if step.rank == 0]
     figures, marked = measure(workload, first_rank, benchmark.window)
     # A submission ends at its target, and its log need not tell its steps.
-    asked = 0 if is_submission(benchmark) else _expected_steps(benchmark, record)
+    asked = 0 if benchmark.is_submission else _expected_steps(benchmark, record)
     failures = why_failed(asked, record, ended, first_rank, failed_before, queued)
     if failures and not failures[0].startswith("interrupted"):
         failures = [*lost_gpus(sampled.nodes), *failures]
-    no_window = not first_rank and (failures or is_submission(benchmark))
+    no_window = not first_rank and (failures or benchmark.is_submission)
     complaints = [] if no_window else figures.complaints  # without a step there is no window
     pgle = _pgle(benchmark, record, failures)
     doubts = [
@@ -148,7 +146,7 @@ def summarise(
         *_other_work(benchmark, record),
         *_unproven_pgle(benchmark, pgle, failed=bool(failures)),
         *broken_agreements(benchmark, record, first_rank),
-        *([] if failures else reached.broken_goal(benchmark, record, first_rank)),
+        *([] if failures else _broken_goal(benchmark, record, first_rank)),
         *complaints,
     ]
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
@@ -159,7 +157,7 @@ def summarise(
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
     unknown |= _why_unknown_of_a_submission(benchmark, record)
     until, until_unknown = until_figures(benchmark, first_rank, figures)
-    converged, not_converged = reached.convergence_figures(benchmark, record, first_rank, failed=bool(failures))
+    converged, not_converged = _convergence(benchmark, record, first_rank, failed=bool(failures))
     result = Result(
         schema_version=SCHEMA_VERSION,
         run_id=run_id,
@@ -212,7 +210,7 @@ def _flops_per_step(workload: Workload) -> float | None:
 
 def _why_unknown_of_a_submission(benchmark: Benchmark, record: RunRecord) -> dict[str, str]:
     found = {"mlperf": "it was no MLPerf submission"}
-    if is_submission(benchmark):
+    if benchmark.is_submission:
         parameters = "a submission's log does not say how many"
         found = {"parameters": parameters, "trainable_parameters": parameters}
         found |= {} if record.mlperf else {"mlperf": "the run left no MLLOG"}
@@ -235,7 +233,29 @@ def _with_machines(
 
 def _expected_steps(benchmark: Benchmark, record: RunRecord) -> int:
     """Fewer than asked for where a run ended early as it was told to: at its target, or as soon as it knew enough."""
-    return reached.expected_steps(benchmark, record) or expected_steps(benchmark, record)
+    if benchmark.convergence is not None:
+        from benchmarks.convergence import reached
+
+        return reached.expected_steps(benchmark, record) or expected_steps(benchmark, record)
+    return expected_steps(benchmark, record)
+
+
+def _broken_goal(benchmark: Benchmark, record: RunRecord, steps: Sequence[Step]) -> list[str]:
+    if benchmark.convergence is None:
+        return ["evaluations were made, and nobody had asked for them"] if record.evaluations else []
+    from benchmarks.convergence import reached
+
+    return reached.broken_goal(benchmark, record, steps)
+
+
+def _convergence(
+    benchmark: Benchmark, record: RunRecord, steps: Sequence[Step], *, failed: bool
+) -> tuple[ConvergenceFigures | None, dict[str, str]]:
+    if benchmark.convergence is None:
+        return None, {"convergence": "no target was asked for (--task=mlperf)"}
+    from benchmarks.convergence import reached
+
+    return reached.convergence_figures(benchmark, record, steps, failed=failed)
 
 
 # --- what was done to the run beside training -----------------------------------------------------

@@ -26,7 +26,7 @@ LONGEST = 300
 MOST = 12
 
 
-class Said(Value, frozen=True):
+class CheckerResult(Value, frozen=True):
     """One checker's judgement of one file or folder."""
 
     checker: Checker
@@ -36,7 +36,7 @@ class Said(Value, frozen=True):
     not_a_number: bool = False  # rcp_checker's mean: too few runs
 
 
-def read_text(checker: Checker, text: str) -> Said:
+def read_text(checker: Checker, text: str) -> CheckerResult:
     """A checker passes where it says so, and nowhere says the contrary, and does not crash."""
     crashed = "Traceback (most recent call last)" in text
     good = re.search(PASSES[checker], text, re.MULTILINE) is not None
@@ -47,7 +47,7 @@ def read_text(checker: Checker, text: str) -> Said:
         complaints.append(f"it crashed: {_last_line(text)}")
     elif not good and not bad:
         complaints.append("it ended without a verdict")
-    return Said(
+    return CheckerResult(
         checker=checker,
         passed=good and not bad and not crashed,
         complaints=complaints[:MOST] + ([f"and {len(complaints) - MOST} more"] if len(complaints) > MOST else []),

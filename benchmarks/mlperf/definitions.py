@@ -45,15 +45,6 @@ class Optimizer(Value, frozen=True):
     decay_and_warmup_steps: int | None = None  # both together, where the rules say
 
 
-class DataFile(Value, frozen=True):
-    """One file or folder of the data; exactly so many bytes, or about so many."""
-
-    path: str
-    what: str
-    bytes: int | None = None
-    about_bytes: int | None = None
-
-
 class Training(Value, frozen=True):
     """How Stepmark's own recipes train it where the rules leave that open."""
 
@@ -80,7 +71,6 @@ class MlperfBenchmark(Value, frozen=True):
     source: str
     date: str
     lora: Lora | None = None
-    files: list[DataFile] = []
     reference: ConvergenceReference | None = None
     training: Training | None = None  # None: its submission trains it, in its container
     stands_for: str | None = None  # a small copy for a small machine: the benchmark of the rules that it stands for

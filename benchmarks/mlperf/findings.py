@@ -168,7 +168,7 @@ def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
 
 
 def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
-    for key, expected in _expected(benchmark).items():
+    for key, expected in fixed_settings(benchmark).items():
         if key in run.settings and not _same(run.settings[key], expected):
             yield _error(f"{key} is {run.settings[key]!r}, the rules of {benchmark.name} have {expected!r}")
     steps = run.settings.get("opt_learning_rate_training_steps")
@@ -177,7 +177,7 @@ def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
         yield _error(f"it trained {trained} steps, {trained - steps} more than its schedule of {steps}")
 
 
-def _expected(benchmark: MlperfBenchmark) -> dict[str, Any]:
+def fixed_settings(benchmark: MlperfBenchmark) -> dict[str, Any]:
     """The settings that the rules fix, by their keys."""
     optimizer = benchmark.optimizer
     fixed: dict[str, Any] = {

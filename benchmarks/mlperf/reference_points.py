@@ -1,17 +1,23 @@
-"""The reference convergence points of a benchmark: how many samples the reference needed at which batch size, and
-what is expected at a batch in between. Pure: the points come as the JSON of the package's rcp_checker.
+"""What a run is compared with: the reference convergence points (how many samples the reference needed at which batch
+size, and what is expected in between; they come as the JSON of the package's rcp_checker), and published times.
 
 The statistics are rcp_checker's: the mean leaves out the best and the worst run, a point that converges slower than
 the line between its neighbours is pruned, and so is every batch smaller than that of the fastest point.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import msgspec
+
+from benchmarks.configs import read_yaml
 from benchmarks.errors import RequestError
 from benchmarks.measuring.statistics import mean
-from benchmarks.values import Value
+from benchmarks.values import Positive, Value
 
+TIMES_FILE = Path("references") / "mlperf_times.yml"
 # rcp_checker calls samples epochs in the files of some benchmarks, and counts samples all the same.
 UNITS = ("samples to converge", "Epochs to converge")
 
@@ -22,8 +28,6 @@ class ReferencePoint(Value, frozen=True):
     batch: int
     samples: float  # mean without the best and the worst run
     stdev: float  # of all runs, the population's, as rcp_checker has it
-    runs: int
-    learning_rate: float | None
 
 
 class Expected(Value, frozen=True):
@@ -55,13 +59,10 @@ def _point(record: Mapping[str, Any]) -> ReferencePoint:
     if not inner:
         raise ValueError(f"batch size {record['BS']}: {len(samples)} runs, at least 3 are needed")
     centre = sum(samples) / len(samples)
-    rate = record.get("Hyperparams", {}).get("opt_base_learning_rate")
     return ReferencePoint(
         batch=int(record["BS"]),
         samples=mean(inner) or 0.0,
         stdev=(sum((value - centre) ** 2 for value in samples) / len(samples)) ** 0.5,
-        runs=len(samples),
-        learning_rate=None if rate is None else float(rate),
     )
 
 
@@ -110,3 +111,48 @@ def _between(batch: int, low: ReferencePoint, high: ReferencePoint) -> tuple[flo
         low.samples + share * (high.samples - low.samples),
         low.stdev + share * (high.stdev - low.stdev),
     )
+
+
+# --- published times to train -------------------------------------------------------------------
+
+
+class PublishedTime(Value, frozen=True):
+    """The olympic mean of one submission, or the span of several."""
+
+    benchmark: str
+    round: str | None
+    hardware: str
+    gpus: Positive
+    minutes: Annotated[list[float], msgspec.Meta(min_length=1, max_length=2)]
+
+    def text(self) -> str:
+        span = " to ".join(f"{minutes:g}" for minutes in self.minutes)
+        return f"{span} min on {self.gpus} {self.hardware} ({self.round or 'round not known'})"
+
+
+class PublishedTimes(Value, frozen=True):
+    """configs/references/mlperf_times.yml"""
+
+    date: str
+    source: str
+    times: list[PublishedTime]
+
+
+def read_times(root: Path) -> PublishedTimes:
+    return read_yaml(root / TIMES_FILE, PublishedTimes)
+
+
+def published_for(
+    times: PublishedTimes, benchmark: str, platform: str | None, hardware: Sequence[str]
+) -> list[PublishedTime]:
+    """Those of the benchmark on the device that the platform's name names; all of them where it names none."""
+    rows = [row for row in times.times if row.benchmark == benchmark]
+    named = _device(platform or "", hardware)
+    of_device = [row for row in rows if row.hardware == named]
+    return of_device or rows
+
+
+def _device(platform: str, hardware: Sequence[str]) -> str | None:
+    """The name of configs/hardware that stands in it as a word: 18xNVIDIA GB200, 1xDGX H100."""
+    words = set(re.split(r"[^a-z0-9]+", platform.lower()))
+    return max((name for name in hardware if name in words), key=len, default=None)

@@ -44,7 +44,6 @@ class TrackedStep(Value, frozen=True):
     samples: int | None
     seconds: float | None
     loss: float | None
-    learning_rate: float | None
     rank: int | None
 
 
@@ -213,7 +212,6 @@ def tracked_step(record: Record) -> TrackedStep | None:
     losses = [number(stats[key]) for key in LOSS_KEYS if key in stats]
     if seconds is None and not losses:
         return None
-    rate = stats.get("lr", record.metadata.get("lr"))
     return TrackedStep(
         time_ms=record.time_ms,
         line=record.line,
@@ -221,7 +219,6 @@ def tracked_step(record: Record) -> TrackedStep | None:
         samples=record.samples,
         seconds=seconds,
         loss=losses[0] if losses else None,
-        learning_rate=number(rate),
         rank=record.rank,
     )
 

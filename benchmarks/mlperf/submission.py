@@ -1,5 +1,5 @@
 """NVIDIA's submission of an MLPerf benchmark as a frozen value, read from configs/submissions: the container, what it
-reads, the variables it is steered by, and which of them the rules fix. What a configuration asks for is asked.py's.
+reads, the variables it is steered by, and which of them the rules fix. What it asks for: configuration.py.
 """
 
 from collections.abc import Mapping
@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from benchmarks.values import Architecture, Benchmark, ImageNames, Positive, Value
+from benchmarks.values import Architecture, Benchmark, ImageNames, Positive, Scalar, Value
 
-ENGINE = "mlperf_"  # and its name: an engine in which its own program runs, and no worker of Stepmark
 DIVISION = "MLPERF_DIVISION"  # as NVIDIA's logger reads it
 CLOSED, OPEN = "closed", "open"
 
@@ -117,6 +116,39 @@ def setting_types(submission: Submission) -> dict[str, str]:
     return {**COMMON_SETTINGS, **submission.settings, **own, **dict.fromkeys(knobs.layout().values(), "int")}
 
 
-def is_submission(benchmark: Benchmark) -> bool:
-    """Whether a submission's own program runs: what it stores and computes besides is then its own affair."""
-    return benchmark.engine.startswith(ENGINE)
+# --- a benchmark as its submission is told of it ------------------------------------------------
+
+
+def variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
+    """Everything that the submission's own config_*.sh would export, each once."""
+    knobs, types = submission.knobs, setting_types(submission)
+    sizes = {
+        "DGXNNODES": benchmark.nodes,
+        "DGXNGPU": benchmark.gpus // benchmark.nodes,
+        knobs.micro_batch: benchmark.micro_batch_size,
+        knobs.minibatch: benchmark.micro_batch_size * benchmark.gradient_accumulation,
+        knobs.global_batch: benchmark.global_batch_size,
+        knobs.max_steps: benchmark.steps,
+    }
+    return {
+        **submission.variables,
+        **{name: _text(value, types[name]) for name, value in benchmark.knobs.items() if name in types},
+        **{name: str(size) for name, size in sizes.items() if name is not None},
+        **benchmark.environment,
+    }
+
+
+def container_variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
+    """Those of them that the program in the container is told."""
+    return {name: value for name, value in variables(benchmark, submission).items() if name not in OF_THE_JOB}
+
+
+def job_setting(benchmark: Benchmark, name: str, default: Scalar) -> Scalar:
+    """What the job itself does: a variable of OF_THE_JOB."""
+    assert name in COMMON_SETTINGS
+    return benchmark.knobs.get(name, default)
+
+
+def _text(value: Scalar, kind: str) -> str:
+    """As NVIDIA's configurations write it: Hydra reads True and False."""
+    return str(bool(value)) if kind == "bool" else str(value)

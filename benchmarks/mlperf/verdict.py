@@ -1,8 +1,8 @@
 """One verdict over MLPerf logs: each run, the runs of one system together, and a package. Pure."""
 
-from benchmarks.mlperf.checkers import Said
+from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.findings import Finding
-from benchmarks.mlperf.published_times import PublishedTime
+from benchmarks.mlperf.reference_points import PublishedTime
 from benchmarks.mlperf.story import Story, apart_lines, convergence_lines
 from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.values import Value
@@ -15,7 +15,7 @@ class RunVerdict(Value, frozen=True):
     """One run: what the compliance checker and the further checks say."""
 
     name: str
-    compliance: Said
+    compliance: CheckerResult
     derived: bool  # judged by derived rules: it stands for another benchmark
     story: Story
 
@@ -40,7 +40,7 @@ class SetVerdict(Value, frozen=True):
     benchmark: str
     runs: list[RunVerdict]
     across: list[Finding]
-    convergence: Said | None  # rcp_checker's
+    convergence: CheckerResult | None  # rcp_checker's
     no_convergence_because: str
     published: list[PublishedTime]
 
@@ -82,15 +82,15 @@ class Verdict(Value, frozen=True):
 
     ruleset: str
     sets: list[SetVerdict]
-    package: Said | None = None
-    systems: dict[str, Said] = {}
+    package: CheckerResult | None = None
+    systems: dict[str, CheckerResult] = {}
 
     @property
     def reasons(self) -> list[str]:
         found = [reason for one in self.sets for reason in one.reasons]
         if self.package is not None and not self.package.passed:
             found.append(f"package_checker: {'; '.join(self.package.complaints)}")
-        found += [f"{name}: {'; '.join(said.complaints)}" for name, said in self.systems.items() if not said.passed]
+        found += [f"{name}: {'; '.join(one.complaints)}" for name, one in self.systems.items() if not one.passed]
         return found
 
     @property
@@ -112,10 +112,10 @@ class Verdict(Value, frozen=True):
 def text(verdict: Verdict) -> str:
     """The verdict for people: each set, each run, and last the one word."""
     lines = [line for one in verdict.sets for line in [*_set_lines(one), ""]]
-    for name, said in verdict.systems.items():
-        lines.append(f"system {name}: {_said(said)}")
+    for name, result in verdict.systems.items():
+        lines.append(f"system {name}: {_checker_text(result)}")
     if verdict.package is not None:
-        lines.append(f"package: {_said(verdict.package)}")
+        lines.append(f"package: {_checker_text(verdict.package)}")
     return "\n".join([*lines, *_closing(verdict)])
 
 
@@ -135,7 +135,7 @@ def _set_lines(one: SetVerdict) -> list[str]:
         lines += [f"  {line}" for line in _run_lines(run, run is one.worst)]
     lines += [f"  {finding.text()}" for finding in one.across]
     if one.convergence is not None:
-        lines.append(f"  rcp_checker: {_said(one.convergence)}")
+        lines.append(f"  rcp_checker: {_checker_text(one.convergence)}")
     elif one.no_convergence_because:
         lines.append(f"  rcp_checker: not asked, {one.no_convergence_because}")
     lines.append(f"  {_olympic(one)}")
@@ -148,11 +148,11 @@ def _run_lines(run: RunVerdict, worst: bool) -> list[str]:
     story = run.story
     word = "passes" if run.passes else ("did not converge, left out as the worst" if worst else "fails")
     minutes = "" if story.time_to_train_minutes is None else f", {story.time_to_train_minutes:.3f} min"
-    said = story.status if story.status != "unknown" else (story.status_text or "no run_stop")
+    status = story.status if story.status != "unknown" else (story.status_text or "no run_stop")
     samples = "" if story.samples is None else f", {story.samples} samples"
-    lines = [f"{run.name}: {word}: {said}{minutes}{samples}"]
+    lines = [f"{run.name}: {word}: {status}{minutes}{samples}"]
     derived = " by derived rules" if run.derived else ""
-    lines.append(f"  compliance_checker{derived}: {_said(run.compliance)}")
+    lines.append(f"  compliance_checker{derived}: {_checker_text(run.compliance)}")
     lines += [f"  {finding.text()}" for finding in story.findings]
     if story.apart is not None and story.apart.divided:
         lines += apart_lines(story.apart)
@@ -161,10 +161,10 @@ def _run_lines(run: RunVerdict, worst: bool) -> list[str]:
     return lines
 
 
-def _said(said: Said) -> str:
-    word = "SUCCESS" if said.passed else "FAILED"
-    complaints = f": {'; '.join(said.complaints)}" if said.complaints else ""
-    factor = f"; the score is to be multiplied by {said.factor:.4f}" if said.factor else ""
+def _checker_text(result: CheckerResult) -> str:
+    word = "SUCCESS" if result.passed else "FAILED"
+    complaints = f": {'; '.join(result.complaints)}" if result.complaints else ""
+    factor = f"; the score is to be multiplied by {result.factor:.4f}" if result.factor else ""
     return word + complaints + factor
 
 

@@ -5,14 +5,18 @@ the run's own: a setting that differs from the rules is written as it was, and t
 launch/mlperf/emit.py writes the records with the package's own logger.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+from benchmarks.convergence.reached import reached_at
 from benchmarks.errors import RequestError
+from benchmarks.inside.goal import Goal
 from benchmarks.mlperf.definitions import MlperfBenchmark, Optimizer, steps_apart
 from benchmarks.secret_rules import why_secret
-from benchmarks.values import Lora, Parallelism, Value
+from benchmarks.values import Benchmark, Convergence, Lora, Parallelism, RunRecord, Step, Value
 
+RESULT_FILE = "result_0.txt"  # as the package checker looks for it
+SEED = 1234  # of the order of the text, in both backends
 Event = Literal["start", "end", "point"]
 # Our names of precisions -> those of the rules.
 PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "fp16", "fp8": "fp8", "fp4": "nvfp4"}
@@ -46,14 +50,6 @@ class WrittenStep(Value, frozen=True):
     loss: float | None
     seconds: float | None = None
     learning_rate: float | None = None
-
-
-class WrittenCheckpoint(Value, frozen=True):
-    """When a checkpoint was written."""
-
-    step: int
-    start_ms: int
-    stop_ms: int
 
 
 class Submission(Value, frozen=True):
@@ -101,9 +97,98 @@ class WrittenRun(Value, frozen=True):
     status: Literal["success", "aborted"]
     evaluations: list[WrittenEvaluation]
     steps: list[WrittenStep] = []
-    checkpoints: list[WrittenCheckpoint] = []
     expert_parallelism: int = 1
     synthetic: str = ""  # what the values are where no run made them; every line then says so
+
+
+def written(
+    rules: MlperfBenchmark,
+    benchmark: Benchmark,
+    towards: Convergence,
+    goal: Goal,
+    record: RunRecord,
+    steps: Sequence[Step],
+    org: str,
+) -> WrittenRun | None:
+    """`steps` are those of rank 0. None where no step was begun: there is nothing to tell."""
+    started = next((one for one in record.started if one.rank == 0), None)
+    if started is None:
+        return None
+    begun = _milliseconds(started.unix_seconds)
+    success = reached_at(goal, record.evaluations) is not None
+    schedule = towards.schedule
+    return WrittenRun(
+        benchmark=rules,
+        submission=Submission(org=org, platform=f"{benchmark.gpus}x{benchmark.hardware.name}"),
+        batch=benchmark.global_batch_size,
+        gradient_accumulation=benchmark.gradient_accumulation,
+        micro_batch=benchmark.micro_batch_size,
+        sequence_length=benchmark.sequence_length,
+        max_steps=benchmark.steps,
+        learning_rate=schedule.learning_rate,
+        warmup_steps=schedule.warmup_steps,
+        optimizer=Optimizer(
+            name=rules.optimizer.name,
+            beta_1=schedule.beta1,
+            beta_2=schedule.beta2,
+            epsilon=schedule.epsilon,
+            weight_decay=schedule.weight_decay,
+            gradient_clip_norm=schedule.clip_norm,
+            schedule=rules.optimizer.schedule,
+            warmup_steps=schedule.warmup_steps,
+            end_rate_ratio=schedule.final_learning_rate / schedule.learning_rate,
+            decay_and_warmup_steps=schedule.steps if rules.optimizer.decay_and_warmup_steps else None,
+        ),
+        lora=benchmark.lora,
+        precision=Precision(linear=benchmark.dtype, attention=benchmark.dtype, communication=benchmark.dtype),
+        parallelism=benchmark.parallelism,
+        config_filename="benchmark.json",
+        seed=SEED,
+        train_samples=rules.train_samples,
+        eval_samples=towards.evaluation_sequences,
+        cache_cleared=False,  # nobody did: its text is some 100 kB, and read once
+        init_start_ms=_milliseconds(started.launched_unix_seconds or started.unix_seconds),
+        init_stop_ms=begun,
+        run_start_ms=begun,
+        run_stop_ms=_stopped(record, steps, success=success, asked=benchmark.steps, begun=started.unix_seconds),
+        status="success" if success else "aborted",
+        evaluations=[
+            WrittenEvaluation(
+                step=one.steps,
+                samples=one.sequences,
+                value=float("nan") if one.loss is None else one.loss,
+                start_ms=_milliseconds(one.ended_unix - one.seconds),
+                stop_ms=_milliseconds(one.ended_unix),
+            )
+            for one in record.evaluations
+        ],
+        steps=[
+            WrittenStep(
+                step=step.step + 1,
+                time_ms=_milliseconds(started.unix_seconds + step.elapsed_seconds),
+                loss=step.loss,
+                seconds=step.seconds,
+            )
+            for step in steps
+            if step.elapsed_seconds is not None
+        ],
+    )
+
+
+def _stopped(record: RunRecord, steps: Sequence[Step], *, success: bool, asked: int, begun: float) -> int | None:
+    """When the run ended: at its target, or after the last step it was allowed; None where it was cut off."""
+    if success or (record.evaluations and record.evaluations[-1].steps == asked):
+        return _milliseconds(record.evaluations[-1].ended_unix)
+    if len(steps) < asked or steps[-1].elapsed_seconds is None:
+        return None
+    return _milliseconds(begun + steps[-1].elapsed_seconds)
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(1000 * seconds)
+
+
+# --- a run as lines ---------------------------------------------------------------------------
 
 
 def entries(run: WrittenRun) -> list[Entry]:
@@ -113,11 +198,6 @@ def entries(run: WrittenRun) -> list[Entry]:
         found = [_labelled(entry, run.synthetic) for entry in found]
     _refuse_secrets(found)
     return found
-
-
-def file_name(place: int, synthetic: str = "") -> str:
-    """result_0.txt, as the package checker looks for it; of synthetic values, a name that says so."""
-    return f"synthetic_result_{place}.txt" if synthetic else f"result_{place}.txt"
 
 
 def end_rate(run: WrittenRun) -> float:
@@ -198,10 +278,6 @@ def _training(run: WrittenRun) -> list[Entry]:
     """The blocks between evaluations, and what lies in them."""
     found = list(_blocks(run))
     found += [_step_entry(run, step) for step in run.steps]
-    for checkpoint in run.checkpoints:
-        where = {"samples_count": checkpoint.step * run.batch, "step": checkpoint.step}
-        found.append(Entry(time_ms=checkpoint.start_ms, key="checkpoint_start", event="start", metadata=where))
-        found.append(Entry(time_ms=checkpoint.stop_ms, key="checkpoint_stop", event="end", metadata=where))
     return sorted(found, key=lambda entry: entry.time_ms)
 
 

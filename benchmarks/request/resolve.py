@@ -5,17 +5,14 @@ It reads the secret variables of the shell (secret_rules.py), only to refuse the
 
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from benchmarks.backend import Backend, FlagGroup
-from benchmarks.convergence import goals
 from benchmarks.early_stop import until
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.machine import images
-from benchmarks.mlperf.definitions import MlperfBenchmark
-from benchmarks.mlperf.submission import ENGINE
 from benchmarks.peak.peak_file import MeasuredPeak, peaks_for
 from benchmarks.request import lora_words, runtime_choice
 from benchmarks.request.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
@@ -23,6 +20,7 @@ from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
 from benchmarks.secret_rules import refuse_secrets, secrets_here
 from benchmarks.values import (
+    SUBMISSION_ENGINE,
     Benchmark,
     Convergence,
     Hardware,
@@ -38,6 +36,9 @@ from benchmarks.values import (
     When,
     to_builtins,
 )
+
+if TYPE_CHECKING:
+    from benchmarks.mlperf.definitions import MlperfBenchmark
 
 ANY = "*"
 UNKNOWN_IS_LIKE = "a100"  # bf16, and no fp8
@@ -108,7 +109,7 @@ class ConfigSource(Protocol):
     def site(self, name: str) -> Site: ...
     def way_on(self, hardware: str) -> str: ...
     def recipes(self) -> list[Recipe]: ...
-    def mlperf(self, name: str) -> MlperfBenchmark: ...
+    def mlperf(self, name: str) -> "MlperfBenchmark": ...
     def profile_defaults(self, task: str) -> ProfileDefaults: ...
 
 
@@ -128,7 +129,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
 
     adapters, framework_settings = lora_words.sorted_out(request.settings, request.task)
-    rate, framework_settings = goals.rate_wanted(framework_settings) if mlperf else (None, framework_settings)
+    rate, framework_settings = _rate_wanted(framework_settings) if mlperf else (None, framework_settings)
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
     placed = msgspec.structs.replace(request, hardware=hardware.name, gpus=gpus)
@@ -148,7 +149,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     sequence_length = own.get("sequence_length", recipe.sequence_length)
     own_steps = mlperf.max_steps if mlperf and mlperf.max_steps else recipe.defaults.steps
     steps = positive("--steps", request.steps if request.steps is not None else own_steps)
-    towards = goals.convergence_of(mlperf, steps, global_batch, rate) if mlperf else None
+    towards = _goal(mlperf, steps, global_batch, rate) if mlperf else None
     knobs = {**_settings_towards(towards, mlperf, recipe, backend), **knobs}
     wanted = ProfilingWanted(
         kind=request.profile,
@@ -213,10 +214,22 @@ def _refuse_secrets(request: Request) -> None:
     refuse_secrets(to_builtins(request), "the request:", known)
 
 
-def _trained_towards(request: Request, configs: ConfigSource) -> MlperfBenchmark | None:
+def _trained_towards(request: Request, configs: ConfigSource) -> "MlperfBenchmark | None":
     """The benchmark that Stepmark's own recipes train to its target; None too where a submission's program does."""
-    found = configs.mlperf(request.model) if request.task == goals.TASK else None
+    found = configs.mlperf(request.model) if request.task == "mlperf" else None
     return found if found and found.training else None
+
+
+def _rate_wanted(settings: Mapping[str, str]) -> tuple[float | None, dict[str, str]]:
+    from benchmarks.convergence.goals import rate_wanted
+
+    return rate_wanted(settings)
+
+
+def _goal(wanted: "MlperfBenchmark", steps: int, batch: int, rate: float | None) -> Convergence | None:
+    from benchmarks.convergence.goals import convergence_of
+
+    return convergence_of(wanted, steps, batch, rate)
 
 
 def _adapter_settings(
@@ -235,7 +248,7 @@ def _adapter_settings(
 
 
 def _settings_towards(
-    towards: Convergence | None, mlperf: MlperfBenchmark | None, recipe: Recipe, backend: Backend
+    towards: Convergence | None, mlperf: "MlperfBenchmark | None", recipe: Recipe, backend: Backend
 ) -> dict[str, Scalar]:
     """The backend's own settings for the schedule and the adapters of a benchmark."""
     if towards is None or mlperf is None:
@@ -471,7 +484,7 @@ def _nodes_needed(gpus: int, hardware: Hardware) -> int:
 def _of_the_fabric(hardware: Hardware, recipe: Recipe) -> dict[str, str]:
     """What NCCL is told where NVLink joins nodes. A submission has what NVIDIA's own configuration of it has."""
     domain = hardware.nvlink_domain
-    return {} if domain is None or recipe.engine.startswith(ENGINE) else domain.environment
+    return {} if domain is None or recipe.engine.startswith(SUBMISSION_ENGINE) else domain.environment
 
 
 def _choose_layout(

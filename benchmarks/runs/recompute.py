@@ -10,7 +10,6 @@ from benchmarks.jobs.failures import QueuedEnd, failed_phase
 from benchmarks.jobs.first_check import BEFORE_THE_RUN
 from benchmarks.jobs.job_record import Ended
 from benchmarks.measuring.summary import Result, summarise
-from benchmarks.mlperf.submission import is_submission
 from benchmarks.request.profiling import not_recorded
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.telemetry import samples
@@ -45,7 +44,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
         attempts,
         queued,
         samples.read(folder.telemetry_dir(last.attempt)),
-        None if is_submission(benchmark) else backend.storage(benchmark).recompute,
+        None if benchmark.is_submission else backend.storage(benchmark).recompute,
     )
     result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
     if queued is None:

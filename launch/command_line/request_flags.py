@@ -94,9 +94,11 @@ def python() -> str | None:
 
 
 def _measured_peak(site: Site) -> MeasuredPeak | None:
+    if FLAGS.measured_peak is None:
+        return None
     from launch.checks import measuring_peak
 
-    return measuring_peak.read(FLAGS.measured_peak, site) if FLAGS.measured_peak is not None else None
+    return measuring_peak.read(FLAGS.measured_peak, site)
 
 
 def _settings(texts: list[str]) -> dict[str, str]:

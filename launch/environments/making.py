@@ -12,9 +12,8 @@ from benchmarks.errors import RequestError, RunError
 from launch.environments.installing import install, is_offered
 from launch.environments.making_progress import Progress, Say, shown_progress
 from launch.environments.programs import Making, check, run, signals_as_exit
+from launch.environments.pythons import MARKER
 from launch.environments.uv_settings import uv
-
-MARKER = "complete"  # the file that an environment has when it is whole
 
 
 def make(making: Making, say: Say, bar: bool) -> Path | None:

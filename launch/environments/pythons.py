@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks.backend import LockFile
 from benchmarks.errors import RequestError
-from launch.environments.uv_settings import uv, variables
 
+MARKER = "complete"  # the file that an environment has when it is whole
 Version = tuple[int, int]
 
 SEARCH_SECONDS = 60.0
@@ -57,6 +57,8 @@ def span(locks: Sequence[LockFile]) -> str:
 
 def _ask_uv(*words: str) -> list[str]:
     """The lines `uv python` answers with; none where it fails."""
+    from launch.environments.uv_settings import uv, variables
+
     search = {"PATH": os.pathsep.join(map(str, _folders()))}
     command = uv("python", *words)
     try:

@@ -18,15 +18,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from launch.command_line.places import stepmark_home
-from launch.environments.making import MARKER, make
-from launch.environments.making_progress import Say
-from launch.environments.programs import Making
-from launch.environments.pythons import Version, find_pythons, fitting_versions, no_python, span
-from launch.environments.uv_settings import pip_settings
+from launch.environments.pythons import MARKER, Version, find_pythons, fitting_versions, no_python, span
+
+if TYPE_CHECKING:
+    from launch.environments.making_progress import Say
 
 WAIT_NOTE_SECONDS = 60.0
 
@@ -90,7 +90,7 @@ def origin(spec: EnvironmentSpec, python: Path) -> dict[str, str | None]:
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
 
 
-def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None) -> Path:
+def ensure(spec: EnvironmentSpec, say: "Say" = _to_stderr, bar: bool | None = None) -> Path:
     """The Python of the environment, which is made first if need be.
 
     `say` gets the lines for a person; `bar` decides for a progress bar on stderr instead of
@@ -116,8 +116,12 @@ def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None
 # --- the choice of a lock file ----------------------------------------------------------------
 
 
-def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: bool) -> Path:
+def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: "Say", bar: bool) -> Path:
     """The Python of an environment made from the first lock file that this machine can use."""
+    from launch.environments.making import make
+    from launch.environments.programs import Making
+    from launch.environments.uv_settings import pip_settings
+
     pythons, pip = find_pythons(spec.locks), pip_settings()
     without_python = []
     for lock_file in spec.locks:
@@ -135,7 +139,7 @@ def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: b
     raise no_python(spec.name, without_python) if without_python else _nothing_offered(spec)
 
 
-def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str, say: Say) -> None:
+def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str, say: "Say") -> None:
     say(f"environment '{spec.name}': not made from {lock_file.path.name} ({lock_file.size_gb:g} GB): {why}")
 
 
@@ -153,7 +157,7 @@ def _nothing_offered(spec: EnvironmentSpec) -> RequestError:
 
 
 @contextlib.contextmanager
-def _only_maker(spec: EnvironmentSpec, say: Say) -> Iterator[int]:
+def _only_maker(spec: EnvironmentSpec, say: "Say") -> Iterator[int]:
     """Hold the `.making` file of an environment; wait, and say so, while another process holds it.
 
     It is named for the environment and no lock file, since which of them is used is found out only here.
@@ -179,7 +183,7 @@ def _only_maker(spec: EnvironmentSpec, say: Say) -> Iterator[int]:
         os.close(descriptor)  # which unlocks it, unless a program we started lives on
 
 
-def _wait_for_lock(descriptor: int, path: Path, spec: EnvironmentSpec, say: Say) -> None:
+def _wait_for_lock(descriptor: int, path: Path, spec: EnvironmentSpec, say: "Say") -> None:
     noted = -WAIT_NOTE_SECONDS
     started = time.monotonic()
     while not _try_lock(descriptor, path):

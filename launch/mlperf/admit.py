@@ -8,12 +8,13 @@ import msgspec
 from benchmarks.assets.assets import compare
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.admission import Finding, findings, refused
-from benchmarks.mlperf.asked import Asked, asked
+from benchmarks.mlperf.admission import Finding, configuration_rows, findings, refused
+from benchmarks.mlperf.configuration import Configuration, configuration_of
 from benchmarks.mlperf.definitions import wall_minutes
-from benchmarks.mlperf.submission import is_submission
-from benchmarks.mlperf.variables import variables
-from benchmarks.values import Benchmark, JobOptions
+from benchmarks.mlperf.submission import variables
+from benchmarks.planning.plan_text import NOTHING_STARTED, phase_lines
+from benchmarks.rendering.report import aligned, title
+from benchmarks.values import Benchmark, JobOptions, Plan
 from launch.assets.needed import look
 from launch.mlperf import package
 from launch.slurm.options import seconds_of
@@ -23,27 +24,27 @@ MOST_NAMED = 4
 
 def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[str]:
     """What is worth saying of it; RequestError where a rule refuses it. Nothing where it is no submission."""
-    if not is_submission(benchmark):
+    if not benchmark.is_submission:
         return []
-    asked_for = _asked(benchmark, configs, options)
-    found = found_in(asked_for, benchmark.model.name, configs)
-    bad = refused(found, asked_for.division)
+    config = _configuration(benchmark, configs, options)
+    found = found_in(config, benchmark.model.name, configs)
+    bad = refused(found, config.division)
     if bad:
         raise refusal(bad, benchmark.model.name)
-    _refuse_shared_nodes(asked_for, options)
+    _refuse_shared_nodes(config, options)
     return [f"{one.what}: {one.arithmetic}" for one in found]
 
 
-def found_in(asked_for: Asked, name: str, configs: Configs) -> list[Finding]:
+def found_in(config: Configuration, name: str, configs: Configs) -> list[Finding]:
     definition, submission = configs.mlperf(name), configs.submission(name)
     points = package.reference_points(definition, submission.ruleset)
-    return findings(asked_for, definition, submission, points)
+    return findings(config, definition, submission, points)
 
 
-def _asked(benchmark: Benchmark, configs: Configs, options: JobOptions) -> Asked:
+def _configuration(benchmark: Benchmark, configs: Configs, options: JobOptions) -> Configuration:
     submission = configs.submission(benchmark.model.name)
     told = variables(benchmark, submission)
-    return asked({**told, "WALLTIME": str(seconds_of(options.time) // 60)}, submission)
+    return configuration_of({**told, "WALLTIME": str(seconds_of(options.time) // 60)}, submission)
 
 
 def refusal(bad: Sequence[Finding], name: str) -> RequestError:
@@ -65,13 +66,13 @@ def _where(one: Finding, name: str) -> str:
     return f"MLPerf {name}: {one.rule}"
 
 
-def _refuse_shared_nodes(asked_for: Asked, options: JobOptions) -> None:
+def _refuse_shared_nodes(config: Configuration, options: JobOptions) -> None:
     """Caches and clocks are everybody's on a node."""
-    if options.exclusive or not (asked_for.clears_caches or asked_for.vboost):
+    if options.exclusive or not (config.clears_caches or config.vboost):
         return
     does = " and ".join(
         text
-        for text, there in (("drops the caches", asked_for.clears_caches), ("sets the GPUs' boost", asked_for.vboost))
+        for text, there in (("drops the caches", config.clears_caches), ("sets the GPUs' boost", config.vboost))
         if there
     )
     raise RequestError(
@@ -108,3 +109,18 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
             next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name}"
             f" --task=mlperf --out={benchmark.data}",
         )
+
+
+def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs) -> str:
+    """What a dry run shows. No memory and no step time: NVIDIA's own program decides both."""
+    definition, submission = configs.mlperf(benchmark.model.name), configs.submission(benchmark.model.name)
+    points = package.reference_points(definition, submission.ruleset)
+    config = configuration_of(variables(benchmark, submission), submission)
+    rows = configuration_rows(config, definition, submission, points)
+    rows += [
+        ("data", benchmark.data),
+        ("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})"),
+        ("overrides", ", ".join(f"{key}={value}" for key, value in benchmark.overrides.items()) or "none"),
+        ("runs in", plan.environment_name),
+    ]
+    return "\n".join([title(benchmark), "", *aligned(rows), *phase_lines(plan), "", NOTHING_STARTED])

@@ -7,33 +7,33 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.mlperf.checkers import Checker, Said, read_text
+from benchmarks.mlperf.checkers import Checker, CheckerResult, read_text
 from launch.mlperf.package import PACKAGE, folder
 
 LONGEST_SECONDS = 600
 
 
-def compliance(path: Path, ruleset: str, rules: Path | None = None) -> Said:
+def compliance(path: Path, ruleset: str, rules: Path | None = None) -> CheckerResult:
     """One log; by the rules of the package, or by others that were derived from them."""
     config = ["--config", str(rules)] if rules else []
     return _ask("compliance_checker", ["--usage", "training", "--ruleset", ruleset, *config, str(path)])
 
 
-def convergence(results: Path, ruleset: str) -> Said:
+def convergence(results: Path, ruleset: str) -> CheckerResult:
     """A folder of result_N.txt against the reference points."""
     return _ask("rcp_checker", [str(results), "--rcp_usage", "training", "--rcp_version", ruleset])
 
 
-def package(submission: Path, ruleset: str) -> Said:
+def package(submission: Path, ruleset: str) -> CheckerResult:
     """A whole submission. It may leave scaling.json beside the results."""
     return _ask("package_checker", [str(submission), "training", ruleset])
 
 
-def system(description: Path, ruleset: str) -> Said:
+def system(description: Path, ruleset: str) -> CheckerResult:
     return _ask("system_desc_checker", [str(description), "training", ruleset])
 
 
-def _ask(checker: Checker, arguments: list[str]) -> Said:
+def _ask(checker: Checker, arguments: list[str]) -> CheckerResult:
     folder()  # says what to install where there is none
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
         command = [sys.executable, "-m", f"{PACKAGE}.{checker}", *arguments]
@@ -48,6 +48,5 @@ def _ask(checker: Checker, arguments: list[str]) -> Said:
                 timeout=LONGEST_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            said = f"it did not end within {LONGEST_SECONDS} s"
-            return Said(checker=checker, passed=False, complaints=[said])
+            return CheckerResult(checker=checker, passed=False, complaints=[f"did not end in {LONGEST_SECONDS} s"])
         return read_text(checker, done.stdout.decode(errors="replace"))

@@ -1,5 +1,5 @@
 """Looks at one of NVIDIA's config_*.sh as Stepmark looks at a run of its own: what it comes to, and all that is wrong
-with it, with the arithmetic. Nothing is executed, and neither a GPU nor Slurm is needed.
+with it, with the arithmetic. Nothing is executed; neither a GPU nor Slurm is needed.
 """
 
 from contextlib import suppress
@@ -7,11 +7,10 @@ from pathlib import Path
 
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, nearest
-from benchmarks.mlperf.admission import Finding, findings, refused
-from benchmarks.mlperf.asked import Asked, asked, named_by_file
-from benchmarks.mlperf.shell_config import NOT_BESIDE, ShellConfig, read
+from benchmarks.mlperf.admission import Finding, configuration_rows, finding_lines, findings, refused
+from benchmarks.mlperf.configuration import Configuration, configuration_of, named_by_file
+from benchmarks.mlperf.shell_config import NOT_SOURCED, ShellConfig, read
 from benchmarks.mlperf.submission import DIVISION, Submission
-from benchmarks.mlperf.submission_text import configuration_rows, finding_lines
 from benchmarks.rendering.report import Rows, aligned
 from launch.mlperf import package
 
@@ -20,23 +19,23 @@ LARGEST_FILE = 1 << 20
 
 def show(path: Path, name: str | None, configs: Configs) -> int:
     """The configuration and every finding; EXIT_REFUSED where a run of it would be refused."""
-    config = read(path.name, _text(path), lambda beside: _beside(path.parent, beside), {})
-    submission = configs.submission(_benchmark(path, config, name, configs))
+    shell = read(path.name, _text(path), lambda beside: _beside(path.parent, beside))
+    submission = configs.submission(_benchmark(path, shell, name, configs))
     definition = configs.mlperf(submission.name)
     points = package.reference_points(definition, submission.ruleset)
-    asked_for = asked(config.variables, submission)
+    config = configuration_of(shell.variables, submission)
     found = [
-        *_unknown(config, submission),
-        *_told_apart(path, asked_for),
-        *findings(asked_for, definition, submission, points),
+        *_unknown(shell, submission),
+        *_told_apart(path, config),
+        *findings(config, definition, submission, points),
     ]
     print(f"{path}\n")
-    print("\n".join(aligned(configuration_rows(asked_for, definition, submission, points))))
-    print("\n".join(["", *_not_known(config)]), end="")
-    bad = refused(found, asked_for.division)
-    print("\n".join(["", *finding_lines(found, asked_for.division)]) if found else "\nno rule is broken")
+    print("\n".join(aligned(configuration_rows(config, definition, submission, points))))
+    print("\n".join(["", *_not_known(shell)]), end="")
+    bad = refused(found, config.division)
+    print("\n".join(["", *finding_lines(found, config.division)]) if found else "\nno rule is broken")
     word = f"{len(bad)} of {len(found)} findings refuse it" if bad else "it could be submitted"
-    print(f"\n{word} ({asked_for.division} division)")
+    print(f"\n{word} ({config.division} division)")
     return EXIT_REFUSED if bad else EXIT_VALID
 
 
@@ -60,14 +59,14 @@ def _beside(folder: Path, name: str) -> str | None:
     return None
 
 
-def _benchmark(path: Path, config: ShellConfig, name: str | None, configs: Configs) -> str:
+def _benchmark(path: Path, shell: ShellConfig, name: str | None, configs: Configs) -> str:
     """As named; else the one whose variables it sets the most of."""
     names = configs.names("submissions")
     if name is not None:
         if name not in names:
             raise RequestError(f"unknown benchmark '{name}': {nearest(name, names)}", where="--mlperf_benchmark")
         return name
-    counted = {one: _own(configs.submission(one), config) for one in names}
+    counted = {one: _own(configs.submission(one), shell) for one in names}
     best = max(counted.values())
     found = [one for one, count in counted.items() if count == best and count]
     if len(found) != 1:
@@ -80,7 +79,7 @@ def _benchmark(path: Path, config: ShellConfig, name: str | None, configs: Confi
     return found[0]
 
 
-def _own(submission: Submission, config: ShellConfig) -> int:
+def _own(submission: Submission, shell: ShellConfig) -> int:
     knobs = submission.knobs
     own = {
         *knobs.layout().values(),
@@ -89,19 +88,19 @@ def _own(submission: Submission, config: ShellConfig) -> int:
         knobs.global_batch,
         *submission.variables,
     }
-    return len(own & config.variables.keys())
+    return len(own & shell.variables.keys())
 
 
-def _told_apart(path: Path, asked_for: Asked) -> list[Finding]:
+def _told_apart(path: Path, config: Configuration) -> list[Finding]:
     """A name of another layout than what is in the file: one of the two is not what ran."""
     told = named_by_file(path.name)
     now = {
-        "nodes": asked_for.nodes,
-        "gpus": asked_for.gpus_per_node,
-        "minibatch": asked_for.minibatch or asked_for.micro_batch,
-        "tensor": asked_for.tensor,
-        "pipeline": asked_for.pipeline,
-        "context": asked_for.context,
+        "nodes": config.nodes,
+        "gpus": config.gpus_per_node,
+        "minibatch": config.minibatch or config.micro_batch,
+        "tensor": config.tensor,
+        "pipeline": config.pipeline,
+        "context": config.context,
     }
     other = [f"{key} {value} in its name, {now[key]} inside" for key, value in told.items() if now[key] != value]
     if not other:
@@ -117,8 +116,8 @@ def _told_apart(path: Path, asked_for: Asked) -> list[Finding]:
     ]
 
 
-def _unknown(config: ShellConfig, submission: Submission) -> list[Finding]:
-    """What steers the benchmark and only a shell knows: nothing can be said of a run of it."""
+def _unknown(shell: ShellConfig, submission: Submission) -> list[Finding]:
+    """What steers the benchmark and could not be read: nothing can be said of a run of it."""
     knobs = submission.knobs
     steering = {
         *knobs.layout().values(),
@@ -134,28 +133,27 @@ def _unknown(config: ShellConfig, submission: Submission) -> list[Finding]:
     absent = [
         Finding(
             rule="not known",
-            what="a file that it sources was not read",
-            arithmetic=f"{one.file}:{one.line}: {one.why}",
+            what=NOT_SOURCED,
+            arithmetic=f"{one.file}:{one.line}: {one.text[:80]}",
             cure="the whole set of files in one folder",
             scope="always",
         )
-        for one in config.unread
-        if NOT_BESIDE in one.why
+        for one in shell.unread
+        if one.why.startswith(NOT_SOURCED)
     ]
     return absent + [
         Finding(
             rule="not known",
             what=f"{name} is not known",
             arithmetic=why,
-            cure=f"export {name}=VALUE, as the last line that sets it",
+            cure=f"a plain export {name}=VALUE after that line",
             scope="always",
         )
-        for name, why in sorted(config.unknown.items())
+        for name, why in sorted(shell.unknown.items())
         if name in steering
     ]
 
 
-def _not_known(config: ShellConfig) -> list[str]:
-    """What only a shell that executes the file would know."""
-    rows: Rows = [(f"{one.file}:{one.line}", f"{one.why}: {one.text}") for one in config.unread]
+def _not_known(shell: ShellConfig) -> list[str]:
+    rows: Rows = [(f"{one.file}:{one.line}", f"{one.why}: {one.text}") for one in shell.unread]
     return ["not read (nothing is executed)", *aligned(rows), ""] if rows else []

@@ -1,33 +1,66 @@
-"""The rules that a small copy of a benchmark is judged by, made from those of the installed package."""
+"""The rules for a small copy of a benchmark: the installed package's own, with the copy's values in place of the real
+ones. A log that passes them is whole; nothing is said of the real benchmark.
+"""
 
+import ast
+import re
 from pathlib import Path
+from typing import Any
 
-from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.definitions import MlperfBenchmark
-from benchmarks.mlperf.derived import derive_benchmark, derive_common
+from benchmarks.mlperf.findings import fixed_settings
 from launch.mlperf import package
 
+KEY = re.compile(r"^(?=- KEY:)", re.MULTILINE)
+NAME = re.compile(r"^\s+NAME:\s*(\S+)", re.MULTILINE)
+LITERAL = re.compile(r"'[^'\n]*'|(?<![\w.'])\d[\d_.]*(?:[eE][+-]?\d+)?")
 
-def derived_rules(small: MlperfBenchmark, ruleset: str, configs: Configs, folder: Path) -> Path:
-    """Writes them into a folder, and gives the file to begin with: for the compliance checker's --config."""
-    if small.stands_for is None:
-        raise RequestError(f"{small.name} stands for no other benchmark", why="it has rules of its own")
-    real = configs.mlperf(small.stands_for)
-    rules = package.folder() / "compliance_checker" / f"training_{ruleset}"
-    source = rules / f"closed_{real.name}.yaml"
-    if not source.is_file():
-        raise RequestError(
-            f"{real.name} is not in ruleset {ruleset}",
-            where=str(source),
-            why=f"it is in {', '.join(real.rulesets)}",
-        )
+
+def derived_rules(small: MlperfBenchmark, real: MlperfBenchmark, ruleset: str, folder: Path) -> Path:
+    """Writes them into a folder; the file to begin with, for the compliance checker's --config."""
+    source = package.folder() / "compliance_checker" / f"training_{ruleset}"
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("common.yaml", "closed_common.yaml"):
-        text = (rules / name).read_text(encoding="utf-8")
-        derived = derive_common(text, real, small, ruleset, str(folder))
-        (folder / name).write_text(derived, encoding="utf-8")
-    text = derive_benchmark(source.read_text(encoding="utf-8"), real, small)
-    (folder / f"closed_{small.name}.yaml").write_text(text, encoding="utf-8")
+        text = (source / name).read_text(encoding="utf-8")
+        text = text.replace(f"'{real.name}'", f"'{real.name}', '{small.name}'")
+        (folder / name).write_text(text.replace(f"training_{ruleset}/", f"{folder}/"), encoding="utf-8")
+    text = (source / f"closed_{real.name}.yaml").read_text(encoding="utf-8")
+    (folder / f"closed_{small.name}.yaml").write_text(derived(text, real, small), encoding="utf-8")
     return folder / "common.yaml"
+
+
+def derived(text: str, real: MlperfBenchmark, small: MlperfBenchmark) -> str:
+    """closed_REAL.yaml as closed_SMALL.yaml: each value that differs, in the checks of its key."""
+    old, new = _values(real), _values(small)
+    return "".join(_block(block, old, new) for block in KEY.split(text))
+
+
+def _values(benchmark: MlperfBenchmark) -> dict[str, Any]:
+    """What a rule may compare a key with."""
+    return {
+        **fixed_settings(benchmark),
+        "eval_accuracy": benchmark.target.at_most,
+        "max_steps": benchmark.max_steps,
+        "opt_learning_rate_decay_schedule": benchmark.optimizer.schedule,
+        "opt_learning_rate_decay_steps": benchmark.optimizer.decay_and_warmup_steps,
+        "evaluation_frequency": benchmark.evaluation.every_samples,
+    }
+
+
+def _block(block: str, old: dict[str, Any], new: dict[str, Any]) -> str:
+    named = NAME.search(block)
+    key = named[1] if named else ""
+    before, now = old.get(key), new.get(key)
+    head, check, rest = block.partition("CHECK")
+    if before is None or before == now or not check:
+        return block
+    changed = LITERAL.sub(lambda one: repr(now) if ast.literal_eval(one[0]) == before else one[0], rest)
+    if changed == rest or now is None:
+        raise RequestError(
+            f"the rule for {key} cannot be derived: it does not compare it with {before}, or the copy has no value",
+            where=f"derived rules: {key}",
+            why="the installed package's rules are not those that configs/mlperf was written for",
+        )
+    return head + check + changed

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, nearest
-from benchmarks.mlperf.checkers import Said
+from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import find_across
 from benchmarks.mlperf.log_format import MLLOG
-from benchmarks.mlperf.published_times import beside, read_times
+from benchmarks.mlperf.reference_points import published_for, read_times
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.story import tell
 from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict
@@ -57,8 +57,8 @@ def judge(place: Path, ruleset: str, configs: Configs) -> Verdict:
             _judge_set(name, judged, ruleset, configs, Path(scratch))
             for name, judged in staged_runs(place, Path(scratch))
         ]
-        said, systems = _judge_package(place, ruleset, Path(scratch)) if whole else (None, {})
-    return Verdict(ruleset=ruleset, sets=sets, package=said, systems=systems)
+        checked, systems = _judge_package(place, ruleset, Path(scratch)) if whole else (None, {})
+    return Verdict(ruleset=ruleset, sets=sets, package=checked, systems=systems)
 
 
 # --- which logs -------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def _lines_of(path: Path, runs: Sequence[LoggedRun], place: int) -> Iterator[byt
                 yield line
 
 
-# --- what is said of them ---------------------------------------------------------------------
+# --- the verdict on them -----------------------------------------------------------------------
 
 
 def _judge_set(name: str, judged: list[Judged], ruleset: str, configs: Configs, scratch: Path) -> SetVerdict:
@@ -175,7 +175,7 @@ def _judge_set(name: str, judged: list[Judged], ruleset: str, configs: Configs, 
         across=find_across(logs) if len(logs) > 1 else [],
         convergence=None if why_not else checkers.convergence(judged[0].staged.parent, ruleset),
         no_convergence_because=why_not,
-        published=beside(read_times(configs.root), benchmark, platform, configs.names("hardware")),
+        published=published_for(read_times(configs.root), benchmark, platform, configs.names("hardware")),
     )
 
 
@@ -212,10 +212,12 @@ def _rules_for(definition: MlperfBenchmark | None, ruleset: str, configs: Config
         )
     if definition.stands_for is None:
         return None
-    return derived_rules(definition, ruleset, configs, scratch / f"rules-{definition.name}")
+    return derived_rules(
+        definition, configs.mlperf(definition.stands_for), ruleset, scratch / f"rules-{definition.name}"
+    )
 
 
-def _judge_package(place: Path, ruleset: str, scratch: Path) -> tuple[Said, dict[str, Said]]:
+def _judge_package(place: Path, ruleset: str, scratch: Path) -> tuple[CheckerResult, dict[str, CheckerResult]]:
     """On a copy, called as the original: the checker leaves scaling.json beside the results."""
     copy = scratch / "package" / (place.resolve().name or "package")
     shutil.copytree(place, copy)

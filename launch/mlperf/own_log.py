@@ -10,8 +10,7 @@ from pathlib import Path
 
 from benchmarks.backend import Backend
 from benchmarks.convergence.goals import goal_of
-from benchmarks.mlperf.own_run import written
-from benchmarks.mlperf.writing import WrittenRun, file_name
+from benchmarks.mlperf.writing import RESULT_FILE, WrittenRun, written
 from benchmarks.runs.runfolder import RunFolder
 from launch.command_line import places
 from launch.mlperf import emit
@@ -24,12 +23,12 @@ ORG_VARIABLE = "STEPMARK_ORG"  # who submits, as the rules want it said in the l
 def write(folder: RunFolder, backend: Backend) -> Path | None:
     """None where the run had no target, or never began."""
     run = _told(folder, backend)
-    return None if run is None else emit.write(run, folder.path / FOLDER / file_name(0))
+    return None if run is None else emit.write(run, folder.path / FOLDER / RESULT_FILE)
 
 
 def differs(folder: RunFolder, backend: Backend) -> list[str]:
     """Whether the MLLOG that lies there is another than the raw files give."""
-    run, path = _told(folder, backend), folder.path / FOLDER / file_name(0)
+    run, path = _told(folder, backend), folder.path / FOLDER / RESULT_FILE
     if run is None or not path.is_file():
         return []
     with tempfile.TemporaryDirectory() as place:
@@ -53,6 +52,6 @@ def _told(folder: RunFolder, backend: Backend) -> WrittenRun | None:
 
 
 def _org(folder: RunFolder) -> str:
-    path = folder.path / FOLDER / file_name(0)
+    path = folder.path / FOLDER / RESULT_FILE
     found = [run.settings.get("submission_org") for run in (runs_in(path) if path.is_file() else [])]
     return str(found[0]) if found and found[0] else os.environ.get(ORG_VARIABLE, "unnamed")

@@ -226,7 +226,7 @@ class LogReader:
 
     def _told(self, row: Row, stream: BinaryIO) -> Row:
         """Of an MLLOG, how its runs ended is not read off the steps: it says so itself."""
-        from benchmarks.mlperf.table_row import row_of_runs
+        from benchmarks.mlperf.story import row_of_runs
         from launch.mlperf.reading import runs_of
 
         return row_of_runs(row, runs_of(stream))

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.backend import Backend
-from benchmarks.convergence.convergence_status import course_of
 from benchmarks.errors import RequestError
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
@@ -18,8 +17,7 @@ from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFo
 from benchmarks.runs.worker_events import follow_evaluations
 from benchmarks.secret_rules import refuse_secrets, shell_secrets
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
-from launch.mlperf import own_log
-from launch.running import kept_profiles, local, machine_gpus, provenance, runtimes, sampling
+from launch.running import local, machine_gpus, provenance, runtimes, sampling
 from launch.running.screen import Screen
 from launch.running.step_sink import StepSink
 
@@ -38,7 +36,10 @@ def execute(
     try:
         python, origin = runtimes.ready(benchmark, spec)
         containers = runtimes.containers(benchmark, folder.path)
-        benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
+        if benchmark.pgle != "off":
+            from launch.running import kept_profiles
+
+            benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir, origin)
         gpus = machine_gpus.chosen(benchmark)
         plan = on_gpus(backend.plan(benchmark), gpus)
         begin(folder, benchmark, plan, python, origin, labels, busy_notes(gpus))
@@ -64,7 +65,10 @@ def begin(
 ) -> None:
     """Write down what is to be run before anything starts."""
     _refuse_blanks(folder, plan)
-    kept_profiles.take(folder, benchmark, folder.path.parent, environment)
+    if benchmark.pgle_profile:
+        from launch.running import kept_profiles
+
+        kept_profiles.take(folder, benchmark, folder.path.parent, environment)
     places = {phase.name: local.places(python, folder.phase_dir(phase.name)) for phase in plan.phases}
     said = [*provenance.ignored_variables(), *plan.notes, *notes]
     about = provenance.collect(plan, environment, provenance.command_line(), said, places)
@@ -104,7 +108,7 @@ def _run_phases(
         for phase in plan.phases:
             phase_dir = folder.phase_dir(phase.name)
             starting = _starting(plan, phase, benchmark, backend)
-            with Screen(benchmark.steps, starting, benchmark.until, course_of(benchmark)) as screen:
+            with Screen(benchmark.steps, starting, benchmark.until, benchmark) as screen:
 
                 def on_steps(steps: list[Step], screen: Screen = screen) -> None:
                     screen.show(sink.take(steps))
@@ -145,9 +149,29 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
     about["files"] = folder.raw_digests()
     folder.write(PROVENANCE, about)
     result = store_result(folder, backend)
-    own_log.write(folder, backend)
-    kept_profiles.keep(folder, result)
+    for hook in AFTER_A_RUN:
+        hook(folder, benchmark, backend, result)
     return result
+
+
+# --- what only some runs leave beside their result; each is loaded where a run needs it -------------------
+
+
+def _write_mllog(folder: RunFolder, benchmark: Benchmark, backend: Backend, result: Result) -> None:  # noqa: ARG001
+    if benchmark.convergence is not None:
+        from launch.mlperf import own_log
+
+        own_log.write(folder, backend)
+
+
+def _keep_profile(folder: RunFolder, benchmark: Benchmark, backend: Backend, result: Result) -> None:  # noqa: ARG001
+    if benchmark.pgle != "off":
+        from launch.running import kept_profiles
+
+        kept_profiles.keep(folder, result)
+
+
+AFTER_A_RUN = (_write_mllog, _keep_profile)
 
 
 def _bindings(folder: RunFolder) -> list[dict[str, object]]:

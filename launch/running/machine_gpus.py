@@ -15,8 +15,6 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.machine import machine_gpus
 from benchmarks.machine.machine_gpus import VISIBLE, Busy, MachineGpu, MachineGpus
-from benchmarks.preflight.gpus import IDLE_MIB
-from benchmarks.request import too_large
 from benchmarks.request.resolve import NoLayoutError, Request, choose_recipe, gpus_wanted, like, scales
 from benchmarks.values import Benchmark, Hardware
 from launch.running.local import host_memory_bytes
@@ -112,6 +110,8 @@ def _parts(handle: Any) -> Iterator[Any]:
 
 def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
     """The programs that compute on it. A container does not see those outside, but sees their memory."""
+    from benchmarks.preflight.gpus import IDLE_MIB
+
     processes: list[Any] = said([], pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
     seen = tuple(Busy(pid=one.pid, name=_name_of(one.pid), bytes=one.usedGpuMemory) for one in processes)
     if seen or used <= IDLE_MIB * 2**20:
@@ -211,6 +211,8 @@ def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_
     of_kinds = rows(configs)
     sizes = scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
     yield from machine_gpus.refusals(benchmark, found(), of_kinds, sizes, way_on, allow_busy=allow_busy)
+    from benchmarks.request import too_large
+
     here = len(machine_gpus.of_hardware(found().gpus, benchmark.hardware))
     yield from too_large.refusals(benchmark, configs, backend, here)
 

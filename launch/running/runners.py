@@ -11,7 +11,6 @@ from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, StepmarkError, raised
 from benchmarks.jobs.job_record import SUBMITTED
-from benchmarks.mlperf.submission import is_submission
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.values import NO_LABELS, Benchmark, JobOptions, Labels, Plan, Site
@@ -156,7 +155,7 @@ class SlurmRunner:
 
     def _meant(self, request: Request) -> Benchmark:
         benchmark = resolve(request, self._configs, find_backend(request.backend))
-        if is_submission(benchmark):
+        if benchmark.is_submission:
             from launch.mlperf.admit import admit
 
             for note in admit(benchmark, self._configs, self._options_of(benchmark)):
@@ -165,7 +164,7 @@ class SlurmRunner:
 
     def _options_of(self, benchmark: Benchmark) -> JobOptions:
         """A submission says itself how long it takes; what a person typed stays."""
-        if not is_submission(benchmark):
+        if not benchmark.is_submission:
             return self.options
         from launch.mlperf.admit import with_its_time
 
@@ -197,7 +196,7 @@ class SlurmRunner:
     def _refusals(self, benchmark: Benchmark, slurm: "SlurmAnswers", notes: list[str]) -> Iterator[StepmarkError]:
         from launch.slurm import submit
 
-        if is_submission(benchmark):
+        if benchmark.is_submission:
             from launch.mlperf.admit import refuse_missing_data
 
             yield from raised(lambda: refuse_missing_data(benchmark, self._configs))

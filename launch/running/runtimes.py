@@ -4,16 +4,17 @@ or that of an environment which Stepmark makes. The one place that tells the sit
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.errors import RequestError, nearest
-from benchmarks.machine import driver, images
+from benchmarks.machine import images
 from benchmarks.values import Benchmark, Site
 from launch.command_line import places
-from launch.containers import running
 from launch.environments import venvs
-from launch.running import asked_python, interpreters, machine_gpus
-from launch.sites import image_files
+
+if TYPE_CHECKING:
+    from launch.containers import running
 
 
 def refuse_unknown_engines(site: Site) -> None:
@@ -64,12 +65,22 @@ def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
     """RequestError where what the site names is not there, or is known to be unfit. Makes nothing."""
     image = image_of(benchmark, spec)
     if in_container_here(benchmark):
+        from launch.containers import running
+
         running.refuse(benchmark, spec)
     elif image is not None:
+        from launch.running import asked_python
+        from launch.sites import image_files
+
         image_files.refuse(image, benchmark, asked_python.module_of(spec))
     elif benchmark.site.runtime == "python":
+        from launch.running import interpreters
+
         interpreters.refuse(benchmark.site, spec, benchmark.engine)
     elif benchmark.site.slurm is None and benchmark.hardware.platform == "cuda":
+        from benchmarks.machine import driver
+        from launch.running import machine_gpus
+
         too_old = driver.refusal(spec, machine_gpus.found())
         if too_old is not None:
             raise too_old
@@ -80,6 +91,8 @@ def python_to_be(benchmark: Benchmark, spec: EnvironmentSpec) -> str:
     if benchmark.site.runtime == "container":
         return spec.image_python
     if benchmark.site.runtime == "python":
+        from launch.running import interpreters
+
         return str(interpreters.named(benchmark.site, benchmark.engine))
     return str(venvs.python_of(spec) or venvs.python_to_be(spec))
 
@@ -88,12 +101,18 @@ def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> tuple[str, dict[str, s
     """The Python, made first if need be, and what is written down of where it is from."""
     image = image_of(benchmark, spec)
     if in_container_here(benchmark):
+        from launch.containers import running
+
         phases = find_backend(benchmark.backend).plan(benchmark).phases
         programs = sorted({program for phase in phases for program in phase.programs})
         return spec.image_python, running.ready(benchmark, spec, programs)
     if image is not None:
+        from launch.sites import image_files
+
         return spec.image_python, image_files.about(image, benchmark.image, spec.name)
     if benchmark.site.runtime == "python":
+        from launch.running import interpreters
+
         return str(interpreters.named(benchmark.site, benchmark.engine)), interpreters.origin(
             benchmark.site, spec, benchmark.engine
         )
@@ -101,14 +120,20 @@ def ready(benchmark: Benchmark, spec: EnvironmentSpec) -> tuple[str, dict[str, s
     return str(python), venvs.origin(spec, python)
 
 
-def containers(benchmark: Benchmark, run: Path) -> running.Containers | None:
+def containers(benchmark: Benchmark, run: Path) -> "running.Containers | None":
     """What puts the tasks of a run into containers on this machine; None where they are processes."""
-    return running.Containers(running.box_of(benchmark, run)) if in_container_here(benchmark) else None
+    if not in_container_here(benchmark):
+        return None
+    from launch.containers import running
+
+    return running.Containers(running.box_of(benchmark, run))
 
 
 def preview(benchmark: Benchmark, spec: EnvironmentSpec, run: Path) -> str:
     """What a dry run on this machine says of its runtime: how a container is started, what is made first."""
     if in_container_here(benchmark):
+        from launch.containers import running
+
         return "\n".join(["container", *(f"    {word}" for word in running.command_words(benchmark, run))])
     if benchmark.site.runtime == "venv" and spec.locks and venvs.python_of(spec) is None:
         lock = spec.locks[0]
@@ -121,6 +146,8 @@ def python_here(benchmark: Benchmark, spec: EnvironmentSpec) -> Path | None:
     image: then that of Stepmark's own environment, which may answer otherwise.
     """
     if benchmark.site.runtime == "python":
+        from launch.running import interpreters
+
         python = interpreters.named(benchmark.site, benchmark.engine)
         return python if python.is_file() and os.access(python, os.X_OK) else None
     try:

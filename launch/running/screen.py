@@ -8,10 +8,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from benchmarks.convergence.convergence_status import Course, stand
 from benchmarks.early_stop.stopped import progress_text, rule_of, tell
 from benchmarks.rendering.report import duration_text, step_text
-from benchmarks.values import Evaluation, Step, Until
+from benchmarks.values import Benchmark, Evaluation, Step, Until
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -24,12 +23,12 @@ class Screen:
     """Shows the steps of one run as they come. Everything goes to stderr; stdout keeps the result."""
 
     def __init__(
-        self, total_steps: int, waiting_for: str, until: Until | None = None, course: Course | None = None
+        self, total_steps: int, waiting_for: str, until: Until | None = None, benchmark: Benchmark | None = None
     ) -> None:
         self._total_steps = total_steps
         self._until = until
         self._rule = rule_of(until, total_steps) if until else None
-        self._course = course  # None: the run has no target
+        self._towards = benchmark if benchmark and benchmark.convergence else None  # None: the run has no target
         self._evaluations: list[Evaluation] = []
         self.new_evaluations: Callable[[], list[Evaluation]] = list
         self._waiting_for = waiting_for
@@ -87,14 +86,17 @@ class Screen:
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         """Each is worth a line that stays; another attempt begins anew."""
-        if self._course is None:
+        from benchmarks.convergence.convergence_status import course_of, status_of
+
+        course = course_of(self._towards) if self._towards else None
+        if course is None:
             return
         if self._evaluations and evaluation.sequences <= self._evaluations[-1].sequences:
             self._evaluations = []
         self._evaluations.append(evaluation)
-        standing = stand(self._course, [(one.sequences, one.loss) for one in self._evaluations])
+        status = status_of(course, [(one.sequences, one.loss) for one in self._evaluations])
         loss = "no finite number" if evaluation.loss is None else f"{evaluation.loss:.4f}"
-        self.note(f"evaluation after {evaluation.sequences:,} sequences: loss {loss} · {standing.text()}")
+        self.note(f"evaluation after {evaluation.sequences:,} sequences: loss {loss} · {status.text()}")
 
     def _take_to_the_rule(self, step: Step) -> None:
         """What a run that may end early still lacks; another attempt begins anew."""
@@ -114,7 +116,7 @@ class Screen:
         typical = statistics.median(self._recent) if self._recent else None
         left = (self._total_steps - 1 - self._last.step) * typical if typical else None
         text = step_text(
-            self._last, self._total_steps, typical, left, at_most=self._rule is not None or self._course is not None
+            self._last, self._total_steps, typical, left, at_most=self._rule is not None or self._towards is not None
         )
         return f"{text} · {progress_text(self._rule)}" if self._rule else text
 

@@ -8,7 +8,6 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import ANY
 from benchmarks.values import Benchmark, Site
-from launch.assets import hub, web
 
 
 def wanted(backend: str | None, engine: str | None, model: str | None, configs: Configs) -> list[Repository]:
@@ -30,6 +29,7 @@ def wanted(backend: str | None, engine: str | None, model: str | None, configs: 
 
 def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str]]:
     """A row for each: what is there already stays. RequestError where the hub refuses the token."""
+    from launch.assets import hub, web
     from launch.assets.byte_progress import shown_bytes
 
     home = hub_cache.home(site)
@@ -58,7 +58,11 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
             why=f"'{benchmark.engine}' reads it from Hugging Face, and it lies beside the images of the site",
             next_command="`container: {images: /FOLDER}` in the file of a site of your own, and --site",
         )
-    if home is None or repository is None or hub.commit_in_cache(repository, hub_cache.folder(home, repository)):
+    if home is None or repository is None:
+        return
+    from launch.assets import hub, web
+
+    if hub.commit_in_cache(repository, hub_cache.folder(home, repository)):
         return
     raise RequestError(
         f"the configuration of {repository.name} is not at site '{benchmark.site.name}'",
@@ -71,6 +75,8 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
 
 def preview(site: Site, repositories: Sequence[Repository]) -> list[str]:
     """What would be fetched."""
+    from launch.assets import hub, web
+
     home = hub_cache.home(site)
     if home is None:
         return []

@@ -12,7 +12,6 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.values import JobOptions, Site
-from launch.slurm.node_lists import names_nobody
 
 ADDITIONAL = "ADDITIONAL_SLURM_PARAMS"
 # Variables of sbatch that people are used to set in their shell -> the option they mean.
@@ -102,8 +101,11 @@ def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> Jo
     arguments: list[str] = list(typed.get("slurm_arg", []))
     _refuse_twice(flags, arguments)
     options = _replaced(_with_arguments(options, arguments, "--slurm_arg"), flags, "the flags")
-    if options.exclude is not None and names_nobody(options.exclude):  # a preflight without a failing node
-        return msgspec.structs.replace(options, exclude=None)
+    if options.exclude is not None:
+        from launch.slurm.node_lists import names_nobody
+
+        if names_nobody(options.exclude):  # a preflight without a failing node
+            return msgspec.structs.replace(options, exclude=None)
     return options
 
 

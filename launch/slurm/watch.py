@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from benchmarks.backend import Backend
-from benchmarks.convergence.convergence_status import course_of
 from benchmarks.errors import RunError, StepmarkError
 from benchmarks.jobs.job_record import JobEvent, SchedulerEnd
 from benchmarks.measuring.summary import Result
@@ -90,7 +89,7 @@ def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
             benchmark.steps,
             f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}",
             benchmark.until,
-            course_of(benchmark),
+            benchmark,
         ) as screen,
     ):
         _Watch(folder, benchmark, backend, slurm, sink, screen).run()

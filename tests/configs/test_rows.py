@@ -12,9 +12,8 @@ import pytest
 
 from benchmarks.configs import DEFAULT_ROOT, Configs, parse_yaml
 from benchmarks.measuring.flops import embedding_parameters, parameter_count
-from benchmarks.mlperf.submission import ENGINE
 from benchmarks.request.resolve import default_gpus, scales
-from benchmarks.values import Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
+from benchmarks.values import SUBMISSION_ENGINE, Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
 from jax_backend.planning import DIMENSIONS, model_settings
 from nemo_backend import BACKEND as NEMO
 from nemo_backend import bridge, mlperf, planning
@@ -54,7 +53,7 @@ JAX_RECIPES = [recipe for recipe in RECIPES if recipe.backend == "jax"]
 NEMO_RECIPES = [recipe for recipe in RECIPES if recipe.backend == "nemo"]
 NEMO_MODELS = [model for model in MODELS if "nemo" in model.backend_settings]
 LAYOUTS = [(recipe, layout) for recipe in JAX_RECIPES for layout in recipe.layouts]
-SUBMISSIONS = [recipe for recipe in NEMO_RECIPES if recipe.engine.startswith(ENGINE)]
+SUBMISSIONS = [recipe for recipe in NEMO_RECIPES if recipe.engine.startswith(SUBMISSION_ENGINE)]
 NEMO_LAYOUTS = [(recipe, layout) for recipe in NEMO_RECIPES if recipe not in SUBMISSIONS for layout in recipe.layouts]
 SETTINGS_OF_ENGINE = {
     "nemo": planning.settings,

@@ -10,7 +10,7 @@ from benchmarks.errors import RequestError
 from benchmarks.values import Parallelism
 from nemo_backend import BACKEND
 from nemo_backend.layout import PLACES, SETTINGS, SIZES, parallelism
-from nemo_backend.mlperf import LAYOUT_SETTINGS
+from nemo_backend.mlperf_planning import LAYOUT_SETTINGS
 
 EACH_PLACE = pytest.mark.parametrize("place", PLACES.values())
 

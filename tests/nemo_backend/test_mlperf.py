@@ -14,18 +14,17 @@ from benchmarks.errors import RequestError
 from benchmarks.jobs.first_check import SAID, is_ok
 from benchmarks.measuring.summary import Ended, summarise
 from benchmarks.mlperf.admission import findings
-from benchmarks.mlperf.asked import asked, config_name
-from benchmarks.mlperf.submission import ENGINE
-from benchmarks.mlperf.variables import variables
+from benchmarks.mlperf.configuration import config_name, configuration_of
+from benchmarks.mlperf.submission import variables
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Site
+from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Site
 from launch.mlperf.package import reference_points
 from nemo_backend import BACKEND
 from nemo_backend.inside import mlperf_check
 from nemo_backend.mlperf_planning import NAME_OF_HARDWARE, submissions
 
 CONFIGS = Configs()
-RECIPES = [recipe for recipe in CONFIGS.recipes() if recipe.engine.startswith(ENGINE)]
+RECIPES = [recipe for recipe in CONFIGS.recipes() if recipe.engine.startswith(SUBMISSION_ENGINE)]
 ROWS = [
     (recipe.name, hardware, layout.gpus)
     for recipe in RECIPES
@@ -58,11 +57,11 @@ def resolved(recipe: str = "mlperf_llama2_70b_lora_h100", **wanted: Any) -> Benc
 def test_every_recipe_is_admitted_in_its_division(recipe: str, hardware: str, gpus: int) -> None:
     benchmark = resolved(recipe, hardware=hardware, gpus=gpus)
     submission, definition = CONFIGS.submission(benchmark.model.name), CONFIGS.mlperf(benchmark.model.name)
-    asked_for = asked(variables(benchmark, submission), submission)
-    found = findings(asked_for, definition, submission, reference_points(definition, submission.ruleset))
-    assert [one.what for one in found if one.refuses(asked_for.division)] == []
-    assert asked_for.batch == benchmark.global_batch_size
-    assert asked_for.division == ("open" if recipe.endswith("_guide") else "closed")
+    config = configuration_of(variables(benchmark, submission), submission)
+    found = findings(config, definition, submission, reference_points(definition, submission.ruleset))
+    assert [one.what for one in found if one.refuses(config.division)] == []
+    assert config.batch == benchmark.global_batch_size
+    assert config.division == ("open" if recipe.endswith("_guide") else "closed")
 
 
 @pytest.mark.parametrize(
@@ -81,8 +80,8 @@ def test_a_recipe_has_the_name_of_the_configuration_it_is_from(
 ) -> None:
     benchmark = resolved(recipe, **wanted)
     submission = CONFIGS.submission(benchmark.model.name)
-    asked_for = asked(variables(benchmark, submission), submission)
-    assert config_name(NAME_OF_HARDWARE[benchmark.hardware.name], asked_for) == name
+    config = configuration_of(variables(benchmark, submission), submission)
+    assert config_name(NAME_OF_HARDWARE[benchmark.hardware.name], config) == name
 
 
 def test_the_published_knobs_and_the_guides() -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from benchmarks.configs import Configs
-from benchmarks.mlperf.variables import variables
+from benchmarks.mlperf.submission import variables
 from tests.nemo_backend.test_mlperf import ROWS, resolved
 
 PUBLIC: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "mlperf_configurations.yml").read_text())

@@ -8,8 +8,7 @@ from benchmarks.convergence.goals import goal_of, option
 from benchmarks.errors import RequestError
 from benchmarks.jobs.job_record import Ended
 from benchmarks.measuring.summary import Result, summarise
-from benchmarks.mlperf.own_run import written
-from benchmarks.mlperf.writing import entries
+from benchmarks.mlperf.writing import entries, written
 from benchmarks.rendering.report import result_rows
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Evaluation, RunRecord, Started, Step, WorkerEnd, WorkerFacts

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.mlperf.admission import Finding, findings, refused
-from benchmarks.mlperf.asked import Asked, asked, config_name, named_by_file
+from benchmarks.mlperf.configuration import Configuration, config_name, configuration_of, named_by_file
 from launch.mlperf.package import reference_points
 
 CONFIGS = Configs()
@@ -18,20 +18,20 @@ H100 = {
 GUIDE = {**H100, "TP": "8", "MINIBS": "1", "LR": "0.0005", "MAX_STEPS": "1000", "VAL_CHECK_INTERVAL": "50"}
 
 
-def asked_of(variables: dict[str, str], name: str = LORA) -> Asked:
-    return asked(variables, CONFIGS.submission(name))
+def config_of(variables: dict[str, str], name: str = LORA) -> Configuration:
+    return configuration_of(variables, CONFIGS.submission(name))
 
 
 def found(variables: dict[str, str], name: str = LORA) -> dict[str, Finding]:
     definition, submission = CONFIGS.mlperf(name), CONFIGS.submission(name)
     points = reference_points(definition, submission.ruleset)
-    return {one.rule: one for one in findings(asked(variables, submission), definition, submission, points)}
+    return {one.rule: one for one in findings(config_of(variables, name), definition, submission, points)}
 
 
 def test_the_published_configuration_breaks_no_rule() -> None:
     assert found(H100) == {}
-    assert (asked_of(H100).batch, asked_of(H100).gpus) == (8, 8)
-    assert asked_of(H100).batch_text() == "MINIBS 4 x (8 GPUs // (TP 4 x PP 1)) // CP 1 = 8"
+    assert (config_of(H100).batch, config_of(H100).gpus) == (8, 8)
+    assert config_of(H100).batch_text() == "MINIBS 4 x (8 GPUs // (TP 4 x PP 1)) // CP 1 = 8"
 
 
 def test_the_guides_configuration_is_outside_the_closed_division() -> None:
@@ -149,4 +149,4 @@ def test_the_name_of_a_file_says_the_layout(name: str, told: dict[str, int]) -> 
 
 
 def test_a_configuration_is_named_as_nvidia_names_it() -> None:
-    assert config_name("DGXH100", asked_of(H100)) == "config_DGXH100_1x8x4xtp4pp1cp1.sh"
+    assert config_name("DGXH100", config_of(H100)) == "config_DGXH100_1x8x4xtp4pp1cp1.sh"

@@ -14,7 +14,6 @@ from benchmarks.mlperf.definitions import (
 )
 
 CONFIGS = Configs()
-REAL = ("llama2_70b_lora", "llama31_8b", "flux1")
 
 
 @pytest.mark.parametrize("name", CONFIGS.names("mlperf"))
@@ -25,11 +24,7 @@ def test_every_row_names_its_source_and_what_exists(name: str) -> None:
     assert row.model is None or row.model in CONFIGS.names("models")
     assert (row.lora is not None) == (row.task == "lora")
     assert set(row.lora.targets if row.lora else []) <= set(ADAPTED_MATRICES)
-    assert all((file.bytes is None) != (file.about_bytes is None) for file in row.files)
-
-
-def test_only_a_small_copy_stands_for_another() -> None:
-    assert [CONFIGS.mlperf(name).stands_for for name in REAL] == [None, None, None]
+    assert row.stands_for is None or row.stands_for in CONFIGS.names("mlperf")
 
 
 def test_an_unknown_benchmark_is_refused_with_the_nearest() -> None:
@@ -40,7 +35,7 @@ def test_an_unknown_benchmark_is_refused_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("knobs", "batch"),
     [
-        ((1, 8, 8, 1, 1), 1),  # seed 000: TP8, MINIBS 1
+        ((1, 8, 8, 1, 1), 1),  # a guide: TP8, MINIBS 1
         ((4, 8, 4, 1, 1), 8),  # the published DGX H100
         ((1, 72, 1, 1, 8), 9),  # 72 GB300, CP8
         ((1, 72, 1, 1, 2), 36),  # llama31_8b on 72 GPUs

@@ -19,8 +19,8 @@ from benchmarks.mlperf.run_log import LoggedRun, read_runs
 from benchmarks.mlperf.story import tell
 
 LORA = Configs().mlperf("llama2_70b_lora")
-POINT = ReferencePoint(batch=8, samples=3178.0, stdev=300.0, runs=20, learning_rate=4e-4)
-POINT16 = ReferencePoint(batch=16, samples=4032.0, stdev=411.0, runs=20, learning_rate=4e-4)
+POINT = ReferencePoint(batch=8, samples=3178.0, stdev=300.0)
+POINT16 = ReferencePoint(batch=16, samples=4032.0, stdev=411.0)
 
 
 def line(key: str, value: Any = None, at: int = 0, **metadata: Any) -> str:
@@ -157,7 +157,7 @@ def test_an_evaluation_that_is_no_number_has_no_value() -> None:
     assert one([line("run_start"), line("eval_accuracy", float("nan"), samples_count=8)]).evaluations[0].value is None
 
 
-def test_the_lines_of_the_seed_are_read() -> None:
+def test_the_lines_of_a_published_log_are_read() -> None:
     run = one(
         [
             line("run_start"),

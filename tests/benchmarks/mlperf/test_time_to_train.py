@@ -9,8 +9,9 @@ from benchmarks.configs import Configs
 from benchmarks.mlperf.records import Record
 from benchmarks.mlperf.reference_points import Expected
 from benchmarks.mlperf.run_log import LoggedRun, read_runs
-from benchmarks.mlperf.time_to_train import TimeToTrain, compare_convergence, olympic_mean, take_apart
-from benchmarks.mlperf.writing import WrittenCheckpoint, WrittenRun, WrittenStep, entries
+from benchmarks.mlperf.time_to_train import compare_convergence, olympic_mean, take_apart
+from benchmarks.mlperf.writing import WrittenRun, WrittenStep, entries
+from benchmarks.values import TimeToTrain
 from tests.benchmarks.mlperf.made_runs import START_MS, made_run
 
 LORA = Configs().mlperf("llama2_70b_lora")
@@ -46,9 +47,15 @@ def test_the_parts_of_a_run() -> None:
 
 
 def test_a_checkpoint_inside_a_block_is_a_checkpoint_and_no_training() -> None:
-    start = START_MS + 70_000
-    run = made_run(checkpoints=[WrittenCheckpoint(step=10, start_ms=start, stop_ms=start + 3000)])
-    found = apart(run)
+    run = logged(made_run())
+    place, begun = next((n, one) for n, one in enumerate(run.records) if one.key == "block_start")
+    marks = [
+        msgspec.structs.replace(begun, key=key, time_ms=begun.time_ms + at)
+        for key, at in (("checkpoint_start", 10_000), ("checkpoint_stop", 13_000))
+    ]
+    records = [*run.records[: place + 1], *marks, *run.records[place + 1 :]]
+    found = take_apart(msgspec.structs.replace(run, records=records))
+    assert found is not None
     assert found.checkpoint_seconds == pytest.approx(3.0)
     assert found.training_seconds == pytest.approx(172.8 - 3.0)
     assert total(found) == pytest.approx(found.total_seconds)

@@ -51,7 +51,7 @@ def test_a_quick_test_of_a_guide_is_refused_with_everything_that_is_wrong(
     out = capsys.readouterr().out
     assert "(2 + 1) x 1152 = 3456 > MAX_STEPS 100" in out
     assert "a global batch of 1 is smaller than the smallest reference convergence point, 8" in out
-    assert "config_common.sh:3  a command gives its value: nothing is executed" in out
+    assert "config_common.sh:3  no plain export" in out
     assert "3 of 3 findings refuse it (closed division)" in out
 
 
@@ -156,7 +156,7 @@ def test_the_job_that_makes_the_data_shows_every_step(name: str, tmp_path: Path)
         (f"source {'a' * 5000}", "a file that it sources was not read"),
     ],
 )
-def test_what_only_a_shell_knows_is_no_configuration_that_could_be_submitted(
+def test_what_is_not_read_is_no_configuration_that_could_be_submitted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
 ) -> None:
     good = GUIDE.replace("TP=8", "TP=4").replace("MINIBS=1", "MINIBS=4").replace("INTERVAL=50", "INTERVAL=384")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.definitions import global_batch_size
+from benchmarks.mlperf.definitions import global_batch_size, wall_minutes
 from benchmarks.mlperf.submission import CLOSED, DIVISION, Submission
 from benchmarks.values import Value
 
@@ -16,7 +16,7 @@ _FILE_NAME = re.compile(
 )
 
 
-class Asked(Value, frozen=True):
+class Configuration(Value, frozen=True):
     """What a configuration asks for; None: it says nothing of it."""
 
     variables: dict[str, str]
@@ -63,12 +63,19 @@ class Asked(Value, frozen=True):
             f" // CP {self.context} = {self.batch}"
         )
 
+    def time_text(self) -> str:
+        """The arithmetic of the job's time, for people; nothing where the time of one experiment is not stated."""
+        if self.minutes_of_one is None:
+            return ""
+        needed = wall_minutes(self.experiments, self.minutes_of_one)
+        return f"5 + NEXP {self.experiments} x (WALLTIME_RUNANDTIME {self.minutes_of_one} + 5) = {needed}"
 
-def asked(variables: Mapping[str, str], submission: Submission) -> Asked:
+
+def configuration_of(variables: Mapping[str, str], submission: Submission) -> Configuration:
     """RequestError where a number is none."""
     reader = _Reader(variables)
     knobs = submission.knobs
-    return Asked(
+    return Configuration(
         variables=dict(variables),
         nodes=reader.whole("DGXNNODES", 1),
         gpus_per_node=reader.whole("DGXNGPU", 8),
@@ -136,10 +143,10 @@ def named_by_file(name: str) -> dict[str, int]:
     return {key: int(text) for key in numbers if (text := found[key]) is not None}
 
 
-def config_name(system: str, asked_for: Asked) -> str:
+def config_name(system: str, config: Configuration) -> str:
     """As NVIDIA would name the file."""
-    batch = asked_for.minibatch or asked_for.micro_batch
+    batch = config.minibatch or config.micro_batch
     return (
-        f"config_{system}_{asked_for.nodes}x{asked_for.gpus_per_node}x{batch}"
-        f"xtp{asked_for.tensor}pp{asked_for.pipeline}cp{asked_for.context}.sh"
+        f"config_{system}_{config.nodes}x{config.gpus_per_node}x{batch}"
+        f"xtp{config.tensor}pp{config.pipeline}cp{config.context}.sh"
     )

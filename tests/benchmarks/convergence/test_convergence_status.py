@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.convergence.convergence_status import Course, expected_sequences, stand
+from benchmarks.convergence.convergence_status import Course, expected_sequences, status_of
 from benchmarks.values import BandPoint
 
 EVERY = 384
@@ -24,7 +24,7 @@ def points(losses: list[float]) -> list[tuple[int, float | None]]:
 
 @pytest.mark.parametrize("curve", [MAXTEXT, NEMO])
 def test_a_run_that_reached_its_target_was_converging_all_the_way(curve: list[float]) -> None:
-    words = [stand(COURSE, points(curve[:end])).word for end in range(1, len(curve) + 1)]
+    words = [status_of(COURSE, points(curve[:end])).word for end in range(1, len(curve) + 1)]
     assert words == ["too early", "too early", *["converging"] * (len(curve) - 3), "reached"]
 
 
@@ -47,7 +47,7 @@ def test_the_target_is_expected_ever_closer_to_where_it_is_reached(curve: list[f
 def test_a_run_that_will_not_arrive_is_told_so_with_the_likely_reason(
     losses: list[float], word: str, reason: str
 ) -> None:
-    found = stand(COURSE, points(losses))
+    found = status_of(COURSE, points(losses))
     assert found.word == word
     assert reason in found.text()
 
@@ -58,28 +58,28 @@ EXPLODED = [164.97, 135.95, 139.24, 97.65, 83.38, 48.78, 14.82, 6.03, 5.42, 5.35
 
 def test_a_run_that_explodes_is_diverging_from_its_first_evaluation_on() -> None:
     course = COURSE._replace(guessing=math.log(512), last_sequences=10 * EVERY, learning_rate=3.0)
-    words = [stand(course, points(EXPLODED[:end])).word for end in range(1, len(EXPLODED) + 1)]
+    words = [status_of(course, points(EXPLODED[:end])).word for end in range(1, len(EXPLODED) + 1)]
     assert words[:7] == ["diverging"] * 7
-    first = stand(course, points(EXPLODED[:1]))
+    first = status_of(course, points(EXPLODED[:1]))
     assert first.why == "164.9700 is worse than guessing, 6.2383"
-    assert "learning rate (3) is likely too high" in stand(course, points(EXPLODED)).text()
-    assert "learning rate (3) is likely too high" in stand(course, points([*EXPLODED, *[5.3] * 5])).reasons[0]
+    assert "learning rate (3) is likely too high" in status_of(course, points(EXPLODED)).text()
+    assert "learning rate (3) is likely too high" in status_of(course, points([*EXPLODED, *[5.3] * 5])).reasons[0]
 
 
 def test_one_bad_evaluation_is_no_divergence() -> None:
-    assert stand(COURSE, points([5.0, 4.0, 3.8, 4.2])).word == "converging"
+    assert status_of(COURSE, points([5.0, 4.0, 3.8, 4.2])).word == "converging"
 
 
 def test_too_few_steps_are_seen_before_the_run_has_ended() -> None:
     short = COURSE._replace(last_sequences=6 * EVERY)
-    found = stand(short, points(MAXTEXT[:5]))
+    found = status_of(short, points(MAXTEXT[:5]))
     assert found.word == "converging"
     assert f"it ends after {6 * EVERY:,}: MAX_STEPS (--steps) is likely too small" in found.text()
 
 
 def test_a_target_far_beyond_the_end_is_not_converged_to() -> None:
     """As a run with a learning rate of 1 had it."""
-    found = stand(COURSE, points([5.70, 5.60, 5.50, 5.42, 5.36, 5.30, 5.26, 5.24, 5.22, 5.20]))
+    found = status_of(COURSE, points([5.70, 5.60, 5.50, 5.42, 5.36, 5.30, 5.26, 5.24, 5.22, 5.20]))
     assert found.word == "stuck"
     assert "falls so slowly that 3.3 lies far beyond the end" in found.why
     assert "learning rate (0.001)" in found.text()
@@ -87,7 +87,7 @@ def test_a_target_far_beyond_the_end_is_not_converged_to() -> None:
 
 def test_rare_evaluations_are_a_reason_to_be_stuck() -> None:
     rare = COURSE._replace(evaluate_every=EVERY, last_sequences=4 * EVERY, schedule_ends=None, learning_rate=None)
-    found = stand(rare, points([5.0, 4.0, *[4.0] * 4]))
+    found = status_of(rare, points([5.0, 4.0, *[4.0] * 4]))
     assert found.word == "stuck"
     assert any("evaluations (VAL_CHECK_INTERVAL) are rare" in reason for reason in found.reasons)
 
@@ -95,14 +95,14 @@ def test_rare_evaluations_are_a_reason_to_be_stuck() -> None:
 @pytest.mark.parametrize(("loss", "place"), [(3.9, "within"), (4.2, "above"), (3.1, "below")])
 def test_the_last_evaluation_is_placed_in_the_reference_band(loss: float, place: str) -> None:
     course = COURSE._replace(target=3.0, band=[BandPoint(sequences=4 * EVERY, low=3.7, high=4.0)])
-    found = stand(course, points([5.3, 4.6, 4.3, loss]))
+    found = status_of(course, points([5.3, 4.6, 4.3, loss]))
     assert found.band == f"{place} the reference band 3.700 to 4.000"
     assert found.band in found.text()
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0.01, 1e6)), max_size=40))
 def test_any_curve_has_a_standing(losses: list[float | None]) -> None:
-    found = stand(COURSE, [((at + 1) * EVERY, loss) for at, loss in enumerate(losses)])
+    found = status_of(COURSE, [((at + 1) * EVERY, loss) for at, loss in enumerate(losses)])
     assert found.text().startswith(found.word)
     if losses and losses[-1] is not None:
         assert (found.word == "reached") == (losses[-1] <= COURSE.target)
