@@ -268,13 +268,6 @@ class Profiling(Value, frozen=True):
     cpu: bool = False
 
 
-class Until(Value, frozen=True):
-    """When a run may end before its last step: as soon as its median is known so well (--until=ci:0.5%)."""
-
-    half_width: float  # of the median's 95% interval, relative: 0.005
-    at_least: int  # counted steps
-
-
 class Schedule(Value, frozen=True):
     """How Adam trains towards a target, in words that every backend translates into its settings."""
 
@@ -362,7 +355,6 @@ class Benchmark(Value, frozen=True):
     overrides: dict[str, str]  # what --set changed, as typed
     profiling: Profiling | None = None  # None: no profiler runs (a trace of NCCL's calls is none)
     pgle_profile: str = ""  # the key of a profile that was made before and lies in the run's folder; empty: none
-    until: Until | None = None  # None: all steps are run
     measured_peaks: dict[str, Peak] = {}  # precision -> what launch/peak.py measured on this device
     inject_slowdown: float = 0.0  # every step is made to take this much longer, 0.5: half as much again
     convergence: Convergence | None = None  # None: it trains its steps, and evaluates nothing
@@ -514,7 +506,7 @@ class Started(Value, frozen=True):
 
 
 class Stopped(Value, frozen=True):
-    """That a rank ends before the last step it was told to train (--until), as all others do."""
+    """That a rank ended before the last step it was to train: --until, of versions 0.5.0 to 0.9.0."""
 
     step: int  # the last one it trains
     decided: int  # the one after which the first rank decided it
@@ -588,7 +580,7 @@ class RunRecord(Value, frozen=True):
     started: list[Started] = []
     watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
     pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
-    stopped: dict[int, Stopped] = {}  # by rank: the early end it announced or heard of
+    stopped: dict[int, Stopped] = {}  # by rank
     evaluations: list[Evaluation] = []  # as rank 0 wrote them down
     mlperf: MlperfOutcome | None = None  # of a submission's run
     adapters: dict[int, AdaptersSeen] = {}  # by rank: that adapters changed, and nothing else did

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import msgspec
 
 from benchmarks.convergence import goals
-from benchmarks.early_stop import until
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
 from benchmarks.request import slowdown
@@ -168,7 +167,7 @@ def _measured(benchmark: Benchmark) -> Phase:
 
 def _told(benchmark: Benchmark) -> Told:
     options, changed, flags, variables = _with_pgle(benchmark)
-    options = [*options, *until.option(benchmark), *slowdown.option(benchmark), *goals.option(benchmark)]
+    options = [*options, *slowdown.option(benchmark), *goals.option(benchmark)]
     profiling = _of_processes(benchmark)
     if profiling is not None:
         disturbed = disturbed_steps(profiling)
@@ -317,8 +316,6 @@ def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _too_early(benchmark: Benchmark) -> Iterator[RequestError]:
-    if benchmark.profile == "none":
-        yield from until.too_few_steps(benchmark, disturbed=PROFILING_RUNS + SETTLING_STEPS)
     if benchmark.steps < FEWEST_STEPS:
         yield RequestError(
             f"--pgle=auto needs {FEWEST_STEPS} steps, {benchmark.steps} are asked for",

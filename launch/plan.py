@@ -96,13 +96,6 @@ def main(argv: list[str]) -> int:
 
 
 def _refuse_flags() -> None:
-    if FLAGS["until"].present and not CALIBRATION.value:
-        raise RequestError(
-            "a plan does not use --until",
-            where="--until",
-            why="when a run ends early is known from its own steps alone",
-            next_command="leave --until out",
-        )
     if MLPERF_BENCHMARK.value is not None and MLPERF_CONFIG.value is None:
         raise RequestError(
             "--mlperf_benchmark says what an --mlperf_config is of",

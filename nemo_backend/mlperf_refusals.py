@@ -83,7 +83,6 @@ def _beside(benchmark: Benchmark) -> Iterator[RequestError]:
     """What needs a worker of Stepmark inside, of which a submission has none."""
     asked_for = (
         ("profile", benchmark.profile != "none", "a submission that is recorded is slower than it is"),
-        ("until", benchmark.until is not None, "it ends at its target, and at nothing else"),
         ("inject_slowdown", benchmark.inject_slowdown != 0.0, "its steps are not Stepmark's to slow down"),
     )
     for flag, given, why in asked_for:

@@ -8,7 +8,6 @@ import yaml
 
 from benchmarks.assets.datasets import tokenizer_size
 from benchmarks.convergence import goals
-from benchmarks.early_stop import until
 from benchmarks.errors import RequestError, nearest
 from benchmarks.jobs import first_check
 from benchmarks.request import slowdown
@@ -274,7 +273,6 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         f"--tasks_per_node={tasks_per_node(benchmark)}",
         f"--tokens_per_step={benchmark.tokens_per_step}",
         *profiles.worker_options(benchmark.profiling),
-        *until.option(benchmark),
         *slowdown.option(benchmark),
         *goals.option(benchmark),
         "--",

@@ -50,8 +50,6 @@ def facts_of(run: ComparedRun) -> Facts:
 def _request(run: ComparedRun) -> dict[str, str]:
     benchmark = run.benchmark
     found = {name.replace("_", " "): shown(getattr(benchmark, name)) for name in (*FROM_REQUEST, "steps", "data")}
-    if benchmark.until is not None:
-        found["until"] = f"ci:{100 * benchmark.until.half_width:g}%"
     model = benchmark.model
     found |= {
         f"model {name.replace('_', ' ')}": str(getattr(model, name))

@@ -124,14 +124,10 @@ def _other_batch(batch: str | None) -> str | None:
 
 def other_loss(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> str | None:
     """Why the last losses are of other moments, or of other texts."""
-    ends = sorted({_last_step(run) for run in (*a, *b)})
+    ends = sorted({run.benchmark.steps for run in (*a, *b)})
     if len(ends) > 1:
         return f"the last steps differ: {', '.join(map(str, ends))}"
     return _unequal("data", [run.benchmark.data for run in (a[0], b[0])])
-
-
-def _last_step(run: ComparedRun) -> int:
-    return run.result.until.steps if run.result.until else run.benchmark.steps
 
 
 def _unequal(name: str, values: Sequence[object]) -> str | None:

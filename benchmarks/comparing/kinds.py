@@ -71,11 +71,11 @@ SPECIAL: tuple[Special, ...] = (
     _special("request", r"^(gpus|nodes|parallelism)$", 106, "the work is shared otherwise"),
     _special("request", r"^pgle$", 96, "it orders computing and sending in every step"),
     _special("request", r"^data$", 62, "other data is read otherwise, and gives another loss"),
-    _special("request", r"^(window|until|steps)$", 48, "other steps are counted: step times settle as they go on"),
+    _special("request", r"^(window|steps)$", 48, "other steps are counted: step times settle as they go on"),
     _special("request", r"^site$", 55, "another place, with its network and its settings"),
     _special("version", COMPUTES, 80, "it computes, compiles or sends in every step"),
     _special("environment", VARIABLES, 70, "the libraries below the framework read it"),
-    _special("argument", r"^(steps|--until|trainer\.max_steps)$", 46, "how long it trains"),
+    _special("argument", r"^(steps|trainer\.max_steps)$", 46, "how long it trains"),
     _special("argument", r"^(--events_dir|run_name|base_output_directory)$", 4, "where it writes"),
     _special(
         "image", r"^(name|file_written|file_bytes|lock_file)$", 64, "perhaps the same libraries from another file"

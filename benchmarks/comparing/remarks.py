@@ -10,7 +10,7 @@ Runs = Sequence[ComparedRun]
 
 
 def remarks(a: Runs, b: Runs) -> list[str]:
-    return [*_slowed(b), *_copies(a, b), *_early_ends(a, b), *_lengths(a, b), *_unsettled(a, b), *_few(a, b),
+    return [*_slowed(b), *_copies(a, b), *_lengths(a, b), *_unsettled(a, b), *_few(a, b),
             *_times(a, b), *_varying(a, b), *(note for run in (*a, *b) for note in run.notes)]  # fmt: skip
 
 
@@ -23,15 +23,6 @@ def _slowed(b: Runs) -> list[str]:
 def _copies(a: Runs, b: Runs) -> list[str]:
     shared = {run.result.run_id for run in a} & {run.result.run_id for run in b}
     return [f"on both sides, in two folders: {', '.join(sorted(shared))}"] if shared else []
-
-
-def _early_ends(a: Runs, b: Runs) -> list[str]:
-    early = [run for run in (*a, *b) if run.benchmark.until is not None]
-    if not early:
-        return []
-    steps = sorted({run.result.until.steps for run in early if run.result.until})
-    words = f"{steps[0]} to {steps[-1]} steps" if len(steps) > 1 else f"{steps[0]} steps" if steps else "early"
-    return [f"{len(early)} runs may end early (--until): {words}; another length samples another part of settling"]
 
 
 def _lengths(a: Runs, b: Runs) -> list[str]:

@@ -117,7 +117,6 @@ def refusals(benchmark: Benchmark, stated: Mapping[str, Scalar]) -> Iterator[Req
     if benchmark.convergence is None:
         return
     for flag, used in (
-        ("--until", benchmark.until is not None),
         (SLOWDOWN, benchmark.inject_slowdown > 0),
         ("--profile", benchmark.profile != "none"),
         ("--pgle", benchmark.pgle != "off"),

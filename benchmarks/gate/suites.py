@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks.early_stop.until import refuse_in_gate
 from benchmarks.errors import RequestError, nearest
 from benchmarks.gate.rule_settings import G3
 from benchmarks.gate.values import Matrix, Metric, Suite
@@ -124,7 +123,6 @@ def refuse_budget(budget: int, where: str) -> None:
 
 
 def _asked_by(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterator[_Asked]:
-    refuse_in_gate(block.until, GATE)
     _refuse_profile(suite, block)
     rest = {
         "site": site,

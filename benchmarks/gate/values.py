@@ -32,7 +32,6 @@ class Matrix(Value, frozen=True):
     window: str | None = None
     data: str | None = None
     settings: dict[str, Scalar] = {}  # as --set takes them
-    until: str | None = None  # refused, by name
     profile: str | None = None  # refused, by name
 
 

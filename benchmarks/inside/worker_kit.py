@@ -57,7 +57,6 @@ class StepRecorder:
 
     def __init__(self, events):
         self._events = events
-        self.early_stop = None  # stopping.EarlyStop, where the run may end before its last step
         self._start = None
         self._last_end = None
         self._pauses = {}  # after which step -> seconds that were no training
@@ -105,8 +104,6 @@ class StepRecorder:
             **({"excluded_because": excluded_because} if excluded_because else {}),
             **{name: finite_or_none(value) for name, value in framework.items()},
         )
-        if self.early_stop:
-            self.early_stop.after(step, seconds, end - self._start, excluded_because)
 
     def _look_at_loss(self, step, loss):
         if len(self._losses) < 2:
@@ -273,25 +270,10 @@ def add_options(parser):
     parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
     parser.add_argument("--tasks_per_node", type=int, required=True)
     parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
-    parser.add_argument("--until", help="HALF_WIDTH,AT_LEAST,STEPS: end as soon as the median is known so well")
     parser.add_argument("--goal", help="TARGET,FIRST,EVERY,BATCHES,SEQUENCES: evaluate, and end at the target")
     parser.add_argument("--weights", help="a file of weights by neutral names, which the model begins with")
     parser.add_argument("--inject_slowdown", type=float, default=0.0, help="0.5: every step half as long again")
     parser.add_argument("settings", nargs="*", help="after --: the framework's own key=value settings")
-
-
-def early_stop(options, events, channel, begun):
-    """What ends the run as soon as its median is known; None where all steps are to be run (stopping.EarlyStop)."""
-    if not options.until:
-        return None
-    here = Path(__file__).resolve().parent
-    stopping = load(here / "early_stop" / "stopping.py")
-    interval, settling = load(here / "interval.py"), load(here / "settling.py")
-    interval.median_interval([1.0, 1.0, 1.0])  # it imports scipy, which no step is to wait for
-    until = stopping.Until.parse(options.until)
-    rule = stopping.StopRule(until, interval.median_interval, settling.Settling(), settling.SETTLING_LIMIT_SECONDS)
-    alone = options.processes == 1
-    return stopping.EarlyStop(rule, until, options.rank, events, None if alone else channel, begun=begun)
 
 
 def evaluations(options, events):

@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from benchmarks.early_stop.stopped import UntilFigures, broken_agreements, expected_steps, until_figures
 from benchmarks.jobs.failures import QueuedEnd, why_failed
 from benchmarks.jobs.job_record import AttemptEnd, Ended
 from benchmarks.measuring import flops, statistics
@@ -98,7 +97,6 @@ class Result(Value, frozen=True):
     telemetry: Telemetry | None = None
     ranks: RankSpread | None = None
     pgle: Pgle | None = None  # None: it was off
-    until: UntilFigures | None = None  # None: all steps were asked for
     not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
     hfu: list[Mfu] | None = None  # MFU with what is computed twice
     slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
@@ -145,7 +143,6 @@ def summarise(
         *_broken_assertions(record),
         *_other_work(benchmark, record),
         *_unproven_pgle(benchmark, pgle, failed=bool(failures)),
-        *broken_agreements(benchmark, record, first_rank),
         *([] if failures else _broken_goal(benchmark, record, first_rank)),
         *complaints,
     ]
@@ -156,7 +153,6 @@ def summarise(
     unknown = _why_unknown(figures.window, loss, facts, provenance_digest, reported)
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}
     unknown |= _why_unknown_of_a_submission(benchmark, record)
-    until, until_unknown = until_figures(benchmark, first_rank, figures)
     converged, not_converged = _convergence(benchmark, record, first_rank, failed=bool(failures))
     result = Result(
         schema_version=SCHEMA_VERSION,
@@ -177,7 +173,7 @@ def summarise(
         parameters=facts.parameters if facts else None,
         provenance=provenance_digest,
         reported_by_framework=reported,
-        null_because={**figures.null_because, **unknown, **until_unknown, **not_converged},
+        null_because={**figures.null_because, **unknown, **not_converged},
         notes=[
             *notes,
             *_what_it_was(benchmark, record),
@@ -188,7 +184,6 @@ def summarise(
         ],
         attempts=list(attempts),
         pgle=pgle,
-        until=until,
         not_comparable=not_comparable(benchmark),
         hfu=figures.hfu,
         slowed_by=benchmark.inject_slowdown,
@@ -232,12 +227,14 @@ def _with_machines(
 
 
 def _expected_steps(benchmark: Benchmark, record: RunRecord) -> int:
-    """Fewer than asked for where a run ended early as it was told to: at its target, or as soon as it knew enough."""
-    if benchmark.convergence is not None:
-        from benchmarks.convergence import reached
+    """Fewer than asked for where a run ended at its target, or an earlier version ended it early (--until)."""
+    early = record.stopped.get(0)
+    asked = early.step + 1 if early else benchmark.steps
+    if benchmark.convergence is None:
+        return asked
+    from benchmarks.convergence import reached
 
-        return reached.expected_steps(benchmark, record) or expected_steps(benchmark, record)
-    return expected_steps(benchmark, record)
+    return reached.expected_steps(benchmark, record) or asked
 
 
 def _broken_goal(benchmark: Benchmark, record: RunRecord, steps: Sequence[Step]) -> list[str]:

@@ -20,7 +20,6 @@ SINCE = {
     "ranks": "0.3.0",
     "pgle": "0.4.0",
     "not_comparable": "0.4.0",
-    "until": "0.5.0",
     "hfu": "0.5.0",
     "slowed_by": "0.6.0",
     "convergence": "0.7.0",

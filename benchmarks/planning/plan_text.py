@@ -84,17 +84,10 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
             f"({b.micro_batch_size} a device group x {b.gradient_accumulation} accumulation); "
             f"{b.tokens_per_step:,} tokens a step; data {b.data}",
         ),
-        ("steps", f"{_steps_text(b)}; window {b.window}: {describe_rule(b.window)}"),
+        ("steps", f"{b.steps}; window {b.window}: {describe_rule(b.window)}"),
         ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *departures(b)])),
         ("overrides", ", ".join(f"{k}={v}" for k, v in b.overrides.items()) or "none"),
     ]
-
-
-def _steps_text(benchmark: Benchmark) -> str:
-    until = benchmark.until
-    if until is None:
-        return str(benchmark.steps)
-    return f"{benchmark.steps} at most, until the median is known to +-{100 * until.half_width:g}% (--until)"
 
 
 def _in_short(b: Benchmark) -> str:

@@ -65,7 +65,6 @@ def result_rows(result: Result) -> Rows:
     rows += _speed_rows(result)
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
     rows.append(("steps", _window_text(result)))
-    rows += _until_rows(result)
     rows += _convergence_rows(result)
     rows += _submission_rows(result)
     rows += _attempt_rows(result)
@@ -78,20 +77,6 @@ def result_rows(result: Result) -> Rows:
     if result.notes:
         rows.append(("notes", "\n".join(result.notes)))
     return rows
-
-
-def _until_rows(result: Result) -> Rows:
-    """What --until asked, whether it was reached, and what that saved."""
-    until = result.until
-    if until is None:
-        return []
-    asked = f"ci:{100 * until.target:g}%, {until.why}"
-    if until.saving is None or until.device_seconds is None or until.fixed_device_seconds is None:
-        return [("until", asked)]
-    cost = f"{until.steps} of {until.fixed_steps} steps: {count_text(until.device_seconds)} device-seconds"
-    if until.steps < until.fixed_steps:
-        cost += f" of {count_text(until.fixed_device_seconds)}, {until.saving:.0%} saved"
-    return [("until", f"{asked}\n{cost}")]
 
 
 def _convergence_rows(result: Result) -> Rows:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from benchmarks.backend import Backend, FlagGroup
-from benchmarks.early_stop import until
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.machine import images
 from benchmarks.peak.peak_file import MeasuredPeak, peaks_for
@@ -60,7 +59,6 @@ class Request(Value, frozen=True):
     window: str | None = None
     profile: str = "none"
     pgle: str = "off"
-    until: str | None = None  # such as ci:0.5%
     profile_ranks: str | None = None  # such as 0,1,8-15
     profile_start_step: int | None = None
     profile_stop_step: int | None = None
@@ -194,14 +192,12 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         profiling=choose_profiling(
             wanted, configs.profile_defaults(mlperf.task if mlperf else request.task), gpus, steps
         ),
-        until=until.parse(request.until),
         measured_peaks=peaks_for(request.measured_peak, hardware, site, dtype, gpus, nodes),
         inject_slowdown=request.inject_slowdown,
         convergence=towards,
         image=images.choose(request.image, site, recipe.engine, backend.environment(recipe.engine).image, hardware),
     )
     refuse_what_cannot_work(benchmark, backend)
-    until.refuse_until(benchmark, backend)
     return benchmark
 
 

@@ -50,12 +50,6 @@ def _beside(benchmark: Benchmark, asked: str) -> Iterator[RequestError]:
     """What a slowed run would say nothing true about."""
     others = (
         (
-            benchmark.until is not None,
-            "--until",
-            "--until",
-            "its steps are to be as many as those of what it is tried on",
-        ),
-        (
             benchmark.profile != "none",
             f"--profile={benchmark.profile}",
             "--profile",

@@ -217,6 +217,8 @@ class RunFolder:
     def _read(self, name: str, kind: type[ReadValue]) -> ReadValue:
         path = self.path / name
         try:
+            if name in (BENCHMARK, RESULT):
+                return msgspec.convert(without_until(msgspec.json.decode(path.read_bytes())), kind)
             return msgspec.json.decode(path.read_bytes(), type=kind)
         except FileNotFoundError:
             raise _missing(path) from None
@@ -228,6 +230,16 @@ class RunFolder:
                 why=f"{other}, or it was changed by hand" if other else "it was cut off, or changed by hand",
                 next_command=f"python launch/status.py --collect {self.path}" if name.endswith(SCHEDULER) else "",
             ) from None
+
+
+def without_until(stored: Any) -> Any:
+    """A stored request, benchmark or result without the keys of --until, which versions 0.5.0 to 0.9.0 had."""
+    if isinstance(stored, dict):
+        stored.pop("until", None)
+        nulls = stored.get("null_because")
+        if isinstance(nulls, dict):
+            stored["null_because"] = {name: why for name, why in nulls.items() if name.partition(".")[0] != "until"}
+    return stored
 
 
 def _another_version(provenance: Path) -> str | None:

@@ -262,29 +262,12 @@ def _notes(cells: Sequence[Measured]) -> list[str]:
             "the devices are virtual and share the cores of this machine (several nodes on one machine too): "
             "the efficiency says nothing of a cluster"
         )
-    found += _early_ends(results)
     drifting = sum(not result.window.settled for result in results)
     if drifting:
         found.append(f"not settled: {drifting} of {len(results)} valid runs; their step times may still drift")
     if any(0 < len(cell.results) < 2 for cell in cells):
         found.append("a scale with one valid run has no spread: a difference may be chance (--repeats=3 or more)")
     return found
-
-
-def _early_ends(results: Sequence[Result]) -> list[str]:
-    """Runs of different lengths sample other parts of the time in which a machine settles."""
-    asked = [result.until for result in results if result.until is not None]
-    if not asked:
-        return []
-    ended = [one for one in asked if one.steps < one.fixed_steps]
-    lengths = sorted({one.steps for one in ended})
-    of = sorted({one.fixed_steps for one in asked})
-    steps = f" after {_range_text(lengths)} of {_range_text(of)} steps" if ended else ""
-    missed = sum(not one.reached for one in asked)
-    said = [f"--until ended {len(ended)} of {_plural(len(asked), 'run')} early{steps}"]
-    said += [f"its target was not reached in {missed}"] if missed else []
-    said += ["runs of different lengths differ by that, too"] if len({one.steps for one in asked}) > 1 else []
-    return ["; ".join(said)]
 
 
 def _range_text(ordered: Sequence[int]) -> str:

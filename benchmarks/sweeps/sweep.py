@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from benchmarks.early_stop.until import refuse_in_gate
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering.report import aligned
@@ -127,8 +126,6 @@ class Checked(NamedTuple):
 
 def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> Checked:
     """Every cell is resolved before anything starts; where one cannot work, all are refused in one message."""
-    if compares(requests):
-        refuse_in_gate(requests[0].until, "an A/B comparison")
     checked = Checked([], [], [])
     errors: list[RequestError] = []
     for request in requests:
@@ -186,12 +183,9 @@ def plan_text(checked: Checked, repeats: int) -> str:
         for name, refused in zip(names[len(rows) :], checked.refused, strict=True)
     ]
     count = len(checked.cells)
-    until = requests[0].until
-    ends = [f"each ends early at --until={until}: runs may differ in length"] if until is not None else []
     return "\n".join(
         [
             f"{_plural(count, 'cell')} x {_plural(repeats, 'repeat')} = {_plural(count * repeats, 'run')}",
-            *ends,
             *aligned(rows),
             "",
             "nothing was started (--dry_run); one cell alone shows its whole plan",

@@ -89,8 +89,6 @@ def hook_training_loop(train, clock, on_first_step, evaluations=None):
         on_first_step(device_state)
         logger = python_variables["metric_logger_instance"]
         logger.write_metrics = clock.around(logger.write_metrics)
-        if clock.early_stop:  # the loop looks its number of steps up before each
-            clock.early_stop.on_last = lambda last: immutable_data.update(steps=last + 1)
         clock.start()
         return original(device_state, python_variables, immutable_data)
 
@@ -287,8 +285,6 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
             refuse_foreign_profile(options.pgle_profile, what_runs)
         hook_step(device_state, clock, slowdown, watch)
 
-    channel = kit.load(Path(__file__).with_name("early_stop.py"))
-    clock.early_stop = kit.early_stop(options, events, channel.CoordinationService(), channel.BEGUN)
     hook_training_loop(train, clock, on_first_step, kit.evaluations(options, events))
     try:
         train.run(config, recorder)

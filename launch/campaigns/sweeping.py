@@ -19,7 +19,7 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, RunError, S
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering.report import seconds_text
 from benchmarks.request.resolve import Request
-from benchmarks.runs.runfolder import RESULT, RunFolder, new_run_id, write_atomically
+from benchmarks.runs.runfolder import RESULT, RunFolder, new_run_id, without_until, write_atomically
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
@@ -260,8 +260,11 @@ def _may_go_on(run: SweepRun, output_dir: Path) -> bool:
 
 def read_sweep(path: Path) -> Sweep:
     try:
-        sweep = msgspec.json.decode(path.read_bytes(), type=Sweep)
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        stored = msgspec.json.decode(path.read_bytes())
+        for cell in [*stored["cells"], *stored["refused"]]:
+            without_until(cell["request"])
+        sweep = msgspec.convert(stored, Sweep)
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError, TypeError, KeyError) as error:
         raise RequestError(
             f"the record of the sweep cannot be read: {error}",
             where=str(path),

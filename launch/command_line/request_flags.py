@@ -33,7 +33,6 @@ flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your
 flags.DEFINE_integer("steps", None, "Training steps.")
 flags.DEFINE_string("window", None, "Which steps count: steady, last, or A-B such as 35-44.")
 flags.DEFINE_string("pgle", "off", "Profile-guided latency estimation (jax): off, nsys or auto. *")
-flags.DEFINE_string("until", None, "End as soon as the median is known so well, such as ci:0.5%; --steps at most.")
 flags.DEFINE_string("data", None, "A folder with a dataset (launch/setup.py --dataset) instead of the recipe's data.")
 flags.DEFINE_string(
     "image",
@@ -60,7 +59,6 @@ def requests(site: Site, **rest: Any) -> list[Request]:
         "site": site.name,
         "steps": FLAGS.steps,
         "window": FLAGS.window,
-        "until": FLAGS.until,
         "recipe": FLAGS.recipe,
         "data": str(Path(FLAGS.data).absolute()) if FLAGS.data else None,
         "settings": _settings(FLAGS.set),

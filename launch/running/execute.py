@@ -108,7 +108,7 @@ def _run_phases(
         for phase in plan.phases:
             phase_dir = folder.phase_dir(phase.name)
             starting = _starting(plan, phase, benchmark, backend)
-            with Screen(benchmark.steps, starting, benchmark.until, benchmark) as screen:
+            with Screen(benchmark.steps, starting, benchmark) as screen:
 
                 def on_steps(steps: list[Step], screen: Screen = screen) -> None:
                     screen.show(sink.take(steps))

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from benchmarks.early_stop.stopped import progress_text, rule_of, tell
 from benchmarks.rendering.report import duration_text, step_text
-from benchmarks.values import Benchmark, Evaluation, Step, Until
+from benchmarks.values import Benchmark, Evaluation, Step
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -22,12 +21,8 @@ RECENT_STEPS = 10
 class Screen:
     """Shows the steps of one run as they come. Everything goes to stderr; stdout keeps the result."""
 
-    def __init__(
-        self, total_steps: int, waiting_for: str, until: Until | None = None, benchmark: Benchmark | None = None
-    ) -> None:
+    def __init__(self, total_steps: int, waiting_for: str, benchmark: Benchmark | None = None) -> None:
         self._total_steps = total_steps
-        self._until = until
-        self._rule = rule_of(until, total_steps) if until else None
         self._towards = benchmark if benchmark and benchmark.convergence else None  # None: the run has no target
         self._evaluations: list[Evaluation] = []
         self.new_evaluations: Callable[[], list[Evaluation]] = list
@@ -74,7 +69,6 @@ class Screen:
         """Take in what was just read; rank 0 speaks for the run."""
         for step in steps:
             if step.rank == 0:
-                self._take_to_the_rule(step)
                 self._last = step
                 if step.seconds is not None and step.step > 0:
                     self._recent.append(step.seconds)
@@ -98,14 +92,6 @@ class Screen:
         loss = "no finite number" if evaluation.loss is None else f"{evaluation.loss:.4f}"
         self.note(f"evaluation after {evaluation.sequences:,} sequences: loss {loss} · {status.text()}")
 
-    def _take_to_the_rule(self, step: Step) -> None:
-        """What a run that may end early still lacks; another attempt begins anew."""
-        if self._until is None or self._rule is None:
-            return
-        if self._last is not None and step.step <= self._last.step:
-            self._rule = rule_of(self._until, self._total_steps)
-        tell(self._rule, step)
-
     def _print_plain(self) -> None:
         print(self._text(), file=sys.stderr, flush=True)
         self._printed, self._last_plain = self._last, time.monotonic()
@@ -115,10 +101,7 @@ class Screen:
             return f"{self._waiting_for} ({duration_text(time.monotonic() - self._started)})"
         typical = statistics.median(self._recent) if self._recent else None
         left = (self._total_steps - 1 - self._last.step) * typical if typical else None
-        text = step_text(
-            self._last, self._total_steps, typical, left, at_most=self._rule is not None or self._towards is not None
-        )
-        return f"{text} · {progress_text(self._rule)}" if self._rule else text
+        return step_text(self._last, self._total_steps, typical, left, at_most=self._towards is not None)
 
 
 def _live_line(text: Callable[[], str]) -> "Live":

@@ -88,7 +88,6 @@ def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
         Screen(
             benchmark.steps,
             f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}",
-            benchmark.until,
             benchmark,
         ) as screen,
     ):

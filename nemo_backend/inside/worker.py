@@ -302,15 +302,9 @@ class Work:
         self._notes.extend(about_dataset(Path(options.data)))
         assert_devices(options)
         build = kit.load(HERE / "build.py")
-        stopping = kit.load(HERE / "early_stop.py")
-        self.recorder.early_stop = kit.early_stop(options, self._events, stopping.DefaultStore(), stopping.BEGUN)
         evaluation = kit.load(HERE / "evaluation.py")
         evaluations = kit.evaluations(options, self._events)
-        callbacks = [
-            step_clock(self),
-            *stopping.callbacks(self.recorder.early_stop),
-            *evaluation.callbacks(evaluations, self.recorder),
-        ]
+        callbacks = [step_clock(self), *evaluation.callbacks(evaluations, self.recorder)]
         return build, callbacks, self._redirect if on_cpu else None
 
     def begin(self, model):

@@ -38,7 +38,6 @@ RESULT_KEYS = [
     "telemetry",
     "ranks",
     "pgle",
-    "until",
     "not_comparable",
     "hfu",
     "slowed_by",

@@ -346,17 +346,6 @@ def test_a_jax_without_a_gpu_says_so(
     assert "more" not in str(ended.value)
 
 
-def test_an_early_end_reaches_what_the_loop_looks_up_before_each_step(worker: Any) -> None:
-    clock = worker.StepClock(Recorder())
-    clock.early_stop = SimpleNamespace(after=lambda *_: None, on_last=None)
-    loop, looked_up = Loop([0.0]), {"steps": 50}
-    worker.hook_training_loop(loop, clock, lambda _: None)
-    loop.training_loop_iteration("state", {"step": 0, "metric_logger_instance": loop.logger}, looked_up)
-    assert looked_up == {"steps": 50}
-    clock.early_stop.on_last(20)
-    assert looked_up == {"steps": 21}
-
-
 def test_a_run_that_starts_at_a_later_step_is_timed_too(worker: Any) -> None:
     loop = Loop([0.0, 0.0, 0.01, 0.01])
     _, events = hooked(worker, loop, lambda _: None)

@@ -226,7 +226,6 @@ def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:
         ((*RECIPE, "--price=0"), "--price=0: it must be above 0"),
         ((*RECIPE, "--price=nan"), "--price=nan: it must be above 0"),
         ((*RECIPE, "--top=0"), "flag --top=0"),
-        ((*RECIPE, "--until=ci:0.5%"), "a plan does not use --until"),
         ((*RECIPE, "--write"), "--write needs --calibration"),
         (("--calibration", "--scale=64"), "--calibration does not use --scale"),
         (("--calibration", "--backend=jax"), "--calibration does not use --backend"),

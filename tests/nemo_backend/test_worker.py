@@ -40,7 +40,6 @@ def options(**changes: Any) -> SimpleNamespace:
         "recorded_steps": "",
         "disturbed_steps": "",
         "recorded_ranks": "",
-        "until": None,
         "goal": None,
         "weights": None,
         "inject_slowdown": 0.0,
@@ -693,9 +692,8 @@ def test_the_parts_of_a_training_in_their_order(
     work = worker.Work(options(task=task), Events())
     order: list[str] = []
     redirect = SimpleNamespace(install=lambda: order.append("redirect") or on_cpu, mapped={})
-    stopping = SimpleNamespace(DefaultStore=lambda: "store", BEGUN=0, callbacks=lambda early_stop: [early_stop])
     evaluation = SimpleNamespace(callbacks=lambda evaluations, _recorder: [evaluations])
-    files = {"cpu_redirect.py": redirect, "build.py": "build", "early_stop.py": stopping, "evaluation.py": evaluation}
+    files = {"cpu_redirect.py": redirect, "build.py": "build", "evaluation.py": evaluation}
     files["adapters.py"] = SimpleNamespace(notes=lambda _settings: ["how they stand"])
     monkeypatch.setattr(worker.kit, "load", lambda path: files[path.name])
     for name in ("join_processes", "share_the_cpu", "assert_devices"):
@@ -706,7 +704,7 @@ def test_the_parts_of_a_training_in_their_order(
     work.train()
     shared = ["share_the_cpu"] if on_cpu else []
     assert order == ["join_processes", "redirect", *shared, "assert_devices"]
-    assert fitted[0][1:] == ("build", ["the clock", None, None], redirect if on_cpu else None)
+    assert fitted[0][1:] == ("build", ["the clock", None], redirect if on_cpu else None)
     random = [worker.kit.RANDOM_WEIGHTS, "how they stand"] if task == "lora" else []
     assert work._notes == ([worker.ON_A_CPU] if on_cpu else []) + random
 

@@ -175,7 +175,6 @@ def test_both_backends_are_told_the_same_goal_schedule_and_text(backend: str) ->
     [
         ({"steps": 23}, "the first evaluation comes after the last step: 24 over 23"),
         ({"settings": {"global_batch_size": "24"}}, "a batch of 24 does not divide the 128 sequences"),
-        ({"until": "ci:5%"}, "--until does not go with --task=mlperf"),
         ({"inject_slowdown": 0.5}, "--inject_slowdown does not go with --task=mlperf"),
         ({"settings": {"adam_b2": "0.99"}}, "adam_b2 is llama31_8b_tiny's own: 0.95"),
         ({"settings": {"eval_steps": "1"}}, "eval_steps is llama31_8b_tiny's own: 8"),

@@ -35,7 +35,6 @@ def test_every_suite_of_the_checkout_means_something(name: str) -> None:
     for cell in suites.cells(found, "local"):
         benchmark = resolve(cell.request, CONFIGS, find_backend(cell.request.backend))
         assert benchmark.window == "steady"
-        assert benchmark.until is None
 
 
 def test_lists_make_every_combination_of_every_block() -> None:
@@ -74,7 +73,6 @@ def test_steps_settings_site_and_slowdown_reach_the_request() -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (suite({**BLOCK, "until": "ci:0.5%"}), "--until has no place in a nightly suite"),
         (suite({**BLOCK, "profile": "nsys"}), "--profile=nsys has no place in a nightly suite"),
         (suite(BLOCK, {**BLOCK, "steps": 10}), "two cells of suite s are called jax-llama2_70b"),
         (suite(BLOCK, exclude=[{"model": "llama2_70b"}]), "no cell left"),

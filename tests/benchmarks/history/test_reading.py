@@ -69,9 +69,9 @@ def test_files_of_an_older_version_are_read(tmp_path: Path) -> None:
     """What came later is not there: labels, a slowdown, telemetry, attempts, what may not be compared."""
     path = quick_run(tmp_path, "one")
     for name, younger in (
-        (RESULT, ("telemetry", "attempts", "not_comparable", "slowed_by", "until", "pgle", "ranks", "hfu")),
+        (RESULT, ("telemetry", "attempts", "not_comparable", "slowed_by", "pgle", "ranks", "hfu")),
         (PROVENANCE, ("labels", "worker")),
-        (BENCHMARK, ("inject_slowdown", "until", "measured_peaks", "pgle_profile", "profiling")),
+        (BENCHMARK, ("inject_slowdown", "measured_peaks", "pgle_profile", "profiling")),
     ):
         kept = {key: value for key, value in json.loads((path / name).read_bytes()).items() if key not in younger}
         put(path / name, json.dumps(kept))

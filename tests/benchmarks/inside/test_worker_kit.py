@@ -571,30 +571,3 @@ def test_a_worker_dies_with_its_launcher(tmp_path: Path) -> None:
         process.kill()
         assert process.stdout.read() == ""  # ends when the worker has closed it too
     assert read_phase(tmp_path, 1).ends[0].status == "interrupted"
-
-
-# --- an early end -------------------------------------------------------------------------------------
-
-
-def test_without_until_nothing_ends_early(kit: Any) -> None:
-    assert kit.early_stop(SimpleNamespace(until=None), None, None, begun=0) is None
-
-
-def test_a_recorder_ends_a_run_as_soon_as_its_median_is_known(kit: Any, tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    kit.add_options(parser)
-    events_dir = f"--events_dir={tmp_path}"
-    options = parser.parse_args(
-        [events_dir, "--processes=1", "--devices=1", "--tasks_per_node=1", "--until=0.005,15,50"]
-    )
-    recorder = kit.StepRecorder(kit.events_of(options))
-    recorder.early_stop = kit.early_stop(options, recorder._events, channel=None, begun=0)
-    recorder.start()
-    step, begin = 0, recorder._last_end
-    while recorder.early_stop.last is None or step <= recorder.early_stop.last:
-        recorder.record(step, begin + 5.0 + 0.01 * step, 6.0, 1.0, "pgle" if step == 3 else None)
-        step += 1
-    record = read_phase(tmp_path, 1)
-    assert [found.step for found in record.steps] == list(range(21))
-    assert (record.stopped[0].decided, record.stopped[0].step) == (18, 20)
-    assert record.unreadable == []

@@ -345,7 +345,6 @@ CONTRACT: dict[str, Any] = {
     "telemetry": None,
     "ranks": None,
     "pgle": None,
-    "until": None,
     "not_comparable": None,
     "hfu": None,
     "slowed_by": None,

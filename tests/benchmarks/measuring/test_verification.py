@@ -16,7 +16,7 @@ from benchmarks.measuring.summary import Ended, Result, summarise
 from benchmarks.measuring.verification import SINCE, differences, younger_keys
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import RESULT, STEPS, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, STEPS, RunFolder
 from benchmarks.values import RunRecord, Step, WorkerEnd, WorkerFacts, to_builtins
 from jax_backend import BACKEND
 from tests import forked
@@ -227,7 +227,7 @@ def test_every_key_that_a_result_can_be_read_without_has_the_version_that_brough
         ("0.3.0", ["telemetry", "pgle"], ["pgle"]),  # 0.3.0 had telemetry: somebody took it out
         ("0.3.0", [], []),
         ("0.2.0", list(SINCE), list(SINCE)),
-        ("0.4.0", list(SINCE), ["until", "hfu", "slowed_by", "convergence", "mlperf"]),
+        ("0.4.0", list(SINCE), ["hfu", "slowed_by", "convergence", "mlperf"]),
         ("0.5.0", list(SINCE), ["slowed_by", "convergence", "mlperf"]),
         ("0.6.0", list(SINCE), ["convergence", "mlperf"]),
         ("0.7.0", list(SINCE), []),
@@ -334,3 +334,17 @@ def test_a_folder_of_another_version_is_told_from_a_damaged_one(
     with pytest.raises(RequestError, match="missing required field `platform`") as refused:
         whole_run.benchmark()
     assert why in refused.value.why
+
+
+def test_a_run_that_an_earlier_version_ended_early_still_agrees(whole_run: RunFolder) -> None:
+    asked = json.loads((whole_run.path / BENCHMARK).read_bytes())
+    whole_run.write(BENCHMARK, {**asked, "steps": asked["steps"] + 8, "until": {"half_width": 0.005, "at_least": 15}})
+    events = whole_run.phase_dir("perf") / "events-rank0.jsonl"
+    said = json.dumps({"event": "stopped", "step": asked["steps"] - 1, "decided": asked["steps"] - 3})
+    events.write_text(f"{events.read_text()}{said}\n")
+    stored = json.loads((whole_run.path / RESULT).read_bytes())
+    nulls = {**stored["null_because"], "until.saving": "a step has no time"}
+    whole_run.write(RESULT, {**stored, "until": {"target": 0.005, "saving": None}, "null_because": nulls})
+    result, steps = recompute(whole_run, BACKEND)
+    assert result.status == "valid"
+    assert differences(whole_run.stored_result(), result, whole_run.stored_steps(), steps) == []

@@ -56,7 +56,6 @@ def test_a_slowdown_that_is_none_is_refused(fraction: float) -> None:
 @pytest.mark.parametrize(
     ("wanted", "says", "leave_out"),
     [
-        ({"until": "ci:1%"}, "does not go with --until", "--until"),
         ({"profile": "xplane"}, "does not go with --profile=xplane", "--profile"),
         ({"hardware": "h100", "profile": "nccl"}, "does not go with --profile=nccl", "--profile"),
         ({"hardware": "h100", "pgle": "auto"}, "does not go with --pgle=auto", "--pgle"),

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.early_stop.stopped import UntilFigures
 from benchmarks.measuring.figures import SecondsPerStep
 from benchmarks.measuring.summary import SCHEMA_VERSION, BenchmarkFigures, Loss, Result
 from benchmarks.measuring.utilisation import Mfu
@@ -205,29 +204,3 @@ def test_runs_that_have_not_settled_are_counted() -> None:
     runs = [result(where, 0.1, settled=settled) for settled in (True, False, False)]
     text = table_text([only(Measured(scale=where, wanted=3, results=runs, left_out=[]))])
     assert "not settled: 2 of 3 valid runs" in text
-
-
-def ended(steps: int, reached: bool = True) -> Result:
-    figures = UntilFigures(
-        target=0.005, reached=reached, why="", half_width=None, decided=None, steps=steps, fixed_steps=60,
-        device_seconds=None, fixed_device_seconds=None, saving=None,
-    )  # fmt: skip
-    return msgspec.structs.replace(result(scale(1), 0.1), until=figures)
-
-
-def until_notes(*runs: Result) -> list[str]:
-    series = only(Measured(scale=scale(1), wanted=len(runs), results=list(runs), left_out=[]))
-    return [note for note in series.notes if "--until" in note]
-
-
-def test_runs_that_ended_early_are_counted_with_their_lengths() -> None:
-    several = [ended(21), ended(24), ended(60, reached=False), ended(60, reached=False)]
-    assert until_notes(*several) == [
-        "--until ended 2 of 4 runs early after 21 to 24 of 60 steps; its target was not reached in 2; "
-        "runs of different lengths differ by that, too"
-    ]
-    assert until_notes(ended(21), ended(21)) == ["--until ended 2 of 2 runs early after 21 of 60 steps"]
-    assert until_notes(ended(60, reached=False)) == [
-        "--until ended 0 of 1 run early; its target was not reached in 1"
-    ]
-    assert until_notes(result(scale(1), 0.1)) == []

@@ -160,13 +160,6 @@ def test_a_plan_shows_the_cells_and_what_is_refused() -> None:
     assert "nothing was started" in text
 
 
-def test_a_plan_says_that_runs_may_end_early() -> None:
-    until = "each ends early at --until=ci:1%: runs may differ in length"
-    requests = [msgspec.structs.replace(request, until="ci:1%", steps=30) for request in cells(gpus="1,2")]
-    assert until in sweep.plan_text(sweep.check(requests, resolved, False), 3)
-    assert "--until" not in sweep.plan_text(sweep.check(cells(gpus="1,2"), resolved, False), 3)
-
-
 # --- the record ---------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.values import Step, Until
+from benchmarks.values import Step
 from launch.running import screen
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -68,19 +68,3 @@ def test_one_live_line_on_a_terminal() -> None:
     assert "step 1/3" in text
     assert "step 3/3 · 500 ms/step" in text
     assert "\x1b[" in text
-
-
-def test_a_run_that_may_end_early_shows_what_it_still_lacks(capsys: pytest.CaptureFixture[str]) -> None:
-    until = Until(half_width=0.005, at_least=15)
-    with screen.Screen(50, "starting", until) as shown:
-        shown.show(steps(0, 11))
-        assert "at most 19 s left · 11 of at least 15 steps are counted" in capsys.readouterr().err
-        shown.show(steps(12, 17))
-    assert capsys.readouterr().err.endswith("at most 16 s left · the median is known to +-0%: the run ends\n")
-
-
-def test_another_attempt_begins_its_count_anew(capsys: pytest.CaptureFixture[str]) -> None:
-    with screen.Screen(50, "starting", Until(half_width=0.005, at_least=15)) as shown:
-        shown.show(steps(0, 11))
-        shown.show(steps(0, 5))
-    assert capsys.readouterr().err.endswith("5 of at least 15 steps are counted\n")
