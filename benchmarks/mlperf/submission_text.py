@@ -7,7 +7,7 @@ from benchmarks.mlperf.asked import Asked
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, wall_minutes
 from benchmarks.mlperf.reference_points import ReferencePoint, expected
 from benchmarks.mlperf.submission import Submission
-from benchmarks.rendering.report import Rows
+from benchmarks.rendering.columns import Rows
 
 
 def configuration_rows(

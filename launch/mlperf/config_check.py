@@ -12,7 +12,7 @@ from benchmarks.mlperf.asked import Asked, asked, named_by_file
 from benchmarks.mlperf.shell_config import NOT_BESIDE, ShellConfig, read
 from benchmarks.mlperf.submission import DIVISION, Submission
 from benchmarks.mlperf.submission_text import configuration_rows, finding_lines
-from benchmarks.rendering.report import Rows, aligned
+from benchmarks.rendering.columns import Rows, aligned
 from launch.mlperf import package
 
 LARGEST_FILE = 1 << 20

@@ -5,7 +5,8 @@ from benchmarks.mlperf.asked import asked
 from benchmarks.mlperf.submission_text import configuration_rows
 from benchmarks.mlperf.variables import variables
 from benchmarks.planning.plan_text import NOTHING_STARTED, phase_lines
-from benchmarks.rendering.report import aligned, title
+from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.report import title
 from benchmarks.values import Benchmark, Plan
 from launch.mlperf import package
 

@@ -15,7 +15,8 @@ from benchmarks.errors import RequestError
 from benchmarks.measuring.flops import parameter_count
 from benchmarks.measuring.summary import Ended, Result, summarise
 from benchmarks.planning.plan_text import plan_text
-from benchmarks.rendering.report import aligned, result_rows
+from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.report import result_rows
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.worker_events import read_phase
 from benchmarks.sweeps.sweep import cells, check
