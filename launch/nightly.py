@@ -38,7 +38,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.gate import suites
 from benchmarks.gate.values import Suite
-from benchmarks.rendering.report import aligned
+from benchmarks.rendering.columns import aligned
 from benchmarks.secret_rules import hidden
 from benchmarks.values import Labels, Site
 from launch.cli import run_main

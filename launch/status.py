@@ -27,6 +27,7 @@ from benchmarks.backend import find_backend
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering import report
+from benchmarks.rendering.columns import columns
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import json_text
 from launch.cli import EXIT_INTERRUPTED, run_main
@@ -86,11 +87,7 @@ def table(rows: list[RunState]) -> list[str]:
         (row.folder.run_id, row.site, row.job_id or "-", row.state, _step(row), _speed(row), row.detail)
         for row in rows
     ]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)]
-    return [
-        "  ".join([*(text.ljust(width) for text, width in zip(row[:-1], widths, strict=True)), row[-1]]).rstrip()
-        for row in cells
-    ]
+    return columns(cells, indent="")
 
 
 def _why_failed(rows: list[RunState]) -> list[str]:

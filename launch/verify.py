@@ -32,7 +32,7 @@ from absl import flags
 from benchmarks.backend import Backend, find_backend
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.measuring.verification import differences, younger_keys
-from benchmarks.rendering.report import aligned
+from benchmarks.rendering.columns import aligned
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import PROVENANCE, RESULT, RunFolder, not_collected
 from launch.cli import run_main

@@ -20,6 +20,7 @@ from benchmarks.comparing.days import (
     left_out,
     shared_out,
 )
+from benchmarks.rendering.columns import percent_text
 from benchmarks.sweeps.pairs import FEWEST_PAIRS, POWER, Paired, paired
 
 FEWEST_RUNS = FEWEST_PAIRS  # of a side that is a set: two have an interval that holds nearly everything
@@ -99,7 +100,7 @@ def between_sets_of_days(
     whole = combined([Spread(error**2, freedom), days_part])
     by = (
         f"{len(a)} and {len(b)} runs, and the noise from day to day, "
-        f"{_percent(math.sqrt(noise.between.variance))}, {noise.between.of}"
+        f"{percent_text(100 * math.expm1(math.sqrt(noise.between.variance)))}, {noise.between.of}"
     )
     return _around(centre, math.sqrt(whole.variance), whole.freedom, by)
 
@@ -155,7 +156,7 @@ def with_noise(
             lacks=lacking(same_day=same_day, of=noise.within.of if noise.within else "")
         )
     kind = "run to run" if one is noise.within else "run to run and day to day"
-    by = f"the noise from {kind}, {_percent(math.sqrt(one.variance))}, {one.of}"
+    by = f"the noise from {kind}, {percent_text(100 * math.expm1(math.sqrt(one.variance)))}, {one.of}"
     return _around(centre, math.sqrt(one.variance * max(parts, each)), one.freedom, by)
 
 
@@ -195,10 +196,6 @@ def _around(centre: float, error: float, freedom: float, by: str) -> Estimate:
         detectable=half + quantile(POWER, freedom) * error,
         by=by,
     )
-
-
-def _percent(deviation: float) -> str:
-    return f"{100 * math.expm1(deviation):.2g}%"
 
 
 def _mean(logs: Sequence[float]) -> float:

@@ -4,7 +4,8 @@ import textwrap
 from collections.abc import Sequence
 
 from benchmarks.comparing.values import Cause, Comparison, Difference, Figure, Side
-from benchmarks.rendering.report import aligned, bytes_text, columns, count_text, seconds_text
+from benchmarks.rendering.columns import aligned, columns
+from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
 HEADINGS = ("", "A", "B", "B against A", "95% interval", "verdict")
 MOST_CAUSES = 20  # shown to people; all are in the JSON

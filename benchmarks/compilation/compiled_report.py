@@ -6,7 +6,7 @@ import msgspec
 
 from benchmarks.compilation.compiled import Collective, Compiled, Line, not_explained
 from benchmarks.rendering import report
-from benchmarks.rendering.report import Rows
+from benchmarks.rendering.columns import Rows, aligned, columns
 from benchmarks.values import Benchmark, Value, json_text
 
 BYTES, FLOPS = "bytes", "FLOPs"
@@ -33,17 +33,17 @@ def comparison_text(benchmark: Benchmark, compiled: Compiled, lines: Sequence[Li
     problems = not_explained(lines, compiled)
     parts = [
         f"{report.title(benchmark)} · compiled here for {compiled.devices} {compiled.target or 'virtual devices'}",
-        *report.aligned(_rows(compiled, planned_bytes)),
+        *aligned(_rows(compiled, planned_bytes)),
         "",
         "matmuls of a device and step",
-        *_indented(report.columns(_matmul_table(compiled))),
+        *_indented(columns(_matmul_table(compiled))),
         "",
         "collectives of a device and step",
-        *_indented(report.columns(_collective_table(compiled))),
+        *_indented(columns(_collective_table(compiled))),
         "",
         "held against the formulas, for a device and step",
         *(text for line in lines for text in _line_texts(line)),
-        *report.aligned([("not explained", "\n".join(problems) or verdict(lines))]),
+        *aligned([("not explained", "\n".join(problems) or verdict(lines))]),
     ]
     return "\n".join(parts)
 
@@ -176,7 +176,7 @@ def _line_texts(line: Line) -> list[str]:
         ("program", _amount(line.counted, line.unit)),
         ("left over", f"{_signed(line.left_over, line.unit)}{state}"),
     ]
-    return [f"  {line.what}", *report.aligned(rows, indent="    ")]
+    return [f"  {line.what}", *aligned(rows, indent="    ")]
 
 
 def _amount(number: float, unit: str) -> str:

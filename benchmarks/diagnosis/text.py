@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from benchmarks.diagnosis.grouping import ranks_text
 from benchmarks.diagnosis.order import Diagnosis, Entry
 from benchmarks.diagnosis.symptoms import SymptomTable
-from benchmarks.rendering.report import Rows, aligned, bytes_text, count_text
+from benchmarks.rendering.columns import Rows, aligned, columns
+from benchmarks.rendering.report import bytes_text, count_text
 
 MOST_FURTHER = 6
 MOST_WARNINGS = 5
@@ -78,11 +79,8 @@ def symptoms_text(table: SymptomTable) -> str:
     """What is known: a row for each symptom."""
     known = [("ID", "PHASE", "KIND", "WHAT", "SEEN IN")]
     known += [(one.id, one.phase, one.kind, one.title or one.means, one.source) for one in table.symptoms]
-    widths = [max(map(len, column)) for column in zip(*known, strict=True)]
-    lines = ["  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in known]
-    return "\n".join(
-        [*lines, f"{len(table.symptoms)} symptoms, of {table.date}; what each means and what helps: --json"]
-    )
+    closing = f"{len(table.symptoms)} symptoms, of {table.date}; what each means and what helps: --json"
+    return "\n".join([*columns(known, indent=""), closing])
 
 
 def _lines(entries: Sequence[Entry], most: int) -> list[str]:

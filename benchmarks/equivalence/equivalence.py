@@ -15,7 +15,7 @@ from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkCase, adap
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Array, Arrays
 from benchmarks.measuring import flops
-from benchmarks.rendering.report import columns
+from benchmarks.rendering.columns import columns
 from benchmarks.request import lora_words
 from benchmarks.values import Lora, Model, Value
 

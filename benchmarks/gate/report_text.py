@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.gate.values import CellReport, Metric, MetricJudgement, NightReport
-from benchmarks.rendering.report import aligned, bytes_text, count_text, seconds_text
+from benchmarks.rendering.columns import aligned, columns, percent_text
+from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
 SHOWN_LEFT_OUT = 4
 CODES = {
@@ -70,7 +71,7 @@ def _words_of(report: NightReport) -> list[str]:
 
 def screen_text(report: NightReport) -> str:
     lines = [headline(report), *([slowed_text(report)] if report.slowed_by else []), ""]
-    lines += _columns([_HEAD, *(row for cell in report.cells for row in _rows(cell))])
+    lines += columns([_HEAD, *(row for cell in report.cells for row in _rows(cell))])
     for cell in report.cells:
         lines += ["", cell.cell, *aligned(_details(cell))]
     lines += ["", *aligned(_end(report))]
@@ -91,11 +92,6 @@ def _rows(cell: CellReport) -> list[tuple[str, ...]]:
         )
         for place, one in enumerate(cell.judgements)
     ]
-
-
-def _columns(table: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  " + "  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
 def _details(cell: CellReport) -> list[tuple[str, str]]:
@@ -168,8 +164,8 @@ def _markdown_cells(cell: CellReport) -> list[tuple[str, ...]]:
             value_text(one.metric, one.tonight),
             value_text(one.metric, one.baseline),
             change_text(one),
-            _percent(one.noise_percent),
-            _percent(one.smallest_detectable_percent),
+            percent_text(one.noise_percent),
+            percent_text(one.smallest_detectable_percent),
             f"**{one.verdict}**" if one.gates else f"{one.verdict} (watched)",
         )
         for one in cell.judgements
@@ -191,7 +187,3 @@ def _markdown_row(row: Sequence[str]) -> str:
 def _cell(text: str) -> str:
     """What came from logs and people is text, and no markup."""
     return text.replace("\n", " ").replace("<", "&lt;").replace("|", "\\|")
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}%"

@@ -13,6 +13,7 @@ from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
 from benchmarks.history.reading import RUNNING
 from benchmarks.logs.log_endings import printable
+from benchmarks.rendering.columns import columns
 from benchmarks.values import json_text
 
 NOTHING = "-"
@@ -46,12 +47,9 @@ def as_table(listing: Listing) -> str:
 def _rows(entries: Sequence[Entry]) -> list[str]:
     cells = [("when", "status", *NAMED, "run")]
     cells += [(_when(entry), entry.status, *_figures(entry), entry.path) for entry in entries]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for row, entry in zip(cells, [None, *entries], strict=True):
-        lines.append("  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-        lines += [f"    {note}" for note in (_notes(entry) if entry else [])]
-    return lines
+    heading, *rows = columns(cells)
+    notes = [[f"    {note}" for note in _notes(entry)] for entry in entries]
+    return [heading, *(line for row, under in zip(rows, notes, strict=True) for line in (row, *under))]
 
 
 def _what(entry: Entry) -> str:

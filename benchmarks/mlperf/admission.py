@@ -12,7 +12,7 @@ from benchmarks.mlperf.configuration import Configuration
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation, steps_apart, wall_minutes
 from benchmarks.mlperf.reference_points import ReferencePoint, expected
 from benchmarks.mlperf.submission import CLOSED, DIVISION, OPEN, Submission
-from benchmarks.rendering.report import Rows
+from benchmarks.rendering.columns import Rows
 from benchmarks.values import Value
 
 Scope = Literal["always", "closed", "note"]

@@ -2,7 +2,7 @@
 
 from benchmarks.peak.peak_file import Measured
 from benchmarks.peak.peaks import ROWS, MeasuredRate, rows_on_a_cpu, spread_text
-from benchmarks.rendering.report import columns
+from benchmarks.rendering.columns import columns
 from benchmarks.values import Hardware, Peak
 
 WIDE_SPREAD = 0.2  # of a peak's turns: beyond it something else had a part of the machine

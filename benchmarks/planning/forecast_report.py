@@ -7,7 +7,8 @@ from benchmarks.planning.calibration import MEANING, Calibration, Estimate, Judg
 from benchmarks.planning.covered import Errors, Fit
 from benchmarks.planning.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
 from benchmarks.planning.layouts import RankedLayout, Ranking, alike
-from benchmarks.rendering.report import Rows, aligned, bytes_text, columns, count_text, seconds_text, title
+from benchmarks.rendering.columns import Rows, aligned, columns
+from benchmarks.rendering.report import bytes_text, count_text, seconds_text, title
 from benchmarks.values import Benchmark
 
 GB = 1e9

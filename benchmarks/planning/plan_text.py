@@ -12,7 +12,8 @@ from benchmarks.planning.calibration import Calibration
 from benchmarks.planning.capacity import Storage
 from benchmarks.planning.forecast import forecast, memory_of
 from benchmarks.planning.forecast_report import forecast_lines, memory_lines
-from benchmarks.rendering.report import Rows, aligned, layout_text, title
+from benchmarks.rendering.columns import Rows, aligned
+from benchmarks.rendering.report import layout_text, title
 from benchmarks.values import Benchmark, Plan
 
 NOTHING_STARTED = "nothing was started (--dry_run)"

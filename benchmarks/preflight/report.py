@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmarks.preflight import gpus, node, together
 from benchmarks.preflight.nccl_tests import NcclTest
 from benchmarks.preflight.values import Answer, Finding, Status, Wanted
+from benchmarks.rendering.columns import columns
 from benchmarks.values import Value
 
 PASSING, FAILING, REPORT = "nodes-pass.txt", "nodes-fail.txt", "report.json"
@@ -139,13 +140,11 @@ def _nccl_line(result: NcclResult) -> str:
 
 
 def _table(report: Report) -> list[str]:
-    width = max(len(count.check) for count in report.checks)
-    rows = [f"  {'check':<{width}}  {'ok':>5}  {'failed':>6}  {'warning':>7}  {'not checked':>11}"]
+    rows: list[tuple[str, ...]] = [("check", "ok", "failed", "warning", "not checked", "")]
     for count in report.checks:
-        cells = ((count.ok, 5), (count.failed, 6), (count.warning, 7), (count.not_checked, 11))
-        numbers = "  ".join(f"{number or '':>{column}}" for number, column in cells)
-        rows.append(f"  {count.check:<{width}}  {numbers}  {_why_not(report, count)}".rstrip())
-    return rows
+        numbers = (str(n or "") for n in (count.ok, count.failed, count.warning, count.not_checked))
+        rows.append((count.check, *numbers, _why_not(report, count)))
+    return columns(rows, numbers=range(1, 5))
 
 
 def _why_not(report: Report, count: CheckCount) -> str:

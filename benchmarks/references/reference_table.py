@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from benchmarks.references.references import Cell, Reference, cells
-from benchmarks.rendering.report import aligned, columns
+from benchmarks.rendering.columns import aligned, columns
 from benchmarks.values import Hardware, Model, Value
 
 HEADINGS = ("", "s/step", "tokens/s", "MFU %", "days/1T")

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import Mfu
+from benchmarks.rendering.columns import Rows, aligned, columns
 from benchmarks.telemetry.rows import telemetry_rows
 from benchmarks.values import Benchmark, Layout, Parallelism, Recipe, Step
-
-Rows = list[tuple[str, str]]
 
 
 def seconds_text(seconds: float) -> str:
@@ -32,17 +31,6 @@ def layout_text(layout: Parallelism) -> str:
     return " x ".join(f"{word} {size}" for word, size in layout.words()) or "one device"
 
 
-def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
-    """Labels in one column, texts in the next; the lines of a long text stay in theirs."""
-    width = max((len(label) for label, _ in rows), default=0)
-    lines = []
-    for label, text in rows:
-        first, *more = text.split("\n")
-        lines.append(f"{indent}{label:<{width}}  {first}".rstrip())
-        lines.extend(f"{indent}{'':<{width}}  {line}".rstrip() for line in more)
-    return lines
-
-
 # --- a result -----------------------------------------------------------------------------------
 
 
@@ -51,12 +39,6 @@ def title(benchmark: Benchmark) -> str:
         f"{benchmark.model.name} {benchmark.task} {benchmark.dtype} · {benchmark.backend} ({benchmark.engine}) · "
         f"{benchmark.gpus} x {benchmark.hardware.name}"
     )
-
-
-def columns(table: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of equal length, each column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  " + "  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
 def result_rows(result: Result) -> Rows:
@@ -174,7 +156,7 @@ def mfu_text(entries: Sequence[Mfu]) -> str:
     for peak in peaks:
         found = {m.counted_by: m for m in entries if (m.table, m.precision_peak) == peak}
         table.append([*(f"{found[name].percent:.2f}%" for name in names), _peak_text([*found.values()])])
-    return "\n".join(line.strip() for line in columns(table))
+    return "\n".join(columns(table, indent=""))
 
 
 def _peak_text(entries: Sequence[Mfu]) -> str:

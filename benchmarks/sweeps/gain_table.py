@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from benchmarks.measuring import statistics
-from benchmarks.rendering.report import aligned, columns, seconds_text
+from benchmarks.rendering.columns import aligned, columns
+from benchmarks.rendering.report import seconds_text
 from benchmarks.sweeps.gain import Gain
 
 HEADINGS = ("", "seconds/step", "against", "pairs", "speedup", "95% interval", "verdict")

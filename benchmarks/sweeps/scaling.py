@@ -11,7 +11,8 @@ from typing import Literal
 
 from benchmarks.measuring import statistics
 from benchmarks.measuring.summary import Result
-from benchmarks.rendering.report import aligned, count_text, seconds_text
+from benchmarks.rendering.columns import aligned, columns
+from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.values import Benchmark, Value
 
 ScalingKind = Literal["weak", "strong", "mixed", "one scale"]
@@ -297,7 +298,7 @@ def _series_text(series: Series, *, say_pgle: bool) -> str:
         f"{series.model} {series.task} {series.dtype} · {series.backend} ({series.engine}) · {series.hardware} · "
         f"{pgle}{series.sequence_length} tokens a sequence · {KINDS[series.scaling]}"
     )
-    lines = [title, *_columns([HEADINGS, *map(_row, series.points)])]
+    lines = [title, *columns([HEADINGS, *map(_row, series.points)], numbers=range(len(HEADINGS)))]
     conventions = dict.fromkeys(p.mfu_convention for p in series.points if p.mfu_convention)
     notes = [("note", note) for note in series.notes]
     notes += [("MFU", ", ".join(conventions))] if conventions else []
@@ -338,8 +339,3 @@ def _figure(spread: Spread | None, text: Callable[[float], str]) -> str:
     if spread.n == 1:
         return text(spread.median)
     return f"{text(spread.median)} ({text(spread.lowest)} to {text(spread.highest)})"
-
-
-def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    return ["  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]

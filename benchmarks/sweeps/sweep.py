@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
 from benchmarks.measuring.summary import Result
-from benchmarks.rendering.report import aligned
+from benchmarks.rendering.columns import aligned
 from benchmarks.request.resolve import Request
 from benchmarks.sweeps.pairs import DEFAULT_PAIRS, FEWEST_PAIRS
 from benchmarks.sweeps.scaling import Scale, scale_of

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.logs.log_endings import printable
-from benchmarks.rendering.report import Rows, aligned, bytes_text, count_text, seconds_text
+from benchmarks.rendering.columns import Rows, aligned, columns
+from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 from benchmarks.trace.clock import Comparison
 from benchmarks.trace.kinds import IDLE, KINDS
 from benchmarks.trace.nccl import NcclCalls
@@ -28,7 +29,7 @@ HOW_TO_READ = (
 )
 
 
-def report_text(report: TraceReport, columns: int) -> str:
+def report_text(report: TraceReport, width: int) -> str:
     """Everything: what was read, where a step goes, the top operations, NCCL's calls, and what opens the files."""
     parts = [[report.title, *aligned(_rows(report))]]
     if report.mean is not None:
@@ -36,9 +37,9 @@ def report_text(report: TraceReport, columns: int) -> str:
         parts.append([f"  {line}" for line in (*_communication(report.mean), *HOW_TO_READ)])
     for summary in report.summaries[:1]:
         whose = f" of {printable(summary.host)}" if len(report.summaries) > 1 else ""
-        parts.append([f"top operations{whose}, a step and device", *_operations(summary.operations, columns)])
+        parts.append([f"top operations{whose}, a step and device", *_operations(summary.operations, width)])
     if report.nccl is not None:
-        parts.append(_nccl_part(report.nccl, columns))
+        parts.append(_nccl_part(report.nccl, width))
     if report.to_open:
         parts.append(["to open", *aligned([(one.what, _to_open_text(one)) for one in report.to_open])])
     return "\n\n".join("\n".join(part) for part in parts)
@@ -121,8 +122,8 @@ def _times_part(report: TraceReport, mean: DeviceTimes) -> list[str]:
     shares = [mean.wall_seconds[kind] / mean.seconds_per_step if mean.seconds_per_step else 0 for kind in COLUMNS]
     rows.append(("share", *(f"{share:.1%}" for share in shares), f"{sum(shares):.1%}"))
     rows.append(("at work in all", *(f"{mean.work_seconds[kind] * scale:.2f}" for kind in KINDS), "", ""))
-    more = _more(len(single) - MOST_ROWS, "hosts" if several else "devices")
-    return [_times_title(report, unit), *_columns(rows, left=1), *(f"  {line}" for line in more)]
+    more = [f"  {line}" for line in _more(len(single) - MOST_ROWS, "hosts" if several else "devices")]
+    return [_times_title(report, unit), *columns(rows, numbers=range(1, len(rows[0]))), *more]
 
 
 def _times_title(report: TraceReport, unit: str) -> str:
@@ -155,7 +156,7 @@ def _communication(mean: DeviceTimes) -> list[str]:
 # --- operations, calls and files ----------------------------------------------------------------
 
 
-def _operations(operations: Sequence[TopOperation], columns: int) -> list[str]:
+def _operations(operations: Sequence[TopOperation], width: int) -> list[str]:
     """A module is named where it is not the one of the first."""
     rows: Table = [("share", "time", "calls", "kind", "operation")]
     for one in operations:
@@ -163,10 +164,10 @@ def _operations(operations: Sequence[TopOperation], columns: int) -> list[str]:
         name = printable(f"{one.name}  ({one.module})" if foreign else one.name)
         times = (f"{one.share:.1%}", seconds_text(one.seconds_per_step), count_text(one.calls_per_step))
         rows.append((*times, TITLES.get(one.kind, one.kind), name))
-    return _cut(_columns(rows, right=3), columns)
+    return _cut(columns(rows, numbers=range(3)), width)
 
 
-def _nccl_part(calls: NcclCalls, columns: int) -> list[str]:
+def _nccl_part(calls: NcclCalls, width: int) -> list[str]:
     if not calls.rows and not calls.unreadable_lines:
         return ["NCCL calls: none in its logs"]
     title = f"NCCL calls: {calls.calls:,} by {calls.writers} rank{'s' if calls.writers != 1 else ''}"
@@ -187,7 +188,7 @@ def _nccl_part(calls: NcclCalls, columns: int) -> list[str]:
         for row in calls.rows[:MOST_CALLS]
     ]
     more = _more(len(calls.rows) - MOST_CALLS, "kinds of call")
-    return [title, *_cut(_columns(rows, left=2), columns), *(f"  {line}" for line in more)]
+    return [title, *_cut(columns(rows, numbers=range(2, 6)), width), *(f"  {line}" for line in more)]
 
 
 def _to_open_text(one: ToOpen) -> str:
@@ -195,21 +196,7 @@ def _to_open_text(one: ToOpen) -> str:
     return "\n".join([one.how, *paths, *_more(len(one.paths) - MOST_PATHS, "files")])
 
 
-def _columns(rows: Table, left: int = 0, right: int | None = None) -> list[str]:
-    """Text to the left in the first `left` columns and from `right` on; numbers to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    numbers = range(left, len(widths) if right is None else right)
-    return [
-        "  "
-        + "  ".join(
-            text.rjust(width) if column in numbers else text.ljust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _cut(lines: list[str], columns: int) -> list[str]:
+def _cut(lines: list[str], width: int) -> list[str]:
     """A long name loses its end, never a number: those stand before it."""
-    width = max(columns, NARROWEST)
+    width = max(width, NARROWEST)
     return [line if len(line) <= width else f"{line[: width - 3]}..." for line in lines]

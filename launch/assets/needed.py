@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks.assets.assets import Found, Needs, compare, enough, space
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
+from benchmarks.rendering.columns import columns
 from launch.assets.byte_progress import size_text
 from launch.assets.hub import recorded_sizes
 from launch.assets.web import DEFAULT_ENDPOINT, TOKEN_VARIABLE, token_is_set
@@ -56,18 +57,13 @@ def _asset_lines(needs: Needs, found: list[Found] | None) -> list[str]:
         size = "unknown" if asset.gb is None else f"{asset.gb:,g} GB"
         state = "not checked" if found is None else found[number].state
         rows.append((asset.name, size, state, asset.only_for or "every run", asset.folder + "/"))
-    lines = _aligned(rows)
+    lines = columns(rows, indent="")
     lines += [f"  {asset.name}: {asset.title}; size: {asset.gb_note}" for asset in needs.assets]
     for one in found or []:
         faults = [f"  {one.asset.name}: {fault}" for fault in one.faults]
         more = len(faults) - MOST_FAULTS
         lines += faults[:MOST_FAULTS] + ([f"  {one.asset.name}: and {more} more"] if more > 0 else [])
     return lines
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _access_lines(needs: Needs) -> list[str]:

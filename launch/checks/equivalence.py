@@ -27,7 +27,8 @@ from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.machine.machine_gpus import busy_text
 from benchmarks.measuring.flops import parameter_count
-from benchmarks.rendering.report import aligned, duration_text
+from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.report import duration_text
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Model, Value, json_text
 from launch.command_line.places import configs

@@ -18,7 +18,7 @@ import msgspec
 
 from benchmarks.backend import Backend, EnvironmentSpec, FlagFact, FlagsCheck, backends
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
-from benchmarks.rendering.report import aligned
+from benchmarks.rendering.columns import aligned
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Benchmark, Value, json_text
 from launch.command_line.places import stepmark_home

@@ -6,7 +6,8 @@ from benchmarks.backend import Backend, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.measuring import flops
-from benchmarks.rendering.report import Rows, listing_text, recipe_rows
+from benchmarks.rendering.columns import Rows
+from benchmarks.rendering.report import listing_text, recipe_rows
 from benchmarks.request.resolve import ANY, like, scales
 from benchmarks.values import Hardware, Model, Recipe
 from launch.environments import venvs

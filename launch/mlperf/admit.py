@@ -13,7 +13,8 @@ from benchmarks.mlperf.configuration import Configuration, configuration_of
 from benchmarks.mlperf.definitions import wall_minutes
 from benchmarks.mlperf.submission import variables
 from benchmarks.planning.plan_text import NOTHING_STARTED, phase_lines
-from benchmarks.rendering.report import aligned, title
+from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.report import title
 from benchmarks.values import Benchmark, JobOptions, Plan
 from launch.assets.needed import look
 from launch.mlperf import package

@@ -11,7 +11,7 @@ from benchmarks.mlperf.admission import Finding, configuration_rows, finding_lin
 from benchmarks.mlperf.configuration import Configuration, configuration_of, named_by_file
 from benchmarks.mlperf.shell_config import NOT_SOURCED, ShellConfig, read
 from benchmarks.mlperf.submission import DIVISION, Submission
-from benchmarks.rendering.report import Rows, aligned
+from benchmarks.rendering.columns import Rows, aligned
 from launch.mlperf import package
 
 LARGEST_FILE = 1 << 20

@@ -9,7 +9,7 @@ from benchmarks.machine import driver
 from benchmarks.preflight.gpus import judged
 from benchmarks.preflight.report import WORDS
 from benchmarks.preflight.values import Status
-from benchmarks.rendering.report import aligned
+from benchmarks.rendering.columns import aligned
 from benchmarks.values import Value, json_text
 from launch.command_line.places import configs, stepmark_home
 from launch.containers import programs

@@ -8,6 +8,7 @@ from benchmarks.measuring.summary import Result
 from benchmarks.references import nearest_reference
 from benchmarks.references.references import read_references
 from benchmarks.rendering import report
+from benchmarks.rendering.columns import aligned
 from benchmarks.runs.runfolder import RunFolder
 from launch.command_line.places import configs
 
@@ -21,7 +22,7 @@ def show_result(folder: RunFolder, result: Result) -> None:
     rows.append(("reference", _beside(result)))
     rows.append(("files", str(folder.path)))
     rows.append(("next", _next_command(folder, result)))
-    print("\n".join([report.title(folder.benchmark()), *report.aligned(rows)]), flush=True)
+    print("\n".join([report.title(folder.benchmark()), *aligned(rows)]), flush=True)
 
 
 def _diagnosis(folder: RunFolder) -> report.Rows:

@@ -14,7 +14,8 @@ from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, nearest
 from benchmarks.machine import images
-from benchmarks.rendering.report import aligned, bytes_text
+from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.report import bytes_text
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Architecture, Hardware, ImageNames, JobOptions, Site, Value
 from launch.preflight import job

@@ -6,7 +6,7 @@ from benchmarks.errors import RequestError
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched
 from benchmarks.gate.values import Suite
-from benchmarks.rendering.report import aligned
+from benchmarks.rendering.columns import aligned
 from benchmarks.request.resolve import Request
 from benchmarks.sweeps.scaling import scale_of
 from benchmarks.values import Benchmark

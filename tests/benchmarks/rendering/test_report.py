@@ -15,6 +15,7 @@ from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.planning.plan_text import plan_text, recompute_rows
 from benchmarks.rendering import report
+from benchmarks.rendering.columns import aligned, columns
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import RunFolder
@@ -75,8 +76,9 @@ def test_layouts() -> None:
 
 
 def test_columns_line_up_and_long_texts_stay_in_theirs() -> None:
-    lines = report.aligned([("a", "one\ntwo"), ("long", "three")])
+    lines = aligned([("a", "one\ntwo"), ("long", "three")])
     assert lines == ["  a     one", "        two", "  long  three"]
+    assert columns([("a", "7", ""), ("long", "1234", "why")], numbers=[1]) == ["  a        7", "  long  1234  why"]
 
 
 # --- the live line ------------------------------------------------------------------------------------
@@ -98,7 +100,7 @@ def test_the_live_line_knows_little_at_first() -> None:
 
 
 def table(result: Result) -> str:
-    return "\n".join(report.aligned(report.result_rows(result)))
+    return "\n".join(aligned(report.result_rows(result)))
 
 
 def test_a_result_for_people(whole_run: RunFolder) -> None:

@@ -1,0 +1,31 @@
+"""Text in columns: tables, and labels beside their texts. Every table on a screen is written here. Pure."""
+
+from collections.abc import Collection, Sequence
+
+Rows = list[tuple[str, str]]
+
+
+def columns(table: Sequence[Sequence[str]], numbers: Collection[int] = (), indent: str = "  ") -> list[str]:
+    """Rows of equal length, each column as wide as its widest cell; the columns in `numbers` align to the right."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        indent
+        + "  ".join(
+            text.rjust(width) if place in numbers else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
+
+
+def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
+    """Labels in one column, texts in the next; the lines of a long text stay in theirs."""
+    return columns(
+        [(label if place == 0 else "", line) for label, text in rows for place, line in enumerate(text.split("\n"))],
+        indent=indent,
+    )
+
+
+def percent_text(percent: float | None, digits: str = ".2g") -> str:
+    """A dash where it is not known."""
+    return "-" if percent is None else f"{percent:{digits}}%"
