@@ -35,7 +35,7 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.assets.assets import assets
+from benchmarks.assets import assets
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.machine import images
 from benchmarks.secret_rules import refuse_secrets
@@ -216,7 +216,7 @@ def needed() -> int:
 
 def download_assets() -> int:
     """Every asset that can be downloaded, or the one that was named; then the table."""
-    from launch.assets import web
+    from launch.assets import hub_access
     from launch.assets.byte_progress import shown_bytes
     from launch.assets.hub import download_asset
     from launch.assets.needed import report
@@ -225,25 +225,24 @@ def download_assets() -> int:
     wanted = [assets.find_asset(needs, ASSET.value)] if ASSET.value else [a for a in needs.assets if a.repository]
     with shown_bytes() as show:
         for asset in wanted:
-            download_asset(web.from_environment(), asset, out / asset.folder, show)
+            download_asset(hub_access.from_environment(), asset, out / asset.folder, show)
     return EXIT_VALID if ASSET.value else report(needs, _given(MODEL), out)
 
 
 def download_file() -> int:
     """One file by its address and checksum."""
-    from launch.assets import web
     from launch.assets.byte_progress import shown_bytes
-    from launch.assets.download import Checksum, Item, fetch
+    from launch.assets.download import Checksum, fetch, refuse_url
 
     _refuse((*ABOUT_NEEDS, ASSET, BACKEND), "has no meaning with --url")
     url, sha256, target = _given(URL), _given(SHA256), Path(_given(OUT))
     if not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
         raise RequestError("a SHA-256 has 64 hexadecimal digits", where="--sha256")
-    web.refuse_url(url)
+    refuse_url(url)
     if target.is_dir():
         raise RequestError("--out is a folder; with --url it names the file", where=f"--out={target}")
     with shown_bytes() as show:
-        new = fetch(web.from_environment(), Item(url, target, None, Checksum("sha256", sha256.lower())), show)
+        new = fetch(url, target, Checksum("sha256", sha256.lower()), show)
     print(f"{target}: {'downloaded' if new else 'there already'}, {target.stat().st_size:,} bytes, SHA-256 as given")
     return EXIT_VALID
 
