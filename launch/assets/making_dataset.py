@@ -35,7 +35,7 @@ from benchmarks.errors import RequestError, RunError
 from launch.assets.byte_progress import Show, say, shown_bytes, size_text
 from launch.assets.download import Checksum, refuse_without_room
 from launch.assets.hub_access import TOKEN_VARIABLE
-from launch.environments.programs import end_group, signals_as_exit
+from launch.environments.making import end_group, signals_as_exit
 from launch.environments.venvs import ensure
 from launch.running.local import REPOSITORY, fill, inherited_environment
 
