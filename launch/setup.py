@@ -133,7 +133,7 @@ def dataset() -> int:
 def site() -> int:
     """Folders, and the images or environments that the engines of a site run in; or what MLPerf reads there."""
     from launch.running import runtimes
-    from launch.sites import site_hub, site_setup
+    from launch.sites import site_hub, site_setup, wanted
 
     _refuse((*ABOUT_DATASETS, *ABOUT_A_FILE, DATASET, DOWNLOAD, ASSET), "has no meaning with --site")
     if TASK.value == "mlperf":
@@ -144,8 +144,8 @@ def site() -> int:
     runtimes.refuse_unknown_engines(row)
     images.refuse_without_containers(typed_image(), row)
     options.refuse_without_slurm(row, typed)
-    filters = site_setup.Filters(BACKEND.value, ENGINE.value, MODEL.value)
-    engines = site_setup.specs(filters, configs, site_setup.platforms(row, configs))
+    filters = wanted.Filters(BACKEND.value, ENGINE.value, MODEL.value)
+    engines = wanted.specs(filters, configs, wanted.platforms(row, configs))
     if IMAGE.value and len(engines) > 1:
         raise RequestError(
             f"--image is for one engine, not for {', '.join(engines)}", where="--image", next_command="--engine=NAME"
@@ -155,7 +155,7 @@ def site() -> int:
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
         engines=engines,
-        devices=site_setup.devices_of(row, configs),
+        devices=wanted.devices_of(row, configs),
         image=typed_image(),
         repositories=site_hub.wanted(BACKEND.value, ENGINE.value, MODEL.value, configs),
         out=Path(OUT.value or "results"),
@@ -183,20 +183,20 @@ def mlperf_data() -> int:
     """What an MLPerf benchmark reads, made on a site."""
     from benchmarks.mlperf.submission import ENGINE as ENGINE_OF_SUBMISSION
     from launch.mlperf.preparing import Preparation, prepare, preview
-    from launch.sites import site_setup
+    from launch.sites import wanted
 
     _refuse((BACKEND, ENGINE), "has no meaning with --task=mlperf")
     configs = places.configs()
     row, typed = configs.site(_given(SITE)), job_flags.typed()
     options.refuse_without_slurm(row, typed)
     name = configs.submission(_given(MODEL)).name
-    devices = site_setup.devices_of(row, configs)
+    devices = wanted.devices_of(row, configs)
     work = Preparation(
         site=row,
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
         submission=configs.submission(name),
-        image=site_setup.image_for(row, ENGINE_OF_SUBMISSION + name, devices, typed_image()),
+        image=wanted.image_for(row, ENGINE_OF_SUBMISSION + name, devices, typed_image()),
         needs=assets.choose(configs.all_needs(), name, "mlperf", None),
         out=Path(_given(OUT)).absolute(),
         force=bool(FORCE.value),
