@@ -35,7 +35,7 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.assets.assets import assets
+from benchmarks.assets import assets
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.machine import images
 from benchmarks.secret_rules import refuse_secrets
@@ -133,7 +133,7 @@ def dataset() -> int:
 def site() -> int:
     """Folders, and the images or environments that the engines of a site run in; or what MLPerf reads there."""
     from launch.running import runtimes
-    from launch.sites import site_hub, site_setup
+    from launch.sites import site_hub, site_setup, wanted
 
     _refuse((*ABOUT_DATASETS, *ABOUT_A_FILE, DATASET, DOWNLOAD, ASSET), "has no meaning with --site")
     if TASK.value == "mlperf":
@@ -144,8 +144,8 @@ def site() -> int:
     runtimes.refuse_unknown_engines(row)
     images.refuse_without_containers(typed_image(), row)
     options.refuse_without_slurm(row, typed)
-    filters = site_setup.Filters(BACKEND.value, ENGINE.value, MODEL.value)
-    engines = site_setup.specs(filters, configs, site_setup.platforms(row, configs))
+    filters = wanted.Filters(BACKEND.value, ENGINE.value, MODEL.value)
+    engines = wanted.specs(filters, configs, wanted.platforms(row, configs))
     if IMAGE.value and len(engines) > 1:
         raise RequestError(
             f"--image is for one engine, not for {', '.join(engines)}", where="--image", next_command="--engine=NAME"
@@ -155,7 +155,7 @@ def site() -> int:
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
         engines=engines,
-        devices=site_setup.devices_of(row, configs),
+        devices=wanted.devices_of(row, configs),
         image=typed_image(),
         repositories=site_hub.wanted(BACKEND.value, ENGINE.value, MODEL.value, configs),
         out=Path(OUT.value or "results"),
@@ -182,20 +182,20 @@ def typed_image() -> str | None:
 def mlperf_data() -> int:
     """What an MLPerf benchmark reads, made on a site."""
     from launch.mlperf.preparing import Preparation, prepare, preview
-    from launch.sites import site_setup
+    from launch.sites import wanted
 
     _refuse((BACKEND, ENGINE), "has no meaning with --task=mlperf")
     configs = places.configs()
     row, typed = configs.site(_given(SITE)), job_flags.typed()
     options.refuse_without_slurm(row, typed)
     name = configs.submission(_given(MODEL)).name
-    devices = site_setup.devices_of(row, configs)
+    devices = wanted.devices_of(row, configs)
     work = Preparation(
         site=row,
         options=options.choose(row, typed, os.environ) if row.slurm else JobOptions(),
         minutes=options.seconds_of(typed["time"]) // 60 if "time" in typed else None,
         submission=configs.submission(name),
-        image=site_setup.image_for(row, SUBMISSION_ENGINE + name, devices, typed_image()),
+        image=wanted.image_for(row, SUBMISSION_ENGINE + name, devices, typed_image()),
         needs=assets.choose(configs.all_needs(), name, "mlperf", None),
         out=Path(_given(OUT)).absolute(),
         force=bool(FORCE.value),
@@ -215,7 +215,7 @@ def needed() -> int:
 
 def download_assets() -> int:
     """Every asset that can be downloaded, or the one that was named; then the table."""
-    from launch.assets import web
+    from launch.assets import hub_access
     from launch.assets.byte_progress import shown_bytes
     from launch.assets.hub import download_asset
     from launch.assets.needed import report
@@ -224,25 +224,24 @@ def download_assets() -> int:
     wanted = [assets.find_asset(needs, ASSET.value)] if ASSET.value else [a for a in needs.assets if a.repository]
     with shown_bytes() as show:
         for asset in wanted:
-            download_asset(web.from_environment(), asset, out / asset.folder, show)
+            download_asset(hub_access.from_environment(), asset, out / asset.folder, show)
     return EXIT_VALID if ASSET.value else report(needs, _given(MODEL), out)
 
 
 def download_file() -> int:
     """One file by its address and checksum."""
-    from launch.assets import web
     from launch.assets.byte_progress import shown_bytes
-    from launch.assets.download import Checksum, Item, fetch
+    from launch.assets.download import Checksum, fetch, refuse_url
 
     _refuse((*ABOUT_NEEDS, ASSET, BACKEND), "has no meaning with --url")
     url, sha256, target = _given(URL), _given(SHA256), Path(_given(OUT))
     if not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
         raise RequestError("a SHA-256 has 64 hexadecimal digits", where="--sha256")
-    web.refuse_url(url)
+    refuse_url(url)
     if target.is_dir():
         raise RequestError("--out is a folder; with --url it names the file", where=f"--out={target}")
     with shown_bytes() as show:
-        new = fetch(web.from_environment(), Item(url, target, None, Checksum("sha256", sha256.lower())), show)
+        new = fetch(url, target, Checksum("sha256", sha256.lower()), show)
     print(f"{target}: {'downloaded' if new else 'there already'}, {target.stat().st_size:,} bytes, SHA-256 as given")
     return EXIT_VALID
 

@@ -16,7 +16,7 @@ NEMO_CUDA = REPOSITORY / "nemo_backend" / "requirements-cuda.lock"
 LAUNCHER = REPOSITORY / "requirements.lock"
 LOCKS = {"jax": JAX, "jax-cuda": JAX_CUDA, "nemo-cpu": NEMO_CPU, "nemo-cuda": NEMO_CUDA, "launcher": LAUNCHER}
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)(?: ; [^\\]+)? \\$")
-BUILT = re.compile(r"^--no-binary (\S+)$")  # a package without a wheel; installing.py has it built
+BUILT = re.compile(r"^--no-binary (\S+)$")  # a package without a wheel, which is built
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
 
 

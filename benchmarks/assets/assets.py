@@ -13,7 +13,6 @@ from benchmarks.values import Value
 
 GB = 1e9
 GIB = 2**30
-PART_SUFFIX = ".part"  # of a file whose download is not finished
 
 Gigabytes = Annotated[float, msgspec.Meta(gt=0)]
 RepositoryName = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+/[\w.-]+$")]
@@ -122,7 +121,6 @@ def compare(asset: Asset, sizes: Mapping[str, int], recorded: Mapping[str, int])
     if not sizes:
         return Found(asset=asset, state="missing", bytes=0, faults=[])
     faults = [fault for part in asset.parts if (fault := _fault_of(part, sizes))]
-    faults += [f"{path}: the download is not finished" for path in sorted(sizes) if path.endswith(PART_SUFFIX)]
     faults += [
         f"{path}: {sizes.get(path, 0):,} bytes, {wanted:,} were downloaded"
         for path, wanted in recorded.items()

@@ -1,6 +1,6 @@
 """Where a site keeps what its programs read from Hugging Face by a repository's name, laid out as they look for it.
 
-Pure; launch/assets/hub.py fills it, a job mounts it and is offline.
+Pure; huggingface_hub fills it (launch/assets/hub.py), a job mounts it and is offline.
 """
 
 from pathlib import Path

@@ -1,29 +1,33 @@
-"""Downloads what an asset needs from Hugging Face: which files, how large and with which checksum, its API says."""
+"""Downloads files of Hugging Face repositories with huggingface_hub, and checks each against the hub's checksum."""
 
+import contextlib
 import fnmatch
-import json
+import os
 import re
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote
+from typing import NamedTuple
 
 import msgspec
 
 from benchmarks.assets.assets import Asset, Repository
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import RequestError, RunError, StepmarkError
+from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Value, json_text
+from launch.assets import hub_access
 from launch.assets.byte_progress import Show, say, size_text
-from launch.assets.download import Checksum, Item, Patience, Pause, fetch, part_path, refuse_without_room
-from launch.assets.web import Answer, Unavailable, Web, shown
+from launch.assets.download import (
+    RUN_AGAIN,
+    Checksum,
+    refuse_another_file,
+    refuse_without_room,
+    refuse_wrong_content,
+    unwritten,
+)
+from launch.assets.hub_access import Access
 
 RECORD = "download.json"
-LARGEST_LIST_BYTES = 64 << 20
-NEXT_PAGE = re.compile(r'<([^>]+)>\s*;\s*rel="next"')
-ITEM = re.compile(r"[0-9a-f]+")
-
-Result = TypeVar("Result")
+TIMEOUT_SECONDS = 60.0
 
 
 class Record(Value, frozen=True):
@@ -35,15 +39,20 @@ class Record(Value, frozen=True):
     checksums: dict[str, str]  # path -> kind:digest
 
 
+class HubFile(NamedTuple):
+    bytes: int
+    checksum: Checksum
+
+
 class Listing(NamedTuple):
-    """The files of a repository at one commit: path -> item, whose target is below the asset's folder."""
+    """The wanted files of a repository at one commit, by path."""
 
     commit: str
-    items: dict[str, Item]
+    files: dict[str, HubFile]
 
 
-def download_asset(web: Web, asset: Asset, folder: Path, show: Show, pause: Pause = time.sleep) -> None:
-    """Every file of the asset that is not there yet, each whole; the record last."""
+def download_asset(access: Access, asset: Asset, folder: Path, show: Show) -> None:
+    """Every file of the asset that is not there yet, then the record."""
     repository = asset.repository
     if repository is None:
         raise RequestError(
@@ -51,38 +60,61 @@ def download_asset(web: Web, asset: Asset, folder: Path, show: Show, pause: Paus
             where=f"--asset={asset.name}",
             next_command=asset.made_by,
         )
-    listing = list_files(web, repository, folder, pause)
-    _refuse_listing_without_parts(asset, listing)
-    missing = [item for item in listing.items.values() if not item.target.exists()]
-    say(f"{asset.name}: {len(missing)} of {len(listing.items)} files to download, {size_text(_left_bytes(missing))}")
-    refuse_without_room(folder, _left_bytes(missing))
-    for item in listing.items.values():
-        fetch(web, item, show, pause)
-    _write_record(folder, repository, listing)
+    listing = list_files(access, repository)
+    lacking = [part.path for part in asset.parts if part.path not in listing.files]
+    if lacking:
+        raise RunError(f"{repository.name} has no {', '.join(lacking)}", where=f"commit {listing.commit}")
+    missing = {path: file for path, file in listing.files.items() if not (folder / path).exists()}
+    for path in listing.files.keys() - missing.keys():
+        refuse_another_file(folder / path, listing.files[path].checksum, show)
+    size = sum(file.bytes for file in missing.values())
+    say(f"{asset.name}: {len(missing)} of {len(listing.files)} files to download, {size_text(size)}")
+    refuse_without_room(folder, size)
+    for path, file in missing.items():
+        found = _download(access, repository, path, listing.commit, local_dir=folder)
+        refuse_wrong_content(found, file.checksum, f"{repository.name}: {path}", show)
+    record = Record(
+        repository=f"{repository.kind}/{repository.name}",
+        commit=listing.commit,
+        files={path: file.bytes for path, file in listing.files.items()},
+        checksums={path: ":".join(file.checksum) for path, file in listing.files.items()},
+    )
+    write_atomically(folder / RECORD, json_text(record).encode())
 
 
-def fill_cache(web: Web, repository: Repository, folder: Path, show: Show, pause: Pause = time.sleep) -> str:
-    """A repository's files where huggingface_hub looks for them offline; their commit. The revision comes last."""
-    listing = list_files(web, repository, folder, pause)
-    if repository.files[0] not in listing.items:
+def fill_cache(access: Access, repository: Repository, cache: Path, show: Show) -> str:
+    """A repository's files in a cache of huggingface_hub, for jobs that are offline; the commit."""
+    listing = list_files(access, repository)
+    if repository.files[0] not in listing.files:
         raise RunError(f"{repository.name} has no {repository.files[0]}", where=f"commit {listing.commit}")
-    for path, item in listing.items.items():
-        fetch(web, item._replace(target=folder / "snapshots" / listing.commit / path), show, pause)
-    reference = folder / "refs" / repository.revision
-    reference.parent.mkdir(parents=True, exist_ok=True)
-    half_written = reference.with_name(f"{reference.name}.part")
-    half_written.write_text(listing.commit)
-    half_written.replace(reference)
+    for path, file in listing.files.items():
+        found = _download(access, repository, path, repository.revision, cache_dir=cache)
+        refuse_wrong_content(found.resolve(), file.checksum, f"{repository.name}: {path}", show)
     return listing.commit
 
 
-def commit_in_cache(repository: Repository, folder: Path) -> str | None:
-    """The commit that an offline job would read; None where it is not there whole."""
-    try:
-        commit = (folder / "refs" / repository.revision).read_text().strip()
-    except OSError:
-        return None
-    return commit if (folder / "snapshots" / commit / repository.files[0]).is_file() else None
+def _download(
+    access: Access,
+    repository: Repository,
+    path: str,
+    revision: str,
+    local_dir: Path | None = None,
+    cache_dir: Path | None = None,
+) -> Path:
+    with _explained(access, repository):
+        from huggingface_hub import hf_hub_download
+
+        found = hf_hub_download(
+            repository.name,
+            path,
+            repo_type=repository.kind.removesuffix("s"),
+            revision=revision,
+            local_dir=local_dir,
+            cache_dir=cache_dir,
+            endpoint=access.endpoint,
+            token=access.token or False,
+        )
+    return Path(found)
 
 
 def recorded_sizes(folder: Path) -> dict[str, int]:
@@ -93,128 +125,85 @@ def recorded_sizes(folder: Path) -> dict[str, int]:
         return {}
 
 
-def _left_bytes(items: list[Item]) -> int:
-    parts = [part_path(item.target) for item in items]
-    return sum(item.bytes or 0 for item in items) - sum(part.stat().st_size for part in parts if part.exists())
+def list_files(access: Access, repository: Repository) -> Listing:
+    """The wanted files at the commit that the revision names now."""
+    with _explained(access, repository):
+        from huggingface_hub import HfApi
 
-
-def _refuse_listing_without_parts(asset: Asset, listing: Listing) -> None:
-    lacking = [part.path for part in asset.parts if part.path not in listing.items]
-    if lacking:
-        raise RunError(
-            f"the repository of '{asset.name}' has no {', '.join(lacking)}", where=f"commit {listing.commit}"
-        )
-
-
-def _write_record(folder: Path, repository: Repository, listing: Listing) -> None:
-    record = Record(
-        repository=f"{repository.kind}/{repository.name}",
-        commit=listing.commit,
-        files={path: item.target.stat().st_size for path, item in listing.items.items()},
-        checksums={path: ":".join(item.checksum) for path, item in listing.items.items()},
-    )
-    half_written = folder / f"{RECORD}.part"
-    half_written.write_text(json_text(record))
-    half_written.replace(folder / RECORD)
-
-
-# --- the API ----------------------------------------------------------------------------------
-
-
-def list_files(web: Web, repository: Repository, folder: Path, pause: Pause = time.sleep) -> Listing:
-    """The wanted files at the commit that the revision names now: all are of one commit."""
-    api = f"{web.endpoint}/api/{repository.kind}/{repository.name}"
-    about, _ = _ask(web, f"{api}/revision/{quote(repository.revision, safe='')}", pause)
-    commit = about.get("sha") if isinstance(about, dict) else None
-    if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40,64}", commit):
-        raise _not_understood(api)
-    kind = "" if repository.kind == "models" else f"{repository.kind}/"
-    files = f"{web.endpoint}/{kind}{repository.name}/resolve/{commit}"
-    items: dict[str, Item] = {}
-    page: str | None = f"{api}/tree/{commit}?recursive=true"
-    while page:
-        entries, page = _ask(web, page, pause)
-        if not isinstance(entries, list):
-            raise _not_understood(api)
-        for entry in entries:
-            path = _wanted_path(entry, repository, api)
-            if path:
-                items[path] = _item(entry, path, files, folder, api)
-    if not items:
-        raise RunError("the repository has none of the files", where=shown(api), why=", ".join(repository.files))
-    return Listing(commit, items)
-
-
-def _wanted_path(entry: Any, repository: Repository, api: str) -> str | None:
-    """The path of a file that is asked for; one that would lie outside the folder is refused."""
-    if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
-        raise _not_understood(api)
-    path: str = entry["path"]
-    if entry.get("type") != "file" or not any(fnmatch.fnmatchcase(path, wanted) for wanted in repository.files):
-        return None
-    pure = PurePosixPath(path)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or not pure.parts:
-        raise RunError(f"the hub names a file outside its folder: {path!r}", where=shown(api))
-    return path
-
-
-def _item(entry: dict[str, Any], path: str, files: str, folder: Path, api: str) -> Item:
-    """A large file stands with its SHA-256, a small one with what Git calls it."""
-    large = entry.get("lfs")
-    kind, facts = ("sha256", large) if isinstance(large, dict) else ("git-sha1", entry)
-    size, digest = facts.get("size"), facts.get("oid")
-    if (
-        not isinstance(size, int)
-        or not isinstance(digest, str)
-        or len(digest) != {"sha256": 64, "git-sha1": 40}[kind]
-    ):
-        raise _not_understood(api)
-    return Item(f"{files}/{quote(path)}", folder / path, size, Checksum(kind, digest.lower()))
-
-
-def _ask(web: Web, url: str, pause: Pause) -> tuple[Any, str | None]:
-    """One answer of the API, and the address of the next page where there is one."""
-
-    def once() -> tuple[Any, str | None]:
-        answer = web.open(url)
+        api = HfApi(endpoint=access.endpoint, token=access.token or False)
+        ask = api.model_info if repository.kind == "models" else api.dataset_info
         try:
-            return _parsed(answer, url)
-        finally:
-            answer.close()
-
-    return _patiently(once, url, pause)
-
-
-def _parsed(answer: Answer, url: str) -> tuple[Any, str | None]:
-    text = b""
-    while block := answer.read(1 << 20):
-        text += block
-        if len(text) > LARGEST_LIST_BYTES:
-            raise _not_understood(url)
-    length = answer.headers.get("Content-Length", "")
-    if length.isdecimal() and len(text) < int(length):
-        raise Unavailable("the connection broke off")
-    try:
-        value = json.loads(text)
-    except ValueError:
-        raise _not_understood(url) from None
-    following = NEXT_PAGE.search(answer.headers.get("Link", ""))
-    return value, following[1] if following else None
+            about = ask(repository.name, revision=repository.revision, files_metadata=True, timeout=TIMEOUT_SECONDS)
+            files = {
+                one.rfilename: HubFile(one.lfs.size, Checksum("sha256", one.lfs.sha256))
+                if one.lfs
+                else HubFile(int(one.size or 0), Checksum("git-sha1", str(one.blob_id)))
+                for one in about.siblings or []
+                if any(fnmatch.fnmatchcase(one.rfilename, wanted) for wanted in repository.files)
+            }
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise _not_understood(access) from None
+    if not re.fullmatch(r"[0-9a-f]{40,64}", str(about.sha)):
+        raise _not_understood(access)
+    if not files:
+        raise RunError(f"{repository.name} has none of the files", why=", ".join(repository.files))
+    for path in files:
+        if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+            raise RunError(f"the hub names a file outside its folder: {path!r}", where=repository.name)
+    return Listing(str(about.sha), files)
 
 
-def _patiently(action: Callable[[], Result], url: str, pause: Pause) -> Result:
-    patience = Patience(pause)
-    while True:
-        try:
-            return action()
-        except Unavailable as error:
-            if not patience.wait(f"the hub: {error}", error):
-                raise RunError(f"the hub does not answer: {error}", where=shown(url)) from None
-
-
-def _not_understood(url: str) -> RunError:
+def _not_understood(access: Access) -> RunError:
     return RunError(
         "the hub's answer is not one that Stepmark understands",
-        where=shown(url),
+        where=access.endpoint,
         why="its API changed, or something on the way answers in its place",
     )
+
+
+@contextlib.contextmanager
+def _explained(access: Access, repository: Repository) -> Iterator[None]:
+    """Turns what huggingface_hub raises into one message. Its own log is silent: it may show signed URLs."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # without it, a list of AI agents is downloaded and kept
+    from httpx2 import HTTPError
+    from huggingface_hub.utils import logging
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    except (HTTPError, OSError, RuntimeError, ValueError) as error:
+        raise _failure(error, access, repository) from None
+
+
+def _failure(error: Exception, access: Access, repository: Repository) -> StepmarkError:
+    from httpx2 import HTTPError
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    where = f"{access.endpoint}/{'datasets/' if repository.kind == 'datasets' else ''}{repository.name}"
+    if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    if isinstance(error, OfflineModeIsEnabled):
+        return RequestError(
+            "the hub must not be asked: HF_HUB_OFFLINE is set", where=where, next_command="unset HF_HUB_OFFLINE"
+        )
+    if isinstance(error, HfHubHTTPError):
+        return _bad_status(error.response.status_code, where, access)
+    text = str(error).partition("\n")[0] or type(error).__name__
+    if isinstance(error, HTTPError):
+        return RunError(
+            f"the hub cannot be reached: {text}",
+            where=where,
+            why="no network here, or a proxy or certificate that is not set up",
+            next_command=f"check the network, {hub_access.ENDPOINT_VARIABLE} and HTTPS_PROXY, then {RUN_AGAIN}",
+        )
+    if isinstance(error, OSError) and error.errno:
+        return unwritten(Path(error.filename or repository.name), error)
+    return RunError(f"the download failed: {text}", where=where, next_command=RUN_AGAIN)
+
+
+def _bad_status(status: int, where: str, access: Access) -> StepmarkError:
+    if status in (401, 403):
+        return hub_access.refused(status, where, access.token)
+    if status == 404:
+        return RequestError("there is no such repository, revision or file: the hub answers 404", where=where)
+    return RunError(f"the hub answers {status}", where=where, next_command=RUN_AGAIN)

@@ -6,7 +6,6 @@ included, and is named in `.NAME.making.pid`; what a killed one leaves there is 
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -34,9 +33,9 @@ from benchmarks.assets.datasets import (
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
 from launch.assets.byte_progress import Show, say, shown_bytes, size_text
-from launch.assets.download import refuse_without_room
-from launch.assets.web import TOKEN_VARIABLE
-from launch.environments.programs import end_group, signals_as_exit
+from launch.assets.download import Checksum, refuse_without_room
+from launch.assets.hub_access import TOKEN_VARIABLE
+from launch.environments.making import end_group, signals_as_exit
 from launch.environments.venvs import ensure
 from launch.running.local import REPOSITORY, fill, inherited_environment
 
@@ -139,13 +138,7 @@ def _inputs(job: DatasetJob, show: Show) -> Inputs:
 
 
 def _sha256(path: Path, show: Show) -> str:
-    hasher, done, total = hashlib.sha256(), 0, path.stat().st_size
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            hasher.update(block)
-            done += len(block)
-            show(f"checking {path.name}", done, total)
-    return hasher.hexdigest()
+    return Checksum("sha256", "").of(path, show)
 
 
 # --- one maker at a time ----------------------------------------------------------------------

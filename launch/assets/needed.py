@@ -9,7 +9,7 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
 from benchmarks.rendering.columns import columns
 from launch.assets.byte_progress import size_text
 from launch.assets.hub import recorded_sizes
-from launch.assets.web import DEFAULT_ENDPOINT, TOKEN_VARIABLE, token_is_set
+from launch.assets.hub_access import DEFAULT_ENDPOINT, TOKEN_VARIABLE, token_is_set
 
 MOST_FAULTS = 5
 
@@ -36,7 +36,8 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
 def look(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
     """The sizes of the files there are, and those a download recorded."""
     sizes: dict[str, int] = {}
-    for place, _, names in os.walk(folder, onerror=_refuse_unreadable):
+    for place, folders, names in os.walk(folder, onerror=_refuse_unreadable):
+        folders[:] = [name for name in folders if name != ".cache"]  # huggingface_hub's notes on its downloads
         for path in (Path(place) / name for name in names):
             if path.is_file():
                 sizes[path.relative_to(folder).as_posix()] = path.stat().st_size

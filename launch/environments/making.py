@@ -1,86 +1,131 @@
-"""Makes one environment, from nothing to its marker, or leaves nothing behind.
+"""Makes one environment with uv, from nothing to its marker, or leaves nothing behind.
 
-Whoever calls this holds the environment's lock (environments.py).
+uv installs what the lock file pins and nothing else, and verifies every hash. Nothing is built but what the lock file
+names with `--no-binary`, since it has no wheel: the setuptools of the same lock file builds that.
+Whoever calls this holds the environment's lock (venvs.py).
 """
 
+import contextlib
 import json
+import os
+import re
 import shutil
+import signal
+import subprocess
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError, RunError
-from launch.environments.installing import install, is_offered
-from launch.environments.making_progress import Progress, Say, shown_progress
-from launch.environments.programs import Making, check, run, signals_as_exit
-from launch.environments.pythons import MARKER
-from launch.environments.uv_settings import uv
+from benchmarks.secret_rules import hidden
+from launch.environments import uv
+
+END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
+ASKED_FIRST = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+CAUSE = re.compile(r"(?:error| +cause): (.*)")  # uv gives a failure's causes a line each
+BUILT = re.compile(r"^--no-binary ", re.MULTILINE)
+PIN = re.compile(r"^([A-Za-z0-9._\-\[\]]+)==(?!=)", re.MULTILINE)
+BUILDER = re.compile(r"^setuptools===(?:.*\\\n)*.*\n", re.MULTILINE)  # its pin and all its hashes
+
+Say = Callable[[str], None]
+Progress = Callable[[str, int, int], None]  # what is being done; how many packages are done, of how many
+
+
+@dataclass(frozen=True)
+class Making:
+    """One environment in the making."""
+
+    spec: EnvironmentSpec
+    lock_file: LockFile  # says what is installed
+    lock_sha256: str
+    base: Path  # the Python it is made with
+    version: uv.Version
+    path: Path
+    marker: Path  # the file that a whole environment has
+    pip: dict[str, str]  # pip's settings on this machine, which hold for uv
+    lock: int  # descriptor of the lock that says who may write here; its programs hold it too
+
+    @property
+    def python(self) -> Path:
+        return self.path / "bin" / "python"
+
+    @property
+    def version_text(self) -> str:
+        return ".".join(map(str, self.version))
+
+    @property
+    def log_file(self) -> Path:
+        return self.path.with_name(self.path.name + ".log")
+
+    def uv_pip(self, command: str) -> list[str]:
+        return uv.command("pip", command, "--python", str(self.python))
 
 
 def make(making: Making, say: Say, bar: bool) -> Path | None:
     """The Python of the new environment; None where nobody offers what the lock file needs."""
-    spec, path, size_gb = making.spec, making.path, making.lock_file.size_gb
+    name, path, size_gb = making.spec.name, making.path, making.lock_file.size_gb
     if path.exists():
-        say(f"environment '{spec.name}': removing one that was left incomplete")
-    _remove(path)
+        say(f"environment '{name}': removing one that was left incomplete")
+    _remove(making)
     _refuse_without_room(making)
     say(
-        f"environment '{spec.name}': making it from {making.lock_file.path.name} with Python {making.version_text}, "
+        f"environment '{name}': making it from {making.lock_file.path.name} with Python {making.version_text}, "
         f"once, about {size_gb:g} GB, in {path}"
     )
-    started = time.monotonic()
+    started, whole = time.monotonic(), False
     try:
-        with signals_as_exit(), shown_progress(spec.name, say, bar) as progress:
-            filled = _fill(making, progress)
-        if filled:
+        with signals_as_exit(), _shown_progress(name, say, bar) as progress:
+            whole = _fill(making, progress)
+        if whole:
             _mark_complete(making, time.monotonic() - started)
     except OSError as error:
-        _remove(path)
+        whole = False
         raise _unwritten(making, error) from error
-    except BaseException:
-        _remove(path)
-        raise
-    if not filled:
-        _remove(path)
+    finally:
+        if not whole:
+            _remove(making)
+    if not whole:
         return None
-    say(f"environment '{spec.name}': ready after {time.monotonic() - started:.0f} s")
+    say(f"environment '{name}': ready after {time.monotonic() - started:.0f} s")
     return making.python
 
 
 def _fill(making: Making, progress: Progress) -> bool:
     making.log_file.write_text("")
-    progress("creating")
-    check(making, "creating it", run(making, uv("venv", "--python", str(making.base), str(making.path))))
-    if not is_offered(making, progress):
+    progress("creating", 0, 0)
+    created = run(making, uv.command("venv", "--python", str(making.base), str(making.path)))
+    _expect_success(making, "creating it", created)
+    if not _is_offered(making, progress):
         return False
     install(making, progress)
-    progress("checking")
-    check(making, "`uv pip check`", run(making, making.uv_pip("check")))
-    module = making.spec.import_check
-    variables = making.spec.import_variables
+    progress("checking", 0, 0)
+    _expect_success(making, "`uv pip check`", run(making, making.uv_pip("check")))
+    module, variables = making.spec.import_check, making.spec.import_variables
     import_it = f"import importlib, os; os.environ.update({variables!r}); importlib.import_module({module!r})"
-    check(making, f"importing {module}", run(making, [str(making.python), "-I", "-c", import_it]))
+    _expect_success(making, f"importing {module}", run(making, [str(making.python), "-I", "-c", import_it]))
     return True
 
 
 def _mark_complete(making: Making, seconds: float) -> None:
     facts = {"name": making.spec.name, "lock_sha256": making.lock_sha256, "seconds": round(seconds, 1)}
-    half_written = making.path / f"{MARKER}.part"
+    half_written = making.marker.with_name(making.marker.name + ".part")
     half_written.write_text(json.dumps(facts) + "\n")
-    half_written.replace(making.path / MARKER)
+    half_written.replace(making.marker)
 
 
-def _remove(path: Path) -> None:
-    """Remove an environment; the marker first, so that what is half removed is never taken for whole."""
-    if not path.exists():
-        return
-    (path / MARKER).unlink(missing_ok=True)
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
+def _remove(making: Making) -> None:
+    """Remove the environment; the marker first, so that what is half removed is never taken for whole."""
+    making.marker.unlink(missing_ok=True)
+    shutil.rmtree(making.path, ignore_errors=True)
+    if making.path.exists():
         raise RunError(
             "an incomplete environment cannot be removed",
-            where=str(path),
+            where=str(making.path),
             why="a file in it is in use or belongs to another user",
-            next_command=f"rm -rf {path}",
+            next_command=f"rm -rf {making.path}",
         )
 
 
@@ -96,6 +141,102 @@ def _refuse_without_room(making: Making) -> None:
         )
 
 
+# --- installing -------------------------------------------------------------------------------
+
+
+def _is_offered(making: Making, progress: Progress) -> bool:
+    """Whether uv, as this machine is set up, is offered what the lock file needs."""
+    wanted = making.lock_file.offered
+    if not wanted:
+        return True
+    progress(f"asking for {wanted}", 0, 0)
+    ended = run(making, [*_install(making), "--dry-run", wanted])
+    if ended.exit_code == 0:
+        return True
+    known = _recognise(making, ended.lines)
+    # A network that is down must not pass for an answer: it would send people to the larger build.
+    if known is None or known.failure is not uv.NOT_OFFERED:
+        raise _why_uv_failed(making, ended.lines)
+    return False
+
+
+def install(making: Making, progress: Progress) -> None:
+    lock_text = making.lock_file.path.read_text()
+    # The exact version: uv takes torch==2.13.0 as met by 2.13.0+cpu, if an index has it.
+    pins = PIN.sub(r"\1===", lock_text)
+    if re.search(BUILT, lock_text):
+        _install_pins(making, "builder.lock", "".join(re.findall(BUILDER, pins)), lambda _line: None)
+    packages = downloads = downloaded = 0
+
+    def follow(line: str) -> None:
+        """uv names the downloads of packages above 1 MB, and says when all are there."""
+        nonlocal packages, downloads, downloaded
+        if resolved := re.match(r"Resolved (\d+) ", line):
+            packages = int(resolved[1])
+        downloads += line.startswith("Downloading ")
+        downloaded += line.startswith(" Downloaded ")
+        if line.startswith("Prepared "):
+            progress(f"installing {packages} packages", 0, 0)
+        else:
+            progress(f"downloading {packages} packages" if packages else "resolving", downloaded, downloads)
+
+    _install_pins(making, "pins.lock", pins, follow)
+
+
+def _install_pins(making: Making, name: str, pins: str, on_line: Callable[[str], None]) -> None:
+    file = making.path / name
+    file.write_text(pins)
+    ended = run(making, [*_install(making), "--require-hashes", "--requirements", str(file)], on_line)
+    if ended.exit_code != 0:
+        raise _why_uv_failed(making, ended.lines)
+
+
+def _install(making: Making) -> list[str]:
+    wheels = ["--no-deps", "--only-binary", ":all:", "--no-build-isolation"]
+    return [*making.uv_pip("install"), *wheels, *uv.without_index(making.pip)]
+
+
+# --- failures ---------------------------------------------------------------------------------
+
+
+def _expect_success(making: Making, doing: str, ended: "Ended") -> None:
+    if ended.exit_code != 0:
+        raise _failure(making, doing, ended.lines)
+
+
+def _failure(making: Making, doing: str, lines: list[str]) -> RunError:
+    """The error for a failure that is not known beforehand."""
+    causes = [match[1] for match in map(CAUSE.match, lines) if match] or [line.strip() for line in lines][-1:]
+    return RunError(
+        f"environment '{making.spec.name}': {doing} failed",
+        where=f"log: {making.log_file}",
+        why="; ".join(causes)[:300] or "the program printed nothing",
+        next_command=f"read the log; the environment is made again when you {uv.RUN_AGAIN}",
+    )
+
+
+def _why_uv_failed(making: Making, lines: list[str]) -> RunError:
+    known = _recognise(making, lines)
+    if known is None:
+        return _failure(making, "uv", lines)
+    python = f"python{making.version_text}"
+    return RunError(
+        f"environment '{making.spec.name}': {known.failure.what.format(known.found)}",
+        where=f"uv's log: {making.log_file}",
+        why=known.failure.why,
+        next_command=known.failure.next_command.format(python=python, lock_file=making.lock_file.path),
+    )
+
+
+def _recognise(making: Making, lines: list[str]) -> uv.Known | None:
+    known = uv.recognise("\n".join(lines))
+    if known and known.failure is uv.NOT_OFFERED:
+        # Where all indexes are asked, uv takes one that forbids for one that lacks the package.
+        first = ["--dry-run", "--index-strategy", "first-index", known.found]
+        return uv.recognise("\n".join([*lines, *run(making, [*_install(making), *first]).lines]))
+    return known
+
+
 def _unwritten(making: Making, error: OSError) -> RunError:
     return RunError(
         f"environment '{making.spec.name}': a file could not be written",
@@ -103,3 +244,114 @@ def _unwritten(making: Making, error: OSError) -> RunError:
         why=error.strerror or str(error),
         next_command="export STEPMARK_HOME=<a folder that this user can write, on a disk with room>",
     )
+
+
+# --- programs ---------------------------------------------------------------------------------
+
+
+class Ended(NamedTuple):
+    exit_code: int
+    lines: list[str]
+
+
+def run(making: Making, command: list[str], on_line: Callable[[str], None] = lambda _line: None) -> Ended:
+    """Run one program, its output into the log file."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=uv.variables(making.pip),
+        cwd=making.path.parent,
+        start_new_session=True,  # a group of its own, which can be ended as a whole
+        # The program holds the lock too: if this process is killed, nobody else may
+        # write into the environment before the program has ended.
+        pass_fds=(making.lock,),
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    try:
+        with making.log_file.open("a", encoding="utf-8") as log:
+            for raw in process.stdout:
+                line = hidden(raw)
+                lines.append(line.rstrip("\n"))
+                on_line(line)
+                # On a full disk uv's words must still be read: they say so.
+                with contextlib.suppress(OSError):
+                    log.write(line)
+                    log.flush()
+        return Ended(process.wait(), lines)
+    except BaseException:
+        end_group(process)
+        raise
+
+
+def end_group(process: "subprocess.Popen[str]", signals: tuple[signal.Signals, ...] = ASKED_FIRST) -> None:
+    """End a program that leads its own group, and its children."""
+    for number in signals:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)
+
+
+@contextlib.contextmanager
+def signals_as_exit() -> Iterator[None]:
+    """Let a polite kill or a closed terminal end the programs too, as Ctrl-C does."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    # One that is handled otherwise stays so: nohup ignores a closed terminal.
+    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+# --- progress ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _shown_progress(name: str, say: Say, bar: bool) -> Iterator[Progress]:
+    """A bar on a terminal, lines in a log file."""
+    if not bar:
+        yield _Lines(name, say)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with RichProgress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(name, total=None)
+
+        def update(doing: str, done: int, total: int) -> None:
+            shown.update(task, description=f"{name}: {doing}", completed=done, total=total or None)
+
+        yield update
+
+
+@dataclass
+class _Lines:
+    """A line for each thing that is done, and for each further tenth of its packages."""
+
+    name: str
+    say: Say
+    doing: str = ""
+    tenth: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def __call__(self, doing: str, done: int, total: int) -> None:
+        tenth = 10 * done // total if total else 0
+        if doing == self.doing and tenth <= self.tenth:
+            return
+        self.doing, self.tenth = doing, tenth
+        large = f", {done} of the {total} large ones" if done else ""
+        self.say(f"environment '{self.name}': {doing}{large} ({time.monotonic() - self.started:.0f} s)")

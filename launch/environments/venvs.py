@@ -5,8 +5,7 @@ use, and reused ever after. It is whole when its `complete` marker is there, whi
 whoever writes into an environment, uv and the import check included, holds the `.making` file of
 its name. Knows no backend and no framework by name.
 
-How one is made is in making.py, and below that: pythons.py finds the Pythons, installing.py has uv
-install (uv_settings.py: as pip is set up), programs.py runs each program, making_progress.py shows how far it is.
+making.py makes one, with uv (uv.py).
 """
 
 import contextlib
@@ -16,19 +15,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from launch.command_line.places import stepmark_home
-from launch.environments.pythons import MARKER, Version, find_pythons, fitting_versions, no_python, span
 
-if TYPE_CHECKING:
-    from launch.environments.making_progress import Say
-
+MARKER = "complete"  # the file that an environment has when it is whole
 WAIT_NOTE_SECONDS = 60.0
+
+Say = Callable[[str], None]
+Version = tuple[int, int]
 
 
 def _to_stderr(text: str) -> None:
@@ -62,6 +60,24 @@ def _lock_digest(spec: EnvironmentSpec, lock_file: LockFile) -> str:
         ) from error
 
 
+def fitting_versions(*locks: LockFile) -> list[Version]:
+    """The Python versions the lock files were made for, the preferred first, which is the oldest."""
+    return sorted(
+        {
+            (lock.python_minimum[0], minor)
+            for lock in locks
+            for minor in range(lock.python_minimum[1], lock.python_maximum[1] + 1)
+        }
+    )
+
+
+def span(locks: Sequence[LockFile]) -> str:
+    """The Pythons the lock files fit, in words: "3.11", "3.12 to 3.13"."""
+    versions = fitting_versions(*locks)
+    first, last = (f"{major}.{minor}" for major, minor in (versions[0], versions[-1]))
+    return first if first == last else f"{first} to {last}"
+
+
 # --- reuse ------------------------------------------------------------------------------------
 
 
@@ -90,7 +106,7 @@ def origin(spec: EnvironmentSpec, python: Path) -> dict[str, str | None]:
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
 
 
-def ensure(spec: EnvironmentSpec, say: "Say" = _to_stderr, bar: bool | None = None) -> Path:
+def ensure(spec: EnvironmentSpec, say: Say = _to_stderr, bar: bool | None = None) -> Path:
     """The Python of the environment, which is made first if need be.
 
     `say` gets the lines for a person; `bar` decides for a progress bar on stderr instead of
@@ -116,13 +132,11 @@ def ensure(spec: EnvironmentSpec, say: "Say" = _to_stderr, bar: bool | None = No
 # --- the choice of a lock file ----------------------------------------------------------------
 
 
-def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: "Say", bar: bool) -> Path:
+def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: Say, bar: bool) -> Path:
     """The Python of an environment made from the first lock file that this machine can use."""
-    from launch.environments.making import make
-    from launch.environments.programs import Making
-    from launch.environments.uv_settings import pip_settings
+    from launch.environments import making, uv
 
-    pythons, pip = find_pythons(spec.locks), pip_settings()
+    pythons, pip = uv.find_pythons(fitting_versions(*spec.locks)), uv.pip_settings()
     without_python = []
     for lock_file in spec.locks:
         versions = [version for version in fitting_versions(lock_file) if version in pythons]
@@ -131,16 +145,30 @@ def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int, say: "Say", bar:
             _say_why_not(spec, lock_file, f"no Python {span([lock_file])} was found", say)
         for version in versions:
             path, digest = environment_path(spec, lock_file, version), _lock_digest(spec, lock_file)
-            python = make(Making(spec, lock_file, digest, pythons[version], version, path, pip, lock), say, bar)
+            one = making.Making(spec, lock_file, digest, pythons[version], version, path, path / MARKER, pip, lock)
+            python = making.make(one, say, bar)
             if python is not None:
                 return python
             why = f"{lock_file.offered} is not offered by pip's settings for Python {version[0]}.{version[1]}"
             _say_why_not(spec, lock_file, why, say)
-    raise no_python(spec.name, without_python) if without_python else _nothing_offered(spec)
+    raise _no_python(spec.name, without_python, uv.installed_pythons()) if without_python else _nothing_offered(spec)
 
 
-def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str, say: "Say") -> None:
+def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str, say: Say) -> None:
     say(f"environment '{spec.name}': not made from {lock_file.path.name} ({lock_file.size_gb:g} GB): {why}")
+
+
+def _no_python(name: str, locks: Sequence[LockFile], found: Sequence[str]) -> RequestError:
+    """The error for the environment `name` when no Python was found for any of its lock files `locks`."""
+    needed = span(locks)
+    major, minor = fitting_versions(*locks)[0]
+    places = "looked at PATH, pyenv, uv and the system's folders:"
+    return RequestError(
+        f"no Python {needed} was found to make the environment '{name}' with",
+        where="\n         ".join([places, *found]) if found else f"{places} no Python at all",
+        why=f"the packages in {' and '.join(lock.path.name for lock in locks)} are pinned for Python {needed}",
+        next_command=f"{sys.executable} -m uv python install {major}.{minor}     (or install one by other means)",
+    )
 
 
 def _nothing_offered(spec: EnvironmentSpec) -> RequestError:
@@ -157,7 +185,7 @@ def _nothing_offered(spec: EnvironmentSpec) -> RequestError:
 
 
 @contextlib.contextmanager
-def _only_maker(spec: EnvironmentSpec, say: "Say") -> Iterator[int]:
+def _only_maker(spec: EnvironmentSpec, say: Say) -> Iterator[int]:
     """Hold the `.making` file of an environment; wait, and say so, while another process holds it.
 
     It is named for the environment and no lock file, since which of them is used is found out only here.
@@ -183,7 +211,7 @@ def _only_maker(spec: EnvironmentSpec, say: "Say") -> Iterator[int]:
         os.close(descriptor)  # which unlocks it, unless a program we started lives on
 
 
-def _wait_for_lock(descriptor: int, path: Path, spec: EnvironmentSpec, say: "Say") -> None:
+def _wait_for_lock(descriptor: int, path: Path, spec: EnvironmentSpec, say: Say) -> None:
     noted = -WAIT_NOTE_SECONDS
     started = time.monotonic()
     while not _try_lock(descriptor, path):

@@ -243,7 +243,7 @@ def _image_files(site: Site) -> list[Path]:
     """Where the images of the engines are, or will be."""
     if site.runtime != "container":
         return []
-    from launch.sites.site_setup import wanted_images
+    from launch.sites.wanted import wanted_images
 
     return [image.path for image in wanted_images(site)]
 

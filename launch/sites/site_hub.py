@@ -1,13 +1,16 @@
 """What the programs of a site read from Hugging Face: fetched once, with a person's token, for jobs without one."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from benchmarks.assets.assets import Repository, hub_cache
+from benchmarks.assets import hub_cache
+from benchmarks.assets.assets import Repository
 from benchmarks.backend import Backend, ReadsHub, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import ANY
 from benchmarks.values import Benchmark, Site
+from launch.assets import hub_access
 
 
 def wanted(backend: str | None, engine: str | None, model: str | None, configs: Configs) -> list[Repository]:
@@ -29,7 +32,7 @@ def wanted(backend: str | None, engine: str | None, model: str | None, configs: 
 
 def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str]]:
     """A row for each: what is there already stays. RequestError where the hub refuses the token."""
-    from launch.assets import hub, web
+    from launch.assets import hub
     from launch.assets.byte_progress import shown_bytes
 
     home = hub_cache.home(site)
@@ -38,10 +41,11 @@ def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str
     rows = []
     for repository in repositories:
         folder = hub_cache.folder(home, repository)
-        commit, how = hub.commit_in_cache(repository, folder), "there already"
+        commit, how = _commit_in_cache(repository, folder), "there already"
         if commit is None:
             with shown_bytes() as show:
-                commit, how = hub.fill_cache(web.from_environment(), repository, folder, show), "fetched"
+                access = hub_access.from_environment()
+                commit, how = hub.fill_cache(access, repository, folder.parent, show), "fetched"
         rows.append((repository.name, f"{how}: {folder}, commit {commit[:12]}"))
     return rows
 
@@ -58,31 +62,34 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
             why=f"'{benchmark.engine}' reads it from Hugging Face, and it lies beside the images of the site",
             next_command="`container: {images: /FOLDER}` in the file of a site of your own, and --site",
         )
-    if home is None or repository is None:
-        return
-    from launch.assets import hub, web
-
-    if hub.commit_in_cache(repository, hub_cache.folder(home, repository)):
+    if home is None or repository is None or _commit_in_cache(repository, hub_cache.folder(home, repository)):
         return
     raise RequestError(
         f"the configuration of {repository.name} is not at site '{benchmark.site.name}'",
         where=str(hub_cache.folder(home, repository)),
         why="the repository is gated, and a job is offline and has no token: somebody who has one fetches it once",
-        next_command=f"export {web.TOKEN_VARIABLE}=<your token>; python launch/setup.py --site={benchmark.site.name} "
-        f"--engine={benchmark.engine} --model={benchmark.model.name}",
+        next_command=f"export {hub_access.TOKEN_VARIABLE}=<your token>; python launch/setup.py "
+        f"--site={benchmark.site.name} --engine={benchmark.engine} --model={benchmark.model.name}",
     )
 
 
 def preview(site: Site, repositories: Sequence[Repository]) -> list[str]:
     """What would be fetched."""
-    from launch.assets import hub, web
-
     home = hub_cache.home(site)
     if home is None:
         return []
     places = [(one.name, hub_cache.folder(home, one), one) for one in repositories]
     return [
-        f"would be fetched with {web.TOKEN_VARIABLE}: {name} to {folder}"
+        f"would be fetched with {hub_access.TOKEN_VARIABLE}: {name} to {folder}"
         for name, folder, one in places
-        if hub.commit_in_cache(one, folder) is None
+        if _commit_in_cache(one, folder) is None
     ]
+
+
+def _commit_in_cache(repository: Repository, folder: Path) -> str | None:
+    """The commit that an offline job would read; None where it is not there whole."""
+    try:
+        commit = (folder / "refs" / repository.revision).read_text().strip()
+    except OSError:
+        return None
+    return commit if (folder / "snapshots" / commit / repository.files[0]).is_file() else None

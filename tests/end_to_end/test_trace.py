@@ -22,7 +22,7 @@ from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.trace.kinds import read_kinds
 from benchmarks.trace.summary import Wanted, summarise
 from benchmarks.trace.xplane import read_xplane
-from launch.environments.uv_settings import pip_settings, uv, variables
+from launch.environments import uv
 from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish
 
 pytestmark = pytest.mark.slow
@@ -147,9 +147,9 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("xprof") is not None:
         return Path(sys.executable)
     python = tmp_path_factory.mktemp("viewer") / "venv/bin/python"
-    subprocess.run(uv("venv", "--quiet", f"--python={sys.executable}", str(python.parents[1])), check=True)
-    install = uv("pip", "install", "--quiet", f"--python={python}", *PLUGIN)
-    settings = variables(pip_settings())
+    subprocess.run(uv.command("venv", "--quiet", f"--python={sys.executable}", str(python.parents[1])), check=True)
+    install = uv.command("pip", "install", "--quiet", f"--python={python}", *PLUGIN)
+    settings = uv.variables(uv.pip_settings())
     done = subprocess.run(install, env=settings, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         pytest.skip(f"TensorBoard's profile plugin cannot be installed here: {done.stderr.strip()[-300:]}")

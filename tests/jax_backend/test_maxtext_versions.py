@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jax_backend import BACKEND
-from launch.environments import uv_settings, venvs
+from launch.environments import uv, venvs
 
 WORKER = Path(__file__).resolve().parents[2] / "jax_backend" / "inside" / "worker.py"
 SETTINGS = ["profiler=nsys", "attention=dot_product"]
@@ -37,9 +37,9 @@ pytestmark = pytest.mark.slow
 def looked_at(release: str, tmp_path: Path) -> "subprocess.CompletedProcess[str]":
     wheel = tmp_path / release
     python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
-    pip = uv_settings.pip_settings()
-    install = uv_settings.uv("pip", "install", "--quiet", "--no-deps", f"--python={python}", f"--target={wheel}")
-    subprocess.run([*install, f"maxtext=={release}"], env=uv_settings.variables(pip), check=True, timeout=300)
+    pip = uv.pip_settings()
+    install = uv.command("pip", "install", "--quiet", "--no-deps", f"--python={python}", f"--target={wheel}")
+    subprocess.run([*install, f"maxtext=={release}"], env=uv.variables(pip), check=True, timeout=300)
     variables = {"PYTHONPATH": str(wheel), "JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
         [str(python), "-P", "-c", LOOK], env={**os.environ, **variables}, capture_output=True, text=True, timeout=300,

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from benchmarks.backend import EnvironmentSpec, LockFile
-from launch.environments import pythons, venvs
+from launch.environments import uv, venvs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What the tiny package does when it is imported: it leaves a trace, and lingers if it is told to.
@@ -102,7 +102,7 @@ class Tiny:
         code = (
             "from pathlib import Path\n"
             "from benchmarks.backend import EnvironmentSpec, LockFile\n"
-            "from launch import environments\n"
+            "from launch.environments import venvs\n"
             f"v = {self.python_version}\n"
             f"lock = LockFile(Path({str(self.lock_file)!r}), v, v, size_gb=0.05)\n"
             "print(venvs.ensure(EnvironmentSpec('tiny-env', (lock,), import_check='tiny')))\n"
@@ -168,6 +168,6 @@ def no_python_but(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         monkeypatch.setenv("HOME", str(tmp_path / "empty_home"))
         monkeypatch.setenv("PATH", path)
         monkeypatch.setattr(sys, "base_prefix", str(tmp_path / "none"))
-        monkeypatch.setattr(pythons, "SYSTEM_FOLDERS", ())
+        monkeypatch.setattr(uv, "SYSTEM_FOLDERS", ())
 
     return hide

@@ -15,13 +15,16 @@ from typing import Any, cast
 
 import pytest
 
+from benchmarks.assets.assets import Repository
 from benchmarks.assets.datasets import DatasetJob, read_dataset
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
 from launch.assets import making_dataset
+from launch.assets.hub import list_files
+from launch.assets.hub_access import Access
 from launch.assets.making_dataset import make_dataset, making_folder
 from tests import forked
-from tests.launch.assets.file_server import FileServer, Handler, serving
+from tests.launch.assets.file_server import FileServer, git_sha1, serving
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "hf_a-token-that-must-not-be-seen"
@@ -167,37 +170,17 @@ def test_wrong_requests(setup: Setup, flags: tuple[str, ...], words: str) -> Non
 # --- downloads from a hub ---------------------------------------------------------------------
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-API = "/api/models/meta-llama/Meta-Llama-3-70B"
-FILES = "/meta-llama/Meta-Llama-3-70B/resolve/"
+NAME = "meta-llama/Meta-Llama-3-70B"
 LARGE = bytes(range(256)) * 400
 SMALL = b'{"eos_token": "<|end_of_text|>"}'
+TWO = {"tokenizer.json": LARGE, "tokenizer_config.json": SMALL}
 
 
 @pytest.fixture
 def hub() -> Iterator[FileServer]:
-    """Plays Hugging Face's API: the commit of a revision, a list of files in two pages, and the files."""
     with serving() as state:
-        large = {"path": "tokenizer.json", "type": "file", "size": len(LARGE), "oid": "1" * 40}
-        large["lfs"] = {"oid": hashlib.sha256(LARGE).hexdigest(), "size": len(LARGE)}
-        small = {"path": "tokenizer_config.json", "type": "file", "size": len(SMALL), "oid": git_oid(SMALL)}
-        other = {"path": "model-00001-of-00030.safetensors", "type": "file", "size": 5 * GB, "oid": "2" * 40}
-        more = f"{state.url}{API}/tree-2"
-        serve_json(state, f"{API}/revision/main", {"sha": COMMIT})
-        serve_json(state, f"{API}/tree/{COMMIT}", [large, other], Link=f'<{more}>; rel="next"')
-        serve_json(state, f"{API}/tree-2", [small, {"path": "original", "type": "directory"}])
-        state.files = {f"{FILES}{COMMIT}/tokenizer.json": LARGE, f"{FILES}{COMMIT}/tokenizer_config.json": SMALL}
+        state.serve_repository(NAME, COMMIT, TWO, {"model-00001-of-00030.safetensors": 5 * GB})
         yield state
-
-
-def git_oid(content: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def serve_json(state: FileServer, path: str, value: object, **headers: str) -> None:
-    def respond(handler: Handler) -> None:
-        handler.answer(200, json.dumps(value).encode(), **headers)
-
-    state.responses[path] = respond
 
 
 def download(setup: Setup, hub: FileServer, out: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
@@ -217,7 +200,9 @@ def test_what_can_be_downloaded_is_and_the_table_says_what_is_left(
     record = json.loads((folder / "download.json").read_text())
     assert record["commit"] == COMMIT
     assert record["files"] == {"tokenizer.json": len(LARGE), "tokenizer_config.json": len(SMALL)}
+    assert record["checksums"]["tokenizer_config.json"] == f"git-sha1:{git_sha1(SMALL)}"
     assert {headers["authorization"] for _, headers in hub.asked} == {f"Bearer {TOKEN}"}
+    assert "102 kB" in done.stderr
     assert not any("safetensors" in path for path, _ in hub.asked)
     assert_token_in_no_file(tmp_path)
 
@@ -232,7 +217,7 @@ def test_a_second_download_asks_for_no_file_again(setup: Setup, hub: FileServer,
     download(setup, hub, tmp_path)
     hub.asked.clear()
     assert download(setup, hub, tmp_path, "--asset=tokenizer").returncode == 0
-    assert [path for path, _ in hub.asked if "/resolve/" in path] == []
+    assert [path for path in hub.paths_asked() if "/resolve/" in path] == []
 
 
 def test_a_damaged_file_is_seen(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
@@ -245,43 +230,75 @@ def test_a_damaged_file_is_seen(setup: Setup, hub: FileServer, tmp_path: Path) -
 
 
 def test_a_small_files_checksum_counts_too(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
-    hub.files[f"{FILES}{COMMIT}/tokenizer_config.json"] = SMALL.replace(b"end", b"END")
+    hub.files[f"/{NAME}/resolve/{COMMIT}/tokenizer_config.json"] = SMALL.replace(b"end", b"END")
     done = download(setup, hub, tmp_path, "--asset=tokenizer")
     assert done.returncode == 1
-    assert "git-sha1" in done.stderr
-    assert git_oid(SMALL) in done.stderr
-    assert sorted(path.name for path in (tmp_path / TOKENIZER_FOLDER).iterdir()) == ["tokenizer.json"]
+    assert f"git-sha1 is {git_sha1(SMALL.replace(b'end', b'END'))}, not {git_sha1(SMALL)}" in done.stderr
+    folder = tmp_path / TOKENIZER_FOLDER
+    assert sorted(path.name for path in folder.iterdir() if path.is_file()) == ["tokenizer.json"]
+
+
+def test_a_broken_connection_is_tried_again(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
+    hub.breaks = [5000]
+    assert download(setup, hub, tmp_path, "--asset=tokenizer").returncode == 0
+    assert hub.breaks == []
+    assert (tmp_path / TOKENIZER_FOLDER / "tokenizer.json").read_bytes() == LARGE
 
 
 def test_an_interrupted_download_reads_as_incomplete(setup: Setup, tmp_path: Path) -> None:
-    sparse(tmp_path / TOKENIZER_FOLDER / "tokenizer.json.part", 10)
-    assert "tokenizer   unknown  incomplete" in setup(*LORA, f"--out={tmp_path}").stdout
+    sparse(tmp_path / TOKENIZER_FOLDER / "tokenizer.json", 10)
+    sparse(tmp_path / TOKENIZER_FOLDER / ".cache/huggingface/download/x.incomplete", 10)
+    done = setup(*LORA, f"--out={tmp_path}")
+    assert "tokenizer   unknown  incomplete" in done.stdout
+    assert "tokenizer: tokenizer_config.json: missing" in done.stdout
 
 
-def test_a_gated_repository_says_where_to_ask(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
-    hub.statuses = [403]
-    text = refused(download(setup, hub, tmp_path))
-    assert "HF_TOKEN is set: it is not valid, or access to the repository was not granted" in text
-    assert "request access" in text
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (401, 2, "HF_TOKEN is set: it is not valid, or access to the repository was not granted"),
+        (403, 2, "request access on the repository's page, then export HF_TOKEN=<your token>"),
+        (404, 2, "there is no such repository"),
+        (503, 1, "the hub answers 503"),
+    ],
+)
+def test_what_the_hub_refuses(
+    setup: Setup, hub: FileServer, tmp_path: Path, status: int, code: int, words: str
+) -> None:
+    paths = [f"/api/models/{NAME}/revision/main", f"/{NAME}/resolve/{COMMIT}/tokenizer.json"]
+    for path in paths[:1] if status == 503 else paths:  # a file is tried again for half a minute
+        hub.responses |= {path: lambda handler: handler.answer(status)}
+        done = download(setup, hub, tmp_path)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert words in done.stderr
+        hub.serve_repository(NAME, COMMIT, TWO, {})
+
+
+def test_without_a_hub_or_offline(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
+    with serving() as gone:
+        pass
+    done = download(setup, gone, tmp_path)
+    assert done.returncode == 1
+    assert "the hub cannot be reached" in done.stderr
+    command = [sys.executable, REPOSITORY / "launch/setup.py", "--download", *LORA, f"--out={tmp_path}"]
+    offline = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "1"}  # huggingface_hub reads it when imported
+    done = subprocess.run(command, env=offline, capture_output=True, text=True, check=False)
+    assert "next:  unset HF_HUB_OFFLINE" in refused(done)
+    assert hub.asked == []
 
 
 @pytest.mark.parametrize("path", ["../outside.json", "/etc/tokenizer.json", "a/../../tokenizer.json"])
-def test_a_hub_writes_nothing_outside_its_folder(hub: FileServer, tmp_path: Path, path: str) -> None:
-    from benchmarks.assets.assets import Repository
-    from launch.assets.hub import list_files
-    from launch.assets.web import Web
-
-    serve_json(hub, f"{API}/tree-2", [{"path": path, "type": "file", "size": 1, "oid": "1" * 40}])
-    wanted = Repository(
-        kind="models", name="meta-llama/Meta-Llama-3-70B", revision="main", files=["*.json"], gated=True
-    )
+def test_a_hub_writes_nothing_outside_its_folder(hub: FileServer, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    hub.serve_repository(NAME, COMMIT, {path: SMALL}, {})
+    wanted = Repository(kind="models", name=NAME, revision="main", files=["*.json"], gated=True)
     with pytest.raises(RunError, match="outside its folder"):
-        list_files(Web(hub.url), wanted, tmp_path)
+        list_files(Access(hub.url), wanted)
 
 
-@pytest.mark.parametrize("value", [{}, [], {"sha": "main"}, {"sha": 3}])
+@pytest.mark.parametrize("value", [{}, [], {"id": NAME, "sha": "main"}, {"id": NAME, "sha": 3}])
 def test_an_answer_that_is_not_the_hubs(setup: Setup, hub: FileServer, tmp_path: Path, value: object) -> None:
-    serve_json(hub, f"{API}/revision/main", value)
+    hub.serve_json(f"/api/models/{NAME}/revision/main", value)
     done = download(setup, hub, tmp_path)
     assert done.returncode == 1
     assert "not one that Stepmark understands" in done.stderr
@@ -466,7 +483,7 @@ def start_deaf(job: DatasetJob) -> "subprocess.Popen[bytes]":
     """A maker, in a process of its own, whose program goes on for ever; returns once the program does."""
     code = (
         "import sys; from pathlib import Path\n"
-        "from launch import making_dataset\n"
+        "from launch.assets import making_dataset\n"
         "from tests.launch.test_setup import FakeBackend\n"
         "from benchmarks.assets.datasets import DatasetJob\n"
         "making_dataset.ensure = lambda _: Path(sys.executable)\n"

@@ -70,7 +70,6 @@ def test_nothing_is_missing_and_something_incomplete() -> None:
         ({"context/model.yaml": None}, "context/: missing or empty"),
         ({"weights/a.distcp": 65 * GB}, "weights/a.distcp: 65.0 GB, 66 GB expected"),
         ({"weights/a.distcp": 72 * GB}, "weights/a.distcp: 72.0 GB, 66 GB expected"),
-        ({"weights/b.distcp.part": 5}, "weights/b.distcp.part: the download is not finished"),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, int | None], fault: str) -> None:

@@ -1,6 +1,7 @@
-"""A local HTTP server for the downloader's tests: serves files by Range, and fails as it is told to."""
+"""A local HTTP server that serves files by Range, plays a hub, and fails as it is told to."""
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,16 +19,39 @@ class FileServer:
     responses: dict[str, Respond] = field(default_factory=dict)  # path -> what answers instead
     breaks: list[int] = field(default_factory=list)  # the next answers end after so many bytes of their body
     statuses: list[int] = field(default_factory=list)  # the next answers are these, without a body
-    etags: bool = True
     ranges: bool = True
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)  # path and headers of each request
     url: str = ""
+    commit: str = ""  # of the repository that is served as a hub does
 
-    def etag(self, path: str) -> str:
-        return f'"{hashlib.md5(self.files[path]).hexdigest()}"'
+    def serve_repository(self, name: str, commit: str, files: dict[str, bytes], unserved: dict[str, int]) -> None:
+        """Play Hugging Face: the commit and the list of files, large ones with SHA-256; `unserved` only listed."""
+        self.commit = commit
+        self.files |= {f"/{name}/resolve/{commit}/{path}": content for path, content in files.items()}
+        self.files |= {f"/{name}/resolve/main/{path}": content for path, content in files.items()}
+        listed = [_listed(path, content) for path, content in files.items()]
+        listed += [{"rfilename": path, "size": size, "blobId": "2" * 40} for path, size in unserved.items()]
+        self.serve_json(f"/api/models/{name}/revision/main", {"id": name, "sha": commit, "siblings": listed})
+
+    def serve_json(self, path: str, value: object) -> None:
+        self.responses[path] = lambda handler: handler.answer(200, json.dumps(value).encode())
+
+    def paths_asked(self) -> list[str]:
+        return [path.partition("?")[0] for path, _ in self.asked]
 
     def ranges_asked(self) -> list[str | None]:
         return [headers.get("range") for _, headers in self.asked]
+
+
+def git_sha1(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _listed(path: str, content: bytes) -> dict[str, object]:
+    facts: dict[str, object] = {"rfilename": path, "size": len(content), "blobId": git_sha1(content)}
+    if len(content) > 10_000:
+        facts["lfs"] = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
+    return facts
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -50,21 +74,24 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(404)
 
+    do_HEAD = do_GET
+
     def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _file(self, path: str) -> None:
         state, content = self.server_state, self.server_state.files[path]
-        first = self._first_byte(path)
+        first = self._first_byte()
         if first and first >= len(content):
             self.answer(416, Content_Range=f"bytes */{len(content)}")
             return
-        headers = {"ETag": state.etag(path)} if state.etags else {}
+        headers = {"ETag": f'"{git_sha1(content)}"', "X-Repo-Commit": state.commit}
         if first:
             headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
         body = content[first:]
@@ -72,16 +99,17 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
+        if self.command == "HEAD":
+            return
         if state.breaks:
             self.wfile.write(body[: state.breaks.pop(0)])
             self.close_connection = True
         else:
             self.wfile.write(body)
 
-    def _first_byte(self, path: str) -> int:
-        state, asked = self.server_state, self.headers.get("Range")
-        version = self.headers.get("If-Range")
-        if not asked or not state.ranges or (version and version != state.etag(path)):
+    def _first_byte(self) -> int:
+        asked = self.headers.get("Range")
+        if not asked or not self.server_state.ranges:
             return 0
         return int(asked.removeprefix("bytes=").partition("-")[0])
 

@@ -1,16 +1,15 @@
 """What Megatron-Bridge reads from Hugging Face, fetched once for a site by a hub that a local server plays."""
 
-import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from benchmarks.assets.assets import hub_cache
+from benchmarks.assets import hub_cache
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
@@ -18,7 +17,7 @@ from benchmarks.values import Benchmark, Site
 from launch.environments import venvs
 from launch.sites import site_hub
 from nemo_backend import BACKEND
-from tests.launch.assets.file_server import FileServer, Handler, serving
+from tests.launch.assets.file_server import FileServer, serving
 
 TOKEN = "hf_a-token-that-must-not-be-seen"
 NAME = "meta-llama/Meta-Llama-3-70B"
@@ -30,21 +29,12 @@ WANTED = site_hub.wanted(None, "bridge", "llama3_70b", Configs())
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
     with serving() as state:
-        oid = hashlib.sha1(b"blob %d\0" % len(CONFIGURATION) + CONFIGURATION).hexdigest()
-        entry = {"path": "config.json", "type": "file", "size": len(CONFIGURATION), "oid": oid}
-        weights = {"path": "model-00001-of-00030.safetensors", "type": "file", "size": 5 * 10**9, "oid": "2" * 40}
-        answers = {"revision/main": {"sha": COMMIT}, f"tree/{COMMIT}": [entry, weights]}
-        for path, value in answers.items():
-            state.responses[f"/api/models/{NAME}/{path}"] = answer(value)
-        state.files = {f"/{NAME}/resolve/{COMMIT}/config.json": CONFIGURATION}
+        weights = {"model-00001-of-00030.safetensors": 5 * 10**9}
+        state.serve_repository(NAME, COMMIT, {"config.json": CONFIGURATION}, weights)
         monkeypatch.setenv("HF_ENDPOINT", state.url)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         yield state
-
-
-def answer(value: object) -> Callable[[Handler], None]:
-    return lambda handler: handler.answer(200, json.dumps(value).encode())
 
 
 @pytest.fixture

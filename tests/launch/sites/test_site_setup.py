@@ -17,8 +17,9 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.values import Container, JobOptions, Site, Slurm
 from launch.environments import venvs
-from launch.sites import image_files, site_setup
-from launch.sites.site_setup import Filters, Work
+from launch.sites import image_files, site_setup, wanted
+from launch.sites.site_setup import Work
+from launch.sites.wanted import Filters
 from tests import forked
 from tests.end_to_end.clusters import STAND_INS, ClusterOfTests, can_enter
 from tests.launch.private_cluster_fixture import RunningCluster
@@ -48,7 +49,7 @@ def work(folder: Path, runtime: str = "container", filters: Filters | None = Non
         site=site(folder, runtime),
         options=JobOptions(partition="batch", account="us"),
         minutes=None,
-        engines=site_setup.specs(filters or Filters(), Configs()),
+        engines=wanted.specs(filters or Filters(), Configs()),
         out=folder / "results",
         force=force,
         devices=[Configs().hardware("h100")],
@@ -59,10 +60,10 @@ def work(folder: Path, runtime: str = "container", filters: Filters | None = Non
 
 
 def test_each_image_is_wanted_once_under_the_name_enroot_gives_it(tmp_path: Path) -> None:
-    images = {image.path.name: image.engines for image in site_setup.wanted_images(site(tmp_path))}
+    images = {image.path.name: image.engines for image in wanted.wanted_images(site(tmp_path))}
     assert images[NEMO] == ["nemo/nemo"]
     assert images[BRIDGE] == ["nemo/bridge"]
-    shared = site_setup.wanted_images(site(tmp_path), {"a/b": SPEC, "a/c": SPEC})
+    shared = wanted.wanted_images(site(tmp_path), {"a/b": SPEC, "a/c": SPEC})
     assert [(image.path.name, image.engines) for image in shared] == [(NEMO, ["a/b", "a/c"])]
 
 
@@ -76,15 +77,15 @@ def test_the_sites_own_images_and_the_nodes_architecture(tmp_path: Path) -> None
     engines = {"a/b": SPEC, "a/y": submission}
     own = msgspec.structs.replace(site(tmp_path), images={"b": "nvcr.io/ours/nemo:1"})
     h100, gb200 = Configs().hardware("h100"), Configs().hardware("gb200")
-    assert [(image.path.name, image.architecture) for image in site_setup.wanted_images(own, engines, [gb200])] == [
+    assert [(image.path.name, image.architecture) for image in wanted.wanted_images(own, engines, [gb200])] == [
         ("ours+nemo+1.sqsh", "arm64"),
         ("a+y-arm+1.sqsh", "arm64"),
     ]
-    typed = site_setup.wanted_images(own, {"a/b": SPEC}, [h100], "nvcr.io/typed/nemo:2")
+    typed = wanted.wanted_images(own, {"a/b": SPEC}, [h100], "nvcr.io/typed/nemo:2")
     assert [(image.image, image.modules) for image in typed] == [("nvcr.io/typed/nemo:2", ["json"])]
     with pytest.raises(RequestError, match="used on CPUs of two architectures"):
-        site_setup.wanted_images(own, {"a/b": SPEC}, [h100, gb200])
-    both = site_setup.wanted_images(own, {"a/y": submission}, [h100, gb200])
+        wanted.wanted_images(own, {"a/b": SPEC}, [h100, gb200])
+    both = wanted.wanted_images(own, {"a/y": submission}, [h100, gb200])
     assert [image.architecture for image in both] == ["amd64", "arm64"]
 
 
@@ -135,9 +136,9 @@ def test_a_site_of_ones_own_pythons_is_looked_at(tmp_path: Path, capsys: pytest.
     ],
 )
 def test_filters(filters: Filters, engines: set[str]) -> None:
-    assert engines <= set(site_setup.specs(filters, Configs()))
+    assert engines <= set(wanted.specs(filters, Configs()))
     if filters != Filters():
-        assert set(site_setup.specs(filters, Configs())) == engines
+        assert set(wanted.specs(filters, Configs())) == engines
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_filters(filters: Filters, engines: set[str]) -> None:
 )
 def test_filters_that_fit_nothing(filters: Filters, words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        site_setup.specs(filters, Configs())
+        wanted.specs(filters, Configs())
 
 
 # --- the job ----------------------------------------------------------------------------------------

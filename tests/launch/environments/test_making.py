@@ -1,4 +1,4 @@
-"""launch/environments/installing.py and uv_failures.py: what can go wrong with uv, and in which words it is said."""
+"""What can go wrong while uv makes an environment, and how the message names it."""
 
 import subprocess
 import sys
@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks.errors import RunError
-from launch.environments import uv_failures, venvs
-from launch.environments.installing import install
-from launch.environments.programs import Making
-from launch.environments.uv_settings import uv
+from launch.environments import uv, venvs
+from launch.environments.making import Making, install
 from tests.launch.assets.file_server import FileServer, serving
 
 Tiny = Any  # the fixture of conftest.py
@@ -78,10 +76,9 @@ def index() -> Iterator[FileServer]:
 def making(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Making:
     """An environment that is there already, and has nothing in it."""
     spec = tiny.spec()
-    making = Making(
-        spec, spec.locks[0], "", Path(sys.executable), tiny.python_version, tiny.place / "environment", {}, lock=0
-    )
-    subprocess.run(uv("venv", "--quiet", "--python", sys.executable, str(making.path)), check=True)
+    place, base = tiny.place / "environment", Path(sys.executable)
+    making = Making(spec, spec.locks[0], "", base, tiny.python_version, place, place / "complete", {}, lock=0)
+    subprocess.run(uv.command("venv", "--quiet", "--python", sys.executable, str(making.path)), check=True)
     monkeypatch.setenv("UV_CACHE_DIR", str(tiny.place / "cache"))
     return making
 
@@ -172,6 +169,6 @@ def test_a_local_build_of_the_pinned_version_is_not_taken(index: FileServer, mak
     ],
 )
 def test_failures_that_a_test_does_not_provoke(log: str, what: str) -> None:
-    known = uv_failures.recognise(log)
+    known = uv.recognise(log)
     assert known
     assert what in known.failure.what

@@ -1,0 +1,159 @@
+"""uv with the settings of pip, and the search for a Python that fits, among programs that do not."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.backend import LockFile
+from benchmarks.errors import RequestError
+from launch.environments import uv, venvs
+from launch.environments.uv import pip_settings, variables, without_index
+
+Tiny = Any  # the fixture of conftest.py
+Hide = Callable[[str], None]
+REAL = os.path.realpath(sys.executable)
+THIS_PYTHON = f'exec {REAL} "$@"'
+
+PIP_CONF = """
+[global]
+index-url = https://mirror.example/simple
+extra-index-url =
+    https://more.example/simple
+    file:///not/there/simple
+trusted-host = mirror.example
+find-links = /not/there
+timeout = 5
+[install]
+timeout = 7
+find-links =
+    FOLDER
+    https://wheels.example/all.html
+    /not/there
+[download]
+timeout = 9
+"""
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip.conf names beside one that is not there."""
+    for name in ("PIP_FIND_LINKS", "PIP_DEFAULT_TIMEOUT", "PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    wheels = tmp_path / "my%20wheels"
+    wheels.mkdir()
+    (tmp_path / "pip.conf").write_text(PIP_CONF.replace("FOLDER", str(wheels)))
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    return wheels
+
+
+def test_settings_of_pip_hold_for_uv(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("PIP_CERT", "")  # says nothing
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    found = variables(pip_settings())
+    assert found["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
+    assert found["UV_INDEX"] == "https://more.example/simple file:///not/there/simple"
+    assert found["UV_INSECURE_HOST"] == "mirror.example"
+    assert found["UV_FIND_LINKS"] == f"{wheels},https://wheels.example/all.html"
+    assert found["UV_HTTP_TIMEOUT"] == "7"
+    assert found["ALL_PROXY"] == "http://proxy.example:3128"
+    assert found["UV_PYTHON_DOWNLOADS"] == "never"
+    assert found["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+
+
+def test_variables_of_pip_win_over_its_files_and_uvs_over_all(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://other.example/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", wheels.as_uri())
+    monkeypatch.setenv("UV_INDEX", "https://mine.example/simple")
+    monkeypatch.setenv("UV_TORCH_BACKEND", "cu130")  # contradicts a lock file
+    found = variables(pip_settings())
+    assert found["UV_DEFAULT_INDEX"] == "https://other.example/simple"
+    assert found["UV_FIND_LINKS"] == str(wheels)
+    assert found["UV_INDEX"] == "https://mine.example/simple"
+    assert "UV_TORCH_BACKEND" not in found
+
+
+def test_no_index_is_an_option() -> None:
+    assert without_index({"no-index": "1"}) == without_index({"no-index": "True"}) == ["--no-index"]
+    assert without_index({"no-index": "0"}) == without_index({}) == []
+
+
+def test_settings_that_pip_cannot_read_are_refused(wheels: Path) -> None:
+    (wheels.parent / "pip.conf").write_text("no section\n")
+    with pytest.raises(RequestError, match="pip's settings cannot be read") as caught:
+        pip_settings()
+    assert "pip.conf" in caught.value.where
+
+
+# --- Pythons ----------------------------------------------------------------------------------
+
+
+def write_program(path: Path, text: str, mode: int = 0o755) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(mode)
+
+
+def lock(first: tuple[int, int], last: tuple[int, int]) -> LockFile:
+    return LockFile(Path("x/requirements.lock"), first, last, size_gb=1)
+
+
+def test_programs_that_are_no_good_do_not_stop_the_search(tiny: Tiny, no_python_but: Hide) -> None:
+    bad, good = tiny.place / "bad", tiny.place / "good"
+    name = f"python{tiny.python_version[0]}.{tiny.python_version[1]}"
+    write_program(bad / name, "echo 'pyenv: command not found' >&2; exit 127")
+    write_program(bad / "python3", "echo no JSON")
+    write_program(bad / "python", "no one may start this", mode=0o644)
+    write_program(good / "python3", THIS_PYTHON)
+    no_python_but(f"{bad}:relative::{tiny.place / 'missing'}:{good}")
+    assert uv.find_pythons([tiny.python_version]) == {tiny.python_version: Path(REAL)}
+
+
+def test_program_that_hangs_is_looked_for_in_a_bounded_time(
+    tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_program(tiny.place / "bad" / "python3", "exec /bin/sleep 60")
+    no_python_but(str(tiny.place / "bad"))
+    monkeypatch.setattr(uv, "SEARCH_SECONDS", 0.5)
+    with pytest.raises(RequestError, match="gets no answer") as caught:
+        uv.find_pythons([(3, 12)])
+    assert str(tiny.place / "bad") in caught.value.where
+
+
+def test_pyenv_is_looked_at_where_it_is_and_its_newest_first(
+    tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_python_but("")
+    folders = [tiny.place / "pyenv" / "versions" / version / "bin" for version in ("3.9.18", "3.12.9", "3.12.10")]
+    for folder in folders:
+        write_program(folder / "python", THIS_PYTHON)
+    assert uv.find_pythons([tiny.python_version]) == {}
+    monkeypatch.setenv("PYENV_ROOT", str(tiny.place / "pyenv"))
+    assert uv._folders()[1:] == folders[::-1]
+    assert uv.find_pythons([tiny.python_version]) == {tiny.python_version: Path(REAL)}
+
+
+def test_oldest_python_is_preferred() -> None:
+    assert venvs.fitting_versions(lock((3, 11), (3, 12))) == [(3, 11), (3, 12)]
+    assert venvs.fitting_versions(lock((3, 12), (3, 13)), lock((3, 11), (3, 12))) == [(3, 11), (3, 12), (3, 13)]
+
+
+def test_each_version_that_was_found_is_named_once(tiny: Tiny, no_python_but: Hide) -> None:
+    for name in ("python3", "python"):
+        write_program(tiny.place / "path" / name, THIS_PYTHON)
+    no_python_but(str(tiny.place / "path"))
+    (found,) = uv.installed_pythons()
+    assert found.startswith("cpython-")
+    assert str(tiny.place / "path") in found
+
+
+def test_a_folder_that_cannot_be_read_has_no_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: Path, _pattern: str) -> list[Path]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "glob", refuse)
+    assert uv._found_in(tmp_path, "versions/*/bin/python") == []
