@@ -35,7 +35,7 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.assets.assets import assets
+from benchmarks.assets import assets
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.machine import images
 from benchmarks.secret_rules import refuse_secrets
