@@ -262,14 +262,13 @@ def _newest(pattern: str) -> Path:
 def timing(places: list[str]) -> int:
     """The table of step times of the logs in some places."""
     from benchmarks.configs import Configs
-    from benchmarks.diagnosis.endings import Endings
     from benchmarks.diagnosis.symptoms import read_symptoms
     from benchmarks.logs.known_formats import all_log_formats
     from launch.reports.log_folder import LogReader, find_files
 
     window.check_rule(WINDOW.value)
     files = find_files(places or [DEFAULT_FOLDER])
-    reader = LogReader(files, WINDOW.value, Endings(read_symptoms(Configs().root)), all_log_formats())
+    reader = LogReader(files, WINDOW.value, read_symptoms(Configs().root), all_log_formats())
     rows = sorted(_with_progress(reader.rows(), reader.to_read), key=lambda row: row.path)
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     text = timing_table.FORMATS[FORMAT.value](timing_table.named(rows, FULL_NAMES.value), WINDOW.value, columns)

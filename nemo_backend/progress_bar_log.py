@@ -283,7 +283,7 @@ class _BarReader(LogReader):
         """A paint with colours in it, one that is not whole, or none."""
         if not BEGINS.match(without_colours(window.text[found : found + 200])):
             return
-        text, cut = window.line_from(found, (WORD,))
+        text, cut = window.line_from(found, BEGINS)
         paint = PAINT.match(text)
         if paint is not None:
             epoch, counter, bare_counter, metrics = paint.groups()

@@ -4,10 +4,9 @@ import re
 
 import msgspec
 
+from benchmarks.diagnosis.lines import TRACEBACK, Clock, error_lines, label_of, rank_in, writer_end
 from benchmarks.diagnosis.picking import LinePicker
-from benchmarks.diagnosis.stamps import Clock, label_of, rank_in
 from benchmarks.diagnosis.symptoms import Symptoms
-from benchmarks.diagnosis.tracebacks import TRACEBACK, error_lines, writer_end
 from benchmarks.logs.log_endings import shown_line
 from benchmarks.logs.log_stream import without_colours
 from benchmarks.values import Value

@@ -6,14 +6,17 @@ the earlier stamp, or the known one where a stamp is missing. Where it is known 
 comes before what the others say.
 """
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean
 
 import msgspec
 
-from benchmarks.diagnosis import convergence
-from benchmarks.diagnosis.evidence import SUSPECT, UNKNOWN, Finding, LogEvidence
-from benchmarks.diagnosis.grouping import shape
+from benchmarks.diagnosis.evidence import SUSPECT, UNKNOWN, Evaluation, Finding, LogEvidence, Scanner
+from benchmarks.diagnosis.lines import Clock
 from benchmarks.diagnosis.symptoms import Symptom, Symptoms
+from benchmarks.logs.log_endings import Ending
 from benchmarks.values import Value
 
 CAUSE, JOB_CAUSE, UNKNOWN_ERROR, DEATH, CONSEQUENCE, MARKED, END = range(7)
@@ -21,6 +24,8 @@ TIERS = {"cause": CAUSE, "death": DEATH, "consequence": CONSEQUENCE, "end": END}
 SOLVED_BY_TIME = (CAUSE, JOB_CAUSE, UNKNOWN_ERROR)
 NEVER = float("inf")
 SOON_SECONDS = 60.0
+PYTHON_ERROR = "python_error"  # what an unknown error is called in the tables of many logs
+ANY_YEAR = 2000  # of stamps without one; all are of one log
 
 
 class Known(Value, frozen=True):
@@ -68,7 +73,7 @@ class Diagnosis(Value, frozen=True):
 
 def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOTHING) -> Diagnosis:
     """The order of all that the logs say."""
-    found = [one for log in logs for one in (*log.findings, *convergence.findings(log, symptoms.table.falling))]
+    found = [one for log in logs for one in (*log.findings, *_of_evaluations(log, symptoms.table.falling))]
     survived = [one for log in logs for one in log.survived]
     steps = sum(log.steps for log in logs)
     ended_well = known.ended_well or (not known.failed and any(log.ended_well for log in logs))
@@ -90,6 +95,24 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
         steps=steps,
         ended_well=ended_well,
     )
+
+
+def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:
+    """What a piece of one log shows to have gone wrong first; None where it shows nothing."""
+    scanner = Scanner(symptoms, "", Clock(ANY_YEAR))
+    scanner.feed(text)
+    found = diagnose([scanner.finish()], symptoms)
+    return next((one for one in found.entries if one.kind != SUSPECT), None)
+
+
+def ending_of(text: bytes, symptoms: Symptoms) -> Ending | None:
+    """The same in one line, for the tables of many logs."""
+    found = first_cause(text, symptoms)
+    if found is None:
+        return None
+    if found.id == UNKNOWN:
+        return Ending(name=PYTHON_ERROR, text=found.first.text)
+    return Ending(name=found.id, text=f"{found.title}: {found.first.text}" if found.title else found.first.text)
 
 
 def _is_warning(finding: Finding, symptoms: Symptoms) -> bool:
@@ -226,4 +249,68 @@ def _nobody_knows(finding: Finding) -> Symptom:
         do=["read what stands before this line"],
         samples=[],
         source="the log itself",
+    )
+
+
+# --- lines of many ranks that say the same ------------------------------------------------------
+
+HEX = re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b")
+ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9a-f:]*:[0-9a-f:]+\](?::\d+)?")
+HOST = re.compile(r"\b[a-zA-Z][a-zA-Z-]*\d+(?:[-.][a-zA-Z0-9-]+)*\b")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def shape(text: str) -> str:
+    """A line without what differs from rank to rank: numbers, addresses, names of hosts."""
+    for pattern, instead in ((HEX, "X"), (ADDRESS, "A"), (HOST, "H"), (NUMBER, "N")):
+        text = pattern.sub(instead, text)
+    return text
+
+
+# --- evaluations that come no nearer to their target: no line says so, their values do ------------
+
+STUCK, DIVERGING = "eval_stuck", "eval_diverging"
+COMPARED = 3  # the last so many evaluations with the so many before them
+LEAST_PROGRESS = 0.001  # of the value: of a published LoRA run each evaluation brings 0.003 or more
+WORSE = 0.02
+
+
+def _of_evaluations(log: LogEvidence, falling: Sequence[str]) -> list[Finding]:
+    """What the evaluations of a log show that did not reach its target."""
+    said = log.evaluations
+    if log.ended_well or len(said) < 2 * COMPARED:
+        return []
+    last = said[-2 * COMPARED :]
+    falls = log.benchmark in falling
+    if falls and _diverges(said):
+        return [_finding(DIVERGING, log, said[-COMPARED - 1 :])]
+    return [_finding(STUCK, log, last)] if _is_stuck([one.value for one in last], falls) else []
+
+
+def _is_stuck(values: Sequence[float], falls: bool) -> bool:
+    """Where it is not known whether a value should fall or rise, it is stuck when it does neither."""
+    before, after = values[:COMPARED], values[COMPARED:]
+    least = LEAST_PROGRESS * abs(fmean(before))
+    if falls:
+        return min(before) - min(after) < least
+    return abs(fmean(before) - fmean(after)) < least and max(values) - min(values) < 10 * least
+
+
+def _diverges(said: Sequence[Evaluation]) -> bool:
+    values = [one.value for one in said]
+    last = values[-COMPARED - 1 :]
+    rises = all(after > before for before, after in pairwise(last))
+    return rises and values[-1] > min(values) * (1 + WORSE)
+
+
+def _finding(name: str, log: LogEvidence, said: Sequence[Evaluation]) -> Finding:
+    values = ", ".join(f"{one.value:.4g}" for one in said)
+    return Finding(
+        id=name,
+        file=log.file,
+        line=said[0].line,
+        text=f"eval_accuracy of the last {len(said)} evaluations: {values}",
+        rank=None,
+        time=said[0].time,
+        count=len(said),
     )

@@ -1,14 +1,18 @@
-"""The known symptoms (configs/symptoms.yml), ready to be looked for in lines. Nothing here reads a log."""
+"""The known symptoms (configs/symptoms.yml), compiled. Every failure pattern is in that file."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from benchmarks.configs import read_yaml
-from benchmarks.diagnosis.picking import LinePicker
+from benchmarks.diagnosis.lines import writer_end
 from benchmarks.errors import RequestError
+from benchmarks.logs.log_stream import without_colours
 from benchmarks.values import Value
+
+if TYPE_CHECKING:
+    from benchmarks.diagnosis.picking import LinePicker  # numpy
 
 FILE_NAME = "symptoms.yml"
 
@@ -89,6 +93,16 @@ class Symptoms:
             pattern = self._patterns.get(one.id)
             if pattern is not None and (one.info or not informs) and pattern.search(line):
                 yield one
+
+    def matches(self, text: str, names: Sequence[str]) -> Iterator[re.Match[bytes]]:
+        """Where the lines of a short text show one of these symptoms."""
+        known = [self.by_id[name] for name in names]
+        for line in without_colours(text.encode()).splitlines():
+            bare = line[writer_end(line) :]
+            for one in self.shown_by(bare, known):
+                found = self._patterns[one.id].search(bare)
+                if found is not None:
+                    yield found
 
     def quotes(self, line: bytes) -> bool:
         return self._quoting.search(line) is not None

@@ -1,9 +1,8 @@
 """A diagnosis as a person reads it: rows of labels and texts. Pure."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from benchmarks.diagnosis.grouping import ranks_text
 from benchmarks.diagnosis.order import Diagnosis, Entry
 from benchmarks.diagnosis.symptoms import SymptomTable
 from benchmarks.rendering.columns import Rows, aligned, columns
@@ -86,3 +85,14 @@ def symptoms_text(table: SymptomTable) -> str:
 def _lines(entries: Sequence[Entry], most: int) -> list[str]:
     lines = [f"{_who(one)}; {one.first.file}:{one.first.line}: {one.first.text}" for one in entries[:most]]
     return [*lines, f"and {len(entries) - most} more: --json has them all"] if len(entries) > most else lines
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """0-3,7 for 0, 1, 2, 3 and 7."""
+    spans: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)

@@ -1,27 +1,29 @@
 """The attempts of a run folder, each with how it ended: reads what it left, and lets outcomes.py judge."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from benchmarks.jobs import first_check
 from benchmarks.jobs.failures import first_to_fail, own_steps, rank_named
 from benchmarks.jobs.job_record import AttemptEnd, JobEvent
-from benchmarks.jobs.outcomes import (
-    Seen,
-    lost_nodes,
-    never_started,
-    outcome,
-    says_device_memory,
-    says_full_disk,
-    says_out_of_memory,
-)
+from benchmarks.jobs.outcomes import Seen, never_started, outcome
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import RunRecord, Step
 
+if TYPE_CHECKING:
+    from benchmarks.diagnosis.symptoms import Symptoms
+
+# The symptoms (configs/symptoms.yml) that decide an outcome.
+OUT_OF_MEMORY = ("host_memory",)
+DEVICE_MEMORY = ("gpu_memory", "xla_memory")
+FULL_DISK = ("disk_full",)
+LOST_NODE = ("node_failure",)
 # Of the logs of a failed attempt: the ends of so many, and of each so much.
 LOGS_READ = 16
 LOG_TAIL_BYTES = 65_536
@@ -35,7 +37,7 @@ def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[Att
     """How each attempt of a queue's job ended; of a job that never started, one that says why."""
     numbers = folder.attempts()
     if not numbers:
-        disk = _name(_first_log(folder.job_output(), says_full_disk))
+        disk = _name(_first_log(folder.job_output(), FULL_DISK))
         return [never_started(folder.submitted().job_id, folder.scheduler_end(0), disk)]
     jobs = [_job_of(folder, record.attempt) for record in records]
     # A person may have submitted the script once more: then another job follows, and this one was not put back.
@@ -84,7 +86,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
         return outcome(seen)
     output = _output_of(folder, job)
     logs = [*_logs_of_the_failed(folder, record.attempt), *output]
-    by_kernel, by_framework = _first_log(logs, says_out_of_memory), _first_log(logs, says_device_memory)
+    by_kernel, by_framework = _first_log(logs, OUT_OF_MEMORY), _first_log(logs, DEVICE_MEMORY)
     hung = [event.phase for event in seen.events if event.event == "hung"]
     behind = _behind(folder, record) if folder.measured_phase().name in hung else []
     seen = msgspec.structs.replace(
@@ -92,8 +94,8 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
         out_of_memory=_name(by_kernel),
         device_memory=_name(by_framework),
         on_gpus=folder.benchmark().hardware.kind == "gpu",
-        full_disk=_could_not_write(folder, record.attempt) or _name(_first_log(logs, says_full_disk)),
-        lost_nodes=lost_nodes("\n".join(_tail(path) for path in output)),
+        full_disk=_could_not_write(folder, record.attempt) or _name(_first_log(logs, FULL_DISK)),
+        lost_nodes=_lost_nodes(output),
         behind=_named(behind, record),
         before_the_run=_failed_check(folder, record.attempt, seen.events, output)
         or _failed_unpack(folder, record.attempt, seen.events, output),
@@ -124,7 +126,7 @@ def _failed_check(folder: RunFolder, attempt: int, events: Sequence[JobEvent], o
     log = _tail(folder.phase_dir(first_check.CHECK, attempt) / "rank-0.log")
     printed = "\n".join([*(_tail(path) for path in output), log])
     host = next((one.host for one in folder.ended(first_check.CHECK, attempt)), None)
-    return first_check.reason(log, printed, code, host)
+    return first_check.reason(log, printed, code, host, _symptoms())
 
 
 def _failed_unpack(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
@@ -191,9 +193,24 @@ def _output_of(folder: RunFolder, job: str | None) -> list[Path]:
     return [path for path in every if path.name == f"slurm-{job}.out"] or every
 
 
-def _first_log(paths: Iterable[Path], says: Callable[[str], bool]) -> Path | None:
-    """The first log whose end says so."""
-    return next((path for path in paths if says(_tail(path))), None)
+def _first_log(paths: Iterable[Path], names: Sequence[str]) -> Path | None:
+    """The first log whose end shows one of these symptoms."""
+    return next((path for path in paths if any(_symptoms().matches(_tail(path), names))), None)
+
+
+def _lost_nodes(output: Iterable[Path]) -> str | None:
+    """The nodes whose failure a job's output tells of."""
+    found = [one["node"] for path in output for one in _symptoms().matches(_tail(path), LOST_NODE)]
+    return ", ".join(dict.fromkeys(node.decode() for node in found if node)) or None
+
+
+@cache
+def _symptoms() -> "Symptoms":
+    """The doctor's, as Stepmark ships them: an outcome is the same in every shell."""
+    from benchmarks.configs import DEFAULT_ROOT
+    from benchmarks.diagnosis.symptoms import read_symptoms  # of no use to a run that ended well
+
+    return read_symptoms(DEFAULT_ROOT)
 
 
 def _name(log: Path | None) -> str | None:

@@ -2,17 +2,21 @@
 with from what it printed; the reason of `unpack` too, which follows where the job has a container. Pure.
 
 A check says itself what is wrong, in its last line. Where it could not even start (no Python in the image, an image
-of another architecture), what the shell, Slurm or pyxis printed is put into words.
+of another architecture), the symptoms of the doctor say what the shell, Slurm or pyxis printed.
 """
 
 import re
 import signal
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import Phase
+
+if TYPE_CHECKING:
+    from benchmarks.diagnosis.symptoms import Symptoms
 
 CHECK = "check"
 UNPACK = "unpack"  # makes the container on all other nodes
@@ -49,42 +53,18 @@ def with_option(command: Sequence[str]) -> list[str]:
 
 # --- what it ended with -------------------------------------------------------------------------
 
-# What is printed where the check could not begin -> what it means, and what to do. The first that fits.
-BEFORE_IT_BEGAN: tuple[tuple[str, str, str], ...] = (
-    (
-        r"\[ERROR\] |error: pyxis: ",
-        "the container could not be started",
-        "python launch/setup.py --site=NAME checks the site's images; launch/doctor.py explains the log",
-    ),
-    (
-        r"[Ee]xec format error|cannot execute binary file",
-        "the image or environment is for another CPU architecture",
-        "an image for this node's architecture (--image, or `images` in the site's file)",
-    ),
-    (
-        r"No module named '?(?P<name>[\w.]+)",
-        "there is no Python module '{name}' where the job runs",
-        "an image or environment that has the framework (--image; python launch/setup.py --site=NAME makes one)",
-    ),
-    (
-        r"(?:\bline \d+: (?:exec: )?|execve\(\): )(?P<name>[^ :]+): (?:(?:command )?not found|No such file or dir)",
-        "there is no program '{name}' where the job runs",
-        "an image or environment that has it (--image; python launch/setup.py --site=NAME makes one)",
-    ),
-)
-_PATTERNS = [(re.compile(pattern), what, todo) for pattern, what, todo in BEFORE_IT_BEGAN]
 _EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Exit)\b.*")
 _FAILED_ON = re.compile(r"^srun: error: ([\w.,\[\]-]+): tasks? ")
 LONGEST = 300
 CRASHES = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV)
 
 
-def reason(log: str, printed: str, exit_code: int | None, host: str | None) -> str:
+def reason(log: str, printed: str, exit_code: int | None, host: str | None, symptoms: "Symptoms") -> str:
     """Why the check failed: what, why, and what to do next, in one line. `log` is its own; `printed` has that of the
     job script before it, where Slurm and pyxis say why a task could not be started.
     """
     where = f" on {host}" if host else ""
-    found = _said(log) or _crash(log, exit_code) or _before_it_began(printed) or _last_words(log) or _end(exit_code)
+    found = _said(log) or _crash(log, exit_code) or _known(printed, symptoms) or _last_words(log) or _end(exit_code)
     return f"the check{where} found: {hidden_in_reason(found)}"
 
 
@@ -116,11 +96,13 @@ def _crash(log: str, exit_code: int | None) -> str | None:
     return f"it crashed ({name}); its last words: {_last_words(log)}" if name and _lines(log) else None
 
 
-def _before_it_began(printed: str) -> str | None:
-    for pattern, what, todo in _PATTERNS:
-        if found := next(filter(None, map(pattern.search, _lines(printed))), None):
-            return f"{what.format(**found.groupdict())}; it printed: {found.string[:LONGEST]}; next: {todo}"
-    return None
+def _known(printed: str, symptoms: "Symptoms") -> str | None:
+    from benchmarks.diagnosis.order import first_cause
+
+    found = first_cause(printed.encode(), symptoms)
+    if found is None or found.kind not in ("cause", "consequence"):
+        return None
+    return f"{found.title}; it printed: {found.first.text}; next: {found.do[0]}"
 
 
 def _last_words(log: str) -> str | None:

@@ -1,9 +1,9 @@
 """How an attempt of a queued job ended, in one word and one sentence, from all that is known of it. Pure.
 
-The words of the three records (job_record.py) are weighed by rules in a stated order.
+The words of the three records (job_record.py) are weighed by rules in a stated order. What the logs say is read by
+attempts.py, with the doctor's symptoms.
 """
 
-import re
 import signal
 from collections.abc import Callable
 
@@ -20,51 +20,13 @@ class Seen(Value, frozen=True):
     events: list[JobEvent]
     scheduler: SchedulerEnd | None
     followed: bool = False  # another attempt of the same job came after it
-    out_of_memory: str | None = None  # whose log has the kernel's words, such as "rank 3"
-    device_memory: str | None = None  # whose log has the framework's words for a device's memory
+    out_of_memory: str | None = None  # whose log shows it, such as "rank 3"
+    device_memory: str | None = None  # whose log says that a device has no memory left
     on_gpus: bool = True  # what the devices are
     full_disk: str | None = None  # whose log says that no space was left
-    lost_nodes: str | None = None  # which nodes srun or slurmstepd says have failed
+    lost_nodes: str | None = None  # which nodes have failed, by the job's output
     behind: str | None = None  # which ranks had come less far than the others
     before_the_run: str | None = None  # what went wrong in the phases that are the job's own
-
-
-# --- what a log says ------------------------------------------------------------------------------
-
-OUT_OF_MEMORY_WORDS = (
-    "oom-kill", "oom_kill", "Out Of Memory", "Out of memory: Kill", "Memory cgroup out of memory",
-    "exceeded memory limit",
-)  # fmt: skip
-FULL_DISK_WORDS = ("No space left on device", "Disk quota exceeded")
-
-
-def says_out_of_memory(text: str) -> bool:
-    """Whether a log holds the kernel's or slurmstepd's words for a process killed for its memory."""
-    return any(words in text for words in OUT_OF_MEMORY_WORDS)
-
-
-# As configs/symptoms.yml has them: a framework ends by itself where a device has no memory left.
-DEVICE_MEMORY_WORDS = re.compile(
-    r"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY"
-    r"|RESOURCE_EXHAUSTED: .*(?:Out of memory|Failed to allocate)"
-)
-
-
-def says_device_memory(text: str) -> bool:
-    """Whether a log holds PyTorch's or XLA's words for a device without memory left."""
-    return DEVICE_MEMORY_WORDS.search(text) is not None
-
-
-NODE_FAILURE_WORDS = re.compile(r"Node failure on (\S+)")
-
-
-def lost_nodes(text: str) -> str | None:
-    """The nodes whose failure a job's output tells of."""
-    return ", ".join(dict.fromkeys(NODE_FAILURE_WORDS.findall(text))) or None
-
-
-def says_full_disk(text: str) -> bool:
-    return any(words in text for words in FULL_DISK_WORDS)
 
 
 # --- the outcome ----------------------------------------------------------------------------------

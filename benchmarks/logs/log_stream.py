@@ -1,19 +1,18 @@
 """The stream of a foreign log: what every format of one line a step shares.
 
 What lives here: the window of a log that is in memory, ANSI colours, the rank a line is labelled with,
-Ray's folded repeats, and the loop that finds step lines and start-up lines. What a line means is a
-format's business (jax_backend/logs.py, nemo_backend/logs.py), which attempt it belongs to is decided in
-benchmarks/logs/ingest.py.
+Ray's folded repeats, the loop that finds step lines and start-up lines, and the fields of a step line. What they
+are called is a format's business (jax_backend/logs.py, nemo_backend/logs.py); which attempt a step belongs to is
+decided in benchmarks/logs/ingest.py.
 
-How it is fast: a window of the stream is searched for one word with bytes.find (GB/s); only where it
-stands is a line looked at. The usual line is read by one regular expression (a format's quick path); any
-other shape by splitting it into its fields (the careful path), which alone decides what is unreadable.
+A window of the stream is searched for one word with bytes.find; only the lines that have it are looked at.
 """
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from benchmarks.backend import LogEvent, SkippedLine
 from benchmarks.logs.ingest import AttemptTracker
@@ -32,6 +31,8 @@ RANK = re.compile(
     rb"\s*(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]?\s+)?"  # a log collector's time
     rb"(?:(\d{1,7}): |\[rank(\d{1,7})\]:? )"  # srun --label; torchrun
 )
+AFTER_THE_LINE = re.compile(rb"[\s\"'}\\].*$", re.DOTALL)  # a blank, or the end of a JSON string, and what follows
+ALL_DECIMALS = re.compile(rb"-?\d+\.\d{3,}|nan|-?inf")  # as {:.3f} prints: such a number was not cut
 RAY_REPEATED = re.compile(rb"\s*\[repeated (\d{1,9})x across cluster\]")
 NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 NUMBER = re.compile(rb"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
@@ -125,20 +126,17 @@ class Window:
         """The rank the line is labelled with."""
         return rank_of_line(self.line_before(position))
 
-    def line_from(self, position: int, begins: Sequence[bytes]) -> tuple[bytes, str]:
+    def line_from(self, position: int, begins: re.Pattern[bytes]) -> tuple[bytes, str]:
         """The line from a position on, without colours, and why its end is no end of line ('' where it is one).
 
-        Where another of the words that begin a step's report stands in it, two writers have met.
+        Where another step's report begins in it, two writers have met.
         """
         text = self.text[position : position + LOOKAHEAD]
         ends = [e for e in (text.find(b"\n"), text.find(b"\r")) if e >= 0]
         cut = "" if ends else "truncated"
-        if ends:
-            text = text[: min(ends)]
-        others = [e for e in (text.find(begin, 1) for begin in begins) if e >= 0]
-        if others:
-            text, cut = text[: min(others)], "mingled with another writer's line"
-        return without_colours(text), cut
+        text = without_colours(text[: min(ends)] if ends else text)
+        other = begins.search(text, 1)
+        return (text[: other.start()], "mingled with another writer's line") if other else (text, cut)
 
 
 # --- what a line says -------------------------------------------------------------------------
@@ -162,12 +160,6 @@ class UnreadableError(Exception):
     """A line that looks like a step's and can't be read; the text is the reason."""
 
 
-def without_repeats(text: bytes) -> tuple[bytes, int | None]:
-    """A line before Ray's `[repeated 9x across cluster]`, and that number; None where Ray added none."""
-    repeated = RAY_REPEATED.search(text)
-    return (text[: repeated.start()], max(1, int(repeated[1]))) if repeated else (text, None)
-
-
 def shown(text: bytes) -> str:
     return repr(text.strip()[:40].decode(errors="backslashreplace"))
 
@@ -180,9 +172,87 @@ def number_of(name: bytes, value: bytes) -> float:
     return float(value)
 
 
-def whole_number_of(value: bytes | None) -> int | None:
-    """A whole number of at most 15 digits, None where it is none: for a field that is no reason to skip a line."""
-    return int(value) if value is not None and len(value) <= 15 and value.isdigit() else None
+class Fields:
+    """The `name: value` of a step line. A value is believed where it is whole: where another field, the separator or
+    the line's end follows it."""
+
+    def __init__(self, text: bytes, cut: str, separator: bytes, *, closed: bool = False) -> None:
+        """`cut`: why the text ends before its line does. `closed`: the separator follows the last field too."""
+        repeated = RAY_REPEATED.search(text) if b"[repeated " in text else None
+        if repeated:
+            text, cut = text[: repeated.start()], ""
+        self.reports = max(1, int(repeated[1])) if repeated else 1
+        self.head, *parts = text.split(separator)
+        self._rest = parts.pop() if closed and parts else b""
+        self._cut = cut
+        self._values: dict[bytes, bytes] = {}
+        self._twice = b""
+        name = b""
+        for part in parts:
+            name, colon, value = part.partition(b":")
+            name = name.strip()
+            if name in self._values and colon:
+                self._twice = name
+            self._values[name] = value.strip()
+        self._last = b"" if closed else name
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._values
+
+    def is_empty(self) -> bool:
+        return not self._values
+
+    def ends_whole(self) -> bool:
+        """Of a closed line: nothing follows its last field."""
+        return not self._cut and not self._rest.strip(b" \t\"'}\\")
+
+    def refuse(self, reason: str) -> NoReturn:
+        """UnreadableError, for this reason or for that the line was cut."""
+        raise UnreadableError(self._cut or reason)
+
+    def refuse_twice(self) -> None:
+        if self._twice:
+            raise UnreadableError(f"mingled: {self._twice.decode(errors='backslashreplace')} stands twice")
+
+    def value(self, *names: bytes) -> tuple[bytes, bytes]:
+        """The first of these fields that is there, and its text, which is whole."""
+        name = next((one for one in names if one in self._values), None)
+        if name is None:
+            raise UnreadableError(self._cut or f"truncated: no {names[0].decode()}")
+        text = self._values[name]
+        if name == self._last:
+            text = AFTER_THE_LINE.sub(b"", text)
+            if self._cut and not ALL_DECIMALS.fullmatch(text):
+                raise UnreadableError(self._cut)
+        return name, text
+
+    def number(self, *names: bytes) -> float:
+        """A number; the first of a pair `now/average`."""
+        name, text = self.value(*names)
+        now, slash, average = text.partition(b"/")
+        if slash:
+            number_of(name, average)  # half a pair is no pair
+        return number_of(name, now)
+
+    def optional(self, *names: bytes) -> float | None:
+        return self.number(*names) if any(name in self._values for name in names) else None
+
+    def time(self, *names: bytes) -> float:
+        seconds = self.number(*names)
+        if not math.isfinite(seconds) or seconds < 0:
+            raise UnreadableError(f"seconds can't be {shown(self.value(*names)[1])}")
+        return seconds
+
+    def whole_number(self, name: bytes) -> int | None:
+        """Of at most 15 digits; None where it is none: for a field that is no reason to skip a line."""
+        text = self._sure(name)
+        return int(text) if len(text) <= 15 and text.isdigit() else None
+
+    def is_not_finite(self, name: bytes) -> bool:
+        return NOT_FINITE.fullmatch(self._sure(name).partition(b"/")[0]) is not None
+
+    def _sure(self, name: bytes) -> bytes:
+        return b"" if name not in self._values or (name == self._last and self._cut) else self.value(name)[1]
 
 
 def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
@@ -265,57 +335,8 @@ class LogReader(ABC):
         yield from ()
 
 
-class LineReader(LogReader):
-    """Reads the step lines of one log. A format fills in what its lines look like."""
-
-    word: bytes  # every step line has it, and little else
-    start_lines: Sequence[StartLine] = ()
-
-    @abstractmethod
-    def quick_events(self, window: Window) -> Iterator[LogEvent]:
-        """The events of the usual lines that follow each other where the window starts, which is moved on."""
-
-    @abstractmethod
-    def is_step(self, window: Window, found: int) -> bool:
-        """Whether the word found begins a step's report, readable or not."""
-
-    @abstractmethod
-    def report(self, window: Window, found: int) -> StepReport:
-        """What the line says that has the word there; UnreadableError where it can't be known."""
-
-    def read_window(self, window: Window) -> Iterator[LogEvent]:
-        starts = Starts(window, self.start_lines, self.tracker)
-        word = self.word
-        while (found := window.text.find(word, window.start, window.end + len(word) - 1)) >= 0:
-            yield from starts.pass_until(found)
-            line_start = window.start = window.line_start(found)
-            yield from self.quick_events(window)  # the next line is often a step's too: no need to search for it
-            if window.start == line_start:
-                if self.is_step(window, found):
-                    yield self._careful_event(window, found)
-                window.start = found + len(word)
-        yield from starts.pass_until(window.end)
-        window.start = max(window.start, window.end)
-
-    def _careful_event(self, window: Window, found: int) -> LogEvent:
-        try:
-            report = self.report(window, found)
-        except UnreadableError as error:
-            skipped = SkippedLine(line=window.line_number(found), reason=str(error))
-            return LogEvent(attempt=self.tracker.attempt, skipped=skipped)
-        return event_of(report, self.tracker)
-
-
-def read_log(reader: LogReader, stream: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> Iterator[LogEvent]:
-    """Stream a log's events to its end."""
-    window = Window(stream, chunk_bytes)
-    while window.advance():
-        yield from reader.read_window(window)
-    yield from reader.finish()
-
-
 class StreamedFormat(ABC):
-    """What every format of one log line a step has in common: a reader, and how a whole log is read with it."""
+    """How a whole log is read with a format's reader."""
 
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._chunk_bytes = chunk_bytes
@@ -326,4 +347,49 @@ class StreamedFormat(ABC):
 
     def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
         """Stream the log's events. An event that holds nothing says that a process started there."""
-        return read_log(self.reader(), stream, self._chunk_bytes)
+        reader, window = self.reader(), Window(stream, self._chunk_bytes)
+        while window.advance():
+            yield from reader.read_window(window)
+        yield from reader.finish()
+
+
+class LineFormat(StreamedFormat):
+    """A format of one line a step: what its lines look like."""
+
+    word: bytes  # every step line has it, and little else
+    begins: re.Pattern[bytes]  # with the word, a step's report, readable or not
+    start_lines: Sequence[StartLine] = ()
+
+    @abstractmethod
+    def report(self, window: Window, found: int) -> StepReport:
+        """What the line says that has the word there; UnreadableError where it can't be known."""
+
+    def is_step(self, window: Window, found: int) -> bool:
+        return self.begins.match(without_colours(window.text[found : found + 200])) is not None
+
+    def reader(self) -> LogReader:
+        return _LineReader(self)
+
+
+class _LineReader(LogReader):
+    def __init__(self, line_format: LineFormat) -> None:
+        super().__init__()
+        self._format = line_format
+
+    def read_window(self, window: Window) -> Iterator[LogEvent]:
+        starts = Starts(window, self._format.start_lines, self.tracker)
+        word = self._format.word
+        while (found := window.text.find(word, window.start, window.end + len(word) - 1)) >= 0:
+            yield from starts.pass_until(found)
+            if self._format.is_step(window, found):
+                yield self._event(window, found)
+            window.start = found + len(word)
+        yield from starts.pass_until(window.end)
+        window.start = max(window.start, window.end)
+
+    def _event(self, window: Window, found: int) -> LogEvent:
+        try:
+            return event_of(self._format.report(window, found), self.tracker)
+        except UnreadableError as error:
+            skipped = SkippedLine(line=window.line_number(found), reason=str(error))
+            return LogEvent(attempt=self.tracker.attempt, skipped=skipped)

@@ -16,8 +16,8 @@ from io import BufferedReader
 from pathlib import Path
 
 from benchmarks.diagnosis.evidence import LogEvidence, Scanner
+from benchmarks.diagnosis.lines import Clock, rank_of_file
 from benchmarks.diagnosis.order import NOTHING, Diagnosis, Known, diagnose
-from benchmarks.diagnosis.stamps import Clock, rank_of_file
 from benchmarks.diagnosis.symptoms import Symptoms, read_symptoms
 from benchmarks.diagnosis.text import one_line
 from benchmarks.errors import RequestError, StepmarkError

@@ -29,7 +29,8 @@ from pathlib import Path, PurePath
 from typing import BinaryIO, cast
 
 from benchmarks.backend import LogFormat
-from benchmarks.diagnosis.endings import Endings
+from benchmarks.diagnosis.order import ending_of
+from benchmarks.diagnosis.symptoms import Symptoms
 from benchmarks.errors import RequestError
 from benchmarks.logs import ingest
 from benchmarks.logs.log_endings import CountedStream, Ending, ending_text, printable
@@ -134,12 +135,12 @@ def _known_once(entries: Iterable[Found]) -> Iterator[Found]:
 class LogReader:
     """Makes the rows of files, one at a time."""
 
-    def __init__(self, files: Sequence[Found], rule: str, endings: Endings, formats: Sequence[LogFormat]) -> None:
+    def __init__(self, files: Sequence[Found], rule: str, symptoms: Symptoms, formats: Sequence[LogFormat]) -> None:
         self._run_of = _run_folders(files)
         self._rest = Counter(run for found in files if (run := self._run_of.get(found.path)) and _is_rest(found))
         self._files = [found for found in files if found.path not in self._run_of or not _is_rest(found)]
         self._rule = rule
-        self._endings = endings
+        self._symptoms = symptoms
         self._formats = formats
         self._own: dict[Path, OwnRun] = {}  # what was read of runs until now
         self._batch_of = _batch_outputs([found.path for found in self._files if found.status is None])
@@ -255,7 +256,7 @@ class LogReader:
         if batch is not None:
             with _opened(batch) as stream:
                 text += b"\n" + ending_text(stream, None, None)
-        return self._endings.find(text)
+        return ending_of(text, self._symptoms)
 
 
 @contextmanager

@@ -1,24 +1,18 @@
-"""jax_backend/logs.py: every shape of step line, restarts and duplicates, and what must never matter
-(chunk sizes, noise, where a log was cut, garbage)."""
+"""The format of MaxText: every shape of step line, restarts and duplicates. What holds for every format is in
+tests/benchmarks/logs/test_log_formats.py."""
 
 import io
 import math
-from collections.abc import Iterator
-from pathlib import Path
-from unittest import mock
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from benchmarks.backend import LogEvent
 from benchmarks.logs.log_stream import LOOKAHEAD, LOOKBEHIND
 from benchmarks.values import Step
-from jax_backend import logs
 from jax_backend.logs import MaxTextLog
+from tests.benchmarks.logs.formats import JAX_LOGS, duplicates, skipped, steps
+from tests.benchmarks.logs.formats import MAXTEXT_START as START
 
-LOGS = Path(__file__).parent / "logs"
-START = "I1121 13:51:57.310937 1400 maxtext_utils.py:2098] Num_devices: 1, shape (1, 1)\n"
 SEED_LINE = (
     "completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970, "
     "total_weights: 524288, loss: 0.000"
@@ -41,10 +35,6 @@ def read(text: str | bytes, chunk_bytes: int = 1 << 20) -> list[LogEvent]:
     return list(MaxTextLog(chunk_bytes).read(io.BytesIO(data)))
 
 
-def steps(events: list[LogEvent]) -> list[Step]:
-    return [e.step for e in events if e.step is not None]
-
-
 def by_attempt(text: str) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for step in steps(read(text)):
@@ -52,23 +42,12 @@ def by_attempt(text: str) -> dict[int, list[int]]:
     return found
 
 
-def duplicates(events: list[LogEvent]) -> int:
-    return sum(e.duplicates for e in events)
-
-
-def skipped(events: list[LogEvent]) -> list[tuple[int, str]]:
-    return [(e.skipped.line, e.skipped.reason) for e in events if e.skipped is not None]
-
-
 def lines(*numbers: int) -> str:
     return "".join(line(n) + "\n" for n in numbers)
 
 
-# --- real logs --------------------------------------------------------------------------------
-
-
 def test_real_log() -> None:
-    events = read((LOGS / "maxtext-0.2.5.log").read_bytes())
+    events = read((JAX_LOGS / "maxtext-0.2.5.log").read_bytes())
     assert [s.step for s in steps(events)] == list(range(12))
     assert steps(events)[1] == Step(
         step=1,
@@ -84,14 +63,12 @@ def test_real_log() -> None:
 
 
 def test_real_log_with_profiler() -> None:
-    found = steps(read((LOGS / "maxtext-0.2.5-profiler.log").read_bytes()))
+    found = steps(read((JAX_LOGS / "maxtext-0.2.5-profiler.log").read_bytes()))
     assert [s.step for s in found] == list(range(12))
     profiled = [s for s in found if s.excluded_because == "profiler"]
     assert [s.step for s in profiled] == [4, 5, 7, 8]
     assert all(s.seconds is None and s.loss is not None for s in profiled)
 
-
-# --- one line ---------------------------------------------------------------------------------
 
 VINTAGES = {
     line(5): (1.353, 9.123, 0.009, 13403.141),
@@ -120,47 +97,9 @@ def test_vintages(text: str) -> None:
     assert step.tokens is None
 
 
-@pytest.mark.parametrize("rank", [None, 0, 12])
-@pytest.mark.parametrize(
-    "prefix",
-    [
-        "",
-        "I1121 13:00:00.000000 123 max_logging.py:23] ",
-        "I1121 13:52:02.511797 140090981755776 metric_logger.py:265] ",
-        "2025-11-21 13:00:00,123 INFO ",
-        "2025-11-21T13:00:00.123456Z ",
-        "[2026-01-02 03:04:05] ",
-        "Nov 21 13:00:00 ",
-        "(pid=123, ip=10.0.0.1) ",
-        "(TrainWorker pid=123) ",
-        "\x1b[36m(TrainWorker pid=123)\x1b[0m ",
-        "[default0]:",
-        "\0\0\0\0",
-        "x" * 5000,
-    ],
-)
-def test_prefixes(prefix: str, rank: int | None) -> None:
-    label = "" if rank is None else f"{rank}: "
-    (step,) = steps(read(label + prefix + line(5) + "\n"))
-    assert (step.step, step.seconds) == (5, 1.353)
-    assert step.rank == (0 if len(prefix) > LOOKBEHIND else rank or 0)
-
-
 @pytest.mark.parametrize("label", ["  7: ", "007: ", "[rank7]: ", "2025-11-21T13:00:00Z 7: "])
 def test_label_shapes(label: str) -> None:
     assert steps(read(label + line(5) + "\n"))[0].rank == 7
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
-def test_line_ends(end: str) -> None:
-    found = steps(read(end.join(["noise", line(5), line(6), ""]) if end else line(6)))
-    assert [s.step for s in found] == ([5, 6] if end else [6])
-
-
-def test_colours_inside_the_line() -> None:
-    text = line(5).replace("5,", "\x1b[1m5\x1b[0m,", 1).replace("1.353", "\x1b[32m1.353\x1b[0m")
-    (step,) = steps(read(text + "\x1b[0m\n"))
-    assert (step.step, step.seconds) == (5, 1.353)
 
 
 @pytest.mark.parametrize(("loss", "check"), [("nan", math.isnan), ("inf", math.isinf), ("-inf", math.isinf)])
@@ -168,11 +107,6 @@ def test_loss_that_is_no_number(loss: str, check: object) -> None:
     (step,) = steps(read(line(5, loss=loss) + "\n"))
     assert callable(check)
     assert check(step.loss)
-
-
-def test_invalid_utf8_around() -> None:
-    (step,) = steps(read(b"\xff\xfe " + line(5).encode() + b", \xc3(\n"))
-    assert step.step == 5
 
 
 def test_profiler_line_has_no_seconds() -> None:
@@ -186,9 +120,6 @@ def test_batch_size_rampup_is_named() -> None:
     assert steps(read(text))[0].excluded_because == "batch size rampup"
 
 
-# --- what can't be read -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -197,7 +128,7 @@ def test_batch_size_rampup_is_named() -> None:
         ("completed step: five, seconds: 1.000, loss: 2.000\n", "no step number"),
         ("completed step: 99999999999999999999, seconds: 1.000, loss: 2.000\n", "no step number"),
         ("completed step: 5, loss: 2.000\n", "no seconds"),
-        ("completed step: 5, seconds: 1.0\n", "the line ends in seconds"),
+        ("completed step: 5, seconds: 1.0\n", "no loss"),
         ("completed step: 5, seconds: 1.000, TFLOP/s: 2.0\n", "no loss"),
         ("completed step: 5, seconds: nan, loss: 2.000\n", "seconds can't be 'nan'"),
         ("completed step: 5, seconds: -1.000, loss: 2.000\n", "seconds can't be"),
@@ -228,17 +159,8 @@ def test_last_line_without_newline_but_whole() -> None:
     assert [s.step for s in steps(read(lines(8) + SEED_LINE))] == [8, 49]
 
 
-def test_two_writers_on_one_line() -> None:
-    events = read("completed step: 5, seconds: 0.0" + line(5) + "\n" + line(6) + line(7) + "\n")
-    assert [s.step for s in steps(events)] == [5, 6, 7]
-    assert skipped(events) == [(1, "mingled with another writer's line")]
-
-
 def test_noise_is_not_reported() -> None:
     assert read("completed\nCompleted eval step: 3, seconds: 1.0\ncompleted saving\nstep: 5, seconds: 1\n") == []
-
-
-# --- duplicates and restarts ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -281,11 +203,6 @@ def test_first_report_wins() -> None:
     assert (step.rank, step.seconds) == (3, 1.0)
 
 
-def test_start_line_between_steps_is_a_restart() -> None:
-    assert by_attempt(START + lines(0, 1) + START + lines(2, 3)) == {1: [0, 1], 2: [2, 3]}
-    assert by_attempt(START + START + lines(0, 1)) == {1: [0, 1]}
-
-
 def test_start_lines_of_labelled_ranks() -> None:
     def both(text: str) -> str:
         return "".join(f"{rank}: {one}\n" for one in text.splitlines() for rank in (0, 1))
@@ -295,126 +212,11 @@ def test_start_lines_of_labelled_ranks() -> None:
     assert duplicates(read(text)) == 4
 
 
-def test_ray_folds_reports() -> None:
-    ray = "(TrainWorker pid=123) "
-    text = ray + line(5) + "\n" + ray + line(5) + " [repeated 9x across cluster]\n"
-    assert duplicates(read(text)) == 9
-    alone = read(ray + old_line(5) + "\x1b[32m [repeated 9x across cluster]\x1b[0m\n")
-    assert steps(alone)[0].loss == 9.1
-    assert duplicates(alone) == 8  # nine reports: the step, and eight more
-
-
-# --- what must never matter -------------------------------------------------------------------
-
-NASTY = (
-    START + "0: " + lines(0) + "noise\r" + lines(1) + "x" * 9000 + lines(2) + "\0" * 700 + line(3) + "\r\n"
-    "completed step: 4, seconds: 0.0" + lines(4) + "y" * LOOKBEHIND + ": " + lines(5) + "12: " + line(6) + "\r"
-    + line(7)[:50] + "z" * (LOOKAHEAD + 10) + "\n" + START + "12: " + lines(6)
-    + old_line(8) + " [repeated 3x across cluster]\n"
-    + line(9)[:70]
-).encode()  # fmt: skip
-
-
-@given(st.integers(min_value=1, max_value=3 * LOOKAHEAD))
-@settings(max_examples=60, deadline=None)
-def test_chunk_size_never_matters(chunk_bytes: int) -> None:
-    assert read(NASTY, chunk_bytes) == read(NASTY)
-
-
 @pytest.mark.parametrize(("length", "rank"), [(LOOKBEHIND, 7), (LOOKBEHIND + 1, 0)])
 def test_a_label_is_seen_as_far_as_is_looked_whatever_the_chunks(length: int, rank: int) -> None:
     text = "noise\n" * 99 + "7: ".ljust(length, "x") + line(1) + "\n" + "noise\n" * LOOKAHEAD
     for chunk_bytes in (1, 7, 1 << 20):
         assert steps(read(text, chunk_bytes))[0].rank == rank
-
-
-@given(st.integers(min_value=0, max_value=len(NASTY)))
-@settings(deadline=None)
-def test_cut_anywhere_loses_at_most_the_last_line(cut: int) -> None:
-    whole, found = steps(read(NASTY)), steps(read(NASTY[:cut]))
-    assert found == whole[: len(found)]
-    complete = NASTY[: NASTY.rfind(b"\n", 0, cut) + 1]
-    assert len(found) >= len(steps(read(complete)))
-
-
-NOISE = st.text(st.characters(codec="utf-8", exclude_characters="\r\n")).filter(
-    lambda t: "completed " not in t and "Num_devices" not in t and "System Information" not in t
-)
-
-
-@given(st.lists(NOISE, min_size=12, max_size=12))
-def test_noise_between_the_lines_never_matters(noise: list[str]) -> None:
-    parts = [line(n) for n in range(12)]
-    mixed = "".join(f"{one}\n{other}\n" for one, other in zip(parts, noise, strict=True))
-    assert steps(read(mixed)) == steps(read(lines(*range(12))))
-
-
-PIECES = st.sampled_from(
-    [b"completed step", b": ", b"5", b", seconds: ", b"1.5", b", loss: ", b"nan", b"\n", b"\r", b"\0", b"\x1b[",
-     b"completed profiler activation", b"Num_devices: 1, shape ", b"[repeated 9x across cluster]", b"3: "]
-)  # fmt: skip
-
-
-@given(st.lists(st.one_of(PIECES, st.binary(max_size=20))), st.integers(1, 50))
-@settings(deadline=None)
-def test_garbage_never_raises(pieces: list[bytes], chunk_bytes: int) -> None:
-    events = read(b"".join(pieces), chunk_bytes)
-    assert events == read(b"".join(pieces))
-    attempts = [e.attempt for e in events]
-    assert attempts == sorted(attempts)
-
-
-@given(st.floats(0, 99999), st.floats(0, 99), st.integers(0, 10**9))
-def test_quick_and_careful_paths_agree(seconds: float, loss: float, number: int) -> None:
-    text = line(number, seconds=f"{seconds:.3f}", loss=f"{loss:.3f}")
-    assert steps(read(text + "\n")) == steps(read(text + " \n"))  # the blank is not in the usual line
-
-
-ABSL = "I1121 13:52:02.511797 140090981755776 metric_logger.py:265] "
-STEP_LINES = st.builds(
-    lambda label, prefix, text, end: f"{label}{prefix}{text}{end}".encode(),
-    st.sampled_from(["", "3: ", "0012: ", "x", "\r"]),
-    st.sampled_from(["", ABSL, "W" + ABSL[1:], ABSL[:30], "[Rampup Batch Size Phase], ", "\x1b[36m"]),
-    st.one_of(
-        st.builds(line, st.integers(0, 9), st.floats(0, 99).map(str), st.floats().map("{:.3f}".format)),
-        st.integers(0, 9).map(old_line),
-        st.sampled_from(sorted(VINTAGES)),
-    ),
-    st.sampled_from(["\n", "\n", "\r\n", "\r", "", " \n", ", moe_lb_loss: 0.1\n"]),
-)
-
-
-@given(st.lists(st.one_of(STEP_LINES, STEP_LINES, PIECES, st.binary(max_size=20))))
-@settings(deadline=None, max_examples=300)
-def test_quick_and_careful_paths_agree_on_anything(pieces: list[bytes]) -> None:
-    text = b"".join(pieces)
-    quick = read(text)
-    with mock.patch.object(logs, "QUICK_RUNS", ()):
-        assert list(map(repr, quick)) == list(map(repr, read(text)))  # as text: nan is not equal to nan
-
-
-def test_a_line_of_any_length_is_streamed() -> None:
-    class Endless(io.RawIOBase):
-        """200 MB without a newline, then a step."""
-
-        def __init__(self) -> None:
-            self.parts: Iterator[bytes] = iter([b"x" * (1 << 20)] * 200 + [line(1).encode() + b"\n"])
-            self.largest = 0
-
-        def read(self, _size: int = -1) -> bytes:
-            return next(self.parts, b"")
-
-    import tracemalloc
-
-    tracemalloc.start()
-    found = [e.step for e in MaxTextLog().read(Endless())]  # type: ignore[arg-type]
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert [s.step for s in found if s] == [1]
-    assert peak < 8 << 20
-
-
-# --- recognition ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", [*VINTAGES, START, "0: " + line(5), "\x1b[1mcompleted step: \x1b[0m5, seconds: 1"])

@@ -20,7 +20,6 @@ import pytest
 
 from benchmarks.backend import LogEvent
 from benchmarks.configs import DEFAULT_ROOT
-from benchmarks.diagnosis.endings import Endings
 from benchmarks.diagnosis.symptoms import read_symptoms
 from benchmarks.errors import RequestError
 from benchmarks.logs.known_formats import all_log_formats
@@ -420,11 +419,11 @@ def test_what_may_not_be_read_is_counted(as_nobody: Path) -> None:
     write(as_nobody, "folder/a.log", steps(50)).parent.chmod(0)
     write(as_nobody, "open.log", steps(50))
     # The checkout and what it imports may be where only root may read.
-    endings, formats, was = Endings(read_symptoms(DEFAULT_ROOT)), all_log_formats(), os.geteuid()
+    symptoms, formats, was = read_symptoms(DEFAULT_ROOT), all_log_formats(), os.geteuid()
     if was == 0:
         os.seteuid(NOBODY)
     try:
-        reader = LogReader(find_files([str(as_nobody)]), "35-44", endings, formats)
+        reader = LogReader(find_files([str(as_nobody)]), "35-44", symptoms, formats)
         rows = {Path(row.path).name: row for row in reader.rows()}
     finally:
         os.seteuid(was)
@@ -440,7 +439,7 @@ def test_what_may_not_be_read_is_counted(as_nobody: Path) -> None:
 def test_a_reader_that_fails_costs_one_row(tmp_path: Path) -> None:
     write(tmp_path, "bad.log", START + "boom\n" + steps(50))
     write(tmp_path, "good.log", steps(50))
-    reader = LogReader(find_files([str(tmp_path)]), "35-44", Endings(read_symptoms(DEFAULT_ROOT)), [BrittleLog()])
+    reader = LogReader(find_files([str(tmp_path)]), "35-44", read_symptoms(DEFAULT_ROOT), [BrittleLog()])
     rows = {Path(row.path).name: row for row in reader.rows()}
     assert rows["good.log"].status == "Success"
     assert rows["bad.log"].status == "Unreadable"

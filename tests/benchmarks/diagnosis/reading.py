@@ -2,8 +2,8 @@
 
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.diagnosis.evidence import LogEvidence, Scanner
+from benchmarks.diagnosis.lines import Clock, rank_of_file
 from benchmarks.diagnosis.order import NOTHING, Diagnosis, Known, diagnose
-from benchmarks.diagnosis.stamps import Clock, rank_of_file
 from benchmarks.diagnosis.symptoms import read_symptoms
 
 SYMPTOMS = read_symptoms(DEFAULT_ROOT)

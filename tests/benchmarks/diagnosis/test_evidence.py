@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.diagnosis.evidence import AHEAD_BYTES, alarm_words
-from benchmarks.diagnosis.grouping import ranks_text, shape
+from benchmarks.diagnosis.lines import Clock, rank_in, rank_of_file
+from benchmarks.diagnosis.order import shape
 from benchmarks.diagnosis.picking import LinePicker
-from benchmarks.diagnosis.stamps import Clock, rank_in, rank_of_file
+from benchmarks.diagnosis.text import ranks_text
 from tests.benchmarks.diagnosis.reading import SYMPTOMS, TRACE, evidence, steps
 
 LOGS = sorted(Path(__file__).resolve().parents[2].glob("nemo_backend/logs/*.log"))

@@ -2,10 +2,13 @@
 
 import pytest
 
+from benchmarks.configs import DEFAULT_ROOT
+from benchmarks.diagnosis.symptoms import read_symptoms
 from benchmarks.jobs import failures, first_check
 from benchmarks.jobs.job_record import Ended
 from benchmarks.values import Phase, WorkerEnd
 
+SYMPTOMS = read_symptoms(DEFAULT_ROOT)
 TRAINS = Phase(
     name="perf",
     command=["{python}", "worker.py", "--", "a=b"],
@@ -21,7 +24,7 @@ OK = 'stepmark check: ok {"jax": "0.11"}\n'
 
 
 def reason(log: str, output: str = "", code: int | None = 1) -> str:
-    return first_check.reason(log, f"{output}\n{log}", code, "node1")
+    return first_check.reason(log, f"{output}\n{log}", code, "node1", SYMPTOMS)
 
 
 def test_a_check_is_one_task_with_all_gpus_of_its_node_and_what_the_training_phase_has() -> None:
@@ -43,25 +46,25 @@ def test_what_the_check_says_itself_is_the_reason() -> None:
         (
             "/x/launch/slurm/task.sh: line 28: python3: command not found\n",
             "srun: error: node1: task 0: Exited with exit code 127\n",
-            "there is no program 'python3' where the job runs",
+            "it printed: /x/launch/slurm/task.sh: line 28: python3: command not found; next: ",
         ),
-        ("", "slurmstepd: error: execve(): bash: No such file or directory\n", "there is no program 'bash'"),
+        ("", "slurmstepd: error: execve(): bash: No such file or directory\n", "a program is not there"),
         (
             "/x/task.sh: line 28: /usr/bin/python3: cannot execute binary file: Exec format error\n",
             "",
-            "the image or environment is for another CPU architecture",
+            "a program for another CPU architecture",
         ),
         (
             'Traceback (most recent call last):\n  File "w.py", line 3\n'
             "ModuleNotFoundError: No module named 'maxtext'\n",
             "",
-            "there is no Python module 'maxtext' where the job runs",
+            "a Python module is not there; it printed: ModuleNotFoundError: No module named 'maxtext'",
         ),
         (
             "",
             "slurmstepd: error: pyxis: container start failed with error code: 1\n"
             "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /images/none.sqsh\n",
-            "the container could not be started",
+            "the container's image is not there; it printed: slurmstepd: error: pyxis: [ERROR] No such file",
         ),
         ("RuntimeError: cuInit failed\ndone\n", "", "RuntimeError: cuInit failed"),
         ("only this\n", "", "found: only this"),

@@ -5,17 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.configs import Configs
-from benchmarks.diagnosis.symptoms import read_symptoms
 from benchmarks.jobs.job_record import AttemptEnd, JobEvent, SchedulerEnd
-from benchmarks.jobs.outcomes import (
-    Seen,
-    never_started,
-    outcome,
-    says_device_memory,
-    says_full_disk,
-    says_out_of_memory,
-)
+from benchmarks.jobs.outcomes import Seen, never_started, outcome
 
 START = JobEvent(event="start", time=100.0, job_id="7", restarts=0, nodes="node[1-4]")
 WARNED = JobEvent(event="warned", time=150.0)
@@ -404,37 +395,6 @@ def test_a_job_without_an_attempt(scheduler: SchedulerEnd | None, kind: str, tex
 
 def test_a_job_that_ended_well_and_left_nothing_did_not_end_well() -> None:
     assert never_started("7", said("COMPLETED")).outcome == "failed"
-
-
-@pytest.mark.parametrize(
-    ("text", "memory", "disk"),
-    [
-        # slurmstepd's words of 22.05 and of later releases, and the kernel's
-        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your processes", True, False),
-        (
-            "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM",
-            True,
-            False,
-        ),
-        ("Memory cgroup out of memory: Killed process 1234 (python)", True, False),
-        ("slurmstepd: error: Step 7.0 exceeded memory limit (2148 > 2048), being killed", True, False),
-        ("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", False, False),
-        ("OSError: [Errno 28] No space left on device", False, True),
-        ("OSError: [Errno 122] Disk quota exceeded", False, True),
-        ("step 7 loss 5.1", False, False),
-    ],
-)
-def test_what_a_log_says(text: str, memory: bool, disk: bool) -> None:
-    assert (says_out_of_memory(text), says_full_disk(text)) == (memory, disk)
-
-
-def test_a_frameworks_words_for_a_device_without_memory_are_those_of_the_logs_endings() -> None:
-    samples = {one.id: one.samples for one in read_symptoms(Configs().root).table.symptoms}
-    memory = ("gpu_memory", "xla_memory")
-    assert all(says_device_memory(text) for name in memory for text in samples[name])
-    assert not [
-        text for name, texts in samples.items() if name not in memory for text in texts if says_device_memory(text)
-    ]
 
 
 def test_the_files_of_a_queued_run_are_read_strictly_and_grow_by_optional_fields_alone() -> None:

@@ -8,6 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.configs import DEFAULT_ROOT
+from benchmarks.diagnosis.symptoms import read_symptoms
+from benchmarks.jobs.attempts import DEVICE_MEMORY, FULL_DISK, LOST_NODE, OUT_OF_MEMORY
 from benchmarks.jobs.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering import report
@@ -165,6 +168,23 @@ def test_the_killer_of_memory_is_told_from_the_killing_that_follows(
     assert result.attempts[0].outcome == "out_of_memory"
     assert result.reasons[0].startswith("out of memory: rank 1 of job 7 was killed for its memory")
     assert result.reasons[1].startswith("rank 1 on node2 was killed by signal 9")
+
+
+@pytest.mark.parametrize(
+    ("names", "others"),
+    [
+        (OUT_OF_MEMORY, ["RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", "step 7 loss 5.1"]),
+        (DEVICE_MEMORY, ["Memory cgroup out of memory: Killed process 1234 (python)"]),
+        (FULL_DISK, ["OSError: [Errno 27] File too large"]),
+        (LOST_NODE, ["srun: error: n1: task 0: Killed"]),
+    ],
+)
+def test_the_symptoms_that_decide_an_outcome_are_the_doctors(names: tuple[str, ...], others: list[str]) -> None:
+    symptoms = read_symptoms(DEFAULT_ROOT)
+    for name in names:
+        for sample in symptoms.by_id[name].samples:
+            assert any(symptoms.matches(f"3: {sample}", names)), sample
+    assert not [text for text in others if any(symptoms.matches(text, names))]
 
 
 def test_a_full_disk_is_named(queued: RunFolder, leave: Callable[..., Path]) -> None:

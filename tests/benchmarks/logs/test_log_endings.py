@@ -11,21 +11,20 @@ from hypothesis import strategies as st
 
 from benchmarks.backend import LogEvent
 from benchmarks.configs import DEFAULT_ROOT
-from benchmarks.diagnosis.endings import Endings
+from benchmarks.diagnosis.order import ending_of
 from benchmarks.diagnosis.symptoms import read_symptoms
 from benchmarks.logs import log_endings
 from benchmarks.logs.log_endings import CountedStream, ending_text, shown_line
 from benchmarks.values import Step
 
 TABLE = read_symptoms(DEFAULT_ROOT)
-ENDINGS = Endings(TABLE)
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
 EXITED = "srun: error: n1: tasks 0-7: Exited with exit code 1\n"
 
 
 def found(text: str) -> tuple[str, str]:
-    ending = ENDINGS.find(text.encode())
+    ending = ending_of(text.encode(), TABLE)
     return ("", "") if ending is None else (ending.name, ending.text)
 
 

@@ -1,8 +1,10 @@
-"""Who wrote a line and when, from what stands in it, whichever of the usual ways it was written. Pure."""
+"""A line of a log: who wrote it, when, and which error it ends a traceback with. Pure."""
 
 import calendar
 import re
 from collections import deque
+
+from benchmarks.logs.log_endings import WRITER
 
 # `3: ` of srun --label, [rank3]: of PyTorch, [default3]: of torchrun, [Rank 3] of its watchdog.
 LABEL = re.compile(rb"\s*(?:(\d{1,7}): |\[(?:rank|default)(\d{1,7})\]:? ?)")
@@ -81,3 +83,42 @@ def rank_of_file(name: str) -> int | None:
     """rank-3.log, log_3.txt and the like."""
     found = FILE_RANK.search(name)
     return None if found is None else int(found[1] or found[2])
+
+
+# --- tracebacks ---------------------------------------------------------------------------------
+
+TRACEBACK = b"Traceback (most recent call last):"
+ERROR_LINE = re.compile(rb"[A-Za-z_][\w.]*(?:: .*)?$")
+CHAINED = (b"The above exception was the direct cause", b"During handling of the above exception")
+TRACEBACK_LINES = 2000  # a deep recursion is folded by Python after a few hundred
+
+
+def error_lines(text: bytes, label: int | None = None) -> list[tuple[int, bytes]]:
+    """The error of a traceback at the beginning of a text, and of those chained to it: where each stands, and itself.
+
+    With a label, only the lines that this rank wrote belong to it.
+    """
+    found: list[tuple[int, bytes]] = []
+    ended = False  # an error was read, and no further one is chained to it yet
+    position = 0
+    for number, whole in enumerate(text.split(b"\n", TRACEBACK_LINES)[:TRACEBACK_LINES]):
+        start, position = position, position + len(whole) + 1
+        if number == 0 or (label is not None and label_of(whole) != label):
+            continue
+        line = whole[writer_end(whole) :].rstrip()
+        if line.startswith(CHAINED):
+            ended = False
+        elif not line or line[:1] in b" \t" or line.startswith(TRACEBACK):
+            continue
+        elif not ended and ERROR_LINE.match(line):
+            found.append((start, line))
+            ended = True
+        elif ended:
+            break
+    return found
+
+
+def writer_end(line: bytes) -> int:
+    """Where the text of a line begins. A traceback is indented, so a blank more or less matters."""
+    writer = WRITER.match(line)
+    return writer.end() if writer and line[: writer.end()].strip() else 0

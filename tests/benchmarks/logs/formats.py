@@ -1,0 +1,106 @@
+"""Lines of every log format, and what is read of them, for the tests of the formats."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from benchmarks.backend import LogEvent
+from benchmarks.values import Step
+from jax_backend.logs import MaxTextLog
+from nemo_backend.megatron_line_log import MegatronLog
+from nemo_backend.nemo_line_log import NemoLog
+from nemo_backend.progress_bar_log import NemoBarLog
+
+TESTS = Path(__file__).parents[2]
+LOGS = TESTS / "nemo_backend" / "logs"
+JAX_LOGS = TESTS / "jax_backend" / "logs"
+KINDS = {"maxtext": MaxTextLog, "nemo": NemoLog, "megatron": MegatronLog, "nemo-bar": NemoBarLog}
+NEMO_START = "GPU available: True (cuda), used: True\n"
+MEGATRON_START = "> initializing torch distributed ...\n"
+MAXTEXT_START = "I1121 13:51:57.310937 1400 maxtext_utils.py:2098] Num_devices: 1, shape (1, 1)\n"
+START = {"maxtext": MAXTEXT_START, "nemo": NEMO_START, "nemo-bar": NEMO_START, "megatron": MEGATRON_START}
+
+
+def maxtext(step: int, seconds: str = "12.640", loss: str = "11.030") -> str:
+    return (
+        f"completed step: {step}, seconds: {seconds}, TFLOP/s/device: 0.009, Tokens/s/device: 13403.141, "
+        f"total_weights: 256, loss: {loss}"
+    )
+
+
+def nemo(step: int, seconds: str = "12.64", loss: str = "11.03", more: str = " | consumed_samples: 2304") -> str:
+    return (
+        f"Training epoch 0, iteration {step}/99 | lr: 2.699e-06 | global_batch_size: 128 | global_step: {step} | "
+        f"reduced_train_loss: {loss} | train_step_timing in s: {seconds}{more}"
+    )
+
+
+def megatron(step: int, ms: str = "12640.0", loss: str = "1.103000E+01", skipped: int = 0, nan: int = 0) -> str:
+    return (
+        f" [2026-04-27 00:00:01] iteration {step:8d}/      99 | consumed samples: {step:12d} | "
+        f"elapsed time per iteration (ms): {ms} | learning rate: 1.000000E-04 | global batch size:     2 | "
+        + (f"lm loss: {loss} | " if loss else "")
+        + f"loss scale: 1.0 | grad norm: 1.0 | number of skipped iterations: {skipped:3d} | "
+        f"number of nan iterations: {nan:3d} |"
+    )
+
+
+def paint(counter: int | str, global_step: str | None, seconds: str | None = "12.60", loss: str = "11.00") -> str:
+    """One paint of a bar, without the carriage return before it."""
+    metrics = f", v_num=0, reduced_train_loss={loss}"
+    metrics += "" if global_step is None else f", global_step={global_step}"
+    metrics += "" if seconds is None else f", train_step_timing in s={seconds}"
+    counted = f"{counter}/9999" if isinstance(counter, int) else counter
+    return f"Epoch 0: :  47%|████▋     | {counted} [06:19<07:13{metrics}]"
+
+
+def tqdm_number(value: float) -> str:
+    """As Lightning's Tqdm prints a float: 3 digits where that is shorter, padded to 5 characters."""
+    short = f"{value:.3g}".replace("e+0", "e+").replace("e-0", "e-")
+    text = short if len(short) < len(str(value)) else str(value)
+    if "e" not in text:
+        text += "." if "." not in text and len(text) < 5 else ""
+        text += "0" * (5 - len(text))
+    return text
+
+
+LINE = {
+    "maxtext": maxtext,
+    "nemo": nemo,
+    "megatron": megatron,
+    "nemo-bar": lambda step: paint(step + 1, f"{step}.00"),
+}
+EVERY_FORMAT = pytest.mark.parametrize("kind", KINDS)
+
+
+def read(kind: str, text: str | bytes, chunk_bytes: int = 1 << 20) -> list[LogEvent]:
+    data = text.encode() if isinstance(text, str) else text
+    return list(KINDS[kind](chunk_bytes).read(io.BytesIO(data)))
+
+
+def steps(events: list[LogEvent]) -> list[Step]:
+    return [e.step for e in events if e.step is not None]
+
+
+def numbers(events: list[LogEvent]) -> list[int]:
+    return [s.step for s in steps(events)]
+
+
+def skipped(events: list[LogEvent]) -> list[tuple[int, str]]:
+    return [(e.skipped.line, e.skipped.reason) for e in events if e.skipped is not None]
+
+
+def duplicates(events: list[LogEvent]) -> int:
+    return sum(e.duplicates for e in events)
+
+
+def by_attempt(events: list[LogEvent]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for step in steps(events):
+        found.setdefault(step.attempt, []).append(step.step)
+    return found
+
+
+def lines(kind: str, *numbers: int, label: str = "") -> str:
+    return "".join(f"{label}{LINE[kind](n)}\n" for n in numbers)
