@@ -1,131 +1,150 @@
-"""What differs in the provenance of two sides, the most likely cause of a difference in speed first. Pure.
+"""What differs between the runs of two sides, ranked by how likely it is to change a step's time. Pure.
 
-Weights are in kinds.py, what a run's provenance says in facts.py, numbers such as clocks in measures.py. A change
-that holds in all runs of one side and in none of the other outranks one that varies within a side.
+A weight says how much a kind of difference usually matters: arithmetic and communication in every step rank above the
+host, and the host above what only observes. Doubt halves it: a value that does not separate the two sides cleanly, or
+a number that did not move the way the step times did. A weight is an order, not a probability.
 """
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.comparing.facts import Facts, facts_of
-from benchmarks.comparing.kinds import KINDS, weight_of
-from benchmarks.comparing.measures import Measured, differing, measures
+import msgspec
+
+from benchmarks.comparing.facts import facts_of
 from benchmarks.comparing.runs import ComparedRun
 from benchmarks.comparing.values import Cause
+from benchmarks.measuring import statistics
+from benchmarks.telemetry.gpu import THROTTLE_BITS, GpuTelemetry
 
-MIXED, OVERLAPPING = 0.6, 0.25  # of a weight, where a side has several values, or both have one in common
-SAME_PROGRAM = 0.5  # of a weight, where what it sets did not change what the compiler was given
-BEFORE_THE_PROGRAM = ("setting", "argument")  # they act by changing the program alone
-OF_A_FRAMEWORK = ("setting", "argument", "version", "layout", "image", "XLA flag", "recipe", "program")
-OWN_WEIGHT = 20.0  # of a kind that no two frameworks share
+DOUBT = 0.5
+FRAMEWORK_WEIGHT = 20.0  # of a kind that two frameworks do not share
+LEAST_EFFECT = 0.005  # of a step's time: less needs no cause
 MOST_VALUES = 3
 NOT_SET = "not set"
+
+# kind -> how several are called, weight, why it matters
+KINDS: dict[str, tuple[str, float, str]] = {
+    "slowdown": ("slowdown on purpose", 130, "every step was slowed on purpose"),
+    "request": ("request", 104, "another request is other work, or the same work done in another way"),
+    "setting": ("settings of the backend", 90, "it changes what each step computes or sends"),
+    "profile for PGLE": ("profile for PGLE", 86, "it schedules computation and communication in every step"),
+    "XLA flag": ("XLA flags", 84, "it changes how XLA compiles the step"),
+    "device": ("devices", 82, "another device"),
+    "image": ("image or lock file", 76, "it holds every library that the step uses"),
+    "argument": ("arguments", 74, "it tells the framework how to train"),
+    "layout": ("layout as the framework made it", 72, "devices share the work differently"),
+    "program": ("program of the step", 66, "a setting, an argument or code changed the compiled program"),
+    "node": ("nodes", 60, "nodes differ in clocks, cooling and place in the network"),
+    "machine": ("machines", 58, "another machine feeds the devices, or is the device"),
+    "version": ("versions", 45, "a package that training uses"),
+    "environment": ("environment variables", 40, "a library may read it"),
+    "recipe": ("recipe", 25, "its settings are listed above where they differ"),
+    "Stepmark": ("version of Stepmark", 22, "the programs that train and measure"),
+    "telemetry": ("telemetry", 12, "sampling takes some time of the host"),
+    "launcher": ("packages of the launcher", 5, "it waits while the run trains"),
+    "clock": ("GPU clocks, power, throttling", 0, ""),  # MEASURES has the weights of these two
+    "load": ("load of the machine", 0, ""),
+}
+# Names that weigh more or less than the rest of their kind.
+SPECIAL: tuple[tuple[str, str, float, str], ...] = (
+    ("request", r"backend|engine", 112, "another framework"),
+    ("request", r"hardware", 110, "another device"),
+    ("request", r"dtype|model|task|lora", 108, "other arithmetic in every step"),
+    ("request", r"gpus|nodes|parallelism", 106, "devices share the work differently"),
+    ("request", r"pgle", 96, "it schedules computation and communication in every step"),
+    ("request", r"data", 62, "other data is read differently, and gives another loss"),
+    ("request", r"site", 55, "another place, with its own network and settings"),
+    ("request", r"window|until|steps", 48, "other steps count: step times settle over time"),
+    (
+        "version",
+        r"jax|jaxlib|jax-cuda.*|libtpu|torch|triton|transformer[-_]engine.*|maxtext|nemo[-_]toolkit|nemo|megatron.*|"
+        r"lightning|nccl|cuda|cudnn|cublas|nvidia-(nccl|cudnn|cublas|cuda).*|GPU driver|CUDA of the driver|flax|qwix|"
+        r"aqtp",
+        80,
+        "it computes, compiles or communicates in every step",
+    ),
+    (
+        "environment",
+        r"(NCCL_|XLA_|NVTE_|CUDA_|CUBLAS_|CUDNN_|TORCH_|PYTORCH_|JAX_|UB_|OMP_|MKL_|MALLOC_|LD_PRELOAD|NEMO_).*",
+        70,
+        "the libraries below the framework read it",
+    ),
+    ("argument", r"steps|--until|trainer\.max_steps", 46, "how long it trains"),
+    ("argument", r"--events_dir|run_name|base_output_directory", 4, "where it writes"),
+    ("image", r"name|file_written|file_bytes|lock_file", 64, "perhaps the same libraries from another file"),
+    ("Stepmark", r"changed files", 15, "the checkout had uncommitted changes"),
+)
+# Two frameworks have nothing in common here that could be compared name by name.
+OF_A_FRAMEWORK = ("setting", "argument", "version", "layout", "image", "XLA flag", "recipe", "program")
 
 
 class Explained(NamedTuple):
     causes: list[Cause]
-    same: list[str]  # kinds that were looked at, with how many facts of each are alike
-    not_known: list[str]
-
-
-class _Found(NamedTuple):
-    score: float
-    kind: str
-    name: str
-    a: str | None
-    b: str | None
-    why: str
+    same: list[str]  # kinds that were compared and do not differ, with how many facts each has
+    not_known: list[str]  # kinds that a side does not record
 
 
 def causes(a: Sequence[ComparedRun], b: Sequence[ComparedRun], slower: float | None) -> Explained:
     """`slower` is the logarithm of B's seconds over A's; None: not known."""
-    sides = ([facts_of(run) for run in a], [facts_of(run) for run in b])
-    found: list[_Found] = []
+    found: list[Cause] = []
     same: list[str] = []
     not_known: list[str] = []
-    same_program, other_framework = _same_program(sides), _other_framework(sides)
-    for kind in _kinds(sides):
-        known = [[facts[kind] for facts in side if kind in facts] for side in sides]
-        if not known[0] or not known[1]:
-            not_known.append(_unknown_text(KINDS[kind].title, known))
-            continue
-        if other_framework and kind in OF_A_FRAMEWORK:
-            found.append(_all_of(kind, known[0][0], known[1][0]))
-            continue
-        differences = _of_kind(kind, known[0], known[1], same_program=same_program)
-        found += differences
-        if not differences:
-            same.append(_same_text(kind, known[0][0]))
-    more, quiet, unknown = _measured(a, b, slower)
-    found = _without_repeats(found + more)
-    ranked = sorted(found, key=lambda one: (-one.score, one.kind, one.name))
-    return Explained(
-        causes=[
-            Cause(rank=rank, kind=one.kind, name=one.name, a=one.a, b=one.b, why=one.why)
-            for rank, one in enumerate(ranked, 1)
-        ],
-        same=same + quiet,
-        not_known=not_known + unknown,
-    )
-
-
-def _kinds(sides: tuple[list[Facts], list[Facts]]) -> list[str]:
-    present = {kind for side in sides for facts in side for kind in facts}
-    return [kind for kind in KINDS if kind in present]
-
-
-def _unknown_text(title: str, known: Sequence[Sequence[object]]) -> str:
-    return f"{title}: {' and '.join(name for name, side in zip('AB', known, strict=True) if not side)} does not say"
-
-
-def _same_text(kind: str, facts: dict[str, str]) -> str:
-    if kind == "program":
-        return f"{KINDS[kind].title} ({next(iter(facts.values()))}: the same program)"
-    return f"{KINDS[kind].title} ({len(facts)})" if facts else f"{KINDS[kind].title} (none)"
-
-
-def _other_framework(sides: tuple[list[Facts], list[Facts]]) -> bool:
+    sides = ([facts_of(run) for run in a], [facts_of(run) for run in b])
     one, other = (side[0]["request"] for side in sides)
-    return any(one[name] != other[name] for name in ("backend", "engine"))
+    other_framework = any(one[name] != other[name] for name in ("backend", "engine"))
+    for kind, (title, _, _) in KINDS.items():
+        known = [[facts[kind] for facts in side if kind in facts] for side in sides]
+        if kind in ("clock", "load") or not any(known):
+            continue
+        if not all(known):
+            without = " and ".join(name for name, side in zip("AB", known, strict=True) if not side)
+            not_known.append(f"{title}: {without} does not record it")
+        elif other_framework and kind in OF_A_FRAMEWORK:
+            counts = [f"{len(side[0])} {title}" for side in known]
+            why = "each framework has its own: see benchmark.json, plan.json and provenance.json of a run"
+            found.append(_cause(FRAMEWORK_WEIGHT, kind, "(all)", counts[0], counts[1], why))
+        elif differences := list(_of_kind(kind, *known)):
+            found += differences
+        else:
+            digest = f"{next(iter(known[0][0].values()))}: the same program" if kind == "program" else ""
+            same.append(f"{title} ({digest or len(known[0][0]) or 'none'})")
+    for kind, differences_or_none in _measured(a, b, slower).items():
+        title = KINDS[kind][0]
+        if differences_or_none is None:
+            not_known.append(f"{title}: a side was not sampled")
+        elif not differences_or_none:
+            same.append(title)
+        found += differences_or_none or []
+    settings = {cause.name for cause in found if cause.kind == "setting"}
+    # An argument that passes on a setting is that setting.
+    found = [cause for cause in found if cause.kind != "argument" or cause.name not in settings]
+    found.sort(key=lambda cause: (-cause.weight, cause.kind, cause.name))
+    ranked = [msgspec.structs.replace(cause, rank=rank) for rank, cause in enumerate(found, 1)]
+    return Explained(ranked, same, not_known)
 
 
-def _all_of(kind: str, a: dict[str, str], b: dict[str, str]) -> _Found:
-    """Two frameworks have nothing in common here that could be held side against side."""
-    title = KINDS[kind].title
-    why = "each framework has its own; a run's benchmark.json, plan.json and provenance.json have them"
-    return _Found(OWN_WEIGHT, kind, "(all)", f"{len(a)} {title}", f"{len(b)} {title}", why)
+def _cause(weight: float, kind: str, name: str, a: str | None, b: str | None, why: str) -> Cause:
+    return Cause(rank=0, weight=weight, kind=kind, name=name, a=a, b=b, why=why)
 
 
-# --- one kind -------------------------------------------------------------------------------------
-
-
-def _of_kind(
-    kind: str, a: Sequence[dict[str, str]], b: Sequence[dict[str, str]], *, same_program: bool
-) -> list[_Found]:
-    names = dict.fromkeys(name for facts in (*a, *b) for name in facts)
-    found = []
-    for name in names:
+def _of_kind(kind: str, a: Sequence[dict[str, str]], b: Sequence[dict[str, str]]) -> Iterator[Cause]:
+    for name in dict.fromkeys(name for facts in (*a, *b) for name in facts):
         one, other = ([facts.get(name) for facts in side] for side in (a, b))
         if set(one) == set(other):
             continue
-        weight, why = weight_of(kind, name)
-        factor, evidence = _evidence(one, other)
-        if same_program and kind in BEFORE_THE_PROGRAM:
-            factor, evidence = factor * SAME_PROGRAM, [*evidence, "the step's program is the same all the same"]
-        text = "; ".join([why, *evidence])
-        found.append(_Found(weight * factor, kind, name, _values(one), _values(other), text))
-    return found
+        weight, why = _weight(kind, name)
+        if len(set(one)) > 1 or len(set(other)) > 1:
+            weight, why = DOUBT * weight, f"{why}; but it varies within a side"
+        yield _cause(weight, kind, name, _values(one), _values(other), why)
 
 
-def _evidence(a: Sequence[str | None], b: Sequence[str | None]) -> tuple[float, list[str]]:
-    """How cleanly the values part the two sides; one run a side parts nothing."""
-    if len(a) == len(b) == 1:
-        return 1.0, []
-    if set(a) & set(b):
-        return OVERLAPPING, ["but some runs of both sides have it alike"]
-    if len(set(a)) == 1 and len(set(b)) == 1:
-        return 1.0, [f"in all {len(b)} runs of B and none of A" if len(b) > 1 else "in B and no run of A"]
-    return MIXED, ["but it varies within a side too"]
+def _weight(kind: str, name: str) -> tuple[float, str]:
+    for special, names, weight, why in SPECIAL:
+        if special == kind and re.fullmatch(names, name, re.IGNORECASE):
+            return weight, why
+    return KINDS[kind][1:]
 
 
 def _values(values: Sequence[str | None]) -> str | None:
@@ -137,36 +156,101 @@ def _values(values: Sequence[str | None]) -> str | None:
     return ", ".join(texts[:MOST_VALUES]) + more
 
 
-def _same_program(sides: tuple[list[Facts], list[Facts]]) -> bool:
-    digests = [tuple(facts.get("program", {}).values()) for side in sides for facts in side]
-    return len(set(digests)) == 1 and digests[0] != ()
+# --- numbers of the machines ----------------------------------------------------------------------
 
 
-def _without_repeats(found: Sequence[_Found]) -> list[_Found]:
-    """An argument that hands over a setting of the same name is that setting."""
-    settings = {one.name for one in found if one.kind == "setting"}
-    return [one for one in found if one.kind != "argument" or one.name not in settings]
+class Measure(NamedTuple):
+    """A number that each run has its own of."""
+
+    kind: str
+    name: str
+    unit: str
+    read: Callable[[ComparedRun], float | None]
+    least: float  # a smaller difference is none: relative, or in the unit
+    relative: bool
+    faster: int  # 1: more of it is faster; -1: slower
+    weight: float
 
 
-# --- numbers --------------------------------------------------------------------------------------
+def _gpu(read: Callable[[GpuTelemetry], float | None]) -> Callable[[ComparedRun], float | None]:
+    def of_run(run: ComparedRun) -> float | None:
+        gpu = run.result.telemetry.gpu if run.result.telemetry else None
+        return None if gpu is None else read(gpu)
+
+    return of_run
+
+
+def _throttled(reason: str) -> Callable[[ComparedRun], float | None]:
+    return _gpu(lambda gpu: None if gpu.throttled is None else 100 * gpu.throttled.get(reason, 0.0))
+
+
+def _load(run: ComparedRun) -> float | None:
+    """Before the run itself loads the machine: of the job's nodes, or of this machine."""
+    machine = run.provenance.get("machine")
+    machine = machine if isinstance(machine, dict) else {}
+    averages, cpus = machine.get("load_average"), machine.get("cpus_usable") or machine.get("cpus")
+    if run.benchmark.site.kind != "local":
+        cpus = max((node.cpus for node in run.nodes if node.cpus), default=None)
+        averages = None if run.load is None else [run.load]
+    return averages[0] / cpus if averages and cpus else None
+
+
+def _slowest_clock(gpu: GpuTelemetry) -> float | None:
+    return gpu.slowest.sm_clock_mhz if gpu.slowest else None
+
+
+MEASURES = (
+    Measure("clock", "SM clock, median", "MHz", _gpu(lambda g: g.sm_clock_mhz_median), 0.005, True, 1, 99),
+    *(
+        Measure("clock", f"throttled: {name.replace('_', ' ')}", "% of samples", _throttled(name), 2, False, -1, 97)
+        for name in THROTTLE_BITS
+    ),
+    Measure("clock", "power limit", "W", _gpu(lambda g: g.power_limit_watts), 0.01, True, 1, 95),
+    Measure("clock", "SM clock of the slowest GPU", "MHz", _gpu(_slowest_clock), 0.02, True, 1, 92),
+    Measure("clock", "uncorrected ECC errors", "", _gpu(lambda g: g.ecc_uncorrected), 0.5, False, -1, 62),
+    Measure("clock", "PCIe replays", "", _gpu(lambda g: g.pcie_replays), 0.5, False, -1, 61),
+    Measure("clock", "highest temperature", "C", _gpu(lambda g: g.temperature_c_max), 5, False, -1, 46),
+    Measure("load", "at the start, per processor", "", _load, 0.25, False, -1, 88),
+)  # fmt: skip
+LOAD_BESIDE_GPUS = 40.0  # a machine that trains on GPUs hardly notices other programs
 
 
 def _measured(
     a: Sequence[ComparedRun], b: Sequence[ComparedRun], slower: float | None
-) -> tuple[list[_Found], list[str], list[str]]:
+) -> dict[str, list[Cause] | None]:
+    """kind -> what differs; None: a side does not know it."""
     on_cpu = [run.benchmark.hardware.kind == "cpu" for run in (*a, *b)]
-    found: list[_Found] = []
-    known: dict[str, bool] = {}  # kind -> whether it differs anywhere
-    all_kinds: dict[str, None] = {}
-    for measure in measures(any(on_cpu)):
+    found: dict[str, list[Cause] | None] = {}
+    for measure in MEASURES:
         if measure.kind == "clock" and all(on_cpu):
-            continue  # there is no GPU that could have a clock
-        all_kinds[measure.kind] = None
-        one = differing(measure, a, b, slower)
-        if one is None:
-            continue
-        known[measure.kind] = known.get(measure.kind, False) or isinstance(one, Measured)
-        if isinstance(one, Measured):
-            found.append(_Found(one.score, measure.kind, measure.name, one.a, one.b, one.why))
-    same = [KINDS[kind].title for kind, differs in known.items() if not differs]
-    return found, same, [f"{KINDS[kind].title}: a side was not sampled" for kind in all_kinds if kind not in known]
+            continue  # no GPU that could have a clock
+        found.setdefault(measure.kind, None)
+        sides = [[value for run in runs if (value := measure.read(run)) is not None] for runs in (a, b)]
+        if all(sides):
+            weight = LOAD_BESIDE_GPUS if measure.kind == "load" and not any(on_cpu) else measure.weight
+            found[measure.kind] = [
+                *(found[measure.kind] or []),
+                *_moved(measure._replace(weight=weight), sides, slower),
+            ]
+    return found
+
+
+def _moved(measure: Measure, sides: Sequence[Sequence[float]], slower: float | None) -> list[Cause]:
+    one, other = (float(statistics.median(values) or 0.0) for values in sides)
+    size = (other - one) / one if measure.relative and one else other - one
+    too_small = measure.kind == "load" and abs(other - one) < measure.least * min(one, other)
+    if abs(size) < measure.least or too_small:
+        return []
+    weight, why = measure.weight, f"{'higher' if other > one else 'lower'} in B"
+    if slower is None or abs(slower) < LEAST_EFFECT:
+        weight, why = DOUBT * weight, f"{why}, without a difference in speed"
+    else:
+        fits = ((size > 0) == (measure.faster > 0)) == (slower < 0)
+        step = f"a step that is {abs(math.expm1(slower)):.1%} {'slower' if slower > 0 else 'faster'}"
+        why = f"{why}: {'fits' if fits else 'does not fit'} {step}"
+        weight *= 1 if fits else DOUBT
+    overlap = max(sides[0]) >= min(sides[1]) and max(sides[1]) >= min(sides[0])
+    if overlap and min(map(len, sides)) > 1:
+        weight, why = DOUBT * weight, f"{why}; but it varies within a side"
+    texts = [f"{value:.4g} {measure.unit}".strip() for value in (one, other)]
+    return [_cause(weight, measure.kind, measure.name, texts[0], texts[1], why)]

@@ -1,16 +1,18 @@
-"""A run's provenance as named facts by kind: what explain.py holds side against side. Pure.
+"""A run's provenance as named facts by kind, for explain.py to compare. Pure.
 
-A kind that a run does not record is absent; one that it records, and that has nothing in it, is empty. Numbers that
-vary from run to run by themselves (clocks, load) are in measures.py.
+A kind that a run does not record is absent; one that it records as empty is empty. What differs between any two runs
+(where they lie, when they ran, which port they got) is taken out of the texts. Numbers that vary by themselves, such
+as clocks, are in explain.py.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.comparing.admission import OF_THE_WORK, shown
 from benchmarks.comparing.figures import NO_DIMENSIONS
-from benchmarks.comparing.normalise import NO_SETTING, normaliser, phase_of
 from benchmarks.comparing.runs import ComparedRun
+from benchmarks.values import Phase
 
 Facts = dict[str, dict[str, str]]  # kind -> name -> value
 SHOWN_DIGEST = 12  # digits
@@ -18,6 +20,20 @@ FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 FROM_REQUEST = tuple(name for name in OF_THE_WORK if name != "inject_slowdown")
 MACHINE = ("cpu", "cpus", "cpus_usable", "memory_bytes", "system", "architecture")
 IMAGE = ("name", "lock_file", "lock_sha256", "image", "image_digest", "file_bytes", "file_written", "packages_sha256")
+# Variables that say where and when a job ran, not how: the scheduler's, this launcher's own, addresses.
+NO_SETTING = re.compile(r"^(SLURM_|SLURMD_|STEPMARK_|PMIX_|PMI_)|(^|_)(PORT|PID|JOBID|JOB_ID|ADDR|TMPDIR)$")
+PLACEHOLDERS = re.compile(r"\{(python|repository|phase_dir)\}")
+EVERYWHERE: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?:/[^\s=,:;\"']*)?\d{8}T\d{6}Z-[A-Za-z0-9_-]+-[0-9a-f]{4}"), "{run}"),
+    (re.compile(r"\d{8}T\d{6}(?:\.\d+)?Z"), "{time}"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"), "{time}"),
+    (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "{uuid}"),
+    # Only of an address: CUBLAS_WORKSPACE_CONFIG=:4096:8 has no host before its colon.
+    (
+        re.compile(r"(?<![\w.:-])((?:[A-Za-z][\w.-]*|\d+(?:\.\d+){3}|\[[0-9a-fA-F:]+\])):\d{4,5}(?![\w:])"),
+        r"\1:{port}",
+    ),
+)
 
 
 def facts_of(run: ComparedRun) -> Facts:
@@ -74,19 +90,13 @@ def _pgle(run: ComparedRun) -> dict[str, str]:
 
 
 def _arguments(run: ComparedRun) -> dict[str, str] | None:
-    """As they were filled in; where the worker saw others, both."""
-    worker, planned = _worker(run).get("argv"), phase_of(run).get("argv")
+    """As they were filled in; what the worker saw counts where it is known."""
+    worker, planned = _worker(run).get("argv"), _phase(run).get("argv")
     planned = planned or (run.measured.command if run.measured else None)
     if not planned and not worker:
         return None
-    normalise = normaliser(run)
-    found = _named_words(planned or [], normalise)
-    for name, value in _named_words(worker or [], normalise).items():
-        if found.get(name, value) != value:
-            found[name] = f"{value} (seen by the worker; {found[name]} was planned)"
-        else:
-            found[name] = value
-    return found
+    normalise = _normaliser(run)
+    return _named_words(planned or [], normalise) | _named_words(worker or [], normalise)
 
 
 def _named_words(words: list[Any], normalise: Callable[[str], str]) -> dict[str, str]:
@@ -101,11 +111,11 @@ def _named_words(words: list[Any], normalise: Callable[[str], str]) -> dict[str,
 
 def _xla_flags(run: ComparedRun) -> dict[str, str] | None:
     """As XLA read them, where the worker says so; else as they were handed over."""
-    normalise, seen = normaliser(run), _worker(run).get("xla_flags")
+    normalise, seen = _normaliser(run), _worker(run).get("xla_flags")
     variables = _variables(run)
     texts = [variables[name] for name in FLAG_VARIABLES if name in variables]
     texts += [str(seen)] if seen else []
-    listed = phase_of(run).get("xla_flags")
+    listed = _phase(run).get("xla_flags")
     texts += [str(word) for word in listed] if isinstance(listed, list) else []
     if not texts and not run.provenance and run.measured is None:
         return None
@@ -116,9 +126,9 @@ def _xla_flags(run: ComparedRun) -> dict[str, str] | None:
 
 def _environment(run: ComparedRun) -> dict[str, str] | None:
     shell = run.provenance.get("shell")
-    if run.measured is None and not isinstance(shell, dict) and not phase_of(run):
+    if run.measured is None and not isinstance(shell, dict) and not _phase(run):
         return None
-    normalise = normaliser(run)
+    normalise = _normaliser(run)
     both = {**_texts(shell), **_variables(run)} if isinstance(shell, dict) else _variables(run)
     return {
         name: normalise(value)
@@ -129,7 +139,7 @@ def _environment(run: ComparedRun) -> dict[str, str] | None:
 
 def _variables(run: ComparedRun) -> dict[str, str]:
     """Of the measured phase: what was filled in, or the plan's own."""
-    filled = phase_of(run).get("environment")
+    filled = _phase(run).get("environment")
     return _texts(filled) if isinstance(filled, dict) else dict(run.measured.environment if run.measured else {})
 
 
@@ -217,6 +227,15 @@ def _stepmark(run: ComparedRun) -> dict[str, str] | None:
     return found or None
 
 
+def _phase(run: ComparedRun) -> dict[str, Any]:
+    """What provenance.json says of the measured phase."""
+    phases = run.provenance.get("phases")
+    if not isinstance(phases, dict) or not phases:
+        return {}
+    found = phases.get(run.measured.name if isinstance(run.measured, Phase) else list(phases)[-1])
+    return found if isinstance(found, dict) else {}
+
+
 def _texts(value: object) -> dict[str, str]:
     return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
 
@@ -226,3 +245,33 @@ def _digest(text: str) -> str:
     bare = text.removeprefix("ends-").removeprefix("sha256:")
     whole = len(bare) in (40, 64) and all(digit in "0123456789abcdef" for digit in bare)
     return bare[:SHOWN_DIGEST] if whole else text
+
+
+def _normaliser(run: ComparedRun) -> Callable[[str], str]:
+    """Replaces this run's own paths in a text, then whatever differs between any two runs."""
+    found: dict[str, str] = {}
+    argv = _phase(run).get("argv")
+    if run.measured is not None and isinstance(argv, list) and len(argv) == len(run.measured.command):
+        for template, word in zip(run.measured.command, map(str, argv), strict=True):
+            found |= _filled(template, word)
+    places = sorted(found.items(), key=lambda place: -len(place[0]))  # a folder before its parent
+
+    def normalise(text: str) -> str:
+        for place, name in places:
+            text = text.replace(place, name)
+        for pattern, name in EVERYWHERE:
+            text = pattern.sub(name, text)
+        return text
+
+    return normalise
+
+
+def _filled(template: str, word: str) -> dict[str, str]:
+    """{"/a/b/attempt-1/perf": "{phase_dir}"} of "--to={phase_dir}" and "--to=/a/b/attempt-1/perf"."""
+    names = PLACEHOLDERS.findall(template)
+    if len(names) != 1:
+        return {}
+    before, _, after = PLACEHOLDERS.split(template)
+    if not word.startswith(before) or not word.endswith(after) or len(word) <= len(before) + len(after):
+        return {}
+    return {word[len(before) : len(word) - len(after)]: f"{{{names[0]}}}"}

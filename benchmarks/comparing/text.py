@@ -113,7 +113,10 @@ def _causes(comparison: Comparison, causes: Sequence[Cause]) -> list[str]:
     if causes:
         lines.append(f"{causes_heading(comparison)}:")
         for cause in causes[:MOST_CAUSES]:
-            lines += [f"  {cause.rank:>2}  {cause_text(cause)}", _wrapped(cause.why, " " * 6)]
+            lines += [
+                f"  {cause.rank:>2}  {cause_text(cause)}",
+                _wrapped(f"weight {cause.weight:g}: {cause.why}", " " * 6),
+            ]
         if len(causes) > MOST_CAUSES:
             lines.append(f"      and {len(causes) - MOST_CAUSES} less likely ones (--format=json has all)")
     else:

@@ -45,11 +45,12 @@ class Cause(Value, frozen=True):
     """One thing in which the two sides' provenance differs."""
 
     rank: int  # 1: the most likely cause of a difference in speed
-    kind: str  # such as version, xla flag, image, argument, hlo, node, clock, environment
+    kind: str  # one of explain.KINDS
     name: str
     a: str | None
     b: str | None
-    why: str  # why it stands where it stands
+    why: str  # it has this weight
+    weight: float = 0.0
 
 
 class Comparison(Value, frozen=True):
