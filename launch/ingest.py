@@ -130,7 +130,8 @@ class Measured(Value, frozen=True):
         """The published row that the figures are held against, or why there is none."""
         if result["status"] != "valid":
             return None, "the figures are invalid"
-        from benchmarks.references.references import nearest_reference, read_references
+        from benchmarks.references import nearest_reference
+        from benchmarks.references.references import read_references
 
         backend = backend_of_format(log_format)
         if backend is None:

@@ -192,7 +192,8 @@ def mlperf(places: list[str]) -> int:
 
 def references(places: list[str]) -> int:
     """The published rows, recomputed from their step times; which cells do not follow."""
-    from benchmarks.references.references import read_references, reference_table
+    from benchmarks.references import reference_table
+    from benchmarks.references.references import read_references
     from launch.command_line import places as own
 
     if places or SWEEP.value or TRACE.value or FORMAT.value == "csv":

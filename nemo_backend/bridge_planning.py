@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from benchmarks.assets.assets import Repository, hub_cache
+from benchmarks.assets import hub_cache
+from benchmarks.assets.assets import Repository
 from benchmarks.assets.datasets import read_dataset
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.values import Benchmark, Phase, Plan, Scalar

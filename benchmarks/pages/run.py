@@ -12,8 +12,8 @@ from benchmarks.pages.roof import roof_in_words, roof_plot
 from benchmarks.pages.spread_plot import quantiles, spread_plot
 from benchmarks.pages.step_plots import EARLIER, drawable, step_plot
 from benchmarks.planning.bounds import Bound
+from benchmarks.references import nearest_reference
 from benchmarks.references.nearest_reference import Nearest
-from benchmarks.references.references import nearest_reference
 from benchmarks.rendering.report import count_text, result_rows, seconds_text, title
 from benchmarks.values import Benchmark, Step, Value
 

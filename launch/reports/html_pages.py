@@ -20,7 +20,8 @@ from benchmarks.pages.page import Part, page
 from benchmarks.pages.run import RunMaterial, run_part
 from benchmarks.pages.sweep import sweep_part
 from benchmarks.planning.bounds import Bound, bound
-from benchmarks.references.references import nearest_reference, read_references
+from benchmarks.references import nearest_reference
+from benchmarks.references.references import read_references
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomically
 from benchmarks.secret_rules import REDACTED, hidden_in_log, is_secret_name
 from benchmarks.values import Benchmark, Step

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, StepmarkError
 from benchmarks.measuring.summary import Result
-from benchmarks.references.references import nearest_reference, read_references
+from benchmarks.references import nearest_reference
+from benchmarks.references.references import read_references
 from benchmarks.rendering import report
 from benchmarks.runs.runfolder import RunFolder
 from launch.command_line.places import configs

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from benchmarks.assets.assets import Repository, hub_cache
+from benchmarks.assets import hub_cache
+from benchmarks.assets.assets import Repository
 from benchmarks.backend import Backend, ReadsHub, backends, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
