@@ -56,7 +56,7 @@ SPECIAL: tuple[tuple[str, str, float, str], ...] = (
     ("request", r"pgle", 96, "it schedules computation and communication in every step"),
     ("request", r"data", 62, "other data is read differently, and gives another loss"),
     ("request", r"site", 55, "another place, with its own network and settings"),
-    ("request", r"window|until|steps", 48, "other steps count: step times settle over time"),
+    ("request", r"window|steps", 48, "other steps count: step times settle over time"),
     (
         "version",
         r"jax|jaxlib|jax-cuda.*|libtpu|torch|triton|transformer[-_]engine.*|maxtext|nemo[-_]toolkit|nemo|megatron.*|"
@@ -71,7 +71,7 @@ SPECIAL: tuple[tuple[str, str, float, str], ...] = (
         70,
         "the libraries below the framework read it",
     ),
-    ("argument", r"steps|--until|trainer\.max_steps", 46, "how long it trains"),
+    ("argument", r"steps|trainer\.max_steps", 46, "how long it trains"),
     ("argument", r"--events_dir|run_name|base_output_directory", 4, "where it writes"),
     ("image", r"name|file_written|file_bytes|lock_file", 64, "perhaps the same libraries from another file"),
     ("Stepmark", r"changed files", 15, "the checkout had uncommitted changes"),

@@ -32,19 +32,6 @@ def test_rates_are_sourced_and_above_what_is_reached(hardware: Hardware) -> None
     assert memory > node >= network
 
 
-def test_the_rates_of_an_h100() -> None:
-    rates = CONFIGS.hardware("h100").rates
-    assert {name: (rate.gb_s, rate.achievable_gb_s) for name, rate in rates.items()} == {
-        "memory": (3350.0, None),
-        "node": (450.0, 360.0),  # one way: the datasheet's 900 GB/s are both
-        "network": (50.0, 45.0),
-    }
-
-
-def test_a_cpu_has_none() -> None:
-    assert CONFIGS.hardware("cpu").rates == {}
-
-
 def test_families_name_what_there_is() -> None:
     written = read_yaml(CONFIGS.root / planning_calibration.FAMILIES_FILE, planning_calibration.Families)
     made = read_yaml(CONFIGS.root / planning_calibration.FILE, planning_calibration.Fits)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -195,37 +194,6 @@ def test_only_a_cpu_has_no_peak_and_no_memory_of_its_own() -> None:
         assert hardware.emulated == (["fp8"] if is_cpu else [])
 
 
-def test_an_a100_has_no_fp8() -> None:
-    assert set(CONFIGS.hardware("a100").peaks) == {"bf16"}
-
-
-PUBLISHED_PEAKS = {
-    "h100": (989, 1979),
-    "h100_pcie": (756, 1513),
-    "h200": (989, 1979),
-    "b200": (2250, 4500),
-    "gb200": (2450, 4900),
-    "b300": (2250, 4500),
-    "gb300": (2450, 4900),
-    "a100": (312, None),
-    "mi300x": (1300, 2610),
-    "mi355x": (2500, 5000),
-    "tpu_v4": (275, None),
-    "tpu_v5e": (197, None),
-    "tpu_v5p": (459, None),
-    "tpu_v6e": (918, None),
-    "tpu_v7x": (2307, 4614),
-    "cpu": (None, None),
-}
-
-
-def test_peaks_are_the_published_ones() -> None:
-    def peak(hardware: Hardware, precision: str) -> float | None:
-        return hardware.peaks[precision].tflops if precision in hardware.peaks else None
-
-    assert {row.name: (peak(row, "bf16"), peak(row, "fp8")) for row in HARDWARE} == PUBLISHED_PEAKS
-
-
 # --- recipes ----------------------------------------------------------------------------------
 
 
@@ -327,56 +295,6 @@ def test_xla_flags_are_known_to_current_xla(recipe: Recipe) -> None:
     flags = {flag for overlay in recipe.overlays for flag in overlay.xla_flags}
     assert not flags & UNKNOWN_TO_CURRENT_XLA
     assert all(re.fullmatch(r"xla_[a-z0-9_]+", flag) for flag in flags), "without dashes; the plan adds them"
-
-
-# --- the Llama 2 70B recipe --------------------------------------------------------------------
-
-
-def merged(recipe: Recipe, dtype: str, gpus: int, part: str) -> dict[str, Any]:
-    """What the overlays of a recipe add up to; the rule itself is tested with benchmarks/request/resolve.py."""
-    result: dict[str, Any] = {}
-    for overlay in recipe.overlays:
-        when = overlay.when
-        if (when.dtype is None or dtype in when.dtype) and (when.gpus_from or 0) <= gpus:
-            result |= getattr(overlay, part)
-    return result
-
-
-@pytest.mark.parametrize(
-    ("dtype", "gpus", "all_reduce", "all_gather", "reduce_scatter"),
-    [
-        ("fp8", 256, 1073741824, 536870912, 8388608),
-        ("fp8", 512, 1073741824, 536870912, 4194304),
-        ("bf16", 256, 2147483648, 2147483648, 33554432),
-        ("bf16", 512, 2147483648, 2147483648, 16777216),
-    ],
-)
-def test_combine_thresholds_by_precision_and_scale(
-    dtype: str, gpus: int, all_reduce: int, all_gather: int, reduce_scatter: int
-) -> None:
-    flags = merged(CONFIGS.recipe("jax_llama2_70b_pretrain"), dtype, gpus, "xla_flags")
-    assert flags["xla_gpu_all_reduce_combine_threshold_bytes"] == str(all_reduce)
-    assert flags["xla_gpu_all_gather_combine_threshold_bytes"] == str(all_gather)
-    assert flags["xla_gpu_reduce_scatter_combine_threshold_bytes"] == str(reduce_scatter)
-    assert flags["xla_gpu_enable_latency_hiding_scheduler"] == "true"
-    assert flags["xla_gpu_enable_command_buffer"] == ""
-
-
-def test_only_bf16_keeps_the_mlp_output_and_only_fp8_quantizes() -> None:
-    recipe = CONFIGS.recipe("jax_llama2_70b_pretrain")
-    bf16, fp8 = (merged(recipe, dtype, 64, "knobs") for dtype in ("bf16", "fp8"))
-    assert (bf16.get("mlpwo"), fp8.get("mlpwo")) == ("device", None)
-    assert (bf16.get("quantization"), fp8.get("quantization")) == (None, "fp8")
-    assert all(bf16[name] == fp8[name] == "device" for name in ("query_proj", "out_proj", "qkv_proj"))
-
-
-def test_the_fsdp_sizes_of_the_published_table() -> None:
-    recipe = CONFIGS.recipe("jax_llama2_70b_pretrain")
-    sizes = {
-        layout.gpus: int(layout.knobs["ici_fsdp_parallelism"]) * int(layout.knobs["dcn_fsdp_parallelism"])
-        for layout in recipe.layouts
-    }
-    assert sizes == {64: 64, 128: 128, 256: 256, 512: 128, 1024: 128, 2048: 128}
 
 
 def test_the_cluster_chooses_its_own_infiniband_service_level() -> None:

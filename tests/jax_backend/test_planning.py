@@ -44,30 +44,17 @@ def settings_of(benchmark: Benchmark) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("model", "dtype", "gpus"),
+    ("name", "model", "wanted"),
     [
-        ("llama2_70b", "bf16", 64),
-        ("llama2_70b", "bf16", 512),
-        ("llama2_70b", "fp8", 64),
-        ("llama2_70b", "fp8", 512),
-        ("llama32_1b", "bf16", 1),
-        ("llama31_8b", "fp8", 8),
+        ("llama2_70b_fp8_512", "llama2_70b", {"dtype": "fp8", "hardware": "h100", "gpus": 512}),
+        ("llama32_1b_bf16_1", "llama32_1b", {"dtype": "bf16", "hardware": "h100", "gpus": 1}),
+        ("llama3_tiny_lora", "llama3_tiny", {"task": "lora"}),
     ],
 )
-def test_the_plan_is_as_recorded(model: str, dtype: str, gpus: int) -> None:
-    benchmark = resolved(model, dtype=dtype, hardware="h100", gpus=gpus)
+def test_the_plan_is_as_recorded(name: str, model: str, wanted: dict[str, Any]) -> None:
+    benchmark = resolved(model, **wanted)
     text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark)) + "\n"
-    path = GOLDEN / f"{model}_{dtype}_{gpus}.txt"
-    if os.environ.get("STEPMARK_RECORD_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("model", ["llama2_70b", "llama3_tiny"])
-def test_the_plan_of_adapters_is_as_recorded(model: str) -> None:
-    benchmark = resolved(model, task="lora")
-    text = plan_text(benchmark, BACKEND.plan(benchmark), BACKEND.storage(benchmark)) + "\n"
-    path = GOLDEN / f"{model}_lora.txt"
+    path = GOLDEN / f"{name}.txt"
     if os.environ.get("STEPMARK_RECORD_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
@@ -113,17 +100,6 @@ def test_the_request_reaches_maxtext() -> None:
     assert (found["per_device_batch_size"], found["gradient_accumulation_steps"]) == ("2", "3")
     assert (found["ici_fsdp_parallelism"], found["dcn_data_parallelism"]) == ("8", "1")
     assert settings_of(resolved(chosen={"scan_layers": "False"}))["scan_layers"] == "false"
-
-
-def test_nothing_is_written_to_the_home_or_a_cloud() -> None:
-    found = settings_of(resolved())
-    assert found["base_output_directory"] == "{phase_dir}/maxtext"
-    assert found["jax_cache_dir"] == ""
-    assert found["dataset_type"] == "synthetic"
-    for name in ("enable_checkpointing", "enable_goodput_recording", "monitor_goodput", "enable_tensorboard"):
-        assert found[name] == "false"
-    assert found["hardware"] == "cpu"
-    assert found["skip_jax_distributed_system"] == "true"
 
 
 def test_what_is_filled_for_every_run_cannot_be_set() -> None:
@@ -212,15 +188,6 @@ def test_variables_that_are_set_reach_the_run() -> None:
     assert found["OMP_NUM_THREADS"] == "1"
 
 
-def test_the_worker_is_started_by_path_before_maxtexts_own_arguments() -> None:
-    benchmark = resolved()
-    (phase,) = BACKEND.plan(benchmark).phases
-    assert phase.command[:3] == ["{python}", "-P", "{repository}/jax_backend/inside/worker.py"]
-    cut = phase.command.index("--")
-    assert phase.command[cut + 1 :] == maxtext_argv(benchmark)
-    assert "--events_dir={phase_dir}" in phase.command[:cut]
-
-
 # --- rematerialisation --------------------------------------------------------------------------------
 
 
@@ -235,12 +202,6 @@ def test_what_a_policy_keeps() -> None:
     assert saves(remat_policy="none") == frozenset()  # MaxText wraps its layers all the same
     assert saves(remat_policy="minimal_offloaded") == frozenset()
     assert saves(remat_policy="custom", mlpwo="device", query_proj="device", out_proj="offload") == {"query_proj"}
-
-
-def test_the_recipes_policies() -> None:
-    attention = {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"}
-    assert BACKEND.storage(resolved("llama2_70b", dtype="bf16")).saved_activations == attention
-    assert BACKEND.storage(resolved("llama2_70b", dtype="fp8")).saved_activations == attention
 
 
 PROJECTED = {"query_proj", "key_proj", "value_proj", "out_proj"}

@@ -32,7 +32,7 @@ def resolved() -> Callable[..., Benchmark]:
 
 def by_path(name: str) -> Any:
     """A file of nemo_backend/ as it runs: it is no module of the package."""
-    spec = importlib.util.spec_from_file_location(f"stepmark_{name}_under_test", HERE / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"stepmark_{name}_under_test", HERE / "inside" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -19,7 +19,7 @@ from benchmarks.values import Benchmark
 from nemo_backend.inside import list_settings
 from nemo_backend.planning import MODEL_CLASS, nemo_settings, settings, worker_command
 
-HERE = Path(list_settings.__file__).parent
+HERE = Path(list_settings.__file__).parents[1]
 RECIPES = [recipe for recipe in Configs().recipes() if (recipe.backend, recipe.engine) == ("nemo", "nemo")]
 Resolve = Callable[..., Benchmark]
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]

@@ -386,13 +386,6 @@ def test_a_gradient_is_a_number_that_is_not_zero(
     assert worker.has_gradient(Weight(True, grad, main_grad)) is has
 
 
-def test_adapters_that_train_beside_frozen_weights(proof: Any) -> None:
-    weights = {"w": Weight(False), "a": Weight(True, [1.0]), "b": Weight(True, main_grad=[0.5])}
-    proof.begin(named(weights))
-    weights["a"].bits = weights["b"].bits = 8
-    assert proof.failures_of(named(weights)) == []
-
-
 def test_an_adapter_without_a_gradient_is_a_failure_though_it_changed(proof: Any) -> None:
     """Weight decay alone changes it."""
     weights = {"w": Weight(False), "a": Weight(True, [1.0]), "b": Weight(True), "c": Weight(True, [0.0])}
@@ -400,14 +393,6 @@ def test_an_adapter_without_a_gradient_is_a_failure_though_it_changed(proof: Any
     for name in "abc":
         weights[name].bits += 1
     assert proof.failures_of(named(weights)) == ["2 of 3 adapters receive no gradient (first: b)"]
-
-
-def test_a_weight_that_was_frozen_later_is_a_failure(proof: Any) -> None:
-    weights = {"w": Weight(True, [1.0]), "a": Weight(True, [1.0])}
-    proof.begin(named(weights))
-    weights["w"].requires_grad = False
-    weights["a"].bits += 1
-    assert proof.failures_of(named(weights)) == ["1 of 1 frozen weights changed (first: w)"]
 
 
 class Bits:
@@ -638,23 +623,6 @@ def test_a_metric_that_is_missing_is_no_zero(
             work.end_of_step(0, time.perf_counter(), {k: v for k, v in measured().items() if k != without})
 
 
-def test_tokens_are_counted_in_the_first_step_alone(
-    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work, part = begun(worker, put_modules, monkeypatch)
-    part.forward(ids(100))
-    for step in range(2):
-        work.end_of_step(step, time.perf_counter(), measured(step))
-    assert work.failures() == ["a step trained 100 tokens, the benchmark has 512"]
-
-
-def test_processes_that_have_not_joined_end_it_before_the_first_step(
-    worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(SystemExit, match="2 were started"):
-        begun(worker, put_modules, monkeypatch, processes=2)
-
-
 def test_all_that_was_broken_is_told_at_the_end(
     worker: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -682,31 +650,6 @@ def test_pretraining_needs_no_proof_of_adapters(worker: Any) -> None:
     assert work.failures() == ["no step was trained"]
     work._redirect = SimpleNamespace(mapped={}, note=lambda: "never said")
     assert work.notes() == []
-
-
-@pytest.mark.parametrize("task", ["pretrain", "lora"])
-@pytest.mark.parametrize("on_cpu", [True, False])
-def test_the_parts_of_a_training_in_their_order(
-    worker: Any, monkeypatch: pytest.MonkeyPatch, on_cpu: bool, task: str
-) -> None:
-    work = worker.Work(options(task=task), Events())
-    order: list[str] = []
-    redirect = SimpleNamespace(install=lambda: order.append("redirect") or on_cpu, mapped={})
-    evaluation = SimpleNamespace(callbacks=lambda evaluations, _recorder: [evaluations])
-    files = {"cpu_redirect.py": redirect, "build.py": "build", "evaluation.py": evaluation}
-    files["adapters.py"] = SimpleNamespace(notes=lambda _settings: ["how they stand"])
-    monkeypatch.setattr(worker.kit, "load", lambda path: files[path.name])
-    for name in ("join_processes", "share_the_cpu", "assert_devices"):
-        monkeypatch.setattr(worker, name, lambda _options, name=name: order.append(name))
-    monkeypatch.setattr(worker, "step_clock", lambda _work: "the clock")
-    fitted: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(worker, "fit", lambda *given: fitted.append(given))
-    work.train()
-    shared = ["share_the_cpu"] if on_cpu else []
-    assert order == ["join_processes", "redirect", *shared, "assert_devices"]
-    assert fitted[0][1:] == ("build", ["the clock", None], redirect if on_cpu else None)
-    random = [worker.kit.RANDOM_WEIGHTS, "how they stand"] if task == "lora" else []
-    assert work._notes == ([worker.ON_A_CPU] if on_cpu else []) + random
 
 
 @pytest.mark.parametrize("task", ["pretrain", "lora"])

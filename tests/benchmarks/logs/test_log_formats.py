@@ -1,5 +1,6 @@
-"""What holds for every log format: prefixes, restarts, growing logs, and what must never matter (chunk sizes, colours,
-noise, where a log was cut, garbage)."""
+"""What holds for every log format: prefixes, restarts, growing logs, and what must never matter: chunk sizes,
+colours, noise, where a log was cut, garbage.
+"""
 
 import io
 import tracemalloc

@@ -29,7 +29,6 @@ from benchmarks.values import Benchmark, JobOptions, Phase, Plan
 from launch.running.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.job_script import (
     JobPlace,
-    directive_word,
     directives,
     refuse_paths,
     render,
@@ -96,9 +95,8 @@ def said(text: str) -> list[str]:
 
 # --- golden -------------------------------------------------------------------------------------
 
+# One job of each shape: a virtual environment, profiled phases, Megatron-Bridge, nsys, MLPerf's container.
 GOLDENS: dict[str, tuple[Backend, dict[str, Any]]] = {
-    "jax_llama2_70b_bf16_64": (JAX, {"dtype": "bf16", "gpus": 64}),
-    "jax_llama2_70b_fp8_512": (JAX, {"dtype": "fp8", "gpus": 512, "hang": 600.0}),
     "jax_llama2_tiny_4_nodes_venv": (
         JAX,
         {
@@ -109,12 +107,7 @@ GOLDENS: dict[str, tuple[Backend, dict[str, Any]]] = {
             "settings": {"ici_fsdp_parallelism": "2", "ici_data_parallelism": "2"},
         },
     ),
-    "nemo_llama31_8b_pretrain_8": (NEMO, {"model": "llama31_8b", "gpus": 8}),
-    "nemo_llama31_70b_pretrain_64": (NEMO, {"model": "llama31_70b", "gpus": 64, "dtype": "bf16"}),
-    "nemo_llama3_70b_lora_h100_8": (NEMO, {"model": "llama3_70b", "task": "lora", "dtype": "fp8", "gpus": 8}),
-    "jax_llama3_70b_lora_16": (JAX, {"model": "llama3_70b", "task": "lora", "gpus": 16}),
-    "nemo_llama3_tiny_2x2_venv": (NEMO, {"model": "llama3_tiny", "gpus": 4, "nodes": 2, "site": "example_venv"}),
-    "bridge_llama3_70b_pretrain_64": (NEMO, {"engine": "bridge", "model": "llama3_70b", "dtype": "bf16", "gpus": 64}),
+    "pgle_llama2_70b_bf16_8_nodes": (JAX, {"dtype": "bf16", "gpus": 64, "pgle": "nsys"}),
     "bridge_llama3_70b_lora_8": (
         NEMO,
         {
@@ -126,70 +119,26 @@ GOLDENS: dict[str, tuple[Backend, dict[str, Any]]] = {
             "settings": CHECKPOINT,
         },
     ),
-    **{
-        f"pgle_llama2_70b_{dtype}_{nodes}_nodes": (JAX, {"dtype": dtype, "gpus": 8 * nodes, "pgle": "nsys"})
-        for dtype, nodes in (("bf16", 8), ("fp8", 64))
-    },
-    "pgle_auto_under_nsys_llama2_70b_fp8_64": (
-        JAX,
-        {"dtype": "fp8", "gpus": 64, "pgle": "auto", "profile": "nsys"},
-    ),
-    "nccl_llama2_70b_bf16_64": (JAX, {"dtype": "bf16", "gpus": 64, "profile": "nccl"}),
-    "nemo_llama3_70b_lora_h100_8_nsys": (
-        NEMO,
-        {
-            "model": "llama3_70b",
-            "task": "lora",
-            "dtype": "fp8",
-            "gpus": 8,
-            "profile": "nsys",
-            "profile_gpu_metrics": True,
-        },
-    ),
     "nemo_llama31_70b_pretrain_64_nsys": (
         NEMO,
         {"model": "llama31_70b", "gpus": 64, "dtype": "bf16", "profile": "nsys"},
     ),
-    "nemo_llama31_70b_pretrain_64_nccl": (
-        NEMO,
-        {"model": "llama31_70b", "gpus": 64, "dtype": "bf16", "profile": "nccl"},
-    ),
-    "bridge_llama3_70b_pretrain_64_nsys": (
-        NEMO,
-        {"engine": "bridge", "model": "llama3_70b", "dtype": "bf16", "gpus": 64, "profile": "nsys"},
-    ),
-    "nemo_llama3_70b_lora_gb200_32": (
-        NEMO,
-        {"model": "llama3_70b", "task": "lora", "dtype": "bf16", "hardware": "gb200", "gpus": 32},
-    ),
     "mlperf_llama2_70b_lora_h100": (NEMO, {**MLPERF, "options": {"time": "90"}}),
-    "mlperf_llama2_70b_lora_h100_guide": (
-        NEMO,
-        {**MLPERF, "recipe": "mlperf_llama2_70b_lora_h100_guide", "options": {"time": "90"}},
-    ),
-    "every_option": (
-        JAX,
-        {
-            "dtype": "bf16",
-            "gpus": 64,
-            "options": {
-                "qos": "high",
-                "time": "1-2:30",
-                "gpus": "gpus_per_node",
-                "reservation": "acceptance",
-                "constraint": "h100&ib",
-                "nodelist": "node[1-8]",
-                "exclude": "node9,node10",
-                "segment": 4,
-                "nice": 100,
-                "comment": 'after the "new" firmware, it\'s #2',
-                "requeue": True,
-                "warn_seconds": 120,
-                "arguments": ["--switches=1", "--contiguous", "--dependency=afterok:7", "--mail-user=me@example.com"],
-            },
-            "telemetry": False,
-        },
-    ),
+}
+EVERY_OPTION: dict[str, Any] = {
+    "qos": "high",
+    "time": "1-2:30",
+    "gpus": "gpus_per_node",
+    "reservation": "acceptance",
+    "constraint": "h100&ib",
+    "nodelist": "node[1-8]",
+    "exclude": "node9,node10",
+    "segment": 4,
+    "nice": 100,
+    "comment": 'after the "new" firmware, it\'s #2',
+    "requeue": True,
+    "warn_seconds": 120,
+    "arguments": ["--switches=1", "--contiguous", "--dependency=afterok:7", "--mail-user=me@example.com"],
 }
 
 
@@ -248,6 +197,17 @@ def test_shellcheck_finds_nothing() -> None:
 
 
 # --- what a job asks for ------------------------------------------------------------------------
+
+
+def test_every_option_is_a_directive() -> None:
+    text = script(dtype="bf16", gpus=64, options=EVERY_OPTION, telemetry=False)
+    lines = said(text)
+    comment = '--comment="stepmark:20261121T120000Z-golden after the \\"new\\" firmware, it\'s #2"'
+    wanted = """--time=1-2:30 --dependency=singleton,afterok:7 --qos=high --gpus-per-node=8 --reservation=acceptance
+        --constraint="h100&ib" --nodelist=node[1-8] --exclude=node9,node10 --segment=4 --nice=100 --signal=B:USR1@120
+        --requeue --switches=1 --contiguous --mail-user=me@example.com"""
+    assert {*wanted.split(), comment} <= {*lines}
+    assert "start_sampling &&" not in text
 
 
 def test_gpus_are_asked_for_as_the_site_has_them_and_never_for_a_cpu() -> None:
@@ -471,20 +431,6 @@ def test_the_shell_gives_every_word_back(text: str) -> None:
         ["bash", "-c", f'phase_dir="/a b/$1"; printf "%s|" {word}', "bash", "p'q"], capture_output=True, check=True
     )
     assert done.stdout.decode() == f"{text}/a b/p'q{text}|{text}|"
-
-
-def test_words_for_sbatch() -> None:
-    assert directive_word("node[1-4],x=1") == "node[1-4],x=1"
-    assert directive_word('a "b" \\ #') == '"a \\"b\\" \\\\ #"'
-    with pytest.raises(RequestError):
-        directive_word("a\nb")
-
-
-def test_arguments_come_last_and_quoted() -> None:
-    benchmark = resolved(dtype="bf16")
-    options = msgspec.structs.replace(options_of(benchmark), arguments=["--licenses=a b", "--hold"])
-    place = place_of(benchmark, JAX)
-    assert directives(benchmark, JAX.plan(benchmark), place, options)[-2:] == ['--licenses="a b"', "--hold"]
 
 
 def test_importing_it_does_not_import_jinja2() -> None:
