@@ -8,7 +8,7 @@ from benchmarks.measuring.summary import Result
 from benchmarks.references import nearest_reference
 from benchmarks.references.references import read_references
 from benchmarks.rendering import report
-from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.columns import Rows, aligned
 from benchmarks.runs.runfolder import RunFolder
 from launch.command_line.places import configs
 
@@ -25,7 +25,7 @@ def show_result(folder: RunFolder, result: Result) -> None:
     print("\n".join([report.title(folder.benchmark()), *aligned(rows)]), flush=True)
 
 
-def _diagnosis(folder: RunFolder) -> report.Rows:
+def _diagnosis(folder: RunFolder) -> Rows:
     """What its logs say of the first cause. A log that can't be read hides no result."""
     from benchmarks.diagnosis.text import first_rows
     from launch.checks.diagnosing import diagnosis_of_run
