@@ -11,8 +11,8 @@ Examples:
       from its last night on, that cell is held against the new level
   python launch/nightly.py --suite=smoke --replay=last
       judge a night again from its files; nothing is run, nothing is written
-  python launch/nightly.py --suite=smoke --install=cron --at=02:30
-      run it every night; prints what it installed, and how to remove it
+  python launch/nightly.py --suite=smoke --print=cron --at=02:30
+      print the line of crontab that runs it every night
   python launch/nightly.py --self_test
       simulate the rule: its false alarms, and what it sees
   python launch/nightly.py --list
@@ -64,19 +64,17 @@ flags.DEFINE_string("because", None, "Why it is accepted.")
 flags.DEFINE_string("junit", None, "Write JUnit XML to this file.")
 flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_STEP_SUMMARY gets it anyway).")
 flags.DEFINE_string("html", None, "Write a page for people to this file.")
-flags.DEFINE_string("webhook", None, "Post the night there as Slack's JSON; $STEPMARK_WEBHOOK else. Kept nowhere.")
-flags.DEFINE_string("webhook_file", None, "A file of yours with that address, for a night that nobody types.")
-flags.DEFINE_enum("install", None, ["cron", "scrontab", "systemd", "github"], "Run the suite every night.")
-flags.DEFINE_enum("uninstall", None, ["cron", "scrontab", "systemd", "github"], "Run it no more.")
-flags.DEFINE_string("at", "02:30", "When, with --install: HH:MM of this machine's clock (github: UTC).")
-flags.DEFINE_boolean("print_only", False, "With --install: show what would be installed.")
+flags.DEFINE_enum(
+    "print", None, ["cron", "scrontab", "systemd", "github"], "Print what runs the suite every night, to paste."
+)
+flags.DEFINE_string("at", "02:30", "When, with --print: HH:MM of this machine's clock (github: UTC).")
 flags.DEFINE_boolean("self_test", False, "Simulate the rule and print its table.")
 flags.DEFINE_integer("seed", None, "Of --self_test, for other draws than those of the documentation.")
 flags.DEFINE_integer("trials", 500, "Of --self_test: simulated histories a row.")
 flags.adopt_module_key_flags(job_flags)
 
-FILLED = ("suite", "site", "output_dir", "history", "replay", "accept", "webhook_file")  # where they are said
-MODES = ("self_test", "list", "accept", "replay", "install", "uninstall", "dry_run")
+FILLED = ("suite", "site", "output_dir", "history", "replay", "accept")  # where they are said
+MODES = ("self_test", "list", "accept", "replay", "print", "dry_run")
 
 
 def main(argv: list[str]) -> int:
@@ -91,8 +89,8 @@ def main(argv: list[str]) -> int:
         raise RequestError("--suite is missing", next_command="python launch/nightly.py --list")
     suite = configs.suite(FLAGS.suite)
     site = configs.site(FLAGS.site or suite.site or os.environ.get("STEPMARK_SITE") or "local")
-    if FLAGS.install or FLAGS.uninstall:
-        return _install(suite, site)
+    if FLAGS.print:
+        return _print(suite, site)
     cells = suites.cells(suite, site.name, FLAGS.inject_slowdown)
     if FLAGS.accept is not None:
         return _accept(suite, cells)
@@ -175,12 +173,9 @@ def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs)
 
 
 def _outputs() -> Any:
-    from launch.campaigns.nights import posting
     from launch.campaigns.nights.outputs import Outputs
 
-    address = posting.address(FLAGS.webhook, FLAGS.webhook_file)
-    sys.argv[:] = posting.without_address(sys.argv)  # every run writes down the command that it was started by
-    wanted = Outputs(FLAGS.junit, FLAGS.markdown, FLAGS.html, address)
+    wanted = Outputs(FLAGS.junit, FLAGS.markdown, FLAGS.html)
     wanted.check()
     return wanted
 
@@ -248,53 +243,29 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     return EXIT_VALID
 
 
-def _install(suite: Suite, site: Site) -> int:
-    from launch.campaigns.nights import installing
+def _print(suite: Suite, site: Site) -> int:
+    from launch.campaigns.nights import earlier, timetable
 
-    if FLAGS.install:
-        _refuse_uninstallable()
-    hour, minute = installing.time_of(FLAGS.at)
+    if FLAGS.inject_slowdown:
+        raise RequestError(
+            "--inject_slowdown is there to try the gate once: nights slowed on purpose make no history",
+            where="--inject_slowdown",
+            next_command="leave it out",
+        )
+    earlier.check_folders([Path(folder) for folder in FLAGS.history])
+    hour, minute = timetable.time_of(FLAGS.at)
     output_dir = Path(FLAGS.output_dir).absolute()
     words = [f"--suite={suite.name}", f"--site={site.name}", f"--output_dir={output_dir}", f"--sweep={FLAGS.sweep}"]
     words += [] if FLAGS.resume else ["--noresume"]
-    for name in ("junit", "markdown", "html", "webhook_file"):
+    for name in ("junit", "markdown", "html"):
         value = getattr(FLAGS, name)
         words += [f"--{name}={Path(value).absolute()}"] if value else []
     words += [f"--history={Path(folder).absolute()}" for folder in FLAGS.history]
     words += [f"--max_reruns={FLAGS.max_reruns}"] if FLAGS.max_reruns is not None else []
     words += [word for flag in _job_flags() for word in flag.serialize().split("\n")]
-    kind = FLAGS.install or FLAGS.uninstall
-    table = installing.Timetable(suite.name, hour, minute, words, output_dir, kind)
-    print(installing.carry_out(kind, table, install=bool(FLAGS.install), print_only=FLAGS.print_only))
+    kind = FLAGS.print
+    print(timetable.timetable_text(kind, timetable.Timetable(suite.name, hour, minute, words, output_dir)))
     return EXIT_VALID
-
-
-def _refuse_uninstallable() -> None:
-    from launch.campaigns.nights import earlier, posting
-
-    if FLAGS.inject_slowdown:
-        raise RequestError(
-            "--inject_slowdown cannot be installed",
-            where="--inject_slowdown",
-            why="it is there to try the gate once: nights slowed on purpose make no history",
-            next_command="leave it out",
-        )
-    if FLAGS.webhook_file and FLAGS.install == "github":
-        raise RequestError(
-            "--webhook_file cannot be installed on GitHub: no runner has that file",
-            where="--webhook_file",
-            next_command="the repository's secret STEPMARK_WEBHOOK",
-        )
-    if FLAGS.webhook:
-        raise RequestError(
-            "--webhook cannot be installed: its address is a secret, and a timetable is a file",
-            where="--webhook",
-            next_command="write it into a file that only you can read, and say --webhook_file=FILE "
-            "(github: the repository's secret STEPMARK_WEBHOOK)",
-        )
-    if FLAGS.webhook_file:
-        posting.address_in(FLAGS.webhook_file)
-    earlier.check_folders([Path(folder) for folder in FLAGS.history])
 
 
 def _job_flags() -> list["flags.Flag[Any]"]:

@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from launch.campaigns.nights.records import Records
-from tests.launch.campaigns.nights.chat import chat
 from tests.launch.campaigns.nights.toy_suite import (
     LONG,
     REPOSITORY,
@@ -392,44 +391,6 @@ def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
     assert fresh.night().returncode == 0
 
 
-# --- the webhook --------------------------------------------------------------------------------------
-
-
-def test_a_night_is_posted_and_its_address_is_kept_nowhere(fresh: Naps) -> None:
-    with chat() as (url, received):
-        done = fresh.night(f"--webhook={url}/services/T0/secret-part")
-        assert done.returncode == 0
-        assert "webhook: posted (200)" in done.stderr
-        (message,) = received
-        assert "inconclusive" in message["text"]
-        assert fresh.night("--webhook", f"{url}/services/T0/secret-part").returncode == 0
-        by_variable = fresh.night(STEPMARK_WEBHOOK=f"{url}/services/T0/secret-part")
-        assert len(received) == 3
-    everything = [
-        path.read_bytes() for path in fresh.folder.rglob("*") if path.is_file() and "site" not in path.parts
-    ]
-    assert len(everything) > 10
-    shown = done.stdout + done.stderr + by_variable.stdout + by_variable.stderr
-    assert not any(b"secret-part" in data for data in [*everything, shown.encode()])
-
-
-@pytest.mark.parametrize("status", [404, 302, None])
-def test_a_webhook_that_fails_is_said_and_changes_no_code(fresh: Naps, status: int | None) -> None:
-    with chat(status or 200) as (url, _):
-        pass_on = url if status else "http://127.0.0.1:9"
-        done = fresh.night(f"--webhook={pass_on}/secret-part")
-    assert done.returncode == 0
-    assert "the exit code is the night's all the same" in done.stderr
-    assert "secret-part" not in done.stdout + done.stderr
-
-
-def test_an_address_that_is_none_is_refused_unseen(fresh: Naps) -> None:
-    done = fresh.night("--webhook=secret-part")
-    assert done.returncode == 2
-    assert "it is not shown" in done.stderr
-    assert "secret-part" not in done.stderr.replace("--webhook=secret-part", "")
-
-
 # --- words ----------------------------------------------------------------------------------------------
 
 
@@ -448,8 +409,8 @@ def test_an_address_that_is_none_is_refused_unseen(fresh: Naps) -> None:
         (["--suite=naps", "--site="], "--site is empty"),
         (["--suite=naps", "extra"], "unexpected argument 'extra'"),
         (["--suite=naps", "--junit=/proc/x/y"], "cannot be written"),
-        (["--suite=naps", "--webhook=https://x", "--webhook_file=y"], "exclude each other"),
-        (["--suite=naps", "--webhook_file=/nowhere"], "cannot be read"),
+        (["--suite=naps", "--print=cron", "--at=25:00"], "HH:MM is expected"),
+        (["--suite=naps", "--print=cron", "--inject_slowdown=0.5"], "make no history"),
         (["--suite=naps", "--partition=x"], "has no Slurm"),
         (["--suite=naps", "--inject_slowdown=-1"], "inject_slowdown"),
     ],

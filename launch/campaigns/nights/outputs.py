@@ -1,4 +1,4 @@
-"""Where a night's report goes: the screen, Markdown, JUnit, HTML, a workflow's summary, a chat.
+"""Where a night's report goes: the screen, Markdown, JUnit, HTML, a workflow's summary.
 
 None of them changes the exit code, which is the night's.
 """
@@ -26,7 +26,6 @@ class Outputs(NamedTuple):
     junit: str | None = None
     markdown: str | None = None
     html: str | None = None
-    webhook: str | None = None
 
     def check(self) -> None:
         """Before hours of runs: can these files be written?"""
@@ -81,10 +80,6 @@ def show(report: NightReport, outputs: Outputs, record: Path | None) -> None:
             _write(Path(place), text(report))
     if os.environ.get(SUMMARY):
         _append(Path(os.environ[SUMMARY]), markdown(report))
-    if outputs.webhook is not None:
-        from launch.campaigns.nights.posting import post  # urllib.request takes a while to import
-
-        say(post(report, outputs.webhook))
 
 
 def _html(report: NightReport) -> str:

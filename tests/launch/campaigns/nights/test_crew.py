@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks.errors import RequestError, RunError
 from launch.campaigns import patience
-from launch.campaigns.nights.posting import HIDDEN, without_address
 from launch.campaigns.scheduler import Crew, Work
 
 
@@ -121,16 +120,3 @@ def test_the_questions_come_more_and_more_seldom() -> None:
     assert told.waits[0] == patience.FIRST_WAIT_SECONDS
     assert told.waits == sorted(told.waits)
     assert told.waits[-1] == patience.LONGEST_WAIT_SECONDS
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        (["x.py", "--webhook=https://a/b"], ["x.py", f"--webhook={HIDDEN}"]),
-        (["x.py", "-webhook=https://a/b"], ["x.py", f"-webhook={HIDDEN}"]),
-        (["x.py", "--webhook", "https://a/b", "--list"], ["x.py", "--webhook", HIDDEN, "--list"]),
-        (["x.py", "--webhook_file=mine", "webhook", "y"], ["x.py", "--webhook_file=mine", "webhook", "y"]),
-    ],
-)
-def test_a_command_is_shown_without_the_address(words: list[str], shown: list[str]) -> None:
-    assert without_address(words) == shown
