@@ -294,8 +294,8 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
 
     Of several, one with a layout for so many GPUs wins; and where there is no cluster, one for a single machine.
     """
-    recipes, site = _named(request, configs.recipes()), configs.site(request.site)
-    near = like(hardware, configs.recipes(), site) if hardware else None
+    every, site = configs.recipes(), configs.site(request.site)
+    recipes, near = _named(request, every), like(hardware, every, site) if hardware else None
     engine = _choose_engine(request, recipes, backend)
     refusal = backend.refuses_hardware(engine, hardware) if hardware else None
     if refusal is not None:
@@ -396,8 +396,8 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
 
 
 def like(hardware: Hardware, recipes: Iterable[Recipe], site: Site) -> str:
-    """The device whose recipes it takes: its own; a known one's that has less, where no peak of it is known, or
-    where, on a machine of one's own, no recipe names it.
+    """The device whose recipes it takes: its own, or an A100's where no peak of it is known, or where the site has no
+    Slurm and no recipe names it.
     """
     named = {name for recipe in recipes for name in recipe.hardware}
     nameless = site.slurm is None and hardware.name not in named and UNKNOWN_IS_LIKE in named

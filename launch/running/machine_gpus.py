@@ -168,7 +168,7 @@ def settled(request: Request, configs: Configs, backend: Backend) -> Request:
     if settled.hardware in configs.names("hardware"):  # else resolving says that it is unknown
         device = configs.hardware(settled.hardware)
         if like(device, configs.recipes(), configs.site(request.site)) != device.name:
-            _say(f"no recipe of this request names {device.title}: that of an A100 is taken")
+            _say(f"no recipe names {device.title}: recipes are chosen as for an A100")
     return settled
 
 

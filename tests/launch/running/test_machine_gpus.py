@@ -278,7 +278,7 @@ def test_a_row_that_no_recipe_names_is_said_to_take_those_of_an_a100(
     for hardware, borrowed in (("h100", False), ("l40s", True)):
         asked = Request(backend="jax", model="llama2_70b", hardware=hardware, gpus=64)
         machine_gpus.settled(asked, configs, find_backend("jax"))
-        assert ("that of an A100 is taken" in capsys.readouterr().err) == borrowed
+        assert ("recipes are chosen as for an A100" in capsys.readouterr().err) == borrowed
 
 
 # --- the doctor ------------------------------------------------------------------------------------

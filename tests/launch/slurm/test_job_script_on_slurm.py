@@ -331,7 +331,8 @@ def test_a_warning_of_the_time_limit_reaches_the_workers(cluster: ClusterForJobs
     job.write(cluster.benchmark(), more).submit()
     wait_for_steps(job)
     cluster.call("scancel", "--batch", "--signal=USR1", job.number)  # as Slurm does, --signal=B:USR1@60
-    assert job.end() == "FAILED 130:0", job.output()
+    # srun ends the other ranks with the first one: whose code it takes is a race.
+    assert job.end() in ("FAILED 130:0", "FAILED 143:0"), job.output()
     assert job.kinds() == ["start", "phase_start", "warned", "phase_end", "end"]
     assert [end.status for end in read_phase(job.run / "attempt-1/perf", 1).ends if end.rank == 0] == ["interrupted"]
     assert job.ended()[0]["exit_code"] == 130
