@@ -137,14 +137,14 @@ def _about(suite: Suite) -> str:
 
 
 def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
-    from launch.campaigns.nights import earlier, outputs
+    from launch.campaigns.nights import outputs
     from launch.campaigns.nights.launcher import Asked, Launcher
-    from launch.campaigns.nights.records import Records
+    from launch.campaigns.nights.records import Records, check_folders
     from launch.running.runners import Job, runner_of
 
     wanted = _outputs()
     history = [Path(folder) for folder in FLAGS.history]
-    earlier.check_folders(history)
+    check_folders(history)
     output_dir = Path(FLAGS.output_dir)
     asked = Asked(
         suite=suite,
@@ -181,18 +181,18 @@ def _outputs() -> Any:
 
 
 def _replay(suite: Suite, cells: list[suites.Cell]) -> int:
-    from launch.campaigns.nights import outputs, replaying
+    from launch.campaigns.nights import judging, outputs
     from launch.campaigns.nights.records import Records
 
     wanted, history = _outputs(), [Path(folder) for folder in FLAGS.history]
     records = Records(Path(FLAGS.output_dir), suite.name)
-    report = replaying.judged_again(suite, cells, records, Path(FLAGS.output_dir), history, FLAGS.replay, FLAGS.sweep)
+    report = judging.judged_again(suite, cells, records, Path(FLAGS.output_dir), history, FLAGS.replay, FLAGS.sweep)
     outputs.show(report, wanted, None)
     return report.exit_code
 
 
 def _dry_run(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
-    from launch.campaigns.nights.plan_text import plan_text
+    from launch.campaigns.nights.outputs import plan_text
     from launch.running.runners import Job, runner_of
 
     runner = runner_of(site, configs, Path(FLAGS.output_dir), Job(job_flags.typed(), None, True))
@@ -244,7 +244,8 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
 
 
 def _print(suite: Suite, site: Site) -> int:
-    from launch.campaigns.nights import earlier, timetable
+    from launch.campaigns.nights import timetable
+    from launch.campaigns.nights.records import check_folders
 
     if FLAGS.inject_slowdown:
         raise RequestError(
@@ -252,7 +253,7 @@ def _print(suite: Suite, site: Site) -> int:
             where="--inject_slowdown",
             next_command="leave it out",
         )
-    earlier.check_folders([Path(folder) for folder in FLAGS.history])
+    check_folders([Path(folder) for folder in FLAGS.history])
     hour, minute = timetable.time_of(FLAGS.at)
     output_dir = Path(FLAGS.output_dir).absolute()
     words = [f"--suite={suite.name}", f"--site={site.name}", f"--output_dir={output_dir}", f"--sweep={FLAGS.sweep}"]

@@ -1,97 +1,223 @@
-"""Starts runs, as many at once as the site allows, and waits until all have ended. Knows no night and no verdict."""
+"""Starts runs, as many at once as the site allows, and follows them to their ends: for sweeps and for nights.
+
+Knows no sweep, no night and no verdict. `alone` keeps a second launcher from the same work.
+"""
 
 import contextlib
+import fcntl
 import io
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from benchmarks.errors import StepmarkError
+from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.rendering.report import duration_text
+from benchmarks.request.resolve import Request
+from benchmarks.runs.runfolder import new_run_id
 from benchmarks.values import Benchmark
-from launch.campaigns.patience import wait_for_one
 
-FAILED_STARTS = 2  # in a row: then it is the site
+FAILED_STARTS = 2  # in a row: then it is the site, and nothing more is started
+FIRST_WAIT_SECONDS = 1.0  # between two questions about the runs; then longer, as long as none ends
+LONGEST_WAIT_SECONDS = 15.0
+LONGEST_SILENCE_SECONDS = 600.0  # a queue's controller may be restarted while jobs run
 
 
 class Runner(Protocol):
-    """What a site does with a run (launch.running.runners)."""
+    """What a site does with runs (launch/running/runners.py)."""
 
-    def start(self, benchmark: Benchmark, run_id: str) -> None: ...
+    def resolve(self, request: Request) -> Benchmark:
+        """What a request means; RequestError for all that can be known to fail at this site."""
+        ...
 
-    def ended(self, run_ids: Sequence[str]) -> set[str]: ...
+    def understand(self, request: Request) -> Benchmark:
+        """What a request means; Slurm is not asked. A compiler that is here may be asked for its flags."""
+        ...
+
+    def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
+        """All that would be refused now, for a dry run."""
+        ...
+
+    def start(self, benchmark: Benchmark, run_id: str) -> None:
+        """Make the run's folder and submit it (a queue), or run it to its end (this machine).
+
+        StepmarkError: it could not be started; where it left the folder, `ended` is asked what became of it.
+        KeyboardInterrupt: the person ended it.
+        """
+        ...
+
+    def ended(self, run_ids: Sequence[str]) -> set[str]:
+        """Those that have ended, however; their results are written. One question for all.
+
+        Asked too about runs of a launcher that was killed, also in the middle of `start`.
+        """
+        ...
 
 
 class Work(NamedTuple):
     """One run that is wanted."""
 
+    key: Any  # what the caller knows it by
     label: str
     runner: Runner
     benchmark: Benchmark
-    run_id: str
+    run_id: str = ""  # from its start on
 
 
-class Crew:
-    """`started` is called before each start; `ended` for each that goes on no more, with what kept it from it."""
+class Scheduler:
+    """`started` is called before each start, `ended` for each run that has ended, with what kept it from starting."""
 
     def __init__(
         self,
+        output_dir: Path,
         max_jobs: int,
         started: Callable[[Work], None],
         ended: Callable[[Work, str | None], None],
         sleep: Callable[[float], None] = time.sleep,
+        *,
+        quiet: bool = False,
     ) -> None:
+        """`quiet`: what the site prints of each run is not shown."""
+        self._output_dir = output_dir
         self._max_jobs = max_jobs
         self._started = started
         self._ended = ended
         self._sleep = sleep
+        self._quiet = quiet
         self._going: dict[str, Work] = {}
-        self._failed_starts = 0
-
-    def run(self, wanted: Sequence[Work], going: Sequence[Work] = ()) -> None:
-        """All of `wanted`, beside those that an earlier launcher has left `going`."""
-        self._going = {work.run_id: work for work in going}
-        todo = list(wanted)
-        self._take_ended()
-        while todo or self._going:
-            while todo and len(self._going) < self._max_jobs:
-                self._start(todo.pop(0))
-            wait_for_one(self._going, self._take_ended, self._sleep)
-
-    def _start(self, work: Work) -> None:
-        if self._failed_starts >= FAILED_STARTS:
-            return self._ended(work, f"not started: {FAILED_STARTS} starts in a row had failed")
-        self._started(work)
-        self._going[work.run_id] = work
-        say(f"{work.label}: {work.run_id}")
-        try:
-            # The night's table alone is the answer; what becomes of each run is said in a line, and is in its folder.
-            with contextlib.redirect_stdout(io.StringIO()):
-                work.runner.start(work.benchmark, work.run_id)
-        except StepmarkError as error:
-            say(f"stepmark: {error}")
-            self._failed_starts += 1
-            if work.run_id in self._ended_now([work.run_id]):
-                del self._going[work.run_id]
-                self._ended(work, f"could not be started: {error.what}")
-        else:
-            self._failed_starts = 0
-        return None
-
-    def _take_ended(self) -> bool:
-        ended = self._ended_now(list(self._going))
-        for run_id in [run_id for run_id in self._going if run_id in ended]:
-            self._ended(self._going.pop(run_id), None)
-        return bool(ended)
-
-    def _ended_now(self, run_ids: Sequence[str]) -> set[str]:
-        """One question for all: any runner of a site answers for the others."""
-        return self._going[run_ids[0]].runner.ended(run_ids) if run_ids else set()
+        self._failed_starts = 0  # in a row
+        self.start_failed = False
 
     @property
     def going(self) -> list[str]:
         return list(self._going)
 
+    def follow(self, going: Iterable[Work]) -> None:
+        """Runs that an earlier launcher has left; some may have ended since."""
+        self._going |= {work.run_id: work for work in going}
+        self.take_ended()
+
+    def run(self, wanted: Sequence[Work], *, wait: bool = True) -> list[Work]:
+        """Start them and wait until all have ended; those that were not started."""
+        todo = list(wanted)
+        dropped: list[Work] = []
+        while todo or self._going:
+            while todo and len(self._going) < self._max_jobs and self._failed_starts < FAILED_STARTS:
+                self._start(todo.pop(0))
+            if not wait:
+                break
+            if todo and self._failed_starts >= FAILED_STARTS:
+                say(f"{FAILED_STARTS} starts in a row failed: the other {runs_text(len(todo))} are not started")
+                dropped, todo = todo, []
+            self._wait_for_one()
+        return dropped + todo
+
+    def take_ended(self) -> bool:
+        """Whether any has ended. StepmarkError: the site does not answer."""
+        ended = self._going[self.going[0]].runner.ended(self.going) if self._going else set()  # one answers for all
+        for run_id in [run_id for run_id in self._going if run_id in ended]:
+            self._ended(self._going.pop(run_id), None)
+        return bool(ended)
+
+    def _start(self, work: Work) -> None:
+        work = work._replace(run_id=_unused_run_id(work.benchmark, self._output_dir))
+        self._started(work)
+        self._going[work.run_id] = work
+        say(f"{work.label}: {work.run_id}")
+        try:
+            with contextlib.redirect_stdout(io.StringIO()) if self._quiet else contextlib.nullcontext():
+                work.runner.start(work.benchmark, work.run_id)
+        except StepmarkError as error:
+            say(f"stepmark: {error}")
+            self.start_failed = True
+            self._failed_starts += 1
+            if self._left_nothing(work):
+                del self._going[work.run_id]
+                self._ended(work, error.what)
+        else:
+            self._failed_starts = 0
+
+    def _left_nothing(self, work: Work) -> bool:
+        """Of a start that failed: a queue may have taken the job though it did not say so."""
+        if not (self._output_dir / work.run_id).is_dir():
+            return True
+        with contextlib.suppress(StepmarkError):  # asked again while it is waited for
+            return work.run_id in work.runner.ended([work.run_id])
+        return False
+
+    def _wait_for_one(self) -> None:
+        """Until a run has ended: asked ever more seldom, and on through a silence of the queue."""
+        pause, silence = FIRST_WAIT_SECONDS, 0.0
+        while self._going:
+            try:
+                if self.take_ended():
+                    return
+                silence = 0.0
+            except StepmarkError as error:
+                if silence >= LONGEST_SILENCE_SECONDS:
+                    raise
+                if not silence:
+                    say(f"stepmark: {error}\nit is asked again, for {duration_text(LONGEST_SILENCE_SECONDS)}")
+                silence += pause
+            self._sleep(pause)
+            pause = min(pause * 1.5, LONGEST_WAIT_SECONDS)
+
+
+def _unused_run_id(benchmark: Benchmark, output_dir: Path) -> str:
+    """Names of one second differ in four digits of chance."""
+    while (output_dir / (run_id := new_run_id(benchmark))).exists():
+        pass
+    return run_id
+
+
+def runs_text(count: int) -> str:
+    return f"{count} run" if count == 1 else f"{count} runs"
+
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+# --- one launcher at a time ---------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def alone(path: Path, *, work: str, kept_there: str, two_would: str) -> Iterator[None]:
+    """Holds the lock `path`, on any machine that sees its folder; it ends with the process.
+
+    The words say what is done, what its folder keeps, what two launchers would do.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RequestError(
+            f"the output folder cannot be written: {error.strerror}",
+            where=str(path.parent),
+            why=f"{kept_there} is kept there",
+            next_command="--output_dir=DIR with a folder that is writable and has space",
+        ) from None
+    try:
+        _lock(descriptor, path, work, two_would)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path, work: str, two_would: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 300, 0).decode(errors="replace").strip()
+        raise RequestError(
+            f"another launcher runs this {work}: {holder or 'it has not said which'}",
+            where=str(path),
+            why=f"two would {two_would}",
+            next_command="wait for it, or end it and type the same command again",
+        ) from None
+    except OSError as error:
+        say(f"{path}: no lock ({error.strerror}): nothing keeps a second launcher from running this {work} too")
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)

@@ -6,11 +6,9 @@ launcher killed at any moment leaves no run that the next one does not know of.
 
 import contextlib
 import shlex
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -19,50 +17,15 @@ from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, RunError, S
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering.report import seconds_text
 from benchmarks.request.resolve import Request
-from benchmarks.runs.runfolder import RESULT, RunFolder, new_run_id, without_until, write_atomically
+from benchmarks.runs.runfolder import RESULT, RunFolder, without_until, write_atomically
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark, json_text
-from launch.campaigns.one_launcher import alone
-from launch.campaigns.patience import wait_for_one
+from launch.campaigns.scheduler import Runner, Scheduler, Work, alone, runs_text, say
 from launch.cli import EXIT_INTERRUPTED
 from launch.running.local import interrupted_once
 from launch.running.showing import refused_text
-
-# One cell may be what cannot be started; where the next cannot either, it is the site.
-FAILED_STARTS = 2
-
-
-class Runner(Protocol):
-    """What a site does with the runs of a sweep."""
-
-    def resolve(self, request: Request) -> Benchmark:
-        """What a request means; RequestError for all that can be known to fail at this site."""
-        ...
-
-    def understand(self, request: Request) -> Benchmark:
-        """What a request means; no Slurm is asked. A compiler that is here may be asked for its flags."""
-        ...
-
-    def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
-        """All that would be refused now, for a dry run."""
-        ...
-
-    def start(self, benchmark: Benchmark, run_id: str) -> None:
-        """Make the run's folder and submit it (a queue), or run it to its end (this machine).
-
-        StepmarkError: it could not be started; where it left the folder, `ended` is asked what became of it.
-        KeyboardInterrupt: the person ended it.
-        """
-        ...
-
-    def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Those that go on no more, whatever became of them; their results are written. One question for all.
-
-        Asked too about runs of a launcher that was killed, also in the middle of `start`.
-        """
-        ...
 
 
 def run_sweep(
@@ -89,7 +52,7 @@ def run_sweep(
         sweep = _found(output_dir, new) if resume else None
         if sweep is None:
             sweep = new
-            _say(f"sweep of {_runs(len(checked.cells) * repeats)}: {_path(output_dir, new)}")
+            say(f"sweep of {runs_text(len(checked.cells) * repeats)}: {_path(output_dir, new)}")
         launcher = _Launcher(sweep, checked.benchmarks, runner, output_dir, max_jobs, sleep)
         with interrupted_once():
             return launcher.run(wait)
@@ -109,34 +72,25 @@ class _Launcher:
     ) -> None:
         self.sweep = sweep
         self.results = results_of(sweep, output_dir)
-        self.going = [run.run_id for run in sweep.runs if _may_go_on(run, output_dir)]
         self._benchmarks = benchmarks
         self._runner = runner
         self._output_dir = output_dir
         self._max_jobs = max_jobs
-        self._sleep = sleep
         self._labels = record.labels([cell.request for cell in sweep.cells])
-        self._failed_starts = 0  # in a row
-        self._code = EXIT_VALID  # of what was started, where nobody waits for the results
+        self._scheduler = Scheduler(output_dir, max_jobs, self._started, self._ended, sleep)
 
     def run(self, wait: bool) -> int:
         try:
             self._keep(self.sweep)
-            self._take_ended()
-            todo = self._plan_of_work()
-            while todo or self.going:
-                while todo and len(self.going) < self._max_jobs and self._failed_starts < FAILED_STARTS:
-                    self._start(todo.pop(0))
-                if not wait:
-                    return self._left_behind(len(todo))
-                if self._failed_starts >= FAILED_STARTS and todo:
-                    _say(f"{FAILED_STARTS} starts in a row failed: the other {_runs(len(todo))} are not started")
-                    todo = []
-                wait_for_one(self.going, self._take_ended, self._sleep)
+            left = [run for run in self.sweep.runs if _may_go_on(run, self._output_dir)]
+            self._scheduler.follow(self._work(Slot(run.cell, run.repeat), run.run_id) for run in left)
+            waiting = self._scheduler.run([self._work(slot) for slot in self._plan_of_work()], wait=wait)
+            if not wait:
+                return self._left_behind(len(waiting))
         except KeyboardInterrupt:
-            _say("interrupted")
+            say("interrupted")
             with contextlib.suppress(StepmarkError):  # where nobody answers now, they are said to go on
-                self._take_ended()
+                self._scheduler.take_ended()
             self._say_how_to_go_on()
             return EXIT_INTERRUPTED
         except (StepmarkError, OSError):
@@ -152,82 +106,63 @@ class _Launcher:
         return code
 
     def _plan_of_work(self) -> list[Slot]:
-        todo = record.still_to_do(self.sweep, self.results, self.going)
+        going = self._scheduler.going
+        todo = record.still_to_do(self.sweep, self.results, going)
         if self.sweep.runs:
             started = {Slot(run.cell, run.repeat) for run in self.sweep.runs}
             again = sum(slot in started for slot in todo)
-            _say(
-                f"resuming {_path(self._output_dir, self.sweep)}: {self._valid()} of {_runs(self._all())} valid and "
-                f"kept, {len(self.going)} going on, {again} to be run again, {len(todo) - again} not started yet "
+            say(
+                f"resuming {_path(self._output_dir, self.sweep)}: {self._valid()} of {runs_text(self._all())} valid "
+                f"and kept, {len(going)} going on, {again} to be run again, {len(todo) - again} not started yet "
                 "(--noresume starts anew)"
             )
         return todo
 
-    def _start(self, slot: Slot) -> None:
-        benchmark = self._benchmarks[slot.cell]
-        run = SweepRun(
-            run_id=_new_name(benchmark, self._output_dir), cell=slot.cell, repeat=slot.repeat, started=time.time()
-        )
-        self._record([*self.sweep.runs, run])
-        self.going.append(run.run_id)
-        place = f"{record.slots(len(self.sweep.cells), self.sweep.repeats).index(slot) + 1} of {self._all()}"
-        _say(f"run {place}: {self._labels[slot.cell]}, repeat {slot.repeat}: {run.run_id}")
-        try:
-            self._runner.start(benchmark, run.run_id)
-        except StepmarkError as error:
-            _say(f"stepmark: {error}")
-            run = msgspec.structs.replace(run, trouble=error.what)
-            if not _may_go_on(run, self._output_dir):
-                self._take_end(run.run_id)
-            self._record([*self.sweep.runs[:-1], run])
-            self._failed_starts += 1
-            self._code = EXIT_FAILED
-        else:
-            self._failed_starts = 0
+    def _work(self, slot: Slot, run_id: str = "") -> Work:
+        place = record.slots(len(self.sweep.cells), self.sweep.repeats).index(slot) + 1
+        label = f"run {place} of {self._all()}: {self._labels[slot.cell]}, repeat {slot.repeat}"
+        return Work(slot, label, self._runner, self._benchmarks[slot.cell], run_id)
 
-    def _take_ended(self) -> bool:
-        ended = self._runner.ended(self.going) if self.going else set()
-        for run_id in [run_id for run_id in self.going if run_id in ended]:
-            self._take_end(run_id)
-            _say(f"{run_id}: {_outcome(self.results[run_id])}")
-            self._say_why(run_id)
-        return bool(ended)
+    def _started(self, work: Work) -> None:
+        run = SweepRun(run_id=work.run_id, cell=work.key.cell, repeat=work.key.repeat, started=time.time())
+        self._keep(msgspec.structs.replace(self.sweep, runs=[*self.sweep.runs, run]))
 
-    def _say_why(self, run_id: str) -> None:
-        """The first cause in the logs of a run that failed."""
-        result = self.results[run_id]
+    def _ended(self, work: Work, trouble: str | None) -> None:
+        result = self.results[work.run_id] = _result(self._output_dir / work.run_id)
+        if trouble is not None:
+            runs = self.sweep.runs
+            told = [
+                msgspec.structs.replace(run, trouble=trouble) if run.run_id == work.run_id else run for run in runs
+            ]
+            self._keep(msgspec.structs.replace(self.sweep, runs=told))
+            return
+        say(f"{work.run_id}: {_outcome(result)}")
         if result is not None and result.status == "failed":
             from launch.checks.diagnosing import why_failed
 
-            why = why_failed(RunFolder(self._output_dir / run_id))
-            _say(f"  {why}" if why else f"  next:  python launch/doctor.py {self._output_dir / run_id}")
-
-    def _take_end(self, run_id: str) -> None:
-        self.going.remove(run_id)
-        self.results[run_id] = _result(self._output_dir / run_id)
+            why = why_failed(RunFolder(self._output_dir / work.run_id))
+            say(f"  {why}" if why else f"  next:  python launch/doctor.py {self._output_dir / work.run_id}")
 
     def _left_behind(self, waiting: int) -> int:
-        _say(f"{_runs(len(self.going))} in the queue, {waiting} wait for a place: at most {self._max_jobs} at once")
+        going = len(self._scheduler.going)
+        say(f"{runs_text(going)} in the queue, {waiting} wait for a place: at most {self._max_jobs} at once")
         self._say_how_to_go_on()
-        return self._code
+        return EXIT_FAILED if self._scheduler.start_failed else EXIT_VALID
 
     def _say_how_to_go_on(self) -> None:
-        _say(f"{self._valid()} of {_runs(self._all())} valid: {_path(self._output_dir, self.sweep)}")
-        if self.going:
-            _say(f"in the queue they go on: {', '.join(self.going)}")
-            _say(
+        say(f"{self._valid()} of {runs_text(self._all())} valid: {_path(self._output_dir, self.sweep)}")
+        if self._scheduler.going:
+            say(f"in the queue they go on: {', '.join(self._scheduler.going)}")
+            say(
                 f"  to see or cancel them:  python launch/status.py --output_dir={shlex.quote(str(self._output_dir))}"
             )
-        _say(f"  next:  the same command goes on where this one ended: {shlex.join(self.sweep.command)}")
+        say(f"  next:  the same command goes on where this one ended: {shlex.join(self.sweep.command)}")
 
     def _all(self) -> int:
         return len(self.sweep.cells) * self.sweep.repeats
 
     def _valid(self) -> int:
         return self._all() - len(record.still_to_do(self.sweep, self.results, ()))
-
-    def _record(self, runs: list[SweepRun]) -> None:
-        self._keep(msgspec.structs.replace(self.sweep, runs=runs))
 
     def _keep(self, sweep: Sweep) -> None:
         self.sweep = sweep
@@ -240,13 +175,6 @@ class _Launcher:
                 why="what it said before is kept, and nothing is started that it does not say",
                 next_command="make space; the same command then goes on",
             ) from None
-
-
-def _new_name(benchmark: Benchmark, output_dir: Path) -> str:
-    """Names of one second differ in four digits of chance."""
-    while (output_dir / (run_id := new_run_id(benchmark))).exists():
-        pass
-    return run_id
 
 
 def _may_go_on(run: SweepRun, output_dir: Path) -> bool:
@@ -332,7 +260,7 @@ def _found(output_dir: Path, new: Sweep) -> Sweep | None:
     if sweep.shown and not record.still_to_do(sweep, results_of(sweep, output_dir), ()):
         return None
     if not record.means_the_same(sweep, new):
-        _say(f"{path}: not resumed, the configs have changed since, so these flags mean other benchmarks now")
+        say(f"{path}: not resumed, the configs have changed since, so these flags mean other benchmarks now")
         return None
     return sweep
 
@@ -351,11 +279,3 @@ def _outcome(result: Result | None) -> str:
         return f"{result.status}: {'; '.join(result.reasons)}"
     median = result.seconds_per_step.median
     return f"valid, {seconds_text(median)}/step" if median is not None else "valid"
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -10,13 +11,13 @@ from benchmarks.errors import StepmarkError
 from benchmarks.gate import night as gate
 from benchmarks.gate import unseen
 from benchmarks.gate.rule import G3
-from benchmarks.gate.suites import Cell, Watched
-from benchmarks.gate.values import Budget, CellReport, NightReport
+from benchmarks.gate.suites import Cell, Watched, watched
+from benchmarks.gate.values import Budget, CellReport, NightReport, Suite
 from benchmarks.history.entry import Entry
-from launch.campaigns.nights.earlier import Earlier
-from launch.campaigns.nights.records import NIGHT_FORMAT, Records
+from launch.campaigns.nights.records import NIGHT_FORMAT, SCHEMA_VERSION, Earlier, Records, check_folders
 
 SWEEP_EVERY_DAYS = 7
+LAST = "last"  # of --replay
 FEWEST_FOR_A_SWEEP = 10  # a shift needs 5 nights on both sides
 
 
@@ -163,11 +164,11 @@ class Frame(NamedTuple):
 
 
 def report_of(
-    frame: Frame, cells: list[CellReport], budget: Budget, finished: str | None, version: int, *, swept: bool
+    frame: Frame, cells: list[CellReport], budget: Budget, finished: str | None, *, swept: bool
 ) -> NightReport:
     gated = sum(one.gates and one.baseline is not None for cell in cells for one in cell.judgements)
     return NightReport(
-        schema_version=version,
+        schema_version=SCHEMA_VERSION,
         suite=frame.suite,
         title=frame.title,
         night=frame.night,
@@ -185,3 +186,29 @@ def report_of(
         slowed_by=frame.slowed_by,
         swept=swept,
     )
+
+
+def judged_again(
+    suite: Suite,
+    cells: Sequence[Cell],
+    records: Records,
+    output_dir: Path,
+    history: Sequence[Path],
+    night: str,
+    sweep: str,
+) -> NightReport:
+    """By the rule, the history and the decisions of today, as of the nights before."""
+    check_folders([output_dir, *history])
+    nights = records.nights()
+    before = records.read(nights[-1] if night == LAST and nights else night)
+    earlier = Earlier(output_dir, history, suite)
+    kept = {cell.cell: CellRuns.of(cell) for cell in before.cells}
+    recorded = [records, *records.of_others(history)]
+    judge = Judge(before.night, cells, watched(suite), earlier, recorded, sweep, slowed=before.slowed_by > 0)
+    found = judge.judge({cell.name: kept.get(cell.name, CellRuns()) for cell in cells}, final=True)
+    gone = [f"{name} was a cell then, and is none now" for name in kept if name not in {cell.name for cell in cells}]
+    notes = ["judged again from files", *judge.notes, *earlier.notes(), *gone]
+    frame = Frame(
+        suite.name, suite.title, before.night, before.started, before.site, before.slowed_by, earlier.places(), notes
+    )
+    return report_of(frame, found.cells, before.budget, before.finished, swept=judge.swept)

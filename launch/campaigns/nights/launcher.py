@@ -18,19 +18,23 @@ from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched
 from benchmarks.gate.values import Budget, NightReport, Suite
 from benchmarks.rendering.report import seconds_text
-from benchmarks.runs.runfolder import RunFolder, new_run_id
+from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Labels, Nightly, Site
-from launch.campaigns.nights import fresh_nodes, resuming
-from launch.campaigns.nights.earlier import Earlier
+from launch.campaigns.nights import night_runs
 from launch.campaigns.nights.judging import CellRuns, Found, Frame, Judge, report_of
-from launch.campaigns.nights.records import SCHEMA_VERSION, Records, now
-from launch.campaigns.scheduler import Crew, Work, say
+from launch.campaigns.nights.records import Earlier, Records, now
+from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, say
 from launch.cli import EXIT_INTERRUPTED
 from launch.running.local import interrupted_once
 
-REPLACED = 2  # times that re-runs which failed are made again, as far as the budget goes
-RERUN = ", re-run "  # in the label of a run: behind the name of its cell, before its number
 Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with runs of these labels and job options
+
+
+class RunOf(NamedTuple):
+    """Which of a night's runs."""
+
+    cell: str
+    rerun: int = 0  # from 1; 0: its one run
 
 
 class Asked(NamedTuple):
@@ -66,7 +70,7 @@ class Launcher:
         self._runs = {cell.name: CellRuns() for cell in asked.cells}
         self._refused: list[str] = []  # suspects without re-runs
         self._frame = Frame(asked.suite.name, asked.suite.title, "", now(), asked.site.name, asked.slowdown, [], [])
-        self._crew = self._new_crew()
+        self._scheduler = self._new_scheduler()
 
     def run(self) -> tuple[int, NightReport | None]:
         """The exit code, and the report where the night came to its end."""
@@ -106,7 +110,7 @@ class Launcher:
         self._frame = self._frame._replace(
             history=earlier.places(), notes=[*self._frame.notes, *judge.notes, *earlier.notes()]
         )
-        report = report_of(self._frame, found.cells, self._budget(), now(), SCHEMA_VERSION, swept=judge.swept)
+        report = report_of(self._frame, found.cells, self._budget(), now(), swept=judge.swept)
         self._records.write(report)
         return report.exit_code, report
 
@@ -116,7 +120,7 @@ class Launcher:
         """The night that another launcher has left half done, or a new one."""
         asked = self._asked
         left = self._records.unfinished(asked.site.name, asked.slowdown) if asked.resume else None
-        changed = left and resuming.another_suite(left, asked.cells, self._benchmarks, asked.output_dir)
+        changed = left and night_runs.another_suite(left, asked.cells, self._benchmarks, asked.output_dir)
         if left is not None and changed:
             say(f"suite {asked.suite.name}: night {left.night} is not resumed, the suite was changed: {changed}")
         if left is None or changed:
@@ -150,12 +154,18 @@ class Launcher:
     # --- the runs ---
 
     def _first_runs(self, left: NightReport | None) -> None:
-        self._crew = self._new_crew()
-        going = []
+        self._scheduler = self._new_scheduler()
         if left is not None:
             going = [self._work(name, runs.run_id) for name, runs in self._runs.items() if self._goes_on(name, runs)]
-        todo = [name for name in self._benchmarks if self._runs[name].status == MISSING]
-        self._crew.run([self._work(name, self._new_name(name)) for name in todo], going)
+            self._scheduler.follow(going)
+        self._run_all([self._work(name) for name in self._benchmarks if self._runs[name].status == MISSING])
+
+    def _run_all(self, wanted: list[Work]) -> bool:
+        """Whether all were started."""
+        left_out = self._scheduler.run(wanted)
+        for work in left_out:
+            self._ended(work, f"not started: {FAILED_STARTS} starts in a row had failed")
+        return not left_out
 
     def _goes_on(self, name: str, runs: CellRuns) -> bool:
         """Of a night that is resumed. What was cut off runs again, what failed by itself has failed."""
@@ -164,7 +174,7 @@ class Launcher:
         if runs.run_id not in self._runner(name, "night").ended([runs.run_id]):
             return True
         self._take_end(name)
-        if self._runs[name].status != "valid" and resuming.was_cut_off(self._folder(runs.run_id)):
+        if self._runs[name].status != "valid" and night_runs.was_cut_off(self._folder(runs.run_id)):
             note = f"{runs.run_id} was cut off with its launcher, and run again"
             self._change(name, run_id=None, status=MISSING, reasons=[], notes=[*runs.notes, note])
         return False
@@ -182,13 +192,13 @@ class Launcher:
     def _is_cut_off(self, run_id: str, runs: CellRuns) -> bool:
         """One that could not be started has left no folder either, but a note."""
         told = any(note.startswith(f"re-run {run_id} ") for note in runs.notes)
-        return not told and self._status(run_id)[0] != "valid" and resuming.was_cut_off(self._folder(run_id))
+        return not told and self._status(run_id)[0] != "valid" and night_runs.was_cut_off(self._folder(run_id))
 
     def _reruns(self, found: Found) -> None:
         """Fresh runs of what is suspect; those of a night that is resumed are completed."""
         wanting = {name: p for name, p in found.suspicions.items() if not self._runs[name].rerun_ids}
         begun = [name for name, runs in self._runs.items() if runs.rerun_ids and name in self._benchmarks]
-        self._crew = self._new_crew()
+        self._scheduler = self._new_scheduler()
         owed = sum(len(self._rerun_work(name, G3.confirmations)[1]) for name in begun)
         granted, self._refused = grant(wanting, G3.confirmations, self._left() - owed)
         used = self._budget().used + owed
@@ -196,7 +206,7 @@ class Launcher:
             say(f"{name}: suspect, and gets no re-runs: of {self._asked.budget} that are allowed, {used} are taken")
         for name in granted:
             say(f"{name}: suspect, {G3.confirmations} re-runs will tell")
-        for _ in range(1 + REPLACED):
+        for _ in range(1 + night_runs.REPLACED):
             going: list[Work] = []
             wanted: list[Work] = []
             for name in [*begun, *granted]:
@@ -206,8 +216,10 @@ class Launcher:
             if not going and not wanted:
                 break
             # Turn by turn, so that what slows the machine for some minutes falls on all cells.
-            wanted.sort(key=lambda work: work.label.rpartition(RERUN)[2])
-            self._crew.run(wanted, going)
+            wanted.sort(key=lambda work: work.key.rerun)
+            self._scheduler.follow(going)
+            if not self._run_all(wanted):
+                break
         for name in [*begun, *granted]:
             self._note_nodes(name)
 
@@ -216,47 +228,42 @@ class Launcher:
         known = self._runs[name].rerun_ids
         exclude = None
         if self._asked.site.slurm is not None:
-            nodes = fresh_nodes.nodes_of(self._folder(self._runs[name].run_id))
+            nodes = night_runs.nodes_of(self._folder(self._runs[name].run_id))
             benchmark = self._benchmarks[name]
-            exclude = fresh_nodes.without(benchmark, nodes, self._asked.typed, self._asked.output_dir)
+            exclude = night_runs.excluding(benchmark, nodes, self._asked.typed, self._asked.output_dir)
         runner = self._runner(name, "rerun", {"exclude": exclude} if exclude else {})
         ended = runner.ended(known) if known else set()
         going = [
-            Work(f"{name}{RERUN}{number}", runner, self._benchmarks[name], run_id)
+            self._rerun(name, number, runner, run_id)
             for number, run_id in enumerate(known, start=1)
             if run_id not in ended
         ]
         valid = [run_id for run_id in known if run_id in ended and self._status(run_id)[0] == "valid"]
         missing = max(min(G3.confirmations - len(valid) - len(going), most), 0)
-        return going, [
-            Work(f"{name}{RERUN}{len(known) + n + 1}", runner, self._benchmarks[name], self._new_name(name))
-            for n in range(missing)
-        ]
+        return going, [self._rerun(name, len(known) + n + 1, runner) for n in range(missing)]
+
+    def _rerun(self, name: str, number: int, runner: Any, run_id: str = "") -> Work:
+        return Work(RunOf(name, number), f"{name}, re-run {number}", runner, self._benchmarks[name], run_id)
 
     def _left(self) -> int:
         return self._asked.budget - self._budget().used
 
-    def _work(self, name: str, run_id: str | None) -> Work:
-        assert run_id is not None
-        return Work(name, self._runner(name, "night"), self._benchmarks[name], run_id)
+    def _work(self, name: str, run_id: str | None = None) -> Work:
+        return Work(RunOf(name), name, self._runner(name, "night"), self._benchmarks[name], run_id or "")
 
     def _runner(self, name: str, role: Any, options: Mapping[str, Any] | None = None) -> Any:
         nightly = Nightly(suite=self._asked.suite.name, cell=name, night=self._frame.night, role=role)
         return self._runners(Labels(nightly=nightly), {**self._asked.typed, **(options or {})})
 
-    def _new_crew(self) -> Crew:
-        return Crew(self._asked.max_jobs, self._started, self._ended, self._sleep)
-
-    def _new_name(self, name: str) -> str:
-        """Names of one second differ in four digits of chance."""
-        while (self._asked.output_dir / (run_id := new_run_id(self._benchmarks[name]))).exists():
-            pass
-        return run_id
+    def _new_scheduler(self) -> Scheduler:
+        """Quiet: the night's table is the answer; what becomes of each run is told in a line."""
+        asked = self._asked
+        return Scheduler(asked.output_dir, asked.max_jobs, self._started, self._ended, self._sleep, quiet=True)
 
     # --- what is written down ---
 
     def _started(self, work: Work) -> None:
-        name, _, rerun = work.label.partition(RERUN)
+        name, rerun = work.key
         if rerun:
             self._change(name, rerun_ids=[*self._runs[name].rerun_ids, work.run_id])
         else:
@@ -264,15 +271,17 @@ class Launcher:
         self._keep()
 
     def _ended(self, work: Work, trouble: str | None) -> None:
-        name, _, rerun = work.label.partition(RERUN)
+        name, rerun = work.key
+        if trouble and work.run_id:
+            trouble = f"could not be started: {trouble}"
         if not rerun:
             self._take_end(name, trouble)
         elif trouble:
-            self._change(name, notes=[*self._runs[name].notes, f"re-run {work.run_id} {trouble}"])
+            self._change(name, notes=[*self._runs[name].notes, f"re-run {work.run_id or rerun} {trouble}"])
         status, reasons, seconds = self._status(work.run_id)
         said = f", {seconds_text(seconds)}/step" if seconds and status == "valid" else ""
         why = f": {trouble or '; '.join(reasons)}" if trouble or reasons else ""
-        say(f"{work.label}: {work.run_id} {status}{said}{why}")
+        say(f"{' '.join(filter(None, [f'{work.label}:', work.run_id, status]))}{said}{why}")
         self._keep()
 
     def _take_end(self, name: str, trouble: str | None = None) -> None:
@@ -292,9 +301,9 @@ class Launcher:
     def _note_nodes(self, name: str) -> None:
         runs = self._runs[name]
         if self._asked.site.slurm is not None:
-            first = fresh_nodes.nodes_of(self._folder(runs.run_id))
-            again = [fresh_nodes.nodes_of(self._folder(run_id)) for run_id in runs.rerun_ids]
-            self._change(name, notes=list(dict.fromkeys([*runs.notes, *fresh_nodes.note(first, again)])))
+            first = night_runs.nodes_of(self._folder(runs.run_id))
+            again = [night_runs.nodes_of(self._folder(run_id)) for run_id in runs.rerun_ids]
+            self._change(name, notes=list(dict.fromkeys([*runs.notes, *night_runs.nodes_note(first, again)])))
 
     def _change(self, name: str, **what: Any) -> None:
         self._runs[name] = msgspec.structs.replace(self._runs[name], **what)
@@ -305,9 +314,9 @@ class Launcher:
 
     def _keep(self) -> None:
         cells = [self._runs[cell.name].unjudged(cell) for cell in self._asked.cells]
-        self._records.write(report_of(self._frame, cells, self._budget(), None, SCHEMA_VERSION, swept=False))
+        self._records.write(report_of(self._frame, cells, self._budget(), None, swept=False))
 
     def _say_how_to_go_on(self) -> None:
-        if self._crew.going and self._asked.site.slurm is not None:
-            say(f"in the queue they go on: {', '.join(self._crew.going)}")
+        if self._scheduler.going and self._asked.site.slurm is not None:
+            say(f"in the queue they go on: {', '.join(self._scheduler.going)}")
         say(f"  next:  the same command goes on where this one ended: {shlex.join(self._asked.command)}")

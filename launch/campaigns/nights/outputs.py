@@ -1,18 +1,26 @@
-"""Where a night's report goes: the screen, Markdown, JUnit, HTML, a workflow's summary.
+"""What is shown of a night: its report on the screen, as Markdown, JUnit, HTML and a workflow's summary; a dry run.
 
 None of them changes the exit code, which is the night's.
 """
 
 import contextlib
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.errors import RequestError, RunError
 from benchmarks.gate.junit import junit_xml
 from benchmarks.gate.report_text import markdown, screen_text
-from benchmarks.gate.values import NightReport
+from benchmarks.gate.rule import G3
+from benchmarks.gate.suites import Cell, Watched
+from benchmarks.gate.values import NightReport, Suite
+from benchmarks.rendering.columns import aligned
+from benchmarks.request.resolve import Request
 from benchmarks.runs.runfolder import BENCHMARK, write_atomically
+from benchmarks.sweeps.scaling import scale_of
+from benchmarks.values import Benchmark
+from launch.campaigns.nights.night_runs import REPLACED
 from launch.campaigns.scheduler import say
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -103,3 +111,63 @@ def _append(path: Path, text: str) -> None:
             stream.write(text + "\n")
     except OSError as error:
         say(f"stepmark: {SUMMARY}: {error.strerror}: {path}")
+
+
+# --- a dry run ----------------------------------------------------------------------------------
+
+
+def plan_text(
+    suite: Suite,
+    cells: Sequence[Cell],
+    watched: Sequence[Watched],
+    understand: Callable[[Request], Benchmark],
+    site: str,
+    budget: int,
+) -> str:
+    """The cells, what they mean, and what a night costs in runs.
+
+    RequestError where a cell cannot work: the night itself would run the others.
+    """
+    rows = [(cell.name, _meaning(cell, understand)) for cell in cells]
+    gated = ", ".join(one.metric.title for one in watched if one.gates)
+    beside = ", ".join(one.metric.title for one in watched if not one.gates) or "nothing else"
+    across = ", ".join(suite.baseline_across)
+    return "\n".join(
+        [
+            f"suite {suite.name} at site {site}: {suite.title}",
+            *aligned(rows),
+            "",
+            _cost(len(cells), budget),
+            f"gates {gated}; watches {beside}",
+            *([f"a change of {across} is what is tested, and starts no new baseline"] if across else []),
+            "nothing was started (--dry_run)",
+        ]
+    )
+
+
+def _cost(cells: int, budget: int) -> str:
+    if not budget:
+        return f"one run a cell, {cells} a night; no re-runs are allowed, so nothing can be confirmed"
+    most = cells + min(budget, cells * G3.confirmations * (1 + REPLACED))
+    return (
+        f"one run a cell, and {G3.confirmations} more of each that is suspect, as far as {budget} go, which replace "
+        f"those that fail too: {cells} to {most} runs a night"
+    )
+
+
+def _meaning(cell: Cell, understand: Callable[[Request], Benchmark]) -> str:
+    try:
+        benchmark = understand(cell.request)
+    except RequestError as error:
+        raise RequestError(
+            f"cell {cell.name} cannot work: {error.what}",
+            where=error.where,
+            why=error.why,
+            next_command=error.next_command,
+        ) from None
+    scale = scale_of(benchmark)
+    nodes = f"{scale.nodes} node{'' if scale.nodes == 1 else 's'}"
+    return (
+        f"{scale.gpus} x {scale.hardware} on {nodes}, {benchmark.dtype}, {scale.layout}, "
+        f"global batch {scale.global_batch_size}, {benchmark.steps} steps, window {benchmark.window}"
+    )

@@ -25,7 +25,7 @@ from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps.sweep import Sweep
 from benchmarks.values import Benchmark, PgleSeen, json_text
 from jax_backend import BACKEND
-from launch.campaigns import patience, sweeping
+from launch.campaigns import scheduler, sweeping
 from tests.benchmarks.sweeps.test_scaling import result
 from tests.end_to_end.clusters import TOY, ClusterOfTests, until
 from tests.toy_backend import install, make_environment_in
@@ -187,22 +187,6 @@ def test_an_ab_of_profiled_runs_shows_no_gain_and_why(queue: Queue, capsys: pyte
     assert "0 of 3" in out
     assert "no verdict" in out
     assert "may not be compared: profiled (--profile=xplane)" in out
-
-
-@pytest.mark.parametrize("max_jobs", [1, 3])
-def test_no_more_jobs_at_once_than_allowed(queue: Queue, max_jobs: int) -> None:
-    assert run(queue, repeats=4, max_jobs=max_jobs) == 0
-    assert queue.most_at_once == max_jobs
-    assert max(map(len, queue.questions)) == max_jobs  # one question for all
-
-
-def test_the_questions_come_more_and_more_seldom(queue: Queue) -> None:
-    waits: list[float] = []
-    queue.polls = 12
-    run(queue, repeats=1, gpus="1", sleep=waits.append)
-    assert waits[0] == patience.FIRST_WAIT_SECONDS
-    assert waits == sorted(waits)
-    assert waits[-1] == patience.LONGEST_WAIT_SECONDS
 
 
 def test_a_run_is_written_down_before_it_is_started(queue: Queue) -> None:
@@ -502,17 +486,10 @@ def test_a_queue_that_does_not_answer_for_long_ends_it_with_the_same_words(
     waits: list[float] = []
     with pytest.raises(RunError, match="does not answer"):
         run(Mute(queue.output_dir), sleep=waits.append)
-    assert patience.LONGEST_SILENCE_SECONDS <= sum(waits) < patience.LONGEST_SILENCE_SECONDS + 30
+    assert scheduler.LONGEST_SILENCE_SECONDS <= sum(waits) < scheduler.LONGEST_SILENCE_SECONDS + 30
     assert "in the queue they go on: 2" in capsys.readouterr().err
     assert run(queue) == 0
     assert len(queue.started) == 2  # and two by the first
-
-
-def test_a_queue_that_is_silent_for_a_while_is_asked_again(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
-    silent = Mute(queue.output_dir)
-    silent.silences = 5
-    assert run(silent) == 0
-    assert capsys.readouterr().err.count("slurmctld does not answer for 2 jobs\nit is asked again, for 10 min") == 1
 
 
 def test_a_record_that_cannot_be_written_starts_nothing_more(

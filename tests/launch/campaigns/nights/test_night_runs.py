@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.runs.runfolder import RunFolder
-from launch.campaigns.nights import resuming
-from launch.campaigns.nights.resuming import was_cut_off
+from launch.campaigns.nights import night_runs
+from launch.campaigns.nights.night_runs import was_cut_off
 from tests.benchmarks.gate.nights_made import CELL, report
 
 
@@ -33,7 +33,7 @@ class Folder(RunFolder):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    monkeypatch.setattr(resuming, "_said_to_have_failed", lambda folder, *_: (folder.path / "error").exists())
+    monkeypatch.setattr(night_runs, "_said_to_have_failed", lambda folder, *_: (folder.path / "error").exists())
     (tmp_path / "run").mkdir()
     return Folder(tmp_path / "run")
 
@@ -85,5 +85,5 @@ def test_a_job_that_was_submitted_was_not(folder: Folder, monkeypatch: pytest.Mo
 
 def test_cells_that_came_or_went_are_named(tmp_path: Path) -> None:
     left = report([])
-    assert resuming.another_suite(left, [], {}, tmp_path) is None
-    assert resuming.another_suite(left, [CELL], {}, tmp_path) == "tiny is new"
+    assert night_runs.another_suite(left, [], {}, tmp_path) is None
+    assert night_runs.another_suite(left, [CELL], {}, tmp_path) == "tiny is new"
