@@ -207,7 +207,7 @@ _GATE_AND_UP = frozenset({"mlpwi_0", "mlpwi_1"})
 def recompute(benchmark: Benchmark) -> Recompute | None:
     """The matmuls that a layer's backward pass does again: all whose results were not kept.
 
-    As counted in XLA's program for these policies, with fused projections and without (docs/conventions.md).
+    As counted in XLA's program for these policies, with fused projections and without (docs/figures.md).
     """
     if _policy(benchmark.knobs) not in {CUSTOM, *REMAT_POLICIES}:
         return None

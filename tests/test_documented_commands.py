@@ -11,7 +11,7 @@ import pytest
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/*.md", "docs/seeds/*.md", "launch/run.py")
+PAGES = ("README.md", "docs/*.md", "docs/guides/*.md", "launch/run.py")
 # Sites that a reader makes first; an example with the same kind of nodes stands for each.
 SITES = {
     "--site=dev": "--site=example_venv",

@@ -2,7 +2,7 @@
 
 A row of a published table has a step time and what its authors made of it. Here the same is made of the step time
 anew: a cell follows if it lies where the step time, as it was rounded for print, allows. Sources have slips; they are
-named, not mended. What is a row and what is none: docs/conventions.md.
+named, not mended. What is a row and what is none: docs/figures.md.
 """
 
 import csv

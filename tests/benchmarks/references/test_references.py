@@ -174,7 +174,7 @@ def test_no_source_has_two_times_for_one_configuration() -> None:
 
 
 def test_every_row_names_the_framework_of_its_source() -> None:
-    """How that is known: docs/conventions.md."""
+    """How that is known: docs/figures.md."""
     assert {(row.backend, row.engine) for row in ROWS} == {("jax", "maxtext"), ("nemo", "nemo")}
 
 
