@@ -26,8 +26,9 @@ LIMIT_SECONDS = 60
 WITH_A_DRIVER = """
 import os
 from benchmarks.machine.machine_gpus import MachineGpu, MachineGpus
-from launch import machine_gpus, peak
+from launch import peak
 from launch.cli import run_main
+from launch.running import machine_gpus
 name = os.environ["TOY_GPU"]
 gpu = MachineGpu(index=0, uuid="GPU-7", name=name, memory_bytes=80_000_000_000, pci="0:1:0")
 found = MachineGpus(gpus=(gpu,) if name else (), driver="580.65", why_none="" if name else "the driver shows no GPU")

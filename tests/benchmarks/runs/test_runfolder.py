@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, RunError
 from benchmarks.measuring.verification import differences
+from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import (
     BENCHMARK,
     EXITS,
@@ -22,7 +23,6 @@ from benchmarks.runs.runfolder import (
     STEPS,
     RunFolder,
     new_run_id,
-    recompute,
     write_atomically,
 )
 from benchmarks.values import Benchmark

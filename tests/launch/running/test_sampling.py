@@ -127,7 +127,7 @@ def test_a_sampler_that_hangs_does_not_hold_the_run(tmp_path: Path, monkeypatch:
 @pytest.mark.skipif(sys.platform != "linux", reason="what ends with its parent does so by Linux's prctl")
 def test_a_launcher_that_is_killed_leaves_no_sampler(tmp_path: Path) -> None:
     script = (
-        "import time\nfrom pathlib import Path\nfrom launch import sampling\n"
+        "import time\nfrom pathlib import Path\nfrom launch.running import sampling\n"
         f"with sampling.beside(Path({str(tmp_path)!r}), interval=0.05):\n    time.sleep(60)\n"
     )
     environment = os.environ | {"PYTHONPATH": str(sampling.local.REPOSITORY)}
