@@ -1,19 +1,21 @@
 """matplotlib's figures as inline SVG: text stays text, colours are the page's own, equal input gives equal bytes.
 
-matplotlib knows fixed colours alone, so a plot is drawn in stand-ins, each of which becomes a variable of page.css:
-that is what makes a plot follow light, dark and print. pyplot and its global state are never used.
+matplotlib knows only fixed colours, so a plot is drawn in stand-ins, each of which becomes a variable of page.css:
+that is how a plot follows light, dark and print. pyplot and its global state are never used. One drawing serves a
+phone and a desk: it is narrow, and scales with its column.
 """
 
 import io
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.pages.page import Tone, change_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Stand-in -> the variable it becomes. No other colour may be in a plot.
 VARIABLES = {
@@ -28,14 +30,18 @@ VARIABLES = {
     "#fe0009": "--paper",
 }
 INK, MUTED, LINE, BLUE, GOOD, BAD, WARM, VIOLET, PAPER = VARIABLES
+TONE_COLOURS: dict[Tone, str] = {"good": GOOD, "bad": BAD, "warm": WARM, "muted": MUTED, "": INK}
 
-FONT_PIXELS = 12.5
+WIDTH = 500  # of every plot, in CSS pixels before it is scaled: its text is readable on a phone, too
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text, not outlines
     "svg.hashsalt": "stepmark",  # the same ids every time
     "text.parse_math": False,  # a dollar is a dollar
     "axes.formatter.useoffset": False,  # no "+1.2e-2" above an axis
-    "font.size": FONT_PIXELS,
+    "font.size": 13.5,
+    "axes.titlesize": 13.5,
+    "axes.titlecolor": MUTED,
+    "axes.titlelocation": "left",
     "text.color": INK,
     "axes.facecolor": "none",
     "axes.edgecolor": LINE,
@@ -51,7 +57,6 @@ SETTINGS: dict[Any, Any] = {
     "grid.linewidth": 0.8,
     "xtick.color": LINE,
     "xtick.labelcolor": MUTED,
-    "xtick.major.size": 4,
     "xtick.minor.size": 0,
     "ytick.color": LINE,
     "ytick.labelcolor": MUTED,
@@ -59,37 +64,23 @@ SETTINGS: dict[Any, Any] = {
     "ytick.minor.size": 0,
     "lines.linewidth": 1.6,
     "lines.solid_capstyle": "round",
-    "hatch.linewidth": 0.8,
 }
 POINTS_PER_INCH = 72  # matplotlib's SVG is in points: a figure of so many inches has one unit a CSS pixel
 NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
 
-class Size(NamedTuple):
-    """Of a plot in CSS pixels, with the room around its axes."""
-
-    width: int
-    height: int
-    left: int = 56
-    right: int = 14
-    top: int = 14
-    bottom: int = 44
-
-
-class Canvas(NamedTuple):
-    """What a plot is drawn on; one is `narrow` where it is for a phone."""
-
-    figure: "Figure"
-    axes: "Axes"
-    size: Size
-    narrow: bool
+class Margins(NamedTuple):
+    left: int = 60
+    right: int = 16
+    top: int = 30
+    bottom: int = 48
 
 
 class Key(NamedTuple):
     """A line of a plot's legend, which is text beside it: a sign as the plot has it, and what it means."""
 
     sign: str
-    colour: str  # a variable of page.css
+    colour: str  # a stand-in here, a variable of page.css on the page
     text: str
 
 
@@ -99,11 +90,7 @@ class Plot(NamedTuple):
     heading: str
     says: str
     keys: list[Key]
-    wide: "Markup"
-    narrow: "Markup | None"  # for a phone; None: the wide one is readable there too
-
-
-Draw = Callable[[Canvas], None]
+    svg: "Markup"
 
 
 def plot(
@@ -111,57 +98,27 @@ def plot(
     heading: str,
     shows: str,
     says: str,
-    draw: Draw,
-    sizes: tuple[Size, Size] | Size,
-    keys: list[Key] | None = None,
+    draw: "Callable[[Axes], None]",
+    height: int,
+    margins: Margins | None = None,
+    keys: Sequence[Key] = (),
 ) -> Plot:
-    """Drawn once for each size. `name` is its own on the page; `shows` says what is on which axis."""
-    wide, *narrow = [sizes] if isinstance(sizes, Size) else sizes
-    return Plot(
-        heading=heading,
-        says=says,
-        keys=keys or [],
-        wide=_drawn(name, heading, shows, draw, wide, narrow=False),
-        narrow=_drawn(f"{name}-narrow", heading, shows, draw, narrow[0], narrow=True) if narrow else None,
-    )
-
-
-def _drawn(name: str, heading: str, shows: str, draw: Draw, size: Size, *, narrow: bool) -> "Markup":
-    stream = io.StringIO()
-    with _settings():
-        canvas = _canvas(size, narrow=narrow)
-        draw(canvas)
-        canvas.figure.savefig(stream, format="svg", metadata=NO_METADATA, transparent=True)
-    return inline(stream.getvalue(), name, heading, shows, size)
-
-
-@contextmanager
-def _settings() -> "Iterator[None]":
-    """Ours alone, whatever a person's matplotlibrc says; and no word about a letter that its own font lacks."""
-    import warnings
-
+    """`name` is its own on the page; `shows` says what is on which axis."""
     import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    with mpl.rc_context(), warnings.catch_warnings():
+    left, right, top, bottom = margins or Margins()
+    box = (left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, (height - top - bottom) / height)
+    stream = io.StringIO()
+    with mpl.rc_context(), warnings.catch_warnings():  # ours alone, whatever a person's matplotlibrc says
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         mpl.rcdefaults()
         mpl.rcParams.update(SETTINGS)
-        yield
-
-
-def _canvas(size: Size, *, narrow: bool) -> Canvas:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(size.width / POINTS_PER_INCH, size.height / POINTS_PER_INCH), dpi=POINTS_PER_INCH)
-    axes = figure.add_axes(
-        (
-            size.left / size.width,
-            size.bottom / size.height,
-            (size.width - size.left - size.right) / size.width,
-            (size.height - size.top - size.bottom) / size.height,
-        )
-    )
-    return Canvas(figure=figure, axes=axes, size=size, narrow=narrow)
+        figure = Figure(figsize=(WIDTH / POINTS_PER_INCH, height / POINTS_PER_INCH), dpi=POINTS_PER_INCH)
+        draw(figure.add_axes(box))
+        figure.savefig(stream, format="svg", metadata=NO_METADATA, transparent=True)
+    svg = _inline(stream.getvalue(), name, heading, shows, height)
+    return Plot(heading, says, [Key(key.sign, VARIABLES[key.colour], key.text) for key in keys], svg)
 
 
 # --- matplotlib's SVG -> ours -------------------------------------------------------------------
@@ -176,7 +133,7 @@ _COLOUR = re.compile("|".join(VARIABLES))
 _LONG_NUMBER = re.compile(r"\d+\.\d{3,}")
 
 
-def inline(svg: str, name: str, heading: str, shows: str, size: Size) -> "Markup":
+def _inline(svg: str, name: str, heading: str, shows: str, height: int) -> "Markup":
     """The drawing alone, under a root of our own: it scales with the page and says what it is."""
     from markupsafe import Markup, escape
 
@@ -184,7 +141,7 @@ def inline(svg: str, name: str, heading: str, shows: str, size: Size) -> "Markup
     body = svg[root.end() if root else 0 : svg.rindex("</svg>")]
     body = _TAG.sub(lambda match: _tag(match[0], name), _STYLE.sub("", body))
     head = (
-        f'<svg class="drawing" role="img" viewBox="0 0 {size.width} {size.height}" '
+        f'<svg class="drawing" role="img" viewBox="0 0 {WIDTH} {height}" '
         f'aria-labelledby="{name}-title {name}-desc">'
         f'<title id="{name}-title">{escape(heading)}</title><desc id="{name}-desc">{escape(shows)}</desc>'
     )
@@ -197,3 +154,64 @@ def _tag(tag: str, name: str) -> str:
     tag = _COLOUR.sub(lambda match: f"var({VARIABLES[match[0]]})", tag)
     tag = _LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), tag)
     return " ".join(tag.split()).replace("xlink:href", "href")
+
+
+# --- drawn by more than one page ------------------------------------------------------------------
+
+
+def label(axes: "Axes", text: str, at: tuple[float, float], offset: tuple[float, float], **options: Any) -> None:
+    """Beside a point, on paper, so that it can be read above lines."""
+    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+    axes.annotate(text, at, offset, textcoords="offset points", **{"color": INK, "bbox": box, **options})
+
+
+def seconds_axis(seconds: float) -> tuple[float, str]:
+    """What seconds are multiplied by for an axis, and the unit above it."""
+    if seconds >= 1:
+        return 1.0, "seconds"
+    return (1e3, "milliseconds") if seconds >= 1e-3 else (1e6, "microseconds")
+
+
+class Interval(NamedTuple):
+    """A difference in percent; without an interval it is a dot alone."""
+
+    name: str
+    percent: float
+    low: float | None
+    high: float | None
+    tone: Tone
+
+
+def forest_plot(rows: Sequence[Interval], name: str, heading: str, says: str, axis: str) -> list[Plot]:
+    """Differences with their intervals, a row for each; none without rows."""
+    if not rows:
+        return []
+    shows = f"A row for each figure: {axis}, with its interval as a line; a line stands at 0."
+    margins = Margins(left=8, right=76, top=8)
+    return [plot(name, heading, shows, says, lambda axes: _forest(axes, rows, axis), 48 * len(rows) + 58, margins)]
+
+
+def _forest(axes: "Axes", rows: Sequence[Interval], axis: str) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    ends = [one for row in rows for one in (row.percent, row.low, row.high) if one is not None]
+    low, high = min([*ends, -1.0]), max([*ends, 1.0])  # a difference of nothing must not fill the plot
+    pad = 0.04 * (high - low)
+    axes.set_xlim(low - pad, high + pad)
+    axes.set_ylim(-len(rows) + 0.5, 0.75)
+    axes.axvline(0, color=INK, linewidth=1, zorder=1)
+    edge = axes.get_yaxis_transform()
+    for place, row in enumerate(rows):
+        colour = TONE_COLOURS[row.tone]
+        if row.low is not None and row.high is not None:
+            axes.plot([row.low, row.high], [-place, -place], color=colour, linewidth=5, alpha=0.45, zorder=2)
+        axes.plot([row.percent], [-place], marker="o", markersize=7, color=colour, linestyle="none", zorder=3)
+        label(axes, row.name, (0, -place), (0, 9), xycoords=edge, va="bottom")
+        of_value = {"xycoords": edge, "va": "center", "color": colour, "annotation_clip": False}
+        label(axes, change_text(row.percent), (1, -place), (6, 0), **of_value)
+    axes.set_yticks([])
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", visible=True)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}%" if value else "0"))
+    axes.set_xlabel(axis)

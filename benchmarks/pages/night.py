@@ -1,11 +1,44 @@
 """A night of a suite on a page: its verdict, a table of cells and metrics, and each cell's history. Pure."""
 
-from benchmarks.gate.values import CellReport, MetricJudgement, NightReport
-from benchmarks.pages.elements import UNKNOWN, Cell, Facts, Table, Tone, plural, table
-from benchmarks.pages.forest import interval_text, percent_text
-from benchmarks.pages.night_plots import history_plot
-from benchmarks.pages.page import Part, page, render
-from benchmarks.pages.units import value_text
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from benchmarks.gate.report_text import refused_text, value_text
+from benchmarks.gate.values import CellReport, MetricJudgement, NightPoint, NightReport
+from benchmarks.pages.drawing import (
+    BAD,
+    BLUE,
+    GOOD,
+    INK,
+    MUTED,
+    VIOLET,
+    WARM,
+    Key,
+    Plot,
+    label,
+    plot,
+    seconds_axis,
+)
+from benchmarks.pages.page import (
+    UNKNOWN,
+    Block,
+    Box,
+    Cell,
+    Facts,
+    Fold,
+    Part,
+    Plots,
+    Section,
+    Table,
+    Tone,
+    Words,
+    change_text,
+    interval_text,
+    plural,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TONES: dict[str, Tone] = {
     "regression": "bad",
@@ -17,40 +50,49 @@ TONES: dict[str, Tone] = {
     "missing": "bad",
 }
 SIGNS = {"regression": "▼", "improvement": "▲", "no change": "=", "inconclusive": "?", "invalid": "!"}
+COLOURS = {"regression": BAD, "improvement": GOOD, "no change": BLUE, "inconclusive": WARM, "invalid": WARM}
 # In the order in which somebody who is paged wants to see them.
 ORDER = ("regression", "invalid", "improvement", "inconclusive", "no change")
-
-
-def night_page(report: NightReport) -> str:
-    return page([night_part(report)])
+SIGNS_TEXT = (
+    "▼ regression, ▲ improvement, = no change, ? inconclusive, ! invalid. "
+    "A watched metric does not decide the exit code."
+)
 
 
 def night_part(report: NightReport, key: str = "night") -> Part:
     cells = sorted(enumerate(report.cells), key=lambda pair: (ORDER.index(pair[1].verdict), pair[0]))
-    html = render(
-        "night.html.j2",
-        key=key,
-        report=report,
-        tone=TONES[report.verdict],
-        tones=TONES,
-        under=_under(report),
-        found=_found(report),
-        slowed=[f"every run of this night was slowed on purpose, by {report.slowed_by:.0%}"]
-        if report.slowed_by
-        else [],
-        overview=_overview(report, key),
-        cells=[_cell(cell, f"{key}-cell-{number}") for number, cell in cells],
-        budget=_budget(report),
-    )
-    return Part(key, f"{report.title}: night {report.night}", "night", html)
+    budget, tone = report.budget, TONES[report.verdict]
+    slowed = [f"every run of this night was slowed on purpose, by {report.slowed_by:.0%}"] if report.slowed_by else []
+    blocks: list[Block] = [
+        Box(tone if tone != "good" else "warm", "What decided it", _found(report)),
+        Box("warm", "Not an ordinary night", slowed),
+        Section("Cells and metrics", [
+            _overview(report, key),
+            Words([SIGNS_TEXT if report.cells else "The suite has no cells."], "muted"),
+        ]),
+        Section("What this night could not have seen", [
+            Words(report.could_not_see or ["Nothing is named."], "list"),
+            Section("False alarms and budget", [Words([
+                report.false_alarms,
+                f"{budget.used} of {budget.allowed} confirmation runs were used.",
+                *map(refused_text, budget.refused),
+            ], "list")]),
+        ]),
+        *(_cell(cell, f"{key}-cell-{number}") for number, cell in cells),
+        Section("Notes", [
+            Words([*report.notes, *(f"Earlier nights were read from {one}" for one in report.history)], "list")
+        ]),
+    ]  # fmt: skip
+    title = f"{report.title}: night {report.night}"
+    kind = f"Night {report.night} of {report.suite}"
+    return Part(key, kind, title, report.verdict, tone, report.title, _under(report), "", blocks)
 
 
 def _under(report: NightReport) -> str:
     ended = f", ended {report.finished}" if report.finished else ", not finished"
     counts = {verdict: sum(cell.verdict == verdict for cell in report.cells) for verdict in ORDER}
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    cells = f"{plural(len(report.cells), 'cell')} on {report.site}: {said or 'none'}"
-    return f"{cells} · begun {report.started}{ended}"
+    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
+    return f"{plural(len(report.cells), 'cell')} on {report.site}: {words} · begun {report.started}{ended}"
 
 
 def _found(report: NightReport) -> list[str]:
@@ -58,9 +100,8 @@ def _found(report: NightReport) -> list[str]:
     lines = []
     for cell in report.cells:
         if cell.status not in ("valid", "running"):
-            lines.append(
-                f"{cell.title}: tonight's run is {cell.status}: {'; '.join(cell.reasons) or 'no reason is known'}"
-            )
+            why = "; ".join(cell.reasons) or "no reason is known"
+            lines.append(f"{cell.title}: tonight's run is {cell.status}: {why}")
         lines += [
             f"{cell.title}: {one.metric.title}: {one.why}"
             for one in cell.judgements
@@ -69,65 +110,72 @@ def _found(report: NightReport) -> list[str]:
     return lines
 
 
-def _overview(report: NightReport, key: str) -> Table | None:
+def _overview(report: NightReport, key: str) -> Table:
     """A row for each cell, a column for each metric that any of them has."""
-    metrics = list(dict.fromkeys(one.metric.name for cell in report.cells for one in cell.judgements))
     titles = {one.metric.name: one.metric.title for cell in report.cells for one in cell.judgements}
-    if not report.cells:
-        return None
     rows = []
     for number, cell in enumerate(report.cells):
         found = {one.metric.name: one for one in cell.judgements}
         row = [Cell(cell.title, link=f"{key}-cell-{number}"), Cell(cell.verdict, TONES[cell.verdict])]
-        rows.append([*row, *(_judged(found.get(name)) for name in metrics)])
-    caption = "Each cell, and how far tonight lies from its baseline"
-    return table(caption, ["cell", "verdict", *(f"#{titles[name]}" for name in metrics)], rows)
+        rows.append([*row, *(_judged(found.get(name)) for name in titles)])
+    heads = ["cell", "verdict", *(f"#{title}" for title in titles.values())]
+    return Table("Each cell, and how far tonight lies from its baseline", heads, rows)
 
 
 def _judged(one: MetricJudgement | None) -> Cell:
     if one is None:
         return Cell(UNKNOWN, "muted")
     tone = TONES[one.verdict] if one.gates or one.verdict != "regression" else "warm"
-    effect = percent_text(one.effect_percent) if one.effect_percent is not None else one.verdict
+    effect = change_text(one.effect_percent) if one.effect_percent is not None else one.verdict
     field = f"{one.metric.name}.effect_percent"
-    watched = "" if one.gates else "watched"
-    return Cell(f"{SIGNS[one.verdict]} {effect}", tone, one.effect_percent, field, detail=watched)
+    return Cell(
+        f"{SIGNS[one.verdict]} {effect}", tone, one.effect_percent, field, detail="" if one.gates else "watched"
+    )
 
 
 # --- one cell -----------------------------------------------------------------------------------
 
 
-def _cell(cell: CellReport, key: str) -> dict[str, object]:
+def _cell(cell: CellReport, key: str) -> Section:
     plots = [history_plot(one, f"{key}-{number}") for number, one in enumerate(cell.judgements)]
-    undrawn = [one for one, plot in zip(cell.judgements, plots, strict=True) if plot is None]
+    sentences = [
+        f"{one.metric.title}: {one.verdict}. {one.why}"
+        for one, drawn in zip(cell.judgements, plots, strict=True)
+        if not drawn
+    ]
+    undrawn = ["Their history is not drawn: fewer than two nights have a value."] if sentences else []
     left_out = _left_out(cell)
-    return {
-        "key": key,
-        "report": cell,
-        "tone": TONES[cell.verdict],
-        "sentences": [(one.metric.title, one.verdict, TONES[one.verdict], one.why) for one in undrawn],
-        "plots": [plot for plot in plots if plot is not None],
-        "table": _figures(cell),
-        "change_points": _change_points(cell),
-        "left_out": left_out,
-        "left_out_words": f"{plural(len(left_out), 'run')} left out" if left_out else "",
-        "runs": Facts("", _runs(cell)),
-    }
+    runs = [("tonight's run", f"{cell.run_id or 'none'}, {cell.status}")]
+    runs += [("confirmations", "\n".join(cell.rerun_ids))] if cell.rerun_ids else []
+    folded = f"{plural(len(left_out), 'run')} left out" if left_out else ""
+    blocks: list[Block] = [
+        Box(TONES.get(cell.status, "warm"), f"Tonight's run is {cell.status}", cell.reasons),
+        Box("warm", "A new baseline: older nights no longer count", cell.new_baseline),
+        Plots([one for drawn in plots for one in drawn]),
+        Words([*sentences, *undrawn], "list"),
+        Words([] if cell.judgements else ["There is nothing to judge."], "muted"),
+        _figures(cell),
+        _change_points(cell),
+        Words(cell.notes, "muted"),
+        Fold("Runs of this cell", folded, [Facts(runs), Words(left_out, "list")]),
+    ]
+    return Section(cell.title, blocks, key, f"Cell {cell.cell}", cell.verdict, TONES[cell.verdict])
 
 
-def _figures(cell: CellReport) -> Table | None:
-    if not cell.judgements:
-        return None
+def _figures(cell: CellReport) -> Table:
     rows = [
         [
             Cell(one.metric.title + ("" if one.gates else " (watched)")),
-            _shown(one, one.tonight, "tonight"),
-            _shown(one, one.baseline, "baseline", plural(one.baseline_nights, "night")),
-            Cell(_percent(one.effect_percent), detail=_interval(one)),
+            _value(one, one.tonight, "tonight"),
+            _value(one, one.baseline, "baseline", plural(one.baseline_nights, "night")),
+            Cell(
+                change_text(one.effect_percent),
+                detail="" if one.low_percent is None else interval_text(one.low_percent, one.high_percent),
+            ),
             Cell(f"{one.p:.2g}" if one.p is not None else UNKNOWN),
-            Cell(_percent(one.noise_percent, signed=False)),
-            Cell(_percent(one.smallest_detectable_percent, signed=False)),
-            Cell(_needed(one)),
+            Cell(change_text(one.noise_percent).removeprefix("+")),
+            Cell(change_text(one.smallest_detectable_percent).removeprefix("+")),
+            Cell("unreachable at this noise" if one.unreachable else str(one.nights_needed or UNKNOWN)),
         ]
         for one in cell.judgements
     ]
@@ -135,60 +183,136 @@ def _figures(cell: CellReport) -> Table | None:
         "metric", "#tonight", "#baseline", "#effect, 90% interval", "#p", "#noise, night to night",
         "#smallest effect seen", "nights still needed",
     ]  # fmt: skip
-    return table("Tonight against the baseline", titles, rows)
+    return Table("Tonight against the baseline", titles, rows)
 
 
-def _interval(one: MetricJudgement) -> str:
-    return interval_text(one.low_percent, one.high_percent) if one.low_percent is not None else ""
-
-
-def _shown(one: MetricJudgement, value: float | None, which: str, detail: str = "") -> Cell:
+def _value(one: MetricJudgement, value: float | None, which: str, detail: str = "") -> Cell:
     if value is None:
         return Cell("none", "muted", detail=detail)
-    return Cell(value_text(value, one.metric.unit), "", value, f"{one.metric.name}.{which}", detail=detail)
+    return Cell(value_text(one.metric, value), "", value, f"{one.metric.name}.{which}", detail=detail)
 
 
-def _percent(value: float | None, *, signed: bool = True) -> str:
-    if value is None:
-        return UNKNOWN
-    return percent_text(value) if signed else percent_text(value).removeprefix("+")
-
-
-def _needed(one: MetricJudgement) -> str:
-    if one.unreachable:
-        return "unreachable at this noise"
-    return UNKNOWN if one.nights_needed is None else str(one.nights_needed)
-
-
-def _change_points(cell: CellReport) -> Table | None:
+def _change_points(cell: CellReport) -> Table:
     rows = [
-        [Cell(found.night), Cell(one.metric.title), Cell(percent_text(found.percent)), Cell(f"{found.p:.2g}")]
+        [Cell(found.night), Cell(one.metric.title), Cell(change_text(found.percent)), Cell(f"{found.p:.2g}")]
         for one in cell.judgements
         for found in one.change_points
     ]
-    return (
-        table("Nights from which on the level is another one", ["from", "metric", "#change", "#p"], rows)
-        if rows
-        else None
-    )
+    return Table("Nights from which on the level is another one", ["from", "metric", "#change", "#p"], rows)
 
 
 def _left_out(cell: CellReport) -> list[str]:
     """Runs that were not used, once, however many metrics they have."""
     points = [*cell.left_out, *(p for one in cell.judgements for p in one.points if p.used_as == "left out")]
-    said = [f"{point.night} ({point.run_id}): {point.why or 'no reason is known'}" for point in points]
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(f"{p.night} ({p.run_id}): {p.why or 'no reason is known'}" for p in points))
 
 
-def _runs(cell: CellReport) -> list[tuple[str, str]]:
-    rows = [("tonight's run", f"{cell.run_id or 'none'}, {cell.status}")]
-    rows += [("confirmations", "\n".join(cell.rerun_ids))] if cell.rerun_ids else []
-    return rows
+# --- the history of a metric ----------------------------------------------------------------------
 
 
-def _budget(report: NightReport) -> list[str]:
-    budget = report.budget
-    return [
-        f"{budget.used} of {budget.allowed} confirmation runs were used.",
-        *(f"Suspect, and not confirmed for want of budget: {cell}" for cell in budget.refused),
-    ]
+def history_plot(one: MetricJudgement, name: str) -> list[Plot]:
+    """None where fewer than two nights have a value: one dot says no more than its figure."""
+    if len(one.points) < 2:
+        return []
+    title = one.metric.title
+    shows = f"Across: {len(one.points)} nights, oldest first. Up: {title}; the axis does not begin at 0."
+    return [plot(name, title, shows, _in_words(one), lambda axes: _draw(axes, one), 250, keys=_keys(one))]
+
+
+def _draw(axes: "Axes", one: MetricJudgement) -> None:
+    """The baseline's level with two standard deviations of a night around it, the nights, and the change points."""
+    from matplotlib.ticker import MaxNLocator
+
+    points, colour = one.points, COLOURS[one.verdict]
+    scale, unit = _axis_unit(one)
+    low, high = (end * scale for end in _reach(one))
+    last = len(points) - 1
+    baseline = [n for n, point in enumerate(points) if point.used_as == "baseline"]
+    if one.baseline is not None and baseline:
+        middle, ends = one.baseline * scale, (baseline[0], last)
+        half = middle * 2 * (one.noise_percent or 0.0) / 100
+        axes.fill_between(ends, middle - half, middle + half, color=BLUE, alpha=0.14, linewidth=0, zorder=1)
+        axes.plot(ends, (middle, middle), color=BLUE, linewidth=1.2, zorder=1)
+    marks = {"baseline": ("o", BLUE, 4.5), "recent": ("o", INK, 4.5), "left out": ("x", MUTED, 4.5)}
+    for place, point in enumerate(points):
+        marker, of_mark, size = marks.get(point.used_as, ("D", colour, 8))
+        value = point.value * scale
+        if not low <= value <= high:  # at the rim, pointing to where it is
+            marker, of_mark, size = "^" if value > high else "v", MUTED, 6
+            value = high - 0.04 * (high - low) if value > high else low + 0.04 * (high - low)
+        axes.plot([place], [value], linestyle="none", marker=marker, markersize=size, color=of_mark, zorder=3)
+    again = [value * scale for value in one.confirmations]
+    axes.plot([last] * len(again), again, "D", markersize=7, markerfacecolor="none", markeredgecolor=colour, zorder=4)
+    places = {point.night: n for n, point in enumerate(points)}
+    for found in one.change_points:
+        if found.night in places:
+            place = places[found.night]
+            left = place > len(points) / 2
+            axes.axvline(place - 0.5, color=VIOLET, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
+            beside = {"ha": "right" if left else "left", "va": "top", "color": VIOLET}
+            top = axes.get_xaxis_transform()
+            label(axes, change_text(found.percent), (place - 0.5, 1), (-4 if left else 4, 0), xycoords=top, **beside)
+    axes.set_xlim(-0.7, last + 0.7)
+    axes.set_ylim(low, high)
+    axes.set_title(unit)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.set_xticks([0, last], [points[0].night[:20], points[last].night[:20]])
+    first, newest = axes.get_xticklabels()
+    first.set_horizontalalignment("left")
+    newest.set_horizontalalignment("right")
+
+
+def _axis_unit(one: MetricJudgement) -> tuple[float, str]:
+    """What values are multiplied by, and the unit above the axis."""
+    typical = max(point.value for point in one.points)
+    if one.metric.unit == "s":
+        return seconds_axis(typical)
+    if one.metric.unit == "bytes":
+        return (1e-9, "GB") if typical >= 1e9 else (1e-6, "MB")
+    return 1.0, one.metric.unit
+
+
+def _reach(one: MetricJudgement) -> tuple[float, float]:
+    """Of the axis: what is judged is inside; a night that was left out may lie beyond."""
+    values = [point.value for point in one.points if point.used_as != "left out"] + one.confirmations
+    values = values or [point.value for point in one.points]
+    if one.baseline is not None and one.noise_percent is not None:
+        half = one.baseline * 2 * one.noise_percent / 100
+        values = [*values, one.baseline - half, one.baseline + half]
+    low, high = min(values), max(values)
+    pad = 0.18 * (high - low) or 0.05 * abs(high) or 1.0
+    return low - pad, high + pad
+
+
+def beyond(one: MetricJudgement) -> list[NightPoint]:
+    """Nights outside of the axis."""
+    low, high = _reach(one)
+    return [point for point in one.points if not low <= point.value <= high]
+
+
+def _keys(one: MetricJudgement) -> Sequence[Key]:
+    used, colour = {point.used_as for point in one.points}, COLOURS[one.verdict]
+    keys = {
+        Key("●", BLUE, "baseline"): "baseline" in used,
+        Key("●", INK, "recent"): "recent" in used,
+        Key("◆", colour, "tonight"): "tonight" in used,
+        Key("◇", colour, "confirmation"): bool(one.confirmations),
+        Key("✕", MUTED, "left out"): "left out" in used,
+        Key("┆", VIOLET, "change point"): bool(one.change_points),
+        Key("▒", BLUE, "two standard deviations of a night"): one.noise_percent is not None,
+    }
+    return [key for key, there in keys.items() if there]
+
+
+def _in_words(one: MetricJudgement) -> str:
+    why = one.why if one.why.endswith((".", "!", "?")) else f"{one.why}."
+    words = [f"{one.verdict.capitalize()}: {why}"]
+    if one.tonight is not None and one.baseline is not None:
+        tonight, level = (value_text(one.metric, value) for value in (one.tonight, one.baseline))
+        words.append(f"Tonight {tonight}, baseline {level} over {plural(one.baseline_nights, 'night')}.")
+    if one.confirmations:
+        words.append(f"Confirmations: {', '.join(value_text(one.metric, value) for value in one.confirmations)}.")
+    if out := beyond(one):
+        named = ", ".join(f"{point.night} with {value_text(one.metric, point.value)}" for point in out)
+        words.append(f"Outside of the axis, ▲ above or ▼ below: {named}.")
+    return " ".join(words)

@@ -1,51 +1,180 @@
-"""Parts -> one HTML file that needs nothing besides: no network, no script. The templates lie beside this file."""
+"""What pages are made of, and how parts become one HTML file: no network, no script.
+
+page.html.j2 has a macro for each kind of block. An empty block is not shown, nor a section without blocks.
+"""
 
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from benchmarks.version import VERSION
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
+    from jinja2 import Template
 
+    from benchmarks.pages.drawing import Plot
+
+Tone = Literal["", "good", "bad", "warm", "muted"]
+UNKNOWN = "-"
 HERE = Path(__file__).parent
 
 
+class Headline(NamedTuple):
+    """A figure in large type. `value` is the very number of the result, for programs that read the page."""
+
+    label: str
+    text: str
+    detail: str = ""
+    value: float | None = None
+    field: str = ""
+
+
+class Headlines(NamedTuple):
+    figures: list[Headline]
+
+
+class Cell(NamedTuple):
+    text: str
+    tone: Tone = ""
+    value: float | None = None
+    field: str = ""
+    link: str = ""
+    detail: str = ""  # below it, in smaller type
+
+
+class Table(NamedTuple):
+    """On a phone a row becomes a card, or the table scrolls in its own box."""
+
+    caption: str
+    titles: Sequence[str]  # of numbers, if it begins with #
+    rows: list[list[Cell]]
+    scroll: bool = False
+
+
+class Facts(NamedTuple):
+    """Labels and texts; the lines of a text stay lines."""
+
+    rows: list[tuple[str, str]]
+
+
+class Words(NamedTuple):
+    """A paragraph, or a list where there are several texts."""
+
+    texts: Sequence[str]
+    style: Literal["", "muted", "lead", "list", "code"] = ""
+
+
+class Box(NamedTuple):
+    """What a reader must know first."""
+
+    tone: Tone
+    heading: str
+    lines: Sequence[str]
+
+
+class LogTail(NamedTuple):
+    """The last lines of a log; `note` says what is left out."""
+
+    name: str
+    lines: list[str]
+    note: str = ""
+
+
+class Plots(NamedTuple):
+    """Side by side where there is room."""
+
+    plots: "Sequence[Plot]"
+
+
+class Fold(NamedTuple):
+    """Shown after a click, and on paper."""
+
+    heading: str
+    detail: str
+    blocks: "Sequence[Block]"
+
+
+class Section(NamedTuple):
+    heading: str
+    blocks: "Sequence[Block]"
+    key: str = ""  # its id on the page
+    eyebrow: str = ""
+    verdict: str = ""
+    tone: Tone = ""
+
+
+Block = Headlines | Table | Facts | Words | Box | LogTail | Plots | Fold | Section
+
+
 class Part(NamedTuple):
-    """A report as it stands on a page; `key` is its own there, and begins all names inside it."""
+    """A report on a page; `key` is its own there, and begins all names inside it."""
 
     key: str
-    title: str
     kind: str  # run, comparison, night, sweep
-    html: "Markup"
+    title: str  # in the list of contents
+    verdict: str
+    tone: Tone
+    heading: str
+    under: str
+    name: str
+    blocks: list[Block]
 
 
-def page(parts: Sequence[Part]) -> str:
+_CONTENT = {
+    Headlines: "figures", Table: "rows", Facts: "rows", Words: "texts", Box: "lines", LogTail: "name", Plots: "plots",
+    Fold: "blocks", Section: "blocks",
+}  # fmt: skip
+
+
+def shown(blocks: Sequence[Block]) -> list[Block]:
+    """Without those that hold nothing."""
+    return [block for block in blocks if _holds_something(block)]
+
+
+def _holds_something(block: Block) -> bool:
+    content = getattr(block, _CONTENT[type(block)])
+    return bool(shown(content) if isinstance(block, Fold | Section) else content)
+
+
+def page(*parts: Part) -> str:
     """One file for one or several reports; several have a list of contents."""
     title = parts[0].title if len(parts) == 1 else f"{len(parts)} reports"
     css = (HERE / "page.css").read_text(encoding="utf-8")
-    text = str(render("page.html.j2", title=title, parts=parts, css=css, version=VERSION))
+    text = _template().render(title=title, parts=parts, css=css, version=VERSION)
     return text.encode(errors="backslashreplace").decode()  # a file's name may hold what no text can
 
 
-def render(template: str, **values: Any) -> "Markup":
-    from markupsafe import Markup
-
-    return Markup(_environment().get_template(template).render(**values))
-
-
 @cache
-def _environment() -> "Environment":
-    """What is not said is an error, and all that is said is escaped."""
+def _template() -> "Template":
+    """An undefined name is an error, and every text is escaped."""
     import jinja2  # takes 30 ms: only who makes a page waits for it
 
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["kind"] = lambda block: type(block).__name__
+    environment.filters["shown"] = shown
+    return environment.get_template("page.html.j2")
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def change_text(percent: float | None) -> str:
+    """+1.23%"""
+    if percent is None:
+        return UNKNOWN
+    return f"{percent:+.2f}%" if abs(percent) < 100 else f"{percent:+,.0f}%"
+
+
+def interval_text(low: float | None, high: float | None) -> str:
+    return "no interval" if low is None or high is None else f"{change_text(low)} to {change_text(high)}"

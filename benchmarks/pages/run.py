@@ -1,28 +1,47 @@
 """A run's page: what was measured and how well that is known, where it lies, what ran, where it comes from. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks.measuring.figures import usable_seconds
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import Mfu
-from benchmarks.pages.elements import UNKNOWN, Cell, Facts, Headline, LogTail, Table, Tone, cells, plural, table
-from benchmarks.pages.page import Part, page, render
-from benchmarks.pages.provenance import provenance_lists
-from benchmarks.pages.roof import roof_in_words, roof_plot
-from benchmarks.pages.spread_plot import quantiles, spread_plot
-from benchmarks.pages.step_plots import EARLIER, drawable, step_plot
+from benchmarks.pages.page import (
+    UNKNOWN,
+    Block,
+    Box,
+    Cell,
+    Facts,
+    Fold,
+    Headline,
+    Headlines,
+    LogTail,
+    Part,
+    Plots,
+    Section,
+    Table,
+    Tone,
+    Words,
+    plural,
+)
+from benchmarks.pages.run_plots import (
+    EARLIER,
+    drawable,
+    quantiles,
+    roof_in_words,
+    roof_plot,
+    spread_plot,
+    step_plot,
+)
 from benchmarks.planning.bounds import Bound
-from benchmarks.references import nearest_reference
 from benchmarks.references.nearest_reference import Nearest
-from benchmarks.rendering.report import count_text, result_rows, seconds_text, title
+from benchmarks.rendering.report import count_text, layout_text, result_rows, seconds_text, title
 from benchmarks.values import Benchmark, Step, Value
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
 MOST_STEP_ROWS = 400
-# Rows of the table at a run's end that stand elsewhere on the page.
-SAID_ELSEWHERE = (
-    "status", "seconds/step", "tokens/s", "of the peak", "MFU", "HFU", "steps", "notes", "compare", "loss",
-)  # fmt: skip
+# Rows of the table at a run's end that are elsewhere on the page.
+ELSEWHERE = ("status", "seconds/step", "tokens/s", "of the peak", "MFU", "HFU", "steps", "notes", "compare", "loss")
 
 
 class RunMaterial(Value, frozen=True):
@@ -40,50 +59,54 @@ class RunMaterial(Value, frozen=True):
     missing: list[str] = []  # files that could not be read, and why
 
 
-def run_page(material: RunMaterial) -> str:
-    return page([run_part(material)])
+def run_part(run: RunMaterial, key: str = "run") -> Part:
+    result, steps = run.result, run.steps
+    roof = roof_plot(result, run.bound, f"{key}-roof")
+    no_steps = [] if drawable(steps) else ["No step has a time, so there is nothing to draw."]
+    blocks: list[Block] = [
+        Box(TONES[result.status], _why(result.status), result.reasons),
+        Section("What the logs say", [Facts(run.diagnosis)]),
+        Box("warm", "Before you use these figures", _warnings(result)),
+        Box("warm", "What could not be read", run.missing),
+        Headlines(headlines(result)),
+        Section("How the logs end", run.logs),
+        Plots([*step_plot(result, steps, f"{key}-steps"), *spread_plot(result, steps, f"{key}-spread"), *roof]),
+        Section("Seconds of each step", [Words(no_steps)]),
+        Section("Under the roof", [] if roof else [Words([roof_in_words(result, run.bound)])]),
+        Section("Utilisation", [mfu_table(result), Words(_why_no_hfu(result), "muted")]),
+        Section("Beside what is published", _published(run.nearest)),
+        Section("Machines and attempts", [
+            Facts([row for row in result_rows(result) if row[0] not in ELSEWHERE]),
+            _ranks_table(result),
+            _attempts_table(result),
+        ]),
+        Section("Notes", [Words(_notes(result), "list")]),
+        Section("Where it comes from", [
+            Fold("Quantiles of the counted steps", "", [_spread_table(result, steps)]),
+            Fold("Every step", _rows_left_out(steps), [_step_table(steps)]),
+            Fold("What the framework itself printed", "medians; never used", [Facts(_framework(result))]),
+            Fold("Figures that are not known, and why", "", [Facts(list(result.null_because.items()))]),
+            *(Fold(heading, "", [Facts(rows)]) for heading, rows in provenance_lists(run.provenance).items()),
+        ]),
+        Section("Check it", [
+            Words(["Every figure follows from the raw files of the run:"]),
+            Words([f"python launch/verify.py {run.place}"], "code"),
+        ]),
+    ]  # fmt: skip
+    heading = title(run.benchmark).partition(" · ")[0]
+    tone = TONES[result.status]
+    return Part(key, "Run", result.run_id, result.status, tone, heading, _under(run.benchmark), result.run_id, blocks)
 
 
-def run_part(material: RunMaterial, key: str = "run") -> Part:
-    result, steps = material.result, material.steps
-    html = render(
-        "run.html.j2",
-        key=key,
-        run=material,
-        result=result,
-        title=title(material.benchmark).partition(" · ")[0],
-        under=_under(material.benchmark),
-        tone=TONES[result.status],
-        warnings=_warnings(result),
-        headlines=headlines(result),
-        step_plot=step_plot(result, steps, f"{key}-steps"),
-        spread_plot=spread_plot(result, steps, f"{key}-spread"),
-        spread_table=_spread_table(result, steps),
-        roof_plot=roof_plot(result, material.bound, f"{key}-roof"),
-        diagnosis=Facts("", material.diagnosis),
-        roof_words=roof_in_words(result, material.bound),
-        mfu_table=mfu_table(result),
-        hfu_why=None if result.hfu or not result.mfu else result.null_because.get("hfu"),
-        beside_table=_beside_table(material.nearest[0]),
-        more=Facts("", [row for row in result_rows(result) if row[0] not in SAID_ELSEWHERE]),
-        ranks_table=_ranks_table(result),
-        attempts_table=_attempts_table(result),
-        framework=_framework(result),
-        notes=_notes(result),
-        unknown=Facts("", list(result.null_because.items())),
-        provenance=provenance_lists(material.provenance),
-        step_table=_step_table(steps),
-        step_rows_left_out=max(0, len(steps) - MOST_STEP_ROWS),
-    )
-    return Part(key, result.run_id, "run", html)
+def _why(status: str) -> str:
+    return "Why it failed" if status == "failed" else f"Why it is {status}"
 
 
 def _under(benchmark: Benchmark) -> str:
-    layout = " x ".join(f"{name} {size}" for name, size in benchmark.parallelism.words()) or "one device"
     nodes = f", {plural(benchmark.nodes, 'node')}" if benchmark.nodes > 1 else ""
     return (
         f"{benchmark.backend} ({benchmark.engine}) on {benchmark.gpus} x {benchmark.hardware.title}{nodes} · "
-        f"{layout} · "
+        f"{layout_text(benchmark.parallelism)} · "
         f"{benchmark.global_batch_size} sequences of {benchmark.sequence_length} tokens a step"
     )
 
@@ -99,9 +122,9 @@ def _warnings(result: Result) -> list[str]:
 
 
 def _notes(result: Result) -> list[str]:
-    """Without those that already stand among the warnings."""
-    said = ("not settled:",) if result.seconds_per_step.median is not None else ()
-    return [note for note in result.notes if not note.startswith((*said, "slowed on purpose:"))]
+    """Without those that are among the warnings."""
+    warned = ("not settled:",) if result.seconds_per_step.median is not None else ()
+    return [note for note in result.notes if not note.startswith((*warned, "slowed on purpose:"))]
 
 
 # --- the figures --------------------------------------------------------------------------------
@@ -111,43 +134,30 @@ def headlines(result: Result) -> list[Headline]:
     """In large type. Where no speed is claimed, that is said once, with the reason."""
     spread, nulls = result.seconds_per_step, result.null_because
     if spread.median is None:
-        return [Headline("seconds per step", "not claimed", nulls.get("seconds_per_step", "unknown")), *_loss(result)]
-    found = [
-        Headline(
-            "seconds per step, median",
-            seconds_text(spread.median),
-            f"{_interval(result)} · {plural(result.window.counted, 'step')} counted",
-            spread.median,
-            "seconds_per_step.median",
-        ),
-        _figure(result, "tokens per second", "tokens_per_second", "at the median step"),
-        _figure(result, "tokens per second and device", "tokens_per_second_per_gpu", "at the median step"),
-        _figure(result, "effective tokens per second", "tokens_per_second_effective", _excess(result)),
+        return [Headline("seconds per step", "not claimed", nulls.get("seconds_per_step", "unknown")), _loss(result)]
+    interval = nulls.get("seconds_per_step.ci95", "no interval")
+    if spread.ci95 is not None:
+        interval = f"95% interval {seconds_text(spread.ci95[0])} to {seconds_text(spread.ci95[1])}"
+    counted = f"{interval} · {plural(result.window.counted, 'step')} counted"
+    excess = f"; mean over median {spread.excess:+.1%}" if spread.excess is not None else ""
+    of_window = f"all time between the first and last counted step{excess}"
+    median = seconds_text(spread.median)
+    return [
+        Headline("seconds per step, median", median, counted, spread.median, "seconds_per_step.median"),
+        _figure(result, "tokens per second", "tokens_per_second"),
+        _figure(result, "tokens per second and device", "tokens_per_second_per_gpu"),
+        _figure(result, "effective tokens per second", "tokens_per_second_effective", of_window),
         _mfu_headline(result),
-        _figure(result, "days per 10¹² tokens", "days_per_trillion_tokens", "at the median step"),
+        _figure(result, "days per 10¹² tokens", "days_per_trillion_tokens"),
+        _loss(result),
     ]
-    return [*found, *_loss(result)]
 
 
-def _interval(result: Result) -> str:
-    ci95 = result.seconds_per_step.ci95
-    if ci95 is None:
-        return result.null_because.get("seconds_per_step.ci95", "no interval")
-    return f"95% interval {seconds_text(ci95[0])} to {seconds_text(ci95[1])}"
-
-
-def _figure(result: Result, label: str, name: str, detail: str) -> Headline:
+def _figure(result: Result, label: str, name: str, detail: str = "at the median step") -> Headline:
     value = getattr(result, name)
     if value is None:
         return Headline(label, "unknown", result.null_because.get(name, "unknown"))
     return Headline(label, count_text(value), detail, value, name)
-
-
-def _excess(result: Result) -> str:
-    excess = result.seconds_per_step.excess
-    return "all time between the first and last counted step" + (
-        f"; mean over median {excess:+.1%}" if excess is not None else ""
-    )
 
 
 def _mfu_headline(result: Result) -> Headline:
@@ -158,32 +168,30 @@ def _mfu_headline(result: Result) -> Headline:
     return Headline("MFU", f"{first.percent:.1f}%", of, first.percent, "mfu.0.percent")
 
 
-def _loss(result: Result) -> list[Headline]:
+def _loss(result: Result) -> Headline:
     first, last = result.loss.first, result.loss.last
     if last is None:
-        return [Headline("loss", "unknown", result.null_because.get("loss.last", "unknown"))]
+        return Headline("loss", "unknown", result.null_because.get("loss.last", "unknown"))
     before = f"from {first:.4f}" if first is not None else result.null_because.get("loss.first", "")
-    return [Headline("loss of the last step", f"{last:.4f}", before, last, "loss.last")]
+    return Headline("loss of the last step", f"{last:.4f}", before, last, "loss.last")
 
 
-def mfu_table(result: Result) -> Table | None:
+def mfu_table(result: Result) -> Table:
     """Every convention against every peak; a row for each peak."""
-    if not result.mfu:
-        return None
-    names = list(dict.fromkeys(m.counted_by for m in result.mfu))
-    rows = _peak_rows("MFU", "mfu", result.mfu, names) + _peak_rows("HFU", "hfu", result.hfu or [], names)
+    names = list(dict.fromkeys(m.counted_by for m in result.mfu or []))
+    rows = _peak_rows("mfu", result.mfu or [], names)
+    rows += _peak_rows("hfu", result.hfu or [], names) if rows else []
     titles = ["figure and peak", *(f"#{name}" for name in names), "source of the peak"]
-    return table("A column for each way to count the FLOPs", titles, rows)
+    return Table("A column for each way to count the FLOPs", titles, rows)
 
 
-def _peak_rows(figure: str, field: str, entries: Sequence[Mfu], names: Sequence[str]) -> list[list[Cell]]:
+def _peak_rows(field: str, entries: Sequence[Mfu], names: Sequence[str]) -> list[list[Cell]]:
     rows = []
     for peak in dict.fromkeys((m.table, m.precision_peak) for m in entries):
         found = {m.counted_by: (n, m) for n, m in enumerate(entries) if (m.table, m.precision_peak) == peak}
-        tflops = sorted({m.peak_tflops for _, m in found.values()})
-        rate = " to ".join(f"{one:.5g}" for one in (tflops[:1] + tflops[-1:] if len(tflops) > 1 else tflops))
-        first = next(iter(found.values()))[1]
-        row = [Cell(f"{figure} of {rate} TFLOP/s {peak[1]} ({peak[0]})")]
+        tflops = [m.peak_tflops for _, m in found.values()]
+        rate = " to ".join(dict.fromkeys(f"{one:.5g}" for one in (min(tflops), max(tflops))))
+        row = [Cell(f"{field.upper()} of {rate} TFLOP/s {peak[1]} ({peak[0]})")]
         for name in names:
             number, entry = found.get(name, (0, None))
             row.append(
@@ -191,15 +199,29 @@ def _peak_rows(figure: str, field: str, entries: Sequence[Mfu], names: Sequence[
                 if entry
                 else Cell(UNKNOWN, "muted")
             )
-        rows.append([*row, Cell(first.peak_source, "muted")])
+        rows.append([*row, Cell(next(iter(found.values()))[1].peak_source, "muted")])
     return rows
 
 
-def _beside_table(found: nearest_reference.Beside | None) -> Table | None:
+def _why_no_hfu(result: Result) -> list[str]:
+    why = None if result.hfu or not result.mfu else result.null_because.get("hfu")
+    return [f"HFU is unknown: {why}"] if why else []
+
+
+def _published(nearest: Nearest) -> list[Block]:
+    found, why = nearest
     if found is None:
-        return None
-    rows = [cells(*_theirs_and_ours(text)) for text in found.differs]
-    return table("What differs besides", ["what", "published", "here"], rows) if rows else None
+        return [Words([f"No reference: {why}."])]
+    theirs = (
+        f"{found.reference_tokens_per_second_per_gpu:,.0f} tokens/s a GPU, {found.reference_seconds:.4g} s a step"
+    )
+    rows = [[Cell(text) for text in _theirs_and_ours(one)] for one in found.differs]
+    return [
+        Words([f"{found.ratio:.3f} times the tokens per second and GPU of {found.reference} ({theirs})."]),
+        Words([found.source], "muted"),
+        Table("What differs besides", ["what", "published", "here"], rows),
+        Words([] if rows else ["Nothing else that is known differs."]),
+    ]
 
 
 def _theirs_and_ours(text: str) -> tuple[str, str, str]:
@@ -215,45 +237,47 @@ def _theirs_and_ours(text: str) -> tuple[str, str, str]:
 # --- what lies behind them ----------------------------------------------------------------------
 
 
-def _spread_table(result: Result, steps: Sequence[Step]) -> Table | None:
-    counted = [step.seconds for step in drawable(steps).get(None, []) if step.seconds is not None]
-    spread = result.seconds_per_step
-    if spread.median is None or len(counted) < 3:
-        return None
-    rows = [[Cell(name), Cell(seconds_text(value))] for name, value in quantiles(counted)]
-    if spread.mean is not None:
-        rows.append([Cell("mean"), Cell(seconds_text(spread.mean), value=spread.mean, field="seconds_per_step.mean")])
-    if spread.stdev is not None:
-        shown = Cell(seconds_text(spread.stdev), value=spread.stdev, field="seconds_per_step.stdev")
-        rows.append([Cell("standard deviation"), shown])
-    return table("Seconds of the counted steps", ["of the counted steps", "#a step"], rows)
+def _spread_table(result: Result, steps: Sequence[Step]) -> Table:
+    counted, spread = usable_seconds(drawable(steps).get(None, [])), result.seconds_per_step
+    rows: list[list[Cell]] = []
+    if spread.median is not None and len(counted) >= 3:
+        rows = [[Cell(name), Cell(seconds_text(value))] for name, value in quantiles(counted).items()]
+        for name, field, value in (("mean", "mean", spread.mean), ("standard deviation", "stdev", spread.stdev)):
+            if value is not None:
+                shown = Cell(seconds_text(value), value=value, field=f"seconds_per_step.{field}")
+                rows.append([Cell(name), shown])
+    return Table("Seconds of the counted steps", ["of the counted steps", "#a step"], rows)
 
 
-def _ranks_table(result: Result) -> Table | None:
-    if result.ranks is None:
-        return None
+def _ranks_table(result: Result) -> Table:
     rows = [
-        cells(str(rank.rank), rank.host or "not said", seconds_text(rank.seconds_per_step))
-        for rank in result.ranks.worst
+        [Cell(str(rank.rank)), Cell(rank.host or "not known"), Cell(seconds_text(rank.seconds_per_step))]
+        for rank in (result.ranks.worst if result.ranks else [])
     ]
-    return table("The slowest ranks", ["rank", "host", "#seconds per step"], rows)
+    return Table("The slowest ranks", ["rank", "host", "#seconds per step"], rows)
 
 
-def _attempts_table(result: Result) -> Table | None:
-    if len(result.attempts) < 2:
-        return None
+def _attempts_table(result: Result) -> Table:
     rows = [
         [Cell(str(one.attempt)), Cell(one.outcome.replace("_", " ")), Cell(f"{one.steps:,}"), Cell(one.text)]
         for one in result.attempts
     ]
-    return table("Attempts; the last one gives the figures", ["attempt", "outcome", "#steps", "what happened"], rows)
+    titles = ["attempt", "outcome", "#steps", "what happened"]
+    return Table("Attempts; the last one gives the figures", titles, rows if len(rows) > 1 else [])
 
 
-def _framework(result: Result) -> Facts:
+def _framework(result: Result) -> list[tuple[str, str]]:
     """What the framework printed, which is kept beside our figures and never used."""
     known = {name: value for name, value in result.reported_by_framework.items() if value is not None}
-    texts = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in known.values()]
-    return Facts("", [(name.replace("_", " "), text) for name, text in zip(known, texts, strict=True)])
+    return [
+        (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+        for name, value in known.items()
+    ]
+
+
+def _rows_left_out(steps: Sequence[Step]) -> str:
+    more = len(steps) - MOST_STEP_ROWS
+    return f"{MOST_STEP_ROWS} shown, {more} more in steps.jsonl" if more > 0 else ""
 
 
 def _step_table(steps: Sequence[Step]) -> Table:
@@ -267,4 +291,48 @@ def _step_table(steps: Sequence[Step]) -> Table:
         ]
         for step in steps[:MOST_STEP_ROWS]
     ]
-    return table("Every step", ["step", "#rank", "#seconds", "#loss", "counted, or why not"], rows, "scroll")
+    return Table("Every step", ["step", "#rank", "#seconds", "#loss", "counted, or why not"], rows, scroll=True)
+
+
+# --- provenance -----------------------------------------------------------------------------------
+
+# In the order in which somebody who hunts a difference asks: heading -> parts of provenance.json.
+GROUPS = {
+    "What was run": ("command", "git", "stepmark", "labels"),
+    "What the framework saw": ("worker",),
+    "Arguments, environment and XLA flags of each phase": ("phases",),
+    "Environments": ("environment", "launcher"),
+    "Machine": ("machine",),
+    "Variables of the shell": ("shell",),
+    "Digests of the raw files (SHA-256)": ("files",),
+}
+NOT_SHOWN = ("notes", "run_id")  # they are elsewhere on the page
+
+
+def provenance_lists(provenance: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """A list for each part of the file, also for those that this version does not know."""
+    known = {name for names in GROUPS.values() for name in names}
+    others = tuple(name for name in provenance if name not in known and name not in NOT_SHOWN)
+    return {
+        heading: [
+            row
+            for name in names
+            for row in _leaves("" if len(names) == 1 and heading != "Other" else name, provenance.get(name))
+        ]
+        for heading, names in {**GROUPS, "Other": others}.items()
+    }
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Every leaf with the path to it; a list of words is one text, a line each where they are many."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(f"{name} {key}".strip(), inner)
+    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        for number, inner in enumerate(value):
+            yield from _leaves(f"{name} {number}".strip() if len(value) > 1 else name, inner)
+    elif isinstance(value, list):
+        if value:
+            yield name or "value", "\n".join(map(str, value))
+    elif value not in (None, ""):
+        yield name or "value", str(value)

@@ -4,174 +4,161 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from benchmarks.pages.drawing import BLUE, MUTED, VARIABLES, Canvas, Key, Plot, Size, plot
-from benchmarks.pages.elements import UNKNOWN, Cell, Table, Tone, plural, table
-from benchmarks.pages.forest import Row, forest_plot, interval_text, percent_text
-from benchmarks.pages.page import Part, page, render
+from benchmarks.pages.drawing import BLUE, MUTED, Interval, Key, Margins, Plot, forest_plot, plot
+from benchmarks.pages.page import (
+    UNKNOWN,
+    Block,
+    Box,
+    Cell,
+    Part,
+    Plots,
+    Section,
+    Table,
+    Tone,
+    Words,
+    change_text,
+    interval_text,
+    plural,
+)
 from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.sweeps.gain import Gain
 from benchmarks.sweeps.scaling import FIGURES, KINDS, NO_PGLE, Point, Series, Spread
 from benchmarks.sweeps.sweep_report import SweepReport
 
 if TYPE_CHECKING:
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.axes import Axes
+
+Known = list[tuple[Point, Spread]]
 
 TONES: dict[str, Tone] = {"improvement": "good", "regression": "bad", "inconclusive": "warm", "no verdict": "muted"}
-SIZE = Size(420, 280, left=64, right=16, top=30, bottom=46)
-
-
-def sweep_page(report: SweepReport) -> str:
-    return page([sweep_part(report)])
+HEIGHT, MARGINS = 300, Margins(left=70)
+DASHED = (0, (4, 3))
 
 
 def sweep_part(report: SweepReport, key: str = "sweep") -> Part:
-    runs = sum(point.runs for one in report.series for point in one.points)
-    valid = sum(point.valid for one in report.series for point in one.points)
-    html = render(
-        "sweep.html.j2",
-        report=report,
-        title=_title(report),
-        command=" ".join(report.command),
-        verdict=f"{valid} of {runs} runs valid",
-        tone="good" if valid == runs else "warm",
-        under=f"{len(report.series)} series · {plural(report.repeats, 'repeat')} of each cell",
-        series=[_series(one, f"{key}-series-{number}") for number, one in enumerate(report.series)],
-        gain_plot=_gain_plot(report.gains, f"{key}-gains"),
-        gain_table=_gain_table(report.gains),
-        gain_words=_gain_words(report.gains),
-    )
-    return Part(key, f"sweep {report.sweep_id}", "sweep", html)
-
-
-def _title(report: SweepReport) -> str:
-    """What was swept: one benchmark, or how many."""
+    points = [point for one in report.series for point in one.points]
+    runs, valid = sum(point.runs for point in points), sum(point.valid for point in points)
     names = list(dict.fromkeys(f"{one.model} {one.task} {one.dtype}" for one in report.series))
-    return f"Sweep of {names[0]}" if len(names) == 1 else f"Sweep of {len(names)} benchmarks"
+    heading = f"Sweep of {names[0]}" if len(names) == 1 else f"Sweep of {len(names)} benchmarks"
+    under = f"{len(report.series)} series · {plural(report.repeats, 'repeat')} of each cell"
+    gains = report.gains
+    blocks: list[Block] = [
+        Words([" ".join(report.command)], "code"),
+        Box("warm", "Cells that were refused", report.refused),
+        *(_series(one, f"{key}-series-{number}") for number, one in enumerate(report.series)),
+        Section("The gains", [
+            Plots(_gain_plot(gains, f"{key}-gains")),
+            _gain_table(gains),
+            Words([f"{_name(one)}: {one.verdict}: {one.why}" for one in gains], "list"),
+            Words([f"{_name(one)}: {text}" for one in gains for text in [*one.notes, *one.left_out]], "list"),
+        ]),
+    ]  # fmt: skip
+    title, verdict = f"sweep {report.sweep_id}", f"{valid} of {runs} runs valid"
+    tone: Tone = "good" if valid == runs else "warm"
+    return Part(key, "Sweep", title, verdict, tone, heading, under, report.sweep_id, blocks)
 
 
 # --- how it scales ------------------------------------------------------------------------------
 
 
-def _series(series: Series, key: str) -> dict[str, object]:
+def _series(series: Series, key: str) -> Section:
     pgle = f" · PGLE {series.pgle}" if series.pgle != NO_PGLE else ""
-    return {
-        "title": f"{series.model} {series.task} {series.dtype}",
-        "under": f"{series.backend} ({series.engine}) · {series.hardware} · "
-        f"{series.sequence_length} tokens a sequence{pgle} · {KINDS[series.scaling]}",
-        "plots": [one for one in (_speed_plot(series, key), _efficiency_plot(series, key)) if one is not None],
-        "table": _table(series),
-        "notes": [*series.notes, *_unknown(series)],
-        "left_out": [text for point in series.points for text in point.left_out],
-    }
-
-
-def _known(series: Series, spread: Callable[[Point], Spread | None]) -> list[tuple[Point, Spread]]:
-    return [(point, found) for point in series.points if (found := spread(point)) is not None]
-
-
-def _speed_plot(series: Series, key: str) -> Plot | None:
-    known = _known(series, lambda point: point.tokens_per_second)
-    if len({point.gpus for point, _ in known}) < 2:
-        return None
-    first = known[0]
-    said = [f"{count_text(spread.median)} tokens/s on {point.gpus}" for point, spread in known]
-    base = f"The ideal line goes through {first[0].gpus}: the same tokens/s a device at every scale."
-    return plot(
-        f"{key}-speed",
-        "Tokens per second",
-        "Across: devices. Up: tokens per second with the range over runs, and the ideal line; logarithmic axes.",
-        f"{', '.join(said)} devices. {base}",
-        lambda canvas: _draw_speed(canvas, known),
-        SIZE,
-        _keys("the same speed a device as the smallest scale"),
+    under = (
+        f"{series.backend} ({series.engine}) · {series.hardware} · "
+        f"{series.sequence_length} tokens a sequence{pgle} · {KINDS[series.scaling]}"
     )
+    plots = [*_speed_plot(series, key), *_efficiency_plot(series, key)]
+    blocks: list[Block] = [
+        Words([under], "muted"),
+        Plots(plots),
+        Words([] if plots else ["No scaling is drawn: fewer than two scales have a speed."]),
+        _table(series),
+        Words([*series.notes, *_unknown(series)], "muted"),
+        Section("Runs that were left out", [
+            Words([text for point in series.points for text in point.left_out], "list")
+        ]),
+    ]  # fmt: skip
+    return Section(f"{series.model} {series.task} {series.dtype}", blocks)
 
 
-def _keys(ideal: str) -> list[Key]:
+def _known(series: Series, spread: Callable[[Point], Spread | None]) -> Known:
+    """Of the scales that have the figure; nothing where that is fewer than two."""
+    known = [(point, found) for point in series.points if (found := spread(point)) is not None]
+    return known if len({point.gpus for point, _ in known}) > 1 else []
+
+
+def _speed_plot(series: Series, key: str) -> list[Plot]:
+    known = _known(series, lambda point: point.tokens_per_second)
+    if not known:
+        return []
+    said = ", ".join(f"{count_text(spread.median)} tokens/s on {point.gpus}" for point, spread in known)
+    base = f"The ideal line goes through {known[0][0].gpus}: the same tokens/s a device at every scale."
+    shows = "Across: devices. Up: tokens per second with the range over runs, and the ideal line; logarithmic axes."
+    keys = _keys("the same speed a device as the smallest scale")
+    draw = lambda axes: _draw_speed(axes, known)  # noqa: E731
+    return [plot(f"{key}-speed", "Tokens per second", shows, f"{said} devices. {base}", draw, HEIGHT, MARGINS, keys)]
+
+
+def _efficiency_plot(series: Series, key: str) -> list[Plot]:
+    known = _known(series, lambda point: point.efficiency)
+    if not known:
+        return []
+    said = ", ".join(f"{spread.median:.1%} on {point.gpus}" for point, spread in known)
+    of = "A range is that of all pairs of a run here and one at the smallest scale."
+    shows = "Across: devices. Up: tokens per second and device over that of the smallest scale, in percent."
+    draw = lambda axes: _draw_efficiency(axes, known)  # noqa: E731
     return [
-        Key("●", VARIABLES[BLUE], "median over runs, with lowest and highest"),
-        Key("╌", VARIABLES[MUTED], f"ideal: {ideal}"),
+        plot(f"{key}-efficiency", "Efficiency", shows, f"{said} devices. {of}", draw, HEIGHT, MARGINS, _keys("100%"))
     ]
 
 
-def _draw_speed(canvas: Canvas, known: Sequence[tuple[Point, Spread]]) -> None:
+def _keys(ideal: str) -> list[Key]:
+    return [Key("●", BLUE, "median over runs, with lowest and highest"), Key("╌", MUTED, f"ideal: {ideal}")]
+
+
+def _draw_speed(axes: "Axes", known: Known) -> None:
     from matplotlib.ticker import LogLocator
 
-    axes = canvas.axes
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     base, speed = known[0]
     ideal = [speed.median * point.gpus / base.gpus for point, _ in known]
-    axes.plot([point.gpus for point, _ in known], ideal, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.3, zorder=1)
-    _draw_spreads(canvas, known, 1.0)
-    lows = [spread.lowest for _, spread in known]
-    axes.set_ylim(min(lows) / 1.3, max([*ideal, *(spread.highest for _, spread in known)]) * 1.3)
-    _across(canvas, known)
+    axes.set_yscale("log")
+    axes.plot([point.gpus for point, _ in known], ideal, color=MUTED, linestyle=DASHED, linewidth=1.3, zorder=1)
+    _draw_spreads(axes, known, 1.0, count_text)
+    highest = max([*ideal, *(spread.highest for _, spread in known)])
+    axes.set_ylim(min(spread.lowest for _, spread in known) / 1.3, highest * 1.3)
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(_formatter(count_text))
 
 
-def _efficiency_plot(series: Series, key: str) -> Plot | None:
-    known = _known(series, lambda point: point.efficiency)
-    if len({point.gpus for point, _ in known}) < 2:
-        return None
-    said = [f"{spread.median:.1%} on {point.gpus}" for point, spread in known]
-    return plot(
-        f"{key}-efficiency",
-        "Efficiency",
-        "Across: devices. Up: tokens per second and device over that of the smallest scale, in percent.",
-        f"{', '.join(said)} devices. A range is that of all pairs of a run here and one at the smallest scale.",
-        lambda canvas: _draw_efficiency(canvas, known),
-        SIZE,
-        _keys("100%"),
-    )
-
-
-def _draw_efficiency(canvas: Canvas, known: Sequence[tuple[Point, Spread]]) -> None:
-    axes = canvas.axes
-    axes.set_xscale("log", base=2)
-    axes.axhline(100, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.3, zorder=1)
-    _draw_spreads(canvas, known, 100.0)
+def _draw_efficiency(axes: "Axes", known: Known) -> None:
+    axes.axhline(100, color=MUTED, linestyle=DASHED, linewidth=1.3, zorder=1)
+    _draw_spreads(axes, known, 100.0, lambda value: f"{value:g}%")
     axes.set_ylim(0, max(112.0, *(105 * spread.highest for _, spread in known)))
-    _across(canvas, known)
-    axes.yaxis.set_major_formatter(_formatter(lambda value: f"{value:g}%"))
-    axes.set_title("of the smallest scale's", loc="left", fontsize=12, color=MUTED)
+    axes.set_title("of the smallest scale's")
 
 
-def _draw_spreads(canvas: Canvas, known: Sequence[tuple[Point, Spread]], scale: float) -> None:
+def _draw_spreads(axes: "Axes", known: Known, scale: float, text: Callable[[float], str]) -> None:
+    """The medians and ranges, above the devices on a logarithmic axis."""
+    from matplotlib.ticker import FuncFormatter
+
     places = [point.gpus for point, _ in known]
-    canvas.axes.vlines(
-        places,
-        [spread.lowest * scale for _, spread in known],
-        [spread.highest * scale for _, spread in known],
-        color=BLUE,
-        linewidth=5,
-        alpha=0.35,
-        zorder=2,
+    lows, highs = (
+        [end * scale for end in ends] for ends in zip(*((s.lowest, s.highest) for _, s in known), strict=True)
     )
-    canvas.axes.plot(
-        places, [spread.median * scale for _, spread in known], color=BLUE, marker="o", markersize=6, zorder=3
-    )
-
-
-def _across(canvas: Canvas, known: Sequence[tuple[Point, Spread]]) -> None:
-    places = sorted({point.gpus for point, _ in known})
-    canvas.axes.set_xticks(places, [str(place) if _has_room(place, places) else "" for place in places])
-    canvas.axes.minorticks_off()
-    canvas.axes.set_xlim(places[0] / 1.25, places[-1] * 1.25)
-    canvas.axes.set_xlabel("devices")
+    axes.set_xscale("log", base=2)
+    axes.vlines(places, lows, highs, color=BLUE, linewidth=5, alpha=0.35, zorder=2)
+    axes.plot(places, [s.median * scale for _, s in known], color=BLUE, marker="o", markersize=6, zorder=3)
+    ticks = sorted(set(places))
+    axes.set_xticks(ticks, [str(place) if _has_room(place, ticks) else "" for place in ticks])
+    axes.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
+    axes.set_xlabel("devices")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    axes.minorticks_off()
 
 
 def _has_room(place: int, places: Sequence[int]) -> bool:
-    """Of scales that lie close together, the first is named."""
-    closest = min((b / a for a, b in pairwise(places)), default=2.0)
+    """Of scales that lie close together, the first and the last are named."""
+    closest = min(b / a for a, b in pairwise(places))
     return closest > (places[-1] / places[0]) ** 0.06 or place in (places[0], places[-1])
-
-
-def _formatter(text: Callable[[float], str]) -> "FuncFormatter":
-    from matplotlib.ticker import FuncFormatter
-
-    return FuncFormatter(lambda value, _: text(value))
 
 
 def _table(series: Series) -> Table:
@@ -196,14 +183,14 @@ def _table(series: Series) -> Table:
         "#tokens/s a device", "#MFU", "#efficiency",
     ]  # fmt: skip
     of = f"; MFU by {', '.join(conventions)}" if conventions else ""
-    return table(f"The median over the valid runs of each scale and the range over runs{of}", titles, rows)
+    return Table(f"The median over the valid runs of each scale and the range over runs{of}", titles, rows)
 
 
 def _cell(spread: Spread | None, text: Callable[[float], str], field: str) -> Cell:
     if spread is None:
         return Cell(UNKNOWN, "muted")
-    spread_text = f"{text(spread.lowest)} to {text(spread.highest)}" if spread.n > 1 else ""
-    return Cell(text(spread.median), value=spread.median, field=field, detail=spread_text)
+    reach = f"{text(spread.lowest)} to {text(spread.highest)}" if spread.n > 1 else ""
+    return Cell(text(spread.median), value=spread.median, field=field, detail=reach)
 
 
 def _unknown(series: Series) -> list[str]:
@@ -215,16 +202,16 @@ def _unknown(series: Series) -> list[str]:
     return [f"{figure} on {', '.join(found)} devices is unknown: {why}" for (figure, why), found in sizes.items()]
 
 
-# --- what one way gains -------------------------------------------------------------------------
+# --- what PGLE gains ------------------------------------------------------------------------------
 
 
 def _name(gain: Gain) -> str:
     return f"{gain.cell}: PGLE {gain.way} over {gain.base}"
 
 
-def _gain_plot(gains: Sequence[Gain], name: str) -> Plot | None:
+def _gain_plot(gains: Sequence[Gain], name: str) -> list[Plot]:
     rows = [
-        Row(f"{_name(one)}, {one.verdict}", found.value, found.low, found.high, TONES[one.verdict])
+        Interval(f"{_name(one)}, {one.verdict}", found.value, found.low, found.high, TONES[one.verdict])
         for one in gains
         if (found := one.speedup_percent) is not None
     ]
@@ -232,7 +219,7 @@ def _gain_plot(gains: Sequence[Gain], name: str) -> Plot | None:
     return forest_plot(rows, name, "What it gains, run against run", says, "speedup in percent")
 
 
-def _gain_table(gains: Sequence[Gain]) -> Table | None:
+def _gain_table(gains: Sequence[Gain]) -> Table:
     rows = []
     for one in gains:
         found, least = one.speedup_percent, one.smallest_detectable_percent
@@ -240,16 +227,11 @@ def _gain_table(gains: Sequence[Gain]) -> Table | None:
             [
                 Cell(_name(one)),
                 Cell(f"{len(one.pairs)} of {one.wanted}"),
-                Cell(percent_text(found.value) if found else UNKNOWN),
+                Cell(change_text(found.value) if found else UNKNOWN),
                 Cell(interval_text(found.low, found.high) if found else UNKNOWN),
                 Cell(f"{least:.2f}%" if least is not None else UNKNOWN),
                 Cell(one.verdict, TONES[one.verdict]),
             ]
         )
     titles = ["gain", "#pairs", "#speedup", "#95% interval", "#smallest effect seen", "verdict"]
-    return table("Each way against the other, in pairs of runs", titles, rows) if rows else None
-
-
-def _gain_words(gains: Sequence[Gain]) -> list[str]:
-    lines = [f"{_name(one)}: {one.verdict}: {one.why}" for one in gains]
-    return lines + [f"{_name(one)}: {text}" for one in gains for text in [*one.notes, *one.left_out]]
+    return Table("Each way against the other, in pairs of runs", titles, rows)

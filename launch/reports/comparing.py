@@ -154,7 +154,9 @@ def refuse_folder(path: Path) -> None:
 
 
 def write_page(comparison: Comparison, path: Path) -> None:
+    from benchmarks.pages.comparison import comparison_part
+    from benchmarks.pages.page import page
     from launch.reports import html_pages
 
-    html_pages.write_page(html_pages.comparison_page(comparison), path)
+    html_pages.write_page(page(comparison_part(comparison)), path)
     print(f"stepmark: {path}", file=sys.stderr)

@@ -13,10 +13,8 @@ from benchmarks.gate.values import NightReport
 from benchmarks.logs.log_endings import printable
 from benchmarks.logs.log_stream import without_colours
 from benchmarks.measuring.summary import Result
-from benchmarks.pages.comparison import comparison_page
-from benchmarks.pages.elements import LogTail, plural
-from benchmarks.pages.night import night_page, night_part
-from benchmarks.pages.page import Part, page
+from benchmarks.pages.night import night_part
+from benchmarks.pages.page import LogTail, Part, page, plural
 from benchmarks.pages.run import RunMaterial, run_part
 from benchmarks.pages.sweep import sweep_part
 from benchmarks.planning.bounds import Bound, bound
@@ -26,8 +24,6 @@ from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder, write_atomic
 from benchmarks.secret_rules import REDACTED, hidden_in_log, is_secret_name
 from benchmarks.values import Benchmark, Step
 from launch.command_line.places import configs
-
-__all__ = ["comparison_page", "night_page", "write_html"]
 
 Read = TypeVar("Read")
 
@@ -51,7 +47,7 @@ def write_html(places: list[str], output: Path) -> int:
     refuse_folder(output)
     keys = ["report"] if len(places) == 1 else [f"report-{number}" for number in range(1, len(places) + 1)]
     parts = [part_of(Path(place), key) for place, key in zip(places, keys, strict=True)]
-    write_page(page(parts), output)
+    write_page(page(*parts), output)
     return EXIT_VALID
 
 
@@ -101,22 +97,14 @@ def part_of(place: Path, key: str) -> Part:
     if place.is_dir():
         return run_part(material_of(RunFolder(place)), key)
     if place.name.startswith("sweep-"):
-        return _sweep_part(place, key)
-    return night_part(read_night(place), key)
+        from launch.campaigns.sweeping import report_of_file  # it needs the launcher's locks and waits
 
-
-def _sweep_part(path: Path, key: str) -> Part:
-    from launch.campaigns.sweeping import report_of_file  # it needs the launcher's locks and waits
-
-    return sweep_part(report_of_file(path), key)
-
-
-def read_night(path: Path) -> NightReport:
+        return sweep_part(report_of_file(place), key)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=NightReport)
+        return night_part(msgspec.json.decode(place.read_bytes(), type=NightReport), key)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(
-            f"this is no report of a night: {error}", where=str(path), why=f"a place is {WHAT_CAN_BE_SHOWN}"
+            f"this is no report of a night: {error}", where=str(place), why=f"a place is {WHAT_CAN_BE_SHOWN}"
         ) from None
 
 

@@ -91,9 +91,10 @@ def show(report: NightReport, outputs: Outputs, record: Path | None) -> None:
 
 
 def _html(report: NightReport) -> str:
-    from benchmarks.pages.night import night_page
+    from benchmarks.pages.night import night_part
+    from benchmarks.pages.page import page
 
-    return night_page(report)
+    return page(night_part(report))
 
 
 def _write(path: Path, text: str) -> None:

@@ -28,7 +28,7 @@ from tests.benchmarks.measuring.test_summary import DONE, record_of, steps_of
 
 CONFIGS = Configs()
 SECONDS = Metric(name="seconds_per_step", title="seconds per step", unit="s", direction="lower")
-EXCESS = Metric(name="excess", title="excess", unit="", direction="lower")
+EXCESS = Metric(name="excess", title="excess", unit="ratio", direction="lower")
 
 
 def difference(name: str = "seconds per step", **changes: Any) -> Difference:
@@ -118,8 +118,8 @@ def cell(name: str = "jax-llama2_tiny", **changes: Any) -> CellReport:
         "rerun_ids": ["run-20", "run-21"],
         "judgements": [
             judgement(),
-            judgement(EXCESS, gates=False, verdict="no change", why="it stays", points=points(level=0.02, last=1.0),
-                      tonight=0.02, baseline=0.0201, effect_percent=-0.5, low_percent=-2.0, high_percent=1.0,
+            judgement(EXCESS, gates=False, verdict="no change", why="it stays", points=points(level=1.02, last=1.0),
+                      tonight=1.02, baseline=1.0201, effect_percent=-0.5, low_percent=-2.0, high_percent=1.0,
                       confirmations=[], change_points=[]),
         ],
         "notes": ["the node is another one than last night"],

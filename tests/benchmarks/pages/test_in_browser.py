@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from benchmarks.pages import comparison_page, night_page, page, run_page, sweep_page
-from benchmarks.pages.elements import LogTail
+from benchmarks.pages.comparison import comparison_part
 from benchmarks.pages.night import night_part
+from benchmarks.pages.page import LogTail, page
 from benchmarks.pages.run import run_part
+from benchmarks.pages.sweep import sweep_part
 from tests.benchmarks.pages import samples
 from tests.benchmarks.pages.test_other_pages import scaling_report
 from tests.browser import DESK, PHONE, assert_accessible, assert_fits, browser, needs_chromium, page_of
@@ -32,20 +33,20 @@ def chromium() -> "Iterator[Browser]":
 def failed_page() -> str:
     logs = [LogTail("attempt-1/perf/rank-3.log", [LONG, "  File 'a.py', line 1", ""], "the last 40 lines")]
     material = samples.gpu_material(logs=logs, missing=[LONG], provenance={"machine": {LONG: LONG}})
-    return run_page(material)
+    return page(run_part(material))
 
 
 def several() -> str:
     run = samples.gpu_material(steps=12)
-    return page([night_part(samples.night(), "a"), run_part(run, "b"), run_part(run, "c")])
+    return page(night_part(samples.night(), "a"), run_part(run, "b"), run_part(run, "c"))
 
 
 PAGES = {
-    "run": lambda: run_page(samples.gpu_material()),
+    "run": lambda: page(run_part(samples.gpu_material())),
     "failed": failed_page,
-    "comparison": lambda: comparison_page(samples.comparison()),
-    "night": lambda: night_page(samples.night()),
-    "sweep": lambda: sweep_page(scaling_report()),
+    "comparison": lambda: page(comparison_part(samples.comparison())),
+    "night": lambda: page(night_part(samples.night())),
+    "sweep": lambda: page(sweep_part(scaling_report())),
     "several": several,
 }
 

@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks.comparing.values import Comparison, Side
 from benchmarks.gate.values import Budget, NightReport
-from benchmarks.pages import comparison_page, night_page, page, sweep_page
 from benchmarks.pages.comparison import comparison_part
-from benchmarks.pages.night import night_part
-from benchmarks.pages.night_plots import beyond, history_plot
+from benchmarks.pages.night import beyond, history_plot, night_part
+from benchmarks.pages.page import page
+from benchmarks.pages.sweep import sweep_part
 from benchmarks.sweeps.sweep_report import SweepReport, report_of
 from benchmarks.values import to_builtins
 from tests.benchmarks.pages import samples
@@ -50,7 +50,7 @@ def evil(kind: Any, value: Any) -> Any:
 
 def test_a_comparison_says_every_sentence_and_every_figure() -> None:
     made = samples.comparison()
-    read = Reader(comparison_page(made))
+    read = Reader(page(comparison_part(made)))
     for text in [one.why for one in made.differences] + [one.why for one in made.causes or []] + made.notes:
         assert text in read.text
     for one in made.differences:
@@ -64,13 +64,13 @@ def test_a_comparison_says_every_sentence_and_every_figure() -> None:
 
 
 def test_causes_stand_by_rank_whatever_order_they_came_in() -> None:
-    text = Reader(comparison_page(samples.comparison())).text
+    text = Reader(page(comparison_part(samples.comparison()))).text
     assert text.index("1. jaxlib") < text.index("2. NCCL_ALGO")
 
 
 def test_a_refusal_stands_first_and_there_is_no_plot() -> None:
     made = samples.comparison(refused=["A was profiled"], differences=[], causes=None)
-    shown = comparison_page(made)
+    shown = page(comparison_part(made))
     text = Reader(shown).text
     assert text.index("not comparable") < text.index("A was profiled")
     assert "<svg" not in shown
@@ -79,14 +79,14 @@ def test_a_refusal_stands_first_and_there_is_no_plot() -> None:
 
 def test_what_was_asked_and_what_is_not_known_is_said() -> None:
     made = samples.comparison(asked=["dtype: bf16 -> fp8"], not_known=["clocks: A has no telemetry"])
-    text = Reader(comparison_page(made)).text
+    text = Reader(page(comparison_part(made))).text
     assert "dtype: bf16 -> fp8" in text
     assert "Not known: clocks: A has no telemetry" in text
     assert "What lies within 1% either way counts as equal." in text
 
 
 def test_no_cause_is_said() -> None:
-    assert "Nothing that was looked at differs." in comparison_page(samples.comparison(causes=[]))
+    assert "Nothing that was looked at differs." in page(comparison_part(samples.comparison(causes=[])))
 
 
 # --- a night ------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_no_cause_is_said() -> None:
 
 def test_a_night_says_every_sentence_of_every_cell() -> None:
     made = samples.night()
-    read = Reader(night_page(made))
+    read = Reader(page(night_part(made)))
     assert [text for text in texts(to_builtins(made)) if text not in read.text] == []
     values = {float(str(found["value"])) for tag, found in read.tags if tag == "data"}
     for cell in made.cells:
@@ -104,7 +104,7 @@ def test_a_night_says_every_sentence_of_every_cell() -> None:
 
 
 def test_a_regression_stands_first_and_the_table_leads_to_it() -> None:
-    shown = night_page(samples.night())
+    shown = page(night_part(samples.night()))
     read = Reader(shown)
     sections = [str(found["id"]) for tag, found in read.tags if tag == "section" and "id" in found]
     assert sections[0] == "night-cell-1"  # the second cell of the suite is the one that regressed
@@ -114,41 +114,42 @@ def test_a_regression_stands_first_and_the_table_leads_to_it() -> None:
 
 def test_a_history_has_tonight_its_confirmations_the_band_and_the_change() -> None:
     one = samples.judgement()
-    drawn = history_plot(one, "p")
-    assert drawn is not None
+    (drawn,) = history_plot(one, "p")
     assert [key.text for key in drawn.keys] == [
         "baseline", "recent", "tonight", "confirmation", "left out", "change point",
         "two standard deviations of a night",
     ]  # fmt: skip
-    assert "-1.40%" in drawn.wide
-    assert [point.night for _, point in beyond(one)] == ["2026-11-06"]
+    assert "-1.40%" in drawn.svg
+    assert [point.night for point in beyond(one)] == ["2026-11-06"]
     assert "2026-11-06 with 10.5 s" in drawn.says
 
 
 def test_a_history_of_one_night_is_no_plot_and_equal_nights_are_one() -> None:
-    assert history_plot(samples.judgement(points=samples.points()[-1:]), "p") is None
+    assert history_plot(samples.judgement(points=samples.points()[-1:]), "p") == []
     flat = [msgspec.structs.replace(point, value=1.0) for point in samples.points(6)]
     assert history_plot(samples.judgement(points=flat, baseline=1.0, noise_percent=0.0, confirmations=[]), "p")
 
 
 @pytest.mark.parametrize("verdict", ["regression", "improvement", "no change", "inconclusive", "invalid"])
 def test_every_verdict_has_a_page(verdict: Any) -> None:
-    shown = night_page(samples.night(verdict=verdict, cells=[samples.cell(verdict=verdict)]))
+    shown = page(night_part(samples.night(verdict=verdict, cells=[samples.cell(verdict=verdict)])))
     assert f">{verdict}</span>" in shown
 
 
 def test_a_slowed_night_and_runs_that_no_metric_may_use_are_said() -> None:
     out = samples.points()[5]
-    text = Reader(night_page(samples.night(slowed_by=0.5, cells=[samples.cell(judgements=[], left_out=[out])]))).text
+    text = Reader(
+        page(night_part(samples.night(slowed_by=0.5, cells=[samples.cell(judgements=[], left_out=[out])])))
+    ).text
     assert "slowed on purpose, by 50%" in text
     assert "2026-11-06 (run-5): slowed on purpose" in text
 
 
 def test_an_unreachable_cell_and_an_empty_suite_say_so() -> None:
     judged = samples.judgement(unreachable=True, nights_needed=None)
-    assert "unreachable at this noise" in night_page(samples.night(cells=[samples.cell(judgements=[judged])]))
-    assert "The suite has no cells." in night_page(
-        samples.night(cells=[], budget=Budget(allowed=0, used=0, refused=[]), could_not_see=[])
+    assert "unreachable at this noise" in page(night_part(samples.night(cells=[samples.cell(judgements=[judged])])))
+    assert "The suite has no cells." in page(
+        night_part(samples.night(cells=[], budget=Budget(allowed=0, used=0, refused=[]), could_not_see=[]))
     )
 
 
@@ -173,7 +174,7 @@ def scaling_report() -> SweepReport:
 
 def test_a_sweep_has_its_ideal_line_and_every_figure() -> None:
     report = scaling_report()
-    read = Reader(sweep_page(report))
+    read = Reader(page(sweep_part(report)))
     assert read.text.count("ideal: the same speed a device as the smallest scale") == 1
     values = {float(str(found["value"])) for tag, found in read.tags if tag == "data"}
     for point in report.series[0].points:
@@ -184,7 +185,7 @@ def test_a_sweep_has_its_ideal_line_and_every_figure() -> None:
 
 def test_a_gain_has_its_interval_and_its_verdict() -> None:
     report = sweep_report()
-    text = Reader(sweep_page(report)).text
+    text = Reader(page(sweep_part(report))).text
     assert report.gains
     for one in report.gains:
         assert one.why in text
@@ -196,7 +197,7 @@ def test_what_was_refused_and_left_out_is_named() -> None:
     report = scaling_report()
     point = msgspec.structs.replace(report.series[0].points[0], left_out=["repeat 2: it failed"], valid=1)
     series = msgspec.structs.replace(report.series[0], points=[point])
-    text = Reader(sweep_page(msgspec.structs.replace(report, refused=["--gpus=3: no"], series=[series]))).text
+    text = Reader(page(sweep_part(msgspec.structs.replace(report, refused=["--gpus=3: no"], series=[series])))).text
     assert "--gpus=3: no" in text
     assert "repeat 2: it failed" in text
     assert "No scaling is drawn: fewer than two scales have a speed." in text
@@ -207,12 +208,12 @@ def test_what_was_refused_and_left_out_is_named() -> None:
 
 def test_markup_in_any_text_stays_text() -> None:
     pages = [
-        comparison_page(evil(Comparison, samples.comparison())),
-        comparison_page(samples.comparison(a=Side(label=EVIL, run_ids=[EVIL], left_out={EVIL: EVIL}))),
-        night_page(evil(NightReport, samples.night())),
+        page(comparison_part(evil(Comparison, samples.comparison()))),
+        page(comparison_part(samples.comparison(a=Side(label=EVIL, run_ids=[EVIL], left_out={EVIL: EVIL})))),
+        page(night_part(evil(NightReport, samples.night()))),
     ]
     report = scaling_report()
-    pages.append(sweep_page(msgspec.structs.replace(report, refused=[EVIL], command=[EVIL], sweep_id=EVIL)))
+    pages.append(page(sweep_part(msgspec.structs.replace(report, refused=[EVIL], command=[EVIL], sweep_id=EVIL))))
     for shown in pages:
         assert "script" not in {tag for tag, _ in Reader(shown).tags}
         assert html.escape("<script>alert(1)</script>") in shown
@@ -224,7 +225,7 @@ def test_several_reports_on_a_page_share_no_id_and_are_listed() -> None:
         night_part(samples.night(), "b"),
         comparison_part(samples.comparison()),
     ]
-    read = Reader(page(parts))
+    read = Reader(page(*parts))
     ids = [str(found["id"]) for _, found in read.tags if "id" in found]
     assert len(ids) == len(set(ids))
     links = [str(found["href"])[1:] for tag, found in read.tags if tag == "a"]

@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 
 from benchmarks.measuring.figures import SecondsPerStep
 from benchmarks.measuring.summary import Result
-from benchmarks.pages.spread_plot import quantiles, spread_plot
-from benchmarks.pages.step_plots import MARKS, MOST_POINTS, NOT_DRAWN, beyond, drawable, left_out, step_plot, view
+from benchmarks.pages.run_plots import (
+    MARKS,
+    MOST_POINTS,
+    NOT_DRAWN,
+    beyond,
+    drawable,
+    left_out,
+    quantiles,
+    spread_plot,
+    step_plot,
+    view,
+)
 from benchmarks.values import Step, Window
 from tests.benchmarks.sweeps.test_scaling import result, scale
 
@@ -44,8 +54,7 @@ ORDINARY: list[Given] = [(0.25 + 0.001 * (n % 5), None) for n in range(20)]
 def test_every_reason_is_in_the_legend_with_its_count_and_drawn_otherwise_than_the_counted() -> None:
     reasons = [*MARKS, *NOT_DRAWN, "a reason of another backend"]
     steps = steps_of(*((0.3, why) for why in reasons), (None, "no_time"), *ORDINARY)
-    drawn = step_plot(result_of(steps), steps, "p")
-    assert drawn is not None
+    (drawn,) = step_plot(result_of(steps), steps, "p")
     legend = [key.text for key in drawn.keys]
     assert "counted (20)" in legend
     for why in reasons:
@@ -71,9 +80,8 @@ def test_a_step_far_outside_stands_at_the_rim_with_its_seconds_and_in_words() ->
     seen = view(groups)
     assert not seen.log
     assert [step.step for step in beyond(groups, seen)] == [0, 21]
-    drawn = step_plot(result_of(steps), steps, "p")
-    assert drawn is not None
-    assert "62 s ↑" in drawn.wide
+    (drawn,) = step_plot(result_of(steps), steps, "p")
+    assert "62 s ↑" in drawn.svg
     assert "Outside of the axis: step 0 took 62 s, step 21 took 600 ms." in drawn.says
 
 
@@ -86,19 +94,17 @@ def test_where_counted_steps_differ_many_times_over_the_axis_is_logarithmic_and_
 
 def test_a_run_without_a_counted_step_shows_those_it_has_and_one_without_times_nothing() -> None:
     steps = steps_of((62.0, "compile"), (7.0, "settling"))
-    drawn = step_plot(result_of(steps), steps, "p")
-    assert drawn is not None
+    (drawn,) = step_plot(result_of(steps), steps, "p")
     assert "No step is counted." in drawn.says
-    assert step_plot(result_of([]), [], "p") is None
-    assert step_plot(result_of([]), steps_of((None, "no_time")), "p") is None
+    assert step_plot(result_of([]), [], "p") == []
+    assert step_plot(result_of([]), steps_of((None, "no_time")), "p") == []
 
 
 def test_very_many_steps_are_drawn_as_columns_and_that_is_said() -> None:
     steps = steps_of(*[(0.25 + 0.001 * (n % 5), None) for n in range(MOST_POINTS * 8)])
-    drawn = step_plot(result_of(steps), steps, "p")
-    assert drawn is not None
+    (drawn,) = step_plot(result_of(steps), steps, "p")
     assert "a line stands for several" in drawn.says
-    assert len(drawn.wide) < 120_000
+    assert len(drawn.svg) < 120_000
 
 
 @settings(max_examples=12, deadline=None)
@@ -118,13 +124,12 @@ def test_every_step_with_a_time_is_inside_or_named_as_outside(given_steps: list[
         assert seen.low < seen.high
         inside = [step for step in timed if seen.low <= (step.seconds or 0.0) <= seen.high]
         assert len(inside) + len(beyond(groups, seen)) == len(timed)
-        assert step_plot(result_of(steps), steps, "p") is not None
+        assert step_plot(result_of(steps), steps, "p")
 
 
 def test_the_spread_names_its_middle_and_what_lies_outside_of_it() -> None:
     steps = steps_of(*ORDINARY, (9.0, None))
-    drawn = spread_plot(result_of(steps), steps, "p")
-    assert drawn is not None
+    (drawn,) = spread_plot(result_of(steps), steps, "p")
     assert "Half of the 21 counted steps took 251 ms to 253 ms" in drawn.says
     assert "Outside of the axis: 1 step, up to 9 s." in drawn.says
     assert dict(quantiles([1.0, 2.0, 3.0])) == pytest.approx(
@@ -134,4 +139,4 @@ def test_the_spread_names_its_middle_and_what_lies_outside_of_it() -> None:
 
 def test_two_steps_have_no_spread_to_show() -> None:
     steps = steps_of((0.2, None), (0.3, None))
-    assert spread_plot(result_of(steps), steps, "p") is None
+    assert spread_plot(result_of(steps), steps, "p") == []
