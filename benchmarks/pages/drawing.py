@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.pages.page import Tone, change_text
+from benchmarks.pages.page import Key, Plot, Tone, change_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -74,23 +74,6 @@ class Margins(NamedTuple):
     right: int = 16
     top: int = 30
     bottom: int = 48
-
-
-class Key(NamedTuple):
-    """A line of a plot's legend, which is text beside it: a sign as the plot has it, and what it means."""
-
-    sign: str
-    colour: str  # a stand-in here, a variable of page.css on the page
-    text: str
-
-
-class Plot(NamedTuple):
-    """A plot as a page shows it. `says` is the same in words, for those who can't see it."""
-
-    heading: str
-    says: str
-    keys: list[Key]
-    svg: "Markup"
 
 
 def plot(

@@ -5,20 +5,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.gate.report_text import refused_text, value_text
 from benchmarks.gate.values import CellReport, MetricJudgement, NightPoint, NightReport
-from benchmarks.pages.drawing import (
-    BAD,
-    BLUE,
-    GOOD,
-    INK,
-    MUTED,
-    VIOLET,
-    WARM,
-    Key,
-    Plot,
-    label,
-    plot,
-    seconds_axis,
-)
+from benchmarks.pages.drawing import BAD, BLUE, GOOD, INK, MUTED, VIOLET, WARM, label, plot, seconds_axis
 from benchmarks.pages.page import (
     UNKNOWN,
     Block,
@@ -26,7 +13,9 @@ from benchmarks.pages.page import (
     Cell,
     Facts,
     Fold,
+    Key,
     Part,
+    Plot,
     Plots,
     Section,
     Table,

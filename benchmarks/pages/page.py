@@ -12,8 +12,7 @@ from benchmarks.version import VERSION
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-    from benchmarks.pages.drawing import Plot
+    from markupsafe import Markup
 
 Tone = Literal["", "good", "bad", "warm", "muted"]
 UNKNOWN = "-"
@@ -81,10 +80,27 @@ class LogTail(NamedTuple):
     note: str = ""
 
 
+class Key(NamedTuple):
+    """A line of a plot's legend, which is text beside it: a sign as the plot has it, and what it means."""
+
+    sign: str
+    colour: str  # a stand-in here, a variable of page.css on the page
+    text: str
+
+
+class Plot(NamedTuple):
+    """A plot as a page shows it. `says` is the same in words, for those who can't see it."""
+
+    heading: str
+    says: str
+    keys: list[Key]
+    svg: "Markup"
+
+
 class Plots(NamedTuple):
     """Side by side where there is room."""
 
-    plots: "Sequence[Plot]"
+    plots: Sequence[Plot]
 
 
 class Fold(NamedTuple):

@@ -13,21 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchmarks.measuring.figures import usable_seconds
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import MIXED, Mfu
-from benchmarks.pages.drawing import (
-    BLUE,
-    INK,
-    LINE,
-    MUTED,
-    VIOLET,
-    WARM,
-    Key,
-    Margins,
-    Plot,
-    label,
-    plot,
-    seconds_axis,
-)
-from benchmarks.pages.page import plural
+from benchmarks.pages.drawing import BLUE, INK, LINE, MUTED, VIOLET, WARM, Margins, label, plot, seconds_axis
+from benchmarks.pages.page import Key, Plot, plural
 from benchmarks.planning.bounds import Bound
 from benchmarks.rendering.report import seconds_text
 from benchmarks.values import Step

@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from benchmarks.pages.drawing import BLUE, MUTED, Interval, Key, Margins, Plot, forest_plot, plot
+from benchmarks.pages.drawing import BLUE, MUTED, Interval, Margins, forest_plot, plot
 from benchmarks.pages.page import (
     UNKNOWN,
     Block,
     Box,
     Cell,
+    Key,
     Part,
+    Plot,
     Plots,
     Section,
     Table,

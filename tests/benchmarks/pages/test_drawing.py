@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.pages.drawing import BLUE, INK, VARIABLES, Plot, plot
+from benchmarks.pages.drawing import BLUE, INK, VARIABLES, plot
+from benchmarks.pages.page import Plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
