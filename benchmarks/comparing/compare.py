@@ -24,17 +24,17 @@ from benchmarks.comparing.intervals import (
 from benchmarks.comparing.runs import Chosen, ComparedRun
 from benchmarks.comparing.values import Comparison, Difference, Figure, Side
 from benchmarks.comparing.verdicts import verdict_of
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import FEWEST_PAIRS
 
 DEFAULT_MARGIN_PERCENT = 1.0
 EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
 
 Runs = Sequence[ComparedRun]
-History = Callable[[], Sequence[Entry]]
+History = Callable[[], Sequence[FinishedRun]]
 
 
-def no_history() -> Sequence[Entry]:
+def no_history() -> Sequence[FinishedRun]:
     return []
 
 
@@ -111,7 +111,7 @@ class _Beside:
         self.pairs = _pairs(a, b)
         self.days = _days(a, b)
         self._history = history
-        self._entries: Sequence[Entry] | None = None
+        self._entries: Sequence[FinishedRun] | None = None
         self._clipped: dict[str, None] = {}
 
     @property
@@ -136,7 +136,7 @@ class _Beside:
         ]
         return noise_of([group for group in groups if len(group) >= FEWEST_RUNS])
 
-    def _earlier(self) -> Sequence[Entry]:
+    def _earlier(self) -> Sequence[FinishedRun]:
         if self._entries is None:
             self._entries = self._history()
         return self._entries
@@ -175,7 +175,7 @@ def _days(a: Runs, b: Runs) -> tuple[list[int], list[int]]:
 
 
 def _earlier_runs(
-    kind: FigureKind, entries: Sequence[Entry], identity: frozenset[tuple[str, str]], but: set[str]
+    kind: FigureKind, entries: Sequence[FinishedRun], identity: frozenset[tuple[str, str]], but: set[str]
 ) -> list[Timed]:
     alike = [
         entry

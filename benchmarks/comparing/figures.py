@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from benchmarks.comparing.runs import ComparedRun
 from benchmarks.comparing.values import Direction
-from benchmarks.history.entry import Entry
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.request import lora_words
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Lora, Model
 
 Value = Callable[[ComparedRun], float | None]
@@ -26,7 +26,7 @@ class FigureKind(NamedTuple):
     unit: str
     direction: Direction
     value: Value
-    of_history: Callable[[Entry], float | None]  # what of earlier runs has the same noise
+    of_history: Callable[[FinishedRun], float | None]  # what of earlier runs has the same noise
     refused: str | None = None  # why these two sides may not be compared by it
     window: int = 0  # 1, -1: it is, or is the inverse of, seconds/step, whose interval its window gives
     of_ratio: bool = False  # it is a share above 1, which the ratio of 1 + share says
@@ -141,11 +141,11 @@ def _seconds(run: ComparedRun) -> float | None:
     return run.result.seconds_per_step.median
 
 
-def _entry_seconds(entry: Entry) -> float | None:
+def _entry_seconds(entry: FinishedRun) -> float | None:
     return entry.seconds_per_step
 
 
-def _entry_excess(entry: Entry) -> float | None:
+def _entry_excess(entry: FinishedRun) -> float | None:
     return None if entry.excess is None else 1 + entry.excess
 
 

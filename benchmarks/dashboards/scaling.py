@@ -14,16 +14,16 @@ from benchmarks.dashboards.live import plain
 from benchmarks.dashboards.names import engine_word, how_words, place_words, split_words
 from benchmarks.dashboards.points import Board, Category, Chart, Point
 from benchmarks.dashboards.series import unix_seconds, work_of
-from benchmarks.history.entry import Entry
 from benchmarks.measuring.statistics import median
+from benchmarks.runs.finished_run import FinishedRun
 
 KIND = "scaling"
 NEWEST = 5  # runs of a scale
 
 
-def boards(entries: Sequence[Entry]) -> list[Board]:
+def boards(entries: Sequence[FinishedRun]) -> list[Board]:
     """`entries` in the order of time, those that are points. One scale alone is no scaling."""
-    groups: dict[str, dict[str, list[Entry]]] = {}
+    groups: dict[str, dict[str, list[FinishedRun]]] = {}
     for entry in entries:
         for kind in _kinds(entry):
             groups.setdefault(f"{_name(entry)} {kind}", {}).setdefault(work_of(entry), []).append(entry)
@@ -43,14 +43,14 @@ def boards(entries: Sequence[Entry]) -> list[Board]:
     return found
 
 
-def _kinds(entry: Entry) -> list[str]:
+def _kinds(entry: FinishedRun) -> list[str]:
     """The lines that a run may be a point of."""
     strong = f"strong batch{entry.global_batch_size}"
     each, rest = divmod(entry.global_batch_size, entry.gpus)
     return [strong] if rest else [f"weak batch{each}_a_device", strong]
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: FinishedRun) -> str:
     words = [
         entry.suite or "",
         engine_word(entry),
@@ -64,7 +64,7 @@ def _name(entry: Entry) -> str:
     return f"{KIND}/{' '.join(plain(word) for word in words if word)}"
 
 
-def _of_work(work: str, runs: Sequence[Entry]) -> dict[int, dict[str, float]]:
+def _of_work(work: str, runs: Sequence[FinishedRun]) -> dict[int, dict[str, float]]:
     measured = {gpus: _newest_figure([run for run in runs if run.gpus == gpus]) for gpus in {r.gpus for r in runs}}
     smallest = min(measured)
     each = measured[smallest] / smallest
@@ -78,14 +78,14 @@ def _of_work(work: str, runs: Sequence[Entry]) -> dict[int, dict[str, float]]:
     }
 
 
-def _newest_figure(runs: Sequence[Entry]) -> float:
+def _newest_figure(runs: Sequence[FinishedRun]) -> float:
     """All of them are points, so each has a speed."""
     wanted = _what_it_is(runs[-1])
     alike = [run.tokens_per_second for run in runs if run.tokens_per_second and _what_it_is(run) == wanted]
     return median(alike[-NEWEST:]) or math.nan
 
 
-def _what_it_is(entry: Entry) -> tuple[str | None, ...]:
+def _what_it_is(entry: FinishedRun) -> tuple[str | None, ...]:
     return (entry.parallelism, entry.identity.get("benchmark"), entry.identity.get("machine"))
 
 

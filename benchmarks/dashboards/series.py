@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmarks.dashboards.live import plain
 from benchmarks.dashboards.names import engine_word, how_words, place_words, telling_apart
 from benchmarks.dashboards.points import Board, Category, Chart, Point
-from benchmarks.history.entry import Entry
 from benchmarks.measuring.figures import usable_seconds
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Step, Value
 
 KIND = "series"
@@ -40,7 +40,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def why_not_drawn(entry: Entry) -> str | None:
+def why_not_drawn(entry: FinishedRun) -> str | None:
     """Why a run is no point of a chart over many runs; None: it is one."""
     if entry.status != "valid":
         return entry.status
@@ -56,7 +56,7 @@ def why_not_drawn(entry: Entry) -> str | None:
     return None
 
 
-def unix_seconds(entry: Entry) -> float:
+def unix_seconds(entry: FinishedRun) -> float:
     """Of a run without a time in its name, 0: it comes first."""
     return parsed_time(entry.started) or 0.0
 
@@ -70,12 +70,12 @@ def parsed_time(text: str) -> float | None:
     return (found if found.tzinfo else found.replace(tzinfo=datetime.UTC)).timestamp()
 
 
-def work_of(entry: Entry) -> str:
+def work_of(entry: FinishedRun) -> str:
     """What is trained, at which precision: the runs of one chart."""
     return f"{plain(entry.model)}/{plain(entry.dtype)}"
 
 
-def series_of(entry: Entry) -> str:
+def series_of(entry: FinishedRun) -> str:
     """The line that a run belongs to, by what people call it: who trains it how, on what, and where."""
     words = [
         entry.suite or "",
@@ -91,29 +91,29 @@ def series_of(entry: Entry) -> str:
     return f"{KIND}/{' '.join(plain(word) for word in words if word)}"
 
 
-def lines_of(entries: Iterable[Entry]) -> list[str]:
+def lines_of(entries: Iterable[FinishedRun]) -> list[str]:
     """The line of each: `series_of`, and where one would mix benchmarks or machines, what tells them apart."""
     named = [(entry, series_of(entry)) for entry in entries]
-    groups: dict[str, list[Entry]] = {}
+    groups: dict[str, list[FinishedRun]] = {}
     for entry, name in named:
         groups.setdefault(f"{name}/{work_of(entry)}", []).append(entry)
     apart = telling_apart(groups)
     return [" ".join([name, *map(plain, apart.get(entry.path, []))]) for entry, name in named]
 
 
-def mfu_name(entry: Entry) -> str:
+def mfu_name(entry: FinishedRun) -> str:
     """Convention and peak: a line has one of each, since percentages of another peak are other percentages."""
     return plain(f"{entry.mfu_convention} {entry.mfu_precision} {_tflops(entry)}")
 
 
-def _tflops(entry: Entry) -> str:
+def _tflops(entry: FinishedRun) -> str:
     """A measured one differs from one measurement to the next, so by more digits than people read."""
     return f"{entry.mfu_peak_tflops:.6g} TFLOP/s" if entry.mfu_peak_tflops is not None else "unknown"
 
 
-def drawn(entries: Iterable[Entry]) -> tuple[list[Entry], dict[str, int]]:
+def drawn(entries: Iterable[FinishedRun]) -> tuple[list[FinishedRun], dict[str, int]]:
     """The runs that are points, in the order of time; and how many are not, by the reason."""
-    kept: list[Entry] = []
+    kept: list[FinishedRun] = []
     left_out: dict[str, int] = {}
     for entry in entries:
         why = why_not_drawn(entry)
@@ -124,7 +124,7 @@ def drawn(entries: Iterable[Entry]) -> tuple[list[Entry], dict[str, int]]:
     return sorted(kept, key=lambda entry: (entry.started, entry.run_id)), left_out
 
 
-def boards(entries: Sequence[Entry], bands: Mapping[str, Band]) -> list[Board]:
+def boards(entries: Sequence[FinishedRun], bands: Mapping[str, Band]) -> list[Board]:
     """`entries` as `drawn` gives them; `bands` by the run's path. One without a band is in no chart of step times."""
     points: dict[str, list[Point]] = {}
     counts: dict[tuple[str, str], int] = {}
@@ -141,7 +141,7 @@ def boards(entries: Sequence[Entry], bands: Mapping[str, Band]) -> list[Board]:
     return [Board(name=name, points=found, descriptions=told[name]) for name, found in sorted(points.items())]
 
 
-def _scalars(entry: Entry, band: Band | None) -> dict[str, float]:
+def _scalars(entry: FinishedRun, band: Band | None) -> dict[str, float]:
     work = work_of(entry)
     found = {f"step_seconds/{work}": entry.seconds_per_step} if band else {}
     if band:
@@ -156,7 +156,7 @@ def _scalars(entry: Entry, band: Band | None) -> dict[str, float]:
     return {tag: value for tag, value in found.items() if value is not None}
 
 
-def _descriptions(entry: Entry) -> dict[str, str]:
+def _descriptions(entry: FinishedRun) -> dict[str, str]:
     work = work_of(entry)
     found = {
         f"step_seconds/{work}": "seconds/step: the median of a run's counted steps; a point is a run",
@@ -176,7 +176,7 @@ def _descriptions(entry: Entry) -> dict[str, str]:
 # --- the charts -----------------------------------------------------------------------------------
 
 
-def categories(entries: Sequence[Entry]) -> list[Category]:
+def categories(entries: Sequence[FinishedRun]) -> list[Category]:
     """Of the runs that are points: a chart for each model and precision, a line for each series."""
     works = sorted({(work_of(entry), f"{entry.model} {entry.dtype}") for entry in entries})
     with_memory = {work_of(entry) for entry in entries if entry.memory_bytes is not None}
@@ -217,7 +217,7 @@ def _band_chart(work: str, title: str) -> Chart:
     )
 
 
-def _mfu_charts(entries: Sequence[Entry]) -> list[Chart]:
+def _mfu_charts(entries: Sequence[FinishedRun]) -> list[Chart]:
     """One for each convention and kind of peak; in it each peak, such as another device's, is a line of its own."""
     peaks: dict[tuple[str, str, str], dict[str, str]] = {}
     for entry in entries:

@@ -1,6 +1,6 @@
 """The table of the tab HParams: what a run was asked for, beside what it reached. One row a run."""
 
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Value
 
 Cell = str | float
@@ -28,7 +28,7 @@ ALWAYS_SHOWN = ("model", "dtype", "backend", "gpus")
 SHOWN_WHERE_DIFFERENT = ("hardware", "site", "task", "pgle", "suite", "status")
 
 
-def asked(entry: Entry) -> dict[str, Cell]:
+def asked(entry: FinishedRun) -> dict[str, Cell]:
     """The columns before the figures, in their order."""
     return {
         "model": entry.model,
@@ -52,7 +52,7 @@ def asked(entry: Entry) -> dict[str, Cell]:
     }
 
 
-def reached(entry: Entry) -> dict[str, float]:
+def reached(entry: FinishedRun) -> dict[str, float]:
     found = {
         "result/seconds_per_step": entry.seconds_per_step,
         "result/tokens_per_second_per_gpu": entry.tokens_per_second_per_gpu,
@@ -64,9 +64,9 @@ def reached(entry: Entry) -> dict[str, float]:
     return {tag: value for tag, value in found.items() if value is not None}
 
 
-def _status(entry: Entry) -> str:
+def _status(entry: FinishedRun) -> str:
     """With what makes a valid run comparable with none."""
-    words = [entry.status]
+    words: list[str] = [entry.status]
     if entry.slowed_by:
         words.append("slowed on purpose")
     if entry.profile not in ("", "none"):
@@ -74,7 +74,7 @@ def _status(entry: Entry) -> str:
     return ", ".join(words)
 
 
-def _peak(entry: Entry) -> str:
+def _peak(entry: FinishedRun) -> str:
     if entry.mfu_percent is None:
         return UNKNOWN
     return f"{entry.mfu_convention}, {entry.mfu_precision} {entry.mfu_peak_tflops:.4g} TFLOP/s"

@@ -23,7 +23,7 @@ from benchmarks.gate.values import (
     UsedAs,
     Verdict,
 )
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Value
 
 # The later, the worse. A cell that could not be judged is worse than one that has too little history yet.
@@ -75,9 +75,9 @@ class Tonight(NamedTuple):
 
     cell: Cell
     night: str
-    entry: Entry
+    entry: FinishedRun
     series: Series
-    reruns: Sequence[Entry] | None  # None: none was made yet
+    reruns: Sequence[FinishedRun] | None  # None: none was made yet
     notes: Sequence[str] = ()
 
 
@@ -113,7 +113,7 @@ def _line(tonight: Tonight, metric: Metric, memory: Memory, value: float) -> _Li
     return line
 
 
-def _point(night: str, entry: Entry, value: float, left_out: str) -> NightPoint:
+def _point(night: str, entry: FinishedRun, value: float, left_out: str) -> NightPoint:
     return NightPoint(night=night, run_id=entry.run_id, value=value, used_as="recent", why=left_out)
 
 
@@ -185,7 +185,7 @@ def _used(points: Sequence[NightPoint], divided: Division) -> list[NightPoint]:
     ][-MOST_SHOWN:]
 
 
-def _values(entries: Sequence[Entry] | None, metric: Metric) -> list[float] | None:
+def _values(entries: Sequence[FinishedRun] | None, metric: Metric) -> list[float] | None:
     if entries is None:
         return None
     found = (value_of(entry, metric) for entry in entries if entry.status == "valid")
@@ -282,7 +282,7 @@ def judge_cell(
     return report, min(suspicions, default=None)
 
 
-def _rerun_notes(reruns: Sequence[Entry]) -> list[str]:
+def _rerun_notes(reruns: Sequence[FinishedRun]) -> list[str]:
     return [
         f"re-run {one.run_id} confirms nothing, it is {': '.join([one.status, '; '.join(one.reasons)])}"
         for one in reruns

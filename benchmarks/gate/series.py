@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from benchmarks.gate.values import NightPoint
-from benchmarks.history import identity
-from benchmarks.history.entry import Entry
+from benchmarks.runs import identity
+from benchmarks.runs.finished_run import FinishedRun, changes
 
 MOST_NIGHTS = 200  # that are looked back on; the rule needs some 30, the search for change points is glad of more
 MOST_SHOWN = 60  # that a record holds of them
@@ -20,7 +20,7 @@ class Past(NamedTuple):
     """One earlier night of a cell."""
 
     night: str
-    entry: Entry
+    entry: FinishedRun
     left_out: str  # why it counts nowhere; empty: it counts
 
 
@@ -31,13 +31,18 @@ class Series(NamedTuple):
     new_baseline: list[str]  # what changed since the newest night before
 
 
-def night_of(entry: Entry) -> str:
+def night_of(entry: FinishedRun) -> str:
     """The night that a run stands for. One that no suite has started is a night of its own."""
     return entry.night or entry.started.replace("-", "").replace(":", "")
 
 
 def series(
-    tonight: Entry, suite: str, cell: str, own: Iterable[Entry], replayed: Iterable[Entry], across: Collection[str]
+    tonight: FinishedRun,
+    suite: str,
+    cell: str,
+    own: Iterable[FinishedRun],
+    replayed: Iterable[FinishedRun],
+    across: Collection[str],
 ) -> Series:
     """The earlier nights. `own`: the runs beside tonight's; `replayed`: of other folders (--history).
 
@@ -59,38 +64,38 @@ def series(
     return Series(nights, _changes([past.entry for past in nights], tonight, across))
 
 
-def _is_of(entry: Entry, suite: str, cell: str) -> bool:
+def _is_of(entry: FinishedRun, suite: str, cell: str) -> bool:
     return (entry.suite, entry.cell) == (suite, cell)
 
 
-def _same_benchmark(entry: Entry, tonight: Entry) -> bool:
+def _same_benchmark(entry: FinishedRun, tonight: FinishedRun) -> bool:
     return entry.identity.get("benchmark") == tonight.identity.get("benchmark")
 
 
-def _one_a_night(found: Sequence[Entry]) -> list[Entry]:
+def _one_a_night(found: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Without confirmations. Of a night that was begun twice, its newest valid run; that comes last here."""
     runs = [entry for entry in found if entry.role != "rerun"]
     return sorted(runs, key=lambda entry: (entry.status == "valid", entry.started))
 
 
-def _why_left_out(entry: Entry, tonight: Entry, across: Collection[str]) -> str:
+def _why_left_out(entry: FinishedRun, tonight: FinishedRun, across: Collection[str]) -> str:
     if entry.status != "valid":
         return f"{entry.status}: {'; '.join(entry.reasons)}" if entry.reasons else entry.status
     if entry.slowed_by:
         return f"slowed on purpose by {entry.slowed_by:.0%}"
     if entry.not_comparable:
         return "; ".join(entry.not_comparable)
-    return "; ".join(f"another {change}" for change in identity.changes(entry, tonight, _kinds(across)))
+    return "; ".join(f"another {change}" for change in changes(entry, tonight, _kinds(across)))
 
 
 def _kinds(across: Collection[str]) -> list[str]:
     return [kind for kind in identity.KINDS if kind not in across]
 
 
-def _changes(earlier: Sequence[Entry], tonight: Entry, across: Collection[str]) -> list[str]:
+def _changes(earlier: Sequence[FinishedRun], tonight: FinishedRun, across: Collection[str]) -> list[str]:
     """Against the newest night that could have been compared."""
     newest = next((e for e in reversed(earlier) if e.status == "valid" and not e.slowed_by), None)
-    return identity.changes(newest, tonight, _kinds(across)) if newest else []
+    return changes(newest, tonight, _kinds(across)) if newest else []
 
 
 def left_out_points(found: Series) -> list[NightPoint]:

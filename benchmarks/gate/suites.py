@@ -12,8 +12,8 @@ from typing import NamedTuple
 from benchmarks.errors import RequestError, nearest
 from benchmarks.gate.rule_settings import G3
 from benchmarks.gate.values import Matrix, Metric, Suite
-from benchmarks.history.entry import Entry
 from benchmarks.request.resolve import Request
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import sweep
 from benchmarks.values import Scalar
 
@@ -48,7 +48,7 @@ class Watched(NamedTuple):
     gates: bool
 
 
-def value_of(entry: Entry, metric: Metric) -> float | None:
+def value_of(entry: FinishedRun, metric: Metric) -> float | None:
     """A run's value of a metric, above 0; None where the run has none. The excess is judged as mean over median."""
     value: float | None = getattr(entry, metric.name)
     if value is not None and metric.name == EXCESS:

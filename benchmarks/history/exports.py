@@ -1,6 +1,7 @@
 """Many runs as text: a table for people, CSV, JSON, Markdown. Pure.
 
-CSV and JSON hold every field of an Entry. The table puts runs of the same work under one heading, the newest last.
+CSV and JSON hold every field of a FinishedRun. The table puts runs of the same work under one heading, the newest
+last.
 """
 
 import csv
@@ -8,12 +9,11 @@ import io
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.history.entry import Entry
 from benchmarks.history.filters import Condition
 from benchmarks.history.index import Problem
-from benchmarks.history.reading import RUNNING
 from benchmarks.logs.log_endings import printable
 from benchmarks.rendering.columns import columns
+from benchmarks.runs.finished_run import RUNNING, FinishedRun
 from benchmarks.values import json_text
 
 NOTHING = "-"
@@ -26,7 +26,7 @@ class Listing(NamedTuple):
 
     folder: str
     where: Sequence[Condition]
-    entries: Sequence[Entry]
+    entries: Sequence[FinishedRun]
     problems: Sequence[Problem]
     left_out: int = 0  # older ones that fit as well (--newest)
 
@@ -35,7 +35,7 @@ class Listing(NamedTuple):
 
 
 def as_table(listing: Listing) -> str:
-    groups: dict[str, list[Entry]] = {}
+    groups: dict[str, list[FinishedRun]] = {}
     for entry in listing.entries:
         groups.setdefault(_what(entry), []).append(entry)
     lines: list[str] = []
@@ -44,7 +44,7 @@ def as_table(listing: Listing) -> str:
     return "\n".join([*lines, _closing(listing)]) + "\n"
 
 
-def _rows(entries: Sequence[Entry]) -> list[str]:
+def _rows(entries: Sequence[FinishedRun]) -> list[str]:
     cells = [("when", "status", *NAMED, "run")]
     cells += [(_when(entry), entry.status, *_figures(entry), entry.path) for entry in entries]
     heading, *rows = columns(cells)
@@ -52,18 +52,18 @@ def _rows(entries: Sequence[Entry]) -> list[str]:
     return [heading, *(line for row, under in zip(rows, notes, strict=True) for line in (row, *under))]
 
 
-def _what(entry: Entry) -> str:
+def _what(entry: FinishedRun) -> str:
     return (
         f"{entry.model} {entry.task} {entry.dtype} · {entry.backend} ({entry.engine}) · "
         f"{entry.gpus} x {entry.hardware} · {entry.site}"
     )
 
 
-def _when(entry: Entry) -> str:
+def _when(entry: FinishedRun) -> str:
     return entry.started[:16].replace("T", " ") or NOTHING
 
 
-def _figures(entry: Entry) -> tuple[str, str, str, str]:
+def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
     """Seconds a step, their interval in the same unit, tokens/s, and MFU with all it takes to know which one."""
     median = entry.seconds_per_step
     if median is None:
@@ -75,7 +75,7 @@ def _figures(entry: Entry) -> tuple[str, str, str, str]:
     return f"{median * scale:.4g} {unit}", interval, tokens, mfu_text(entry)
 
 
-def mfu_text(entry: Entry) -> str:
+def mfu_text(entry: FinishedRun) -> str:
     """52.6% recipe, bf16 989 TFLOP/s"""
     if entry.mfu_percent is None:
         return NOTHING
@@ -84,7 +84,7 @@ def mfu_text(entry: Entry) -> str:
     )
 
 
-def _notes(entry: Entry) -> list[str]:
+def _notes(entry: FinishedRun) -> list[str]:
     """What must be known before a figure of the row is used, and what the run is called."""
     notes = [f"{entry.status}: {entry.reasons[0]}"] if entry.reasons and entry.status != "valid" else []
     notes += [f"never to be compared: {reason}" for reason in entry.not_comparable]
@@ -126,7 +126,7 @@ def as_markdown(listing: Listing) -> str:
     return "\n".join([*lines, "", *_closing(listing).splitlines()]) + "\n"
 
 
-def _commit(entry: Entry) -> str:
+def _commit(entry: FinishedRun) -> str:
     if entry.commit is None:
         return NOTHING
     return entry.commit[:FIRST_DIGITS] + (f" and {entry.changed_files} changed files" if entry.changed_files else "")
@@ -158,12 +158,12 @@ def as_csv(listing: Listing) -> str:
 _MAPS = ("identity", "identity_text")
 _KINDS = ("benchmark", "environment", "machine")
 _CSV_FIELDS = [
-    *(name for name in Entry.__struct_fields__ if name not in _MAPS),
+    *(name for name in FinishedRun.__struct_fields__ if name not in _MAPS),
     *(f"{name}.{kind}" for name in _MAPS for kind in _KINDS),
 ]
 
 
-def _csv_cell(entry: Entry, field: str) -> Any:
+def _csv_cell(entry: FinishedRun, field: str) -> Any:
     name, _, kind = field.partition(".")
     value = getattr(entry, name)
     if kind:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 from benchmarks.errors import RequestError, nearest
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Value
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -24,7 +24,7 @@ SEPARATOR = "\x1f"  # around and between the tags of a run, in their column
 
 
 class Key(NamedTuple):
-    column: str  # of Entry, and of the index
+    column: str  # of FinishedRun, and of the index
     kind: Kind
 
 
@@ -120,7 +120,7 @@ def _is_date(text: str) -> bool:
 # --- what a condition means -----------------------------------------------------------------------
 
 
-def matches(entry: Entry, condition: Condition) -> bool:
+def matches(entry: FinishedRun, condition: Condition) -> bool:
     key = KEYS[condition.key]
     asked: Operator = "=" if condition.operator == "!=" else condition.operator
     found = getattr(entry, key.column)
@@ -142,7 +142,7 @@ def _fits(kind: Kind, found: Any, sign: Operator, value: str) -> bool:
     return _COMPARE[sign](found[: len(value)] if kind == "date" else found, value)
 
 
-def matches_all(entry: Entry, conditions: Sequence[Condition]) -> bool:
+def matches_all(entry: FinishedRun, conditions: Sequence[Condition]) -> bool:
     return all(matches(entry, condition) for condition in conditions)
 
 
@@ -175,7 +175,7 @@ def _sql_fits(key: Key, sign: Operator, value: str) -> tuple[str, list[str | flo
     return f"{column} {sign} ?", [float(value) if key.kind == "number" else value]
 
 
-def columns_of(entry: Entry) -> tuple[str | float | None, ...]:
+def columns_of(entry: FinishedRun) -> tuple[str | float | None, ...]:
     """The values of COLUMNS: what SQL sees of a run. A time that is not known is none."""
     row = [getattr(entry, column) for column in COLUMNS]
     tags = f"{SEPARATOR}{SEPARATOR.join(entry.tags)}{SEPARATOR}" if entry.tags else ""

@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.history.filters import columns_of
-from benchmarks.history.reading import read_entry
+from benchmarks.runs.finished_run import read_finished_run
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
 
 NO_RUNS = frozenset({"nights", "dashboard"})  # what Stepmark itself keeps beside the runs
@@ -95,7 +95,7 @@ def look(candidate: Candidate) -> Looked:
 
 def _looked(candidate: Candidate, folder: Path) -> Looked:
     try:
-        entry = read_entry(RunFolder(folder), candidate.path)
+        entry = read_finished_run(RunFolder(folder), candidate.path)
         return Looked(candidate.path, candidate.stamp, columns=columns_of(entry), entry=_ENCODER.encode(entry))
     except RequestError as error:
         return _no_run(candidate, folder, error.what)

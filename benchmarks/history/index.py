@@ -20,10 +20,9 @@ from typing import TypeVar
 import msgspec
 
 from benchmarks.errors import RequestError
-from benchmarks.history.entry import Entry
 from benchmarks.history.filters import COLUMNS, KEYS, SEPARATOR, Condition, sql_of
 from benchmarks.history.folders import Candidate, Looked, look, scan
-from benchmarks.history.reading import READING
+from benchmarks.runs.finished_run import READING, FinishedRun
 from benchmarks.values import Value
 from benchmarks.version import VERSION
 
@@ -49,7 +48,7 @@ _SCHEMA = (
     "CREATE INDEX copies ON runs (path) WHERE copy_of IS NOT NULL",
     "CREATE TABLE entries (id INTEGER PRIMARY KEY, entry BLOB NOT NULL)",
 )
-_FIELDS = [(field.name, str(field.type)) for field in msgspec.structs.fields(Entry)]
+_FIELDS = [(field.name, str(field.type)) for field in msgspec.structs.fields(FinishedRun)]
 _FINGERPRINT = hashlib.sha256(repr((VERSION, READING, _SCHEMA, _FIELDS)).encode()).digest()
 # SQLite keeps one number of 32 bits, with a sign, for those who use it.
 SCHEMA_VERSION = (int.from_bytes(_FINGERPRINT[:4], "big") >> 1) or 1
@@ -60,7 +59,7 @@ _OF_THE_PLACE = {
     sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM,
 }  # fmt: skip
 
-_DECODER = msgspec.msgpack.Decoder(Entry)
+_DECODER = msgspec.msgpack.Decoder(FinishedRun)
 
 
 class Problem(Value, frozen=True):
@@ -127,7 +126,7 @@ class Index:
 
     # --- asking ---
 
-    def select(self, where: Sequence[Condition] = (), newest: int | None = None) -> list[Entry]:
+    def select(self, where: Sequence[Condition] = (), newest: int | None = None) -> list[FinishedRun]:
         """The runs that fit all conditions, the oldest first; of more than `newest` these."""
         hit, parameters = sql_of(where)
         limit = "" if newest is None else f" LIMIT {max(0, int(newest))}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.dashboards.series import Band, band_of
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import STEPS
 from benchmarks.values import Step
 
@@ -23,7 +23,7 @@ _DECODER = msgspec.json.Decoder(Step)
 
 
 def bands(
-    output_dir: Path, state: Path, entries: Sequence[Entry], progress: Callable[[int, int], None] | None = None
+    output_dir: Path, state: Path, entries: Sequence[FinishedRun], progress: Callable[[int, int], None] | None = None
 ) -> tuple[dict[str, Band], dict[str, str]]:
     """By the path of each run; and why some have none."""
     with _opened(state / FILE) as kept:
@@ -50,7 +50,7 @@ def bands(
     return found, missing
 
 
-def _result_of(entry: Entry) -> str:
+def _result_of(entry: FinishedRun) -> str:
     """What tells one result of a run from another: its figures."""
     figures = (entry.run_id, entry.counted, entry.seconds_per_step, entry.seconds_mean)
     return hashlib.sha256(repr(figures).encode()).hexdigest()[:16]

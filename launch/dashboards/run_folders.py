@@ -12,7 +12,7 @@ from benchmarks.dashboards.points import Board, Category, Chart, Point, Row
 from benchmarks.dashboards.series import unix_seconds
 from benchmarks.dashboards.table import FIGURES, asked, reached
 from benchmarks.errors import StepmarkError
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from launch.dashboards.folders import Folder
 from launch.running.tensorboard_events import EVENT_FILES
 
@@ -20,7 +20,7 @@ KIND = "runs"
 EVENTS = "tensorboard"
 
 
-def run_folders(output_dir: Path, entries: Sequence[Entry]) -> tuple[list[Folder], list[str]]:
+def run_folders(output_dir: Path, entries: Sequence[FinishedRun]) -> tuple[list[Folder], list[str]]:
     """A folder a run, and what is odd about any."""
     found, notes = [], []
     for entry in entries:

@@ -9,7 +9,7 @@ from benchmarks.dashboards import nights, scaling, series
 from benchmarks.dashboards.points import Board, Category, Charts, Row, Table
 from benchmarks.dashboards.table import asked
 from benchmarks.gate.values import NightReport
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Value
 from launch.dashboards.bands import bands
 from launch.dashboards.folders import ROOT, STATE, Changes, Folder, alone, forget, keep
@@ -36,7 +36,7 @@ class Updated(Value, frozen=True):
 def update(
     output_dir: Path,
     logdir: Path,
-    entries: Sequence[Entry],
+    entries: Sequence[FinishedRun],
     *,
     newest: int,
     filtered: bool = False,
@@ -51,7 +51,12 @@ def update(
 
 
 def _update(
-    output_dir: Path, logdir: Path, entries: Sequence[Entry], newest: int, filtered: bool, progress: Progress | None
+    output_dir: Path,
+    logdir: Path,
+    entries: Sequence[FinishedRun],
+    newest: int,
+    filtered: bool,
+    progress: Progress | None,
 ) -> Updated:
     drawn, left_out = series.drawn(entries)
     spread, unread = bands(output_dir, logdir / STATE, drawn, progress)
@@ -86,7 +91,7 @@ def _update(
     )
 
 
-def _root(categories: Sequence[Category], shown: Sequence[Entry]) -> Folder:
+def _root(categories: Sequence[Category], shown: Sequence[FinishedRun]) -> Folder:
     """What belongs to no single run: the charts, and the columns of the table."""
     told: list[Charts | Table | Row] = [
         Charts(categories=list(categories)),

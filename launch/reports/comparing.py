@@ -11,8 +11,8 @@ from benchmarks.comparing.runs import Chosen, ComparedRun, PairPlace, read_run
 from benchmarks.comparing.text import markdown_text, table_text
 from benchmarks.comparing.values import Comparison
 from benchmarks.errors import RequestError
-from benchmarks.history.entry import Entry
 from benchmarks.history.filters import Condition, parse_condition
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 from benchmarks.sweeps.sweep import Sweep
 from benchmarks.values import json_text
@@ -41,9 +41,9 @@ class Sides:
         self._refuse_unused_conditions(a, b)
         return sides[0], sides[1]
 
-    def history(self) -> list[Entry]:
+    def history(self) -> list[FinishedRun]:
         """All runs that lie beside those of the two sides; none where they can't be indexed, and that is said."""
-        found: list[Entry] = []
+        found: list[FinishedRun] = []
         for folder in sorted(self._folders):
             try:
                 found += self._entries(folder, [], None)
@@ -69,7 +69,7 @@ class Sides:
         return [RunFolder(self._output_dir / entry.path) for entry in entries]
 
     @staticmethod
-    def _entries(folder: Path, where: Sequence[Condition], newest: int | None) -> list[Entry]:
+    def _entries(folder: Path, where: Sequence[Condition], newest: int | None) -> list[FinishedRun]:
         from launch.reports.run_index import open_index, say_problems
 
         index = open_index(folder)

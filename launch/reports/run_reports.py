@@ -14,8 +14,8 @@ from benchmarks.rendering.report import bytes_text, count_text
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
 
 if TYPE_CHECKING:
-    from benchmarks.history.entry import Entry
     from benchmarks.history.index import Index
+    from benchmarks.runs.finished_run import FinishedRun
 
 DEFAULT_RUNS = "results"
 MOST_SHOWN = 20
@@ -39,7 +39,7 @@ def listing(folder: Path, where: Sequence[str], newest: int | None, form: str, *
     return EXIT_VALID
 
 
-def fitting(folder: Path, where: Sequence[str], newest: int | None = None) -> "list[Entry]":
+def fitting(folder: Path, where: Sequence[str], newest: int | None = None) -> "list[FinishedRun]":
     """The runs that fit, with a result or without; what was left out is said."""
     from launch.reports.run_index import say_problems
 
@@ -209,7 +209,7 @@ def html(target: Path, places: Sequence[str], folder: Path, where: Sequence[str]
 
 def _with_result(folder: Path, where: Sequence[str], newest: int | None) -> list[str]:
     """A run that has no result yet has no figures to show: it is named and left out."""
-    from benchmarks.history.reading import RUNNING
+    from benchmarks.runs.finished_run import RUNNING
 
     entries = fitting(folder, where, newest)
     ended = [str(folder / one.path) for one in entries if one.status != RUNNING]

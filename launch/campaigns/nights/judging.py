@@ -13,7 +13,7 @@ from benchmarks.gate import unseen
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched, watched
 from benchmarks.gate.values import Budget, CellReport, NightReport, Suite
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from launch.campaigns.nights.records import NIGHT_FORMAT, SCHEMA_VERSION, Earlier, Records, check_folders
 
 SWEEP_EVERY_DAYS = 7
@@ -109,7 +109,7 @@ class Judge:
         report = msgspec.structs.replace(report, rerun_ids=runs.rerun_ids, failed_reruns=failed, notes=notes)
         return report, suspicion
 
-    def _entry(self, run_id: str | None) -> tuple[Entry | None, str]:
+    def _entry(self, run_id: str | None) -> tuple[FinishedRun | None, str]:
         """The run as its folder has it, or why there is none."""
         if run_id is None:
             return None, ""

@@ -12,7 +12,7 @@ from benchmarks.backend import find_backend
 from benchmarks.errors import StepmarkError
 from benchmarks.gate.suites import Cell
 from benchmarks.gate.values import NightReport
-from benchmarks.history.identity import of_benchmark
+from benchmarks.runs.identity import of_benchmark
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark
 

@@ -20,10 +20,9 @@ from benchmarks.gate.report_text import markdown
 from benchmarks.gate.series import MOST_NIGHTS, Series, series
 from benchmarks.gate.suites import Cell
 from benchmarks.gate.values import Acceptance, NightReport, Suite
-from benchmarks.history.entry import Entry
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Index
-from benchmarks.history.reading import read_entry
+from benchmarks.runs.finished_run import FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RunFolder, write_atomically
 from benchmarks.values import json_text
 from launch.campaigns.scheduler import alone
@@ -177,15 +176,15 @@ class Earlier:
         self._own = open_index(output_dir)
         self._replayed = [open_index(folder) for folder in history if folder.resolve() != output_dir.resolve()]
 
-    def series(self, tonight: Entry, cell: Cell) -> Series:
+    def series(self, tonight: FinishedRun, cell: Cell) -> Series:
         own = self._own.select([parse_condition(f"suite={self._suite.name}"), parse_condition(f"cell={cell.name}")])
         same = [parse_condition(f"backend={tonight.backend}"), parse_condition(f"model={tonight.model}")]
         replayed = [entry for index in self._replayed for entry in index.select(same)]
         return series(tonight, self._suite.name, cell.name, own, replayed, self._suite.baseline_across)
 
-    def entry(self, run_id: str) -> Entry:
+    def entry(self, run_id: str) -> FinishedRun:
         """The run as its folder has it now. RequestError: it cannot be read."""
-        return read_entry(RunFolder(self._output_dir / run_id), run_id)
+        return read_finished_run(RunFolder(self._output_dir / run_id), run_id)
 
     def has(self, run_id: str) -> bool:
         return (self._output_dir / run_id).is_dir()

@@ -11,9 +11,8 @@ import msgspec
 
 from benchmarks.comparing.runs import Chosen, ComparedRun, PairPlace, read_run
 from benchmarks.comparing.values import Comparison, Difference
-from benchmarks.history.entry import Entry
-from benchmarks.history.reading import read_entry
 from benchmarks.measuring.utilisation import Mfu
+from benchmarks.runs.finished_run import FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
 from benchmarks.telemetry.gpu import GpuTelemetry, SlowGpu
 
@@ -91,14 +90,14 @@ def figure(found: Comparison, name: str) -> Difference:
     return next(one for one in found.differences if one.name == name)
 
 
-def entry(run_id: str, seconds: float, **changes: Any) -> Entry:
+def entry(run_id: str, seconds: float, **changes: Any) -> FinishedRun:
     """The real run as the index has it."""
     return msgspec.structs.replace(
         REAL_ENTRY, **{"run_id": run_id, "seconds_per_step": seconds, "identity": {"benchmark": "one"}, **changes}
     )
 
 
-REAL_ENTRY = read_entry(RunFolder(REAL), "real_run")
+REAL_ENTRY = read_finished_run(RunFolder(REAL), "real_run")
 
 
 def mfu(percent: float, convention: str = "dense", precision: str = "bf16", peak: float = 989.0) -> Mfu:

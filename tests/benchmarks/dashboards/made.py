@@ -13,11 +13,11 @@ from benchmarks.gate.values import (
     NightPoint,
     NightReport,
 )
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 
 SECONDS = Metric(name="seconds_per_step", title="seconds/step", unit="s", direction="lower")
 
-PLAIN = Entry(
+PLAIN = FinishedRun(
     run_id="20261101T000000Z-jax-llama2_tiny-pretrain-bf16-1xcpu-0000",
     path="20261101T000000Z-jax-llama2_tiny-pretrain-bf16-1xcpu-0000",
     started="2026-11-01T00:00:00Z",
@@ -68,7 +68,7 @@ PLAIN = Entry(
 )
 
 
-def entry(number: int = 0, **changes: Any) -> Entry:
+def entry(number: int = 0, **changes: Any) -> FinishedRun:
     """The `number`-th run: a day later than the one before."""
     started = f"2026-11-{number + 1:02d}T00:00:00Z"
     name = f"202611{number + 1:02d}T000000Z-jax-{number:04x}"

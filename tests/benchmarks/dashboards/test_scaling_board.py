@@ -3,13 +3,13 @@
 import pytest
 
 from benchmarks.dashboards import scaling
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from tests.benchmarks.dashboards.made import entry
 
 WORK = "scaling/llama2_tiny/bf16"
 
 
-def at(gpus: int, tokens: float, number: int = 0, **changes: object) -> Entry:
+def at(gpus: int, tokens: float, number: int = 0, **changes: object) -> FinishedRun:
     return entry(number, gpus=gpus, tokens_per_second=tokens, **{"global_batch_size": 2 * gpus, **changes})
 
 

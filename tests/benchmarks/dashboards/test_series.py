@@ -6,14 +6,14 @@ import pytest
 from benchmarks.dashboards import scaling, series
 from benchmarks.dashboards.points import Category
 from benchmarks.dashboards.series import Band
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Step
 from tests.benchmarks.dashboards.made import entry
 
 BAND = Band(p05=0.009, p95=0.012)
 
 
-def boards_of(entries: list[Entry]) -> dict[str, list[dict[str, float]]]:
+def boards_of(entries: list[FinishedRun]) -> dict[str, list[dict[str, float]]]:
     bands = {one.path: BAND for one in entries}
     return {board.name: [point.scalars for point in board.points] for board in series.boards(entries, bands)}
 
@@ -183,7 +183,7 @@ def test_the_name_of_a_series_is_one_folder() -> None:
     assert name == ("series/a_b jax-maxtext 1xcpu host-a_host pretrain seq128 batch2 data_2_x_fsdp_4 window-35-44")
 
 
-def of(benchmark: str, machine: str, number: int = 0, **changes: object) -> Entry:
+def of(benchmark: str, machine: str, number: int = 0, **changes: object) -> FinishedRun:
     return entry(
         number,
         identity={"benchmark": f"{benchmark}_in_full", "machine": f"digest of {machine}"},

@@ -10,8 +10,8 @@ from benchmarks.gate.night import Memory, Suspicion, Tonight, exit_code, judge_c
 from benchmarks.gate.series import series
 from benchmarks.gate.suites import METRICS, Cell, Watched
 from benchmarks.gate.values import Budget, CellReport, NightReport
-from benchmarks.history.entry import Entry
 from benchmarks.request.resolve import Request
+from benchmarks.runs.finished_run import FinishedRun
 
 SUITE, CELL = "smoke", Cell("tiny", "tiny", Request(backend="jax", model="llama2_tiny"))
 IDENTITY = {"benchmark": "b1", "environment": "e1", "machine": "m1"}
@@ -24,11 +24,11 @@ def night_name(day: int) -> str:
     return f"202611{day:02d}T023000Z"
 
 
-def entry(day: int, seconds: float | None = 1.0, **fields: Any) -> Entry:
+def entry(day: int, seconds: float | None = 1.0, **fields: Any) -> FinishedRun:
     """A valid run of night `day`."""
     night = fields.pop("night", night_name(day))
     run_id = fields.pop("run_id", f"{night}-run")
-    made: dict[str, Any] = dict.fromkeys(Entry.__struct_fields__)
+    made: dict[str, Any] = dict.fromkeys(FinishedRun.__struct_fields__)
     made |= {
         "run_id": run_id, "path": run_id, "started": f"2026-11-{day:02d}T02:30:00Z", "status": "valid",
         "backend": "jax", "engine": "maxtext", "model": "llama2_tiny", "task": "pretrain", "dtype": "bf16",
@@ -39,21 +39,21 @@ def entry(day: int, seconds: float | None = 1.0, **fields: Any) -> Entry:
         "identity_text": {kind: f"{kind} one" for kind in IDENTITY}, "reasons": [], "memory_bytes": 1e9,
         "last_loss": 5.0, "tokens_per_second_per_gpu": 100.0,
     } | fields  # fmt: skip
-    return msgspec.convert(made, Entry)
+    return msgspec.convert(made, FinishedRun)
 
 
-def other(kind: str, day: int, **fields: Any) -> Entry:
+def other(kind: str, day: int, **fields: Any) -> FinishedRun:
     """A run whose identity differs in one kind."""
     texts = {name: f"{name} {'two' if name == kind else 'one'}" for name in IDENTITY}
     return entry(day, identity={**IDENTITY, kind: "other"}, identity_text=texts, **fields)
 
 
-def history(values: Sequence[float] = QUIET) -> list[Entry]:
+def history(values: Sequence[float] = QUIET) -> list[FinishedRun]:
     return [entry(day, value) for day, value in enumerate(values, start=1)]
 
 
 def tonight(
-    seconds: float, past: Sequence[Entry], reruns: Sequence[float] | None = None, day: int = 20, **fields: Any
+    seconds: float, past: Sequence[FinishedRun], reruns: Sequence[float] | None = None, day: int = 20, **fields: Any
 ) -> Tonight:
     now = entry(day, seconds, **fields)
     again = None
@@ -63,7 +63,7 @@ def tonight(
 
 
 def judged(
-    seconds: float, past: Sequence[Entry], reruns: Sequence[float] | None = None, memory: Memory | None = None
+    seconds: float, past: Sequence[FinishedRun], reruns: Sequence[float] | None = None, memory: Memory | None = None
 ) -> tuple[CellReport, Suspicion | None]:
     return judge_cell(tonight(seconds, past, reruns), GATED, memory or Memory())
 

@@ -3,13 +3,15 @@
 import pytest
 
 from benchmarks.gate.series import Series, left_out_points, series
-from benchmarks.history.entry import Entry
+from benchmarks.runs.finished_run import FinishedRun
 from tests.benchmarks.gate.nights_made import CELL, SUITE, entry, history, night_name, other
 
 NOW = entry(20)
 
 
-def found(own: list[Entry], replayed: list[Entry] | None = None, across: list[str] | None = None) -> Series:
+def found(
+    own: list[FinishedRun], replayed: list[FinishedRun] | None = None, across: list[str] | None = None
+) -> Series:
     return series(NOW, SUITE, CELL.name, own, replayed or [], across or [])
 
 
@@ -41,7 +43,7 @@ def test_runs_of_another_cell_or_suite_and_confirmations_and_later_nights_are_no
         (other("benchmark", 5), "another benchmark: benchmark two -> benchmark one"),
     ],
 )
-def test_what_no_baseline_may_hold_is_left_out_by_name(spoilt: Entry, why: str) -> None:
+def test_what_no_baseline_may_hold_is_left_out_by_name(spoilt: FinishedRun, why: str) -> None:
     made = found([entry(4), spoilt, entry(6)])
     assert [past.left_out for past in made.nights] == ["", why, ""]
     (point,) = left_out_points(made)

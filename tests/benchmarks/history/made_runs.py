@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.configs import Configs
-from benchmarks.history.entry import Entry
 from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, EXITS, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
 from jax_backend import BACKEND
@@ -114,7 +114,7 @@ def age(path: Path) -> None:
     os.utime(path, (LONG_AGO, LONG_AGO))
 
 
-def an_entry(**changes: Any) -> Entry:
+def an_entry(**changes: Any) -> FinishedRun:
     base: dict[str, Any] = {
         "run_id": "20261122T034511Z-x", "path": "20261122T034511Z-x", "started": "2026-11-22T03:45:11Z",
         "status": "valid", "backend": "jax", "engine": "maxtext", "model": "llama2_70b", "task": "pretrain",
@@ -127,4 +127,4 @@ def an_entry(**changes: Any) -> Entry:
         "commit": "a1b2c3d4", "tags": [], "suite": None, "cell": None, "night": None, "role": None,
         "not_comparable": [], "slowed_by": 0.0, "identity": {}, "reasons": [],
     }  # fmt: skip
-    return Entry(**(base | changes))
+    return FinishedRun(**(base | changes))

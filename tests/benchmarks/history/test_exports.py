@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.history.entry import Entry
 from benchmarks.history.exports import FORMATS, Listing
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Problem
+from benchmarks.runs.finished_run import FinishedRun
 from tests.benchmarks.history.made_runs import an_entry
 
 NIGHT = {"suite": "smoke", "cell": "jax", "night": "20261122T020000Z", "role": "rerun"}
@@ -24,7 +24,7 @@ ENTRIES = [
 ]
 
 
-def text(form: str, entries: list[Entry] | None = None, **options: Any) -> str:
+def text(form: str, entries: list[FinishedRun] | None = None, **options: Any) -> str:
     found = ENTRIES if entries is None else entries
     listing = Listing(
         "results", [parse_condition("gpus>=64")], found, [Problem(folder="z", reason="no run")], **options
@@ -34,7 +34,7 @@ def text(form: str, entries: list[Entry] | None = None, **options: Any) -> str:
 
 def test_json_gives_every_field_back() -> None:
     found = json.loads(text("json", left_out=3))
-    assert [msgspec.convert(run, Entry) for run in found["runs"]] == ENTRIES
+    assert [msgspec.convert(run, FinishedRun) for run in found["runs"]] == ENTRIES
     assert found["where"] == ["gpus>=64"]
     assert found["problems"] == [{"folder": "z", "reason": "no run"}]
     assert found["left_out"] == 3
@@ -43,7 +43,7 @@ def test_json_gives_every_field_back() -> None:
 def test_csv_has_every_field_and_nothing_where_nothing_is_known() -> None:
     rows = list(csv.DictReader(io.StringIO(text("csv"), newline="")))
     assert [row["run_id"] for row in rows] == ["a", "b", "c", "d"]
-    assert set(Entry.__struct_fields__) - {"identity", "identity_text"} <= set(rows[0])
+    assert set(FinishedRun.__struct_fields__) - {"identity", "identity_text"} <= set(rows[0])
     assert {"identity.benchmark", "identity_text.machine"} <= set(rows[0])
     assert rows[0]["seconds_per_step"] == "7.0"
     assert rows[0]["tags"] == "x; y"

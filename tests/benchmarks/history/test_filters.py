@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
-from benchmarks.history.entry import Entry
 from benchmarks.history.filters import (
     COLUMNS,
     KEYS,
@@ -20,6 +19,7 @@ from benchmarks.history.filters import (
     parse_condition,
     sql_of,
 )
+from benchmarks.runs.finished_run import FinishedRun
 from tests.benchmarks.history.made_runs import an_entry
 
 
@@ -31,7 +31,7 @@ def fits(text: str, **changes: Any) -> bool:
     return fit
 
 
-def chosen(entries: Sequence[Entry], asked: Sequence[Condition]) -> set[str]:
+def chosen(entries: Sequence[FinishedRun], asked: Sequence[Condition]) -> set[str]:
     connection = sqlite3.connect(":memory:")
     names = ", ".join(f'"{name}"' for name in COLUMNS)
     connection.execute(f"CREATE TABLE runs (path, {names})")

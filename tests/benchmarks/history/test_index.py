@@ -181,7 +181,7 @@ def test_one_bad_folder_costs_no_other(opened: Opened, results: Path, monkeypatc
     def unforeseen(*_: object) -> None:
         raise ZeroDivisionError("whatever it is")
 
-    monkeypatch.setattr(folders, "read_entry", unforeseen)
+    monkeypatch.setattr(folders, "read_finished_run", unforeseen)
     assert folders.look(folders.Candidate(str(results), "x", 1, False)).reason == (
         "it cannot be read: ZeroDivisionError: whatever it is"
     )

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from benchmarks.errors import RequestError
-from benchmarks.history import identity
-from benchmarks.history.entry import Entry
-from benchmarks.history.reading import first_node, read_entry, started_of
+from benchmarks.runs import identity
+from benchmarks.runs.finished_run import FinishedRun, changes, first_node, read_finished_run, started_of
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import to_builtins
 from tests.benchmarks.history.made_runs import ENVIRONMENT, put, quick_run, whole_run
@@ -17,8 +16,8 @@ from tests.benchmarks.history.made_runs import ENVIRONMENT, put, quick_run, whol
 NIGHTLY = {"suite": "smoke", "cell": "jax", "night": "20261122T020000Z", "role": "rerun"}
 
 
-def entry_of(path: Path) -> Entry:
-    return read_entry(RunFolder(path), path.name)
+def entry_of(path: Path) -> FinishedRun:
+    return read_finished_run(RunFolder(path), path.name)
 
 
 def changed(path: Path, name: str, change: dict[str, Any]) -> None:
@@ -173,7 +172,7 @@ def test_another_lock_file_image_or_variable_of_the_site_is_another_environment(
     one, two = quick_run(tmp_path, "one"), quick_run(tmp_path, "two")
     changed(two, PROVENANCE, {"environment": ENVIRONMENT | {"lock_sha256": "1a2b3c4" + "0" * 57}})
     before, after = entry_of(one), entry_of(two)
-    assert identity.changes(before, after) == ["environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"]
+    assert changes(before, after) == ["environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"]
     image = {"name": "nemo", "image": "nvcr.io/nvidia/nemo:25.04", "file_bytes": "7", "file_written": "2026-01-01"}
     changed(two, PROVENANCE, {"environment": image})
     first = entry_of(two)
@@ -197,7 +196,7 @@ def test_another_lock_file_image_or_variable_of_the_site_is_another_environment(
 def test_a_machine_is_this_host_here_and_the_site_on_a_cluster(tmp_path: Path) -> None:
     one, two = quick_run(tmp_path, "one"), quick_run(tmp_path, "two")
     changed(two, PROVENANCE, {"machine": {"hostname": "there", "cpu": "a processor"}})
-    assert identity.changes(entry_of(one), entry_of(two), ["machine"])
+    assert changes(entry_of(one), entry_of(two), ["machine"])
     cluster = {"name": "eos", "kind": "slurm", "environment": {}}
     for path in (one, two):
         changed(path, BENCHMARK, {"site": cluster})

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.backend import EnvironmentSpec, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, RequestError
-from benchmarks.history.identity import of_environment
+from benchmarks.runs.identity import of_environment
 from benchmarks.values import Site, Slurm
 from launch.running import interpreters
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.history.entry import Entry
-
 KINDS = ("benchmark", "environment", "machine")
 NO_WORK = ("site", "recipe", "overrides", "measured_peaks", "inject_slowdown", "pgle_profile", "image")
 NO_WORK_OF_MODEL = ("source", "date", "max_sequence_length")
@@ -82,15 +80,6 @@ def of_machine(parts: Sequence[tuple[str, object]]) -> tuple[str, str]:
     """What it ran on, from (name, value) of all that is known of it."""
     known = [(name, value) for name, value in parts if value not in (None, "")]
     return digest([[name, value] for name, value in known]), ", ".join(f"{name} {value}" for name, value in known)
-
-
-def changes(before: Entry, after: Entry, kinds: Sequence[str] = KINDS) -> list[str]:
-    """What of two runs' identities differs: "environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"."""
-    return [
-        f"{kind}: {before.identity_text.get(kind, 'unknown')} -> {after.identity_text.get(kind, 'unknown')}"
-        for kind in kinds
-        if before.identity.get(kind) != after.identity.get(kind)
-    ]
 
 
 def definition_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

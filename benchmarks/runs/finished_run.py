@@ -1,0 +1,295 @@
+"""One run as a row: what history, comparisons, the gate, dashboards and pages know of each of many runs.
+
+Read from three small files of a run's folder, and of those only what SOURCES names: a file that an older version of
+Stepmark wrote, and that lacks what came later, is read as well. What cannot be read is refused by name; whether the
+figures follow from the raw files is for launch/verify.py to say.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+
+from benchmarks.errors import RequestError
+from benchmarks.measuring.summary import SCHEMA_VERSION
+from benchmarks.runs import identity
+from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
+from benchmarks.values import Parallelism, Value
+
+READING = 2  # what a row means: higher, and every index is made anew
+RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue, or was cut off
+LARGEST_FILE_BYTES = 1 << 28
+LARGEST_NUMBER = (1 << 63) - 1  # what the index and every reader of JSON can hold
+
+
+class FinishedRun(Value, frozen=True, kw_only=True):
+    """A run's result, benchmark and provenance, as far as many runs are looked at together.
+
+    A figure that is None is null in result.json, where the reason stands; or there is no result yet.
+    """
+
+    run_id: str
+    path: str  # relative to the folder with the runs
+    started: str  # UTC, such as 2026-11-22T03:45:11Z: from the name that the run was given
+    status: Literal["valid", "invalid", "failed", "running"]
+    backend: str
+    engine: str
+    model: str
+    task: str
+    dtype: str
+    hardware: str
+    gpus: int
+    nodes: int
+    site: str
+    host: str | None = None  # where the launcher ran, or the job's first node
+    parallelism: str
+    sequence_length: int
+    global_batch_size: int
+    steps: int
+    window: str
+    counted: int = 0
+    settled: bool = False
+    profile: str = "none"
+    pgle: str = "off"
+    seconds_per_step: float | None = None  # the median
+    seconds_low: float | None = None  # its 95% interval
+    seconds_high: float | None = None
+    seconds_mean: float | None = None
+    excess: float | None = None
+    tokens_per_second: float | None = None
+    tokens_per_second_per_gpu: float | None = None
+    mfu_percent: float | None = None  # the first of result.json: which one, the next three say
+    mfu_convention: str | None = None
+    mfu_precision: str | None = None
+    mfu_peak_tflops: float | None = None
+    last_loss: float | None = None
+    memory_bytes: float | None = None  # the most that a device held (GPU), or the host (CPU)
+    version: str | None = None  # of Stepmark
+    commit: str | None = None  # of the checkout that ran it
+    tags: list[str] = []
+    suite: str | None = None
+    cell: str | None = None
+    night: str | None = None
+    role: str | None = None  # night or rerun
+    not_comparable: list[str] = []
+    slowed_by: float = 0.0
+    # What the nights of a baseline share, by kind (benchmark, environment, machine): a digest or a name.
+    identity: dict[str, str]
+    reasons: list[str] = []
+    # The same in words, to be held beside another run's; of benchmark the first digits of its digest.
+    identity_text: dict[str, str] = {}
+    changed_files: int | None = None  # of that checkout, against its commit
+
+
+# Where the fields stand that are taken as they are: the keys to follow in each file; of a list, a number chooses. One
+# that is missing or null has the field's default.
+SOURCES: dict[str, dict[str, tuple[str | int, ...]]] = {
+    BENCHMARK: {
+        **{name: (name,) for name in ("backend", "engine", "task", "dtype", "gpus", "nodes", "steps", "window")},
+        **{name: (name,) for name in ("sequence_length", "global_batch_size", "profile", "pgle")},
+        **{name: (name, "name") for name in ("model", "hardware", "site")},
+        "slowed_by": ("inject_slowdown",),
+    },
+    PROVENANCE: {
+        "run_id": ("run_id",),
+        "version": ("stepmark",),
+        "commit": ("git", "commit"),
+        "changed_files": ("git", "changed_files"),
+        "tags": ("labels", "tags"),
+        **{name: ("labels", "nightly", name) for name in ("suite", "cell", "night", "role")},
+    },
+    RESULT: {
+        **{name: (name,) for name in ("run_id", "status", "reasons", "not_comparable")},
+        **{name: (name,) for name in ("tokens_per_second", "tokens_per_second_per_gpu")},
+        "window": ("window", "rule"),
+        "counted": ("window", "counted"),
+        "settled": ("window", "settled"),
+        "seconds_per_step": ("seconds_per_step", "median"),
+        "seconds_low": ("seconds_per_step", "ci95", 0),
+        "seconds_high": ("seconds_per_step", "ci95", 1),
+        "seconds_mean": ("seconds_per_step", "mean"),
+        "excess": ("seconds_per_step", "excess"),
+        "mfu_percent": ("mfu", 0, "percent"),
+        "mfu_convention": ("mfu", 0, "convention"),
+        "mfu_precision": ("mfu", 0, "precision_peak"),
+        "mfu_peak_tflops": ("mfu", 0, "peak_tflops"),
+        "last_loss": ("loss", "last"),
+    },
+}
+_WHOLE_NUMBERS = (
+    "gpus", "nodes", "sequence_length", "global_batch_size", "steps", "counted", "memory_bytes", "changed_files",
+)  # fmt: skip
+
+_BEGINNING = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z")
+_AXES = [name for name in Parallelism.__struct_fields__ if name != "virtual_pipeline"] + ["virtual_pipeline"]
+_NOT_AS_EXPECTED = (
+    msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError,
+)  # fmt: skip
+
+Document = Mapping[str, Any]
+
+
+def read_finished_run(folder: RunFolder, relative_path: str) -> FinishedRun:
+    """The row of a run; of one without a result yet, what is known of it. RequestError: what is wrong with it."""
+    benchmark, row = _checked(folder, BENCHMARK, _of_benchmark, _bytes(folder, BENCHMARK))
+    row = {"path": relative_path, "status": RUNNING, "run_id": folder.path.name, **row}
+    about = _bytes(folder, PROVENANCE) or b"{}"
+    row |= _checked(folder, PROVENANCE, lambda data: _of_provenance(data, benchmark, row), about)
+    result = _bytes(folder, RESULT)
+    if result is not None:
+        row |= _checked(folder, RESULT, lambda data: _of_result(folder, data, benchmark, row), result)
+    for name in _WHOLE_NUMBERS:
+        if isinstance(row.get(name), int) and abs(row[name]) > LARGEST_NUMBER:
+            raise _damaged(folder, f"{name} is larger than any run's: {row[name]:.3g}")
+    try:
+        return msgspec.convert({**row, "started": started_of(row["run_id"])}, FinishedRun)
+    except msgspec.ValidationError as error:
+        raise _damaged(folder, f"its files cannot be read: {error}") from None
+
+
+def _taken(file: str, document: Any) -> dict[str, Any]:
+    found = {name: _at(document, *keys) for name, keys in SOURCES[file].items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _at(document: Any, *keys: str | int) -> Any:
+    """What stands there, or None."""
+    for key in keys:
+        if document is None:
+            return None
+        keyed = not isinstance(key, int)
+        document = document.get(key) if keyed else (document[key] if document else None)
+    return document
+
+
+@lru_cache(maxsize=256)
+def _of_benchmark(data: bytes) -> tuple[Document, Document]:
+    """Many runs have the very same benchmark: what is in it, and what a row takes from it."""
+    found = msgspec.json.decode(data)
+    digest, text = identity.of_benchmark(found)
+    return found, {
+        **_taken(BENCHMARK, found),
+        "parallelism": _layout(found["parallelism"]),
+        "identity": {"benchmark": digest},
+        "identity_text": {"benchmark": text},
+    }
+
+
+def _of_provenance(data: bytes, benchmark: Document, row: Document) -> Document:
+    found = msgspec.json.decode(data)
+    site, local = benchmark["site"], _is_local(benchmark)
+    host = _at(found, "machine", "hostname") if local else None
+    first: Document = next((worker for worker in found.get("worker", []) if worker.get("rank", 0) == 0), {})
+    machine = [
+        ("site", None if local else row["site"]),
+        ("host", host),
+        ("hardware", row["hardware"]),
+        ("device", first.get("device_kind")),
+        # On a cluster the launcher's own processor says nothing of the nodes.
+        ("processor", _at(found, "machine", "cpu") if local else None),
+        ("nodes", row["nodes"]),
+    ]
+    kinds = {
+        "environment": identity.of_environment(
+            found.get("environment", {}), site.get("environment", {}), first.get("versions", {})
+        ),
+        "machine": identity.of_machine(machine),
+    }
+    return {
+        **_taken(PROVENANCE, found),
+        "host": host,
+        "identity": row["identity"] | {kind: digest for kind, (digest, _) in kinds.items()},
+        "identity_text": row["identity_text"] | {kind: text for kind, (_, text) in kinds.items()},
+    }
+
+
+def _of_result(folder: RunFolder, data: bytes, benchmark: Document, row: Document) -> Document:
+    found = msgspec.json.decode(data)
+    _refuse_another(folder, row, found)
+    on_gpu = _at(found, "telemetry", "gpu", "memory_bytes_max")
+    nodes = None if _is_local(benchmark) else _at(found, "attempts", -1, "nodes")
+    return {
+        **_taken(RESULT, found),
+        "host": first_node(nodes) if nodes else row["host"],
+        "memory_bytes": _at(found, "telemetry", "host_memory_bytes_max") if on_gpu is None else on_gpu,
+        "slowed_by": max(row.get("slowed_by", 0.0), found.get("slowed_by", 0.0)),
+    }
+
+
+def _is_local(benchmark: Document) -> bool:
+    return bool(benchmark["site"].get("kind", "local") == "local")
+
+
+def _refuse_another(folder: RunFolder, row: Document, result: Document) -> None:
+    if result["schema_version"] > SCHEMA_VERSION:
+        raise _damaged(
+            folder,
+            f"{RESULT} has schema {result['schema_version']}, this version of Stepmark knows {SCHEMA_VERSION}",
+        )
+    if any(result["benchmark"][name] != row[name] for name in ("backend", "model", "dtype", "gpus")):
+        raise _damaged(folder, f"{RESULT} is of another benchmark than {BENCHMARK}")
+
+
+def _bytes(folder: RunFolder, name: str) -> bytes | None:
+    """A pipe would wait for its writer for ever, so it is opened without waiting, and refused."""
+    try:
+        descriptor = os.open(f"{folder.path}/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb", buffering=0) as stream:  # noqa: PTH123 - a hundred thousand Paths take seconds
+            about = os.fstat(descriptor)
+            if not stat.S_ISREG(about.st_mode):
+                raise _damaged(folder, f"{name} is no plain file")
+            if about.st_size > LARGEST_FILE_BYTES:
+                raise _damaged(folder, f"{name} has {about.st_size:,} bytes, which no run writes")
+            return stream.readall()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _damaged(folder, f"{name} cannot be read: {error.strerror}") from None
+
+
+def _checked(folder: RunFolder, name: str, read: Callable[[Any], Any], data: Any) -> Any:
+    if data is None:
+        raise _damaged(folder, f"{name} is missing")
+    try:
+        return read(data)
+    except _NOT_AS_EXPECTED as error:
+        raise _damaged(folder, f"{name} cannot be read: {error}") from None
+
+
+def _damaged(folder: RunFolder, what: str) -> RequestError:
+    return RequestError(
+        what,
+        where=str(folder.path),
+        why="the run's folder is damaged, or no run's",
+        next_command=f"python launch/verify.py {folder.path}",
+    )
+
+
+def first_node(nodes: str) -> str:
+    """Of Slurm's list: node[03-07,9],login1 -> node03."""
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", re.split(r",(?![^\[]*\])", nodes)[0])
+
+
+def started_of(run_id: str) -> str:
+    """The time that a run's name begins with; empty where it begins otherwise."""
+    found = _BEGINNING.match(run_id)
+    return "{}-{}-{}T{}:{}:{}Z".format(*found.groups()) if found else ""
+
+
+def _layout(parallelism: Mapping[str, int]) -> str:
+    axes = [f"{name} {parallelism[name]}" for name in (*_AXES, *sorted(parallelism.keys() - set(_AXES)))
+            if parallelism.get(name, 1) > 1]  # fmt: skip
+    return " x ".join(axes) or "one device"
+
+
+def changes(before: FinishedRun, after: FinishedRun, kinds: Sequence[str] = identity.KINDS) -> list[str]:
+    """What of two runs' identities differs: "environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"."""
+    return [
+        f"{kind}: {before.identity_text.get(kind, 'unknown')} -> {after.identity_text.get(kind, 'unknown')}"
+        for kind in kinds
+        if before.identity.get(kind) != after.identity.get(kind)
+    ]
