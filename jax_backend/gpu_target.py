@@ -32,7 +32,7 @@ def text(hardware: Hardware) -> str:
     if hardware.name not in known():
         raise RequestError(
             f"{hardware.title} is not among the GPUs that a program can be compiled for",
-            where=f"--hardware={hardware.name} --compile",
+            where=f"--hardware={hardware.name}",
             why=f"these can be: {', '.join(known())}; and a CPU",
             next_command=f"--hardware={known()[0]}, or its facts in {TABLE.name}",
         )

@@ -1,31 +1,74 @@
-"""The one way a launch script starts and ends: flags in, exit code out, never a traceback for bad input."""
+"""How every command starts and ends: flags in, exit code out, never a traceback for bad input."""
 
 import io
 import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
 
 from absl import app, flags
 
-from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, StepmarkError, nearest
+from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, StepmarkError, nearest
 from benchmarks.secret_rules import hidden
 
 EXIT_INTERRUPTED = 130
 
 
 def run_main(main: Callable[[list[str]], int]) -> NoReturn:
-    """Parse the flags, run `main` with what is left, and exit with its code."""
+    """A script: parse its flags, run `main` with what is left, and exit with its code."""
+    run_command(lambda: Command(main, sys.modules["__main__"], f"python {sys.argv[0]}", sys.argv[1:]))
+
+
+class Command(NamedTuple):
+    main: Callable[[list[str]], int]
+    module: ModuleType  # its docstring is the help, and its flags are the command's
+    typed: str  # how a user calls it, without the arguments
+    arguments: list[str]
+
+
+def run_command(chosen: Callable[[], Command]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no "·" is no reason to fail
-    sys.exit(_guarded(main))
+    sys.exit(_guarded(chosen))
 
 
-def _guarded(main: Callable[[list[str]], int]) -> int:
+def wants_help(arguments: list[str]) -> bool:
+    return any(word in ("--help", "-h", "-help", "--helpfull", "-?") for word in arguments)
+
+
+def refuse_more(arguments: list[str], usage: str) -> None:
+    if arguments:
+        raise RequestError(f"unexpected argument '{arguments[0]}'", next_command=usage)
+
+
+def only_argument(arguments: list[str], usage: str) -> str:
+    refuse_more(arguments[1:], usage)
+    if not arguments or not arguments[0]:  # also an empty variable of a shell script
+        raise RequestError("an argument is missing", next_command=usage)
+    return arguments[0]
+
+
+def flags_of(module: ModuleType) -> dict[str, list[flags.Flag[Any]]]:
+    """The flags of a command by their heading ("" for its own), with those it adopted (adopt_module_key_flags)."""
+    name = sys.argv[0] if module.__name__ == "__main__" else module.__name__  # as absl names modules
+    by_module = flags.FLAGS.flags_by_module_dict()
+    adopted = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(name)}
+    found = {"": list(by_module.get(name, []) or by_module.get(module.__name__, []))}
+    for other, defined in by_module.items():
+        heading = getattr(sys.modules.get(other), "HEADING", None)
+        key_flags = [flag for flag in defined if flag.name in adopted]
+        if heading and key_flags:
+            found[heading] = key_flags
+    return found
+
+
+def _guarded(chosen: Callable[[], Command]) -> int:
     try:
-        return main(_parse(sys.argv))
+        command = chosen()
+        return command.main(_parse(command))
     except StepmarkError as error:
         print(hidden(f"stepmark: {error}"), file=sys.stderr)
         return error.exit_code
@@ -39,62 +82,35 @@ def _guarded(main: Callable[[list[str]], int]) -> int:
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
         print(f"stepmark: {error.strerror or error}{place}", file=sys.stderr)
-        _traceback_if_wanted()
+        if os.environ.get("STEPMARK_DEBUG"):
+            traceback.print_exc()
         return EXIT_FAILED
 
 
-def _parse(argv: list[str]) -> list[str]:
-    # absl's own --help lists its dozens of internal flags; a script's --help shows the script's.
-    if any(word in ("--help", "-h", "-help", "--helpfull", "-?") for word in argv[1:]):
-        _print_help(full="--helpfull" in argv)
+def _parse(command: Command) -> list[str]:
+    # absl's own --help lists its dozens of internal flags; a command's --help shows the command's.
+    if wants_help(command.arguments):
+        _print_help(command)
         sys.exit(0)
     try:
-        return list(flags.FLAGS(argv))
+        return list(flags.FLAGS([sys.argv[0], *command.arguments]))
     except flags.UnrecognizedFlagError as error:
-        name = error.flagname
-        hint = nearest(name, _own_flag_names())
-        print(f"stepmark: unknown flag --{name}: {hint}\n  next:  {_command()} --help", file=sys.stderr)
+        known = [flag.name for group in flags_of(command.module).values() for flag in group]
+        message = f"unknown flag --{error.flagname}: {nearest(error.flagname, known)}"
     except flags.Error as error:
-        print(hidden(f"stepmark: {error}\n  next:  {_command()} --help"), file=sys.stderr)
+        message = str(error)
+    print(hidden(f"stepmark: {message}\n  next:  {command.typed} --help"), file=sys.stderr)
     sys.exit(EXIT_REFUSED)
 
 
-def _own_flag_names() -> list[str]:
-    return [flag.name for flag in [*_own_flags(), *(flag for group in _adopted_flags().values() for flag in group)]]
-
-
-def _own_flags() -> list[flags.Flag[Any]]:
-    by_module = flags.FLAGS.flags_by_module_dict()
-    return list(by_module.get(sys.argv[0], []) or by_module.get("__main__", []))
-
-
-def _adopted_flags() -> dict[str, list[flags.Flag[Any]]]:
-    """Flags of other modules that the script has made its own (flags.adopt_module_key_flags), by their heading."""
-    found: dict[str, list[flags.Flag[Any]]] = {}
-    for module, defined in flags.FLAGS.flags_by_module_dict().items():
-        heading = getattr(sys.modules.get(module), "HEADING", None)
-        key_flags = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0])}
-        adopted = [flag for flag in defined if flag.name in key_flags]
-        if heading and adopted:
-            found[heading] = adopted
-    return found
-
-
-def _command() -> str:
-    return f"python {sys.argv[0]}"
-
-
-def _print_help(full: bool) -> None:
-    main = sys.modules["__main__"]
-    print((main.__doc__ or "").strip())
-    print("\nFlags:")
-    for flag in _own_flags():
-        print(_flag_help(flag))
-    for heading, group in _adopted_flags().items():
-        print(f"\n{heading}:")
+def _print_help(command: Command) -> None:
+    print((command.module.__doc__ or "").strip())
+    for heading, group in flags_of(command.module).items():
+        if group:
+            print(f"\n{heading or 'Flags'}:")
         for flag in group:
             print(_flag_help(flag))
-    if full:
+    if "--helpfull" in command.arguments:
         app.usage(shorthelp=False, writeto_stdout=True)
 
 
@@ -112,8 +128,3 @@ def _form(flag: flags.Flag[Any]) -> str:
     if isinstance(flag, flags.MultiFlag) and flag.name in ("set", "slurm_arg"):
         return "KEY=VALUE"
     return {"int": "N", "float": "X"}.get(flag.parser.flag_type(), "TEXT")
-
-
-def _traceback_if_wanted() -> None:
-    if os.environ.get("STEPMARK_DEBUG"):
-        traceback.print_exc()

@@ -82,7 +82,7 @@ def measure(nodes: int, steps: int) -> int:
             memory.look()
             print(f"{'up':<44} {time.monotonic() - began:7.1f} s   {memory.most_bytes / 1e6:8,.0f} MB", flush=True)
             with watched(f"preflight of {nodes} nodes", memory):
-                preflight = cluster.call("doctor.py", "--site=dev", "--output_dir=preflights")
+                preflight = cluster.call("doctor.py", "nodes", "--site=dev", "--output_dir=preflights")
             print(preflight.stdout, preflight.stderr if preflight.returncode else "", sep="")
             code = _run(cluster, nodes, steps, memory) or preflight.returncode
             began = time.monotonic()

@@ -172,7 +172,7 @@ def say(what: str, found: list[Took]) -> None:
 
 
 def report(results: Path, arguments: list[str]) -> str:
-    command = [sys.executable, str(REPOSITORY / "launch" / "report.py"), f"--runs={results}", *arguments]
+    command = [sys.executable, str(REPOSITORY / "launch" / "report.py"), "runs", str(results), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

@@ -23,7 +23,7 @@ from benchmarks.planning.traffic import tokens_per_step
 from benchmarks.references.references import Reference
 from benchmarks.values import Benchmark, Value
 
-MAKE_ANEW = "python launch/plan.py --calibration --write"
+MAKE_ANEW = "python launch/plan.py calibration --write"
 TERMS = ("memory_passes", "context_attention", "traffic", "growth")
 MEANING: Mapping[str, str] = {
     "memory_passes": "times that all activations of a layer go through memory",

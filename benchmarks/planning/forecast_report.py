@@ -13,7 +13,7 @@ from benchmarks.values import Benchmark
 
 GB = 1e9
 BOUND = "bound (the least, at the fastest matmul rate known)"
-NEXT_WHERE_TOO_LARGE = "--layouts ranks those of its layouts that fit; more GPUs by --gpus"
+NEXT_WHERE_TOO_LARGE = "`plan.py layouts` ranks the layouts that fit; or more GPUs by --gpus"
 ESTIMATE = "estimate (calibrated on published runs)"
 
 

@@ -81,7 +81,7 @@ def plan_command(request: Request) -> str:
     typed = [(name, value) for name in named if (value := getattr(request, name)) != getattr(usual, name)]
     settings = [("set", f"{key}={text}") for key, text in request.settings.items()]
     words = [shlex.quote(f"--{name}={value}") for name, value in (*typed, *settings)]
-    return " ".join(["python launch/plan.py", *words, "--layouts"])
+    return " ".join(["python launch/plan.py layouts", *words])
 
 
 class NoLayoutError(RequestError):

@@ -1,4 +1,4 @@
-"""What `launch/report.py --trace` says of a run, as values: the summaries, the calls, and the files to open. Pure."""
+"""What `launch/report.py trace` says of a run, as values: the summaries, the calls, and the files to open. Pure."""
 
 from collections.abc import Sequence
 from typing import Literal

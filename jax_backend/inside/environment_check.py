@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 WITH_TRANSFORMER_ENGINE = "--image= with Transformer Engine for JAX inside, or --set=attention=cudnn_flash_jax"
 ANOTHER_IMAGE = "--image= with MaxText 0.2.4 or later inside"
 ANOTHER_SETTING = f"--set= with a value that this MaxText takes, or {ANOTHER_IMAGE}"
-ON_THAT_NODE = "python launch/doctor.py --site=NAME checks the driver and the GPUs of a site's nodes"
+ON_THAT_NODE = "python launch/doctor.py nodes --site=NAME checks the driver and the GPUs of a site's nodes"
 
 # module -> what the worker rebinds or calls there; MaxText has no public interface for any of it
 HOOKS = {
@@ -68,7 +68,7 @@ def refuse_unknown_flags(kit):
         wrong = asked.problems(words)
     if wrong:
         said = "; ".join(f"{word}: {why} {asked.jaxlib()}" for word, why in wrong.items())
-        raise kit.CheckFailure("XLA refuses its flags", said, "python launch/doctor.py --xla_flags= names successors")
+        raise kit.CheckFailure("XLA refuses its flags", said, "python launch/doctor.py flags FLAGS names successors")
 
 
 # --- the framework ------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def _expanded(place: str) -> Iterator[Path]:
             f"there is no '{printable(place)}'",
             where="python launch/doctor.py LOG",
             why="a file, a folder or a pattern is looked for" + ("" if path.is_absolute() else f" in {Path.cwd()}"),
-            next_command="python launch/doctor.py --site=NAME --nodelist=NODES, if nodes were meant",
+            next_command="python launch/doctor.py nodes --site=NAME --nodelist=NODES, if nodes were meant",
         )
     yield from map(Path, found)
 

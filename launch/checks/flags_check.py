@@ -1,7 +1,7 @@
 """Asks the compiler of an environment on this machine whether it knows some flags, before anything is started.
 
 The backend says which program asks it (FlagsCheck); here it is run, and its answer is a refusal for a run, or a
-table for `launch/doctor.py --xla_flags`. A program that breaks says nothing of the flags: a note, and no refusal.
+table for `launch/doctor.py flags`. A program that breaks says nothing of the flags: a note, and no refusal.
 What it answers for a run is kept, so that the next one, or a dry run, need not wait for it; doctor asks anew.
 """
 
@@ -215,7 +215,7 @@ def _note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr, flush=True)
 
 
-# --- alone: doctor --xla_flags --------------------------------------------------------------------
+# --- alone: doctor.py flags --------------------------------------------------------------------
 
 
 def report(text: str, as_json: bool) -> tuple[str, int]:
@@ -246,9 +246,9 @@ def parse_flags(text: str) -> list[str]:
 def _bad_text(text: str, what: str, why: str) -> RequestError:
     return RequestError(
         f"no XLA flags: {what}",
-        where=f"--xla_flags={text}",
+        where=text,
         why=why,
-        next_command='python launch/doctor.py --xla_flags="--xla_a=b --xla_c=d"',
+        next_command='python launch/doctor.py flags "--xla_a=b --xla_c=d"',
     )
 
 
@@ -264,9 +264,7 @@ def check_everywhere(flags: list[str]) -> list[CheckedFlags]:
             if spec.name not in found:
                 found[spec.name] = _checked(check, spec)
     if not found:
-        raise RequestError(
-            "no backend here has XLA's flags", where="--xla_flags", next_command="pip install stepmark"
-        )
+        raise RequestError("no backend here has XLA's flags", next_command="pip install stepmark")
     return list(found.values())
 
 

@@ -59,7 +59,7 @@ def refusal(bad: Sequence[Finding], name: str) -> RequestError:
         f"MLPerf {name}: {len(bad)} reasons why this cannot be run\n  " + "\n  ".join(lines),
         where=", ".join(dict.fromkeys(one.rule for one in bad)),
         why="nothing was submitted: each of them costs a run",
-        next_command="the cures; python launch/plan.py --mlperf_config=FILE looks at a config_*.sh in the same way",
+        next_command="the cures; python launch/plan.py mlperf FILE looks at a config_*.sh in the same way",
     )
 
 

@@ -45,9 +45,7 @@ def _text(path: Path) -> str:
             raise RequestError(f"{path.name} is too long for a configuration", where=str(path))
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(
-            "the configuration cannot be read", where=f"--mlperf_config={path}", why=str(error)
-        ) from None
+        raise RequestError("the configuration cannot be read", where=str(path), why=str(error)) from None
 
 
 def _beside(folder: Path, name: str) -> str | None:
@@ -64,7 +62,7 @@ def _benchmark(path: Path, shell: ShellConfig, name: str | None, configs: Config
     names = configs.names("submissions")
     if name is not None:
         if name not in names:
-            raise RequestError(f"unknown benchmark '{name}': {nearest(name, names)}", where="--mlperf_benchmark")
+            raise RequestError(f"unknown benchmark '{name}': {nearest(name, names)}", where="--benchmark")
         return name
     counted = {one: _own(configs.submission(one), shell) for one in names}
     best = max(counted.values())
@@ -72,9 +70,9 @@ def _benchmark(path: Path, shell: ShellConfig, name: str | None, configs: Config
     if len(found) != 1:
         raise RequestError(
             f"{path.name} does not say which benchmark it is for",
-            where=f"--mlperf_config={path}",
+            where=str(path),
             why="it sets no variable that is one benchmark's alone",
-            next_command=f"--mlperf_benchmark={'|'.join(names)}",
+            next_command=f"--benchmark={'|'.join(names)}",
         )
     return found[0]
 

@@ -1,4 +1,4 @@
-"""`launch/report.py --mlperf=DIR`: which logs there are, what the checkers say of each, and one verdict.
+"""`launch/report.py mlperf`: which logs there are, what the checkers say of each, and one verdict.
 
 Nothing is written into what is judged: every run is copied first, as result_N.txt, so that a job's output with
 several experiments in it is judged run by run.
@@ -80,11 +80,11 @@ def _groups(place: Path) -> dict[str, list[Path]]:
     elif place.is_dir():
         files = sorted((path for path in place.rglob("*") if _is_log(path)), key=_by_number)
     else:
-        raise RequestError("no such folder or file", where=f"--mlperf={place}")
+        raise RequestError("no such folder or file", where=str(place))
     if not files or (place.is_file() and not _is_log(place, any_name=True)):
         raise RequestError(
             "no MLLOG line in it",
-            where=f"--mlperf={place}",
+            where=str(place),
             why="a log of MLPerf has lines with :::MLLOG; files named *.txt, *.out, *.log and *.mllog are looked at",
         )
     groups: dict[str, list[Path]] = {}

@@ -1,4 +1,4 @@
-"""`launch/report.py --mlperf`: the verdict over a folder on the screen, and the submission's folder made of its logs:
+"""`launch/report.py mlperf`: the verdict over a folder on the screen, and the submission's folder made of its logs:
 ORG/systems/SYSTEM.json, ORG/results/SYSTEM/BENCHMARK/result_N.txt, ORG/benchmarks/BENCHMARK/implementations/SYSTEM/.
 """
 
@@ -59,7 +59,7 @@ def _one_set(place: Path, scratch: Path) -> list[Judged]:
         names = ", ".join(sorted({judged[0].log.benchmark or "unknown" for _, judged in sets}))
         raise RequestError(
             f"{len(sets)} sets of runs in it ({names}): a package is made of one benchmark on one system",
-            where=f"--mlperf={place}",
+            where=str(place),
         )
     return sets[0][1]
 

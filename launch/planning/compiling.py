@@ -37,7 +37,7 @@ def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
     if program is None:
         raise RequestError(
             f"{backend.title} has no program that can be compiled without its hardware",
-            where=f"--backend={benchmark.backend} --compile",
+            where=f"compile --backend={benchmark.backend}",
             why="only a compiler that takes a whole training step at once says what is in it",
             next_command=_next_command(benchmark),
         )
@@ -56,5 +56,5 @@ def _next_command(benchmark: Benchmark) -> str:
     try:
         resolve(Request(backend="jax", model=model, hardware=hardware), configs(), find_backend("jax"))
     except RequestError:
-        return "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b --hardware=h100 --compile"
-    return f"--backend=jax --model={model} --hardware={hardware} --compile"
+        return "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b --hardware=h100"
+    return f"python launch/plan.py compile --backend=jax --model={model} --hardware={hardware}"

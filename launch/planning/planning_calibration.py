@@ -77,7 +77,7 @@ def show(configs: Configs, as_json: bool, write: bool) -> int:
     if not found.families:
         raise RequestError(
             f"{configs.root / FAMILIES_FILE} is missing",
-            where="--calibration",
+            where=str(configs.root),
             why="it says which published rows are fitted together",
             next_command="the file of Stepmark's own configs is one to begin with",
         )
@@ -162,7 +162,7 @@ def _too_large(row: Row) -> list[str]:
 
 HEADER = """\
 # What came out of the published rows, by family (calibration_families.yml): estimates are made of it, without a fit.
-# Made by python launch/plan.py --calibration --write; without --write it shows how good it is.
+# Made by python launch/plan.py calibration --write; without --write it shows how good it is.
 """
 
 

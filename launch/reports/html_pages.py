@@ -40,9 +40,9 @@ def write_html(places: list[str], output: Path) -> int:
     if not places:
         raise RequestError(
             "nothing to show is named",
-            where=f"--html={output}",
+            where=str(output),
             why=f"a place is {WHAT_CAN_BE_SHOWN}",
-            next_command=f"python launch/report.py --html={output} results/RUN",
+            next_command=f"python launch/report.py html {output} results/RUN",
         )
     refuse_folder(output)
     keys = ["report"] if len(places) == 1 else [f"report-{number}" for number in range(1, len(places) + 1)]
@@ -63,7 +63,7 @@ def write_page(html: str, output: Path) -> None:
             what,
             where=str(output),
             why="nothing is lost: a page is made of what is stored, and can be made again",
-            next_command="--html=FILE where there is space and you may write",
+            next_command="a FILE where there is space and you may write",
         ) from None
 
 
@@ -71,7 +71,7 @@ def refuse_folder(output: Path) -> None:
     """A page takes the place of an earlier page, and of nothing else; what lies in a run's folder is evidence."""
     if output.is_dir():
         raise RequestError(
-            "this is a folder, and a page is a file", where=str(output), next_command=f"--html={output / 'page.html'}"
+            "this is a folder, and a page is a file", where=str(output), next_command=str(output / "page.html")
         )
     what = None
     if any((folder / BENCHMARK).is_file() for folder in output.resolve().parents):
@@ -79,7 +79,7 @@ def refuse_folder(output: Path) -> None:
     elif output.exists() and not _is_our_page(output):
         what = "there is such a file already, and it is no page of Stepmark's"
     if what:
-        raise RequestError(what, where=str(output), next_command="--html=page.html, or another name")
+        raise RequestError(what, where=str(output), next_command="page.html, or another name")
 
 
 def _is_our_page(path: Path) -> bool:

@@ -52,7 +52,7 @@ def fitting(folder: Path, where: Sequence[str], newest: int | None = None) -> "l
         raise RequestError(
             "no run fits",
             where=" ".join(f"--where='{text}'" for text in where) or str(folder),
-            next_command=f"python launch/report.py --runs={folder}     (lists them)",
+            next_command=f"python launch/report.py runs {folder}     (lists them)",
         )
     return entries
 
@@ -63,9 +63,9 @@ def _index(folder: Path, *, rebuild: bool) -> "Index":
     if (folder / BENCHMARK).is_file():
         run = folder.resolve()
         raise RequestError(
-            "this is a run itself; --runs is the folder that holds runs",
-            where=f"--runs={folder}",
-            next_command=f"python launch/report.py --runs={run.parent} --where=run={run.name}",
+            "this is a run itself; a folder that holds runs is needed",
+            where=str(folder),
+            next_command=f"python launch/report.py runs {run.parent} --where=run={run.name}",
         )
     return open_index(folder, rebuild)
 
@@ -86,7 +86,7 @@ def archive(target: Path, names: Sequence[str], folder: Path, where: Sequence[st
     from benchmarks.history.archive import LEFT_OUT, write_archive
 
     if not target.name.endswith((".tar.gz", ".tgz")):
-        raise RequestError("an archive is called NAME.tar.gz", where=f"--archive={target}")
+        raise RequestError("an archive is called NAME.tar.gz", where=str(target))
     folders = _ended(
         _named(names, folder) if names else [folder / one.path for one in fitting(folder, where, newest)]
     )
@@ -97,7 +97,7 @@ def archive(target: Path, names: Sequence[str], folder: Path, where: Sequence[st
         f"({bytes_text(target.stat().st_size)} packed); left out of each: {', '.join(LEFT_OUT)}/"
     )
     print(f"  manifest  sha256 {packed.manifest_sha256}")
-    print(f"  next      python launch/report.py --verify_archive={target}     (on any machine)")
+    print(f"  next      python launch/report.py verify_archive {target}     (on any machine)")
     for path in packed.skipped:
         why = "a name with a dot before it" if Path(path).name.startswith(".") else "no plain file"
         print(f"stepmark: left out, {why}: {printable(path)}", file=sys.stderr)
@@ -144,7 +144,7 @@ def verify_archive(path: Path) -> int:
     from benchmarks.history.archive import unpack
 
     if not path.is_file():
-        raise RequestError("there is no such file", where=f"--verify_archive={path}")
+        raise RequestError("there is no such file", where=str(path))
     with tempfile.TemporaryDirectory(prefix="stepmark-archive-") as place:
         try:
             found = unpack(path, Path(place))
@@ -152,7 +152,7 @@ def verify_archive(path: Path) -> int:
             raise RunError(
                 f"the archive could not be unpacked: {error.strerror}",
                 where=place,
-                next_command="TMPDIR=<a folder with space> python launch/report.py --verify_archive=...",
+                next_command="TMPDIR=<a folder with space> python launch/report.py verify_archive ...",
             ) from None
         if found.differences or found.manifest is None:
             print(f"{path}: not as it was written")

@@ -28,7 +28,8 @@ NO_CALLS = (
     "container or on the nodes, or the run did not come so far"
 )
 PHASE_NOTES = {"profile": "recorded with overlap off, for the profile"}
-EXAMPLE = "python launch/report.py --trace results/RUN"
+SUMMARISE = "python launch/report.py trace"
+EXAMPLE = f"{SUMMARISE} results/RUN"
 
 
 class Spot(NamedTuple):
@@ -72,7 +73,7 @@ def find_traces(place: Path) -> Found:
     if place.is_file() and (not _is_trace(place) or place.name.endswith(TRACE_JSON)):
         raise RequestError(
             f"{place.name} is no profiler's file that can be read here",
-            where=f"--trace={place}",
+            where=str(place),
             why=f"a *{XPLANE} (beside a *{TRACE_JSON}), a *{SQLITE} or *{REPORT} of Nsight Systems, a nccl-*.log, "
             "or a folder is expected",
             next_command=EXAMPLE,
@@ -174,9 +175,9 @@ def run_inside(place: Path, spots: Iterable[Spot]) -> RunFolder | None:
     if len(folders) > 1:
         raise RequestError(
             f"{len(folders)} runs below this folder have traces",
-            where=f"--trace={place}",
+            where=str(place),
             why="one at a time is summarised",
-            next_command=f"python launch/report.py --trace {shlex.quote(str(max(folders)))}",
+            next_command=f"{SUMMARISE} {shlex.quote(str(max(folders)))}",
         )
     return next(iter(folders.values()), None)
 
@@ -234,7 +235,7 @@ def no_trace(place: Path, folder: RunFolder | None) -> RequestError:
     if folder is None:
         return RequestError(
             "there is no trace below this folder",
-            where=f"--trace={place}",
+            where=str(place),
             why=f"no *{XPLANE}, *{REPORT}, *{SQLITE} or nccl-*.log; and it is no run's folder",
             next_command="python launch/run.py ... --profile=xplane makes one",
         )

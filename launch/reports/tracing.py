@@ -1,4 +1,4 @@
-"""`launch/report.py --trace`: finds what profilers left in a place, reads it, and holds it against our own clock.
+"""`launch/report.py trace`: finds what profilers left in a place, reads it, and holds it against our own clock.
 
 The place is a run folder, a profiler's file, or any folder that holds some. Nothing is written into it: an export of
 Nsight Systems goes into a temporary folder, because a run's raw files are sealed.
@@ -34,6 +34,7 @@ from launch.reports.trace_files import (
     NO_CALLS,
     REPORT,
     SQLITE,
+    SUMMARISE,
     XPLANE,
     Found,
     find_traces,
@@ -62,7 +63,7 @@ class Run(NamedTuple):
 def trace_report(place: Path) -> TraceReport:
     """All that a place's traces say; RequestError where it holds none, or nothing of it can be read."""
     if not place.exists():
-        raise RequestError("there is no such file or folder", where=f"--trace={place}", next_command=EXAMPLE)
+        raise RequestError("there is no such file or folder", where=str(place), next_command=EXAMPLE)
     found = find_traces(place)
     if found.unreadable and not found.everything:
         path, why = next(iter(found.unreadable.items()))
@@ -233,7 +234,7 @@ def _listed(
 
 def _of_other_phases(found: Found) -> list[TraceFile]:
     return [
-        _listed(path, phase, phase_note(phase), f"--trace={shlex.quote(str(path))} summarises it")
+        _listed(path, phase, phase_note(phase), f"{SUMMARISE} {shlex.quote(str(path))}")
         for path, phase in found.others.items()
         if path.name.endswith(SUMMARISED)
     ]
@@ -249,7 +250,7 @@ def _summarised(found: Found, run: Run | None, room: Path) -> tuple[list[TraceFi
         if nsys is None:
             files.append(reader.listed(path, "listed only, nsys is not on PATH"))
         elif number >= MOST_EXPORTED:
-            files.append(reader.listed(path, f"not exported, one of {len(waiting)} (--trace={path} does it)"))
+            files.append(reader.listed(path, f"not exported, one of {len(waiting)} ({SUMMARISE} {path} does it)"))
         else:
             files.append(_read_report(reader, nsys, path, room))
     return files, reader.compared(files)

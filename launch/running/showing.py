@@ -49,7 +49,7 @@ def _next_command(folder: RunFolder, result: Result) -> str:
     if result.status == "failed":
         return _log_command(folder, result)
     place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
-    trace = f"python launch/report.py --trace {place}\n" if result.not_comparable else ""
+    trace = f"python launch/report.py trace {place}\n" if result.not_comparable else ""
     return f"{trace}python launch/verify.py {place}\npython launch/dashboard.py --output_dir={parent} --serve"
 
 

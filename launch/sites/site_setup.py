@@ -43,7 +43,9 @@ def set_up(work: Work) -> int:
     """Make what is missing, and print what is there and what is not."""
     rows = _rows(work)
     bad = _bad(rows)
-    last = "something is missing or refused" if bad else f"ready: python launch/doctor.py --site={work.site.name}"
+    last = (
+        "something is missing or refused" if bad else f"ready: python launch/doctor.py nodes --site={work.site.name}"
+    )
     print("\n".join([f"site {work.site.name} ({work.site.runtime})", *aligned(rows), last]))
     return EXIT_FAILED if bad else EXIT_VALID
 

@@ -132,7 +132,7 @@ def test_an_image_that_is_missing_in_the_words_of_enroot(cluster: ClusterOfTests
 def test_the_page_of_a_run_that_failed_shows_the_cause(cluster: ClusterOfTests, tmp_path: Path) -> None:
     run = cluster.toy(tmp_path, *LONG, "--set=fault=port@2")
     page = tmp_path / "page.html"
-    assert cluster.call("report.py", f"--html={page}", str(run.folder)).returncode == 0
+    assert cluster.call("report.py", "html", str(page), str(run.folder)).returncode == 0
     html = page.read_text()
     assert "What the logs say" in html
     assert "the port is in use" in html

@@ -28,7 +28,7 @@ def record_of(run: Run) -> Path:
 
 
 def report(run: Run, *flags: str) -> str:
-    command = [sys.executable, str(REPOSITORY / "launch/report.py"), f"--sweep={record_of(run)}", *flags]
+    command = [sys.executable, str(REPOSITORY / "launch/report.py"), "scaling", str(record_of(run)), *flags]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 

@@ -63,7 +63,7 @@ def xplane(profiled: Run) -> Path:
 
 def report_of(place: Path) -> Any:
     done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "launch/report.py"), "--format=json", "--trace", str(place)],
+        [sys.executable, str(REPOSITORY / "launch/report.py"), "trace", "--format=json", str(place)],
         capture_output=True,
         text=True,
         check=False,

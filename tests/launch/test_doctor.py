@@ -66,12 +66,13 @@ def test_this_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--site=nowhere",), "unknown site 'nowhere'"),
-        (("--partition=batch",), "--partition: site 'local' has no Slurm"),
-        (("--nodes=2",), "--nodes is for a site with Slurm"),
+        (("nodes", "--site=nowhere"), "unknown site 'nowhere'"),
+        (("nodes", "--partition=batch"), "--partition: site 'local' has no Slurm"),
+        (("nodes", "--nodes=2"), "site local has no Slurm"),
+        (("nodes", "--site=example_venv", "--nodes=0"), "flag --nodes=0"),
         (("node1",), "there is no 'node1'"),
-        (("--site=dev", "a.log"), "--site has no effect beside a.log"),
-        (("--list_symptoms", "a.log"), "--list_symptoms reads no log: 'a.log'"),
+        (("symptoms", "a.log"), "unexpected argument 'a.log'"),
+        (("logs",), "which logs?"),
         (("--nodez=2",), "unknown flag --nodez"),
     ],
 )
@@ -143,7 +144,7 @@ def test_a_dry_run_needs_no_slurm_no_image_and_no_shared_folder(
     flags: tuple[str, ...], said: str, words: str, tmp_path: Path
 ) -> None:
     bare = {"PATH": str(tmp_path), "STEPMARK_HOME": str(tmp_path / "home")}
-    done = doctor("--dry_run", *flags, cwd=tmp_path, **bare)
+    done = doctor("nodes", "--dry_run", *flags, cwd=tmp_path, **bare)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
     assert words in done.stderr if words else done.stderr == ""
@@ -352,7 +353,7 @@ def cluster(cluster: ClusterOfTests) -> RunningCluster:
 def on(cluster: RunningCluster, folder: Path, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     site = "" if any(flag.startswith("--site=") for flag in flags) else f"--site={cluster.name}"
     every = [word for word in (site, f"--output_dir={folder}", *flags) if word]
-    return doctor(*every, cwd=folder, STEPMARK_HOME=str(cluster.home), **variables)
+    return doctor("nodes", *every, cwd=folder, STEPMARK_HOME=str(cluster.home), **variables)
 
 
 def only(folder: Path) -> Path:

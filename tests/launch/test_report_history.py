@@ -53,7 +53,7 @@ def run(home: Path, tmp_path: Path) -> Any:
 
 
 def test_the_runs_that_fit_in_each_format(run: Any, results: Path) -> None:
-    chosen = (f"--runs={results}", "--where=dtype=bf16", "--where=gpus>8")
+    chosen = ("runs", results, "--where=dtype=bf16", "--where=gpus>8")
     table = run(*chosen)
     assert "20261122T000000Z-bf16" in table.stdout
     assert "20261120T000000Z-bf16" not in table.stdout
@@ -69,30 +69,30 @@ def test_the_runs_that_fit_in_each_format(run: Any, results: Path) -> None:
 
 @pytest.mark.usefixtures("results")
 def test_the_folder_is_results_where_only_a_condition_is_given(run: Any) -> None:
-    assert "20261121T000000Z-fp8" in run("--where=dtype=fp8").stdout
-    assert "1 run in results" in run("--newest=1").stdout
-    assert "2 older ones fit too" in run("--newest=1").stdout
+    assert "20261121T000000Z-fp8" in run("runs", "--where=dtype=fp8").stdout
+    assert "1 run in results" in run("runs", "--newest=1").stdout
+    assert "2 older ones fit too" in run("runs", "--newest=1").stdout
 
 
 def test_the_index_lies_in_the_users_own_folder_and_may_be_deleted(run: Any, results: Path, home: Path) -> None:
     before = sorted(results.rglob("*"))
-    run(f"--runs={results}")
+    run("runs", results)
     assert len(list((home / "index").glob("*.sqlite"))) == 1
     assert sorted(results.rglob("*")) == before
     shutil.rmtree(home)
-    assert "3 runs in" in run(f"--runs={results}").stdout
-    assert "3 runs in" in run(f"--runs={results}", "--rebuild_index").stdout
+    assert "3 runs in" in run("runs", results).stdout
+    assert "3 runs in" in run("runs", results, "--rebuild_index").stdout
 
 
 def test_a_home_that_cannot_be_written_is_said_and_costs_nothing_else(run: Any, results: Path, home: Path) -> None:
     home.write_text("a file")
-    done = run(f"--runs={results}")
+    done = run("runs", results)
     assert "3 runs in" in done.stdout
     assert "it is made for this once" in done.stderr
 
 
 def test_where_nothing_fits_what_there_is_is_said(run: Any, results: Path) -> None:
-    done = run(f"--runs={results}", "--where=dtype=fp4")
+    done = run("runs", results, "--where=dtype=fp4")
     assert "0 runs in" in done.stdout
     assert "dtype of the runs" in done.stderr
     assert "bf16, fp8" in done.stderr
@@ -101,26 +101,21 @@ def test_where_nothing_fits_what_there_is_is_said(run: Any, results: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--where=modl=x"], "did you mean 'model'?"),
-        (["--where="], "KEY=VALUE"),
-        (["--runs="], "names nothing"),
-        (["--runs=nowhere"], "no such folder of runs"),
-        (["--runs=results", "more"], "--runs takes no places"),
-        (["--runs=results", "--window=steady"], "--runs takes no --window"),
-        (["--where=dtype=bf16", "--references"], "--runs takes no --references"),
-        (["--newest=0"], "newest"),
-        (["--format=markdown", "results"], "with --runs alone"),
-        (["--archive=x.tar.gz"], "which runs?"),
-        (["--archive=x.tar.gz", "--format=json", "a"], "--archive takes no --format"),
-        (["--archive=x.tar.gz", "--where=dtype=bf16", "a"], "not both"),
-        (["--archive=x.zip", "--where=dtype=bf16"], "NAME.tar.gz"),
-        (["--archive=x.tar.gz", "--where=dtype=fp4"], "no run fits"),
-        (["--archive=x.tar.gz", "nothing"], "'nothing'"),
-        (["--verify_archive=nowhere.tar.gz"], "no such file"),
-        (["--verify_archive=x", "y"], "takes no places"),
-        (["--verify_archive=x", "--where=dtype=bf16"], "--verify_archive takes no --where"),
-        (["--html=x.html"], "which runs?"),
-        (["--html=x.html", "--archive=y.tar.gz", "z"], "--archive takes no --html"),
+        (["runs", "--where=modl=x"], "did you mean 'model'?"),
+        (["runs", "--where="], "KEY=VALUE"),
+        (["runs", ""], "empty"),
+        (["runs", "nowhere"], "no such folder of runs"),
+        (["runs", "results", "more"], "unexpected argument 'more'"),
+        (["runs", "--newest=0"], "newest"),
+        (["--format=markdown", "results"], "format"),
+        (["archive", "x.tar.gz"], "which runs?"),
+        (["archive", "x.tar.gz", "--where=dtype=bf16", "a"], "not both"),
+        (["archive", "x.zip", "--where=dtype=bf16"], "NAME.tar.gz"),
+        (["archive", "x.tar.gz", "--where=dtype=fp4"], "no run fits"),
+        (["archive", "x.tar.gz", "nothing"], "'nothing'"),
+        (["verify_archive", "nowhere.tar.gz"], "no such file"),
+        (["verify_archive", ""], "an argument is missing"),
+        (["html", "x.html"], "which runs?"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run: Any, results: Path, arguments: list[str], said: str) -> None:
@@ -130,8 +125,8 @@ def test_what_makes_no_sense_is_refused(run: Any, results: Path, arguments: list
 
 
 def test_a_run_itself_is_no_folder_of_runs(run: Any, results: Path) -> None:
-    done = run(f"--runs={results / '20261121T000000Z-fp8'}", code=2)
-    assert f"--runs={results} --where=run=20261121T000000Z-fp8" in done.stderr
+    done = run("runs", results / "20261121T000000Z-fp8", code=2)
+    assert f"report.py runs {results} --where=run=20261121T000000Z-fp8" in done.stderr
 
 
 def test_many_folders_are_read_by_all_processors_and_none_is_lost(
@@ -169,11 +164,11 @@ def two_runs(tmp_path: Path) -> Path:
 
 
 def test_an_archive_is_verified_where_the_runs_are_not(run: Any, two_runs: Path) -> None:
-    made = run("--archive=x.tar.gz", "--where=model=llama2_tiny")
+    made = run("archive", "x.tar.gz", "--where=model=llama2_tiny")
     assert "2 runs" in made.stdout
     assert "left out of each: tensorboard/" in made.stdout
     shutil.rmtree(two_runs)
-    found = run("--verify_archive=x.tar.gz")
+    found = run("verify_archive", "x.tar.gz")
     assert f"{RUN}: agrees" in found.stdout
     assert "2 of 2 runs agree with their raw files" in found.stdout
     told = [line for line in made.stdout.splitlines() if "manifest" in line]
@@ -183,17 +178,17 @@ def test_an_archive_is_verified_where_the_runs_are_not(run: Any, two_runs: Path)
 
 def test_a_page_leaves_out_what_still_trains_and_says_so(run: Any, two_runs: Path, tmp_path: Path) -> None:
     (two_runs / RUN / RESULT).unlink()
-    done = run("--html=x.html", "--where=model=llama2_tiny")
+    done = run("html", "x.html", "--where=model=llama2_tiny")
     assert f"left out, it has no result yet: {RUN}" in done.stderr
     assert RUN.replace("eeab", "beef") in (tmp_path / "x.html").read_text()
-    assert "status.py" in run("--html=y.html", "--where=status=running", code=2).stderr
+    assert "status.py" in run("html", "y.html", "--where=status=running", code=2).stderr
     assert not (tmp_path / "y.html").exists()
 
 
 def test_an_archive_says_which_files_hold_secrets_and_what_it_left_out(run: Any, two_runs: Path) -> None:
     (two_runs / RUN / ".env").write_text("A=1")
     (two_runs / RUN / "note.txt").write_text("HF_TOKEN=SeCrEtSeCrEt")
-    said = run("--archive=x.tar.gz", "--where=model=llama2_tiny").stderr
+    said = run("archive", "x.tar.gz", "--where=model=llama2_tiny").stderr
     assert f"runs/{RUN}/note.txt" in said
     assert "looks like a secret" in said
     assert "a name with a dot before it" in said
@@ -201,7 +196,7 @@ def test_an_archive_says_which_files_hold_secrets_and_what_it_left_out(run: Any,
 
 
 def test_of_numbers_and_dates_too_what_there_is_is_said(run: Any, results: Path) -> None:
-    said = run(f"--runs={results}", "--where=gpus=7", "--where=date=2020", "--where=tag=x").stderr
+    said = run("runs", results, "--where=gpus=7", "--where=date=2020", "--where=tag=x").stderr
     assert ": 8, 16, 24" in said
     assert ": 2026-11-20T00:00:00Z to 2026-11-22T00:00:00Z" in said
     assert said.rstrip().endswith(": all")
@@ -209,25 +204,25 @@ def test_of_numbers_and_dates_too_what_there_is_is_said(run: Any, results: Path)
 
 @pytest.mark.usefixtures("two_runs")
 def test_runs_may_be_named_by_their_folder_or_a_part_of_it(run: Any, tmp_path: Path) -> None:
-    run("--archive=one.tar.gz", "--runs=results", "eeab")
-    run("--archive=two.tar.gz", f"results/{RUN}", "eeab")
+    run("archive", "one.tar.gz", "--runs=results", "eeab")
+    run("archive", "two.tar.gz", f"results/{RUN}", "eeab")
     assert (tmp_path / "one.tar.gz").read_bytes() == (tmp_path / "two.tar.gz").read_bytes()
-    assert "already" in run("--archive=one.tar.gz", f"results/{RUN}", code=2).stderr
+    assert "already" in run("archive", "one.tar.gz", f"results/{RUN}", code=2).stderr
 
 
 def test_a_result_that_does_not_follow_from_its_raw_files_is_told(run: Any, two_runs: Path) -> None:
     """The archive is whole: it was made of a run whose result had been changed."""
     path = two_runs / RUN / RESULT
     put(path, path.read_text().replace('"gpus": 1', '"gpus": 1 ').replace('"counted": ', '"counted": 1'))
-    run("--archive=x.tar.gz", "--where=model=llama2_tiny")
-    found = run("--verify_archive=x.tar.gz", code=3)
+    run("archive", "x.tar.gz", "--where=model=llama2_tiny")
+    found = run("verify_archive", "x.tar.gz", code=3)
     assert "differences between what is stored" in found.stdout
     assert "1 of 2 runs agree" in found.stdout
 
 
 @pytest.mark.usefixtures("two_runs")
 def test_a_changed_archive_is_told_and_nothing_of_it_is_believed(run: Any, tmp_path: Path) -> None:
-    run("--archive=x.tar.gz", "--where=model=llama2_tiny")
+    run("archive", "x.tar.gz", "--where=model=llama2_tiny")
     path = tmp_path / "x.tar.gz"
     with tarfile.open(path) as tar:
         found = [(member, stream.read()) for member in tar if (stream := tar.extractfile(member))]
@@ -236,14 +231,14 @@ def test_a_changed_archive_is_told_and_nothing_of_it_is_believed(run: Any, tmp_p
         for member, data in changed:
             tar.addfile(member, io.BytesIO(data))
     path.write_bytes(_with_our_header(path.read_bytes()))
-    told = run("--verify_archive=x.tar.gz", code=3).stdout
+    told = run("verify_archive", "x.tar.gz", code=3).stdout
     assert "not as it was written" in told
     assert "sha256 is another" in told
     assert "agree" not in told
     path.write_bytes(path.read_bytes()[:-20])
-    assert "cut off or damaged" in run("--verify_archive=x.tar.gz", code=3).stdout
+    assert "cut off or damaged" in run("verify_archive", "x.tar.gz", code=3).stdout
     path.write_text("no archive")
-    assert "not as it was written" in run("--verify_archive=x.tar.gz", code=3).stdout
+    assert "not as it was written" in run("verify_archive", "x.tar.gz", code=3).stdout
 
 
 def _with_our_header(data: bytes) -> bytes:
@@ -255,10 +250,10 @@ def _with_our_header(data: bytes) -> bytes:
 
 def test_a_run_without_a_result_is_not_archived(run: Any, two_runs: Path, tmp_path: Path) -> None:
     (two_runs / RUN / RESULT).unlink()
-    done = run("--archive=x.tar.gz", "--where=model=llama2_tiny", code=2)
+    done = run("archive", "x.tar.gz", "--where=model=llama2_tiny", code=2)
     assert "has no result yet" in done.stderr
     assert [path.name for path in tmp_path.iterdir() if "tar" in path.name] == []
-    run("--archive=x.tar.gz", "--where=status=valid")
+    run("archive", "x.tar.gz", "--where=status=valid")
 
 
 # --- pages ----------------------------------------------------------------------------------------
@@ -266,6 +261,6 @@ def test_a_run_without_a_result_is_not_archived(run: Any, two_runs: Path, tmp_pa
 
 @pytest.mark.usefixtures("two_runs")
 def test_a_page_of_the_runs_that_fit(run: Any, tmp_path: Path) -> None:
-    done = run("--html=page.html", "--where=run=eeab")
+    done = run("html", "page.html", "--where=run=eeab")
     assert "page.html" in done.stdout
     assert RUN in (tmp_path / "page.html").read_text()

@@ -85,7 +85,7 @@ def test_the_recipe_s_own_settings_are_explained_to_the_byte(name: str, asked: B
 
 RECIPE: dict[str, str] = {}
 PIPELINING = ("pipelined_all_gather", "pipelined_reduce_scatter", "pipelined_all_reduce")
-# Peaks of programs for H100s, as XLA 0.12.0.1 assigns their buffers (plan.py --compile), in GB of a device.
+# Peaks of programs for H100s, as XLA 0.12.0.1 assigns their buffers (plan.py compile), in GB of a device.
 PEAKS = [
     (64, "bf16", RECIPE, 63.750),
     (64, "fp8", RECIPE, 63.488),

@@ -65,7 +65,7 @@ def test_the_errors_by_leaving_out_are_those_that_were_reached() -> None:
 
 
 def test_the_kept_fits_are_those_of_the_rows_there_are() -> None:
-    """Where this fails, rows or formulas were changed: python launch/plan.py --calibration --write."""
+    """Where this fails, rows or formulas were changed: python launch/plan.py calibration --write."""
     assert planning_calibration.same(KEPT, MADE.calibration)
     assert KEPT.fits
 

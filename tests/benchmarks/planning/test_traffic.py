@@ -120,7 +120,7 @@ def test_fp8_matrices_of_layers_travel_in_one_byte() -> None:
 def test_what_the_framework_really_moves_is_what_its_program_holds(
     settings: dict[str, str], gigabytes: float
 ) -> None:
-    """TP4 FSDP16 compiled by plan.py --compile: the bound counts the least, the estimate the program's."""
+    """TP4 FSDP16 compiled by plan.py compile: the bound counts the least, the estimate the program's."""
     found = moved(laid_out(recipe(settings=settings), tensor=4, fsdp=16))["tensor"]
     assert found.node_bytes == pytest.approx(257.7e9, rel=1e-3)
     assert found.really * found.node_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)

@@ -244,8 +244,8 @@ def test_a_scale_without_a_layout_says_which_there_are() -> None:
     assert error.why == "it has one for: 64, 128, 256, 512, 1024, 2048"
     typed = refusal("llama2_70b", gpus=96, settings={"sequence_length": "2048"}).next_command
     assert (
-        "python launch/plan.py --backend=jax --model=llama2_70b --hardware=h100 --gpus=96 --set=sequence_length=2048 "
-        "--layouts, which" in typed
+        "python launch/plan.py layouts --backend=jax --model=llama2_70b --hardware=h100 --gpus=96 "
+        "--set=sequence_length=2048, which" in typed
     )
 
 

@@ -26,7 +26,8 @@ def ways(configs: Configs, asked: Request, here: int = 2) -> list[str]:
     return refusals[0].next_command.split("; or ") if refusals else []
 
 
-PLAN = "python launch/plan.py --backend=nemo --engine=nemo --model=llama31_8b --dtype=bf16 --hardware=h100 --gpus=2"
+PLAN = "python launch/plan.py layouts --backend=nemo --engine=nemo --model=llama31_8b --dtype=bf16"
+OTHER = f"{PLAN} --hardware=h100 --gpus=2 --recipe=nemo_llama3_small_pretrain"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ PLAN = "python launch/plan.py --backend=nemo --engine=nemo --model=llama31_8b --
         ("nemo", "llama32_1b", RTX, 1, 4, ["--set=sequence_length=1024", "--gpus=4"]),
         ("jax", "llama32_1b", RTX, 1, 2, ["--set=micro_batch_size=1", "--gpus=2"]),
         ("nemo", "llama31_8b", RTX, 1, 2, ["GPUs with more memory than 25.8 GB"]),
-        ("nemo", "llama31_8b", "h100", 2, 8, [f"{PLAN} --recipe=nemo_llama3_small_pretrain --layouts", "--gpus=4"]),
+        ("nemo", "llama31_8b", "h100", 2, 8, [OTHER, "--gpus=4"]),
     ],
 )
 def test_offers(

@@ -34,7 +34,9 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("place", [["logs"], ["logs/**/rank-*"], ["logs/rank-0.log", "logs/deep/rank-3.log.gz"]])
+@pytest.mark.parametrize(
+    "place", [["./logs"], ["logs", "logs"], ["logs/**/rank-*"], ["logs/rank-0.log", "logs/deep/rank-3.log.gz"]]
+)
 def test_files_folders_and_patterns(logs: Path, place: list[str]) -> None:
     done = doctor(*place, cwd=logs)
     assert done.returncode == 3, done.stderr
@@ -61,11 +63,11 @@ def test_a_healthy_log(tmp_path: Path) -> None:
 
 
 def test_the_list_of_symptoms(tmp_path: Path) -> None:
-    done = doctor("--list_symptoms", cwd=tmp_path)
+    done = doctor("symptoms", cwd=tmp_path)
     assert done.returncode == 0
     assert "spank_assertion" in done.stdout
     assert "seed 000" in done.stdout
-    assert len(json.loads(doctor("--list_symptoms", "--json", cwd=tmp_path).stdout)) > 60
+    assert len(json.loads(doctor("symptoms", "--json", cwd=tmp_path).stdout)) > 60
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""launch/plan.py --mlperf_config on configurations as files, runs refused by the same rules, the jobs for data."""
+"""launch/plan.py mlperf on configurations as files, runs refused by the same rules, the jobs for data."""
 
 import subprocess
 from pathlib import Path
@@ -84,12 +84,12 @@ def test_what_cannot_be_looked_at(tmp_path: Path, text: str, name: str | None, w
 
 def test_the_script_needs_no_other_flag_and_takes_none(tmp_path: Path) -> None:
     path = written(tmp_path)
-    said = (REPOSITORY / SCRIPT, f"--mlperf_config={path}")
+    said = (REPOSITORY / SCRIPT, "mlperf", path)
     done = forked.run(*said)
     assert (done.returncode, done.stderr) == (2, "")
     also = forked.run(*said, "--gpus=8")
     assert also.returncode == 2
-    assert "--mlperf_config does not use --gpus" in also.stderr
+    assert "unknown flag --gpus" in also.stderr
 
 
 # --- runs -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What --compile says and how it ends; the program itself is run in tests/end_to_end/test_compiled.py."""
+"""What `plan.py compile` says and how it ends; the program itself is run in tests/end_to_end/test_compiled.py."""
 
 import json
 from pathlib import Path
@@ -62,10 +62,18 @@ def test_what_is_not_explained_is_exit_code_3(
 @pytest.mark.parametrize(
     ("model", "hardware", "words"),
     [
-        ("llama2_70b", "h100", "--backend=jax --model=llama2_70b --hardware=h100 --compile"),
-        ("llama3_tiny", "cpu", "--backend=jax --model=llama3_tiny --hardware=cpu --compile"),
-        ("llama3_70b", "h100", "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b"),
-        ("llama2_70b", "mi300x", "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b"),
+        ("llama2_70b", "h100", "python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100"),
+        ("llama3_tiny", "cpu", "python launch/plan.py compile --backend=jax --model=llama3_tiny --hardware=cpu"),
+        (
+            "llama3_70b",
+            "h100",
+            "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b",
+        ),
+        (
+            "llama2_70b",
+            "mi300x",
+            "what MaxText has a recipe for, such as --backend=jax --model=llama2_70b",
+        ),
     ],
 )
 def test_a_backend_without_such_a_program_names_what_can_be_compiled(

@@ -61,7 +61,7 @@ def test_a_run_that_went_through_is_verified(folder: RunFolder) -> None:
 
 def test_the_trace_of_a_profiled_run_is_looked_at_first(folder: RunFolder) -> None:
     said = next_of(folder, end(2, 2), status="valid", profiled=True)
-    assert said.startswith("python launch/report.py --trace 'RUN'\npython launch/verify.py 'RUN'\n")
+    assert said.startswith("python launch/report.py trace 'RUN'\npython launch/verify.py 'RUN'\n")
 
 
 def test_a_run_stands_beside_the_nearest_published_figure() -> None:

@@ -241,7 +241,7 @@ def test_a_site_of_environments_makes_those_that_have_lock_files(
     assert set(made) >= {"jax-maxtext", "nemo-megatron"}
     out = capsys.readouterr().out
     assert "nemo/bridge   not on this site: it runs only in its container" in out
-    assert "python launch/doctor.py --site=big" in out
+    assert "python launch/doctor.py nodes --site=big" in out
     monkeypatch.setenv("STEPMARK_HOME", "/somewhere/else")
     assert site_setup.set_up(work(tmp_path, "venv")) == 1
     assert "/somewhere/else/environments: the nodes do not see it" in capsys.readouterr().out

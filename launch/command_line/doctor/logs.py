@@ -1,0 +1,27 @@
+"""Why a run failed: the earliest cause in its logs, the line, and what helps.
+
+    python launch/doctor.py logs LOG...                         files, folders, a run's folder or patterns, also .gz
+    python launch/doctor.py logs results/RUN --json
+
+Exit code 3: the logs show a failure.
+"""
+
+from absl import flags
+
+from benchmarks.diagnosis.text import diagnosis_text
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.values import json_text
+from launch.checks.diagnosing import diagnosis_of
+
+JSON = flags.DEFINE_boolean("json", False, "Print the diagnosis as JSON.")
+
+
+def main(argv: list[str]) -> int:
+    if not argv[1:]:
+        raise RequestError(
+            "which logs?",
+            next_command="python launch/doctor.py logs LOG...     (./logs, if a folder of that name was meant)",
+        )
+    found = diagnosis_of(argv[1:])
+    print(json_text(found).rstrip() if JSON.value else diagnosis_text(found))
+    return EXIT_INVALID if found.failed else EXIT_VALID

@@ -1,0 +1,69 @@
+"""Every node of a site: one job, an answer from each, a table, and lists of passing and failing nodes.
+
+    python launch/doctor.py nodes --site=NAME                   all nodes that are up
+    python launch/doctor.py nodes --site=NAME --nodelist=node[1-8] --json
+    python launch/doctor.py nodes --site=NAME --dry_run         show the job; submit nothing
+
+What needs hardware is `not checked` without it, never `ok`. Exit codes: 0 all nodes pass (warnings are allowed);
+1 the preflight itself failed; 2 the request was wrong and nothing was started; 3 a node fails.
+"""
+
+import os
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
+from benchmarks.preflight.report import report_text
+from benchmarks.values import json_text
+from launch.cli import refuse_more
+from launch.command_line import places
+from launch.preflight import advice, asking, job, running
+from launch.preflight.waiting import Limits, say
+from launch.slurm import job_flags
+from launch.slurm.client import Slurm
+from launch.slurm.options import choose, refuse_without_slurm
+
+SITE = flags.DEFINE_string("site", "local", "The site whose nodes are checked.")
+NODES = flags.DEFINE_integer(
+    "nodes", None, "So many nodes, whichever Slurm gives; all that are up without it.", lower_bound=1
+)
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder that gets a folder with answers and report.")
+LIMIT = flags.DEFINE_float(
+    "limit", 120, "Seconds without a further answer after which the silent nodes fail.", lower_bound=1
+)
+QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds the job may wait for its nodes.", lower_bound=1)
+JSON = flags.DEFINE_boolean("json", False, "Print the report as JSON.")
+DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job; submit nothing, write nothing.")
+flags.adopt_module_key_flags(job_flags)
+
+
+def main(argv: list[str]) -> int:
+    refuse_more(argv[1:], "python launch/doctor.py nodes --site=NAME")
+    configs = places.configs()
+    site = configs.site(SITE.value)
+    if site.slurm is None:
+        refuse_without_slurm(site, job_flags.typed())
+        raise RequestError(
+            f"site {site.name} has no Slurm to ask for nodes",
+            where=f"--site={site.name}",
+            next_command="python launch/doctor.py machine     (checks this machine)",
+        )
+    options = choose(site, job_flags.typed(), os.environ)
+    output_dir = Path(OUTPUT_DIR.value)
+    if DRY_RUN.value:
+        planned = asking.sketch(site, options, NODES.value, output_dir, LIMIT.value, configs)
+        if NODES.value is None and not options.nodelist:
+            say("1 node stands for all that are up: a dry run does not ask Slurm (--nodes=N shows another number)")
+        print(job.render_preflight(planned), end="")
+        return EXIT_VALID
+    preflight = asking.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
+    report = running.run(
+        preflight, Slurm(site, on_wait=say), Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value)
+    )
+    print(
+        json_text(report).rstrip()
+        if JSON.value
+        else f"{report_text(report)}\n{advice.lists(report, preflight.folder)}"
+    )
+    return EXIT_VALID if report.passed else EXIT_INVALID

@@ -1,0 +1,22 @@
+"""Compile the program on this machine: its FLOPs and collectives against the formulas.
+
+    python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64
+
+A flag marked * takes one value here. Exit code 3: the program holds what no formula explains.
+"""
+
+from absl import flags
+
+from benchmarks.request.resolve import resolve
+from launch.command_line import places, request_flags
+from launch.command_line.plan import one_benchmark
+from launch.planning.compiling import compile_and_show
+
+JSON = flags.DEFINE_boolean("json", False, "JSON instead of text.")
+flags.adopt_module_key_flags(request_flags)
+
+
+def main(argv: list[str]) -> int:
+    configs = places.configs()
+    request, backend = one_benchmark.named(argv, configs)
+    return compile_and_show(resolve(request, configs, backend), backend, JSON.value)

@@ -1,0 +1,19 @@
+"""The best layouts for these GPUs, beside the estimate: what separates them, and the commands that run them.
+
+    python launch/plan.py layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64 --top=5
+
+A flag marked * takes one value here.
+"""
+
+from absl import flags
+
+from launch.command_line import request_flags
+from launch.command_line.plan import estimate
+
+TOP = flags.DEFINE_integer("top", 5, "How many layouts to show.", lower_bound=1)
+flags.adopt_module_key_flags(estimate)
+flags.adopt_module_key_flags(request_flags)
+
+
+def main(argv: list[str]) -> int:
+    return estimate.show(argv, TOP.value)

@@ -1,0 +1,41 @@
+"""How a sweep scales, and what PGLE gains in it, from the results there are now.
+
+python launch/report.py scaling results/sweep-TIME.json
+python launch/report.py scaling results/sweep-*.json        the newest of several
+"""
+
+import glob
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.values import json_text
+from launch.campaigns import sweeping
+
+WHICH_SWEEPS = "python launch/report.py scaling FILE, one of results/sweep-*.json (in the --output_dir of the sweep)"
+
+FORMAT = flags.DEFINE_enum("format", "table", ["table", "json"], "The shape of the report.")
+
+
+def main(argv: list[str]) -> int:
+    path = _newest(argv[1:])
+    try:
+        found = sweeping.report_of_file(path)
+    except RequestError as error:
+        # What the sweep's own launcher would do next is no help to one who only looks.
+        raise RequestError(error.what, where=error.where, why=error.why, next_command=WHICH_SWEEPS) from None
+    print(json_text(found) if FORMAT.value == "json" else sweeping.sweep_text(found, path))
+    return EXIT_VALID
+
+
+def _newest(names: list[str]) -> Path:
+    """Of the records that are named; a pattern in quotes is expanded."""
+    expanded = [found for name in names for found in ([name] if Path(name).exists() else glob.glob(name) or [name])]  # noqa: PTH207 - it takes absolute patterns
+    if not expanded:
+        raise RequestError("which sweep?", next_command=WHICH_SWEEPS)
+    newest = max(map(Path, expanded), key=lambda path: path.name)  # their names begin with the time
+    if expanded[1:]:
+        print(f"the newest of {len(expanded)} sweeps: {newest}", file=sys.stderr)
+    return newest

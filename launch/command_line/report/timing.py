@@ -1,0 +1,60 @@
+"""A row for each training log below some folders: step time, its deviation, TFLOPS per GPU.
+
+    python launch/report.py timing                              of ./experiments, steps 35 to 44
+    python launch/report.py timing --window=35-44 DIR           of the logs below DIR
+    python launch/report.py timing --format=csv DIR FILE        the same for a spreadsheet, or json
+
+The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
+TFLOPS_per_GPU where the log prints it. Every file below DIR is counted: incomplete runs with the step they reached,
+failed runs with their reason, and files that are no training log; the other files of a run folder of Stepmark's are
+one line. Profiled runs and the phases beside the measured one are named and have no figures; steps in which PGLE
+recorded or compiled are left out and listed. Exit code 0: the report was made, also when runs in it failed.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+
+from absl import flags
+
+from benchmarks.configs import Configs
+from benchmarks.diagnosis.symptoms import read_symptoms
+from benchmarks.errors import EXIT_VALID
+from benchmarks.logs import timing_table
+from benchmarks.logs.known_formats import all_log_formats
+from benchmarks.logs.timing_table import Row
+from benchmarks.measuring import window
+from launch.reports.log_folder import LogReader, find_files
+
+DEFAULT_FOLDER = "experiments"
+
+WINDOW = flags.DEFINE_string(
+    "window", timing_table.DEFAULT_WINDOW, "Which steps count: A-B (as printed in the log), last, or steady."
+)
+FORMAT = flags.DEFINE_enum("format", "table", list(timing_table.FORMATS), "The shape of the report.")
+FULL_NAMES = flags.DEFINE_boolean("full_names", False, "Name each log by its path instead of its experiment.")
+flags.DEFINE_alias("full-names", "full_names")
+
+
+def main(argv: list[str]) -> int:
+    window.check_rule(WINDOW.value)
+    files = find_files(argv[1:] or [DEFAULT_FOLDER])
+    reader = LogReader(files, WINDOW.value, read_symptoms(Configs().root), all_log_formats())
+    rows = sorted(_with_progress(reader.rows(), reader.to_read), key=lambda row: row.path)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    text = timing_table.FORMATS[FORMAT.value](timing_table.named(rows, FULL_NAMES.value), WINDOW.value, columns)
+    sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
+    sys.stdout.flush()
+    return EXIT_VALID
+
+
+def _with_progress(rows: Iterable[Row], total: int) -> Iterator[Row]:
+    """The same rows; on a terminal, with a bar on stderr that vanishes at the end."""
+    if not sys.stderr.isatty():
+        yield from rows
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(rows, description="reading logs", total=total, console=console, transient=True)

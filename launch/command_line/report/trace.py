@@ -1,0 +1,24 @@
+"""Where the time of a step goes, from a profiler's trace (docs/profiling.md).
+
+python launch/report.py trace results/RUN                   a profiled run, or a profiler's file
+python launch/report.py trace results/RUN --format=json
+"""
+
+import shutil
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks.errors import EXIT_VALID
+from benchmarks.trace.tables import report_text
+from benchmarks.values import json_text
+from launch.cli import only_argument
+from launch.reports import tracing
+
+FORMAT = flags.DEFINE_enum("format", "table", ["table", "json"], "The shape of the report.")
+
+
+def main(argv: list[str]) -> int:
+    found = tracing.trace_report(Path(only_argument(argv[1:], "python launch/report.py trace results/RUN")))
+    print(json_text(found) if FORMAT.value == "json" else report_text(found, shutil.get_terminal_size().columns))
+    return EXIT_VALID

@@ -1,0 +1,76 @@
+"""Commands with several jobs: the first word names a subcommand, a module with its own flags and `main`.
+
+`report runs` is launch/command_line/report/runs.py. The first line of its docstring is its line in `report --help`.
+"""
+
+import ast
+import importlib
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple, NoReturn
+
+from benchmarks.rendering.columns import aligned
+from launch.cli import Command, run_command, wants_help
+
+FOLDER = Path(__file__).parent
+OPTIONAL_HELP = "With --help after it, a subcommand shows its flags and examples."
+
+
+class Subcommands(NamedTuple):
+    command: str  # launch/NAME.py, with a folder of its name here
+    names: tuple[str, ...]
+    default: Callable[[list[str]], str]  # the subcommand of arguments that name none
+    # The flag that chose it in version 0.8 -> the words that do now; kept for one version. The first that is given.
+    old_flags: Mapping[str, str]
+
+    def run(self) -> NoReturn:
+        run_command(lambda: self._chosen(f"python {sys.argv[0]}", sys.argv[1:]))
+
+    def module(self, name: str) -> ModuleType:
+        return importlib.import_module(f"launch.command_line.{self.command}.{name}")
+
+    def _chosen(self, typed: str, arguments: list[str]) -> Command:
+        if not arguments or arguments[0] not in self.names:
+            if wants_help(arguments):
+                self._print_help()
+                sys.exit(0)
+            arguments = self.with_name(typed, arguments)
+        module = self.module(arguments[0])
+        words = getattr(module, "as_words", list)(arguments[1:])
+        return Command(module.main, module, f"{typed} {arguments[0]}", words)
+
+    def with_name(self, typed: str, arguments: list[str]) -> list[str]:
+        for flag, words in self.old_flags.items():
+            for place, argument in enumerate(arguments):
+                name, equals, value = argument.partition("=")
+                if name not in (f"--{flag}", f"-{flag}"):
+                    continue
+                rest = [*arguments[:place], *arguments[place + 1 :]]
+                if "{}" in words and not equals:
+                    if place == len(rest):
+                        continue  # nothing follows it: refused as an unknown flag
+                    value = rest.pop(place)
+                new = [*(word.replace("{}", value) for word in words.split()), *rest]
+                print(f"stepmark: --{flag} is now: {typed} {shlex.join(new)}", file=sys.stderr)
+                return new
+        return [self.default(arguments), *arguments]
+
+    def _print_help(self) -> None:
+        main = FOLDER.parent / f"{self.command}.py"
+        print(docstring(main))
+        print("\nSubcommands:")
+        rows = [(f"  {name}", summary(FOLDER / self.command / f"{name}.py")) for name in self.names]
+        print("\n".join(aligned(rows)))
+        print(f"\n{OPTIONAL_HELP}")
+
+
+def docstring(path: Path) -> str:
+    """Without importing the module."""
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def summary(path: Path) -> str:
+    return docstring(path).partition("\n")[0]
