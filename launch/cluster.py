@@ -28,7 +28,7 @@ from absl import flags
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, nearest
 from launch.cli import run_main
 from launch.command_line import places
-from launch.private_cluster import faults, lifecycle
+from launch.private_cluster import lifecycle
 from launch.private_cluster.cluster import Cluster
 
 FLAGS = flags.FLAGS
@@ -70,12 +70,12 @@ def main(argv: list[str]) -> int:
 
 def _unusable_home(error: OSError) -> Exception:
     """An error of a file in STEPMARK_HOME says that another is needed; any other one is passed on."""
-    home = places.stepmark_home()
-    if error.filename is None or not Path(os.fsdecode(error.filename)).is_relative_to(home):
+    home, path = places.stepmark_home(), Path(os.fsdecode(error.filename or ""))
+    if error.filename is None or not (path.is_relative_to(home) or home.is_relative_to(path)):
         return error
     return RequestError(
         f"the cluster's files cannot be kept in STEPMARK_HOME: {error.strerror}",
-        where=os.fsdecode(error.filename),
+        where=str(path),
         why="a private cluster has its configuration, logs and state there, and the site it becomes",
         next_command="export STEPMARK_HOME=<a folder that this user can write>",
     )
@@ -131,19 +131,19 @@ def status() -> int:
 
 
 def kill() -> int:
-    killed = faults.kill_node(FLAGS.name, _node())
+    killed = lifecycle.kill_node(FLAGS.name, _node())
     print(f"{FLAGS.node} is dead ({killed} processes killed); Slurm notices within 40 s")
     return EXIT_VALID
 
 
 def revive() -> int:
-    faults.revive_node(FLAGS.name, _node())
+    lifecycle.revive_node(FLAGS.name, _node())
     print(f"{FLAGS.node} is back")
     return EXIT_VALID
 
 
 def restart_controller() -> int:
-    faults.restart_controller(FLAGS.name)
+    lifecycle.restart_controller(FLAGS.name)
     print("the controller was restarted")
     return EXIT_VALID
 

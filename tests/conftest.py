@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.private_cluster import packages
+from launch.private_cluster import machine
 from launch.running import machine_gpus
 from tests.end_to_end.clusters import ClusterOfTests, cluster_of_tests
 from tests.stand_ins.nvml.build import MACHINES, build
@@ -79,7 +79,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
     """A private cluster of four nodes; only what a cluster itself is tested for has one of its own."""
-    missing = packages.missing(accounting=True)
+    missing = machine.missing(accounting=True)
     if missing:
         pytest.skip(f"Slurm is not installed: {', '.join(missing)} not found")
     with cluster_of_tests(tmp_path_factory.mktemp("slurm"), 4) as found:

@@ -1,6 +1,5 @@
 """What a private cluster is, as a value, and where its files lie. Nothing is started here."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -61,69 +60,28 @@ class Cluster(Value, frozen=True):
         return self.naming != "addresses"
 
 
-@dataclass(frozen=True)
 class Files:
     """Where everything of a cluster lies."""
 
-    folder: Path
-    sockets: Path
-
-    @property
-    def settings(self) -> Path:
-        return self.folder / "etc"
-
-    @property
-    def slurm_conf(self) -> Path:
-        return self.settings / "slurm.conf"
-
-    @property
-    def daemons_conf(self) -> Path:
-        """The slurm.conf of daemons and of what runs on nodes: that of a person's commands, and where to listen."""
-        return self.settings / "daemons.conf"
-
-    @property
-    def hosts(self) -> Path:
-        return self.settings / "hosts"
-
-    @property
-    def munge_key(self) -> Path:
-        return self.settings / "munge.key"
-
-    @property
-    def database_password(self) -> Path:
-        return self.settings / "database.password"
-
-    @property
-    def logs(self) -> Path:
-        return self.folder / "log"
-
-    @property
-    def state(self) -> Path:
-        return self.folder / "state"
-
-    @property
-    def database(self) -> Path:
-        return self.folder / "database"
-
-    @property
-    def devices(self) -> Path:
-        return self.folder / "devices"
-
-    @property
-    def pids(self) -> Path:
-        return self.folder / "pids"
-
-    @property
-    def munge_socket(self) -> Path:
-        return self.sockets / "munge"
-
-    @property
-    def database_socket(self) -> Path:
-        return self.sockets / "database"
-
-    @property
-    def spool(self) -> Path:
-        return self.sockets / "spool"
+    def __init__(self, folder: Path, sockets: Path) -> None:
+        self.folder = folder
+        self.settings = folder / "etc"
+        self.slurm_conf = self.settings / "slurm.conf"
+        # Of daemons and of what runs on nodes: a person's slurm.conf, and where to listen.
+        self.daemons_conf = self.settings / "daemons.conf"
+        self.hosts = self.settings / "hosts"
+        self.munge_key = self.settings / "munge.key"
+        self.database_password = self.settings / "database.password"
+        self.logs = folder / "log"
+        self.state = folder / "state"
+        self.database = folder / "database"
+        self.devices = folder / "devices"
+        self.pids = folder / "pids"
+        self.temporary = folder / "tmp"
+        self.sockets = sockets
+        self.munge_socket = sockets / "munge"
+        self.database_socket = sockets / "database"
+        self.spool = sockets / "spool"
 
     def log(self, daemon: str) -> Path:
         return self.logs / f"{daemon}.log"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.errors import RunError
-from launch.private_cluster import configuration, naming, packages, processes
+from launch.private_cluster import configuration, machine, processes
 from launch.private_cluster.cluster import Cluster
 
 Say = Callable[[str], None]
@@ -53,7 +53,7 @@ def start_munge(cluster: Cluster) -> None:
 def start_database(cluster: Cluster) -> None:
     """Its tables and its account, then the server, on a socket and no port."""
     files = cluster.files
-    tables = packages.system_tables()
+    tables = machine.system_tables()
     assert tables is not None  # refused before
     password = files.database_password.read_text(encoding="utf-8")
     sql = configuration.database_sql(tables.read_text(encoding="utf-8"), password)
@@ -86,7 +86,7 @@ def _database_command(cluster: Cluster) -> list[str]:
 
 def start_accounting(cluster: Cluster) -> None:
     _run(cluster, ACCOUNTING, _at_home(cluster, ACCOUNTING, cluster.host, [ACCOUNTING]))
-    _wait(cluster, ACCOUNTING, lambda: _answers(("127.0.0.1", cluster.ports.accounting)))
+    _wait(cluster, ACCOUNTING, lambda: _answers(cluster.ports.accounting))
 
 
 def start_controller(cluster: Cluster) -> None:
@@ -96,20 +96,19 @@ def start_controller(cluster: Cluster) -> None:
 
 def start_nodes(cluster: Cluster, names: list[str], say: Say = lambda _text: None) -> None:
     """Start a slurmd for each name, and wait until the controller has heard of all."""
-    started = [(name, _start(cluster, name, _node_command(cluster, name))) for name in names]
+    started = [(name, _start(cluster, name, _at_home(cluster, name, name, ["slurmd", "-N", name]))) for name in names]
     for name, process in started:
         _check(cluster, name, process.wait(ANSWER_SECONDS))
     _await(cluster, set(names), lambda: set(names) - ready_nodes(cluster), say)
 
 
-def _node_command(cluster: Cluster, name: str) -> list[str]:
-    return _at_home(cluster, name, name, ["slurmd", "-N", name])
-
-
 def _at_home(cluster: Cluster, daemon: str, host: str, command: list[str]) -> list[str]:
-    """On a host of this name, which is the loopback address there."""
-    command = _with_environment(cluster, daemon, command)
-    return naming.in_node(cluster.naming, host, cluster.files.hosts, command)
+    """On a host of this name, which is the loopback address there.
+
+    Its variables by `env`, because a shell on the way would hand them on in another order.
+    """
+    variables = [f"{name}={value}" for name, value in _environment(cluster, daemon).items()]
+    return machine.in_node(cluster.naming, host, cluster.files.hosts, ["env", "-i", *variables, *command])
 
 
 def _await(cluster: Cluster, awaited: set[str], absent: Callable[[], set[str]], say: Say) -> None:
@@ -148,15 +147,9 @@ def _start(cluster: Cluster, daemon: str, command: list[str], takes_input: bool 
         )
 
 
-def _with_environment(cluster: Cluster, daemon: str, command: list[str]) -> list[str]:
-    """By `env`, because a shell on the way would hand the variables on in another order."""
-    variables = [f"{name}={value}" for name, value in _environment(cluster, daemon).items()]
-    return ["env", "-i", *variables, *command]
-
-
 def _environment(cluster: Cluster, daemon: str) -> dict[str, str]:
     settings = {
-        "PATH": packages.search_path(),
+        "PATH": machine.search_path(),
         "SLURM_CONF": str(cluster.files.daemons_conf),
         "MYSQL_UNIX_PORT": str(cluster.files.database_socket),
     }
@@ -170,7 +163,7 @@ def _environment(cluster: Cluster, daemon: str) -> dict[str, str]:
 
 def ask(cluster: Cluster, *command: str) -> str:
     """What a Slurm command prints, on both streams; empty where it does not end."""
-    environment = os.environ | {"SLURM_CONF": str(cluster.files.slurm_conf), "PATH": packages.search_path()}
+    environment = os.environ | {"SLURM_CONF": str(cluster.files.slurm_conf), "PATH": machine.search_path()}
     try:
         done = subprocess.run(
             command,
@@ -213,10 +206,11 @@ def _wait(cluster: Cluster, daemon: str, ready: Callable[[], bool]) -> None:
     _await(cluster, {daemon}, lambda: set() if ready() else {daemon}, lambda _text: None)
 
 
-def _answers(place: Path | tuple[str, int]) -> bool:
-    family = socket.AF_UNIX if isinstance(place, Path) else socket.AF_INET
-    with socket.socket(family) as client, contextlib.suppress(OSError):
-        client.connect(str(place) if isinstance(place, Path) else place)
+def _answers(place: Path | int) -> bool:
+    """At a Unix socket, or a port of this machine."""
+    is_port = isinstance(place, int)
+    with socket.socket(socket.AF_INET if is_port else socket.AF_UNIX) as client, contextlib.suppress(OSError):
+        client.connect(("127.0.0.1", place) if is_port else str(place))
         return True
     return False
 
@@ -231,18 +225,10 @@ def _check(cluster: Cluster, daemon: str, exit_code: int) -> None:
 
 def _failure(cluster: Cluster, daemon: str, what: str) -> RunError:
     log = cluster.files.log(daemon)
+    lines = log.read_text(errors="replace").strip().splitlines()[-LOG_LINES:]  # _start has made it
     return RunError(
         f"the private cluster '{cluster.name}': {daemon} {what}",
         where=f"log: {log}",
-        why=last_lines(log),
+        why="\n         ".join(lines) or "it ended without a word",
         next_command=f"read the log, then: python launch/cluster.py down --name={cluster.name}, and up again",
     )
-
-
-def last_lines(log: Path) -> str:
-    """The end of a log, as the reason of a failure."""
-    try:
-        lines = log.read_text(errors="replace").strip().splitlines()[-LOG_LINES:]
-    except FileNotFoundError:
-        lines = []
-    return "\n         ".join(lines) or "it ended without a word"

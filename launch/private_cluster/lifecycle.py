@@ -1,4 +1,4 @@
-"""A private cluster's life: up, down, and what is running of it."""
+"""A private cluster's life: up, down, what runs of it, and breaking it on purpose."""
 
 import contextlib
 import datetime
@@ -9,31 +9,25 @@ import random
 import re
 import secrets
 import shutil
+import signal
 import socket
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import RequestError, RunError, nearest
 from benchmarks.preflight.report import plural
-from launch.private_cluster import (
-    configuration,
-    daemons,
-    memory_limit,
-    naming,
-    own_folders,
-    packages,
-    ports,
-    processes,
-)
+from launch.private_cluster import configuration, daemons, machine, processes
 from launch.private_cluster.cluster import (
     MOST_NODES,
     Cluster,
     Files,
     folder_of,
     forget,
+    known,
     recall,
     remember,
     site_file,
@@ -45,12 +39,10 @@ Say = Callable[[str], None]
 CPUS_PER_NODE = 16  # claimed, whatever the machine has; more where a node has more GPUs
 MOST_GPUS_PER_NODE = 64
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
-SOCKETS = "run"  # their folder in the cluster's; a link where that path is too long
-# A Unix socket's path may have 107 bytes; the longest here is that of a job step in a node's spool folder.
-MOST_SOCKET_PATH = 107
-LONGEST_SOCKET = "spool/127.0.1.255/127.0.1.255_99999999.4294967291.0"
+SOCKETS = "run"  # in the cluster's folder: a link to their folder, whose path is short
 PLAIN_PATH = re.compile(r"[\w./@+-]+", re.ASCII)  # what slurm.conf takes without quotes and patterns
 MACHINE_HOSTS = Path("/etc/hosts")
+CONTROLLER_STOP_SECONDS = 30.0  # it must write down what jobs there are
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,7 @@ class Status:
 def up(wanted: Wanted, say: Say) -> tuple[Cluster, bool]:
     """Start a cluster; returns it, and whether it was started just now. On any failure nothing is left running."""
     _refuse(wanted)
-    own_folders.refuse_shared(folder_of(wanted.name))
+    make_own(folder_of(wanted.name))
     with _alone(wanted.name):
         existing = _still_up(wanted)
         if existing:
@@ -96,7 +88,13 @@ def up(wanted: Wanted, say: Say) -> tuple[Cluster, bool]:
 
 
 def _refuse(wanted: Wanted) -> None:
-    _refuse_name(wanted.name)
+    if _is_another_site(wanted.name):
+        raise RequestError(
+            f"there is another site called '{wanted.name}'",
+            where=f"--name={wanted.name}",
+            why="a private cluster becomes a site of its own name",
+            next_command="python launch/cluster.py up --name=<another name>",
+        )
     if not 1 <= wanted.nodes <= MOST_NODES:
         raise RequestError(
             f"a private cluster has 1 to {MOST_NODES} nodes, not {wanted.nodes}",
@@ -108,50 +106,53 @@ def _refuse(wanted: Wanted) -> None:
             f"a node has 0 to {MOST_GPUS_PER_NODE} make-believe GPUs, not {wanted.gpus_per_node}",
             where=f"--gpus_per_node={wanted.gpus_per_node}",
         )
-    packages.refuse_missing(wanted.accounting)
-
-
-def _refuse_name(name: str) -> None:
-    """What `up` cannot make a cluster of."""
-    _refuse_no_name(name)
-    if _is_another_site(name):
-        taken = name in Configs().names("sites")
+    machine.refuse_missing(wanted.accounting)
+    folder = folder_of(wanted.name)
+    if not PLAIN_PATH.fullmatch(str(folder)):
         raise RequestError(
-            f"there is another site called '{name}'",
-            where="configs/sites" if taken else str(site_file(name)),
-            why="a private cluster becomes a site of its own name",
-            next_command="python launch/cluster.py up --name=<another name>",
-        )
-
-
-def _refuse_no_cluster(name: str) -> None:
-    """What is none to stop or to look at."""
-    _refuse_no_name(name)
-    if _is_another_site(name):
-        folder = folder_of(name).parent
-        mine = sorted(path.parent.name for path in folder.glob("*/cluster.json"))
-        raise RequestError(
-            f"'{name}' is a site, and no private cluster of this machine: it is left as it is",
-            where=f"--name={name}",
-            why=f"private clusters that are up: {', '.join(mine) or 'none'}",
-            next_command=f"python launch/cluster.py status --name={mine[0] if mine else 'dev'}",
+            "Slurm's configuration cannot name this folder",
+            where=str(folder),
+            why="a path there has only letters, digits and . / @ + - _",
+            next_command="export STEPMARK_HOME=<another folder>",
         )
 
 
 def _is_another_site(name: str) -> bool:
-    own = site_file(name)
-    if name in Configs().names("sites"):
-        return True
-    return own.exists() and str(folder_of(name)) not in own.read_text(encoding="utf-8", errors="replace")
-
-
-def _refuse_no_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise RequestError(
             f"'{name}' cannot be the name of a cluster",
             where=f"--name={name}",
             why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
         )
+    own = site_file(name)
+    if name in Configs().names("sites"):
+        return True
+    return own.exists() and str(folder_of(name)) not in own.read_text(encoding="utf-8", errors="replace")
+
+
+def make_own(folder: Path) -> None:
+    """Makes a folder for this user alone, whatever the umask; RequestError where others can get at it.
+
+    mariadbd and munged give their sockets to everybody, so a folder around them must keep others out.
+    """
+    for parent in reversed(folder.parents):
+        parent.mkdir(mode=0o755, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    state = folder.lstat()
+    is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o077
+    if not is_own or any(_others_may_replace(parent) for parent in folder.parents):
+        raise RequestError(
+            "other users could take over a private cluster in this folder",
+            where=str(folder),
+            why="it must be a folder of your own with mode 0700, and none above it may be open for others to write",
+            next_command="chmod it, or export STEPMARK_HOME=<a folder of your own>",
+        )
+
+
+def _others_may_replace(parent: Path) -> bool:
+    mode = parent.stat().st_mode
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
 def _still_up(wanted: Wanted) -> Cluster | None:
@@ -177,14 +178,6 @@ def described(cluster: Wanted | Cluster) -> str:
 
 def _choose(wanted: Wanted) -> Cluster:
     """Everything that the machine and chance decide."""
-    folder = folder_of(wanted.name)
-    if not PLAIN_PATH.fullmatch(str(folder)):
-        raise RequestError(
-            "Slurm's configuration cannot name this folder",
-            where=str(folder),
-            why="a path there has only letters, digits and . / @ + - _",
-            next_command="export STEPMARK_HOME=<another folder>",
-        )
     return Cluster(
         name=wanted.name,
         nodes=wanted.nodes,
@@ -192,16 +185,16 @@ def _choose(wanted: Wanted) -> Cluster:
         accounting=wanted.accounting,
         user=_user(),
         host=socket.gethostname().partition(".")[0],
-        naming=naming.best(),
-        memory_limit=memory_limit.best(),
+        naming=machine.best_naming(),
+        memory_limit=machine.best_memory_limit(),
         cpus_per_node=max(CPUS_PER_NODE, wanted.gpus_per_node),
         memory_mb_per_node=local.host_memory_bytes() // 2**20,
-        # Ids of its own: a job of an earlier cluster must not be mistaken for one of this, and
-        # control groups are named by node and job alone.
-        first_job_id=1 + memory_limit.JOBS_OF_A_CLUSTER * random.randrange(1, 10_000),
-        ports=ports.choose(wanted.nodes),
-        folder=str(folder),
-        sockets=str(_sockets(folder)),
+        # Ids of its own: a job of an earlier cluster must not be mistaken for one of this.
+        first_job_id=1 + machine.JOBS_OF_A_CLUSTER * random.randrange(1, 10_000),
+        ports=machine.free_ports(wanted.nodes),
+        folder=str(folder_of(wanted.name)),
+        # A Unix socket's path may have 107 bytes, and TMPDIR or STEPMARK_HOME may take most of them.
+        sockets=tempfile.mkdtemp(prefix="stepmark-", dir="/tmp"),
     )
 
 
@@ -210,27 +203,6 @@ def _user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # a container started with --user
         return str(os.geteuid())
-
-
-def _sockets(folder: Path) -> Path:
-    """A folder whose paths are short enough for sockets."""
-    beside = folder / SOCKETS
-    if _fits(beside):
-        return beside
-    short = Path(tempfile.mkdtemp(prefix="stepmark-"))
-    if _fits(short):
-        return short
-    short.rmdir()
-    raise RequestError(
-        "no folder with a path short enough for sockets",
-        where=f"{beside} and {short.parent}",
-        why=f"the path of a Unix socket has at most {MOST_SOCKET_PATH} bytes",
-        next_command="export STEPMARK_HOME=<a shorter path>     (or TMPDIR)",
-    )
-
-
-def _fits(folder: Path) -> bool:
-    return len(os.fsencode(folder / LONGEST_SOCKET)) <= MOST_SOCKET_PATH
 
 
 def _start(cluster: Cluster, say: Say) -> None:
@@ -246,21 +218,21 @@ def _start(cluster: Cluster, say: Say) -> None:
     say("controller is up")
     daemons.start_nodes(cluster, cluster.node_names, say)
     say("the node is up" if cluster.nodes == 1 else f"all {cluster.nodes} nodes are up")
-    _write_site(cluster)
+    path = site_file(cluster.name)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _write(path, configuration.site(cluster, datetime.date.today().isoformat()).encode())
 
 
 def _write_files(cluster: Cluster) -> None:
     files = cluster.files
     shutil.rmtree(files.logs, ignore_errors=True)  # those of an earlier cluster of this name
-    folders = (files.folder, files.settings, files.logs, files.state, files.devices, files.pids)
-    for folder in (*folders, files.database, files.sockets, files.spool):
-        own_folders.make(folder)
+    for folder in (files.settings, files.logs, files.state, files.devices, files.pids, files.database, files.spool):
+        make_own(folder)
     remember(cluster)
-    if not (files.folder / SOCKETS).exists():
-        (files.folder / SOCKETS).symlink_to(files.sockets)  # so that it is found where the record was lost
+    (files.folder / SOCKETS).symlink_to(files.sockets)  # so that they are found where the record was lost
     for name in cluster.node_names:
         (files.spool / name).mkdir()
-        (files.folder / "tmp" / name).mkdir(parents=True)
+        (files.temporary / name).mkdir(parents=True)
     for number in range(cluster.gpus_per_node):
         # A GPU's file must be a character device; a link to one will do.
         (files.devices / f"nvidia{number}").symlink_to(os.devnull)
@@ -278,22 +250,25 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _write_site(cluster: Cluster) -> None:
-    path = site_file(cluster.name)
-    own_folders.make_way(path)
-    _write(path, configuration.site(cluster, datetime.date.today().isoformat()).encode())
-
-
 # --- down ----------------------------------------------------------------------------------------
 
 
 def down(name: str, say: Say) -> int:
     """Stop everything of a cluster, whatever state it is in; returns how many processes there were."""
-    _refuse_no_cluster(name)
+    _refuse_other_site(name)
     if not folder_of(name).exists():
         return 0
     with _alone(name), local.interrupted_once():
         return _stop(name, say)
+
+
+def _refuse_other_site(name: str) -> None:
+    if _is_another_site(name):
+        raise RequestError(
+            f"'{name}' is a site, and no private cluster of this machine: it is left as it is",
+            where=f"--name={name}",
+            next_command="python launch/cluster.py status --name=<a private cluster>",
+        )
 
 
 def _stop(name: str, say: Say) -> int:
@@ -312,19 +287,30 @@ def _stop(name: str, say: Say) -> int:
             next_command=f"python launch/cluster.py down --name={name}     (again, later)",
         )
     if cluster:
-        memory_limit.remove_groups(cluster)
+        machine.remove_groups(cluster)
     site_file(name).unlink(missing_ok=True)
-    _remove_files(name, files)
+    gone = (files.settings, files.state, files.database, files.devices, files.pids, files.temporary, files.sockets)
+    for folder in gone:
+        shutil.rmtree(folder, ignore_errors=True)
+    (files.folder / SOCKETS).unlink(missing_ok=True)
+    forget(name)
     return len(found)
 
 
-def _remove_files(name: str, files: Files) -> None:
-    for folder in (files.settings, files.state, files.database, files.devices, files.pids, files.folder / "tmp"):
-        shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(files.sockets, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        (files.folder / SOCKETS).unlink()
-    forget(name)
+@contextlib.contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Only one `up` or `down` of a cluster at a time."""
+    lock = folder_of(name).with_suffix(".lock")
+    with lock.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RequestError(
+                f"another `up` or `down` of the private cluster '{name}' is at work",
+                where=str(lock),
+                next_command="the same command, when it has ended",
+            ) from None
+        yield
 
 
 # --- status --------------------------------------------------------------------------------------
@@ -332,7 +318,7 @@ def _remove_files(name: str, files: Files) -> None:
 
 def status(name: str) -> Status | None:
     """What runs of a cluster; None where it was not started, or was stopped."""
-    _refuse_no_cluster(name)
+    _refuse_other_site(name)
     cluster = recall(name)
     if cluster is None:
         return None
@@ -351,25 +337,45 @@ def cure(found: Status) -> str:
     cluster = found.cluster
     if len(found.missing) == 1 and found.missing[0] in cluster.node_names:
         return f"python launch/cluster.py revive --name={cluster.name} --node={found.missing[0]}"
-    up = f"up --name={cluster.name} --nodes={cluster.nodes} --gpus_per_node={cluster.gpus_per_node}"
-    accounting = "" if cluster.accounting else " --noaccounting"
-    return (
-        f"python launch/cluster.py down --name={cluster.name}\n            python launch/cluster.py {up}{accounting}"
+    return f"python launch/cluster.py down --name={cluster.name}     (then up again)"
+
+
+# --- breaking it on purpose ------------------------------------------------------------------------
+
+
+def kill_node(name: str, node: str) -> int:
+    """As if its power failed: slurmd, step daemons and tasks are killed. Returns how many processes that were."""
+    cluster = _with_node(name, node)
+    killed: set[tuple[int, int]] = set()
+    while left := [process for process in daemons.running(cluster) if process.owner == node]:
+        for process in left:
+            processes.send(process, signal.SIGKILL)
+            killed.add((process.pid, process.started))
+    return len(killed)
+
+
+def revive_node(name: str, node: str) -> None:
+    """Start the node again, and wait until the controller would use it."""
+    cluster = _with_node(name, node)
+    if node not in daemons.owners(cluster):
+        daemons.start_nodes(cluster, [node])
+
+
+def restart_controller(name: str) -> None:
+    """Stop slurmctld, which saves its state, and start it again; jobs go on meanwhile."""
+    cluster = known(name)
+    processes.end(
+        lambda: [process for process in daemons.running(cluster) if process.owner == daemons.CONTROLLER],
+        stop_seconds=CONTROLLER_STOP_SECONDS,
     )
+    daemons.start_controller(cluster)
 
 
-@contextlib.contextmanager
-def _alone(name: str) -> Iterator[None]:
-    """Only one `up` or `down` of a cluster at a time."""
-    lock = folder_of(name).with_suffix(".lock")
-    own_folders.make_way(lock)
-    with lock.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RequestError(
-                f"another `up` or `down` of the private cluster '{name}' is at work",
-                where=str(lock),
-                next_command="the same command, when it has ended",
-            ) from None
-        yield
+def _with_node(name: str, node: str) -> Cluster:
+    cluster = known(name)
+    if node not in cluster.node_names:
+        raise RequestError(
+            f"the private cluster '{name}' has no node '{node}': {nearest(node, cluster.node_names)}",
+            where=f"--node={node}",
+        )
+    return cluster

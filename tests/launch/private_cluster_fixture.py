@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.errors import RequestError
-from launch.private_cluster import lifecycle, packages
+from launch.private_cluster import lifecycle, machine
 from launch.private_cluster.cluster import Cluster
 
 SECONDS = 60
@@ -55,7 +55,7 @@ def private_cluster(
     home: Path, nodes: int = 2, gpus_per_node: int = 8, accounting: bool = True, name: str = "dev"
 ) -> Iterator[RunningCluster]:
     """A cluster under its own STEPMARK_HOME, which is in force as long as the cluster is up."""
-    missing = packages.missing(accounting)
+    missing = machine.missing(accounting)
     if missing:
         pytest.skip(f"Slurm is not installed: {', '.join(missing)} not found")
     with pytest.MonkeyPatch.context() as patch:

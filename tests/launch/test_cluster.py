@@ -20,20 +20,8 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
-from launch.command_line import places
-from launch.private_cluster import (
-    configuration,
-    daemons,
-    faults,
-    lifecycle,
-    memory_limit,
-    naming,
-    own_folders,
-    packages,
-    ports,
-    processes,
-)
-from launch.private_cluster.cluster import Cluster, Ports, address, folder_of, recall, remember, site_file
+from launch.private_cluster import configuration, daemons, lifecycle, machine, processes
+from launch.private_cluster.cluster import Cluster, Ports, folder_of, recall, remember, site_file
 from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -65,32 +53,12 @@ def cluster_value(**changes: Any) -> Cluster:
     return msgspec.structs.replace(value, **changes)
 
 
-def settings_of(text: str) -> dict[str, str]:
-    """The settings of a slurm.conf that stand alone on their line."""
-    pairs = (line.split("=", 1) for line in text.splitlines() if not line.startswith(("NodeName", "Partition")))
-    return {pair[0]: pair[1] for pair in pairs}
-
-
-def lines_of(text: str, start: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith(start)]
-
-
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path))
 
 
 # --- the texts ------------------------------------------------------------------------------------
-
-
-def test_every_node_has_its_name_and_its_port() -> None:
-    nodes = lines_of(configuration.slurm_conf(cluster_value()), "NodeName=")
-    assert [re.findall(r"NodeName=(\S+) Port=(\d+)", line)[0] for line in nodes] == [
-        ("node1", "20002"),
-        ("node2", "20003"),
-        ("node3", "20004"),
-    ]
-    assert all("NodeAddr=127.0.0.1 CPUs=16 RealMemory=32000 Gres=gpu:h100:8" in line for line in nodes)
 
 
 def test_without_namespaces_a_node_is_called_by_its_address() -> None:
@@ -101,62 +69,11 @@ def test_without_namespaces_a_node_is_called_by_its_address() -> None:
     assert "PartitionName=small Nodes=127.0.1.1 " in configuration.slurm_conf(cluster)
 
 
-def test_the_default_partition_has_all_nodes_and_the_small_one_the_first() -> None:
-    partitions = lines_of(configuration.slurm_conf(cluster_value()), "PartitionName=")
-    assert partitions == [
-        "PartitionName=batch Nodes=ALL Default=YES MaxTime=2:00:00 State=UP",
-        "PartitionName=small Nodes=node1 MaxTime=2:00:00 State=UP",
-    ]
-
-
-def test_the_kernel_limits_memory_where_it_can_and_slurm_only_where_it_cannot() -> None:
-    # Both at once would call an OUT_OF_MEMORY job FAILED.
-    kernel = configuration.slurm_conf(cluster_value())
-    assert settings_of(kernel)["TaskPlugin"] == "task/cgroup"
-    assert "OverMemoryKill" not in kernel
-    assert "ConstrainRAMSpace=yes" in configuration.cgroup_conf(cluster_value())
-    sampling = cluster_value(memory_limit="sampling")
-    text = settings_of(configuration.slurm_conf(sampling))
-    assert (text["TaskPlugin"], text["JobAcctGatherParams"]) == ("task/none", "OverMemoryKill")
-    assert configuration.cgroup_conf(sampling) == ""
-
-
-def test_a_few_nodes_have_short_timeouts_and_many_have_long_ones() -> None:
-    few = settings_of(configuration.slurm_conf(cluster_value()))
-    many = settings_of(configuration.slurm_conf(cluster_value(nodes=33)))
-    assert (few["SlurmdTimeout"], many["SlurmdTimeout"]) == ("20", "120")
-    assert few["AuthInfo"] == "socket=/tmp/short/munge,cred_expire=15"
-    assert (few["KillWait"], few["OverTimeLimit"], few["FirstJobId"]) == ("5", "0", "5001")
-
-
-def test_slurmdbd_is_named_only_with_accounting() -> None:
-    with_it = settings_of(configuration.slurm_conf(cluster_value()))
-    without = configuration.slurm_conf(cluster_value(accounting=False))
-    assert with_it["AccountingStoragePass"] == "/tmp/short/munge"
-    assert with_it["AccountingStoragePort"] == "20001"
-    assert "slurmdbd" not in without
-    assert "DbdPort=20001" in configuration.slurmdbd_conf(cluster_value(), "")
-
-
-def test_no_gpus_is_no_gres() -> None:
-    cluster = cluster_value(gpus_per_node=0)
-    assert "Gres" not in configuration.slurm_conf(cluster)
-    assert configuration.gres_conf(cluster) == "AutoDetect=off\n"
-    assert "File=/home/me/clusters/dev/devices/nvidia[0-7]" in configuration.gres_conf(cluster_value())
-
-
 def test_all_files_lie_in_the_clusters_folders() -> None:
     texts = configuration.texts(cluster_value(), machine_hosts="", password="")
     named = re.findall(r"(?:[=:]|include )(/\S+?)[,\s]", "".join(texts.values()))
     inside = ("/home/me/clusters/dev/", "/tmp/short/", "/bin/true", "/sys/fs/cgroup")
     assert [path for path in named if not path.startswith(inside)] == []
-
-
-def test_node_names_win_over_those_of_the_machine() -> None:
-    text = configuration.hosts(cluster_value(), "10.0.0.9 node1\n10.0.0.1 mirror\n")
-    assert text.index("127.0.0.1 node1") < text.index("10.0.0.9 node1")
-    assert "127.0.0.1 node3" in text
-    assert "10.0.0.1 mirror" in text
 
 
 @pytest.mark.usefixtures("home")
@@ -176,31 +93,10 @@ def test_the_site_file_is_a_strict_row() -> None:
 
 
 def test_ports_that_are_taken_are_passed_over() -> None:
-    chosen = ports.choose(4, free=lambda port: port % 100 < 50)
+    chosen = machine.free_ports(4, free=lambda port: port % 100 < 50)
     used = [chosen.controller, chosen.accounting, *range(chosen.first_node, chosen.first_node + 4)]
     assert len(set(used)) == 6
     assert all(port % 100 < 50 for port in used)
-
-
-def test_without_free_ports_it_says_so() -> None:
-    with pytest.raises(RunError, match="no 6 neighbouring free ports"):
-        ports.choose(4, free=lambda _port: False)
-
-
-def test_a_port_in_use_is_not_free() -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        assert not ports.is_free(server.getsockname()[1])
-
-
-def test_a_long_folder_puts_its_sockets_elsewhere(tmp_path: Path) -> None:
-    short = Path("/tmp/x")
-    assert lifecycle._sockets(short) == short / "run"
-    elsewhere = lifecycle._sockets(tmp_path / ("long" * 20))
-    assert tmp_path not in elsewhere.parents
-    assert len(str(elsewhere / lifecycle.LONGEST_SOCKET)) <= 107
-    elsewhere.rmdir()
 
 
 @pytest.mark.usefixtures("home")
@@ -212,20 +108,16 @@ def test_a_record_that_was_cut_off_is_none() -> None:
     assert recall("dev") is None
 
 
-def test_addresses_are_all_loopback_and_differ() -> None:
-    assert {address(number).rpartition(".")[0] for number in range(1, 257)} == {"127.0.1", "127.0.2"}
-
-
 def test_empty_groups_of_other_clusters_stay(tmp_path: Path) -> None:
     ours, theirs = (tmp_path / "slurm_node1" / "uid_0" / f"job_{number}" / "step_0" for number in (5003, 9001))
     ours.mkdir(parents=True)
     theirs.mkdir(parents=True)
-    memory_limit.remove_groups(cluster_value(), tmp_path)
+    machine.remove_groups(cluster_value(), tmp_path)
     assert not ours.parent.exists()
     assert theirs.exists()
     theirs.rmdir()
     theirs.parent.rmdir()
-    memory_limit.remove_groups(cluster_value(), tmp_path)
+    machine.remove_groups(cluster_value(), tmp_path)
     assert not (tmp_path / "slurm_node1").exists()
 
 
@@ -277,14 +169,6 @@ def test_an_id_that_was_used_again_gets_no_signal() -> None:
     other.wait()
 
 
-def test_the_mark_stands_behind_what_slurm_writes_over() -> None:
-    # Slurm's daemons show what they do in the first hundred or two bytes of their environment.
-    names = list(daemons._environment(cluster_value(), "node1"))
-    assert names[0] == "STEPMARK_PADDING"
-    assert names[-2:] == ["STEPMARK_CLUSTER", "STEPMARK_DAEMON"]
-    assert len(daemons._environment(cluster_value(), "node1")["STEPMARK_PADDING"]) >= 500
-
-
 # --- refusals -------------------------------------------------------------------------------------
 
 
@@ -302,8 +186,8 @@ def script(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]
 @pytest.mark.usefixtures("home")
 def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(packages, "DAEMON_FOLDERS", ())
-    monkeypatch.setattr(packages, "SYSTEM_TABLES", (Path("/nowhere/tables.sql"),))
+    monkeypatch.setattr(machine, "DAEMON_FOLDERS", ())
+    monkeypatch.setattr(machine, "SYSTEM_TABLES", (Path("/nowhere/tables.sql"),))
     with pytest.raises(RequestError) as refused:
         lifecycle.up(lifecycle.Wanted(), silent)
     assert refused.value.exit_code == 2
@@ -311,18 +195,6 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
     assert refused.value.next_command == f"sudo apt-get install --no-install-recommends {names}"
     assert "slurmd, " in refused.value.what
     assert not folder_of("dev").exists()
-
-
-def test_only_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for program in packages.SLURM:
-        (tmp_path / program).write_text("")
-        (tmp_path / program).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(packages, "DAEMON_FOLDERS", ())
-    assert packages.missing(accounting=False) == {}
-    with pytest.raises(RequestError, match="slurmdbd, mariadbd") as refused:
-        packages.refuse_missing(accounting=True)
-    assert "--noaccounting" in refused.value.next_command
 
 
 @pytest.mark.parametrize(
@@ -368,40 +240,36 @@ def test_a_home_that_is_no_folder_is_refused(tmp_path: Path, words: list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said", "mend"),
+    "spoil",
     [
-        (lambda folder: folder.chmod(0o750), "its mode is 0750", "chmod 700 {}"),
-        (lambda folder: folder.parent.chmod(0o777), "others may rename", "chmod o-w {}"),
-        (lambda folder: (folder.rmdir(), folder.symlink_to("/tmp")), "it is no folder", "mv {0} {0}.old"),
-        (lambda folder: os.chown(folder, NOBODY, NOBODY), "belongs to user 65534", "mv {0} {0}.old"),
+        lambda folder: folder.chmod(0o750),
+        lambda folder: folder.parent.chmod(0o777),
+        lambda folder: (folder.rmdir(), folder.symlink_to("/tmp")),
+        lambda folder: os.chown(folder, NOBODY, NOBODY),
     ],
 )
 @pytest.mark.usefixtures("home")
-def test_a_folder_that_others_can_get_at_is_refused(spoil: Callable[[Path], object], said: str, mend: str) -> None:
+def test_a_folder_that_others_can_get_at_is_refused(spoil: Callable[[Path], object]) -> None:
     folder = folder_of("dev")
-    own_folders.make(folder)
-    own_folders.refuse_shared(folder)
+    lifecycle.make_own(folder)
     try:
         spoil(folder)
     except PermissionError:
         pytest.skip("only root can give a folder away")
-    with pytest.raises(RequestError, match="could take over") as refused:
+    with pytest.raises(RequestError, match="could take over"):
         lifecycle.up(lifecycle.Wanted(accounting=False), silent)
-    assert said in refused.value.why
-    assert refused.value.next_command.startswith(mend.format(refused.value.where))
 
 
-@pytest.mark.parametrize("mask", [0, 0o022, 0o077])
+@pytest.mark.parametrize("mask", [0, 0o077])
 def test_folders_are_this_users_alone_whatever_the_umask(tmp_path: Path, mask: int) -> None:
     folder = tmp_path / "home" / "clusters" / "dev"
     before = os.umask(mask)
     try:
-        own_folders.make(folder)
-        own_folders.make(folder)  # that it is there already is no fault
+        lifecycle.make_own(folder)
+        lifecycle.make_own(folder)  # an existing folder is no fault
     finally:
         os.umask(before)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)] == [0o700, 0o755 & ~mask]
-    own_folders.refuse_shared(folder)
 
 
 def test_the_cure_of_what_is_missing() -> None:
@@ -412,12 +280,6 @@ def test_the_cure_of_what_is_missing() -> None:
     assert cure(node1) == f"python launch/cluster.py revive --name={cluster_value().name} --node={node1}"
     for several in ((node1, node2), (daemons.CONTROLLER,)):
         assert "cluster.py down --name=" in cure(*several)
-        assert f"cluster.py up --name={cluster_value().name} --nodes={cluster_value().nodes}" in cure(*several)
-
-
-def test_one_of_anything_is_no_plural() -> None:
-    assert lifecycle.described(lifecycle.Wanted("a", 1, 1)) == "1 node of 1 make-believe GPU, accounting"
-    assert lifecycle.described(lifecycle.Wanted("a", 2, 8, False)) == "2 nodes of 8 make-believe GPUs, no accounting"
 
 
 def test_down_and_status_of_nothing(tmp_path: Path) -> None:
@@ -493,13 +355,6 @@ def test_a_second_up_changes_nothing(two_nodes: RunningCluster) -> None:
     larger = script("up", "--nodes=3", **two_nodes.environment)
     assert (larger.returncode, "cluster.py down" in larger.stderr) == (2, True), larger.stderr
     assert recall("dev") == two_nodes.cluster
-
-
-@pytest.mark.slow
-def test_the_site_is_there_while_the_cluster_is(two_nodes: RunningCluster) -> None:
-    site = places.configs().site("dev")
-    assert site.slurm is not None
-    assert site.slurm.configuration == str(two_nodes.cluster.files.slurm_conf)
 
 
 # Tries what a folder holds, and the database as root without a password; prints what it got.
@@ -600,15 +455,15 @@ def test_a_node_dies_with_its_tasks_and_comes_back(two_nodes: RunningCluster) ->
     last = two_nodes.cluster.node_names[1]
     two_nodes.slurm("sbatch", "--output=/dev/null", f"--nodelist={last}", "--wrap=sleep 600")
     await_true(lambda: tasks_of(two_nodes, last) > 0, seconds=15)
-    assert faults.kill_node("dev", last) >= 3  # slurmd, the step daemon, a task or more
+    assert lifecycle.kill_node("dev", last) >= 3  # slurmd, the step daemon, a task or more
     found = lifecycle.status("dev")
     assert found is not None
     assert (found.missing, found.tasks) == ([last], 0)
-    faults.revive_node("dev", last)
+    lifecycle.revive_node("dev", last)
     assert last in daemons.ready_nodes(two_nodes.cluster)
     two_nodes.slurm("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name)
     with pytest.raises(RequestError, match="no node 'node9'"):
-        faults.kill_node("dev", "node9")
+        lifecycle.kill_node("dev", "node9")
 
 
 def tasks_of(running: RunningCluster, node: str) -> int:
@@ -619,7 +474,7 @@ def tasks_of(running: RunningCluster, node: str) -> int:
 def test_jobs_go_on_while_the_controller_restarts(two_nodes: RunningCluster) -> None:
     job = two_nodes.slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 600").stdout.strip()
     await_true(lambda: two_nodes.slurm("squeue", "-h", "-j", job, "-o", "%T").stdout == "RUNNING\n", seconds=15)
-    faults.restart_controller("dev")
+    lifecycle.restart_controller("dev")
     assert two_nodes.slurm("squeue", "-h", "-j", job, "-o", "%T").stdout == "RUNNING\n"
     two_nodes.slurm("scancel", job)
 
@@ -656,7 +511,7 @@ def test_after_a_crash_up_starts_anew(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_while_it_comes_up_leaves_nothing(tmp_path: Path) -> None:
-    if packages.missing(accounting=True):
+    if machine.missing(accounting=True):
         pytest.skip("Slurm is not installed")
     starting = subprocess.Popen(
         [sys.executable, SCRIPT, "up"],
@@ -679,7 +534,7 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("home")
 def test_a_daemon_that_fails_is_named_with_the_end_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    if packages.missing(accounting=False):
+    if machine.missing(accounting=False):
         pytest.skip("Slurm is not installed")
     broken = configuration.slurm_conf
     monkeypatch.setattr(
@@ -697,10 +552,10 @@ def test_a_daemon_that_fails_is_named_with_the_end_of_its_log(monkeypatch: pytes
 AS_NOBODY = """
 import os, sys
 sys.path.insert(0, {repository!r})
-from launch.private_cluster import daemons, lifecycle, naming
+from launch.private_cluster import daemons, lifecycle, machine
 os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 if {addresses}:
-    naming.UNSHARE = {{}}
+    machine.UNSHARE = {{}}
 cluster, _ = lifecycle.up(lifecycle.Wanted(nodes=2, accounting={accounting}), print)
 print(daemons.ask(cluster, "srun", "-N2", "sh", "-c", "echo $SLURMD_NODENAME uid=$(id -u)"))
 lifecycle.down("dev", print)
@@ -713,7 +568,7 @@ print("left:", daemons.running(cluster))
 def test_it_needs_no_root(addresses: bool) -> None:
     if os.geteuid() != 0:
         pytest.skip("all the other tests here run without root")
-    if packages.missing(accounting=True):
+    if machine.missing(accounting=True):
         pytest.skip("Slurm is not installed")
     # Not tmp_path, which nobody else may enter.
     folder = Path(tempfile.mkdtemp(prefix="nobody-"))
@@ -736,13 +591,3 @@ def test_it_needs_no_root(addresses: bool) -> None:
         assert "left: []" in done.stdout
     finally:
         shutil.rmtree(folder)
-
-
-def test_the_way_into_a_node_is_a_plain_command_without_namespaces() -> None:
-    assert naming.in_node("addresses", "127.0.1.1", Path("/hosts"), ["slurmd"]) == ["slurmd"]
-    assert naming.in_node("namespaces", "node1", Path("/hosts"), ["slurmd"])[-4:] == [
-        "sh",
-        "node1",
-        "/hosts",
-        "slurmd",
-    ]

@@ -1,0 +1,158 @@
+"""What this machine has for a private cluster: Slurm's programs, free ports, namespaces, control groups."""
+
+import contextlib
+import fcntl
+import os
+import random
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.errors import RequestError, RunError
+from launch.private_cluster.cluster import Cluster, MemoryLimit, Naming, Ports
+
+# --- programs, and the Debian packages that bring them --------------------------------------------
+
+CLIENT = ("sbatch", "scontrol", "sinfo", "squeue", "srun")
+SLURM = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", **dict.fromkeys(CLIENT, "slurm-client")}
+ACCOUNTING = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server-core", "sacct": "slurm-client"}
+# The first that is there; newer packages have renamed it.
+SYSTEM_TABLES = (
+    Path("/usr/share/mysql/mysql_system_tables.sql"),
+    Path("/usr/share/mariadb/mariadb_system_tables.sql"),
+)
+DAEMON_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # where daemons lie; not in every user's PATH
+
+
+def refuse_missing(accounting: bool) -> None:
+    absent = missing(accounting)
+    if not absent:
+        return
+    packages = " ".join(sorted(set(absent.values())))
+    without = "     (or --noaccounting: no sacct)" if set(absent) <= set(ACCOUNTING) else ""
+    raise RequestError(
+        f"Slurm is not installed here: {', '.join(absent)} not found",
+        where="PATH and " + ", ".join(DAEMON_FOLDERS),
+        why=f"a private cluster runs the daemons of these Debian packages: {packages}",
+        next_command=f"sudo apt-get install --no-install-recommends {packages}{without}",
+    )
+
+
+def missing(accounting: bool) -> dict[str, str]:
+    """Program -> the package that brings it, for each that is not here."""
+    needed = SLURM | (ACCOUNTING if accounting else {})
+    absent = {name: package for name, package in needed.items() if shutil.which(name, path=search_path()) is None}
+    if accounting and system_tables() is None:
+        absent[SYSTEM_TABLES[0].name] = ACCOUNTING["mariadbd"]
+    return absent
+
+
+def system_tables() -> Path | None:
+    return next((path for path in SYSTEM_TABLES if path.is_file()), None)
+
+
+def search_path() -> str:
+    return os.pathsep.join([os.environ.get("PATH", ""), *DAEMON_FOLDERS])
+
+
+# --- ports ------------------------------------------------------------------------------------------
+
+FIRST_PORT, LAST_PORT = 12_000, 32_000  # below those that Linux hands out by itself (32768 and up)
+TRIES = 200
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As the daemons do it: a port in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def free_ports(nodes: int, free: Callable[[int], bool] = is_free) -> Ports:
+    """A block of neighbouring free ports at a random place: two clusters that start at once rarely meet."""
+    needed = nodes + 2
+    for _ in range(TRIES):
+        first = random.randrange(FIRST_PORT, LAST_PORT - needed)
+        if all(free(port) for port in range(first, first + needed)):
+            return Ports(controller=first, accounting=first + 1, first_node=first + 2)
+    raise RunError(
+        f"no {needed} neighbouring free ports were found",
+        where=f"ports {FIRST_PORT} to {LAST_PORT} of this machine",
+        next_command="ss -ltn     shows who listens",
+    )
+
+
+# --- a host name for each node ------------------------------------------------------------------------
+
+UNSHARE: dict[Naming, list[str]] = {
+    # slave: what is mounted on the machine later is seen in the nodes, where its file systems are shared (as
+    # systemd makes them).
+    "namespaces": ["unshare", "--mount", "--uts", "--propagation", "slave"],
+    "user_namespaces": ["unshare", "--map-current-user", "--keep-caps", "--mount", "--uts", "--propagation", "slave"],
+}
+ENTER = 'hostname "$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"'
+PROBE_SECONDS = 10
+
+
+def best_naming() -> Naming:
+    """The first way that works for this user on this machine."""
+    with tempfile.NamedTemporaryFile() as hosts:
+        return next((naming for naming in UNSHARE if _works(naming, Path(hosts.name))), "addresses")
+
+
+def _works(naming: Naming, hosts: Path) -> bool:
+    command = in_node(naming, "node1", hosts, ["true"])
+    try:
+        return subprocess.run(command, capture_output=True, check=False, timeout=PROBE_SECONDS).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def in_node(naming: Naming, node: str, hosts: Path, command: list[str]) -> list[str]:
+    """`command` as it runs on a node."""
+    if naming == "addresses":
+        return command
+    return [*UNSHARE[naming], "sh", "-c", ENTER, "sh", node, str(hosts), *command]
+
+
+# --- a job's memory -----------------------------------------------------------------------------------
+
+CGROUP_V1 = Path("/sys/fs/cgroup/memory")
+JOBS_OF_A_CLUSTER = 1000  # ids that no other cluster gets: Slurm names control groups by node and job alone
+
+
+def best_memory_limit() -> MemoryLimit:
+    """Slurm's cgroup/v1 needs the memory controller and the right to make groups in it; its v2 needs systemd."""
+    usable = (CGROUP_V1 / "release_agent").exists() and os.access(CGROUP_V1, os.W_OK)
+    return "kernel" if usable and os.geteuid() == 0 else "sampling"
+
+
+def remove_groups(cluster: Cluster, root: Path = CGROUP_V1) -> None:
+    """Remove the empty groups of this cluster's jobs; Slurm's own are called the same in every cluster."""
+    if cluster.memory_limit != "kernel":
+        return
+    handle = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # as Slurm does while it makes a group
+        for name in cluster.node_names:
+            node = root / f"slurm_{name}"
+            for job in node.glob("uid_*/job_*"):
+                if 0 <= int(job.name.removeprefix("job_")) - cluster.first_job_id < JOBS_OF_A_CLUSTER:
+                    for folder, _, _ in os.walk(job, topdown=False):
+                        _remove_empty(Path(folder))
+            for group in (*node.glob("uid_*"), node):
+                _remove_empty(group)
+    finally:
+        os.close(handle)
+
+
+def _remove_empty(group: Path) -> None:
+    with contextlib.suppress(OSError):  # in use, maybe by another cluster
+        group.rmdir()
