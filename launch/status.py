@@ -32,7 +32,7 @@ from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import json_text
 from launch.cli import EXIT_INTERRUPTED, run_main
 from launch.running.showing import EXIT_CODES, show_result
-from launch.slurm.asking import slurm_of
+from launch.slurm.client import slurm_of
 from launch.slurm.run_states import RunState, find_run, find_runs, states
 from launch.slurm.watch import ends_of, find_job, wait_for
 

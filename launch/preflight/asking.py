@@ -24,7 +24,7 @@ from launch.environments import venvs
 from launch.preflight import job
 from launch.slurm.client import Slurm
 from launch.slurm.commands import PATIENCE_SECONDS, Commands
-from launch.slurm.node_lists import named
+from launch.slurm.options import named
 from launch.slurm.parsing import Node
 
 ASKED, ANSWERS, SCRIPT = "asked.json", "answers", "preflight.sbatch"

@@ -188,8 +188,7 @@ class SlurmRunner:
 
     @cached_property
     def _asked_once(self) -> "SlurmAnswers":
-        from launch.slurm.asking import AskedOnce
-        from launch.slurm.client import Slurm
+        from launch.slurm.client import AskedOnce, Slurm
 
         return AskedOnce(Slurm(self._site, patience_seconds=0))
 
@@ -222,7 +221,7 @@ class SlurmRunner:
         return never_submitted | {row.folder.run_id for row in rows if row.ended or row.state == "not submitted"}
 
     def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
-        from launch.slurm.prepared import prepared
+        from launch.slurm.job_script import prepared
 
         in_container = benchmark.site.runtime == "container"
         return prepared(benchmark, backend, self._options_of(benchmark), container=in_container)
@@ -234,7 +233,7 @@ class SlurmRunner:
         return f"job.sbatch\n\n{script}".rstrip("\n") if script else ""
 
     def _slurm(self) -> "Slurm":
-        from launch.slurm.asking import slurm_at
+        from launch.slurm.client import slurm_at
 
         return slurm_at(self._site)
 

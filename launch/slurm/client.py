@@ -7,13 +7,16 @@ import contextlib
 import os
 import pwd
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from benchmarks.errors import RequestError, RunError, nearest
 from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
 from launch.slurm import parsing
 from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed
@@ -198,6 +201,34 @@ class Slurm:
         which = [job_ids[0]] if len(job_ids) == 1 else []
         text = self._commands.ask_about_jobs(["scontrol", "show", "job", "-o", *which])
         return parsing.controlled_ends(text)
+
+
+class AskedOnce:
+    """The answers of a Slurm about itself, remembered for the many cells of a sweep."""
+
+    def __init__(self, slurm: Slurm) -> None:
+        self.partition = cache(slurm.partition)
+        self.all_nodes = cache(slurm.all_nodes)
+        self.has_pyxis = cache(slurm.has_pyxis)
+
+
+def slurm_at(site: Site) -> Slurm:
+    """The Slurm of a site; a wait for its controller is shown."""
+    return Slurm(site, on_wait=lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def slurm_of(folder: RunFolder, patience_seconds: float | None = None) -> Slurm:
+    """The cluster of a run, as it was configured when the run was submitted."""
+    site = folder.benchmark().site
+    if site.slurm is None:
+        raise RequestError(
+            f"the run is none of a queue: it ran on site '{site.name}'",
+            where=str(folder.path),
+            next_command=f"python launch/verify.py {folder.path}",
+        )
+    if patience_seconds is None:
+        return slurm_at(site)
+    return Slurm(site, patience_seconds)  # who asks again and again says so itself
 
 
 def _chunks(job_ids: Sequence[str]) -> list[Sequence[str]]:

@@ -12,15 +12,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
+from benchmarks.backend import Backend, Checks
 from benchmarks.errors import RequestError
-from benchmarks.jobs.first_check import BEFORE_THE_RUN
+from benchmarks.jobs.first_check import BEFORE_THE_RUN, UNPACK
 from benchmarks.jobs.job_record import JOB_SCRIPT
 from benchmarks.rendering import report
 from benchmarks.secret_rules import Known, is_secret_name, why_secret
 from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Value
 from benchmarks.version import VERSION
 from launch.running.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
-from launch.slurm.node_lists import names_nobody
 from launch.slurm.options import key_of, seconds_of
 
 PYNVML = "pynvml.py"  # in the run's folder: the launcher's own, since an image may have none
@@ -122,6 +124,34 @@ def _in_order(plan: Plan, telemetry: bool) -> str:
     return " && ".join(words)
 
 
+# --- the plan of a job ---------------------------------------------------------------------------
+
+
+def prepared(benchmark: Benchmark, backend: Backend, options: JobOptions, *, container: bool) -> Plan:
+    """What the job runs, in order. `container`: whether its phases run in one."""
+    plan = backend.plan(benchmark)
+    check = backend.check_phase(benchmark) if options.check and isinstance(backend, Checks) else None
+    before = [check] if check is not None else []
+    if container and (benchmark.nodes > 1 or check is None):
+        before.append(_unpack(benchmark))
+    return msgspec.structs.replace(plan, phases=[*before, *plan.phases])
+
+
+def _unpack(benchmark: Benchmark) -> Phase:
+    """Pyxis unpacks the image on the nodes that have no container of the job's name yet. The phases and the sampler
+    only join it: two that made it at once on one node would be in each other's way.
+    """
+    return Phase(
+        name=UNPACK,
+        command=["true"],
+        environment={},
+        nodes=benchmark.nodes,
+        tasks_per_node=1,
+        devices_per_task=0,
+        writes_steps=False,
+    )
+
+
 # --- what sbatch reads --------------------------------------------------------------------------
 
 
@@ -146,7 +176,7 @@ def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOp
         ("reservation", options.reservation),
         ("constraint", options.constraint),
         ("nodelist", options.nodelist),
-        ("exclude", _excluded(options.exclude)),
+        ("exclude", options.exclude),
         ("segment", _segment(benchmark, options)),
         ("nice", options.nice),
         ("comment", comment),
@@ -211,11 +241,6 @@ def _gpus(benchmark: Benchmark, options: JobOptions) -> list[tuple[str, object]]
         return []
     count = benchmark.gpus // benchmark.nodes
     return [("gres", f"gpu:{count}")] if options.gpus == "gres" else [("gpus-per-node", count)]
-
-
-def _excluded(listed: str | None) -> str | None:
-    """Without a file that names no node: sbatch fails at it."""
-    return None if listed is None or names_nobody(listed) else listed
 
 
 def _warn_seconds(options: JobOptions) -> int:

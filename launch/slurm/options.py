@@ -1,17 +1,20 @@
-"""What a job asks of Slurm: the site's options, then the person's shell, then the flags. Pure.
+"""What a job asks of Slurm: the site's options, then the person's shell, then the flags.
 
-Whatever contradicts what Stepmark itself decides about a job is refused here, and says what to use instead.
+Whatever contradicts what Stepmark itself decides about a job is refused here, and says what to use instead. It reads
+nothing but the files of nodes that --nodelist and --exclude name.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.values import JobOptions, Site
+from launch.slurm.parsing import duration_seconds, node_names
 
 ADDITIONAL = "ADDITIONAL_SLURM_PARAMS"
 # Variables of sbatch that people are used to set in their shell -> the option they mean.
@@ -69,15 +72,6 @@ DECIDED = {
     "signal": "warn_seconds: in the site's file",
     "nodefile": "--nodelist",
 }
-# What else sbatch takes: needed to tell a name from the shortened form of another one.
-PASSED_ON = frozenset((
-    "acctg-freq", "batch", "bb", "bbf", "begin", "cluster-constraint", "contiguous", "core-spec",
-    "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot", "dependency",
-    "extra-node-info", "gpu-bind", "gpu-freq", "gres-flags", "hint", "hold", "ignore-pbs",
-    "kill-on-invalid-dep", "licenses", "mail-type", "mail-user", "mcs-label", "mem-bind", "mincpus", "network",
-    "no-kill", "power", "prefer", "priority", "profile", "reboot", "sockets-per-node", "spread-job", "switches",
-    "thread-spec", "threads-per-core", "time-min", "tmp", "wait-all-nodes", "wckey",
-))  # fmt: skip
 
 _MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
@@ -89,7 +83,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> JobOptions:
     """The options of a job. `typed` are flags by the field they set, and `slurm_arg`, a list (job_flags.typed)."""
     if site.slurm is None:
-        raise not_on(site, typed)
+        raise _no_slurm(site, typed)
     options = site.slurm.options
     options = _with_arguments(
         msgspec.structs.replace(options, arguments=[]), options.arguments, f"site {site.name}: arguments"
@@ -101,16 +95,12 @@ def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> Jo
     arguments: list[str] = list(typed.get("slurm_arg", []))
     _refuse_twice(flags, arguments)
     options = _replaced(_with_arguments(options, arguments, "--slurm_arg"), flags, "the flags")
-    if options.exclude is not None:
-        from launch.slurm.node_lists import names_nobody
-
-        if names_nobody(options.exclude):  # a preflight without a failing node
-            return msgspec.structs.replace(options, exclude=None)
+    if options.exclude is not None and names_nobody(options.exclude):  # a preflight without a failing node
+        return msgspec.structs.replace(options, exclude=None)
     return options
 
 
-def not_on(site: Site, typed: Mapping[str, Any]) -> RequestError:
-    """The refusal of flags that a site without a queue has no use for."""
+def _no_slurm(site: Site, typed: Mapping[str, Any]) -> RequestError:
     names = ", ".join(f"--{flag_of(name)}" for name in typed) or "options of a job"
     return RequestError(
         f"{names}: site '{site.name}' has no Slurm",
@@ -123,7 +113,7 @@ def not_on(site: Site, typed: Mapping[str, Any]) -> RequestError:
 def refuse_without_slurm(site: Site, typed: Mapping[str, Any]) -> None:
     """On a site without a queue, the flags of a job are a mistake."""
     if site.slurm is None and typed:
-        raise not_on(site, typed)
+        raise _no_slurm(site, typed)
 
 
 def flag_of(field: str) -> str:
@@ -204,16 +194,15 @@ def _split(text: str, where: str) -> tuple[str, str | None]:
 
 def _refuse_decided(key: str, where: str) -> None:
     # sbatch takes any beginning of a name that means one option alone: --outp is --output.
-    known = key in FIELDS or key in PASSED_ON
-    meant = key if key in DECIDED else next((name for name in DECIDED if not known and name.startswith(key)), None)
-    if meant is not None:
+    meant = key if key in DECIDED else next((name for name in DECIDED if name.startswith(key)), None)
+    if meant is not None and key not in FIELDS:
         raise RequestError(
             f"--{meant} is decided by Stepmark", where=where, why=f"use {DECIDED[meant]}", next_command=DECIDED[meant]
         )
-    if not known:
-        full = next((name for name in (*FIELDS, *PASSED_ON) if name.startswith(key)), None)
-        if full is not None:
-            raise RequestError(f"'{key}' is short for --{full}", where=where, next_command=f"--slurm_arg={full}=...")
+    own = (*FIELDS, "dependency")
+    full = next((name for name in own if name.startswith(key)), key)
+    if key not in own and key != full:
+        raise RequestError(f"'{key}' is short for --{full}", where=where, next_command=f"--slurm_arg={full}=...")
 
 
 def _field_value(key: str, value: str | None, where: str) -> Any:
@@ -285,28 +274,37 @@ def check(options: JobOptions, where: str) -> None:
 
 
 def seconds_of(time: str, where: str = "--time") -> int:
-    """A time limit as Slurm reads it: MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
-    days, dash, rest = time.strip().rpartition("-")
-    parts = rest.split(":")
-    if not all(re.fullmatch(r"[0-9]+", part) for part in (*parts, *([days] if dash else []))) or len(parts) > 3:
-        raise _no_time(time, where)
-    numbers = [int(part) for part in parts]
-    if dash:
-        hours, minutes, seconds = [*numbers, 0, 0][:3]
-    elif len(numbers) == 3:
-        hours, minutes, seconds = numbers
-    else:
-        hours, (minutes, seconds) = 0, [*numbers, 0][:2]
-    total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-    if total == 0:
-        raise _no_time(time, where)
-    return total
+    """A time limit as Slurm reads it."""
+    seconds = duration_seconds(time)
+    if not seconds:
+        raise RequestError(
+            f"--time={time} is no time limit",
+            where=where,
+            why="Slurm reads minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, and a job needs a limit",
+            next_command="--time=1:00:00",
+        )
+    return seconds
 
 
-def _no_time(time: str, where: str) -> RequestError:
-    return RequestError(
-        f"--time={time} is no time limit",
-        where=where,
-        why="Slurm reads minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; what a run costs must have an end",
-        next_command="--time=1:00:00",
-    )
+# --- lists of nodes -----------------------------------------------------------------------------
+
+
+def named(text: str | None) -> list[str]:
+    """The nodes of a list of Slurm's, or with a slash in it a file of names; none where nothing is named."""
+    if text is None or "/" not in text:
+        return node_names(text or "")
+    try:
+        words = Path(text).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError("the list of nodes cannot be read", where=text, why=str(error)) from None
+    return [name for word in words for name in node_names(word)]
+
+
+def names_nobody(text: str) -> bool:
+    """Whether it is a file without a name in it, which Slurm would refuse. One that cannot be read is not."""
+    if "/" not in text:
+        return False
+    try:
+        return not Path(text).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError):
+        return False

@@ -92,7 +92,7 @@ def duration_seconds(text: str) -> int | None:
     """Slurm's D-HH:MM:SS, HH:MM:SS, MM:SS, MM, D-HH, D-HH:MM; None for no limit, or for what is no duration."""
     days, dash, clock = text.strip().rpartition("-")
     parts = clock.split(":")
-    if not all(part.isdecimal() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:
+    if not all(re.fullmatch("[0-9]+", part) for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:
         return None
     numbers = [int(part) for part in parts]
     if dash:  # from the left: hours, minutes, seconds

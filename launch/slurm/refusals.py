@@ -16,8 +16,7 @@ from benchmarks.values import Benchmark, JobOptions
 from launch.environments import venvs
 from launch.running.local import REPOSITORY
 from launch.slurm.client import Node, Partition
-from launch.slurm.node_lists import named
-from launch.slurm.parsing import duration_seconds
+from launch.slurm.options import named, seconds_of
 
 SHOWN = 8
 
@@ -167,17 +166,7 @@ def _waits_for(benchmark: Benchmark, options: JobOptions, partition: Partition, 
 
 
 def _check_time(options: JobOptions, partition: Partition, where: str) -> None:
-    if options.time.strip().lower() in ("unlimited", "infinite"):
-        seconds: int | float | None = math.inf
-    else:
-        seconds = duration_seconds(options.time)
-    if seconds is None:
-        raise RequestError(
-            f"'{options.time}' is no time that Slurm reads",
-            where="the time limit of the job",
-            next_command="--time=30 (minutes), --time=1:30:00 or --time=2-12:00:00",
-        )
-    if partition.max_seconds is not None and seconds > partition.max_seconds:
+    if partition.max_seconds is not None and seconds_of(options.time) > partition.max_seconds:
         raise RequestError(
             f"the job asks for {options.time}, the partition gives a job {_duration(partition.max_seconds)} at most",
             where=where,

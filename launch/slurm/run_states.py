@@ -21,8 +21,7 @@ from benchmarks.measuring.summary import Result
 from benchmarks.rendering.report import duration_text
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, STEPS, RunFolder
 from benchmarks.values import Benchmark, Step
-from launch.slurm.asking import slurm_of
-from launch.slurm.client import QueueState, Slurm, explain
+from launch.slurm.client import QueueState, Slurm, explain, slurm_of
 from launch.slurm.collect import collect
 
 # A run without a step for so long, and for so many times what a step takes, may hang.

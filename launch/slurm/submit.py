@@ -24,7 +24,6 @@ from launch.sites import image_files, site_hub
 from launch.slurm import job_script
 from launch.slurm.client import Slurm
 from launch.slurm.options import not_adopted, of_the_scheduler
-from launch.slurm.prepared import prepared
 from launch.slurm.refusals import SlurmAnswers, of_the_cluster
 
 
@@ -72,7 +71,7 @@ def submit(
     benchmark = kept_profiles.with_kept_profile(benchmark, backend, output_dir.absolute(), environment)
     folder = RunFolder.create(output_dir.absolute(), run_id)
     try:
-        plan = prepared(benchmark, backend, options, container=image is not None)
+        plan = job_script.prepared(benchmark, backend, options, container=image is not None)
         begin(folder, benchmark, plan, python, environment, job.labels, _kept_off())
         place = _place(folder, python, image)
         script = _script(benchmark, plan, place, options, job)
@@ -101,7 +100,9 @@ def preview(benchmark: Benchmark, backend: Backend, output_dir: Path, options: J
     except RequestError:
         return ""
     place = _place(RunFolder(output_dir.absolute() / new_run_id(benchmark)), python, image)
-    return _script(benchmark, prepared(benchmark, backend, options, container=image is not None), place, options, job)
+    return _script(
+        benchmark, job_script.prepared(benchmark, backend, options, container=image is not None), place, options, job
+    )
 
 
 def runs_in(benchmark: Benchmark, backend: Backend) -> dict[str, str | None]:

@@ -24,8 +24,7 @@ from launch.cli import EXIT_INTERRUPTED
 from launch.running.screen import Screen
 from launch.running.showing import EXIT_CODES, show_result
 from launch.running.step_sink import StepSink
-from launch.slurm.asking import slurm_of
-from launch.slurm.client import QueueState, Slurm, explain, never
+from launch.slurm.client import QueueState, Slurm, explain, never, slurm_of
 from launch.slurm.collect import collect
 from launch.slurm.run_states import quiet_limit, remember_job
 

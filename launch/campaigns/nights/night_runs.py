@@ -74,7 +74,7 @@ def _said_to_have_failed(folder: RunFolder, phase: str, attempt: int) -> bool:
 
 def nodes_of(folder: RunFolder) -> list[str]:
     """The nodes of a job's last attempt; none where it was no job, or never started."""
-    from launch.slurm.node_lists import named
+    from launch.slurm.options import named
 
     with contextlib.suppress(StepmarkError, OSError):
         attempts = folder.stored_result().attempts
@@ -86,7 +86,7 @@ def excluding(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], 
     """What --exclude must say for these nodes to be left out; None where the job would then wait, or never run."""
     from launch.running import runtimes
     from launch.slurm import options, refusals
-    from launch.slurm.asking import slurm_at
+    from launch.slurm.client import slurm_at
 
     if benchmark.site.slurm is None or not nodes:
         return None

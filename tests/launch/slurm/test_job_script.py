@@ -30,11 +30,10 @@ from launch.running.local import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.job_script import (
     JobPlace,
     directives,
-    refuse_paths,
+    prepared,
     render,
     shell_word,
 )
-from launch.slurm.prepared import prepared
 
 CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden_jobs"
@@ -234,14 +233,6 @@ def test_a_job_lies_within_racks_that_nvlink_joins(gpus: int, segment: int | Non
     assert not [line for line in said(script(dtype="bf16", gpus=64)) if "segment" in line]
 
 
-def test_a_job_says_whose_run_it_is_and_does_not_wait_for_what_cannot_come() -> None:
-    lines = said(script(dtype="bf16", gpus=64, options={"comment": "mine"}))
-    assert '--comment="stepmark:20261121T120000Z-golden mine"' in lines
-    assert lines.index("--dependency=singleton") + 1 == lines.index("--kill-on-invalid-dep=yes")
-    alone = said(script(dtype="bf16", gpus=64, options={"singleton": False}))
-    assert not [line for line in alone if "dep" in line]
-
-
 def test_dependencies_of_the_person_and_of_stepmark_together() -> None:
     both = {"arguments": ["--dependency=afterok:1,afterok:2"]}
     assert "--dependency=singleton,afterok:1,afterok:2" in said(script(dtype="bf16", options=both))
@@ -264,12 +255,6 @@ def test_a_short_job_is_not_warned_before_it_has_begun() -> None:
     assert "--signal=B:USR1@60" in said(script(dtype="bf16"))
 
 
-def test_the_job_has_room_for_the_widest_phase() -> None:
-    lines = said(script(plan=THREE_PHASES, dtype="bf16", gpus=64))
-    assert "--nodes=8" in lines
-    assert "--ntasks-per-node=8" in lines
-
-
 def test_what_the_shell_would_steer_past_the_plan_is_unset() -> None:
     text = script(dtype="bf16")
     for name in NOT_INHERITED:
@@ -286,19 +271,6 @@ def test_which_gpus_a_container_sees_is_up_to_its_image(site: str, kept: list[st
     shell = {"NVIDIA_VISIBLE_DEVICES": "void", "NVIDIA_DRIVER_CAPABILITIES": "utility", "XLA_FLAGS": "--x"}
     done = subprocess.run(["bash", "-c", f"{head}\nenv"], env=shell, capture_output=True, text=True, check=True)
     assert [line for line in done.stdout.splitlines() if line.startswith(("NVIDIA_VIS", "XLA"))] == kept
-
-
-def test_each_srun_states_its_tasks_and_has_its_place() -> None:
-    text = script(plan=THREE_PHASES, dtype="bf16", gpus=64)
-    assert re.findall(r"--nodes=\S+ --ntasks=\S+ --ntasks-per-node=\S+", text) == [
-        "--nodes=8 --ntasks=64 --ntasks-per-node=8",
-        "--nodes=1 --ntasks=1 --ntasks-per-node=1",
-        "--nodes=8 --ntasks=32 --ntasks-per-node=4",
-        "--nodes=8 --ntasks=8 --ntasks-per-node=1",  # the samplers
-        "--nodes=8 --ntasks=8 --ntasks-per-node=1",  # what removes the containers
-    ]
-    assert "# Phase 2 of 3, convert: 1 node x 1 task, 1 device a task" in text
-    assert "start_sampling && run_phase profile && run_phase convert && run_phase perf" in text
 
 
 def test_a_container_has_what_it_needs_and_the_plans_variables_win_over_the_images() -> None:
@@ -359,11 +331,6 @@ def test_a_site_without_a_container_section_cannot_start_one() -> None:
         script(model="llama2_tiny", site="example_venv", place={"image": "/an/image.sqsh"})
 
 
-def test_a_token_of_the_shell_is_in_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
-    assert "hf_abcdefgh" not in script(dtype="bf16")
-
-
 TOKEN = "hf_" + "a1B2" * 6
 
 
@@ -394,31 +361,6 @@ def test_a_secret_is_refused_wherever_it_comes_from(
     assert error.next_command
     told = str([error.what, error.where, error.why, error.next_command])
     assert not [secret for secret in (TOKEN, "pass@", *secrets) if secret in told]
-
-
-def test_a_file_that_excludes_no_node_is_left_out(tmp_path: Path) -> None:
-    """sbatch itself fails at it."""
-    listed = tmp_path / "failing.txt"
-    asked: dict[str, Any] = {"options": {"exclude": str(listed)}}
-    assert f"--exclude={listed}" in said(script(dtype="bf16", **asked))  # not on this machine
-    listed.write_text("\n")
-    assert "--exclude" not in script(dtype="bf16", **asked)
-    listed.write_text("node3\n")
-    assert f"--exclude={listed}" in said(script(dtype="bf16", **asked))
-
-
-def test_paths_are_refused_before_there_is_a_plan() -> None:
-    refuse_paths(Path("/a"), Path("/b:c"), None)
-    for run, image in (
-        (Path("/b%j"), None),
-        (Path("/b:c"), Path("/i.sqsh")),
-        (Path("b"), None),
-        (Path("/b\n"), None),
-    ):
-        with pytest.raises(RequestError):
-            refuse_paths(Path("/a"), run, image)
-    with pytest.raises(RequestError):
-        refuse_paths(Path("/a"), Path("/b"), "/i\n.sqsh")
 
 
 # --- quoting ------------------------------------------------------------------------------------

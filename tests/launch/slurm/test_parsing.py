@@ -34,7 +34,6 @@ SACCT = recorded("""\
 41|RUNNING|0:0|None|node1|1795291300|Unknown
 """)
 # Never met here; as the manual of sacct writes them.
-OTHERS = ("PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "RESIZING", "REVOKED", "SUSPENDED")
 
 
 def test_how_jobs_ended_by_the_accounting() -> None:
@@ -71,12 +70,6 @@ def test_how_jobs_ended_by_the_accounting() -> None:
 def test_a_job_that_never_ran_has_no_start_though_slurm_writes_one() -> None:
     never_ran = parsing.accounted_ends(SACCT)["6"][0]
     assert (never_ran.started, never_ran.nodes, never_ran.reason) == (None, None, "Dependency")
-
-
-@pytest.mark.parametrize("state", OTHERS)
-def test_states_that_are_seldom_seen(state: str) -> None:
-    text = recorded(f"7|{state}|0:0|None|node1|1795291009|1795291098\n")
-    assert parsing.accounted_ends(text)["7"][0].state == state
 
 
 def test_rows_of_another_shape_are_no_rows() -> None:

@@ -100,13 +100,6 @@ def test_a_longer_list_of_nodes_than_the_job_takes() -> None:
     assert checked(benchmark_of(4), nodelist="node[1-3]") == []  # Slurm adds the fourth
 
 
-def test_one_node_is_said_of_one() -> None:
-    assert refusal(benchmark_of(1), exclude="node[1-4]").what.startswith("1 node is asked for, 0 of ")
-    with_gpus = benchmark_of(1, gpus=1, hardware="h100")
-    none = refusal(with_gpus, nodes=nodes_of("idle", gpus=0))
-    assert none.what == "1 node with 1 GPU is asked for, none is there"
-
-
 def test_nodes_that_are_asked_for_and_excluded(tmp_path: Path) -> None:
     listed = tmp_path / "failing.txt"
     listed.write_text("node2\nnode3\n")
@@ -128,15 +121,6 @@ def test_more_time_than_a_job_may_have(time: str, fits: bool) -> None:
         error = refusal(benchmark_of(), time=time)
         assert error.what == f"the job asks for {time}, the partition gives a job 1:00:00 at most"
         assert error.next_command == "--time=1:00:00"
-
-
-def test_time_without_end() -> None:
-    assert "at most" in refusal(benchmark_of(), time="UNLIMITED").what
-    assert checked(benchmark_of(), partition=msgspec.structs.replace(BATCH, max_seconds=None), time="UNLIMITED") == []
-
-
-def test_a_time_that_is_none() -> None:
-    assert refusal(benchmark_of(), time="soon").what == "'soon' is no time that Slurm reads"
 
 
 def test_nodes_without_the_gpus() -> None:
@@ -259,12 +243,6 @@ def test_without_pyxis_what_is_in_its_image_alone_has_no_other_runtime() -> None
         refuse(benchmark, JobOptions(), Cluster(), REPOSITORY, None)
     assert "a cluster that has pyxis" in caught.value.next_command
     assert "runtime" not in caught.value.next_command
-
-
-def test_a_site_without_containers_does_not_need_pyxis() -> None:
-    slurm = Cluster()
-    assert refuse(benchmark_of(), JobOptions(), slurm, REPOSITORY, None) == []
-    assert sorted(slurm.asked) == ["nodes", "partition"]
 
 
 def test_of_several_partitions_one_must_do() -> None:
