@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jinja2
 import yaml
 
 from launch.private_cluster.cluster import Cluster
@@ -44,8 +45,6 @@ def slurm_conf(cluster: Cluster) -> str:
 
 
 def _filled(template: str, cluster: Cluster, **values: Any) -> str:
-    import jinja2
-
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
