@@ -375,6 +375,27 @@ class Benchmark(Value, frozen=True):
         return self.sequence_length * self.global_batch_size
 
 
+class BenchmarkName(Value, frozen=True):
+    """The words that tell one benchmark from another, in a result and in every table of many runs."""
+
+    backend: str
+    engine: str
+    model: str
+    task: str
+    dtype: str
+    hardware: str
+    gpus: int
+    nodes: int
+    sequence_length: int
+    global_batch_size: int
+
+
+def name_words(benchmark: Benchmark) -> dict[str, Any]:
+    """The fields of its BenchmarkName."""
+    words = {name: getattr(benchmark, name) for name in BenchmarkName.__struct_fields__}
+    return words | {"model": benchmark.model.name, "hardware": benchmark.hardware.name}
+
+
 class Nightly(Value, frozen=True):
     """What a run is in a nightly suite: of which cell and night, and whether it is its one run or a confirmation."""
 

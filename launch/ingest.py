@@ -130,27 +130,28 @@ class Measured(Value, frozen=True):
         """The published row that the figures are held against, or why there is none."""
         if result["status"] != "valid":
             return None, "the figures are invalid"
+        from benchmarks.measuring.summary import BenchmarkFigures
         from benchmarks.references import nearest_reference
         from benchmarks.references.references import read_references
 
         backend = backend_of_format(log_format)
         if backend is None:
             return None, f"{log_format.name} does not say which framework wrote it"
-        ours = nearest_reference.Ours(
+        ours = BenchmarkFigures(
             backend=backend.name,
-            engine=backend.engines[0] if len(backend.engines) == 1 else None,
+            engine=backend.engines[0] if len(backend.engines) == 1 else "",
             model=self.model.name,
             task=self.task,
             dtype=self.dtype,
             hardware=self.hardware.name,
             gpus=self.gpus,
-            parallelism=None if self.gpus > 1 else {},
+            nodes=0,  # no log says it
+            parallelism={} if self.gpus > 1 else {"data": 1},
             sequence_length=self.sequence_length,
             global_batch_size=self.global_batch_size,
-            window=self.window,
-            tokens_per_second_per_gpu=cast("float | None", result["tokens_per_second_per_gpu"]),
         )
-        return nearest_reference.nearest(ours, read_references(Configs().root))
+        speed = cast("float | None", result["tokens_per_second_per_gpu"])
+        return nearest_reference.nearest(ours, self.window, speed, read_references(Configs().root))
 
 
 def _measured() -> Measured | None:

@@ -157,8 +157,10 @@ def as_csv(listing: Listing) -> str:
 
 _MAPS = ("identity", "identity_text")
 _KINDS = ("benchmark", "environment", "machine")
+_FIRST = ("run_id", "path", "started", "status")
 _CSV_FIELDS = [
-    *(name for name in FinishedRun.__struct_fields__ if name not in _MAPS),
+    *_FIRST,
+    *(name for name in FinishedRun.__struct_fields__ if name not in (*_FIRST, *_MAPS)),
     *(f"{name}.{kind}" for name in _MAPS for kind in _KINDS),
 ]
 

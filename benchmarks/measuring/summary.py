@@ -18,6 +18,7 @@ from benchmarks.telemetry.samples import Recorded
 from benchmarks.telemetry.summary import Telemetry, of_run
 from benchmarks.values import (
     Benchmark,
+    BenchmarkName,
     ConvergenceFigures,
     MlperfOutcome,
     Parallelism,
@@ -28,6 +29,7 @@ from benchmarks.values import (
     Value,
     Window,
     WorkerFacts,
+    name_words,
 )
 
 __all__ = ["Ended", "Result", "summarise"]  # Ended: what a site hands over, beside what is made of it
@@ -42,19 +44,9 @@ NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
 Status = Literal["valid", "invalid", "failed"]
 
 
-class BenchmarkFigures(Value, frozen=True):
+class BenchmarkFigures(BenchmarkName, frozen=True):
     """The part of the request that a reader of result.json needs."""
 
-    backend: str
-    engine: str
-    model: str
-    task: str
-    dtype: str
-    hardware: str
-    gpus: int
-    nodes: int
-    sequence_length: int
-    global_batch_size: int
     parallelism: dict[str, int]
 
 
@@ -389,19 +381,7 @@ def window_notes(window: Window) -> list[str]:
 
 
 def _benchmark_figures(benchmark: Benchmark) -> BenchmarkFigures:
-    return BenchmarkFigures(
-        backend=benchmark.backend,
-        engine=benchmark.engine,
-        model=benchmark.model.name,
-        task=benchmark.task,
-        dtype=benchmark.dtype,
-        hardware=benchmark.hardware.name,
-        gpus=benchmark.gpus,
-        nodes=benchmark.nodes,
-        sequence_length=benchmark.sequence_length,
-        global_batch_size=benchmark.global_batch_size,
-        parallelism=parallelism_figures(benchmark.parallelism),
-    )
+    return BenchmarkFigures(**name_words(benchmark), parallelism=parallelism_figures(benchmark.parallelism))
 
 
 def parallelism_figures(parallelism: Parallelism) -> dict[str, int]:

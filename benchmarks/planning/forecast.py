@@ -12,7 +12,7 @@ from benchmarks.planning.calibration import Calibration, Estimate, estimate
 from benchmarks.planning.capacity import Storage, memory_by_part, usable_bytes
 from benchmarks.planning.layouts import Ranking
 from benchmarks.request.resolve import Request
-from benchmarks.values import Benchmark, Parallelism, Value
+from benchmarks.values import Benchmark, BenchmarkName, Parallelism, Value, name_words
 
 SCHEMA_VERSION = 1
 SECONDS_AN_HOUR = 3600
@@ -77,22 +77,12 @@ class Cost(Value, frozen=True):
     usd: float | None
 
 
-class Named(Value, frozen=True):
-    """Which benchmark it is."""
+class Planned(BenchmarkName, frozen=True):
+    """Which benchmark it is, and how its batch is shared out."""
 
-    backend: str
-    engine: str
-    model: str
-    task: str
-    dtype: str
-    hardware: str
-    gpus: int
-    nodes: int
     parallelism: Parallelism
-    sequence_length: int
     micro_batch_size: int
     gradient_accumulation: int
-    global_batch_size: int
     recipe: str
 
 
@@ -100,7 +90,7 @@ class PlanReport(Value, frozen=True):
     """What launch/plan.py says."""
 
     schema_version: int
-    benchmark: Named
+    benchmark: Planned
     memory: Memory
     bound: Bound
     estimate: Estimate
@@ -109,21 +99,12 @@ class PlanReport(Value, frozen=True):
     layouts: Ranking | None = None  # None: not asked for
 
 
-def named(b: Benchmark) -> Named:
-    return Named(
-        backend=b.backend,
-        engine=b.engine,
-        model=b.model.name,
-        task=b.task,
-        dtype=b.dtype,
-        hardware=b.hardware.name,
-        gpus=b.gpus,
-        nodes=b.nodes,
+def planned(b: Benchmark) -> Planned:
+    return Planned(
+        **name_words(b),
         parallelism=b.parallelism,
-        sequence_length=b.sequence_length,
         micro_batch_size=b.micro_batch_size,
         gradient_accumulation=b.gradient_accumulation,
-        global_batch_size=b.global_batch_size,
         recipe=b.recipe.name,
     )
 

@@ -3,29 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from benchmarks.measuring.summary import Result
+from benchmarks.measuring.summary import BenchmarkFigures, Result
 from benchmarks.references.references import Reference
 from benchmarks.rendering.report import seconds_text
 from benchmarks.values import Value
 
 NOT_KNOWN = "not known"
-
-
-class Ours(Value, frozen=True):
-    """What is held against a row. A log that Stepmark did not write says less than a run: None is not known."""
-
-    backend: str
-    engine: str | None
-    model: str
-    task: str
-    dtype: str
-    hardware: str
-    gpus: int
-    parallelism: dict[str, int] | None
-    sequence_length: int
-    global_batch_size: int
-    window: str
-    tokens_per_second_per_gpu: float | None
 
 
 class Beside(Value, frozen=True):
@@ -42,27 +25,16 @@ class Beside(Value, frozen=True):
 Nearest = tuple[Beside | None, str]  # the row, or why there is none
 
 
-def of_result(result: Result) -> Ours:
-    run = result.benchmark
-    return Ours(
-        backend=run.backend,
-        engine=run.engine,
-        model=run.model,
-        task=run.task,
-        dtype=run.dtype,
-        hardware=run.hardware,
-        gpus=run.gpus,
-        parallelism=run.parallelism,
-        sequence_length=run.sequence_length,
-        global_batch_size=run.global_batch_size,
-        window=result.window.rule,
-        tokens_per_second_per_gpu=result.tokens_per_second_per_gpu,
-    )
+def nearest_of_result(result: Result, rows: Sequence[Reference]) -> Nearest:
+    return nearest(result.benchmark, result.window.rule, result.tokens_per_second_per_gpu, rows)
 
 
-def nearest(ours: Ours, rows: Sequence[Reference]) -> Nearest:
-    """The row to be held against, or why there is none."""
-    if ours.tokens_per_second_per_gpu is None:
+def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequence[Reference]) -> Nearest:
+    """The row to compare with, or why there is none. `speed`: tokens/s per GPU.
+
+    Of a log that Stepmark did not write, an empty engine or parallelism is not known.
+    """
+    if speed is None:
         return None, "the run has no speed"
     same = [
         row
@@ -79,8 +51,8 @@ def nearest(ours: Ours, rows: Sequence[Reference]) -> Nearest:
             source=row.source,
             reference_seconds=row.seconds,
             reference_tokens_per_second_per_gpu=per_gpu,
-            ratio=ours.tokens_per_second_per_gpu / per_gpu,
-            differs=differences(row, ours),
+            ratio=speed / per_gpu,
+            differs=differences(row, ours, window),
         ),
         "",
     )
@@ -96,14 +68,14 @@ def text(found: Nearest) -> str:
     return "\n".join([*lines, *(f"differs: {what}" for what in beside.differs)])
 
 
-def _distance(row: Reference, ours: Ours) -> tuple[bool, bool, float, bool, bool, str]:
+def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool, str]:
     """The same framework before the nearest scale, then the same work; of equals the youngest source."""
     return (
         row.backend != ours.backend,
         row.engine != ours.engine,
         abs(math.log(row.gpus / ours.gpus)),
         row.sequence_length != ours.sequence_length,
-        _layout(row) != _words(ours.parallelism or {}),
+        _layout(row) != _words(ours.parallelism),
         _descending(row.source),
     )
 
@@ -113,9 +85,9 @@ def _descending(text: str) -> str:
     return "".join(chr(0x10FFFF - ord(letter)) for letter in text)
 
 
-def differences(row: Reference, ours: Ours) -> list[str]:
+def differences(row: Reference, ours: BenchmarkFigures, window: str) -> list[str]:
     """What is not the same, in words: theirs, and ours."""
-    layout = None if ours.parallelism is None else _words(ours.parallelism)
+    layout = _words(ours.parallelism) if ours.parallelism else ""
     pairs: list[tuple[str, object, object]] = [
         ("backend", row.backend, ours.backend),
         ("engine", row.engine, ours.engine),
@@ -123,13 +95,9 @@ def differences(row: Reference, ours: Ours) -> list[str]:
         ("layout", _layout(row), layout),
         ("global batch", row.global_batch_size, ours.global_batch_size),
         ("sequence length", row.sequence_length, ours.sequence_length),
-        ("window", row.window, ours.window),
+        ("window", row.window, window),
     ]
-    return [
-        f"{what} {published}, here {NOT_KNOWN if here is None else here}"
-        for what, published, here in pairs
-        if published != here
-    ]
+    return [f"{what} {published}, here {here or NOT_KNOWN}" for what, published, here in pairs if published != here]
 
 
 def _layout(row: Reference) -> str:

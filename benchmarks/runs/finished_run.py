@@ -18,7 +18,7 @@ from benchmarks.errors import RequestError
 from benchmarks.measuring.summary import SCHEMA_VERSION
 from benchmarks.runs import identity
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
-from benchmarks.values import Parallelism, Value
+from benchmarks.values import BenchmarkName, Parallelism
 
 READING = 2  # what a row means: higher, and every index is made anew
 RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue, or was cut off
@@ -26,7 +26,7 @@ LARGEST_FILE_BYTES = 1 << 28
 LARGEST_NUMBER = (1 << 63) - 1  # what the index and every reader of JSON can hold
 
 
-class FinishedRun(Value, frozen=True, kw_only=True):
+class FinishedRun(BenchmarkName, frozen=True, kw_only=True):
     """A run's result, benchmark and provenance, as far as many runs are looked at together.
 
     A figure that is None is null in result.json, where the reason stands; or there is no result yet.
@@ -36,19 +36,9 @@ class FinishedRun(Value, frozen=True, kw_only=True):
     path: str  # relative to the folder with the runs
     started: str  # UTC, such as 2026-11-22T03:45:11Z: from the name that the run was given
     status: Literal["valid", "invalid", "failed", "running"]
-    backend: str
-    engine: str
-    model: str
-    task: str
-    dtype: str
-    hardware: str
-    gpus: int
-    nodes: int
     site: str
     host: str | None = None  # where the launcher ran, or the job's first node
     parallelism: str
-    sequence_length: int
-    global_batch_size: int
     steps: int
     window: str
     counted: int = 0

@@ -13,7 +13,7 @@ from benchmarks.measuring import statistics
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering.columns import aligned, columns
 from benchmarks.rendering.report import count_text, seconds_text
-from benchmarks.values import Benchmark, Value
+from benchmarks.values import Benchmark, BenchmarkName, Value, name_words
 
 ScalingKind = Literal["weak", "strong", "mixed", "one scale"]
 KINDS: dict[ScalingKind, str] = {
@@ -30,19 +30,9 @@ NO_PGLE = "off"
 FIGURES = {"seconds_per_step": "seconds/step", "mfu_percent": "MFU", "efficiency": "efficiency"}
 
 
-class Scale(Value, frozen=True):
+class Scale(BenchmarkName, frozen=True):
     """What tells one cell of a table from another: the series it belongs to, and its place in it."""
 
-    backend: str
-    engine: str
-    model: str
-    task: str
-    dtype: str
-    hardware: str
-    sequence_length: int
-    gpus: int
-    nodes: int
-    global_batch_size: int
     layout: str
     virtual_devices: bool  # of a CPU: they share its cores
     pgle: str = NO_PGLE
@@ -59,16 +49,7 @@ class Scale(Value, frozen=True):
 
 def scale_of(benchmark: Benchmark) -> Scale:
     return Scale(
-        backend=benchmark.backend,
-        engine=benchmark.engine,
-        model=benchmark.model.name,
-        task=benchmark.task,
-        dtype=benchmark.dtype,
-        hardware=benchmark.hardware.name,
-        sequence_length=benchmark.sequence_length,
-        gpus=benchmark.gpus,
-        nodes=benchmark.nodes,
-        global_batch_size=benchmark.global_batch_size,
+        **name_words(benchmark),
         layout=benchmark.parallelism.short(),
         virtual_devices=benchmark.hardware.kind == "cpu",
         pgle=benchmark.pgle,

@@ -134,7 +134,7 @@ def material_of(folder: RunFolder) -> RunMaterial:
         provenance=scrubbed(provenance),
         place=str(folder.path),
         bound=_bound(benchmark, backend),
-        nearest=nearest_reference.nearest(nearest_reference.of_result(result), read_references(configs().root)),
+        nearest=nearest_reference.nearest_of_result(result, read_references(configs().root)),
         logs=[] if result.status == "valid" else list(log_tails(folder, result)),
         diagnosis=_diagnosis(folder, missing) if result.status == "failed" else [],
         missing=missing,

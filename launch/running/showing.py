@@ -39,9 +39,7 @@ def _diagnosis(folder: RunFolder) -> Rows:
 
 def _beside(result: Result) -> str:
     """The nearest published figure, and what differs besides."""
-    return nearest_reference.text(
-        nearest_reference.nearest(nearest_reference.of_result(result), read_references(configs().root))
-    )
+    return nearest_reference.text(nearest_reference.nearest_of_result(result, read_references(configs().root)))
 
 
 def _next_command(folder: RunFolder, result: Result) -> str:

@@ -65,7 +65,7 @@ def _report(
     known = ReadOnce(configs)
     return forecast.PlanReport(
         schema_version=forecast.SCHEMA_VERSION,
-        benchmark=forecast.named(benchmark),
+        benchmark=forecast.planned(benchmark),
         memory=found.memory,
         bound=found.bound,
         estimate=found.estimate,

@@ -20,7 +20,7 @@ from benchmarks.measuring.ledger import Recompute
 from benchmarks.measuring.summary import summarise
 from benchmarks.pages.run import RunMaterial
 from benchmarks.planning.bounds import bound
-from benchmarks.references.nearest_reference import nearest, of_result
+from benchmarks.references.nearest_reference import nearest_of_result
 from benchmarks.references.references import read_references
 from benchmarks.request.resolve import Request, resolve
 from jax_backend import BACKEND
@@ -202,6 +202,6 @@ def gpu_material(seed: int = 2, steps: int = 60, **changes: Any) -> RunMaterial:
         provenance={"git": {"commit": "abc"}, "phases": {"perf": {"argv": ["python", "worker.py"]}}},
         place="results/run-of-64",
         bound=bound(benchmark, BACKEND.storage(benchmark)),
-        nearest=nearest(of_result(result), read_references(CONFIGS.root)),
+        nearest=nearest_of_result(result, read_references(CONFIGS.root)),
     )
     return msgspec.structs.replace(material, **changes)

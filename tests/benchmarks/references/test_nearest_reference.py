@@ -1,12 +1,14 @@
 """A result beside the nearest published row, and what differs besides."""
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.measuring.summary import Result
-from benchmarks.references.nearest_reference import Nearest, Ours, nearest, of_result, text
-from benchmarks.references.references import read_references
+from benchmarks.measuring.summary import BenchmarkFigures, Result
+from benchmarks.references.nearest_reference import Nearest, nearest, nearest_of_result, text
+from benchmarks.references.references import Reference, read_references
 from benchmarks.request.resolve import Request, resolve
 from jax_backend import BACKEND
 from tests.benchmarks.measuring.test_summary import DONE, record_of, result_of, steps_of
@@ -24,7 +26,7 @@ def measured(seconds: float = 7.0, **wanted: object) -> Result:
 
 
 def beside(result: Result) -> Nearest:
-    return nearest(of_result(result), ROWS)
+    return nearest_of_result(result, ROWS)
 
 
 def test_the_same_scale_and_layout_is_nearest_and_the_ratio_is_of_tokens_a_gpu() -> None:
@@ -55,32 +57,31 @@ def test_where_nothing_is_published_it_says_so() -> None:
     assert (found, why) == (None, "the run has no speed")
 
 
-def foreign(**known: object) -> Ours:
+def foreign(rows: Sequence[Reference] = ROWS, **known: object) -> Nearest:
     """What a log of Llama 3.1 70B says of its run."""
-    given = Ours(
+    given = BenchmarkFigures(
         backend="nemo",
-        engine=None,
+        engine="",
         model="llama31_70b",
         task="pretrain",
         dtype="bf16",
         hardware="h100",
         gpus=64,
-        parallelism=None,
+        parallelism={},
         sequence_length=8192,
         global_batch_size=128,
-        window="last",
-        tokens_per_second_per_gpu=8192 * 128 / 64 / 14.66,
+        nodes=0,
     )
-    return msgspec.structs.replace(given, **known)
+    return nearest(msgspec.structs.replace(given, **known), "last", 8192 * 128 / 64 / 14.66, rows)
 
 
 def test_a_run_of_another_engine_says_so() -> None:
     """All published rows are NeMo's; Megatron-Bridge is another framework of the same backend."""
     layout = {"data": 2, "tensor": 4, "pipeline": 4, "context": 2, "virtual_pipeline": 5}
-    found, _ = nearest(foreign(engine="bridge", parallelism=layout), ROWS)
+    found, _ = foreign(engine="bridge", parallelism=layout)
     assert found is not None
     assert found.differs == ["engine nemo, here bridge"]
-    found, _ = nearest(foreign(engine="nemo", parallelism=layout), ROWS)
+    found, _ = foreign(engine="nemo", parallelism=layout)
     assert found is not None
     assert found.differs == []
 
@@ -88,7 +89,7 @@ def test_a_run_of_another_engine_says_so() -> None:
 def test_the_same_engine_goes_before_the_nearest_scale() -> None:
     row = next(row for row in ROWS if row.model == "llama31_70b" and row.dtype == "bf16" and row.gpus == 2048)
     bridge = msgspec.structs.replace(row, engine="bridge", source="Megatron-Bridge")
-    found, _ = nearest(foreign(engine="bridge"), [*ROWS, bridge])
+    found, _ = foreign([*ROWS, bridge], engine="bridge")
     assert found is not None
     assert (found.source, found.differs[0]) == ("Megatron-Bridge", "GPUs 2048, here 64")
 
@@ -98,13 +99,13 @@ def test_of_one_scale_the_same_layout_goes_before_the_youngest_source() -> None:
     old = {"data": 2, "tensor": 4, "pipeline": 4, "context": 2, "virtual_pipeline": 5}
     new = {"data": 2, "tensor": 4, "pipeline": 8, "virtual_pipeline": 5}
     for layout, release in ((old, "v25.02"), (new, "v25.04")):
-        found, _ = nearest(foreign(dtype="fp8", parallelism=layout), ROWS)
+        found, _ = foreign(dtype="fp8", parallelism=layout)
         assert found is not None
         assert release in found.source
 
 
 def test_what_a_log_does_not_say_is_not_known() -> None:
-    found = nearest(foreign(), ROWS)
+    found = foreign()
     assert text(found).splitlines() == [
         "1.000 x the tokens/s a GPU of llama31_70b pretrain bf16 64 x h100, 14.66 s/step",
         "(NVIDIA/dgxc-benchmarking v25.04 llama3.1/README.md)",
