@@ -6,7 +6,7 @@ A step that no sample falls in has none: its figures are those of the next one t
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,54 +18,54 @@ from benchmarks.values import Value
 FIRST_EVENTS = "events-rank0.jsonl"
 SLOWER = sum(THROTTLE_BITS.values())
 
-DESCRIPTIONS = {
-    "telemetry/gpu_power_watts": "of one GPU: mean over all GPUs and the samples of the step",
-    "telemetry/gpu_power_watts_highest": "of one GPU: the highest of all GPUs and samples",
-    "telemetry/gpu_sm_clock_mhz": "mean over all GPUs and the samples of the step",
-    "telemetry/gpu_sm_clock_mhz_lowest": "of the slowest GPU",
-    "telemetry/gpu_memory_clock_mhz": "mean over all GPUs and the samples of the step",
-    "telemetry/gpu_utilization_percent": "NVML's: the share of time in which any kernel ran; mean over all GPUs",
-    "telemetry/gpu_memory_gb_highest": "of one GPU, decimal GB: the most that any held",
-    "telemetry/gpu_temperature_c_highest": "of the hottest GPU",
-    "telemetry/gpu_throttled_percent": "samples in which a GPU was slower than asked for (power, heat, hardware)",
-    "telemetry/cpu_utilisation_percent": "busy share of all processors of a node: mean over nodes and samples",
-    "telemetry/host_memory_gb_highest": "of one node, decimal GB: the most that any used",
-}
+
+def _throttled(reasons: Sequence[float]) -> float | None:
+    """The share of samples in which something made a GPU slower."""
+    return mean([100.0 * bool(int(bits) & SLOWER) for bits in reasons])
+
+
+class Scalar(NamedTuple):
+    """A tag: which number of a sample, what is made of those of one step, and what it means."""
+
+    name: str
+    field: str
+    made: Callable[[Sequence[float]], float | None]
+    description: str
+    scale: float = 1.0
+
+
+OF_GPUS = (
+    Scalar("gpu_power_watts", "power_w", mean, "of one GPU: mean over all GPUs and the samples of the step"),
+    Scalar("gpu_power_watts_highest", "power_w", max, "of one GPU: the highest of all GPUs and samples"),
+    Scalar("gpu_sm_clock_mhz", "sm_clock_mhz", mean, "mean over all GPUs and the samples of the step"),
+    Scalar("gpu_sm_clock_mhz_lowest", "sm_clock_mhz", min, "of the slowest GPU"),
+    Scalar("gpu_memory_clock_mhz", "memory_clock_mhz", mean, "mean over all GPUs and the samples of the step"),
+    Scalar("gpu_utilization_percent", "utilization_percent", mean, "NVML's: the time in which any kernel ran; mean"),
+    Scalar("gpu_memory_gb_highest", "memory_used_bytes", max, "of one GPU, decimal GB: the most that any held", 1e-9),
+    Scalar("gpu_temperature_c_highest", "temperature_c", max, "of the hottest GPU"),
+    Scalar("gpu_throttled_percent", "throttle_reasons", _throttled, "samples slowed by power, heat or hardware"),
+)
+OF_NODES = (
+    Scalar("cpu_utilisation_percent", "cpu_utilisation", mean, "busy share of a node's processors: mean", 100.0),
+    Scalar("host_memory_gb_highest", "memory_used_bytes", max, "of one node, decimal GB: the most in use", 1e-9),
+)
+DESCRIPTIONS = {f"telemetry/{one.name}": one.description for one in (*OF_GPUS, *OF_NODES)}
 
 
 def scalars(samples: Sequence[NodeSample], *, gpus: bool = True) -> dict[str, float]:
     """Tag -> value of what was sampled in one step. `gpus`: whether the nodes' GPUs are the run's."""
     rows = [row for sample in samples for row in sample.gpus if row is not None] if gpus else []
-    used = [sample.memory_used_bytes for sample in samples if sample.memory_used_bytes is not None]
-    busy = [100 * sample.cpu_utilisation for sample in samples if sample.cpu_utilisation is not None]
-    figures = {
-        **_of_gpus(rows),
-        "cpu_utilisation_percent": mean(busy),
-        "host_memory_gb_highest": max(used) / 1e9 if used else None,
-    }
-    return {f"telemetry/{name}": float(value) for name, value in figures.items() if value is not None}
+    return _made(OF_GPUS, rows) | _made(OF_NODES, samples)
 
 
-def _of_gpus(rows: Sequence[GpuSample]) -> dict[str, float | None]:
-    power = [row.power_w for row in rows if row.power_w is not None]
-    clocks = [row.sm_clock_mhz for row in rows if row.sm_clock_mhz is not None]
-    memory = [row.memory_used_bytes for row in rows if row.memory_used_bytes is not None]
-    reasons = [row.throttle_reasons for row in rows if row.throttle_reasons is not None]
-    return {
-        "gpu_power_watts": mean(power),
-        "gpu_power_watts_highest": max(power, default=None),
-        "gpu_sm_clock_mhz": mean(clocks),
-        "gpu_sm_clock_mhz_lowest": min(clocks, default=None),
-        "gpu_memory_clock_mhz": mean([row.memory_clock_mhz for row in rows if row.memory_clock_mhz is not None]),
-        "gpu_utilization_percent": mean(
-            [row.utilization_percent for row in rows if row.utilization_percent is not None]
-        ),
-        "gpu_memory_gb_highest": max(memory) / 1e9 if memory else None,
-        "gpu_temperature_c_highest": max(
-            (row.temperature_c for row in rows if row.temperature_c is not None), default=None
-        ),
-        "gpu_throttled_percent": mean([100.0 * bool(bits & SLOWER) for bits in reasons]),
-    }
+def _made(table: Sequence[Scalar], rows: Sequence[GpuSample | NodeSample]) -> dict[str, float]:
+    found = {}
+    for one in table:
+        numbers = [number * one.scale for row in rows if (number := getattr(row, one.field)) is not None]
+        value = one.made(numbers) if numbers else None
+        if value is not None:
+            found[f"telemetry/{one.name}"] = float(value)
+    return found
 
 
 # --- which samples are a step's -------------------------------------------------------------------

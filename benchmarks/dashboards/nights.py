@@ -1,4 +1,4 @@
-"""Reports of a nightly suite -> its figures over the nights: each cell's value, level, changes and effect.
+"""The nights of a suite, from the records of launch/nightly.py: values, levels between changes, effects. Pure.
 
 The step is the number of the night within its suite. The level between two change points is a flat line; each change
 is a point of its own, named by its night.
@@ -8,161 +8,124 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.dashboards.live import plain
 from benchmarks.dashboards.points import Board, Category, Chart, Point
-from benchmarks.dashboards.series import parsed_time
-from benchmarks.gate.values import ChangePoint, MetricJudgement, NightReport
+from benchmarks.dashboards.runs import parsed_time
+from benchmarks.gate.values import MetricJudgement, NightReport
 from benchmarks.measuring.statistics import median
-from benchmarks.values import Value
 
 KIND = "nights"
 
 
-class _History(Value, frozen=True):
-    """One metric of one cell, over all nights that any report tells of."""
-
-    values: dict[str, float]  # night -> value
-    effects: dict[str, tuple[float, float, float]]  # night -> percent, low, high, as that night's report had it
-    changes: list[ChangePoint]  # of the newest report
-    unit: str
-    title: str
-    gates: bool
-
-
-def boards(reports: Iterable[NightReport]) -> list[Board]:
-    """One board a suite. A night told of by several reports is as the newest one has it."""
+def _suites(reports: Iterable[NightReport]) -> dict[str, list[NightReport]]:
+    """The reports of each suite, the oldest first."""
     suites: dict[str, list[NightReport]] = {}
-    for report in reports:
+    for report in sorted(reports, key=lambda one: (one.suite, one.night)):
         suites.setdefault(report.suite, []).append(report)
-    return [_board(suite, sorted(ours, key=lambda one: one.night)) for suite, ours in sorted(suites.items())]
+    return suites
 
 
-def _board(suite: str, reports: Sequence[NightReport]) -> Board:
-    histories: dict[str, _History] = {}
-    times: dict[str, float] = {}
+def _judgements(reports: Iterable[NightReport]) -> Iterator[tuple[str, str, MetricJudgement]]:
+    """Each with its night and its cell."""
     for report in reports:
-        times[report.night] = parsed_time(report.started) or parsed_time(report.night) or 0.0
-        for cell, judgement in _judgements(report):
-            _take(histories, times, tag_of(suite, cell, judgement.metric.name), report.night, judgement)
-    numbers = {night: number for number, night in enumerate(sorted(times))}
-    by_night: dict[str, dict[str, float]] = {night: {} for night in numbers}
-    for tag, history in histories.items():
-        for night, scalars in _scalars(tag, history):
-            by_night[night] |= scalars
-    return Board(
-        name=f"{KIND}/{plain(suite)}",
-        points=[Point(step=numbers[n], unix_seconds=times[n], scalars=by_night[n]) for n in numbers if by_night[n]],
-        descriptions={
-            name: text for tag, history in histories.items() for name, text in _descriptions(tag, history).items()
-        },
-    )
+        for cell in report.cells:
+            for one in cell.judgements:
+                yield report.night, cell.cell, one
+
+
+def _newest(suite: str, reports: Sequence[NightReport]) -> dict[str, tuple[str, MetricJudgement]]:
+    """By tag, of the newest report that tells of it: a night that goes on has judged nothing yet."""
+    return {tag_of(suite, cell, one.metric.name): (cell, one) for _, cell, one in _judgements(reports)}
 
 
 def tag_of(suite: str, cell: str, metric: str) -> str:
     return f"perf/night_{plain(metric)}/{plain(suite)}/{plain(cell)}"
 
 
-def _judgements(report: NightReport) -> Iterator[tuple[str, MetricJudgement]]:
-    for cell in report.cells:
-        for judgement in cell.judgements:
-            yield cell.cell, judgement
-
-
-def _take(
-    histories: dict[str, _History], times: dict[str, float], tag: str, night: str, judgement: MetricJudgement
-) -> None:
-    before = histories.get(tag)
-    values = {**(before.values if before else {})}
-    for point in judgement.points:
-        values[point.night] = point.value
-        times.setdefault(point.night, _time_of(point.run_id, point.night))
-    if judgement.tonight is not None:
-        values[night] = judgement.tonight
-    effects = {**(before.effects if before else {})}
-    effect, low, high = judgement.effect_percent, judgement.low_percent, judgement.high_percent
-    if effect is not None and low is not None and high is not None:
-        effects[night] = (effect, low, high)
-    histories[tag] = _History(
-        values=values,
-        effects=effects,
-        changes=judgement.change_points,
-        unit=judgement.metric.unit,
-        title=judgement.metric.title,
-        gates=judgement.gates,
-    )
-
-
-def _time_of(run_id: str, night: str) -> float:
-    """Of a night without a report: when its run began, which the run's name begins with."""
-    return parsed_time(run_id.partition("-")[0]) or parsed_time(night[:10]) or 0.0
-
-
-def _scalars(tag: str, history: _History) -> Iterator[tuple[str, dict[str, float]]]:
-    nights = sorted(history.values)
-    starts = sorted({change.night for change in history.changes if change.night in history.values})
-    level = _levels(history, nights, starts)
-    for night in nights:
-        found = {tag: history.values[night], f"{tag}/level": level[night]}
-        if night in starts:
-            found[change_tag(tag, night)] = history.values[night]
-        yield night, found
-    for night, (effect, low, high) in history.effects.items():
-        yield night, {f"{tag}/effect_percent": effect, f"{tag}/effect_low": low, f"{tag}/effect_high": high}
-
-
 def change_tag(tag: str, night: str) -> str:
     return f"{tag}/change_{plain(night)}"
 
 
-def _levels(history: _History, nights: Sequence[str], starts: Sequence[str]) -> dict[str, float]:
-    """The median of the nights between two changes."""
+def boards(reports: Iterable[NightReport]) -> list[Board]:
+    """One board a suite. A night told of by several reports is as the newest one has it."""
+    return [_board(suite, ours) for suite, ours in _suites(reports).items()]
+
+
+def _board(suite: str, reports: Sequence[NightReport]) -> Board:
+    times: dict[str, float] = {}
+    values: dict[str, dict[str, float]] = {}  # tag -> night -> value
+    nights: dict[str, dict[str, float]] = {}  # night -> tag -> value
+    for night, cell, one in _judgements(reports):
+        tag = tag_of(suite, cell, one.metric.name)
+        of_tag = values.setdefault(tag, {})
+        for point in one.points:
+            of_tag[point.night] = point.value
+            began = point.run_id.partition("-")[0]  # of a night without a report: when its run began
+            times.setdefault(point.night, parsed_time(began) or parsed_time(point.night[:10]) or 0.0)
+        if one.tonight is not None:
+            of_tag[night] = one.tonight
+        if one.effect_percent is not None and one.low_percent is not None and one.high_percent is not None:
+            nights.setdefault(night, {}).update({
+                f"{tag}/effect_percent": one.effect_percent,
+                f"{tag}/effect_low": one.low_percent,
+                f"{tag}/effect_high": one.high_percent,
+            })  # fmt: skip
+    times |= {one.night: parsed_time(one.started) or parsed_time(one.night) or 0.0 for one in reports}
+    told: dict[str, str] = {}
+    for tag, (_, newest) in _newest(suite, reports).items():
+        told |= _descriptions(tag, newest)
+        changes = sorted({one.night for one in newest.change_points} & values[tag].keys())
+        for night, level in _levels(values[tag], changes).items():
+            value = values[tag][night]
+            change = {change_tag(tag, night): value} if night in changes else {}
+            nights.setdefault(night, {}).update({tag: value, f"{tag}/level": level, **change})
+    points = [
+        Point(step=number, unix_seconds=times[night], scalars=nights[night])
+        for number, night in enumerate(sorted(times))
+        if night in nights
+    ]
+    return Board(name=f"{KIND}/{plain(suite)}", points=points, descriptions=told)
+
+
+def _levels(values: dict[str, float], changes: Sequence[str]) -> dict[str, float]:
+    """Of each night, the median of the nights between two changes."""
     found: dict[str, float] = {}
-    for first, beyond in zip([None, *starts], [*starts, None], strict=True):
-        inside = [n for n in nights if (first is None or n >= first) and (beyond is None or n < beyond)]
-        level = median([history.values[night] for night in inside])
+    for first, beyond in zip(["", *changes], [*changes, None], strict=True):
+        inside = [night for night in values if night >= first and (beyond is None or night < beyond)]
+        level = median([values[night] for night in inside])
         found |= {night: level for night in inside if level is not None}
     return found
 
 
-def _descriptions(tag: str, history: _History) -> dict[str, str]:
-    changes = {
-        change_tag(tag, one.night): f"the level changed by {one.percent:+.2f}% in this night (p = {one.p:.2g})"
-        for one in history.changes
-    }
+def _descriptions(tag: str, one: MetricJudgement) -> dict[str, str]:
     return {
-        tag: f"{history.title}, {history.unit}: one value a night",
+        tag: f"{one.metric.title}, {one.metric.unit}: one value a night",
         f"{tag}/level": "the median of the nights between two changes of the level",
         f"{tag}/effect_percent": "the night against its baseline, % (90% interval: effect_low, effect_high)",
         f"{tag}/effect_low": "the lower end of the effect's 90% interval, %",
         f"{tag}/effect_high": "the upper end of the effect's 90% interval, %",
-        **changes,
+    } | {
+        change_tag(tag, change.night): (
+            f"the level changed by {change.percent:+.2f}% in this night (p = {change.p:.2g})"
+        )
+        for change in one.change_points
     }
 
 
 def categories(reports: Iterable[NightReport]) -> list[Category]:
-    """A category a suite: of each cell the metrics that gate, with their changes and effects.
-
-    As the newest report has them that tells of them: a night that goes on has judged nothing yet.
-    """
-    newest: dict[str, dict[str, tuple[str, MetricJudgement]]] = {}
-    for report in sorted(reports, key=lambda one: one.night):
-        for cell, judgement in _judgements(report):
-            newest.setdefault(report.suite, {})[f"{cell} {judgement.metric.name}"] = (cell, judgement)
+    """A category a suite: of each cell the metrics that gate, with their changes and effects."""
     found = []
-    for suite, judgements in sorted(newest.items()):
-        charts = [chart for cell, one in judgements.values() if one.gates for chart in _charts(suite, cell, one)]
+    for suite, ours in _suites(reports).items():
+        charts = []
+        for tag, (cell, one) in _newest(suite, ours).items():
+            if not one.gates:
+                continue
+            title = f"{cell}: {one.metric.title}"
+            unit = f", {one.metric.unit}" if one.metric.unit else ""
+            lines = [tag, f"{tag}/level", *(change_tag(tag, change.night) for change in one.change_points)]
+            effect = (f"{tag}/effect_percent", f"{tag}/effect_low", f"{tag}/effect_high")
+            charts += [
+                Chart(title=f"{title}{unit}, by night, with its level and changes", tags=lines),
+                Chart(title=f"{title}: effect against the baseline, %, 90% interval", band=[effect]),
+            ]
         if charts:
             found.append(Category(title=f"Nights of {suite}", charts=charts))
     return found
-
-
-def _charts(suite: str, cell: str, judgement: MetricJudgement) -> list[Chart]:
-    tag = tag_of(suite, cell, judgement.metric.name)
-    changes = [change_tag(tag, one.night) for one in judgement.change_points]
-    title = f"{cell}: {judgement.metric.title}"
-    unit = f", {judgement.metric.unit}" if judgement.metric.unit else ""
-    return [
-        Chart(title=f"{title}{unit}, by night, with its level and changes", tags=[tag, f"{tag}/level", *changes]),
-        Chart(
-            title=f"{title}: effect against the baseline, %, 90% interval",
-            band=[(f"{tag}/effect_percent", f"{tag}/effect_low", f"{tag}/effect_high")],
-        ),
-    ]

@@ -61,7 +61,6 @@ class Changes(Value, frozen=True):
     appended: int = 0
     unchanged: int = 0
     removed: int = 0
-    points: int = 0  # that were written
 
 
 @contextlib.contextmanager
@@ -96,18 +95,17 @@ def keep(logdir: Path, wanted: Sequence[Folder]) -> Changes:
     """Make the directory what it is to be."""
     before = _read_state(logdir)
     state: dict[str, Written] = {}
-    counts = {"written": 0, "appended": 0, "unchanged": 0, "removed": 0, "points": 0}
+    counts = {"written": 0, "appended": 0, "unchanged": 0}
     for folder in wanted:
         name = folder.board.name
-        state[name], how, points = _keep_folder(logdir / name, folder, before.folders.get(name))
+        state[name], how = _keep_folder(logdir / name, folder, before.folders.get(name))
         counts[how] += 1
-        counts["points"] += points
-    counts["removed"] = _remove_others(logdir, {folder.board.name for folder in wanted})
-    _write_state(logdir, State(folders=state))
-    return Changes(**counts)
+    removed = _remove_others(logdir, {folder.board.name for folder in wanted})
+    write_whole(logdir / STATE / WRITTEN, msgspec.json.encode(State(folders=state)))
+    return Changes(**counts, removed=removed)
 
 
-def _keep_folder(path: Path, folder: Folder, before: Written | None) -> tuple[Written, str, int]:
+def _keep_folder(path: Path, folder: Folder, before: Written | None) -> tuple[Written, str]:
     path.mkdir(parents=True, exist_ok=True)
     points = folder.board.points
     header = _digest_of([folder.told, folder.board.descriptions])
@@ -118,11 +116,11 @@ def _keep_folder(path: Path, folder: Folder, before: Written | None) -> tuple[Wr
         size = _append(path / old.file, old.size, folder, new) if new else old.size
         _remove_files(path, {old.file, *links})
         written = msgspec.structs.replace(old, size=size, points=len(points), digest=_digest_of(points), links=links)
-        return written, "appended" if new else "unchanged", len(new)
+        return written, "appended" if new else "unchanged"
     name, size = _write_new(path, folder)
     _remove_files(path, {name, *links})
     written = Written(file=name, size=size, header=header, points=len(points), digest=_digest_of(points), links=links)
-    return written, "written", len(points)
+    return written, "written"
 
 
 def _is_as_long(path: Path, size: int) -> bool:
@@ -230,8 +228,7 @@ def _read_state(logdir: Path) -> State:
     return State()
 
 
-def _write_state(logdir: Path, state: State) -> None:
-    path = logdir / STATE / WRITTEN
+def write_whole(path: Path, data: bytes) -> None:
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(msgspec.json.encode(state))
+    unfinished.write_bytes(data)
     unfinished.replace(path)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from benchmarks.dashboards.live import plain
 from benchmarks.dashboards.points import Board, Category, Chart, Point, Row
-from benchmarks.dashboards.series import unix_seconds
-from benchmarks.dashboards.table import FIGURES, asked, reached
+from benchmarks.dashboards.runs import FIGURES, asked, reached, unix_seconds
 from benchmarks.errors import StepmarkError
 from benchmarks.runs.finished_run import FinishedRun
 from launch.dashboards.folders import Folder
@@ -31,7 +30,7 @@ def run_folders(output_dir: Path, entries: Sequence[FinishedRun]) -> tuple[list[
         board = Board(
             name=f"{KIND}/{plain(entry.run_id)}",
             points=[Point(step=0, unix_seconds=started, scalars=reached(entry))],
-            descriptions={one.tag: one.description for one in FIGURES},
+            descriptions={f"result/{one.name}": one.description for one in FIGURES},
         )
         found.append(Folder(board=board, told=[row], links=links))
     return found, notes

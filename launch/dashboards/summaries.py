@@ -6,8 +6,11 @@ The modules of TensorBoard that offer this as functions import TensorFlow; its m
 from collections.abc import Mapping, Sequence
 
 from benchmarks.dashboards.points import Category, Chart, Charts, Row, Table
-from benchmarks.dashboards.table import ALWAYS_SHOWN, FIGURES, SHOWN_WHERE_DIFFERENT
+from benchmarks.dashboards.runs import FIGURES
 
+# Of the columns before the figures, those that are seen at first; the others are a click away.
+ALWAYS_SHOWN = ("model", "dtype", "backend", "gpus")
+SHOWN_WHERE_DIFFERENT = ("hardware", "site", "task", "pgle", "suite", "status")
 MOST_OPEN = 6  # categories that are unfolded at first: TensorBoard asks for every line of every chart it shows
 
 
@@ -67,7 +70,9 @@ def _table(rows: Sequence[Mapping[str, str | float]]) -> object:
 
     columns = [_column(name, [row[name] for row in rows]) for name in (rows[0] if rows else ())]
     figures = [
-        api_pb2.MetricInfo(name=api_pb2.MetricName(tag=one.tag), display_name=one.title, description=one.description)
+        api_pb2.MetricInfo(
+            name=api_pb2.MetricName(tag=f"result/{one.name}"), display_name=one.title, description=one.description
+        )
         for one in FIGURES
     ]
     made = api_pb2.Experiment(hparam_infos=columns, metric_infos=figures)

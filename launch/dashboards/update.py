@@ -7,7 +7,7 @@ import msgspec
 
 from benchmarks.dashboards import nights, scaling, series
 from benchmarks.dashboards.points import Board, Category, Charts, Row, Table
-from benchmarks.dashboards.table import asked
+from benchmarks.dashboards.runs import asked
 from benchmarks.gate.values import NightReport
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Value

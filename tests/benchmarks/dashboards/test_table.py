@@ -1,6 +1,6 @@
 """The rows of the table of runs."""
 
-from benchmarks.dashboards.table import FIGURES, asked, reached
+from benchmarks.dashboards.runs import FIGURES, asked, reached
 from tests.benchmarks.dashboards.made import entry
 
 
@@ -17,7 +17,7 @@ def test_every_figure_is_a_column() -> None:
     full = entry(
         memory_bytes=2e9, mfu_percent=40.0, mfu_convention="recipe", mfu_precision="fp8", mfu_peak_tflops=1979
     )
-    assert reached(full).keys() == {one.tag for one in FIGURES}
+    assert reached(full).keys() == {f"result/{one.name}" for one in FIGURES}
     assert asked(full)["mfu_of"] == "recipe, fp8 1979 TFLOP/s"
 
 

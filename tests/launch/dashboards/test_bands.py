@@ -60,7 +60,7 @@ def test_why_a_run_has_none_is_said_and_asked_again(tmp_path: Path, text: str | 
 def test_what_is_kept_and_damaged_is_made_again(tmp_path: Path) -> None:
     write(tmp_path, [1.0, 3.0])
     first = of(tmp_path, entry())
-    (tmp_path / "bands.sqlite").write_bytes(b"no database at all" * 1000)
+    (tmp_path / "bands.json").write_bytes(b"no database at all" * 1000)
     assert of(tmp_path, entry()) == first
 
 

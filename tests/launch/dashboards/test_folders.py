@@ -42,7 +42,7 @@ def up_to(count: int) -> list[tuple[int, float]]:
 
 
 def test_what_is_as_before_is_not_touched(tmp_path: Path) -> None:
-    assert kept(tmp_path, folder(3)) == Changes(written=1, points=3)
+    assert kept(tmp_path, folder(3)) == Changes(written=1)
     (before,) = (tmp_path / NAME).iterdir()
     times = before.stat().st_mtime_ns
     assert kept(tmp_path, folder(3)) == Changes(unchanged=1)
@@ -52,7 +52,7 @@ def test_what_is_as_before_is_not_touched(tmp_path: Path) -> None:
 def test_new_points_are_added_to_the_file_that_is_there(tmp_path: Path) -> None:
     kept(tmp_path, folder(3))
     before = files(tmp_path)
-    assert kept(tmp_path, folder(5)) == Changes(appended=1, points=2)
+    assert kept(tmp_path, folder(5)) == Changes(appended=1)
     assert files(tmp_path) == before
     assert line(tmp_path) == up_to(5)
     assert kept(tmp_path, folder(5)) == Changes(unchanged=1)
@@ -104,7 +104,7 @@ def test_an_update_that_was_interrupted_before_it_could_note_anything(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(folders, "_write_state", killed)
+        patch.setattr(folders, "write_whole", killed)
         kept(tmp_path, folder(4, changed=0), folder(2, "runs/new"))
     assert line(tmp_path)[0] == (0, -1.0)  # it can be read as it stands
     kept(tmp_path, folder(3))
