@@ -15,8 +15,9 @@ LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url \
 LOCK_NEMO := $(LOCK) --python-platform x86_64-manylinux_2_28 --python-version 3.11 --emit-build-options \
 	nemo_backend/requirements.in
 
-# Settings of the caller's shell that would send imports or packages elsewhere, or contradict the lock file.
-unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER PIP_CONSTRAINT
+# Settings of the caller's shell that would send imports or packages elsewhere, contradict the lock file, or make every
+# start of a script compile it again.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE PIP_TARGET PIP_PREFIX PIP_USER PIP_CONSTRAINT
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help

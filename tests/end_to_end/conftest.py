@@ -12,6 +12,7 @@ import pytest
 import jax_backend
 import nemo_backend
 from launch.environments import venvs
+from tests import toy_backend
 from tests.end_to_end.runs import (
     JAX,
     LIMIT_SECONDS,
@@ -89,6 +90,19 @@ def start(jax_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the en
 @pytest.fixture(scope="session")
 def start_nemo(nemo_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the environment is there
     return _start_of(starter)
+
+
+@pytest.fixture(scope="session")
+def start_toy(starter: Starter, tmp_path_factory: pytest.TempPathFactory) -> Start:
+    """A backend of another package, whose worker naps: for what the launcher alone does."""
+    package = tmp_path_factory.mktemp("toy")
+    variables = toy_backend.install(package)
+    toy_backend.make_environment_in(package)
+
+    def start(output_dir: Path, *flags: str) -> "subprocess.Popen[str]":
+        return _start_of(starter)(output_dir, "--backend=toy", TINY, *flags, **variables)
+
+    return start
 
 
 @pytest.fixture(scope="session")

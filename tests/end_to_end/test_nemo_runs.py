@@ -121,15 +121,6 @@ def test_pretraining_trains_every_parameter(nemo_pretrain: Run) -> None:
     assert not [note for note in nemo_pretrain.result["notes"] if "adapter" in note]
 
 
-def test_adapters_beside_one_matrix_have_a_count_of_their_own(start_nemo: Start, tmp_path: Path) -> None:
-    flags = ("--task=lora", "--steps=4", "--set=peft.target_modules=linear_qkv")
-    run = finish(start_nemo(tmp_path, NEMO, LLAMA3, *flags), tmp_path)
-    assert run.code == 0, run.err
-    lora = Lora(rank=8, alpha=16, dropout=0.0, targets=["query_key_value"])
-    assert run.result["trainable_parameters"] == flops.adapter_parameter_count(MODEL, lora) == 6_144
-    assert run.result["parameters"] == ALL_PARAMETERS + 6_144
-
-
 def test_provenance_names_versions_lock_machine_and_final_arguments(default: Run) -> None:
     about = default.provenance
     (worker,) = about["worker"]

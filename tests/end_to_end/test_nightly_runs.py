@@ -1,4 +1,4 @@
-"""The suite `smoke` as a user runs it: three nights of real MaxText and NeMo, as always, slowed, and as always.
+"""The suite `smoke` as a user runs it: two nights of real MaxText and NeMo, the second one slowed.
 
 The nights before the first are copies of it, on earlier days, and differ more than a busy machine's nights do. So the
 gate calls a night slow from 3.3 times the baseline on, and the slowed one takes 11 times as long: both are judged
@@ -130,8 +130,8 @@ def test_a_first_night_is_inconclusive_and_no_failure(nights: Nights) -> None:
     assert [cell["judgements"][0]["nights_needed"] for cell in report["cells"]] == [10] * len(CELLS)
 
 
-@pytest.mark.slow(seconds=180)
-def test_a_slowed_night_is_a_regression_and_the_next_one_is_none(nights: Nights) -> None:
+@pytest.mark.slow(seconds=100)
+def test_a_slowed_night_is_a_regression(nights: Nights) -> None:
     nights.copy_to_earlier_days()
     slowed = nights.night_that_ends(3, f"--inject_slowdown={SLOWDOWN}", f"--max_reruns={RERUNS}")
     verdicts = []
@@ -150,8 +150,3 @@ def test_a_slowed_night_is_a_regression_and_the_next_one_is_none(nights: Nights)
             decides = found["tonight"]
         assert found["effect_percent"] == pytest.approx(100 * (decides / found["baseline"] - 1))
     assert sorted(verdicts) == ["inconclusive", "regression"], slowed.stdout
-    nights.night_that_ends(0)
-    for name in CELLS:
-        cell, found = nights.judged(name)
-        assert {point["why"] for point in cell["left_out"]} == {f"slowed on purpose by {SLOWDOWN:.0%}"}
-        assert found["baseline_nights"] == len(EARLIER) + 1

@@ -87,7 +87,7 @@ def test_a_program_without_its_device_says_so(fixture: str, request: pytest.Fixt
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
     backend = fixture.removesuffix("_python")
-    program = str(REPOSITORY / f"{backend}_backend/peak_program.py")
+    program = str(REPOSITORY / f"{backend}_backend/inside/peak_program.py")
     done = subprocess.run(
         [request.getfixturevalue(fixture), "-P", program, "--platform=cuda", str(tmp_path)],
         env={**os.environ, "JAX_PLATFORMS": "cuda"},

@@ -12,7 +12,8 @@ from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish, ver
 
 pytestmark = pytest.mark.slow(seconds=35)
 
-PAIRS = 3
+PAIRS = 2
+WAYS = ["off", "auto", "auto", "off"]
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,10 @@ def compared(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def record_of(run: Run) -> Path:
     (found,) = run.output_dir.glob("sweep-*.json")
     return found
+
+
+def folders_of(run: Run) -> list[Path]:
+    return sorted(path.parent for path in run.output_dir.glob("*/result.json"))
 
 
 def report(run: Run, *flags: str) -> str:
@@ -40,18 +45,32 @@ def gain_of(run: Run) -> dict[str, Any]:
 def test_the_ways_run_in_turn_and_every_other_pair_backwards(compared: Run) -> None:
     assert compared.code == 0, compared.err
     said = [line.split(": ")[1].split(",")[0] for line in compared.err.splitlines() if line.startswith("run ")]
-    assert said == [f"--pgle={way}" for way in ("off", "auto", "auto", "off", "off", "auto")]
+    assert said == [f"--pgle={way}" for way in WAYS]
 
 
 def test_every_run_keeps_its_own_result(compared: Run) -> None:
-    folders = sorted(path.parent for path in compared.output_dir.glob("*/result.json"))
+    folders = folders_of(compared)
     assert len(folders) == 2 * PAIRS
     results = [json.loads((folder / "result.json").read_text()) for folder in folders]
     assert {result["status"] for result in results} == {"valid"}
-    ways = [result["pgle"]["way"] if result["pgle"] else "off" for result in results]
-    assert ways == ["off", "auto", "auto", "off", "off", "auto"]
-    assert [("pgle" in result["window"]["excluded"]) for result in results] == [way == "auto" for way in ways]
-    agreed = verify(str(folders[1]))
+    assert [result["pgle"]["way"] if result["pgle"] else "off" for result in results] == WAYS
+    assert [("pgle" in result["window"]["excluded"]) for result in results] == [way == "auto" for way in WAYS]
+
+
+def test_auto_on_a_cpu_is_valid_and_finds_the_recompile(compared: Run) -> None:
+    folder = folders_of(compared)[1]
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["window"]["first_step"], result["window"]["counted"]) == (8, 8)
+    assert result["window"]["excluded"] == {"compile": 1, "pgle": 7}
+    seen = result["pgle"]["seen"]
+    assert (seen["profiled_steps"], seen["recompile_step"], seen["empty_traces"]) == (3, 3, 3)
+    assert not seen["applied"]
+    assert "every trace was empty" in seen["reason"]
+    assert result["not_comparable"] == []
+    steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    slow = [step["step"] for step in steps if step["seconds"] > 8 * result["seconds_per_step"]["median"]]
+    assert {0, 2} <= set(slow)  # the loop waits for step 2 when step 3, which compiles again, is on its way
+    agreed = verify(str(folder))
     assert agreed.returncode == 0, agreed.stdout + agreed.stderr
 
 

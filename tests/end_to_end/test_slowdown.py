@@ -7,13 +7,11 @@ and two runs one after the other to a wide band, in up to three pairs.
 import json
 import re
 import statistics
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.runs import JAX, LLAMA3, NEMO, REPOSITORY, TINY, Run, Start, Starter, finish, verify
-from tests.toy_backend import install, make_environment_in
+from tests.end_to_end.runs import JAX, LLAMA3, NEMO, TINY, Run, Start, finish, verify
 
 pytestmark = pytest.mark.slow
 
@@ -23,15 +21,11 @@ BAND = (1.25, 1.9)
 PAIRS = 3
 TOLD = re.compile(r"--inject_slowdown=[\d.]+: (\d+) steps of ([\d.]+) s by themselves lasted ([\d.]+) s")
 # Steps long enough that what the loop does between two of them is little beside them.
-LONG_STEPS = {
-    "maxtext": (JAX, TINY, "--steps=30", "--set=micro_batch_size=24"),
-    "nemo": (NEMO, LLAMA3, "--steps=30", "--set=micro_batch_size=8"),
+MAXTEXT = (JAX, TINY, "--steps=30", "--set=micro_batch_size=24")
+TWO_PROCESSES = {
+    "start": (JAX, TINY, "--steps=30", "--set=micro_batch_size=4", "--gpus=2", "--nodes=2"),
+    "start_nemo": (NEMO, LLAMA3, "--steps=30", "--set=micro_batch_size=4", "--gpus=2"),
 }
-
-
-def start_of(request: pytest.FixtureRequest, name: str) -> Start:
-    found: Start = request.getfixturevalue("start_nemo" if name == "nemo" else "start")
-    return found
 
 
 def fast_seconds(run: Run) -> float:
@@ -55,7 +49,7 @@ def made_longer(run: Run, rank: int = 0) -> float:
 
 
 def program_of(run: Run) -> str | None:
-    """The digest of the step's program, which a sleep beside it does not change; NeMo's step is none."""
+    """The digest of the step's program, which a sleep beside it does not change."""
     found: str | None = run.provenance["worker"][0]["program"]
     return found
 
@@ -77,36 +71,32 @@ def unmarked(run: Run) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("name", LONG_STEPS)
-def test_every_step_takes_that_much_longer(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
-    start, ratios = start_of(request, name), list[float]()
+def test_every_step_takes_that_much_longer(start: Start, tmp_path: Path) -> None:
+    ratios = list[float]()
     for pair in range(PAIRS):
-        runs = []
-        for flags in ((), (SLOWED,)):
-            place = tmp_path / f"{pair}-{len(flags)}"
-            runs.append(finish(start(place, *LONG_STEPS[name], *flags), place))
-        as_it_is, slowed = runs
+        as_it_is, slowed = (
+            finish(start(place, *MAXTEXT, *flags), place)
+            for place, flags in ((tmp_path / f"{pair}", ()), (tmp_path / f"{pair}-slowed", (SLOWED,)))
+        )
         unmarked(as_it_is)
         marked(slowed)
         agreed = verify(str(slowed.folder))
         assert agreed.returncode == 0, agreed.stdout
         assert made_longer(slowed) == pytest.approx(FRACTION, abs=0.08)
         assert program_of(slowed) == program_of(as_it_is)
-        assert (program_of(slowed) is None) == (name == "nemo")
         ratios.append(fast_seconds(slowed) / fast_seconds(as_it_is))
         if BAND[0] < ratios[-1] < BAND[1]:
             return
     raise AssertionError(f"the slowed run took {ratios} times as long")
 
 
-@pytest.mark.parametrize("name", LONG_STEPS)
+@pytest.mark.parametrize("name", TWO_PROCESSES)
 def test_of_two_processes_the_first_sleeps_and_the_other_waits(
     request: pytest.FixtureRequest, tmp_path: Path, name: str
 ) -> None:
     """All steps after the first take both the same time, of which the first rank sleeps two thirds."""
-    several = ("--gpus=2", "--nodes=2") if name == "maxtext" else ("--gpus=2",)
-    flags = (*LONG_STEPS[name][:3], *several, "--set=micro_batch_size=4", "--inject_slowdown=2")
-    run = finish(start_of(request, name)(tmp_path, *flags), tmp_path)
+    start: Start = request.getfixturevalue(name)
+    run = finish(start(tmp_path, *TWO_PROCESSES[name], "--inject_slowdown=2"), tmp_path)
     assert run.code == 0, run.err
     assert (run.result["status"], run.result["slowed_by"]) == ("valid", 2)
     took = [sum(step["seconds"] for step in run.steps if step["rank"] == rank and step["step"]) for rank in (0, 1)]
@@ -115,12 +105,7 @@ def test_of_two_processes_the_first_sleeps_and_the_other_waits(
     assert made_longer(run, rank=1) == 0
 
 
-def test_a_backend_of_another_package_naps_longer_on_every_rank(tmp_path: Path, starter: Starter) -> None:
-    variables = install(tmp_path / "package")
-    make_environment_in(tmp_path / "package")
-    run_py = [sys.executable, str(REPOSITORY / "launch/run.py")]
-    flags = ["--backend=toy", TINY, "--gpus=2", "--steps=15", "--set=nap_seconds=0.15", SLOWED]
-    place = tmp_path / "runs"
-    run = finish(starter([*run_py, f"--output_dir={place}", *flags], **variables), place)
+def test_a_backend_of_another_package_naps_longer_on_every_rank(tmp_path: Path, start_toy: Start) -> None:
+    run = finish(start_toy(tmp_path, "--gpus=2", "--steps=15", "--set=nap_seconds=0.15", SLOWED), tmp_path)
     marked(run)
     assert [made_longer(run, rank) for rank in (0, 1)] == pytest.approx([FRACTION] * 2, abs=0.1)

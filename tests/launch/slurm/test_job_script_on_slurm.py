@@ -51,7 +51,7 @@ class ClusterForJobs:
         self.folder = folder
         self.checkout = folder / "check out"
         self.tiny_disk = cluster.folder / TINY_DISK
-        (self.checkout / "benchmarks/telemetry").mkdir(parents=True)
+        (self.checkout / "benchmarks/inside").mkdir(parents=True)
         (self.checkout / "launch").symlink_to(REPOSITORY / "launch")
         (self.checkout / "benchmarks/inside/worker_kit.py").symlink_to(REPOSITORY / "benchmarks/inside/worker_kit.py")
         self.sampler(SAMPLER)
