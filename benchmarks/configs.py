@@ -62,6 +62,7 @@ class Configs:
         self._own_sites = own_sites  # a folder with further sites, of one user
         self._read: dict[Path, Value] = {}
         self._learned: dict[str, Hardware] = {}
+        self._names: dict[Kind, list[str]] = {}
 
     def model(self, name: str) -> Model:
         return self._row("models", name, Model)
@@ -202,6 +203,13 @@ class Configs:
                     )
 
     def names(self, kind: Kind) -> list[str]:
+        if kind == "sites":  # a command may have written one meanwhile
+            return self._listed(kind)
+        if kind not in self._names:
+            self._names[kind] = self._listed(kind)
+        return self._names[kind]
+
+    def _listed(self, kind: Kind) -> list[str]:
         folder = self.root / kind
         if not folder.is_dir():
             raise RequestError(

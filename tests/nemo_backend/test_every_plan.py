@@ -5,6 +5,7 @@ Its real classes are made from the plan's own arguments, and brought as far as t
 (objects_in_nemo.py says what stands in for a GPU).
 """
 
+import functools
 import json
 import os
 import subprocess
@@ -62,6 +63,7 @@ class Planned(NamedTuple):
     refused: dict[str, RequestError]
 
 
+@functools.cache
 def planned() -> Planned:
     found = Planned({}, {})
     for request in requests():
@@ -71,9 +73,6 @@ def planned() -> Planned:
         except RequestError as refusal:
             found.refused[name] = refusal
     return found
-
-
-PLANNED = planned()
 
 
 # --- inside both versions of NeMo -----------------------------------------------------------------------
@@ -95,7 +94,7 @@ def plan(name: str, benchmark: Benchmark, changed: Mapping[str, str] | None = No
     }
 
 
-FLAGSHIP = PLANNED.benchmarks["nemo_llama31_70b_pretrain llama31_70b h100 fp8 64"]
+FLAGSHIP = "nemo_llama31_70b_pretrain llama31_70b h100 fp8 64"
 CONTROLS: dict[str, tuple[dict[str, str], str]] = {
     "a field that the precision has not": ({"trainer.plugins.fp8_scaling": "delayed"}, "fp8_scaling"),
     "a layout that does not divide the GPUs": ({"trainer.strategy.tensor_model_parallel_size": "3"}, ""),
@@ -108,7 +107,7 @@ CONTROLS: dict[str, tuple[dict[str, str], str]] = {
 def equal_plans() -> list[list[str]]:
     """Names of plans that differ in nothing but the name of the device; each is built once."""
     found: dict[str, list[str]] = {}
-    for name, benchmark in PLANNED.benchmarks.items():
+    for name, benchmark in planned().benchmarks.items():
         words = [word for word in plan(name, benchmark)["arguments"] if not word.startswith("--device_name=")]
         found.setdefault(" ".join(words), []).append(name)
     return list(found.values())
@@ -134,8 +133,8 @@ def older(pytestconfig: pytest.Config) -> Path:
 def answers(request: pytest.FixtureRequest) -> Answers:
     python = venvs.ensure(BACKEND.environment("nemo"), bar=False)
     place = [str(request.getfixturevalue("older"))] if request.param == "2.5" else []
-    plans = [plan(same[0], PLANNED.benchmarks[same[0]]) for same in equal_plans()]
-    plans += [plan(name, FLAGSHIP, changed) for name, (changed, _) in CONTROLS.items()]
+    plans = [plan(same[0], planned().benchmarks[same[0]]) for same in equal_plans()]
+    plans += [plan(name, planned().benchmarks[FLAGSHIP], changed) for name, (changed, _) in CONTROLS.items()]
     done = subprocess.run(
         [str(python), "-P", str(PROGRAM), *place],
         input=json.dumps(plans), env={**os.environ, "HF_HUB_OFFLINE": "1"},
@@ -172,7 +171,7 @@ def said(benchmark: Benchmark) -> dict[str, Any]:
 def test_every_plan_is_built_as_the_benchmark_says(answers: Answers) -> None:
     wrong = {
         name: answers.of[name]
-        for name, benchmark in PLANNED.benchmarks.items()
+        for name, benchmark in planned().benchmarks.items()
         if answers.of[name] != {"problem": None, "built": said(benchmark)}
     }
     assert wrong == {}
@@ -187,9 +186,9 @@ def test_what_nemo_would_not_take_is_seen(answers: Answers, control: str) -> Non
 
 
 def test_nothing_is_left_out_but_hardware_that_nemo_does_not_run_on() -> None:
-    assert {refusal.what.split(" on ")[0] for refusal in PLANNED.refused.values()} <= {"NeMo is not measured"}
+    assert {refusal.what.split(" on ")[0] for refusal in planned().refused.values()} <= {"NeMo is not measured"}
     recipes = {recipe.name for recipe in CONFIGS.recipes() if (recipe.backend, recipe.engine) == ("nemo", "nemo")}
-    assert {name.split()[0] for name in PLANNED.benchmarks} == recipes
+    assert {name.split()[0] for name in planned().benchmarks} == recipes
 
 
 # --- the check itself, as a job runs it -------------------------------------------------------------------
@@ -198,7 +197,7 @@ def test_nothing_is_left_out_but_hardware_that_nemo_does_not_run_on() -> None:
 def checked(name: str, folder: Path) -> tuple[int, str]:
     """Exit code and last line of `worker.py --check` with a plan's own command."""
     python = venvs.ensure(BACKEND.environment("nemo"), bar=False)
-    phase = BACKEND.check_phase(PLANNED.benchmarks[name])
+    phase = BACKEND.check_phase(planned().benchmarks[name])
     assert phase is not None
     command = phase.command[phase.command.index("--") + 1 :]
     places = {"python": python, "repository": PROGRAM.parents[2], "phase_dir": folder}
@@ -218,7 +217,7 @@ def test_a_node_that_can_run_it_is_ok(tmp_path: Path) -> None:
 
 
 def test_a_node_without_its_gpus_is_not(tmp_path: Path) -> None:
-    code, line = checked("nemo_llama31_70b_pretrain llama31_70b h100 fp8 64", tmp_path)
+    code, line = checked(FLAGSHIP, tmp_path)
     assert code == 1
     assert line.startswith("stepmark check: torch cannot use the GPUs; ")
     assert "; next: " in line

@@ -22,7 +22,7 @@ from benchmarks.planning.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, Site, Slurm
-from nemo_backend import BACKEND, bridge, mlperf
+from nemo_backend import BACKEND, bridge, mlperf_planning
 from nemo_backend.planning import (
     CHOICES,
     EVERY_RUN,
@@ -245,7 +245,7 @@ def test_a_run_asks_no_hub_and_writes_to_its_own_folder(resolved: Resolve) -> No
 
 
 def test_nemo_is_the_engine_where_none_is_asked_for(resolved: Resolve) -> None:
-    assert BACKEND.engines == ("nemo", "bridge", *mlperf.engines())
+    assert BACKEND.engines == ("nemo", "bridge", *mlperf_planning.engines())
     assert resolved("llama31_70b").engine == "nemo"
     assert resolved("llama31_70b", engine="bridge").recipe.name == "bridge_llama31_70b_pretrain_h100"
 
@@ -281,14 +281,17 @@ def test_each_engine_plans_stores_and_reads_its_own_way(resolved: Resolve, tmp_p
 
 def test_a_setting_of_both_engines_is_of_one_type_and_neither_reserves_the_others() -> None:
     of_nemo, of_bridge = settings(), bridge.settings()
-    of_mlperf = mlperf.settings()
+    of_mlperf = mlperf_planning.settings()
     assert BACKEND.settings() == {**of_nemo, **of_bridge, **of_mlperf}
     assert not of_mlperf.keys() & (of_nemo.keys() | of_bridge.keys())
     shared = of_nemo.keys() & of_bridge.keys()
     assert {name: of_nemo[name] for name in shared} == {name: of_bridge[name] for name in shared}
     assert not bridge.RESERVED.keys() & of_nemo.keys()
     assert not RESERVED.keys() & of_bridge.keys()
-    assert BACKEND.reserved_settings.keys() == RESERVED.keys() | bridge.RESERVED.keys() | mlperf.reserved().keys()
+    assert (
+        BACKEND.reserved_settings.keys()
+        == RESERVED.keys() | bridge.RESERVED.keys() | mlperf_planning.reserved().keys()
+    )
 
 
 @pytest.mark.parametrize(
