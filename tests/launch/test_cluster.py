@@ -553,6 +553,7 @@ AS_NOBODY = """
 import os, sys
 sys.path.insert(0, {repository!r})
 from launch.private_cluster import daemons, lifecycle, machine
+b"x".decode("unicode-escape")  # jinja2 asks for it, and this Python may be readable to root alone
 os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 if {addresses}:
     machine.UNSHARE = {{}}
