@@ -3,11 +3,13 @@
 HTML is benchmarks/pages, machines read the record itself or junit.py.
 """
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.gate.values import CellReport, Metric, MetricJudgement, NightReport
-from benchmarks.rendering.columns import aligned, columns, percent_text
+from benchmarks.rendering.columns import aligned, columns
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
 SHOWN_LEFT_OUT = 4
@@ -38,10 +40,6 @@ def change_text(one: MetricJudgement) -> str:
     return f"{one.effect_percent:+.2f}% ({one.low_percent:+.2f} to {one.high_percent:+.2f})"
 
 
-def verdict_text(one: MetricJudgement) -> str:
-    return one.verdict if one.gates else f"{one.verdict} (watched)"
-
-
 def run_text(cell: CellReport) -> str:
     """What became of a run that was not judged. One that is valid may still be none to compare."""
     return "run not comparable" if cell.status == "valid" else f"run {cell.status}"
@@ -58,12 +56,9 @@ def refused_text(cell: str) -> str:
 
 def headline(report: NightReport) -> str:
     """The whole night in one line."""
-    counts = [f"{sum(cell.verdict == word for cell in report.cells)} {word}" for word in _words_of(report)]
-    return f"suite {report.suite}, night {report.night}: {report.verdict} ({', '.join(counts) or 'no cell'})"
-
-
-def _words_of(report: NightReport) -> list[str]:
-    return list(dict.fromkeys(cell.verdict for cell in report.cells))
+    counts = Counter(cell.verdict for cell in report.cells)
+    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    return f"suite {report.suite}, night {report.night}: {report.verdict} ({words or 'no cell'})"
 
 
 # --- the screen -----------------------------------------------------------------------------------
@@ -88,7 +83,7 @@ def _rows(cell: CellReport) -> list[tuple[str, ...]]:
             value_text(one.metric, one.tonight),
             value_text(one.metric, one.baseline),
             change_text(one),
-            verdict_text(one),
+            one.verdict if one.gates else f"{one.verdict} (watched)",
         )
         for place, one in enumerate(cell.judgements)
     ]
@@ -130,60 +125,9 @@ def _under(label: str, texts: Sequence[str]) -> list[tuple[str, str]]:
 
 # --- Markdown -------------------------------------------------------------------------------------
 
-_MARKS = {"regression": "🔴", "invalid": "🔴", "inconclusive": "⚪", "improvement": "🟢", "no change": "🟢"}
-
 
 def markdown(report: NightReport) -> str:
-    lines = [f"## {_cell(headline(report))}", ""]
-    if report.slowed_by:
-        lines += [f"**{slowed_text(report).capitalize()}.**", ""]
-    lines += [
-        "| | cell | figure | tonight | baseline | change (90% interval) | noise | seen from | verdict |",
-        "|---|---|---|--:|--:|--:|--:|--:|---|",
-    ]
-    lines += [_markdown_row(row) for cell in report.cells for row in _markdown_cells(cell)]
-    lines += ["", *(f"- {_cell(text)}" for cell in report.cells for text in _markdown_details(cell))]
-    lines += ["", "<details><summary>What it could not have seen</summary>", ""]
-    lines += [f"- {_cell(text)}" for text in [*report.could_not_see, report.false_alarms]]
-    lines += ["", "</details>", ""]
-    budget = report.budget
-    lines.append(_cell(f"Re-runs: {budget.used} of {budget.allowed}. Exit code {report.exit_code}."))
-    said = [*map(refused_text, budget.refused), *report.notes]
-    return "\n".join([*lines, *([""] if said else []), *(f"- {_cell(text)}" for text in said)]) + "\n"
-
-
-def _markdown_cells(cell: CellReport) -> list[tuple[str, ...]]:
-    name = f"`{cell.cell}`"
-    if not cell.judgements:
-        return [(_MARKS[cell.verdict], name, "", "", "", "", "", "", f"**{cell.verdict}**: {run_text(cell)}")]
-    return [
-        (
-            _MARKS[one.verdict] if one.gates else "",
-            name,
-            one.metric.title,
-            value_text(one.metric, one.tonight),
-            value_text(one.metric, one.baseline),
-            change_text(one),
-            percent_text(one.noise_percent),
-            percent_text(one.smallest_detectable_percent),
-            f"**{one.verdict}**" if one.gates else f"{one.verdict} (watched)",
-        )
-        for one in cell.judgements
-    ]
-
-
-def _markdown_details(cell: CellReport) -> list[str]:
-    found = [f"{cell.cell}: {reason}" for reason in cell.reasons]
-    found += [f"{cell.cell}: new baseline: {change}" for change in cell.new_baseline]
-    found += [f"{cell.cell}, {one.metric.title}: {one.why}" for one in cell.judgements if one.gates]
-    left_out = [f"{cell.cell}: left out {point.night}: {point.why}" for point in cell.left_out]
-    return [*found, *_newest(left_out), *(f"{cell.cell}: {note}" for note in cell.notes)]
-
-
-def _markdown_row(row: Sequence[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in row) + " |"
-
-
-def _cell(text: str) -> str:
-    """What came from logs and people is text, and no markup."""
-    return text.replace("\n", " ").replace("<", "&lt;").replace("|", "\\|")
+    """The same text: its first line as the heading, the rest as it is."""
+    first, _, rest = screen_text(report).partition("\n")
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", rest)), default=0))  # what came from logs is no markup
+    return f"## {first}\n\n{fence}text\n{rest.strip()}\n{fence}\n"

@@ -15,7 +15,7 @@ from benchmarks.jobs.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED,
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering import report
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import BENCHMARK, EXITS, PLAN, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, RunFolder
 from jax_backend import BACKEND
 
 AddAttempt = Callable[..., Path]
@@ -320,16 +320,6 @@ def test_a_framework_without_gpu_memory_is_out_of_memory(queued: RunFolder, leav
         assert attempt.text.startswith(f"out of memory: rank 1 of job 7 needed more {memory} than there was ")
 
 
-def test_an_attempt_that_came_to_no_step_after_one_that_did_is_still_the_last(
-    queued: RunFolder, leave: Callable[..., Path]
-) -> None:
-    leave(said("PREEMPTED"), [], steps=5, ends=(None,) * 4, job=[])
-    leave(said("FAILED", exit_code="1:0"), [], number=2, steps=0, ends=(None,) * 4, job=[])
-    result, steps = recompute(queued, BACKEND)
-    assert result.reasons[0] == "FAILED: job 7 ended with exit code 1 before its first step (node[1-4])"
-    assert len(steps) == 5
-
-
 def test_ranks_without_a_record_of_their_end_fail_a_job_that_says_it_ended_well(
     queued: RunFolder, leave: Callable[..., Path]
 ) -> None:
@@ -350,24 +340,6 @@ def test_a_run_that_is_not_collected_is_judged_by_its_own_record(
     assert result_of(queued).status == "valid"
     leave(None, job=[])
     assert result_of(queued).attempts[0].outcome == "unknown"
-
-
-def test_a_job_that_never_started_says_why(queued: RunFolder) -> None:
-    queued.write(SCHEDULER, said("CANCELLED", started=None, nodes=None, reason="DependencyNeverSatisfied"))
-    result = result_of(queued)
-    assert (result.status, result.reasons) == (
-        "failed",
-        ["CANCELLED: job 7 never started (DependencyNeverSatisfied)"],
-    )
-    assert [one.outcome for one in result.attempts] == ["never_started"]
-
-
-def test_a_job_whose_disk_was_full_before_its_first_word(queued: RunFolder) -> None:
-    queued.write(SCHEDULER, said("FAILED", exit_code="1:0"))
-    (queued.path / "slurm-7.out").write_text("mkdir: cannot create directory: No space left on device\n")
-    assert result_of(queued).reasons == [
-        "FAILED: job 7 was started, but left no file (node[1-4]); a disk was full: slurm-7.out"
-    ]
 
 
 def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder) -> None:
@@ -471,14 +443,3 @@ def test_the_attempt_of_a_failed_run_of_this_machine(empty_run: RunFolder, add_a
     (attempt,) = result_of(empty_run).attempts
     assert (attempt.outcome, attempt.text) == ("failed", "rank 0 was killed by signal 11 (SIGSEGV) after step 3")
     assert attempt.rank == 0
-
-
-def test_many_ranks_of_this_machine_are_counted_after_the_first_few(
-    empty_run: RunFolder, add_attempt: AddAttempt
-) -> None:
-    add_attempt(empty_run, steps=4)
-    lines = [{"rank": rank, "exit_code": 1} for rank in range(64)]
-    (empty_run.phase_dir("perf") / EXITS).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    reasons = result_of(empty_run).reasons
-    assert len(reasons) == 5
-    assert reasons[-1] == "60 more ranks of 64 did not end well"
