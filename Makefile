@@ -4,8 +4,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --no-deps
 # Stamps, not the folder's date: a set-up that was interrupted is done again.
 CREATED := $(VENV)/.created
+LAUNCHER := $(VENV)/.launcher
 INSTALLED := $(VENV)/.installed
 # Two workers; tests/conftest.py says which tests share one, and in which order they are started.
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
@@ -22,12 +24,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo gpu test quick lint lock
+.PHONY: help install demo gpu test quick lint lock
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
-demo: $(INSTALLED)  ## train a tiny Llama 2 with MaxText on this machine's GPU, or its CPU, and say how fast it was
+install: $(LAUNCHER)  ## install the launcher alone, with the command .venv/bin/stepmark
+	@echo "ready: $(BIN)/stepmark --help"
+
+demo: $(LAUNCHER)  ## train a tiny Llama 2 with MaxText on this machine's GPU, or its CPU, and say how fast it was
 	@$(BIN)/python launch/run.py --backend=jax --model=llama2_tiny --hardware=here --gpus=1
 
 gpu: $(INSTALLED)  ## check on this machine's GPUs what only a GPU can show; FLAGS="--runtime=container" go to every run
@@ -45,7 +50,9 @@ lint: $(INSTALLED)  ## check style, format and types
 	@$(BIN)/mypy
 
 lock: $(INSTALLED)  ## resolve the lock files again from setup.cfg and each backend's requirements.in
-	@$(LOCK) --universal --python-version 3.11 --extra dev setup.cfg --output-file requirements.lock
+	@$(LOCK) --universal --python-version 3.11 --extra dev setup.cfg --output-file requirements-dev.lock
+	@# The same versions, without what only the tests and checks need.
+	@$(LOCK) --universal --python-version 3.11 setup.cfg --constraints requirements-dev.lock --output-file requirements.lock
 	@$(LOCK) --universal --python-version 3.12 jax_backend/requirements.in --output-file jax_backend/requirements.lock
 	@# The same versions, and JAX's plugin for CUDA beside them.
 	@$(LOCK) --universal --python-version 3.12 jax_backend/requirements-cuda.in \
@@ -68,8 +75,14 @@ $(CREATED):
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(INSTALLED): $(CREATED) requirements.lock setup.cfg pyproject.toml
+$(LAUNCHER): $(CREATED) requirements.lock setup.cfg pyproject.toml
 	@echo "installing the launcher's packages into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --require-hashes --no-deps --only-binary :all: -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --no-deps -e .
+	@$(PIP) --require-hashes --only-binary :all: -r requirements.lock
+	@$(PIP) --quiet -e .
 	@touch $@
+
+$(INSTALLED): $(CREATED) requirements-dev.lock setup.cfg pyproject.toml
+	@echo "installing the packages of the launcher and of its tests into $(VENV)"
+	@$(PIP) --quiet --require-hashes --only-binary :all: -r requirements-dev.lock
+	@$(PIP) --quiet -e .
+	@touch $@ $(LAUNCHER)

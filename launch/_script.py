@@ -1,7 +1,7 @@
 """Imported first by a launch script that is run by path: puts the checkout on the import path.
 
 Where this Python lacks Stepmark's dependencies, the script goes on in the checkout's own `.venv`
-(made by `make demo`), or says in one message how to make it. Standard library only.
+(made by `make install`), or says in one message how to make it. Standard library only.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ def start() -> None:
     print(
         f"stepmark: {sys.executable} lacks {', '.join(missing)}\n"
         "  why:   Stepmark's launcher needs a few packages\n"
-        f"  next:  make -C {CHECKOUT} demo     (or: python -m pip install -e {CHECKOUT})",
+        f"  next:  make -C {CHECKOUT} install     (or: python -m pip install -e {CHECKOUT})",
         file=sys.stderr,
     )
     sys.exit(2)

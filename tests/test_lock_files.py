@@ -14,7 +14,15 @@ JAX_CUDA = REPOSITORY / "jax_backend" / "requirements-cuda.lock"
 NEMO_CPU = REPOSITORY / "nemo_backend" / "requirements-cpu.lock"
 NEMO_CUDA = REPOSITORY / "nemo_backend" / "requirements-cuda.lock"
 LAUNCHER = REPOSITORY / "requirements.lock"
-LOCKS = {"jax": JAX, "jax-cuda": JAX_CUDA, "nemo-cpu": NEMO_CPU, "nemo-cuda": NEMO_CUDA, "launcher": LAUNCHER}
+DEV = REPOSITORY / "requirements-dev.lock"
+LOCKS = {
+    "jax": JAX,
+    "jax-cuda": JAX_CUDA,
+    "nemo-cpu": NEMO_CPU,
+    "nemo-cuda": NEMO_CUDA,
+    "launcher": LAUNCHER,
+    "dev": DEV,
+}
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)(?: ; [^\\]+)? \\$")
 BUILT = re.compile(r"^--no-binary (\S+)$")  # a package without a wheel, which is built
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
@@ -93,9 +101,11 @@ def test_what_nemo_builds_is_locked_with_its_builder(lock: Path) -> None:
     assert built | {"setuptools"} <= pins(lock).keys()
 
 
-def test_launcher_lock_holds_all_that_setup_cfg_asks_for() -> None:
+@pytest.mark.parametrize(("lock", "extra"), [(LAUNCHER, False), (DEV, True)], ids=["launcher", "dev"])
+def test_the_launchers_locks_hold_all_that_setup_cfg_asks_for(lock: Path, extra: bool) -> None:
     config = configparser.ConfigParser()
     config.read(REPOSITORY / "setup.cfg")
-    asked = config["options"]["install_requires"] + config["options.extras_require"]["dev"]
+    asked = config["options"]["install_requires"] + (config["options.extras_require"]["dev"] if extra else "")
     names = {canonical(re.split(r"[\s<>=!~;\[]", line.strip())[0]) for line in asked.splitlines() if line.strip()}
-    assert names - set(pins(LAUNCHER)) == set()
+    assert names - set(pins(lock)) == set()
+    assert {name for name, found in pins(LAUNCHER).items() if pins(DEV).get(name) != found} == set()

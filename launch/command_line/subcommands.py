@@ -16,6 +16,8 @@ from benchmarks.rendering.columns import aligned
 from launch.cli import Command, run_command, wants_help
 
 FOLDER = Path(__file__).parent
+SCRIPTS = FOLDER.parent
+COMMANDS = sorted(path.stem for path in SCRIPTS.glob("[a-z]*.py") if path.stem != "cli")
 OPTIONAL_HELP = "With --help after it, a subcommand shows its flags and examples."
 
 
@@ -27,12 +29,12 @@ class Subcommands(NamedTuple):
     old_flags: Mapping[str, str]
 
     def run(self) -> NoReturn:
-        run_command(lambda: self._chosen(f"python {sys.argv[0]}", sys.argv[1:]))
+        run_command(lambda: self.chosen(f"python {sys.argv[0]}", sys.argv[1:]))
 
     def module(self, name: str) -> ModuleType:
         return importlib.import_module(f"launch.command_line.{self.command}.{name}")
 
-    def _chosen(self, typed: str, arguments: list[str]) -> Command:
+    def chosen(self, typed: str, arguments: list[str]) -> Command:
         if not arguments or arguments[0] not in self.names:
             if wants_help(arguments):
                 self._print_help()
@@ -59,8 +61,7 @@ class Subcommands(NamedTuple):
         return [self.default(arguments), *arguments]
 
     def _print_help(self) -> None:
-        main = FOLDER.parent / f"{self.command}.py"
-        print(docstring(main))
+        print(docstring(SCRIPTS / f"{self.command}.py"))
         print("\nSubcommands:")
         rows = [(f"  {name}", summary(FOLDER / self.command / f"{name}.py")) for name in self.names]
         print("\n".join(aligned(rows)))

@@ -27,7 +27,7 @@ def test_without_packages_it_says_what_to_do(checkout: Path) -> None:
     done = run(checkout)
     assert done.returncode == 2
     assert "lacks absl" in done.stderr
-    assert f"make -C {checkout} demo" in done.stderr
+    assert f"make -C {checkout} install" in done.stderr
     assert "Traceback" not in done.stderr
 
 

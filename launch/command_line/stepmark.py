@@ -1,0 +1,49 @@
+"""The console command: `stepmark run ...` is `python launch/run.py ...`.
+
+stepmark --help                             the commands
+stepmark report --help                      what one of them does
+stepmark completion bash|zsh                a script for the shell that completes commands, flags and values
+"""
+
+import importlib
+import sys
+from typing import NoReturn
+
+from benchmarks.errors import RequestError, nearest
+from benchmarks.rendering.columns import aligned
+from launch.cli import Command, run_command, wants_help
+from launch.command_line.subcommands import COMMANDS, FOLDER, SCRIPTS, Subcommands, summary
+
+TITLE = "Stepmark measures how fast a machine or a cluster trains an LLM."
+HELP = "stepmark COMMAND --help shows what a command does and its flags."
+
+
+def main() -> NoReturn:
+    run_command(lambda: chosen(sys.argv[1:]))
+
+
+def chosen(words: list[str]) -> Command:
+    name, arguments = (words[0], words[1:]) if words else ("--help", [])
+    if wants_help([name]):
+        print(_help())
+        sys.exit(0)
+    if name == "completion":
+        from launch.command_line import completion
+
+        return Command(completion.main, completion, "stepmark completion", arguments)
+    if name not in COMMANDS:
+        raise RequestError(
+            f"unknown command '{name}': {nearest(name, [*COMMANDS, 'completion'])}", next_command="stepmark --help"
+        )
+    sys.argv = [str(SCRIPTS / f"{name}.py"), *arguments]  # as provenance has it of a run
+    module = importlib.import_module(f"launch.{name}")
+    subcommands: Subcommands | None = getattr(module, "SUBCOMMANDS", None)
+    if subcommands:
+        return subcommands.chosen(f"stepmark {name}", arguments)
+    return Command(module.main, module, f"stepmark {name}", arguments)
+
+
+def _help() -> str:
+    rows = [(name, summary(SCRIPTS / f"{name}.py")) for name in COMMANDS]
+    rows.append(("completion", summary(FOLDER / "completion.py")))
+    return "\n".join([TITLE, "", "Commands:", *aligned(rows), "", HELP])

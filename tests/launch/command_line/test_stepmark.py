@@ -1,0 +1,100 @@
+"""The console command `stepmark`, and its completion in bash."""
+
+import os
+import subprocess
+import sys
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def stepmark(*words: str) -> "subprocess.CompletedProcess[str]":
+    """By its entry point in setup.cfg, as the script in .venv/bin calls it."""
+    config = ConfigParser()
+    config.read(REPOSITORY / "setup.cfg")
+    module, _, name = config["options.entry_points"]["console_scripts"].partition("= ")[2].partition(":")
+    code = f"from {module} import {name}; {name}()"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, timeout=60, env=environment
+    )
+
+
+def test_the_help_lists_every_command() -> None:
+    done = stepmark("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert {"run", "report", "nightly", "completion"} <= set(listed)
+    assert len(listed) == 14
+    assert stepmark().stdout == done.stdout
+
+
+def test_a_command_is_its_script() -> None:
+    script = subprocess.run(
+        [sys.executable, REPOSITORY / "launch/run.py", "--list"], capture_output=True, text=True, check=False
+    )
+    done = stepmark("run", "--list")
+    assert (done.returncode, done.stdout, done.stderr) == (0, script.stdout, "")
+    assert "--hardware=TEXT" in stepmark("run", "--help").stdout
+    assert "--rebuild_index" in stepmark("report", "runs", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["reprot"], "did you mean 'report'?"),
+        (["run", "--modle=x"], "did you mean 'model'?"),
+        (["report", "runs", "a", "b"], "unexpected argument 'b'"),
+        (["completion", "fish"], "valid: bash, zsh"),
+        (["completion"], "stepmark completion bash|zsh"),
+    ],
+)
+def test_refusals(words: list[str], said: str) -> None:
+    done = stepmark(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    done = stepmark("completion", "bash")
+    assert (done.returncode, done.stderr) == (0, "")
+    path = tmp_path_factory.mktemp("completion") / "stepmark.bash"
+    path.write_text(done.stdout)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("stepmark re", ["report"]),
+        ("stepmark report arch", ["archive"]),
+        ("stepmark report runs --form", [f"--format={name}" for name in ("table", "csv", "json", "markdown")]),
+        ("stepmark report runs --format=j", ["json"]),  # what follows the =
+        ("stepmark report runs --newest=3 --rebuild", ["--rebuild_index"]),
+        ("stepmark report DIR --full_n", ["--full_names"]),  # of the default subcommand
+        ("stepmark run --model=llama2_t", ["llama2_text_tiny", "llama2_tiny"]),
+        ("stepmark run --backend=", ["jax", "nemo"]),
+        ("stepmark run --no", ["--nodes=", "--nodelist=", "--nowait"]),
+        ("stepmark plan layouts --model=mine", ["mine_7b"]),
+        ("stepmark completion ", ["bash", "zsh"]),
+        ("stepmark report runs results", []),  # bash goes on with the names of files
+    ],
+)
+def test_bash_completes(completion: Path, tmp_path: Path, line: str, expected: list[str]) -> None:
+    """Without any program on PATH, so no Python is started at TAB."""
+    environment = {"PATH": "", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    if "mine" in line:
+        (tmp_path / "models").mkdir()
+        (tmp_path / "models/mine_7b.yml").touch()
+        environment["STEPMARK_CONFIGS"] = str(tmp_path)
+    code = f"source {completion}; _stepmark; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(
+        ["/bin/bash", "-c", code], capture_output=True, text=True, check=True, timeout=10, env=environment
+    )
+    assert done.stderr == ""
+    found = done.stdout.split()
+    assert set(expected) <= set(found) if line.endswith("--no") else found == expected
