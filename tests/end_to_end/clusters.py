@@ -22,9 +22,7 @@ from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, TOKEN, Run, finish
 from tests.launch.private_cluster_fixture import RunningCluster
 
 STAND_INS = REPOSITORY / "tests/stand_ins/pyxis"
-# File systems of their own in the cluster's folder, where there is root to mount them.
-SMALL_DISK, TINY_DISK = "small_disk", "tiny disk"
-DISK_SIZES = {SMALL_DISK: "600k", TINY_DISK: "256k"}
+SMALL_DISK = "small_disk"  # a file system of its own in the cluster's folder, where there is root to mount it
 TOY = ("--backend=toy", "--model=llama2_tiny", "--site=dev")
 
 
@@ -119,10 +117,10 @@ def cluster_of_tests(folder: Path, nodes: int) -> Iterator[ClusterOfTests]:
     cluster = ClusterOfTests(folder, toy_backend.install(folder))
     (cluster.home / "environments").mkdir(parents=True)
     toy_backend.make_environment_in(folder)
-    for disk, size in DISK_SIZES.items():
-        (folder / disk).mkdir()
-        if os.geteuid() == 0:  # before the nodes are up: they see no file system that is mounted after them
-            mount("-t", "tmpfs", "-o", f"size={size}", "stepmark-test", str(folder / disk))
+    disk = folder / SMALL_DISK
+    disk.mkdir()
+    if os.geteuid() == 0:  # before the nodes are up: they see no file system that is mounted after them
+        mount("-t", "tmpfs", "-o", "size=600k", "stepmark-test", str(disk))
     up = cluster.call("cluster.py", "up", f"--nodes={nodes}")
     assert up.returncode == 0, up.stderr
     try:
@@ -130,8 +128,7 @@ def cluster_of_tests(folder: Path, nodes: int) -> Iterator[ClusterOfTests]:
     finally:
         cluster.call("cluster.py", "down")
         if os.geteuid() == 0:
-            for disk in DISK_SIZES:
-                subprocess.run(["umount", "--lazy", str(folder / disk)], check=True, timeout=10)
+            subprocess.run(["umount", "--lazy", str(disk)], check=True, timeout=10)
 
 
 def can_enter() -> bool:

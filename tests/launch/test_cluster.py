@@ -327,12 +327,6 @@ def test_gpus_are_handed_out(two_nodes: RunningCluster) -> None:
 
 
 @pytest.mark.slow
-def test_all_of_a_nodes_memory_can_be_asked_for(two_nodes: RunningCluster) -> None:
-    done = two_nodes.slurm("srun", "-N2", "--exclusive", "--mem=0", "true")
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
 def test_sacct_knows_how_a_job_that_took_too_much_memory_ended(two_nodes: RunningCluster, tmp_path: Path) -> None:
     greedy = "head -c 400M /dev/zero | tail -c 300M | (sleep 3; cat > /dev/null)"
     job = two_nodes.slurm("sbatch", "--parsable", f"--output={tmp_path}/out", "--mem=100", f"--wrap={greedy}")
@@ -468,15 +462,6 @@ def test_a_node_dies_with_its_tasks_and_comes_back(two_nodes: RunningCluster) ->
 
 def tasks_of(running: RunningCluster, node: str) -> int:
     return sum(process.kind == "task" and process.owner == node for process in daemons.running(running.cluster))
-
-
-@pytest.mark.slow
-def test_jobs_go_on_while_the_controller_restarts(two_nodes: RunningCluster) -> None:
-    job = two_nodes.slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 600").stdout.strip()
-    await_true(lambda: two_nodes.slurm("squeue", "-h", "-j", job, "-o", "%T").stdout == "RUNNING\n", seconds=15)
-    lifecycle.restart_controller("dev")
-    assert two_nodes.slurm("squeue", "-h", "-j", job, "-o", "%T").stdout == "RUNNING\n"
-    two_nodes.slurm("scancel", job)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from benchmarks.measuring.summary import Pgle, Result
-from benchmarks.sweeps import sweep, sweep_report
+from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Checked, Sweep, SweepRun
 from benchmarks.sweeps.sweep_report import report_of, table_text
 from benchmarks.values import PgleSeen, json_text
@@ -94,12 +94,6 @@ def test_cells_that_differ_in_pgle_alone_are_compared() -> None:
     ]  # fmt: skip
 
 
-def test_without_several_ways_nothing_is_compared() -> None:
-    of, results = ran(a_sweep(repeats=3, gpus="1,2"))
-    assert report_of(of, results).gains == []
-    assert "PGLE" not in table_text(report_of(of, results))
-
-
 def test_three_ways_are_held_against_the_one_without() -> None:
     of, results = ran(a_sweep(repeats=3, pgle="auto,off,nsys"))
     assert [(one.cell, one.base, one.way) for one in report_of(of, results).gains] == [
@@ -156,18 +150,6 @@ def test_off_and_auto_are_two_series() -> None:
     assert text.index("what PGLE gains") > text.index("Efficiency")
 
 
-def test_a_record_from_before_there_was_pgle_is_read() -> None:
-    of, results = ran(a_sweep(repeats=1, gpus="1,2"))
-    old = json.loads(json_text(of))
-    for cell in old["cells"]:
-        del cell["scale"]["pgle"]
-        for name in [name for name in cell["request"] if "pgle" in name or "profile" in name]:
-            del cell["request"][name]
-    read = msgspec.json.decode(json.dumps(old).encode(), type=Sweep)
-    assert read == of
-    assert [series.pgle for series in report_of(read, results).series] == ["off"]
-
-
 def test_of_an_old_record_the_request_says_which_series_a_cell_is_of() -> None:
     of, results = ran(a_sweep(repeats=3, gpus="1,2", pgle="off,auto"))
     old = json.loads(json_text(of))
@@ -176,16 +158,3 @@ def test_of_an_old_record_the_request_says_which_series_a_cell_is_of() -> None:
     read = msgspec.json.decode(json.dumps(old).encode(), type=Sweep)
     assert report_of(read, results) == report_of(of, results)
     assert [series.pgle for series in report_of(read, results).series] == ["off", "auto"]
-
-
-def test_the_flags_of_each_run_reach_its_pair() -> None:
-    of, results = ran(a_sweep(repeats=3, pgle="off,auto"))
-    flags = {run.run_id: "--overlap=true" if run.cell == 1 else "" for run in of.runs}
-    (only,) = report_of(of, results, xla_flags=flags).gains
-    assert only.notes == ["the arms also differ in: overlap=true (off: not set): the gain is of both"]
-
-
-def test_a_report_is_data() -> None:
-    of, results = ran(a_sweep(repeats=3, pgle="off,auto"))
-    found = report_of(of, results)
-    assert msgspec.json.decode(json_text(found).encode(), type=sweep_report.SweepReport) == found

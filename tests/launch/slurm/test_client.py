@@ -267,29 +267,6 @@ def test_a_job_that_is_cancelled_while_it_runs(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_dependency_that_can_never_be_met(jobs: Jobs) -> None:
-    bad = jobs.submit("exit 3")
-    jobs.ended(bad)
-    job = jobs.submit("exit 0", f"--dependency=afterok:{bad}", run_id="waits-in-vain")
-    jobs.wait(lambda: jobs.slurm.queue([job])[job].reason == "DependencyNeverSatisfied")
-    assert jobs.slurm.find("waits-in-vain") == job
-    jobs.slurm.cancel(job)
-    (ended,) = jobs.ended(job)
-    assert (ended.state, ended.started, ended.nodes) == ("CANCELLED", None, None)
-
-
-@pytest.mark.slow
-def test_a_requeued_job_has_a_row_an_attempt(jobs: Jobs) -> None:
-    job = jobs.submit("sleep 300", "--requeue", run_id="again")
-    jobs.wait(lambda: jobs.runs(job))
-    time.sleep(1.5)  # Slurm tells attempts apart by the second in which they start
-    jobs.cluster.slurm("scontrol", "requeue", job)
-    jobs.wait(lambda: [end.state for end in jobs.slurm.ends([job])[job]] == ["REQUEUED", "PENDING"])
-    jobs.slurm.cancel(job)
-    assert [end.state for end in jobs.ended(job)] == ["REQUEUED", "CANCELLED"]
-
-
-@pytest.mark.slow
 def test_a_run_is_found_by_its_comment_after_it_has_left_the_queue(jobs: Jobs) -> None:
     job = jobs.submit("exit 0", "--comment='stepmark:by-comment a|b'", "--job-name='a|b'", run_id="another-name")
     jobs.ended(job)

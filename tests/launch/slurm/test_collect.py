@@ -1,7 +1,6 @@
 """Collecting a queued run: the scheduler's rows go to their attempts, nothing known is taken back, all is sealed."""
 
 import errno
-import fcntl
 import json
 import os
 import subprocess
@@ -164,14 +163,6 @@ def test_a_scheduler_that_has_forgotten_the_job_takes_nothing_back(run: RunFolde
     assert collect(run, BACKEND, []).attempts[0].outcome == "timeout"
 
 
-def test_what_becomes_known_later_is_taken(run: RunFolder) -> None:
-    add_attempt(run, 1, restarts=0)
-    forgotten = row("UNKNOWN", None, source="nobody", ended=None, note="purged")
-    assert collect(run, BACKEND, [forgotten]).attempts[0].outcome == "unknown"
-    assert collect(run, BACKEND, [row("COMPLETED")]).attempts[0].outcome == "completed"
-    assert run.changed_since_sealed() == []
-
-
 def test_a_full_disk_is_one_clear_error_and_loses_nothing(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     add_attempt(run, 1, restarts=0)
     before = run.raw_digests()
@@ -185,31 +176,6 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing(run: RunFolder, monkey
             collect(run, BACKEND, [row("COMPLETED")])
     assert run.raw_digests() == before
     assert collect(run, BACKEND, [row("COMPLETED")]).status == "valid"
-
-
-def test_a_shell_waits_for_another_that_collects(run: RunFolder) -> None:
-    add_attempt(run, 1, restarts=0)
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from benchmarks.runs.runfolder import RunFolder\n"
-        "from jax_backend import BACKEND\n"
-        "from launch.slurm.collect import collect\n"
-        "print('begun', flush=True)\n"
-        "collect(RunFolder(Path(sys.argv[1])), BACKEND, [])\n"
-    )
-    with (run.path / BENCHMARK).open("rb+") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        other = subprocess.Popen(
-            [sys.executable, "-c", code, str(run.path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-        )
-        assert other.stdout is not None and other.stdout.readline() == "begun\n"
-        with pytest.raises(subprocess.TimeoutExpired):
-            other.wait(1.5)
-        assert not (run.path / RESULT).exists()
-    other.communicate(timeout=60)
-    assert other.returncode == 0
-    assert (run.path / RESULT).is_file()
 
 
 def test_two_shells_at_once_leave_one_whole_result(run: RunFolder) -> None:

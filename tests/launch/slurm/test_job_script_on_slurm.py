@@ -21,7 +21,7 @@ from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.worker_events import read_phase
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan, Slurm
 from launch.slurm.job_script import JobPlace, render
-from tests.end_to_end.clusters import TINY_DISK, ClusterOfTests
+from tests.end_to_end.clusters import ClusterOfTests
 from tests.toy_backend import toy_backend as toy
 
 pytestmark = [
@@ -50,7 +50,6 @@ class ClusterForJobs:
         self.running = cluster.running
         self.folder = folder
         self.checkout = folder / "check out"
-        self.tiny_disk = cluster.folder / TINY_DISK
         (self.checkout / "benchmarks/inside").mkdir(parents=True)
         (self.checkout / "launch").symlink_to(REPOSITORY / "launch")
         (self.checkout / "benchmarks/inside/worker_kit.py").symlink_to(REPOSITORY / "benchmarks/inside/worker_kit.py")
@@ -259,21 +258,6 @@ def test_what_steers_a_framework_is_not_inherited_and_a_token_is(cluster: Cluste
 # --- a job that fails ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fault", "code", "recorded"), [("exit3@2", 3, 3), ("segfault@2", 139, -11), ("raise@2", 1, 1)]
-)
-def test_the_rank_that_failed_first_gives_the_code(
-    cluster: ClusterForJobs, job: Job, fault: str, code: int, recorded: int
-) -> None:
-    job.write(cluster.benchmark(fault=fault, fault_rank="1")).submit()
-    assert job.end() == f"FAILED {code}:0", job.output()
-    ended = job.ended()
-    assert ended[1]["exit_code"] == recorded
-    failed = [end for end in ended.values() if end["exit_code"]]
-    assert min(failed, key=lambda end: end["time"])["rank"] == 1
-    assert [event.exit_code for event in job.events()][-2:] == [code, code]
-
-
 def test_the_others_are_told_and_write_their_end(cluster: ClusterForJobs, job: Job) -> None:
     job.write(cluster.benchmark(fault="exit3@1", fault_rank="1", nap_seconds="0.9")).submit()
     job.end()
@@ -290,32 +274,10 @@ def test_nothing_follows_a_phase_that_failed(cluster: ClusterForJobs, job: Job) 
     assert not (job.run / "attempt-1/perf").exists()
 
 
-def test_a_hang_ends_with_the_stacks_of_the_ranks(cluster: ClusterForJobs, job: Job) -> None:
-    job.write(cluster.benchmark(fault="hang@2"), hang=4).submit()
-    assert job.end() == "FAILED 124:0", job.output()
-    (hung,) = [event for event in job.events() if event.event == "hung"]
-    assert hung.seconds is not None
-    assert 4 <= hung.seconds < 30
-    assert "in fail" in job.log(0)
-    assert "toy_worker.py" in job.log(0)
-    assert job.kinds()[-3:] == ["hung", "phase_end", "end"]
-
-
 def test_who_goes_on_is_not_taken_for_hanging(cluster: ClusterForJobs, job: Job) -> None:
     job.write(cluster.benchmark(nap_seconds="1.0"), hang=3).submit()
     assert job.end() == "COMPLETED 0:0"
     assert "hung" not in job.kinds()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system")
-def test_a_full_disk_changes_no_exit_code(cluster: ClusterForJobs, job: Job) -> None:
-    """The run's folder lies in a tiny file system, which the first phase fills."""
-    job.run = cluster.tiny_disk / "run"
-    job.run.mkdir()
-    fill = 'head -c 1M /dev/zero > "$1/filler-$RANK" && exit 8; exit 9'
-    job.write(cluster.benchmark(), plan(bash_phase("perf", fill, 2))).submit()
-    assert job.end() == "FAILED 9:0"
-    assert job.kinds()[:2] == ["start", "phase_start"]
 
 
 # --- a job that is told to stop -----------------------------------------------------------------
@@ -336,37 +298,6 @@ def test_a_warning_of_the_time_limit_reaches_the_workers(cluster: ClusterForJobs
     assert job.kinds() == ["start", "phase_start", "warned", "phase_end", "end"]
     assert [end.status for end in read_phase(job.run / "attempt-1/perf", 1).ends if end.rank == 0] == ["interrupted"]
     assert job.ended()[0]["exit_code"] == 130
-
-
-def test_a_job_that_is_cancelled_writes_its_end(cluster: ClusterForJobs, job: Job) -> None:
-    job.write(cluster.benchmark(fault="hang@2")).submit()
-    wait_for_steps(job)
-    cluster.call("scancel", job.number)
-    assert job.end().startswith("CANCELLED")
-    until(lambda: "end" in job.kinds(), job.output)
-    # Slurm tells the script and the tasks at once: the worker's own end, or the script's where that came first.
-    assert job.events()[-1].exit_code in (130, 143)
-
-
-def test_a_requeued_job_starts_another_attempt(cluster: ClusterForJobs, job: Job) -> None:
-    job.write(cluster.benchmark(fault="hang@2"), requeue=True).submit()
-    wait_for_steps(job)
-    first = job.steps()
-    assert cluster.call("scontrol", "requeue", job.number).returncode == 0
-    assert cluster.call("scontrol", "update", f"JobId={job.number}", "StartTime=now").returncode == 0
-    until(lambda: job.kinds(2)[-1:] == ["end"], job.output)
-    assert job.end() == "COMPLETED 0:0"
-    assert (job.events(2)[0].restarts, job.events(2)[0].job_id) == (1, job.number)
-    assert job.steps(2) == [(rank, step) for rank in range(3) for step in range(5)]
-    assert set(first) <= set(job.steps(1))  # a rank may have come further between the look and the requeue
-
-
-def test_submitted_by_hand_once_more_it_keeps_the_attempts_apart(cluster: ClusterForJobs, job: Job) -> None:
-    job.write(cluster.benchmark()).submit()
-    assert job.end() == "COMPLETED 0:0"
-    job.submit()
-    assert job.end() == "COMPLETED 0:0"
-    assert job.events(1)[0].job_id != job.events(2)[0].job_id == job.number
 
 
 # --- what sbatch makes of the options -----------------------------------------------------------
