@@ -1,10 +1,10 @@
 """A trace held against our own clock: the same steps, timed by the profiler and by the worker. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.measuring import statistics
 from benchmarks.request.profiling import PROFILER
-from benchmarks.trace.summary import HostSummary
+from benchmarks.trace.summary import HostSummary, StepWindow
 from benchmarks.trace.trace import Trace
 from benchmarks.values import Profiling, Step, Value
 
@@ -36,12 +36,14 @@ def undisturbed_steps(
     """
     begins, ends = trace.starts_unix_seconds, trace.stops_unix_seconds
     if begins is not None and ends is not None and started_unix_seconds is not None:
-        day = [
-            (step.step, started_unix_seconds + step.elapsed_seconds, step.seconds)
+        return frozenset(
+            step.step
             for step in steps
-            if step.elapsed_seconds is not None and step.seconds is not None
-        ]
-        return frozenset(number for number, end, seconds in day if begins <= end - seconds and end <= ends)
+            if step.elapsed_seconds is not None
+            and step.seconds is not None
+            and begins <= started_unix_seconds + step.elapsed_seconds - step.seconds
+            and started_unix_seconds + step.elapsed_seconds <= ends
+        )
     if profiling is None:
         return frozenset()
     return frozenset(range(profiling.start_step + 1, profiling.stop_step - 1))
@@ -51,26 +53,20 @@ def compare(
     summary: HostSummary, steps: Sequence[Step], undisturbed: frozenset[int], *, whole_run: bool = False
 ) -> Comparison:
     """`steps` as steps.jsonl has them, of the rank that was profiled."""
-    window, nulls = summary.window, {}
-    first, last = window.first_step, window.last_step
+    nulls: dict[str, str] = {}
     timed = {step.step: step.seconds for step in steps if step.seconds is not None}
-    ours: float | None = None
-    if first is None or last is None:
-        nulls["clock_seconds_per_step"] = "the trace does not number its steps"
-    elif not undisturbed.issuperset(range(first, last + 1)):
-        nulls["clock_seconds_per_step"] = f"the profiler's start or stop lies in steps {first} to {last}"
-    elif any(number not in timed for number in range(first, last + 1)):
-        nulls["clock_seconds_per_step"] = f"steps.jsonl has no time for all of steps {first} to {last}"
-    else:
-        ours = sum(timed[number] for number in range(first, last + 1)) / window.steps
-    free = [step.seconds for step in steps if step.excluded_because is None and step.seconds is not None]
-    free = [] if whole_run else free
+    ours, why_not = _same_steps(summary.window, timed, undisturbed)
+    if ours is None:
+        nulls["clock_seconds_per_step"] = why_not
+    free = [] if whole_run else _seconds(steps, None)
     unprofiled = statistics.median(free)
-    if whole_run:
-        nulls["unprofiled_seconds_per_step"] = "the profiler ran beside every step"
-    elif unprofiled is None:
-        nulls["unprofiled_seconds_per_step"] = "no step of the run counts that was not profiled"
+    if unprofiled is None:
+        nulls["unprofiled_seconds_per_step"] = (
+            "the profiler ran beside every step" if whole_run else "no step of the run counts that was not profiled"
+        )
     theirs = summary.mean.seconds_per_step
+    near = [seconds for number, seconds in timed.items() if number in _range(summary.window)]
+    beside = ours or statistics.median(near or _seconds(steps, PROFILER) or _seconds(steps, None))
     return Comparison(
         trace_seconds_per_step=theirs,
         clock_seconds_per_step=ours,
@@ -80,18 +76,31 @@ def compare(
         profiling_cost=ours / unprofiled - 1 if ours and unprofiled else None,
         null_because=nulls,
         whole_run=whole_run,
-        doubt=_doubt(theirs, ours or _clock_nearby(summary, steps)),
+        doubt=_doubt(theirs, beside),
     )
 
 
-def _clock_nearby(summary: HostSummary, steps: Sequence[Step]) -> float | None:
-    """What our clock says of steps like those of the trace, though the profiler's start may lie in some."""
-    first, last = summary.window.first_step, summary.window.last_step
-    timed = [step for step in steps if step.seconds is not None]
-    same = [step for step in timed if first is not None and last is not None and first <= step.step <= last]
-    recorded = [step for step in timed if step.excluded_because == PROFILER]
-    counted = [step for step in timed if step.excluded_because is None]
-    return statistics.median([step.seconds for step in same or recorded or counted if step.seconds is not None])
+def _range(window: StepWindow) -> range:
+    first, last = window.first_step, window.last_step
+    return range(0) if first is None or last is None else range(first, last + 1)
+
+
+def _seconds(steps: Sequence[Step], excluded_because: str | None) -> list[float]:
+    return [s.seconds for s in steps if s.excluded_because == excluded_because and s.seconds is not None]
+
+
+def _same_steps(
+    window: StepWindow, timed: Mapping[int, float], undisturbed: frozenset[int]
+) -> tuple[float | None, str]:
+    """What our clock says of the very steps of the window; or why it says nothing."""
+    numbers = _range(window)
+    if not numbers:
+        return None, "the trace does not number its steps"
+    if not undisturbed.issuperset(numbers):
+        return None, f"the profiler's start or stop lies in steps {numbers[0]} to {numbers[-1]}"
+    if not timed.keys() >= set(numbers):
+        return None, f"steps.jsonl has no time for all of steps {numbers[0]} to {numbers[-1]}"
+    return sum(timed[number] for number in numbers) / len(numbers), ""
 
 
 def _doubt(theirs: float, ours: float | None) -> str:

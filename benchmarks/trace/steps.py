@@ -50,21 +50,20 @@ def find_steps(trace: Trace, asked_first: int | None = None, asked: int | None =
     """
     module = _training_module(trace)
     if module is not None:
-        found = [_by_execution(trace, device, module) for device in trace.devices]
-        if all(len(ends) >= 2 for ends in found):
-            return _numbered(trace, f"between the ends of {module} on the device", found, asked_first, asked)
-        found = [
-            _by_occurrence(trace, device, module, len(trace.marks) or trace.launches or asked or 0)
-            for device in trace.devices
-        ]
-        if all(len(ends) >= 2 for ends in found):
-            return _numbered(
-                trace,
+        expected = len(trace.marks) or trace.launches or asked or 0
+        for how, found in (
+            (
+                f"between the ends of {module} on the device",
+                [_by_execution(trace, device, module) for device in trace.devices],
+            ),
+            (
                 f"from the last operation of {module} that occurs once a step to the next",
-                found,
-                asked_first,
-                asked,
-            )
+                [_by_occurrence(trace, device, module, expected) for device in trace.devices],
+            ),
+        ):
+            if all(len(ends) >= 2 for ends in found):
+                steps = [StepEnds(_numbers(trace.marks, ends, asked_first, asked), ends) for ends in found]
+                return Steps(how, steps)
     if len(trace.marks) >= 2:
         ends = StepEnds([mark.step - 1 for mark in trace.marks], [mark.begin for mark in trace.marks])
         return Steps(f"between the host's marks '{trace.marked_by}'", [ends for _ in trace.devices])
@@ -109,12 +108,6 @@ def _by_occurrence(trace: Trace, device: Device, module: str, expected: int) -> 
             last = numbers[once][np.argmax(ends[once])]
             return sorted(int(end) for end in ends[numbers == last])
     return []
-
-
-def _numbered(
-    trace: Trace, how: str, found: Sequence[list[int]], asked_first: int | None, asked: int | None
-) -> Steps:
-    return Steps(how, [StepEnds(_numbers(trace.marks, ends, asked_first, asked), ends) for ends in found])
 
 
 def _numbers(

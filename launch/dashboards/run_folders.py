@@ -72,8 +72,7 @@ def _profile_links(run: Path) -> dict[str, str]:
 
     found = find_traces(run)
     links = {}
-    for path in found.xplanes:
-        rank = found.ranks.get(path)
+    for path, rank in found.ranks.items():
         host = path.name if not rank else f"rank-{rank}.{path.name}"
         links[f"plugins/profile/{plain(path.parent.name)}/{host}"] = str(path)
     return links

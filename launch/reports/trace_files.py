@@ -48,28 +48,25 @@ class Found(NamedTuple):
     attempt: int | None
     phase: str | None
     is_measured: bool  # whether the steps of that phase are the run's
-    xplanes: list[Path]
-    trace_jsons: list[Path]
-    reports: list[Path]
-    databases: list[Path]
-    nccl_logs: list[Path]
+    files: list[Path]
     others: dict[Path, str]  # of other phases of the attempt, and of which
-    unreadable: dict[Path, str]  # and why
     ranks: dict[Path, int | None]  # of xplanes, by the folder
     notes: list[str]
 
-    @property
-    def files(self) -> list[Path]:
-        return [*self.xplanes, *self.trace_jsons, *self.reports, *self.databases, *self.nccl_logs]
+    def of(self, ending: str, *, all_phases: bool = False) -> list[Path]:
+        """The files of a kind; a log of NCCL is told by its whole name."""
+        files = [*self.files, *self.others] if all_phases else self.files
+        return [path for path in files if path.name.endswith(ending)]
 
     @property
-    def everything(self) -> list[Path]:
-        return [*self.files, *self.others]
+    def nccl_logs(self) -> list[Path]:
+        return [path for path in self.files if NCCL_LOG.fullmatch(path.name)]
 
 
 def find_traces(place: Path) -> Found:
     """Of several attempts the last whose measured phase has traces, of several profiles in it the last."""
-    paths = [place] if place.is_file() else sorted(_files(place))
+    if not place.exists():
+        raise RequestError("there is no such file or folder", where=str(place), next_command=EXAMPLE)
     if place.is_file() and (not _is_trace(place) or place.name.endswith(TRACE_JSON)):
         raise RequestError(
             f"{place.name} is no profiler's file that can be read here",
@@ -78,37 +75,40 @@ def find_traces(place: Path) -> Found:
             "or a folder is expected",
             next_command=EXAMPLE,
         )
+    paths = [place] if place.is_file() else sorted(_files(place))
     spots = {path: spot_of(path, place) for path in paths if _is_trace(path)}
-    whynot = {path: why for path in spots if (why := _why_unreadable(path))}
-    notes = [f"{path.name} cannot be read ({why}) and is left out" for path, why in whynot.items()]
+    unreadable = {path: why for path in spots if (why := _why_unreadable(path))}
+    notes = [f"{path.name} cannot be read ({why}) and is left out" for path, why in unreadable.items()]
     named = spot_of(place, place)
     run = run_inside(place, spots.values()) or named.run
-    spots = {path: spot for path, spot in spots.items() if path not in whynot}
+    spots = {path: spot for path, spot in spots.items() if path not in unreadable}
+    if not spots:
+        for path, why in unreadable.items():
+            raise RequestError(f"{path.name} cannot be read: {why}", where=str(path), next_command=EXAMPLE)
+        raise no_trace(place, run)
     measured = _measured_phase(run, {spot.phase for spot in spots.values()})
     wanted = named.phase or measured
     attempts = {spot.attempt for spot in spots.values()}
     with_wanted = {spot.attempt for spot in spots.values() if spot.phase in (wanted, None)}
-    attempt = max(with_wanted or attempts, key=lambda number: number or 0, default=None)
+    attempt = max(with_wanted or attempts, key=lambda number: number or 0)
     if len(attempts) > 1:
-        notes.append(f"attempt {attempt} of those with traces: {_numbers(attempts)}")
+        numbers = ", ".join(str(number) for number in sorted(number or 0 for number in attempts))
+        notes.append(f"attempt {attempt} of those with traces: {numbers}")
     inside = [path for path, spot in spots.items() if spot.attempt == attempt]
     chosen = [path for path in inside if spots[path].phase in (wanted, None)]
     xplanes, sessions = _last_profile([path for path in chosen if path.name.endswith(XPLANE)], spots)
     if len(sessions) > 1:
         notes.append(f"the last of {len(sessions)} profiles; before it {', '.join(sessions[:-1])}")
     beside = {path.parent for path in xplanes}
+    of_earlier = {path for path in chosen if path.name.endswith(TRACE_JSON) and beside and path.parent not in beside}
+    rest = [path for path in chosen if not path.name.endswith(XPLANE) and path not in of_earlier]
     return Found(
         run=run,
         attempt=attempt,
         phase=wanted,
         is_measured=wanted == measured and wanted not in PHASE_NOTES,
-        xplanes=xplanes,
-        trace_jsons=[p for p in chosen if p.name.endswith(TRACE_JSON) and (not beside or p.parent in beside)],
-        reports=[path for path in chosen if path.name.endswith(REPORT)],
-        databases=[path for path in chosen if path.name.endswith(SQLITE)],
-        nccl_logs=[path for path in chosen if NCCL_LOG.fullmatch(path.name)],
+        files=[*xplanes, *rest],
         others={path: spots[path].phase or "" for path in inside if path not in chosen},
-        unreadable=whynot,
         ranks={path: spots[path].rank for path in xplanes},
         notes=notes,
     )
@@ -165,10 +165,6 @@ def _in_run(path: Path) -> tuple[RunFolder | None, tuple[str, ...]]:
     return None, ()
 
 
-def _numbers(attempts: set[int | None]) -> str:
-    return ", ".join(str(number) for number in sorted(number or 0 for number in attempts))
-
-
 def run_inside(place: Path, spots: Iterable[Spot]) -> RunFolder | None:
     """The one run below a folder that the traces are of; None where they are of no run."""
     folders = {spot.run.path: spot.run for spot in spots if spot.run is not None}
@@ -218,7 +214,7 @@ def labels(found: Found, tasks_per_node: int | None) -> dict[Path, str]:
     """What tells the ranks of a host apart: ` rank 3`, or nothing where a trace's place and name do not say it."""
     several = any(rank is not None for rank in found.ranks.values())  # rank 0 has no folder of its own
     said = {path: f" rank {rank or 0}" for path, rank in found.ranks.items() if several}
-    for path in (*found.reports, *found.databases):
+    for path in (*found.of(REPORT), *found.of(SQLITE)):
         if match := RANK_REPORT.search(path.stem):
             said[path] = f" rank {match[1]}"
         elif match := TASK_REPORT.search(path.stem):
@@ -244,43 +240,39 @@ def no_trace(place: Path, folder: RunFolder | None) -> RequestError:
         return RequestError(
             "the run has no trace",
             where=str(place),
-            why=_whyno_trace(folder, benchmark),
+            why=_why_no_trace(folder, benchmark),
             next_command=_profiling_command(benchmark),
         )
     return RequestError("the run has no trace, and its request cannot be read", where=str(place / BENCHMARK))
 
 
-def _whyno_trace(folder: RunFolder, benchmark: Benchmark) -> str:
+def _why_no_trace(folder: RunFolder, benchmark: Benchmark) -> str:
     if benchmark.profile == "none":
         return "no profiler ran beside it (--profile=none)"
-    if benchmark.profile == "nccl":
-        return f"--profile=nccl was asked for, and there is no nccl-*.log: {NO_CALLS}"
-    ended = "it may not have come so far" if benchmark.profiling is None else (
-        f"the profiler was to stop after step {benchmark.profiling.stop_step}"
-    )  # fmt: skip
+    status = "has no result"
     with contextlib.suppress(StepmarkError):
-        result = folder.stored_result()
-        return f"--profile={benchmark.profile} was asked for, the run is {result.status}: {ended}"
-    return f"--profile={benchmark.profile} was asked for, and the run has no result: {ended}"
+        status = f"is {folder.stored_result().status}"
+    stop = f"; the profiler was to stop after step {benchmark.profiling.stop_step}" if benchmark.profiling else ""
+    nccl = f"; {NO_CALLS}" if benchmark.profile == "nccl" else ""
+    return f"--profile={benchmark.profile} was asked for, and the run {status}{stop}{nccl}"
 
 
 def _profiling_command(benchmark: Benchmark) -> str:
-    """The same request with a profiler; what it overrode is named in benchmark.json."""
-    profile = benchmark.profile
-    if profile == "none":
-        with contextlib.suppress(StepmarkError):
-            offered = find_backend(benchmark.backend).profiles
-            profile = next((kind for kind in ("xplane", "nsys", "nccl") if kind in offered), "xplane")
-    words = [
-        f"--backend={benchmark.backend}",
-        f"--model={benchmark.model.name}",
-        f"--task={benchmark.task}",
-        f"--dtype={benchmark.dtype}",
-        f"--hardware={benchmark.hardware.name}",
-        f"--gpus={benchmark.gpus}",
-        f"--site={benchmark.site.name}",
-        f"--steps={benchmark.steps}",
-        *(f"--set={name}={value}" for name, value in benchmark.overrides.items()),
-        f"--profile={'xplane' if profile == 'none' else profile}",
-    ]
-    return "python launch/run.py " + " ".join(map(shlex.quote, words))
+    """The same request with a profiler."""
+    profile = "xplane" if benchmark.profile == "none" else benchmark.profile
+    with contextlib.suppress(StepmarkError):
+        offered = find_backend(benchmark.backend).profiles
+        profile = next((one for one in (profile, "xplane", "nsys", "nccl") if one in offered), profile)
+    asked = {
+        "backend": benchmark.backend,
+        "model": benchmark.model.name,
+        "task": benchmark.task,
+        "dtype": benchmark.dtype,
+        "hardware": benchmark.hardware.name,
+        "gpus": benchmark.gpus,
+        "site": benchmark.site.name,
+        "steps": benchmark.steps,
+    }
+    flags = [f"--{name}={value}" for name, value in asked.items()]
+    flags += [f"--set={name}={value}" for name, value in benchmark.overrides.items()]
+    return shlex.join(["python", "launch/run.py", *flags, f"--profile={profile}"])

@@ -28,24 +28,22 @@ from benchmarks.trace.report import ToOpen, TraceFile, TraceReport, mean_of
 from benchmarks.trace.summary import DeviceTimes, HostSummary, Wanted, summarise
 from benchmarks.trace.trace import Trace
 from benchmarks.trace.xplane import read_xplane
-from benchmarks.values import Benchmark, Profiling, Started, Step
+from benchmarks.values import Benchmark, Started, Step
 from launch.reports.trace_files import (
-    EXAMPLE,
     NO_CALLS,
     REPORT,
     SQLITE,
     SUMMARISE,
+    TRACE_JSON,
     XPLANE,
     Found,
     find_traces,
     labels,
-    no_trace,
     phase_note,
 )
 
 MOST_EXPORTED = 4  # an export takes minutes and as much room as the report itself
 EXPORT_SECONDS = 900
-SUMMARISED = (XPLANE, REPORT, SQLITE)
 LARGE_BYTES = 50_000_000  # from here on, reading takes long enough to say so
 
 
@@ -62,23 +60,14 @@ class Run(NamedTuple):
 
 def trace_report(place: Path) -> TraceReport:
     """All that a place's traces say; RequestError where it holds none, or nothing of it can be read."""
-    if not place.exists():
-        raise RequestError("there is no such file or folder", where=str(place), next_command=EXAMPLE)
     found = find_traces(place)
-    if found.unreadable and not found.everything:
-        path, why = next(iter(found.unreadable.items()))
-        raise RequestError(f"{path.name} cannot be read: {why}", where=str(path), next_command=EXAMPLE)
-    if not found.everything:
-        raise no_trace(place, found.run)
     run = _read_run(found.run, found.attempt) if found.run else None
     with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as room:
         files, comparison = _summarised(found, run, Path(room))
-    nccl = _read_nccl(found.nccl_logs) if found.nccl_logs else None
-    if not found.reports and not found.others and not any(file.summary for file in files):
-        if nccl is not None and not nccl.rows:
-            raise _no_calls(found, nccl)
-        if nccl is None:
-            raise _unreadable(files, found)
+    nccl = read_calls((path.stem, _lines(path)) for path in found.nccl_logs) if found.nccl_logs else None
+    to_list = found.of(REPORT) or found.others or any(file.summary for file in files)
+    if not to_list and (nccl is None or not nccl.rows):
+        raise _nothing_read(files, found, nccl)
     mean = mean_of(files)
     return TraceReport(
         place=str(place),
@@ -105,22 +94,22 @@ def _notes(found: Found, run: Run | None, mean: DeviceTimes | None) -> list[str]
     return notes
 
 
-def _no_calls(found: Found, nccl: NcclCalls) -> RequestError:
-    lines = f"{nccl.unreadable_lines} lines of calls are cut or of an unknown kind; " if nccl.unreadable_lines else ""
-    first = found.nccl_logs[0]
-    return RequestError(
-        f"no call of NCCL was traced: the {len(found.nccl_logs)} nccl-*.log hold none",
-        where=str(first.parent),
-        why=lines + NO_CALLS,
-        next_command=f"grep NCCL {shlex.quote(str(first.parent))}/rank-0.log shows what NCCL was told",
-    )
-
-
-def _unreadable(files: Sequence[TraceFile], found: Found) -> RequestError:
+def _nothing_read(files: Sequence[TraceFile], found: Found, nccl: NcclCalls | None) -> RequestError:
+    if nccl is not None:
+        cut = (
+            f"{nccl.unreadable_lines} lines of calls are cut or of an unknown kind; " if nccl.unreadable_lines else ""
+        )
+        place = found.nccl_logs[0].parent
+        return RequestError(
+            f"no call of NCCL was traced: the {len(found.nccl_logs)} nccl-*.log hold none",
+            where=str(place),
+            why=cut + NO_CALLS,
+            next_command=f"grep NCCL {shlex.quote(str(place))}/rank-0.log shows what NCCL was told",
+        )
     first = files[0] if files else None
     return RequestError(
         first.why_not if first else "there is no trace that can be summarised",
-        where=first.path if first else str(found.everything[0]),
+        where=first.path if first else str(found.files[0]),
         why="the profiler, or the run, was ended while it wrote; or this is another kind of file",
         next_command=first.next_command if first else "a run with --profile=xplane makes another",
     )
@@ -169,7 +158,6 @@ class _Reader:
     def __init__(self, found: Found, run: Run | None) -> None:
         self._kinds: Kinds = read_kinds(Configs().root)
         self._run = run if found.is_measured else None  # of another phase our clock says nothing
-        self._profiling: Profiling | None = self._run.benchmark.profiling if self._run else None
         self._labels = labels(found, run.tasks_per_node if run else None)
         self._phase = found.phase or ""
         self._wanted: Wanted | None = None
@@ -202,14 +190,13 @@ class _Reader:
 
     def _wanted_of(self, trace: Trace, path: Path) -> Wanted:
         """The same steps of every host: those that the first one saw whole."""
-        if self._run is not None and _is_of_whole_run(path, self._run.benchmark):
+        if self._run is None or _is_of_whole_run(path, self._run.benchmark):
             return Wanted()
         if self._wanted is None:
-            steps = None
-            if self._run is not None and self._run.steps:
-                started = self._run.started.unix_seconds if self._run.started else None
-                steps = undisturbed_steps(self._run.steps, started, trace, self._profiling)
-            self._wanted = Wanted(steps=steps, profiling=self._profiling)
+            run, profiling = self._run, self._run.benchmark.profiling
+            started = run.started.unix_seconds if run.started else None
+            steps = undisturbed_steps(run.steps, started, trace, profiling) if run.steps else None
+            self._wanted = Wanted(steps=steps, profiling=profiling)
         return self._wanted
 
 
@@ -236,15 +223,15 @@ def _of_other_phases(found: Found) -> list[TraceFile]:
     return [
         _listed(path, phase, phase_note(phase), f"{SUMMARISE} {shlex.quote(str(path))}")
         for path, phase in found.others.items()
-        if path.name.endswith(SUMMARISED)
+        if path.name.endswith((XPLANE, REPORT, SQLITE))
     ]
 
 
 def _summarised(found: Found, run: Run | None, room: Path) -> tuple[list[TraceFile], Comparison | None]:
     reader = _Reader(found, run)
-    files = [reader.read(path, path) for path in (*found.xplanes, *found.databases)]
-    exported = {path.with_suffix("") for path in found.databases}
-    waiting = [path for path in found.reports if path.with_suffix("") not in exported]
+    files = [reader.read(path, path) for path in (*found.of(XPLANE), *found.of(SQLITE))]
+    exported = {path.with_suffix("") for path in found.of(SQLITE)}
+    waiting = [path for path in found.of(REPORT) if path.with_suffix("") not in exported]
     nsys = shutil.which("nsys")
     for number, path in enumerate(waiting):
         if nsys is None:
@@ -273,10 +260,6 @@ def _read_report(reader: _Reader, nsys: str, path: Path, room: Path) -> TraceFil
     return reader.read(database, path)
 
 
-def _read_nccl(paths: Sequence[Path]) -> NcclCalls:
-    return read_calls((path.stem, _lines(path)) for path in paths)
-
-
 def _lines(path: Path) -> Iterator[str]:
     with path.open(encoding="utf-8", errors="replace") as stream:
         yield from stream
@@ -286,13 +269,12 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _to_open(place: Path, found: Found) -> list[ToOpen]:
+    tensorboard = (
+        f"python -m tensorboard.main --logdir {shlex.quote(str(place))}     (tab Profile; pip install xprof)"
+    )
     offers = [
-        (
-            "TensorBoard",
-            f"python -m tensorboard.main --logdir {shlex.quote(str(place))}     (tab Profile; pip install xprof)",
-            [*found.xplanes, *(path for path in found.others if path.name.endswith(XPLANE))],
-        ),
-        ("Perfetto", "ui.perfetto.dev, Open trace file", found.trace_jsons),
-        ("Nsight Systems", "nsys-ui FILE", [*found.reports, *(p for p in found.others if p.name.endswith(REPORT))]),
+        ("TensorBoard", tensorboard, found.of(XPLANE, all_phases=True)),
+        ("Perfetto", "ui.perfetto.dev, Open trace file", found.of(TRACE_JSON)),
+        ("Nsight Systems", "nsys-ui FILE", found.of(REPORT, all_phases=True)),
     ]
     return [ToOpen(what=what, how=how, paths=list(map(str, paths))) for what, how, paths in offers if paths]
