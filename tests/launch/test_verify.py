@@ -1,0 +1,46 @@
+"""Results that version 0.7.0 stored still follow from their raw files: --until on MaxText, LoRA on NeMo, and Slurm.
+
+The folders are real runs of that version on a CPU. Paths, the host's name and all but the last lines of the logs were
+taken out, and the digests of the files that this touched are the new ones.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID
+from benchmarks.runs.finished_run import read_finished_run
+from benchmarks.runs.runfolder import RunFolder
+from tests import forked
+
+STORED = sorted(Path(__file__).with_name("stored_by_0_7_0").iterdir())
+SCRIPT = Path(__file__).resolve().parents[2] / "launch" / "verify.py"
+
+
+def test_their_figures_are_the_same_today() -> None:
+    done = forked.run(SCRIPT, *STORED)
+    assert [line.rpartition(" (")[0] for line in done.stdout.splitlines()] == [f"{run}: agrees" for run in STORED]
+    assert done.returncode == EXIT_VALID
+    assert len(STORED) == 3
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name)
+def test_a_figure_that_was_changed_is_found_and_repaired(stored: Path, tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(stored, tmp_path / stored.name))
+    result = json.loads((run.path / "result.json").read_text())
+    result["seconds_per_step"]["median"] *= 1.01
+    run.write("result.json", result)
+    done = forked.run(SCRIPT, run.path)
+    assert done.returncode == EXIT_INVALID
+    assert "seconds_per_step: median: stored" in done.stdout
+    assert forked.run(SCRIPT, "--repair", run.path).returncode == EXIT_VALID
+    assert forked.run(SCRIPT, run.path).returncode == EXIT_VALID
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name)
+def test_history_has_a_row_of_each(stored: Path) -> None:
+    row, result = read_finished_run(RunFolder(stored), stored.name), RunFolder(stored).stored_result()
+    assert (row.version, row.status, row.run_id) == ("0.7.0", "valid", result.run_id)
+    assert row.seconds_per_step == result.seconds_per_step.median
