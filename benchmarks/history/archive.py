@@ -8,7 +8,6 @@ which of them hold what looks like a secret is told.
 """
 
 import contextlib
-import errno
 import gzip
 import hashlib
 import io
@@ -16,9 +15,9 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO, cast
+from typing import IO, cast
 
 import msgspec
 
@@ -30,18 +29,8 @@ from benchmarks.version import VERSION
 MANIFEST, SUMS, RUNS = "manifest.json", "SHA256SUMS", "runs"
 LEFT_OUT = ("tensorboard",)
 SCHEMA_VERSION = 1
-LARGEST_MANIFEST_BYTES = 1 << 29
-# A manifest is half digests, which do not become smaller: it is no larger than a few times its archive.
-MANIFEST_PER_ARCHIVE, SMALLEST_LIMIT_BYTES = 20, 1 << 20
-LARGEST_HEADER_BYTES = 1 << 20  # of a member; a name has at most some thousand
-MOST_DIFFERENCES = 1000
 LOOKED_AT_BYTES = 1 << 20  # of each end of a file, for secrets
-CHUNK = 1 << 20
-# Deflate, no flags, no time, no system: the only bytes of a gzip file that no checksum covers.
-GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
-# Of a name in an archive that no file can have, or not beside the others.
-_OF_THE_NAME = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 _NOT_SOUND = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError)
 
 
@@ -86,7 +75,8 @@ def write_archive(folders: Sequence[Path], target: Path) -> Packed:
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with temporary.open("xb") as raw:
-            _pack(raw, data, manifest, sources)
+            with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
+                _pack(cast("IO[bytes]", packed), data, manifest, sources)
             raw.flush()
             os.fsync(raw.fileno())
         temporary.replace(target)
@@ -152,11 +142,8 @@ def _is_text(name: str) -> bool:
     return name.isprintable()
 
 
-def _pack(raw: BinaryIO, manifest_data: bytes, manifest: Manifest, sources: Mapping[str, Path]) -> None:
-    with (
-        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
+def _pack(out: IO[bytes], manifest_data: bytes, manifest: Manifest, sources: Mapping[str, Path]) -> None:
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for name, data in ((MANIFEST, manifest_data), (SUMS, _sums(manifest, manifest_data))):
             tar.addfile(_member(name, len(data)), io.BytesIO(data))
         for name, path in sources.items():
@@ -187,7 +174,7 @@ def _sums(manifest: Manifest, manifest_data: bytes) -> bytes:
 
 
 class _Summed:
-    """A stream whose bytes are summed up as they are read."""
+    """A stream whose bytes are summed up as they are read; what is written to it is summed up alone."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -197,6 +184,10 @@ class _Summed:
         data = self._stream.read(size)
         self.sha256.update(data)
         return data
+
+    def write(self, data: bytes) -> int:
+        self.sha256.update(data)
+        return len(data)
 
 
 def _sha256(path: Path) -> str:
@@ -214,155 +205,53 @@ class Unpacked(Value, frozen=True):
 
 
 def unpack(archive: Path, target: Path) -> Unpacked:
-    """Every file that the manifest names, checked and written below `target`; nothing else is ever written."""
-    allowed = max(SMALLEST_LIMIT_BYTES, MANIFEST_PER_ARCHIVE * archive.stat().st_size)
-    reader = _Reader(target, min(allowed, LARGEST_MANIFEST_BYTES))
-    try:
-        with archive.open("rb") as raw:
-            if raw.read(len(GZIP_HEADER)) != GZIP_HEADER:
-                return reader.found("it does not begin as an archive of runs does")
-            raw.seek(0)
-            with gzip.GzipFile(fileobj=raw, mode="rb") as packed:
-                reader.read(packed)
-    except _NOT_SOUND as error:
-        return reader.found(f"it is cut off or damaged: {str(error) or type(error).__name__}")
-    return reader.found()
+    """Unpacks below `target`, checks every file, and that packing these files gives the same archive.
 
-
-class _Reader:
-    """Goes through an archive once, from its first byte to its last."""
-
-    def __init__(self, target: Path, largest_manifest_bytes: int) -> None:
-        self._target = target
-        self._largest_manifest_bytes = largest_manifest_bytes
-        self._manifest: Manifest | None = None
-        self._data = b""
-        self._seen: set[str] = set()
-        self._differences: list[str] = []
-
-    def read(self, packed: gzip.GzipFile) -> None:
-        watched = _Watched(packed)
-        with tarfile.open(fileobj=cast("IO[bytes]", watched), mode="r|", bufsize=tarfile.RECORDSIZE) as tar:
-            while (member := tar.next()) is not None:
-                tar.members = []  # type: ignore[attr-defined] # it would keep all of them
-                watched.limit = tar.offset + LARGEST_HEADER_BYTES
-                self._take(tar, member)
-                if len(self._differences) > MOST_DIFFERENCES:
-                    raise ValueError(f"more than {MOST_DIFFERENCES:,} differences: the rest was not read")
-            end = tar.offset % tarfile.RECORDSIZE
-        if watched.last[end:].strip(b"\0") or packed.read(1):
-            self._differences.append("there is something after its last file")
-        while packed.read(CHUNK):  # to the checksum at its end
-            pass
-
-    def found(self, *more: str) -> Unpacked:
-        missing: Iterable[str] = []
-        if self._manifest is not None:
-            missing = [f"{name} is missing" for name in sorted(self._manifest.files.keys() - self._seen)]
-        elif not more and not self._differences:
-            more = (f"it has no {MANIFEST}",)
-        return Unpacked(
-            manifest=self._manifest,
-            manifest_sha256=hashlib.sha256(self._data).hexdigest() if self._manifest else None,
-            differences=[*more, *self._differences, *missing],
-        )
-
-    def _take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        name = member.name
-        wrong = self._refused(member)
-        if wrong:
-            self._differences.append(f"{name.encode(errors='backslashreplace').decode()!r} {wrong}")
-            return
-        self._seen.add(name)
-        stream = tar.extractfile(member)
-        assert stream is not None
-        if name == MANIFEST:
-            self._read_manifest(stream.read())
-        elif name == SUMS:
-            if self._manifest is not None and stream.read() != _sums(self._manifest, self._data):
-                self._differences.append(f"{SUMS} is not what {MANIFEST} says")
-        else:
-            self._copy(name, stream)
-
-    def _refused(self, member: tarfile.TarInfo) -> str | None:
-        """Why a member is not read at all."""
-        if member.issparse():
-            raise ValueError("a file with holes in it, which no archive of runs has")
-        if member.type != tarfile.REGTYPE:
-            return "is no plain file"
-        if member.name in self._seen:
-            return "is there twice"
-        if member.name in (MANIFEST, SUMS):
-            return "is too large" if member.size > self._largest_manifest_bytes else None
-        expected = self._manifest.files.get(member.name) if self._manifest else None
-        if expected is None:
-            return f"was added: {MANIFEST} does not name it"
-        return None if member.size == expected.bytes else f"has {member.size} bytes instead of {expected.bytes}"
-
-    def _read_manifest(self, data: bytes) -> None:
-        try:
-            manifest = msgspec.json.decode(data, type=Manifest)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"{MANIFEST}: {error}") from None
-        unsafe = [name for name in manifest.files if not _is_safe(name)]
-        if unsafe:
-            raise ValueError(f"{MANIFEST} names {unsafe[0]!r}, which is no file of a run")
-        if not manifest.files:
-            raise ValueError(f"{MANIFEST} names no file of a run")
-        if self._seen != {MANIFEST} or manifest.schema_version != SCHEMA_VERSION:
-            raise ValueError(f"{MANIFEST} is not the first file, or of another version than {SCHEMA_VERSION}")
-        self._manifest, self._data = manifest, data
-
-    def _copy(self, name: str, stream: IO[bytes]) -> None:
-        summed = _Summed(stream)
-        with self._made(name) as out:
-            while data := summed.read(CHUNK):
-                out.write(data)
-        assert self._manifest is not None
-        if summed.sha256.hexdigest() != self._manifest.files[name].sha256:
-            self._differences.append(f"{name} was changed: its sha256 is another")
-
-    def _made(self, name: str) -> BinaryIO:
-        path = self._target / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return path.open("xb")
-        except OSError as error:
-            if error.errno not in _OF_THE_NAME:
-                raise
-            raise ValueError(
-                f"{MANIFEST} names {name[:200]!r}, and no file can be called so: {error.strerror}"
-            ) from None
-
-
-class _Watched:
-    """What tarfile reads, with the last record at hand: what stands in it after the end, tarfile does not say.
-
-    tarfile takes a member's headers into memory, however large they say they are: `limit` is how far it may read.
+    OSError: the archive cannot be read, or `target` not be written.
     """
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            tar.extractall(target, filter="data")
+        data = (target / MANIFEST).read_bytes()
+        manifest = msgspec.json.decode(data, type=Manifest)
+        if not manifest.files or manifest.schema_version != SCHEMA_VERSION:
+            raise ValueError(f"{MANIFEST} names no file of a run, or is of another version than {SCHEMA_VERSION}")
+        differences = list(_differences(target, manifest))
+        if not differences and _stream_sha256(archive) != _packed_sha256(target, manifest, data):
+            differences = ["its files are as they were, and it holds something besides"]
+    except FileNotFoundError:
+        return Unpacked(manifest=None, manifest_sha256=None, differences=[f"it has no {MANIFEST}"])
+    except _NOT_SOUND as error:
+        why = f"it is cut off, damaged, or no archive of runs: {str(error) or type(error).__name__}"
+        return Unpacked(manifest=None, manifest_sha256=None, differences=[why])
+    return Unpacked(manifest=manifest, manifest_sha256=hashlib.sha256(data).hexdigest(), differences=differences)
 
-    def __init__(self, stream: gzip.GzipFile) -> None:
-        self._stream = stream
-        self._read = 0
-        self.last = b""
-        self.limit = LARGEST_HEADER_BYTES
 
-    def read(self, size: int) -> bytes:
-        if self._read > self.limit:
-            raise ValueError("a header is larger than any that Stepmark writes")
-        data = self._stream.read(size)
-        self._read += len(data)
-        self.last = data or self.last
-        return data
+def _differences(target: Path, manifest: Manifest) -> Iterator[str]:
+    found = {path.relative_to(target).as_posix(): path for path in target.rglob("*") if not _is_folder(path)}
+    for name, path in sorted(found.items()):
+        if path.is_symlink() or not path.is_file():
+            yield f"{name} is no plain file"
+        elif name in (MANIFEST, SUMS):
+            continue
+        elif name not in manifest.files:
+            yield f"{name} was added: {MANIFEST} does not name it"
+        elif _sha256(path) != manifest.files[name].sha256:
+            yield f"{name} was changed: its sha256 is another"
+    yield from (f"{name} is missing" for name in sorted(manifest.files.keys() - found.keys()))
 
 
-def _is_safe(name: str) -> bool:
-    """runs/NAME/FILE, and nowhere else."""
-    parts = name.split("/")
-    return (
-        len(parts) > 2
-        and parts[0] == RUNS
-        and bool(_RUN_NAME.fullmatch(parts[1]))
-        and all(part not in ("", ".", "..") for part in parts)
-        and name.isprintable()
-    )
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _stream_sha256(archive: Path) -> str:
+    """Of what was compressed: other versions of zlib compress it to other bytes."""
+    with gzip.open(archive) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _packed_sha256(target: Path, manifest: Manifest, data: bytes) -> str:
+    summed = _Summed(io.BytesIO())
+    _pack(cast("IO[bytes]", summed), data, manifest, {name: target / name for name in manifest.files})
+    return summed.sha256.hexdigest()

@@ -1,14 +1,12 @@
 """Conditions on runs, as they are typed: model=llama2_70b, dtype=bf16,fp8, gpus>=64, date>=2026-11-01, tag!=trial.
 
-`matches` says what a condition means; `sql_of` says the same to the index. A run that does not have what is asked for
-fits no condition but `!=`. Pure.
+A run that does not have what is asked for fits no condition but `!=`. Pure.
 """
 
 import datetime
-import operator
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, cast
 
 from benchmarks.errors import RequestError, nearest
 from benchmarks.runs.finished_run import FinishedRun
@@ -47,9 +45,6 @@ _DATE = re.compile(
     r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01])([T ]([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d)?)?)?)?)?Z?", re.ASCII
 )
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
-_COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
-    "=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
 
 
 class Condition(Value, frozen=True):
@@ -117,36 +112,7 @@ def _is_date(text: str) -> bool:
     return True
 
 
-# --- what a condition means -----------------------------------------------------------------------
-
-
-def matches(entry: FinishedRun, condition: Condition) -> bool:
-    key = KEYS[condition.key]
-    asked: Operator = "=" if condition.operator == "!=" else condition.operator
-    found = getattr(entry, key.column)
-    hit = any(_fits(key.kind, found, asked, value) for value in condition.values)
-    return not hit if condition.operator == "!=" else hit
-
-
-def _fits(kind: Kind, found: Any, sign: Operator, value: str) -> bool:
-    if found is None or (kind == "date" and not found):
-        return False
-    if kind == "any":
-        return value in found
-    if kind == "part":
-        return value in found
-    if kind == "beginning":
-        return bool(found.startswith(value))
-    if kind == "number":
-        return _COMPARE[sign](found, float(value))
-    return _COMPARE[sign](found[: len(value)] if kind == "date" else found, value)
-
-
-def matches_all(entry: FinishedRun, conditions: Sequence[Condition]) -> bool:
-    return all(matches(entry, condition) for condition in conditions)
-
-
-# --- the same in SQL ------------------------------------------------------------------------------
+# --- what a condition means, in the index's SQL ---------------------------------------------------
 
 
 def sql_of(conditions: Sequence[Condition]) -> tuple[str, list[str | float]]:

@@ -186,7 +186,7 @@ def _verify_runs(place: Path, names: Sequence[str]) -> list[int]:
 
 def _print_some(lines: Sequence[str]) -> None:
     for line in lines[:MOST_SHOWN]:
-        print(f"  {line}")
+        print(printable(f"  {line}"))  # whoever wrote the archive may be a stranger
     if len(lines) > MOST_SHOWN:
         print(f"  and {len(lines) - MOST_SHOWN} more")
 

@@ -230,22 +230,15 @@ def test_a_changed_archive_is_told_and_nothing_of_it_is_believed(run: Any, tmp_p
     with gzip.GzipFile(path, "wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as tar:
         for member, data in changed:
             tar.addfile(member, io.BytesIO(data))
-    path.write_bytes(_with_our_header(path.read_bytes()))
     told = run("verify_archive", "x.tar.gz", code=3).stdout
     assert "not as it was written" in told
     assert "sha256 is another" in told
     assert "agree" not in told
-    path.write_bytes(path.read_bytes()[:-20])
-    assert "cut off or damaged" in run("verify_archive", "x.tar.gz", code=3).stdout
+    run("archive", "y.tar.gz", "--where=model=llama2_tiny")
+    path.write_bytes((tmp_path / "y.tar.gz").read_bytes()[:-20])
+    assert "cut off, damaged" in run("verify_archive", "x.tar.gz", code=3).stdout
     path.write_text("no archive")
     assert "not as it was written" in run("verify_archive", "x.tar.gz", code=3).stdout
-
-
-def _with_our_header(data: bytes) -> bytes:
-    """Without the name and the level that gzip notes."""
-    return (
-        gzip.compress(gzip.decompress(data), 6, mtime=0)[:9] + b"\xff" + gzip.compress(gzip.decompress(data), 6)[10:]
-    )
 
 
 def test_a_run_without_a_result_is_not_archived(run: Any, two_runs: Path, tmp_path: Path) -> None:

@@ -1,21 +1,16 @@
-"""Conditions on runs: what they mean, what is refused, and that the index's SQL means the very same."""
+"""Conditions on runs: what they mean to the index, and what is refused."""
 
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from benchmarks.errors import RequestError
 from benchmarks.history.filters import (
     COLUMNS,
-    KEYS,
     Condition,
     columns_of,
-    matches,
-    matches_all,
     parse_condition,
     sql_of,
 )
@@ -24,11 +19,7 @@ from tests.benchmarks.history.made_runs import an_entry
 
 
 def fits(text: str, **changes: Any) -> bool:
-    """By the definition, and by the index: they must agree."""
-    entry, condition = an_entry(**changes), parse_condition(text)
-    fit = matches(entry, condition)
-    assert chosen([entry], [condition]) == ({entry.path} if fit else set())
-    return fit
+    return bool(chosen([an_entry(**changes)], [parse_condition(text)]))
 
 
 def chosen(entries: Sequence[FinishedRun], asked: Sequence[Condition]) -> set[str]:
@@ -126,36 +117,14 @@ def test_a_condition_is_written_as_it_was_typed() -> None:
     assert parse_condition("dtype=bf16, fp8").text == "dtype=bf16,fp8"
 
 
-# --- the index means the same ---------------------------------------------------------------------
-
-LETTERS = st.text(st.sampled_from("ab%_'\"é1"), min_size=1, max_size=3)
-NUMBERS = st.sampled_from([1, 8, 63, 64, 65])
-TIMES = st.sampled_from(["", "2026-11-22T03:45:11Z", "2026-11-23T00:00:00Z", "2025-01-01T12:00:00Z"])
-MAYBE = st.none() | LETTERS
-ENTRIES = st.fixed_dictionaries(
-    {
-        "model": LETTERS, "dtype": LETTERS, "host": MAYBE, "suite": MAYBE, "night": MAYBE, "commit": MAYBE,
-        "run_id": LETTERS, "gpus": NUMBERS, "nodes": NUMBERS, "started": TIMES, "version": MAYBE,
-        "tags": st.lists(LETTERS, max_size=3), "slowed_by": st.sampled_from([0.0, 0.5]),
-    }
-)  # fmt: skip
-DATES = st.sampled_from(["2026", "2026-11", "2026-11-22", "2026-11-22T03:45", "2025-01-01T12:00:00"])
-VALUES = {"number": st.sampled_from(["1", "8", "64", "0.5", "0", "64.0"]), "date": DATES}
+def test_the_signs_of_a_pattern_mean_themselves() -> None:
+    assert fits("run=b_", run_id="ab_c")
+    assert not fits("run=b_", run_id="abc")
+    assert not fits("tag=a%", tags=["abc"])
+    assert fits("commit=a'", commit="a'1")
 
 
-@st.composite
-def conditions(draw: st.DrawFn) -> Condition:
-    name = draw(st.sampled_from(sorted(KEYS)))
-    kind = KEYS[name].kind
-    ordered = kind in ("number", "date", "order")
-    sign = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="] if ordered else ["=", "!="]))
-    most = 3 if sign in ("=", "!=") else 1
-    values = draw(st.lists(VALUES.get(kind, LETTERS), min_size=1, max_size=most))
-    return parse_condition(f"{name}{sign}{','.join(values)}")
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(ENTRIES, min_size=1, max_size=6), st.lists(conditions(), max_size=3))
-def test_sql_and_matches_choose_the_same_runs(rows: list[dict[str, Any]], asked: list[Condition]) -> None:
-    entries = [an_entry(**row, path=str(number)) for number, row in enumerate(rows)]
-    assert chosen(entries, asked) == {entry.path for entry in entries if matches_all(entry, asked)}
+def test_several_conditions_are_all_to_fit() -> None:
+    entries = [an_entry(path=str(gpus), gpus=gpus) for gpus in (8, 64, 128)]
+    assert chosen(entries, [parse_condition("gpus>8"), parse_condition("gpus!=128")]) == {"64"}
+    assert chosen(entries, []) == {"8", "64", "128"}
