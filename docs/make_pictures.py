@@ -28,22 +28,22 @@ MOST_LINES = 44
 COMMANDS = {
     "dry_run": "launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run",
     "plan": "launch/plan.py --backend=jax --model=llama2_70b --dtype=fp8 --gpus=64 --price=2.5",
-    "compile": "launch/plan.py --backend=jax --model=llama2_70b --dtype=bf16 --gpus=64 --compile",
+    "compile": "launch/plan.py compile --backend=jax --model=llama2_70b --dtype=bf16 --gpus=64",
     "equivalence": "launch/verify.py --equivalence --model=llama2_tiny",
-    "report": "launch/report.py --window=2-8 logs",
+    "report": "launch/report.py timing --window=2-8 logs",
 }
 
 # In one folder, in this order.
 PROFILED = {
     "profiled_run": "launch/run.py --backend=jax --model=llama2_tiny --gpus=2 --profile=xplane",
-    "trace": "launch/report.py --trace results",
+    "trace": "launch/report.py trace results",
 }
 
 # On a private cluster that is brought up and down around them, in this order.
 ON_A_CLUSTER = {
     "cluster": "launch/cluster.py up --nodes=4",
     "slurm_run": "launch/run.py --backend=jax --model=llama2_tiny --site=dev --nodes=4",
-    "doctor": "launch/doctor.py --site=dev",
+    "doctor": "launch/doctor.py nodes --site=dev",
     "sweep": "launch/run.py --backend=jax --model=llama2_tiny --site=dev --nodes=1,2 --dtype=bf16,fp32 --repeats=2",
     "status": "launch/status.py",
     "down": "launch/cluster.py down",

@@ -119,11 +119,11 @@ def pages(place: Path) -> None:
     (failed,) = (path.parent.relative_to(place) for path in place.glob("killed/*/result.json"))
     sweep = min(path.relative_to(place) for path in place.glob("several/sweep-*.json"))
     for page, shown in (("run", run), ("failed", failed), ("sweep", sweep)):
-        called(place, f"launch/report.py --html={page}.html {shown}")
+        called(place, f"launch/report.py html {page}.html {shown}")
     called(place, COMPARED)
     nights = sorted(place.glob(NIGHTS))
     if nights:
-        called(place, f"launch/report.py --html=night.html {nights[-1].relative_to(place)}")
+        called(place, f"launch/report.py html night.html {nights[-1].relative_to(place)}")
 
 
 def take(started: "Browser", place: Path, shot: Shot) -> None:
