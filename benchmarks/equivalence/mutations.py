@@ -23,14 +23,20 @@ WEIGHT = "weight/"
 PRETRAIN, LORA = "pretrain", "lora"
 
 
+Given = Callable[["Arrays", Model], "Arrays"]
+
+
+def _as_it_is(arrays: "Arrays", _model: Model) -> "Arrays":
+    return arrays
+
+
 class Plant(Value, frozen=True):
     """One difference: what the case says otherwise, or what is given to it otherwise."""
 
     name: str
     what: str
     case: Callable[[WorkCase, Model], dict[str, Any]] = lambda _case, _model: {}
-    given: Callable[["Arrays", Model], "Arrays"] = lambda arrays, _model: arrays
-    tasks: tuple[str, ...] = (PRETRAIN, LORA)
+    given: Given = _as_it_is
     in_bf16: bool = True  # False: it changes less than bf16's rounding does
 
 
@@ -41,8 +47,7 @@ def planted(plant: Plant, case: WorkCase, given: "Arrays", model: Model) -> tupl
 
 def plants_of(task: str, dtype: str = "fp32") -> dict[str, Plant]:
     """Those that a comparison of this task and precision must catch."""
-    seen = {name: plant for name, plant in PLANTS.items() if plant.in_bf16 or dtype != "bf16"}
-    return {name: plant for name, plant in seen.items() if task in plant.tasks}
+    return {plant.name: plant for plant in OF_TASK[task] if plant.in_bf16 or dtype != "bf16"}
 
 
 def chosen(names: Iterable[str], task: str = PRETRAIN, dtype: str = "fp32") -> list[Plant]:
@@ -76,11 +81,11 @@ def _exchanged(arrays: "Arrays", model: Model, one: str, other: str) -> "Arrays"
     return {**arrays, **swapped}
 
 
-def _exchange(one: str, other: str) -> Callable[["Arrays", Model], "Arrays"]:
+def _exchange(one: str, other: str) -> Given:
     return lambda arrays, model: _exchanged(arrays, model, one, other)
 
 
-def _queries(change: Callable[["Array", Model], "Array"]) -> Callable[["Arrays", Model], "Arrays"]:
+def _queries(change: Callable[["Array", Model], "Array"]) -> Given:
     def changed(arrays: Mapping[str, "Array"], model: Model) -> "Arrays":
         return {
             name: change(array, model) if name.startswith(WEIGHT) and name.endswith(".query") else array
@@ -117,167 +122,132 @@ def _nothing(arrays: "Arrays", name: str) -> "Arrays":
 
 # --- the plants -------------------------------------------------------------------------------
 
-
-def _other_theta(_case: WorkCase, model: Model) -> dict[str, Any]:
-    return {"rope_theta": 500_000.0 if model.rope_theta < 500_000.0 else 10_000.0}
+Told = float | bool | Callable[[WorkCase, Model], float]
 
 
-def _usual_scale(_case: WorkCase, model: Model) -> dict[str, Any]:
-    return {"attention_scale": 1.0 / math.sqrt(model.head_dim)}
+def _told(name: str, what: str, given: Given = _as_it_is, in_bf16: bool = True, **changes: Told) -> Plant:
+    """The case says otherwise; a change may be a function of the case and the model."""
+
+    def case(told: WorkCase, model: Model) -> dict[str, Any]:
+        return {key: change(told, model) if callable(change) else change for key, change in changes.items()}
+
+    return Plant(name=name, what=what, case=case, given=given, in_bf16=in_bf16)
 
 
-PLANTS: Mapping[str, Plant] = {
-    plant.name: plant
-    for plant in (
-        Plant(
-            name="rope_theta",
-            what="RoPE's theta is the other Llama's: 500,000 for 10,000, or the reverse",
-            case=_other_theta,
-        ),
-        Plant(
-            name="rope_theta_slight",
-            what="RoPE's theta is 1% larger",
-            case=lambda _, model: {"rope_theta": float(round(model.rope_theta * 1.01))},
-        ),
-        Plant(
-            name="rope_interleaved",
-            what="RoPE turns neighbours instead of halves",
-            case=lambda _case, _model: {"rope_interleaved": True},
-        ),
-        Plant(
-            name="head_order",
-            what="the query heads of a group are not next to each other",
-            given=_queries(_heads_group_last),
-        ),
-        Plant(name="key_value_swapped", what="keys for values", given=_exchange("key", "value")),
-        Plant(name="gate_up_swapped", what="the gate for the up projection", given=_exchange("gate", "up")),
-        Plant(
-            name="norms_swapped",
-            what="the norm before attention for the one before the MLP",
-            given=_exchange("attention_norm", "mlp_norm"),
-        ),
-        Plant(name="layers_swapped", what="the first layer for the last", given=_layers_exchanged),
-        Plant(
-            name="norm_epsilon",
-            what="a tenth of RMSNorm's epsilon: 1e-6 for 1e-5",
-            case=lambda _, model: {"norm_epsilon": model.norm_epsilon / 10},
-        ),
-        Plant(
-            name="norm_epsilon_slight",
-            what="1.1 times RMSNorm's epsilon: hardly more than rounding in any array, so the built models are asked",
-            case=lambda _, model: {"norm_epsilon": model.norm_epsilon * 1.1},
-        ),
-        Plant(
-            name="attention_scale_forgotten",
-            what="scores are scaled by 1/sqrt(d) a second time: it is in MaxText's query weights already",
-            case=_usual_scale,
-        ),
-        Plant(
-            name="attention_scale_folded",
-            what="query weights times sqrt(d), scores by 1/sqrt(d): the same loss, but another training",
-            case=_usual_scale,
-            given=_queries(lambda query, model: query * query.dtype.type(math.sqrt(model.head_dim))),
-        ),
-        Plant(
-            name="targets_not_shifted",
-            what="each token is to predict itself",
-            given=lambda arrays, _: {**arrays, "targets": arrays["inputs"]},
-        ),
-        Plant(
-            name="norms_decayed",
-            what="weight decay on the scales of norms too",
-            case=lambda _case, _model: {"decays_norms": True},
-            in_bf16=False,
-            tasks=(PRETRAIN,),
-        ),
-        Plant(
-            name="weight_decay",
-            what="no weight decay at all",
-            case=lambda _case, _model: {"weight_decay": 0.0},
-            in_bf16=False,
-        ),
-        Plant(
-            name="warmup",
-            what="the learning rate rises from 0 over three steps",
-            case=lambda _case, _model: {"warmup_steps": 3},
-        ),
-        Plant(
-            name="learning_rate",
-            what="a learning rate 1% higher",
-            case=lambda case, _: {"learning_rate": case.learning_rate * 1.01},
-            in_bf16=False,
-        ),
-        Plant(
-            name="adam_epsilon",
-            what="an optimizer's epsilon of 1e-8",
-            case=lambda _case, _model: {"adam_epsilon": 1e-8},
-        ),
-        Plant(
-            name="adam_beta2",
-            what="an optimizer's beta2 of 0.999",
-            case=lambda _c, _m: {"adam_beta2": 0.999},
-            in_bf16=False,
-        ),
-        Plant(
-            name="not_clipped",
-            what="gradients are not clipped",
-            case=lambda _case, _model: {"clip_norm": 1e9},
-        ),
-        Plant(
-            name="adapter_scale",
-            what="twice alpha: what each adapter makes is twice as large",
-            case=lambda case, _: {"adapter_alpha": 2 * (case.adapter_alpha or 0)},
-            tasks=(LORA,),
-        ),
-        Plant(
-            name="adapter_scale_slight",
-            what="alpha an eighth larger",
-            case=lambda case, _: {"adapter_alpha": 1.125 * (case.adapter_alpha or 0)},
-            tasks=(LORA,),
-        ),
-        Plant(
-            name="adapter_order",
-            what="all queries' adapters before the keys' and values', as NeMo's own CanonicalLoRA adds them",
-            case=lambda _case, _model: {"adapters_in_order": False},
-            tasks=(LORA,),
-        ),
-        Plant(
-            name="adapter_heads",
-            what="what a query's adapter makes goes to the heads of another group",
-            given=lambda arrays, model: {name: _adapter_heads(name, array, model) for name, array in arrays.items()},
-            tasks=(LORA,),
-        ),
-        Plant(
-            name="adapter_query_key_swapped",
-            what="the first halves of the queries' and the keys' adapters",
-            given=_exchange("query_a", "key_a"),
-            tasks=(LORA,),
-        ),
-        Plant(
-            name="adapter_key_value_swapped",
-            what="the keys' adapters for the values'",
-            given=lambda arrays, model: _exchange("key_b", "value_b")(
-                _exchange("key_a", "value_a")(arrays, model), model
-            ),
-            tasks=(LORA,),
-        ),
-        Plant(
-            name="adapter_gate_up_swapped",
-            what="the gate's second half for the up projection's",
-            given=_exchange("gate_b", "up_b"),
-            tasks=(LORA,),
-        ),
-        Plant(
-            name="adapter_dropped",
-            what="no adapter beside the last layer's down projection: it begins as nothing",
-            given=lambda arrays, model: {**arrays, **_nothing(arrays, f"layers.{model.layers - 1}.down_b")},
-            tasks=(LORA,),
-        ),
-        Plant(
-            name="base_trained",
-            what="the weights beside the adapters are trained too",
-            case=lambda _case, _model: {"trains_base": True},
-            tasks=(LORA,),
-        ),
-    )
+def _given(name: str, what: str, given: Given) -> Plant:
+    return Plant(name=name, what=what, given=given)
+
+
+def _usual_scale(_case: WorkCase, model: Model) -> float:
+    return 1.0 / math.sqrt(model.head_dim)
+
+
+NORMS_DECAYED = _told("norms_decayed", "weight decay on the scales of norms too", in_bf16=False, decays_norms=True)
+OF_WEIGHTS = (
+    _told(
+        "rope_theta",
+        "RoPE's theta is the other Llama's: 500,000 for 10,000, or the reverse",
+        rope_theta=lambda _, model: 500_000.0 if model.rope_theta < 500_000.0 else 10_000.0,
+    ),
+    _told(
+        "rope_theta_slight",
+        "RoPE's theta is 1% larger",
+        rope_theta=lambda _, model: float(round(model.rope_theta * 1.01)),
+    ),
+    _told("rope_interleaved", "RoPE turns neighbours instead of halves", rope_interleaved=True),
+    _given("head_order", "the query heads of a group are not next to each other", _queries(_heads_group_last)),
+    _given("key_value_swapped", "keys for values", _exchange("key", "value")),
+    _given("gate_up_swapped", "the gate for the up projection", _exchange("gate", "up")),
+    _given(
+        "norms_swapped",
+        "the norm before attention for the one before the MLP",
+        _exchange("attention_norm", "mlp_norm"),
+    ),
+    _given("layers_swapped", "the first layer for the last", _layers_exchanged),
+    _told(
+        "norm_epsilon",
+        "a tenth of RMSNorm's epsilon: 1e-6 for 1e-5",
+        norm_epsilon=lambda _, model: model.norm_epsilon / 10,
+    ),
+    _told(
+        "norm_epsilon_slight",
+        "1.1 times RMSNorm's epsilon: hardly more than rounding in any array, so the built models are asked",
+        norm_epsilon=lambda _, model: model.norm_epsilon * 1.1,
+    ),
+    _told(
+        "attention_scale_forgotten",
+        "scores are scaled by 1/sqrt(d) a second time: it is in MaxText's query weights already",
+        attention_scale=_usual_scale,
+    ),
+    _told(
+        "attention_scale_folded",
+        "query weights times sqrt(d), scores by 1/sqrt(d): the same loss, but another training",
+        given=_queries(lambda query, model: query * query.dtype.type(math.sqrt(model.head_dim))),
+        attention_scale=_usual_scale,
+    ),
+    _given(
+        "targets_not_shifted",
+        "each token is to predict itself",
+        lambda arrays, _: {**arrays, "targets": arrays["inputs"]},
+    ),
+    NORMS_DECAYED,
+    _told("weight_decay", "no weight decay at all", in_bf16=False, weight_decay=0.0),
+    _told("warmup", "the learning rate rises from 0 over three steps", warmup_steps=3),
+    _told(
+        "learning_rate",
+        "a learning rate 1% higher",
+        in_bf16=False,
+        learning_rate=lambda case, _: case.learning_rate * 1.01,
+    ),
+    _told("adam_epsilon", "an optimizer's epsilon of 1e-8", adam_epsilon=1e-8),
+    _told("adam_beta2", "an optimizer's beta2 of 0.999", in_bf16=False, adam_beta2=0.999),
+    _told("not_clipped", "gradients are not clipped", clip_norm=1e9),
+)
+OF_ADAPTERS = (
+    _told(
+        "adapter_scale",
+        "twice alpha: what each adapter makes is twice as large",
+        adapter_alpha=lambda case, _: 2 * (case.adapter_alpha or 0),
+    ),
+    _told(
+        "adapter_scale_slight",
+        "alpha an eighth larger",
+        adapter_alpha=lambda case, _: 1.125 * (case.adapter_alpha or 0),
+    ),
+    _told(
+        "adapter_order",
+        "all queries' adapters before the keys' and values', as NeMo's own CanonicalLoRA adds them",
+        adapters_in_order=False,
+    ),
+    _given(
+        "adapter_heads",
+        "what a query's adapter makes goes to the heads of another group",
+        lambda arrays, model: {name: _adapter_heads(name, array, model) for name, array in arrays.items()},
+    ),
+    _given(
+        "adapter_query_key_swapped",
+        "the first halves of the queries' and the keys' adapters",
+        _exchange("query_a", "key_a"),
+    ),
+    _given(
+        "adapter_key_value_swapped",
+        "the keys' adapters for the values'",
+        lambda arrays, model: _exchange("key_b", "value_b")(_exchange("key_a", "value_a")(arrays, model), model),
+    ),
+    _given(
+        "adapter_gate_up_swapped",
+        "the gate's second half for the up projection's",
+        _exchange("gate_b", "up_b"),
+    ),
+    _given(
+        "adapter_dropped",
+        "no adapter beside the last layer's down projection: it begins as nothing",
+        lambda arrays, model: {**arrays, **_nothing(arrays, f"layers.{model.layers - 1}.down_b")},
+    ),
+    _told("base_trained", "the weights beside the adapters are trained too", trains_base=True),
+)
+OF_TASK = {
+    PRETRAIN: OF_WEIGHTS,
+    LORA: (*(plant for plant in OF_WEIGHTS if plant is not NORMS_DECAYED), *OF_ADAPTERS),
 }
+PLANTS: Mapping[str, Plant] = {plant.name: plant for plants in OF_TASK.values() for plant in plants}

@@ -245,13 +245,6 @@ def test_the_script_says_all_of_the_job() -> None:
     assert "singleton" not in text  # it does not wait for a run to end that shares no node
 
 
-def test_without_gpus_nothing_is_measured() -> None:
-    text = script(Path("/shared"), hardware=None)
-    checked_by_bash(text)
-    assert "gres" not in text
-    assert "perf" not in text
-
-
 def test_nccl_runs_in_the_container_of_the_site() -> None:
     container = Container(images="/images", mounts=["/data:/data"], mount_home=False)
     site = msgspec.structs.replace(SITE, runtime="container", container=container)
@@ -404,15 +397,6 @@ def test_the_report_as_json_and_fewer_nodes(cluster: RunningCluster, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_dry_run_shows_the_job_and_writes_nothing(cluster: RunningCluster, tmp_path: Path) -> None:
-    done = on(cluster, tmp_path, "--dry_run", "--nodes=2")
-    assert done.returncode == 0
-    assert "#SBATCH --nodes=2" in done.stdout
-    checked_by_bash(done.stdout)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
 def test_a_node_that_is_down_fails_and_its_list_works_with_exclude(cluster: RunningCluster, tmp_path: Path) -> None:
     down = cluster.cluster.node_names[2]
     cluster.slurm("scontrol", "update", f"NodeName={down}", "State=DRAIN", "Reason=bad fan")
@@ -517,21 +501,9 @@ def test_ctrl_c_takes_the_job_along(cluster: RunningCluster, tmp_path: Path) -> 
     until(lambda: cluster.slurm("squeue", "-h").stdout == "")
 
 
-@pytest.mark.slow
-def test_a_busy_cluster_is_waited_for_only_so_long(cluster: RunningCluster, tmp_path: Path) -> None:
-    other = cluster.slurm("sbatch", "--parsable", "--exclusive", "--nodes=4", "--output=/dev/null", "--wrap=sleep 60")
-    try:
-        done = on(cluster, tmp_path, "--queue_limit=3")
-    finally:
-        cluster.slurm("scancel", other.stdout.strip())
-    assert done.returncode == 1
-    assert "did not start, and was cancelled" in done.stderr
-    assert "--queue_limit" in done.stderr
-
-
 def begin(cluster: RunningCluster, folder: Path, path: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, str(DOCTOR), f"--site={cluster.name}", f"--output_dir={folder}"],
+        [sys.executable, str(DOCTOR), "nodes", f"--site={cluster.name}", f"--output_dir={folder}"],
         env={**os.environ, "STEPMARK_HOME": str(cluster.home), "PATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -66,16 +66,6 @@ def test_scales_are_those_of_the_recipe_or_as_typed(tmp_path: Path) -> None:
     assert [point["gpus"] for point in own] == [64]
 
 
-def test_what_does_not_fit_says_by_how_much(tmp_path: Path) -> None:
-    layout = ("--gpus=32", "--set=ici_fsdp_parallelism=8", "--set=dcn_fsdp_parallelism=4")
-    memory = report("--backend=jax", "--model=llama2_70b", *layout, cwd=tmp_path)["memory"]
-    assert memory["fits"] is False
-    assert memory["margin_bytes"] < -10e9
-    text = shown("--backend=jax", "--model=llama2_70b", *layout, cwd=tmp_path)
-    assert f"DOES NOT FIT ({memory['margin_bytes'] / 1e9:.1f} GB, {memory['margin_percent']:.1f}%)" in text
-    assert "`plan.py layouts` ranks the layouts that fit" in text
-
-
 def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     started = time.monotonic()
     text = shown("layouts", *MEGATRON, "--top=2", cwd=tmp_path)
@@ -102,34 +92,6 @@ def test_layouts_of_a_number_of_gpus_that_no_recipe_names(tmp_path: Path, gpus: 
     assert [scale for scale, own in scales.items() if not own] == [int(gpus)]
 
 
-def test_an_error_that_nobody_measured_is_not_shown(tmp_path: Path) -> None:
-    like = shown(*MEGATRON, cwd=tmp_path)
-    assert "1.7% at worst, as far as rows were off" in like
-    assert "give or take" in like
-    long = shown(*MEGATRON, "--set=sequence_length=131072", cwd=tmp_path)
-    assert "and the error of that is not known here" in long
-    assert "sequence length 131072: its rows have 8192" in long
-    assert "give or take" not in long
-
-
-def test_where_estimates_cannot_tell_layouts_apart_it_is_said(tmp_path: Path) -> None:
-    text = shown("layouts", *RECIPE, "--top=1", cwd=tmp_path)
-    assert "layouts by traffic" in text
-    assert "estimates cannot tell these layouts apart" in text
-    of_megatron = shown("layouts", *MEGATRON, "--top=1", cwd=tmp_path)
-    assert "estimates in a layout that no row has are off by 2.4% in the median and 3.8% at worst" in of_megatron
-    assert "beyond the rows (" in of_megatron
-
-
-def test_tokens_and_price(tmp_path: Path) -> None:
-    one = report(*RECIPE, cwd=tmp_path)["cost"]
-    assert (one["tokens"], one["usd"], one["basis"]) == (10**12, None, "estimate")
-    many = report(*RECIPE, "--tokens=15T", "--price=2.5", cwd=tmp_path)["cost"]
-    assert many["gpu_hours"] == pytest.approx(15 * one["gpu_hours"], rel=1e-5)
-    assert many["usd"] == pytest.approx(2.5 * many["gpu_hours"])
-    assert "USD at 2.5 USD a GPU hour" in shown(*RECIPE, "--price=2.5", cwd=tmp_path)
-
-
 def test_json_is_whole(tmp_path: Path) -> None:
     found = report("layouts", *RECIPE, cwd=tmp_path)
     assert found["schema_version"] == 1
@@ -139,11 +101,12 @@ def test_json_is_whole(tmp_path: Path) -> None:
     assert {"reason", "settings", "rank", "estimate_seconds"} <= found["layouts"]["layouts"][0].keys()
 
 
-def test_without_a_published_run_there_is_a_bound_alone(tmp_path: Path) -> None:
-    text = shown("--backend=jax", "--model=llama2_70b", "--hardware=a100", cwd=tmp_path)
-    assert "no estimate: the published runs of MaxText bf16 are on h100, not a100" in text
-    assert "tokens/s and efficiency are by the bound" in text
-    assert "at least" in text
+def test_tokens_and_price(tmp_path: Path) -> None:
+    one = report(*RECIPE, cwd=tmp_path)["cost"]
+    assert (one["tokens"], one["usd"], one["basis"]) == (10**12, None, "estimate")
+    many = report(*RECIPE, "--tokens=15T", "--price=2.5", cwd=tmp_path)["cost"]
+    assert many["gpu_hours"] == pytest.approx(15 * one["gpu_hours"], rel=1e-5)
+    assert many["usd"] == pytest.approx(2.5 * many["gpu_hours"])
 
 
 def test_a_cpu_is_planned_too(tmp_path: Path) -> None:
@@ -166,9 +129,11 @@ def test_the_calibration_shows_every_row_and_the_errors(tmp_path: Path) -> None:
 def test_changed_rows_leave_no_estimate_until_it_is_made_anew(tmp_path: Path) -> None:
     configs = tmp_path / "configs"
     shutil.copytree(DEFAULT_ROOT, configs)
+    own = {ROOT_VARIABLE: str(configs)}
+    shown("calibration", "--write", cwd=tmp_path, **own)
+    assert (configs / "calibration.yml").read_text() == (DEFAULT_ROOT / "calibration.yml").read_text()
     rows = configs / "references" / "published.csv"
     rows.write_text(rows.read_text().replace(",4.324,", ",4.424,"))
-    own = {ROOT_VARIABLE: str(configs)}
     assert "no estimate: the rows of MaxText fp8" in shown(*RECIPE, cwd=tmp_path, **own)
     assert "calibration --write" in shown("calibration", cwd=tmp_path, **own)
     shown("calibration", "--write", cwd=tmp_path, **own)
@@ -184,26 +149,6 @@ def test_changed_rows_leave_no_estimate_until_it_is_made_anew(tmp_path: Path) ->
     refused = run("calibration", "--write", cwd=tmp_path, **own)
     assert refused.returncode == 2
     assert "calibration_families.yml is missing" in refused.stderr
-
-
-def test_a_changed_rate_of_a_device_leaves_no_estimate(tmp_path: Path) -> None:
-    """The rows are the same, but what is computed of them is not."""
-    configs = tmp_path / "configs"
-    shutil.copytree(DEFAULT_ROOT, configs)
-    device = configs / "hardware" / "h100.yml"
-    text = device.read_text()
-    assert "achievable_gb_s: 45" in text
-    device.write_text(text.replace("achievable_gb_s: 45", "achievable_gb_s: 40"))
-    assert "no estimate: the rows of MaxText fp8 are not" in shown(
-        *RECIPE, cwd=tmp_path, STEPMARK_CONFIGS=str(configs)
-    )
-
-
-def test_writing_makes_the_file_that_is_kept(tmp_path: Path) -> None:
-    configs = tmp_path / "configs"
-    shutil.copytree(DEFAULT_ROOT, configs)
-    shown("calibration", "--write", cwd=tmp_path, **{ROOT_VARIABLE: str(configs)})
-    assert (configs / "calibration.yml").read_text() == (DEFAULT_ROOT / "calibration.yml").read_text()
 
 
 def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:
@@ -239,8 +184,3 @@ def test_bad_input_is_one_message(tmp_path: Path, flags: tuple[str, ...], what: 
     assert done.stdout == ""
     assert what in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("flags", [(*RECIPE, "--price=0"), (*RECIPE, "--tokens=x"), ("--backend=jax",)])
-def test_a_refusal_says_what_to_do_next(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    assert "next:" in run(*flags, cwd=tmp_path).stderr

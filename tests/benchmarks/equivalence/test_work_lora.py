@@ -129,20 +129,17 @@ def test_the_formula_of_adapters_counts_all_that_is_multiplied() -> None:
 # --- planted ------------------------------------------------------------------------------------
 
 
-def given() -> Arrays:
-    return {**equivalence.batches(MODEL), **work_kit.under(work_kit.WEIGHT, random_tensors(1) | random_adapters(2))}
-
-
-@pytest.mark.parametrize("name", plants_of("lora"))
-def test_each_plant_changes_something_and_keeps_every_shape(name: str) -> None:
-    before = given()
-    changed, after = planted(PLANTS[name], CASE, before, MODEL)
-    assert {key: array.shape for key, array in after.items()} == {key: array.shape for key, array in before.items()}
-    assert {key: array.dtype for key, array in after.items()} == {key: array.dtype for key, array in before.items()}
-    assert changed != CASE or any(not np.array_equal(before[key], after[key]) for key in before)
+def given(task: str = "lora") -> Arrays:
+    weights = random_tensors(1) | (random_adapters(2) if task == "lora" else {})
+    return {**equivalence.batches(MODEL), **work_kit.under(work_kit.WEIGHT, weights)}
 
 
 MOVED = {
+    "head_order": {"query"},
+    "key_value_swapped": {"key", "value"},
+    "gate_up_swapped": {"gate", "up"},
+    "norms_swapped": {"attention_norm", "mlp_norm"},
+    "attention_scale_folded": {"query"},
     "adapter_heads": {"query_b"},
     "adapter_query_key_swapped": {"query_a", "key_a"},
     "adapter_key_value_swapped": {"key_a", "key_b", "value_a", "value_b"},
@@ -150,19 +147,24 @@ MOVED = {
 }
 
 
-@pytest.mark.parametrize("name", MOVED)
-def test_a_plant_moves_its_own_adapters_alone_in_every_layer(name: str) -> None:
-    before = given()
-    _, after = planted(PLANTS[name], CASE, before, MODEL)
+LAST = "weight/layers.1.down_b"
+OF_TASKS = [(task, name) for task in ("pretrain", "lora") for name in plants_of(task)]
+
+
+@pytest.mark.parametrize(("task", "name"), OF_TASKS)
+def test_a_plant_changes_the_case_or_moves_its_own_weights_alone_in_every_layer(task: str, name: str) -> None:
+    case, before = CASE if task == "lora" else equivalence.case(), given(task)
+    changed, after = planted(PLANTS[name], case, before, MODEL)
+    assert {key: (array.shape, array.dtype) for key, array in after.items()} == {
+        key: (array.shape, array.dtype) for key, array in before.items()
+    }
     moved = {key for key in before if not np.array_equal(before[key], after[key])}
-    assert moved == {f"weight/layers.{layer}.{part}" for layer in range(2) for part in MOVED[name]}
-
-
-def test_one_adapter_is_dropped() -> None:
-    before = given()
-    _, after = planted(PLANTS["adapter_dropped"], CASE, before, MODEL)
-    assert [key for key in before if not np.array_equal(before[key], after[key])] == ["weight/layers.1.down_b"]
-    assert not after["weight/layers.1.down_b"].any()
+    assert moved or changed != case
+    assert all(np.array_equal(array, before[key]) for key, array in given(task).items())  # what is given stays
+    whole_layers = {key for key in before if key.startswith("weight/layers.")}
+    others = {"layers_swapped": whole_layers, "targets_not_shifted": {"targets"}, "adapter_dropped": {LAST}}
+    assert moved == others.get(name, {f"weight/layers.{n}.{part}" for n in range(2) for part in MOVED.get(name, ())})
+    assert name != "adapter_dropped" or not after[LAST].any()
 
 
 def test_plants_of_adapters_are_none_of_pretraining_and_the_other_way_round() -> None:
