@@ -1,7 +1,4 @@
-"""Synthetic nights with realistic step times, for the errors of the gate's rule. Pure, vectorised, fixed seeds.
-
-Two levels. The step level makes runs of 50 steps and takes their medians, which shows why the night is the unit.
-The night level makes medians alone, for thousands of histories; its parts are those of the step level's medians.
+"""Synthetic nights, each run one median, for the errors of the gate's rule. Pure, vectorised, fixed seeds.
 
 A run's median, as a logarithm, is noise (of the night, of its nodes, of the run itself), a slow drift over weeks, and
 in a few runs an outlier. Re-runs share the night; on the same nodes they share the nodes' part too.
@@ -10,11 +7,11 @@ in a few runs an outlier. Re-runs share the night; on the same nodes they share 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchmarks.gate.change_points import change_points
 from benchmarks.gate.nights import LEVELS, PastNight, divide
 from benchmarks.gate.rule import G3, Decision, Rule, decide, stands
 from benchmarks.gate.sensitivity import nights_needed, unreachable
 from benchmarks.gate.values import Direction, Verdict
-from benchmarks.measuring import interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 
 HISTORY = 32  # nights before the change: a full baseline, its gap, and nights that were judged
 WATCHED = 10  # nights after it
-STEPS = 50
 
 
 class World(NamedTuple):
@@ -68,9 +64,6 @@ def generator(*of: object) -> "Random":
     return np.random.RandomState(zlib.crc32(repr(of).encode()))
 
 
-# --- the night level ------------------------------------------------------------------------------
-
-
 def draw(world: World, random: "Random", histories: int, nights: int, reruns: int) -> Drawn:
     import numpy as np
 
@@ -94,55 +87,6 @@ def _waves(random: "Random", histories: int, nights: int, period: float) -> "Arr
     begins = random.uniform(0, 2 * np.pi, (histories, 1))
     waves: Array = np.sin(begins + 2 * np.pi * np.arange(nights)[None, :] / period)
     return waves
-
-
-# --- the step level -------------------------------------------------------------------------------
-
-
-class StepNoise(NamedTuple):
-    """Of the steps of a run. Measured: lag-1 autocorrelation 0.11-0.78, 0.05-0.3 at lag 20; spikes of 7-25%."""
-
-    fast: float = 0.002
-    fast_autocorrelation: float = 0.3
-    slow: float = 0.001
-    slow_autocorrelation: float = 0.98
-    spikes: float = 0.017
-    spike_from: float = 0.07
-    spike_to: float = 0.25
-    settling: float = 0.01  # how much faster the first counted step is than the settled ones
-    settling_steps: float = 8.0
-
-
-def draw_steps(levels: "Array", noise: StepNoise, random: "Random") -> "Array":
-    """Seconds of the steps of a run at each of the levels (logarithms): the last axis is the steps."""
-    import numpy as np
-
-    shape = (*levels.shape, STEPS)
-    logs = noise.fast * _autoregressive(random, shape, noise.fast_autocorrelation)
-    logs += noise.slow * _autoregressive(random, shape, noise.slow_autocorrelation)
-    logs -= noise.settling * np.exp(-np.arange(STEPS) / noise.settling_steps)
-    spiked = random.random_sample(shape) < noise.spikes
-    logs += np.where(spiked, np.log1p(random.uniform(noise.spike_from, noise.spike_to, shape)), 0.0)
-    seconds: Array = np.exp(logs + levels[..., None])
-    return seconds
-
-
-def _autoregressive(random: "Random", shape: tuple[int, ...], r: float) -> "Array":
-    """Each step remembers a share of the one before; the variance is 1."""
-    values: Array = random.standard_normal(shape)
-    values[..., 1:] *= (1 - r * r) ** 0.5
-    for step in range(1, shape[-1]):
-        values[..., step] += r * values[..., step - 1]
-    return values
-
-
-def medians(seconds: "Array") -> "Array":
-    """Logarithms of the runs' medians, each by the very function that makes a result's."""
-    import numpy as np
-
-    runs = seconds.reshape(-1, seconds.shape[-1]).tolist()
-    found: Array = np.log([interval.median(run) or np.nan for run in runs]).reshape(seconds.shape[:-1])
-    return found
 
 
 # --- the gate on them -----------------------------------------------------------------------------
@@ -229,3 +173,17 @@ def _nightly(
         assert outcome != "suspect"
         past[-1] = PastNight(value=value, verdict=outcome)
         yield _Night(outcome, parts.alarm is not None or outcome in LEVELS, cost, decided)
+
+
+# --- the weekly search for change points on them --------------------------------------------------
+
+BEFORE, SINCE = 30, 20  # nights on either side of the change
+
+
+def sweep_finds(world: World, effect: float, seed: int, histories: int) -> int:
+    """In how many histories the sweep tells a change; `effect` is a share, 0 where there is none to find."""
+    import numpy as np
+
+    runs = draw(world, generator(seed, world, "sweep"), histories, BEFORE + SINCE, 0).runs
+    runs[:, BEFORE:] += np.log1p(effect)
+    return sum(bool(change_points(row)) for row in np.exp(runs).tolist())

@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.gate.rule import G3, Rule
 from benchmarks.gate.self_test import (
-    CONTROL_EFFECTS,
     COURSE_NIGHTS,
     EFFECTS,
     FEWEST_RUNS,
-    FORECAST_NIGHTS,
     MENDED_NIGHTS,
     NIGHTS,
     NOISES,
@@ -28,8 +26,7 @@ from benchmarks.gate.self_test import (
     check_bounds,
     self_test,
 )
-from benchmarks.gate.simulation import HISTORY
-from benchmarks.gate.sweep_simulation import BEFORE, SINCE
+from benchmarks.gate.simulation import BEFORE, HISTORY, SINCE
 
 __all__ = ["FEWEST_RUNS", "RUNS", "SEED", "SelfTest", "check_bounds", "self_test", "self_test_text", "table_text"]
 
@@ -42,7 +39,7 @@ def self_test_text(
 
 
 def table_text(found: SelfTest) -> str:
-    shown = (_found, _said, _courses, _forecasts, _controls, _weak, _sweeps, _bounds)
+    shown = (_found, _said, _courses, _weak, _sweeps, _bounds)
     parts = [show(found) for show in shown]
     return "\n\n".join([settings_line(found.rule, found.seed, found.runs), *parts]) + "\n"
 
@@ -126,37 +123,6 @@ def _courses(found: SelfTest) -> str:
         f"A lasting regression that nobody accepts, and that is mended after {COURSE_NIGHTS[-1]} nights:\n\n"
         f"{_table(heading, rows)}"
     )
-
-
-def _forecasts(found: SelfTest) -> str:
-    heading = [
-        "noise",
-        "the number of nights came true",
-        "called unreachable, and reached",
-        "needs less noise, and reached",
-    ]
-    rows = [
-        [
-            _percent(one.noise),
-            *(
-                f"{count.text()} of {count.of}" if count.of else "none was"
-                for count in (one.reached, one.unreachable, one.open)
-            ),
-        ]
-        for one in found.forecasts
-    ]
-    return (
-        'What an inconclusive first night says of the nights to "no change", where nothing changed (*reached*: '
-        f"within {FORECAST_NIGHTS} nights):\n\n{_table(heading, rows)}"
-    )
-
-
-def _controls(found: SelfTest) -> str:
-    first, second = CONTROL_EFFECTS
-    heading = ["rule", "false alarms a night", f"finds {_percent(second)} the first night"]
-    names = list(dict.fromkeys(line.what for line in found.controls))
-    rows = [[name, *(found.control(name, effect).text(1) for effect in (first, second))] for name in names]
-    return f"Other rules on the same nights, at {_percent(USUAL.noise)} noise:\n\n{_table(heading, rows)}"
 
 
 def _weak(found: SelfTest) -> str:

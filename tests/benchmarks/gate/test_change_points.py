@@ -9,8 +9,7 @@ import pytest
 from benchmarks.errors import RequestError
 from benchmarks.gate.change_points import FEWEST_NIGHTS, Change, _best_split, _splits, change_points
 from benchmarks.gate.self_test import SEED
-from benchmarks.gate.simulation import World
-from benchmarks.gate.sweep_simulation import sweep_finds
+from benchmarks.gate.simulation import World, sweep_finds
 
 
 def series(nights: int, noise: float, changes: Sequence[tuple[int, float]], seed: int = 3) -> list[float]:
