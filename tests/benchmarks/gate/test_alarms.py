@@ -44,7 +44,7 @@ FORECAST_NIGHTS = 15
 
 
 def forecast(noise: float) -> tuple[Count, Count]:
-    """Of inconclusive first nights: which forecasts of "no change" came true, and which "unreachable" were reached."""
+    """Of inconclusive first nights: which forecasts of "no change" came true; which "unreachable" were reached."""
     seen = watch(Case(World(noise), nights=1 + G3.since_nights + G3.baseline_nights), G3, SEED, 200)
     undecided = [one for one in seen if one.verdicts[0] == "inconclusive"]
 
