@@ -170,6 +170,8 @@ def _csv_cell(entry: FinishedRun, field: str) -> Any:
     value = getattr(entry, name)
     if kind:
         value = value.get(kind)
+    if isinstance(value, dict):
+        value = [f"{figure}: {why}" for figure, why in value.items()]
     if isinstance(value, list):
         value = "; ".join(value)
     if isinstance(value, str):

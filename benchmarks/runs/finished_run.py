@@ -20,7 +20,7 @@ from benchmarks.runs import identity
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import BenchmarkName, Parallelism
 
-READING = 2  # what a row means: higher, and every index is made anew
+READING = 3  # what a row means: higher, and every index is made anew
 RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue, or was cut off
 LARGEST_FILE_BYTES = 1 << 28
 LARGEST_NUMBER = (1 << 63) - 1  # what the index and every reader of JSON can hold
@@ -73,6 +73,10 @@ class FinishedRun(BenchmarkName, frozen=True, kw_only=True):
     # The same in words, to be held beside another run's; of benchmark the first digits of its digest.
     identity_text: dict[str, str] = {}
     changed_files: int | None = None  # of that checkout, against its commit
+    first_step: int | None = None  # that counts
+    pgle_applied: bool | None = None  # None: it was off, or the result does not say
+    pgle_reason: str = ""
+    null_because: dict[str, str] = {}  # figure -> why it is None
 
 
 # Where the fields stand that are taken as they are: the keys to follow in each file; of a list, a number chooses. One
@@ -96,6 +100,10 @@ SOURCES: dict[str, dict[str, tuple[str | int, ...]]] = {
         **{name: (name,) for name in ("run_id", "status", "reasons", "not_comparable")},
         **{name: (name,) for name in ("tokens_per_second", "tokens_per_second_per_gpu")},
         "window": ("window", "rule"),
+        "null_because": ("null_because",),
+        "pgle_applied": ("pgle", "seen", "applied"),
+        "pgle_reason": ("pgle", "seen", "reason"),
+        "first_step": ("window", "first_step"),
         "counted": ("window", "counted"),
         "settled": ("window", "settled"),
         "seconds_per_step": ("seconds_per_step", "median"),

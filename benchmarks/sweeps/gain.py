@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from benchmarks.measuring import statistics
-from benchmarks.measuring.summary import Result
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import FEWEST_PAIRS, MOST_PAIRS, Paired, paired, pairs_for, smallest_detectable
 from benchmarks.values import Value
 
@@ -65,7 +65,7 @@ class Gain(Value, frozen=True):
 class Taken(NamedTuple):
     """The valid run of a repeat, its place among all starts of the sweep, and the XLA flags of its measured phase."""
 
-    result: Result
+    result: FinishedRun
     place: int
     xla_flags: str | None = None  # as XLA reads them; None: the run folder does not say
 
@@ -130,24 +130,24 @@ def _why_not(arm: Arm, repeat: int) -> str | None:
     result = arm.taken[repeat].result
     if result.not_comparable:
         return f"{result.run_id} may not be compared: {'; '.join(result.not_comparable)}"
-    if not result.seconds_per_step.median:
+    if not result.seconds_per_step:
         return f"{result.run_id} has no speed: {result.null_because.get('seconds_per_step', 'unknown')}"
     return None
 
 
-def _log_speedup(base: Result, way: Result) -> float:
+def _log_speedup(base: FinishedRun, way: FinishedRun) -> float:
     return round(math.log(_seconds(base) / _seconds(way)), EXACT_DIGITS)
 
 
-def _seconds(result: Result) -> float:
-    return result.seconds_per_step.median or math.nan  # a result without has been sorted out
+def _seconds(result: FinishedRun) -> float:
+    return result.seconds_per_step or math.nan  # a result without has been sorted out
 
 
 def _percent(log: float) -> float:
     return 100 * math.expm1(log)
 
 
-def _pair(repeat: int, base: Result, way: Result, log: float, counted: float) -> Pair:
+def _pair(repeat: int, base: FinishedRun, way: FinishedRun, log: float, counted: float) -> Pair:
     return Pair(
         repeat=repeat,
         base_run=base.run_id,
@@ -227,12 +227,12 @@ def _unapplied(base: Arm, arm: Arm, repeats: Sequence[int]) -> str | None:
     return next((why for why in reasons if why), None)
 
 
-def _not_applied(arm: Arm, result: Result) -> str | None:
+def _not_applied(arm: Arm, result: FinishedRun) -> str | None:
     if arm.way == OFF:
         return None
-    if result.pgle is None:
+    if result.pgle_applied is None:
         return "the result does not say that it was"
-    return None if result.pgle.seen.applied else result.pgle.seen.reason
+    return None if result.pgle_applied else result.pgle_reason
 
 
 def _what_would_show(found: Paired) -> str:
@@ -284,11 +284,11 @@ def _flags(text: str) -> dict[str, str]:
 
 def _drifting(base: Arm, arm: Arm, repeats: Sequence[int]) -> list[str]:
     """Where step times still settle, windows that begin at other steps sample other parts of that."""
-    windows = {one.way: [one.taken[repeat].result.window for repeat in repeats] for one in (base, arm)}
-    drifting = sum(not window.settled for found in windows.values() for window in found)
+    runs = {one.way: [one.taken[repeat].result for repeat in repeats] for one in (base, arm)}
+    drifting = sum(not run.settled for found in runs.values() for run in found)
     if not drifting:
         return []
-    first = [f"{way} from step {min(w.first_step or 0 for w in found)}" for way, found in windows.items()]
+    first = [f"{way} from step {min(run.first_step or 0 for run in found)}" for way, found in runs.items()]
     return [
         f"not settled: {drifting} of {2 * len(repeats)} runs; steps count {', '.join(first)}: where step times still "
         "drift, the gain holds some of that"

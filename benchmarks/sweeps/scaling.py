@@ -10,9 +10,9 @@ from itertools import product
 from typing import Literal
 
 from benchmarks.measuring import statistics
-from benchmarks.measuring.summary import Result
 from benchmarks.rendering.columns import aligned, columns
 from benchmarks.rendering.report import count_text, seconds_text
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Benchmark, BenchmarkName, Value, name_words
 
 ScalingKind = Literal["weak", "strong", "mixed", "one scale"]
@@ -61,7 +61,7 @@ class Measured(Value, frozen=True):
 
     scale: Scale
     wanted: int
-    results: list[Result]
+    results: list[FinishedRun]
     left_out: list[str]
     not_comparable: int = 0  # valid runs that do not count, because they were profiled
 
@@ -152,7 +152,7 @@ def scaling_kind(scales: Sequence[Scale]) -> ScalingKind:
 def _point(cell: Measured, base: Measured) -> Point:
     scale, results = cell.scale, cell.results
     nulls: dict[str, str] = {}
-    seconds = _spread([r.seconds_per_step.median for r in results])
+    seconds = _spread([run.seconds_per_step for run in results])
     if seconds is None:
         nulls["seconds_per_step"] = _why_no_speed(cell)
     mfu, convention = _mfu(results)
@@ -168,7 +168,7 @@ def _point(cell: Measured, base: Measured) -> Point:
         layout=scale.layout,
         runs=cell.wanted,
         valid=len(results),
-        settled=sum(result.window.settled for result in results),
+        settled=sum(run.settled for run in results),
         seconds_per_step=seconds,
         tokens_per_second=_spread([r.tokens_per_second for r in results]),
         tokens_per_second_per_gpu=_spread(_per_gpu(results)),
@@ -188,16 +188,16 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     return Spread(n=len(known), median=middle, lowest=min(known), highest=max(known))
 
 
-def _per_gpu(results: Sequence[Result]) -> list[float | None]:
+def _per_gpu(results: Sequence[FinishedRun]) -> list[float | None]:
     return [result.tokens_per_second_per_gpu for result in results]
 
 
-def _mfu(results: Sequence[Result]) -> tuple[Spread | None, str | None]:
+def _mfu(results: Sequence[FinishedRun]) -> tuple[Spread | None, str | None]:
     """By the recipe's convention at the run's own precision, which a result names first."""
-    first = [result.mfu[0] for result in results if result.mfu]
-    if not first:
+    first = next((run for run in results if run.mfu_percent is not None), None)
+    if first is None:
         return None, None
-    return _spread([mfu.percent for mfu in first]), f"{first[0].convention} of {first[0].precision_peak} peak"
+    return _spread([run.mfu_percent for run in results]), f"{first.mfu_convention} of {first.mfu_precision} peak"
 
 
 def _efficiency(cell: Measured, base: Measured) -> Spread | None:
@@ -224,7 +224,7 @@ def _why_no_base(base: Measured) -> str:
     return f"the smallest scale ({_size_text(base.scale)}) has no speed to compare with: {_why_no_speed(base)}"
 
 
-def _first_reason(results: Sequence[Result], figure: str) -> str | None:
+def _first_reason(results: Sequence[FinishedRun], figure: str) -> str | None:
     return next((r.null_because[figure] for r in results if figure in r.null_because), None)
 
 
@@ -244,7 +244,7 @@ def _notes(cells: Sequence[Measured]) -> list[str]:
             "the devices are virtual and share the cores of this machine (several nodes on one machine too): "
             "the efficiency says nothing of a cluster"
         )
-    drifting = sum(not result.window.settled for result in results)
+    drifting = sum(not run.settled for run in results)
     if drifting:
         found.append(f"not settled: {drifting} of {len(results)} valid runs; their step times may still drift")
     if any(0 < len(cell.results) < 2 for cell in cells):

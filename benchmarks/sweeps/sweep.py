@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
-from benchmarks.measuring.summary import Result
 from benchmarks.rendering.columns import aligned
 from benchmarks.request.resolve import Request
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import DEFAULT_PAIRS, FEWEST_PAIRS
 from benchmarks.sweeps.scaling import Scale, scale_of
 from benchmarks.values import Benchmark, Value, to_builtins
@@ -262,7 +262,7 @@ class Sweep(Value, frozen=True):
     shown: bool = False  # its table, with every run valid: the same flags then start a new one
 
 
-Results = Mapping[str, Result | None]  # run id -> its result; None: the run has ended and left none
+Results = Mapping[str, FinishedRun | None]  # by run id; None: the run has ended and left none
 
 
 class Slot(NamedTuple):

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from benchmarks.measuring.summary import Result
 from benchmarks.request.resolve import Request
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import gain, gain_table, scaling
 from benchmarks.sweeps.gain import Arm, Gain, Taken
 from benchmarks.sweeps.scaling import Measured, Series
@@ -83,7 +83,7 @@ def _ran(sweep: Sweep, number: int, results: Results, going: Collection[str]) ->
     return Ran(valid=valid, others=others)
 
 
-def _why_left_out(run: SweepRun, result: Result | None, goes_on: bool) -> str:
+def _why_left_out(run: SweepRun, result: FinishedRun | None, goes_on: bool) -> str:
     if goes_on:
         return "goes on"
     if result is None and run.trouble is not None:
@@ -95,7 +95,7 @@ def _why_left_out(run: SweepRun, result: Result | None, goes_on: bool) -> str:
     return f"{result.status}: {'; '.join(result.reasons)}"
 
 
-def _results(ran: Ran, results: Results) -> dict[int, Result]:
+def _results(ran: Ran, results: Results) -> dict[int, FinishedRun]:
     found = {repeat: results.get(run_id) for repeat, run_id in sorted(ran.valid.items())}
     return {repeat: result for repeat, result in found.items() if result is not None}
 

@@ -14,9 +14,9 @@ import msgspec
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, RunError, StepmarkError
-from benchmarks.measuring.summary import Result
 from benchmarks.rendering.report import seconds_text
 from benchmarks.request.resolve import Request
+from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RESULT, RunFolder, without_until, write_atomically
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
@@ -207,16 +207,17 @@ def read_sweep(path: Path) -> Sweep:
     return sweep
 
 
-def results_of(sweep: Sweep, output_dir: Path) -> dict[str, Result | None]:
+def results_of(sweep: Sweep, output_dir: Path) -> dict[str, FinishedRun | None]:
     """The results of its runs as their folders have them now."""
     return {run.run_id: _result(output_dir / run.run_id) for run in sweep.runs}
 
 
-def _result(path: Path) -> Result | None:
+def _result(path: Path) -> FinishedRun | None:
     try:
-        return RunFolder(path).stored_result()
-    except (RequestError, OSError):  # of a run that is then said to have left none
+        found = read_finished_run(RunFolder(path), path.name)
+    except RequestError:  # of a run that is then said to have left none
         return None
+    return None if found.status == RUNNING else found
 
 
 def xla_flags_of(sweep: Sweep, output_dir: Path) -> dict[str, str]:
@@ -272,10 +273,10 @@ def _path(output_dir: Path, sweep: Sweep) -> Path:
 # --- words --------------------------------------------------------------------------------------
 
 
-def _outcome(result: Result | None) -> str:
+def _outcome(result: FinishedRun | None) -> str:
     if result is None:
         return "ended and left no result"
     if result.status != "valid":
         return f"{result.status}: {'; '.join(result.reasons)}"
-    median = result.seconds_per_step.median
+    median = result.seconds_per_step
     return f"valid, {seconds_text(median)}/step" if median is not None else "valid"

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks.measuring.summary import Pgle, Result
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import gain, gain_table, pairs
 from benchmarks.sweeps.gain import Arm, Gain, Taken
 from benchmarks.sweeps.pairs import paired, pairs_for, smallest_detectable
-from benchmarks.values import PgleSeen
 from tests.benchmarks.sweeps.test_scaling import result, scale
 
 Array = npt.NDArray[np.float64]
@@ -22,12 +21,8 @@ DRAWS = 4000
 NOISE = 0.003
 
 
-def run(name: str, seconds: float | None, **changes: Any) -> Result:
+def run(name: str, seconds: float | None, **changes: Any) -> FinishedRun:
     return msgspec.structs.replace(result(scale(1), seconds), run_id=name, **changes)
-
-
-def seen(applied: bool, reason: str = "every trace was empty") -> Pgle:
-    return Pgle(way="auto", seen=PgleSeen(applied=applied, reason=reason))
 
 
 def off(*seconds: float | None, **changes: Any) -> Arm:
@@ -42,7 +37,10 @@ def off(*seconds: float | None, **changes: Any) -> Arm:
 
 def auto(*seconds: float | None, applied: bool = True, **changes: Any) -> Arm:
     taken = {
-        repeat: Taken(run(f"auto-{repeat}", one, pgle=seen(applied), **changes), 2 * repeat + 1)
+        repeat: Taken(
+            run(f"auto-{repeat}", one, pgle_applied=applied, pgle_reason="every trace was empty", **changes),
+            2 * repeat + 1,
+        )
         for repeat, one in enumerate(seconds, 1)
         if one is not None
     }
@@ -142,7 +140,7 @@ def test_where_the_profile_was_not_applied_there_is_nothing_to_gain() -> None:
 
 def test_one_pair_without_the_profile_is_enough_for_no_verdict() -> None:
     arm = auto(0.5, 0.5, 0.501)
-    unsaid = Taken(msgspec.structs.replace(arm.taken[2].result, pgle=None), arm.taken[2].place)
+    unsaid = Taken(msgspec.structs.replace(arm.taken[2].result, pgle_applied=None), arm.taken[2].place)
     found = gained(off(1.0, 1.0, 1.0), Arm("auto", {**arm.taken, 2: unsaid}, {}))
     assert (found.verdict, "does not say" in found.why) == ("no verdict", True)
 
@@ -192,8 +190,7 @@ def test_of_three_ways_one_run_may_lie_between() -> None:
 
 
 def test_runs_that_have_not_settled_are_counted_with_where_their_steps_begin() -> None:
-    drifting = msgspec.structs.replace(result(scale(1), 1.0).window, settled=False, first_step=8)
-    found = gained(off(1.0, 1.0, 1.0), auto(0.9, 0.9, 0.9, window=drifting))
+    found = gained(off(1.0, 1.0, 1.0), auto(0.9, 0.9, 0.9, settled=False, first_step=8))
     (note,) = found.notes
     assert note.startswith("not settled: 3 of 6 runs; steps count off from step 2, auto from step 8")
 

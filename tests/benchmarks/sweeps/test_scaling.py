@@ -5,14 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.measuring.figures import SecondsPerStep
-from benchmarks.measuring.summary import SCHEMA_VERSION, BenchmarkFigures, Loss, Result
-from benchmarks.measuring.utilisation import Mfu
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.scaling import Measured, Scale, Series, scaling, scaling_kind, table_text
-from benchmarks.values import Window
+from benchmarks.values import BenchmarkName
+from tests.benchmarks.history.made_runs import an_entry
 
 TOKENS_A_SEQUENCE = 100
-WINDOW = Window(rule="steady", first_step=2, last_step=9, counted=8, settled=True, excluded={})
 
 
 def scale(gpus: int, batch: int | None = None, **changes: Any) -> Scale:
@@ -24,39 +22,23 @@ def scale(gpus: int, batch: int | None = None, **changes: Any) -> Scale:
     return Scale(**{**words, **changes}, gpus=gpus, global_batch_size=batch or gpus)
 
 
-def result(where: Scale, seconds: float | None, settled: bool = True, mfu: float | None = None) -> Result:
+def result(where: Scale, seconds: float | None, settled: bool = True, mfu: float | None = None) -> FinishedRun:
     """A valid run; without seconds, one whose speed is not claimed."""
     tokens = where.global_batch_size * TOKENS_A_SEQUENCE
     speed = tokens / seconds if seconds else None
-    entries = [
-        Mfu(convention="dense", precision_peak="bf16", peak_tflops=989, peak_source="a sheet", percent=mfu or 0),
-        Mfu(convention="other", precision_peak="bf16", peak_tflops=989, peak_source="a sheet", percent=99),
-    ]
-    return Result(
-        schema_version=SCHEMA_VERSION,
+    return an_entry(
         run_id="run",
-        status="valid",
-        reasons=[],
-        benchmark=BenchmarkFigures(
-            backend="jax", engine="maxtext", model="m", task="pretrain", dtype="bf16", hardware="h100",
-            gpus=where.gpus, nodes=1, sequence_length=100, global_batch_size=where.global_batch_size, parallelism={},
-        ),
-        window=msgspec.structs.replace(WINDOW, settled=settled),
-        seconds_per_step=SecondsPerStep(median=seconds),
+        **{name: getattr(where, name) for name in BenchmarkName.__struct_fields__},
+        settled=settled,
+        first_step=2,
+        seconds_per_step=seconds,
         tokens_per_second=speed,
-        tokens_per_second_effective=speed,
         tokens_per_second_per_gpu=speed / where.gpus if speed else None,
-        days_per_trillion_tokens=None,
-        model_flops_per_step=1.0,
-        mfu=entries if mfu else None,
-        loss=Loss(first=6.0, last=5.0),
-        trainable_parameters=1,
-        parameters=1,
-        provenance=None,
-        reported_by_framework={},
+        mfu_percent=mfu,
+        mfu_convention="dense",
+        mfu_precision="bf16",
         null_because={} if mfu and seconds else {"mfu": "no peak is known", "seconds_per_step": "it is emulated"},
-        notes=[],
-    )  # fmt: skip
+    )
 
 
 def measured(where: Scale, *seconds: float | None, wanted: int = 3, left_out: tuple[str, ...] = ()) -> Measured:

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.summary import Result
 from benchmarks.request.resolve import Request, resolve
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.values import Benchmark, json_text
@@ -37,7 +37,7 @@ def with_runs(of: Sweep, *runs: tuple[str, int, int]) -> Sweep:
     return msgspec.structs.replace(of, runs=made)
 
 
-def outcome(status: str) -> Result:
+def outcome(status: str) -> FinishedRun:
     return msgspec.structs.replace(result(scale(1), 0.1), status=status, reasons=[] if status == "valid" else ["why"])
 
 

@@ -6,28 +6,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.measuring.summary import Pgle, Result
+from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import sweep
 from benchmarks.sweeps.sweep import Checked, Sweep, SweepRun
 from benchmarks.sweeps.sweep_report import report_of, table_text
-from benchmarks.values import PgleSeen, json_text
+from benchmarks.values import json_text
 from tests.benchmarks.sweeps.test_scaling import result, scale
 from tests.benchmarks.sweeps.test_sweep import a_sweep, cells, outcome, resolved, with_runs
 
-APPLIED = PgleSeen(applied=True, reason="jax compiled again in step 3")
 TO_DO = {"off": 1.0, "auto": 0.9, "nsys": 0.8}
 
 
-def ran(of: Sweep, **changes: Any) -> tuple[Sweep, dict[str, Result | None]]:
+def ran(of: Sweep, **changes: Any) -> tuple[Sweep, dict[str, FinishedRun | None]]:
     """All of a sweep, in its order, valid."""
     runs, results = [], {}
     for place, slot in enumerate(sweep.slots(len(of.cells), of.repeats)):
         way = of.cells[slot.cell].request.pgle
         name = f"{slot.cell}-{slot.repeat}"
         runs.append(SweepRun(run_id=name, cell=slot.cell, repeat=slot.repeat, started=float(place)))
-        pgle = None if way == "off" else Pgle(way=way, seen=APPLIED)
         seconds = TO_DO[way] * (1 + slot.repeat / 10)
-        results[name] = msgspec.structs.replace(result(scale(1), seconds), run_id=name, pgle=pgle, **changes)
+        results[name] = msgspec.structs.replace(
+            result(scale(1), seconds), run_id=name, pgle_applied=None if way == "off" else True, **changes
+        )
     return msgspec.structs.replace(of, runs=runs), results
 
 

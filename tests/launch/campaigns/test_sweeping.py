@@ -18,15 +18,13 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, StepmarkError
-from benchmarks.measuring.summary import Pgle
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.runs.runfolder import RESULT
+from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps.sweep import Sweep
-from benchmarks.values import Benchmark, PgleSeen, json_text
+from benchmarks.values import Benchmark, json_text, name_words
 from jax_backend import BACKEND
 from launch.campaigns import scheduler, sweeping
-from tests.benchmarks.sweeps.test_scaling import result
 from tests.end_to_end.clusters import TOY, ClusterOfTests, until
 from tests.toy_backend import install, make_environment_in
 
@@ -106,16 +104,19 @@ class Queue:
         (self.jobs / f".{run_id}").replace(self.jobs / run_id)
 
     def _write_result(self, run_id: str, job: dict[str, Any]) -> None:
-        scale = record.scale_of(self.resolve(requests(str(job["gpus"]))[0]))
-        status = job["ending"]
-        why = [] if status == "valid" else ["told to"]
-        pgle = None if job["pgle"] == "off" else Pgle(way=job["pgle"], seen=PgleSeen(applied=True, reason="seen"))
-        seconds = 0.1 if pgle is None else 0.09
-        made = msgspec.structs.replace(
-            result(scale, seconds), run_id=run_id, status=status, reasons=why, pgle=pgle, not_comparable=self.doubts
-        )
-        (self.output_dir / run_id / ".new").write_text(json_text(made))
-        (self.output_dir / run_id / ".new").replace(self.output_dir / run_id / RESULT)
+        benchmark, status, pgle = self.resolve(requests(str(job["gpus"]))[0]), job["ending"], job["pgle"] != "off"
+        seconds = 0.09 if pgle else 0.1
+        speed = benchmark.tokens_per_step / seconds
+        made = {
+            "schema_version": 1, "run_id": run_id, "status": status, "not_comparable": self.doubts,
+            "reasons": [] if status == "valid" else ["told to"], "benchmark": name_words(benchmark),
+            "seconds_per_step": {"median": seconds}, "tokens_per_second": speed,
+            "tokens_per_second_per_gpu": speed / benchmark.gpus, "window": {"settled": True},
+            "pgle": {"seen": {"applied": True, "reason": "seen"}} if pgle else None,
+        }  # fmt: skip
+        folder = RunFolder(self.output_dir / run_id)
+        folder.write(BENCHMARK, benchmark)
+        folder.write(RESULT, made)
 
     def open_jobs(self) -> list[str]:
         return [path.name for path in self.jobs.glob("2*") if not (self.output_dir / path.name / RESULT).exists()]
