@@ -1,4 +1,4 @@
-"""Makes the tables of docs/gate.md: the gate's settings, and what its self test finds.
+"""Makes the tables of docs/gate.md: what the gate's self test finds.
 
 .venv/bin/python docs/make_gate_tables.py [--runs=500] [--print]
 """
@@ -7,21 +7,12 @@ import argparse
 import sys
 from pathlib import Path
 
-import msgspec
-
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks.gate.rule import G3, SOURCES  # noqa: E402
 from benchmarks.gate.simulation_table import RUNS, SEED, self_test_text  # noqa: E402
 
 DOCUMENT = REPOSITORY / "docs" / "gate.md"
-
-
-def settings_table() -> str:
-    values = msgspec.to_builtins(G3)
-    rows = [f"| `{name}` | {values[name]} | {why} |" for name, why in SOURCES.items()]
-    return "\n".join(["| setting | value | why |", "|---|---|---|", *rows])
 
 
 def between(text: str, name: str, new: str) -> str:
@@ -42,10 +33,9 @@ def main() -> None:
     tables = self_test_text(SEED, asked.runs, lambda done, of: print(f"\r{done} of {of}", end="", file=sys.stderr))
     print(file=sys.stderr)
     if asked.print:
-        print(settings_table(), tables, sep="\n\n")
+        print(tables)
         return
-    text = between(DOCUMENT.read_text(encoding="utf-8"), "settings", settings_table())
-    DOCUMENT.write_text(between(text, "simulated", tables), encoding="utf-8")
+    DOCUMENT.write_text(between(DOCUMENT.read_text(encoding="utf-8"), "simulated", tables), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,11 +25,6 @@ REFUSED: dict[str, str] = {
     "launch/run.py --backend=nemo --task=mlperf --model=llama2_70b_lora --recipe=mlperf_llama2_70b_lora_h100_guide"
     " --site=example_pyxis --data=/lustre/mlperf/lora --steps=100"
     " --set=VAL_CHECK_INTERVAL=1152": "3456 > MAX_STEPS 100",
-    "launch/run.py --backend=nemo --task=mlperf --model=llama31_8b --hardware=gb200 --site=example_gb200"
-    " --data=/lustre/mlperf/8b --set=gradient_accumulation=2": "ceil(12288 / 32) = 384 steps",
-    "launch/run.py --backend=nemo --model=llama31_70b --dtype=fp8 --gpus=64 --profile=nsys,nccl"
-    " --dry_run": "profilers exclude each other",
-    "launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=a100 --gpus=64": "has no fp8",
 }
 
 

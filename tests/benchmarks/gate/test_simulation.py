@@ -387,10 +387,6 @@ def test_a_documented_cell_is_what_the_simulation_gives(noise: float, effect: fl
     ]
 
 
-def test_the_documented_settings_are_the_rules() -> None:
-    assert script().settings_table() in DOCUMENT.read_text(encoding="utf-8")
-
-
 def test_the_script_replaces_what_is_between_its_markers_and_nothing_else() -> None:
     text = "a\n<!-- it -->\nold\n<!-- end of it -->\nb\n"
     once = script().between(text, "it", "new\n")
