@@ -36,7 +36,6 @@ def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
         *_marks(run),
         *_clock(run),
         *_evaluations(run),
-        *_synthetic(run),
         *_cache(run),
     ]
     if benchmark is None:
@@ -116,12 +115,6 @@ def _clock(run: LoggedRun) -> Iterator[Finding]:
         yield _error(f"the clock went back by {seconds:.3f} s between {before.key} and {after.key}", after.line)
     if run.seconds is not None and run.seconds <= 0:
         yield _error(f"run_stop is {-run.seconds:.3f} s before run_start")
-
-
-def _synthetic(run: LoggedRun) -> Iterator[Finding]:
-    labels = {str(record.metadata["synthetic"]) for record in run.records if record.metadata.get("synthetic")}
-    for label in sorted(labels):
-        yield _warning(f"synthetic values, nobody's result: {label}")
 
 
 def _cache(run: LoggedRun) -> Iterator[Finding]:

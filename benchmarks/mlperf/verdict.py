@@ -101,10 +101,6 @@ class Verdict(Value, frozen=True):
     def derived(self) -> bool:
         return any(run.derived for one in self.sets for run in one.runs)
 
-    @property
-    def synthetic(self) -> bool:
-        return any("synthetic" in found.what for one in self.sets for run in one.runs for found in run.story.findings)
-
 
 # --- text -------------------------------------------------------------------------------------
 
@@ -123,8 +119,7 @@ def _closing(verdict: Verdict) -> list[str]:
     by = f"ruleset {verdict.ruleset}" + (", derived rules for small copies" if verdict.derived else "")
     if not verdict.passes:
         return [f"verdict: fails ({by})", *(f"  {reason}" for reason in verdict.reasons)]
-    note = "; the values are synthetic, nobody's result" if verdict.synthetic else ""
-    return [f"verdict: passes ({by}){note}"]
+    return [f"verdict: passes ({by})"]
 
 
 def _set_lines(one: SetVerdict) -> list[str]:

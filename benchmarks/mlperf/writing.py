@@ -8,6 +8,8 @@ launch/mlperf/emit.py writes the records with the package's own logger.
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from benchmarks.convergence.reached import reached_at
 from benchmarks.errors import RequestError
 from benchmarks.inside.goal import Goal
@@ -43,49 +45,30 @@ class WrittenEvaluation(Value, frozen=True):
 
 
 class WrittenStep(Value, frozen=True):
-    """One training step worth a line: when it ended, its loss and its learning rate."""
+    """One training step worth a line."""
 
     step: int
     time_ms: int
     loss: float | None
     seconds: float | None = None
-    learning_rate: float | None = None
-
-
-class Submission(Value, frozen=True):
-    """Who ran what on what."""
-
-    org: str
-    platform: str
-    division: Literal["closed", "open"] = "closed"
-    status: str = "onprem"
-
-
-class Precision(Value, frozen=True):
-    """The lowest precision of each kind of arithmetic, as PRECISIONS names them."""
-
-    linear: str
-    attention: str
-    communication: str
 
 
 class WrittenRun(Value, frozen=True):
     """One run with a target, with all that its MLLOG says. Times are Unix milliseconds."""
 
     benchmark: MlperfBenchmark
-    submission: Submission
+    org: str
+    platform: str
     batch: int
     gradient_accumulation: int
     micro_batch: int
     sequence_length: int
     max_steps: int
     learning_rate: float
-    warmup_steps: int
     optimizer: Optimizer  # as the run had it
     lora: Lora | None
-    precision: Precision
+    dtype: str  # of all arithmetic
     parallelism: Parallelism
-    config_filename: str
     seed: int
     train_samples: int
     eval_samples: int
@@ -97,8 +80,6 @@ class WrittenRun(Value, frozen=True):
     status: Literal["success", "aborted"]
     evaluations: list[WrittenEvaluation]
     steps: list[WrittenStep] = []
-    expert_parallelism: int = 1
-    synthetic: str = ""  # what the values are where no run made them; every line then says so
 
 
 def written(
@@ -119,30 +100,28 @@ def written(
     schedule = towards.schedule
     return WrittenRun(
         benchmark=rules,
-        submission=Submission(org=org, platform=f"{benchmark.gpus}x{benchmark.hardware.name}"),
+        org=org,
+        platform=f"{benchmark.gpus}x{benchmark.hardware.name}",
         batch=benchmark.global_batch_size,
         gradient_accumulation=benchmark.gradient_accumulation,
         micro_batch=benchmark.micro_batch_size,
         sequence_length=benchmark.sequence_length,
         max_steps=benchmark.steps,
         learning_rate=schedule.learning_rate,
-        warmup_steps=schedule.warmup_steps,
-        optimizer=Optimizer(
-            name=rules.optimizer.name,
+        optimizer=msgspec.structs.replace(
+            rules.optimizer,
             beta_1=schedule.beta1,
             beta_2=schedule.beta2,
             epsilon=schedule.epsilon,
             weight_decay=schedule.weight_decay,
             gradient_clip_norm=schedule.clip_norm,
-            schedule=rules.optimizer.schedule,
             warmup_steps=schedule.warmup_steps,
             end_rate_ratio=schedule.final_learning_rate / schedule.learning_rate,
             decay_and_warmup_steps=schedule.steps if rules.optimizer.decay_and_warmup_steps else None,
         ),
         lora=benchmark.lora,
-        precision=Precision(linear=benchmark.dtype, attention=benchmark.dtype, communication=benchmark.dtype),
+        dtype=benchmark.dtype,
         parallelism=benchmark.parallelism,
-        config_filename="benchmark.json",
         seed=SEED,
         train_samples=rules.train_samples,
         eval_samples=towards.evaluation_sequences,
@@ -194,14 +173,8 @@ def _milliseconds(seconds: float) -> int:
 def entries(run: WrittenRun) -> list[Entry]:
     """Every line, by its time; what has the same time, in the order that the rules ask for."""
     found = [*_beginning(run), *_training(run), *_end(run)]
-    if run.synthetic:
-        found = [_labelled(entry, run.synthetic) for entry in found]
     _refuse_secrets(found)
     return found
-
-
-def end_rate(run: WrittenRun) -> float:
-    return run.learning_rate * run.optimizer.end_rate_ratio
 
 
 def _beginning(run: WrittenRun) -> Iterator[Entry]:
@@ -216,12 +189,14 @@ def _beginning(run: WrittenRun) -> Iterator[Entry]:
 
 def _settings(run: WrittenRun) -> dict[str, Any]:
     """The settings, the warm-up before the decay that a rule computes from it."""
+    optimizer, precision = run.optimizer, _precision(run.dtype)
+    warmup = optimizer.warmup_steps or 0
     return {
         "submission_benchmark": run.benchmark.name,
-        "submission_org": run.submission.org,
-        "submission_division": run.submission.division,
-        "submission_status": run.submission.status,
-        "submission_platform": run.submission.platform,
+        "submission_org": run.org,
+        "submission_division": "closed",
+        "submission_status": "onprem",
+        "submission_platform": run.platform,
         "target_accuracy": run.benchmark.target.at_most,
         "seed": run.seed,
         "global_batch_size": run.batch,
@@ -232,28 +207,11 @@ def _settings(run: WrittenRun) -> dict[str, Any]:
         "train_samples": run.train_samples,
         "eval_samples": run.eval_samples,
         "evaluation_frequency": steps_apart(run.benchmark.evaluation, run.batch) * run.batch,
-        **_optimizer_settings(run),
-        **({"lora_rank": run.lora.rank, "lora_alpha": run.lora.alpha} if run.lora else {}),
-        "lowest_numerical_precision_in_linear": _precision(run.precision.linear),
-        "lowest_numerical_precision_in_attn": _precision(run.precision.attention),
-        "lowest_numerical_precision_in_comm": _precision(run.precision.communication),
-        "tensor_parallelism": run.parallelism.tensor,
-        "pipeline_parallelism": run.parallelism.pipeline,
-        "context_parallelism": run.parallelism.context,
-        "expert_parallelism": run.expert_parallelism,
-        "config_filename": run.config_filename,
-    }
-
-
-def _optimizer_settings(run: WrittenRun) -> dict[str, Any]:
-    optimizer = run.optimizer
-    together = optimizer.decay_and_warmup_steps or run.max_steps
-    return {
         "opt_name": optimizer.name,
         "opt_base_learning_rate": run.learning_rate,
-        "opt_end_learning_rate": end_rate(run),
-        "opt_learning_rate_warmup_steps": run.warmup_steps,
-        "opt_learning_rate_decay_steps": together - run.warmup_steps,
+        "opt_end_learning_rate": run.learning_rate * optimizer.end_rate_ratio,
+        "opt_learning_rate_warmup_steps": warmup,
+        "opt_learning_rate_decay_steps": (optimizer.decay_and_warmup_steps or run.max_steps) - warmup,
         "opt_learning_rate_decay_schedule": optimizer.schedule,
         "opt_learning_rate_training_steps": run.max_steps,
         "opt_adamw_beta_1": optimizer.beta_1,
@@ -261,6 +219,13 @@ def _optimizer_settings(run: WrittenRun) -> dict[str, Any]:
         "opt_adamw_epsilon": optimizer.epsilon,
         "opt_adamw_weight_decay": optimizer.weight_decay,
         "opt_gradient_clip_norm": optimizer.gradient_clip_norm,
+        **({"lora_rank": run.lora.rank, "lora_alpha": run.lora.alpha} if run.lora else {}),
+        **dict.fromkeys((f"lowest_numerical_precision_in_{kind}" for kind in ("linear", "attn", "comm")), precision),
+        "tensor_parallelism": run.parallelism.tensor,
+        "pipeline_parallelism": run.parallelism.pipeline,
+        "context_parallelism": run.parallelism.context,
+        "expert_parallelism": 1,
+        "config_filename": "benchmark.json",
     }
 
 
@@ -276,9 +241,7 @@ def _precision(name: str) -> str:
 
 def _training(run: WrittenRun) -> list[Entry]:
     """The blocks between evaluations, and what lies in them."""
-    found = list(_blocks(run))
-    found += [_step_entry(run, step) for step in run.steps]
-    return sorted(found, key=lambda entry: entry.time_ms)
+    return sorted([*_blocks(run), *(_step_entry(run, step) for step in run.steps)], key=lambda entry: entry.time_ms)
 
 
 def _blocks(run: WrittenRun) -> Iterator[Entry]:
@@ -306,7 +269,7 @@ def _where(step: int, samples: int) -> dict[str, Any]:
 
 
 def _step_entry(run: WrittenRun, step: WrittenStep) -> Entry:
-    stats = {"train_loss": step.loss, "train_step_time": step.seconds, "lr": step.learning_rate}
+    stats = {"train_loss": step.loss, "train_step_time": step.seconds}
     return Entry(
         time_ms=step.time_ms,
         key="tracked_stats",
@@ -323,21 +286,10 @@ def _end(run: WrittenRun) -> Iterator[Entry]:
     yield Entry(time_ms=run.run_stop_ms, key="run_stop", event="end", metadata=metadata)
 
 
-def _labelled(entry: Entry, what: str) -> Entry:
-    return Entry(
-        time_ms=entry.time_ms,
-        key=entry.key,
-        value=entry.value,
-        event=entry.event,
-        metadata={**entry.metadata, "synthetic": what},
-    )
-
-
 def _refuse_secrets(found: list[Entry]) -> None:
     """The log is published: what looks like a token or a login must not be in it. The value is not repeated here."""
     for entry in found:
-        text = entry.value if isinstance(entry.value, str) else ""
-        why = why_secret(text)
+        why = why_secret(entry.value) if isinstance(entry.value, str) else ""
         if why:
             raise RequestError(
                 f"{entry.key} looks like a secret, which must not be written into a log",

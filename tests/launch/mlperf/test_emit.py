@@ -1,4 +1,4 @@
-"""The MLLOG that is written passes the package's own compliance checker; all values are synthetic, and say so."""
+"""The MLLOG that is written passes the package's own compliance checker."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,9 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.writing import Submission
 from launch.mlperf import checkers
 from launch.mlperf.emit import write
-from tests.benchmarks.mlperf.made_runs import LABEL, START_MS, made_run
+from tests.benchmarks.mlperf.made_runs import START_MS, made_run
 
 CONFIGS = Configs()
 NAMES = ("llama2_70b_lora", "llama31_8b", "flux1")
@@ -32,12 +31,6 @@ def test_a_loss_above_the_target_fails_the_checker(tmp_path: Path) -> None:
     assert not checked.passed and any("eval_accuracy" in one for one in checked.complaints)
 
 
-def test_synthetic_values_say_so_in_every_line(tmp_path: Path) -> None:
-    path = write(made_run(), tmp_path / "result_3.txt")
-    lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines()]
-    assert all(line["metadata"]["synthetic"] == LABEL for line in lines)
-
-
 def test_the_times_are_the_runs_and_no_path_of_this_machine_is_in_the_log(tmp_path: Path) -> None:
     path = write(made_run(), tmp_path / "a.txt")
     text = path.read_text()
@@ -50,7 +43,7 @@ def test_the_times_are_the_runs_and_no_path_of_this_machine_is_in_the_log(tmp_pa
 
 def test_a_secret_is_refused_and_not_repeated(tmp_path: Path) -> None:
     secret = "hf_" + "abcdefghijklmnopqrstuvwxyz012345"
-    run = made_run(submission=Submission(org=secret, platform="1xSynthetic"))
+    run = made_run(org=secret)
     with pytest.raises(RequestError, match="submission_org looks like a secret") as refused:
         write(run, tmp_path / "a.txt")
     assert secret not in str(refused.value)
