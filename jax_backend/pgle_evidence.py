@@ -14,7 +14,7 @@ import msgspec
 from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord
 from jax_backend import phases, planning
-from jax_backend.inside import hlo_text
+from jax_backend.inside import hlo
 
 # XLA says the first for every module that it schedules by a profile, and then the second; jax says the others.
 READ = re.compile(r"Using PGLE profile from (\S+)")
@@ -69,11 +69,11 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, ranks: int) -> PgleSeen:
 
 def _of_program(phase_dir: Path, costs: set[str], profile: PgleProfile) -> PgleSeen:
     """Whether the profile that was read has the costs of the program that was measured."""
-    dumps = hlo_text.dumps(phase_dir / "hlo")
+    dumps = hlo.dumps(phase_dir / "hlo")
     if not dumps:
         why = "the program that was measured was not written down, so its collectives cannot be compared"
         return PgleSeen(applied=False, reason=why, profile=profile)
-    demanded = [one for path in dumps for one in hlo_text.read_module(path).collectives() if one.always]
+    demanded = [one for path in dumps for one in hlo.read_module(path).collectives() if one.always]
     without = [one.name for one in demanded if not one.known_in(costs)]
     covered = len(demanded) - len(without)
     share = f"{covered} of {len(demanded)} collectives of the measured program have a cost"

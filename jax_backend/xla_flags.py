@@ -4,7 +4,7 @@ Pure but for the reading of that one file. The compiler itself is asked by check
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
@@ -223,17 +223,6 @@ def _instead(typed: Mapping[str, str]) -> str:
 
 
 # --- the program that asks the compiler -----------------------------------------------------------
-
-
-def request_words(texts: Iterable[str]) -> list[str]:
-    """check_request.py's options for a job: whole XLA_FLAGS, and what to use where its jaxlib lacks a flag."""
-    texts = list(dict.fromkeys(text for text in texts if text))
-    flags = dict.fromkeys(flag for text in texts for flag in text.split())
-    successors = {split(flag)[0]: _options(successors_of(*split(flag))) for flag in flags}
-    return [
-        *(f"--flags={text}" for text in texts),
-        *(f"--successor={name}:{words}" for name, words in successors.items() if words),
-    ]
 
 
 def check(flags: list[str]) -> FlagsCheck:

@@ -157,16 +157,10 @@ def look(options: argparse.Namespace) -> list[str]:
     wrong: dict[str, str] = {}
     for words in texts:
         wrong |= problems([word for word in words if word not in bare])
-    successors = dict(option.partition(":")[::2] for option in options.successor)
     return [
         *(f"{word}: {IS_NO_FLAG}" for word in bare),
-        *(_line(word, why, successors) for word, why in wrong.items()),
+        *(f"{word}: {why} {jaxlib()}" for word, why in wrong.items()),
     ]
-
-
-def _line(word: str, why: str, successors: dict[str, str]) -> str:
-    successor = successors.get(name_of(word), "") if why == IS_UNKNOWN else ""
-    return f"{word}: {why} {jaxlib()}" + (f"; use {successor}" if successor else "")
 
 
 def jaxlib() -> str:
@@ -196,7 +190,6 @@ def main(options: argparse.Namespace) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--flags", action="append", default=[], help="the whole of one XLA_FLAGS")
-    parser.add_argument("--successor", action="append", default=[], help="NAME:what to use instead of that flag")
     return parser.parse_args(argv)
 
 

@@ -6,12 +6,11 @@ Runs by path inside MaxText's environment, on the standard library and MaxText a
 without, XLA compiles for virtual devices of a CPU. Nothing is trained and no weight is made: shapes are all that the
 compiler needs, so a model of 70 billion parameters takes a gigabyte here.
 
-Matmuls and traffic are read from the dump after SPMD partitioning (hlo_account.py says why); memory, kernels and
+Matmuls and traffic are read from the dump after SPMD partitioning (hlo.py says why); memory, kernels and
 overlap are those of the finished program.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import resource
@@ -25,17 +24,11 @@ WEIGHTS = {"token_embedder": "embedding", "logits_dense": "head", "decoder_norm"
 LOOKUPS = ("gather", "scatter-add")  # only the embedding is looked up, and its gradient added to
 
 
-def load_kit():
-    """benchmarks/inside/worker_kit.py, by its path: no package of Stepmark is importable here."""
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "inside" / "worker_kit.py"
-    spec = importlib.util.spec_from_file_location("stepmark_worker_kit", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+import worker_kit as kit  # noqa: E402
 
-
-kit = load_kit()
-hlo_account = kit.load(Path(__file__).with_name("hlo_account.py"))
+hlo = kit.load(HERE / "hlo.py")
 PACKAGES = ["maxtext", "jax", "jaxlib", "jax-cuda12-plugin", "nvidia-cudnn-cu12", "flax", "optax", "qwix", "aqtp"]
 
 
@@ -194,7 +187,7 @@ def collectives(moves, mesh, words):
     """Collectives that do the same thing, together."""
     found = {}
     for move in moves:
-        axes = tuple(dict.fromkeys(words.get(axis, axis) for axis in hlo_account.axes_along(move.group, mesh)))
+        axes = tuple(dict.fromkeys(words.get(axis, axis) for axis in hlo.axes_along(move.group, mesh)))
         part, in_a_loop = part_of(move.op_name), "while/body" in move.op_name
         key = (move.kind, move.dtype, len(move.group), axes, part, in_a_loop, what_of(move))
         count, buffer_bytes, wire_bytes = found.get(key, (0, 0.0, 0.0))
@@ -230,10 +223,10 @@ def what_of(move):
 
 
 def report(step, clock, folder, words):
-    account = hlo_account.account(text_of(step, folder))
+    account = hlo.account(text_of(step, folder))
     mesh = {axis: int(size) for axis, size in step.mesh.shape.items() if size > 1}
     memory = step.compiled.memory_analysis()
-    finished = hlo_account.finished(step.compiled.as_text())
+    finished = hlo.finished(step.compiled.as_text())
     clock.stop("read")
     return {
         "versions": kit.installed_versions(PACKAGES),

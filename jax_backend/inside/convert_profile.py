@@ -10,7 +10,6 @@ profile.json beside it. Where it fails, neither is there.
 
 import argparse
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
@@ -24,19 +23,10 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 
 
-def load_kit() -> Any:
-    """benchmarks/inside/worker_kit.py, by its path: no package of Stepmark is importable here."""
-    path = HERE.parents[1] / "benchmarks" / "inside" / "worker_kit.py"
-    spec = importlib.util.spec_from_file_location("stepmark_worker_kit", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+import worker_kit as kit  # noqa: E402
 
-
-kit = load_kit()
-hlo_text = kit.load(HERE / "hlo_text.py")
+hlo = kit.load(HERE / "hlo.py")
 kernel_table = kit.load(HERE / "kernel_table.py")
 profile_identity = kit.load(HERE / "profile_identity.py")
 
@@ -53,7 +43,7 @@ class Program(NamedTuple):
 
     path: Path
     names: set[str]
-    collectives: list[Any]  # hlo_text.Collective
+    collectives: list[Any]  # hlo.Collective
     known: set[str]  # the names in it and in all other dumped programs that ran
     all_dumped: bool  # all that ran
 
@@ -161,7 +151,7 @@ def _run(command: list[str], log: Path, timeout: float, about: Path | None = Non
 # --- what was profiled --------------------------------------------------------------------------
 
 
-def facts_of(folder: Path, xla_flags: str | None) -> dict[str, Any]:
+def facts_of(folder: Path) -> dict[str, Any]:
     """What the worker of phase profile wrote down of itself."""
     path = folder / "events-rank0.jsonl"
     try:
@@ -172,7 +162,7 @@ def facts_of(folder: Path, xla_flags: str | None) -> dict[str, Any]:
     if not found:
         raise Failure(f"{path} has no facts: nothing says what program was profiled; see rank-0.log beside it")
     try:
-        return dict(profile_identity.of_facts(found[-1], xla_flags))
+        return dict(profile_identity.of_facts(found[-1]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Failure(f"the facts in {path} do not say what program was profiled: {error!r}") from error
 
@@ -193,23 +183,23 @@ def program_of(folder: Path, modules: dict[str, set[int]], names: set[str]) -> P
     The ranges of the programs themselves say which ones ran. Without them it is the training step, else the one that
     has most of the profile's instructions: names such as fusion.1 are in every program.
     """
-    dumps = hlo_text.dumps(folder)
+    dumps = hlo.dumps(folder)
     if not dumps:
         raise Failure(
-            f"there is no {hlo_text.DUMPS} in {folder}: phase profile needs --xla_dump_to={folder} "
+            f"there is no {hlo.DUMPS} in {folder}: phase profile needs --xla_dump_to={folder} "
             f"--xla_dump_hlo_as_text in XLA_FLAGS"
         )
-    called = {path: hlo_text.module_name(path) for path in dumps}
+    called = {path: hlo.module_name(path) for path in dumps}
     ran = [path for path in dumps if called[path] in modules]
-    exact = {called[path] for path in ran if hlo_text.program_id(path) in modules[called[path]]}
-    ran = [p for p in ran if called[p] not in exact or hlo_text.program_id(p) in modules[called[p]]]
+    exact = {called[path] for path in ran if hlo.program_id(path) in modules[called[path]]}
+    ran = [p for p in ran if called[p] not in exact or hlo.program_id(p) in modules[called[p]]]
     if modules and not ran:
         raise Failure(
             f"the dump is of another program: nsys saw {_some(sorted(modules))} run, and {folder} holds "
             f"{_some(sorted(set(called.values())))}"
         )
     ran = ran or [path for path in dumps if "train_step" in called[path]] or dumps
-    read = {path: hlo_text.read_module(path) for path in ran}
+    read = {path: hlo.read_module(path) for path in ran}
     for path, module in read.items():
         if not module.whole:
             raise Failure(f"{path} is not whole: it ends before its ENTRY does; was the disk full?")
@@ -268,7 +258,7 @@ def convert(options: argparse.Namespace, notes: list[str]) -> None:
     for name in ("profile.json", "profile.pbtxt"):
         (out / name).unlink(missing_ok=True)  # of an earlier try; a failure leaves neither
     reports = reports_in(folder)
-    made_by = facts_of(folder, options.xla_flags)
+    made_by = facts_of(folder)
     tables = tables_of(reports, options.nsys, out / "nsys-stats.log", options.timeout)
     modules: dict[str, set[int]] = {}
     for table in tables:
@@ -318,7 +308,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--key", required=True, help="names the request that the profile is made for")
     parser.add_argument("--nsys", default="nsys", help="the program")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds that nsys may take over one report")
-    parser.add_argument("--xla_flags", help="of phase profile, where its worker did not write them down")
     parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
     return parser.parse_args(argv)
 

@@ -1,6 +1,6 @@
 """Nsight Systems' table of kernels by NVTX range (report nvtx_kern_sum) -> what each HLO instruction costs.
 
-Pure standard library, and loadable by path, as hlo_text.py is. XLA opens a range around every kernel that it
+Pure standard library, and loadable by path, as hlo.py is. XLA opens a range around every kernel that it
 launches, and names the instruction in it. The forms that the range took, by age of XLA (domain `TSL:` in front, or
 nothing, or `:`):
 

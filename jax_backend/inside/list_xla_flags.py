@@ -10,18 +10,20 @@ temporary one. Prints a line a flag, as it stands in the table. Exit code 1 wher
 """
 
 import argparse
-import importlib.util
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import yaml
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+from worker_kit import load  # noqa: E402
+
+CHECK = load(HERE / "check_request.py")
 TABLE = HERE.parents[1] / "configs" / "xla_flags.yml"
 AT_ONCE = 2
 
@@ -68,19 +70,6 @@ def unknown(word: str, python: str) -> bool:
     if not answer.accepted and not CHECK.UNKNOWN.search(answer.text) and CHECK.USAGE not in answer.text:
         raise SystemExit(f"{python} gave no answer to {word}: {answer.text[-300:]}")
     return bool(CHECK.unknown_among(answer.text, [word]))
-
-
-def load_check() -> ModuleType:
-    """check_request.py, by its path: this folder is no package to a Python that lacks Stepmark."""
-    spec = importlib.util.spec_from_file_location("stepmark_check_request", HERE / "check_request.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-CHECK = load_check()
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

@@ -6,34 +6,22 @@ FOLDER/report.json becomes a peaks.PeakReport. How often what is timed is in ben
 """
 
 import argparse
-import importlib.util
 import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+import peak_turns as turns  # noqa: E402
 
 PACKAGES = ("jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 FIRST_WITH_FP8 = 8.9  # compute capability of CUDA
 FP8_CALL = "matmul$f8"  # of cuBLAS, in a compiled program
 EMULATED = "on a CPU fp8 is emulated: XLA turns the dot into one of a wider type"
-
-
-def load_turns() -> ModuleType:
-    """benchmarks/inside/peak_turns.py, by its path: no package of Stepmark is importable here."""
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "inside" / "peak_turns.py"
-    spec = importlib.util.spec_from_file_location("stepmark_peak_turns", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-turns = load_turns()
 
 
 class Jax:

@@ -90,15 +90,15 @@ def identity(
     }
 
 
-def of_facts(facts: Mapping[str, Any], xla_flags: str | None = None) -> dict[str, Any]:
-    """Of what a worker wrote down of itself (its "facts"), and the XLA_FLAGS it ran with where it did not say."""
+def of_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what a worker wrote down of itself."""
     return identity(
         facts["argv"],
         facts["versions"],
         facts["mesh"],
         facts["device_kind"],
         facts["device_count"],
-        facts["xla_flags"] if xla_flags is None else xla_flags,
+        facts["xla_flags"],
     )
 
 

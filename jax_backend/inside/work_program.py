@@ -6,7 +6,6 @@ the neutral names of that file. One process, one device.
 """
 
 import argparse
-import importlib.util
 import os
 import sys
 from collections import Counter
@@ -15,20 +14,16 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+import work_kit as kit  # noqa: E402
+from worker_kit import load  # noqa: E402
+
 COUNTED_BY = "the dots of XLA's program of MaxText's training step, before optimization, loops multiplied in"
 RECOMPUTED = "/rematted_computation/"
 EINSUMS = {"btkgd,bskd->bkgts": "attention scores", "bkgts,bskd->btkgd": "attention over values"}
 CANNOT_BE_TOLD = {"attention_scale": 1.0, "rope_interleaved": False, "adapters_in_order": True, "trains_base": False}
 TRAINS_ADAPTERS = "lora.enable_lora=true"
 PACKAGES = ("maxtext", "jax", "jaxlib", "flax", "optax", "numpy")
-
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(f"stepmark_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 known = load(HERE / "weights.py")
@@ -235,7 +230,7 @@ def train_case(words, case, given, worker):
 def count(program):
     """The matmuls of the program. The compiler names what it computes again in the backward pass."""
     text = program.compiler_ir("hlo").get_hlo_module().to_string()
-    account = load(HERE / "hlo_account.py").account(text)
+    account = load(HERE / "hlo.py").account(text)
     if account.unknown_loops:
         raise SystemExit(f"stepmark: nobody knows how often these loops run: {', '.join(account.unknown_loops)}")
     if account.not_counted:
@@ -276,8 +271,6 @@ def parse(argv):
     parser.add_argument("settings", nargs="*", help="after --: MaxText's own settings")
     return parser.parse_args(argv)
 
-
-kit = load(HERE.parents[1] / "benchmarks" / "inside" / "work_kit.py")
 
 if __name__ == "__main__":
     main(parse(sys.argv[1:]))

@@ -12,23 +12,15 @@ worker asserts each of them.
 """
 
 import argparse
-import importlib.util
 import os
 import sys
 import time
 from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+import worker_kit as kit  # noqa: E402
 
-def load_kit():
-    """benchmarks/inside/worker_kit.py, by its path: no package of Stepmark is importable here."""
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "inside" / "worker_kit.py"
-    spec = importlib.util.spec_from_file_location("stepmark_worker_kit", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-kit = load_kit()
 PACKAGES = [
     "maxtext", "jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt", "flax", "optax", "orbax-checkpoint", "qwix",
     "aqtp", "numpy", "transformer-engine", "transformer-engine-jax",
@@ -81,7 +73,7 @@ def hook_training_loop(train, clock, on_first_step, evaluations=None):
     """Rebind the function that MaxText's loop looks up for every step; its source is not touched."""
     original = train.training_loop_iteration
     if evaluations:
-        evaluation = kit.load(Path(__file__).with_name("evaluation.py"))
+        evaluation = kit.load(HERE / "evaluation.py")
         original = evaluation.between_steps(original, evaluations, clock)
 
     def first_iteration(device_state, python_variables, immutable_data):
@@ -200,7 +192,7 @@ def record_of_this_rank(options):
 
     jax names a trace by its host alone, so the processes of a node would write over one another's.
     """
-    recorded = kit.load(Path(__file__).resolve().parents[2] / "benchmarks" / "inside" / "under_nsys.py").ranks_of
+    recorded = kit.load(HERE.parents[1] / "benchmarks" / "inside" / "under_nsys.py").ranks_of
     if options.rank not in recorded(options.recorded_ranks):
         options.settings = ["profiler=" if word.startswith("profiler=") else word for word in options.settings]
     elif options.rank:
@@ -241,7 +233,7 @@ def dump_program(options):
 
 def refuse_foreign_profile(profile, what_runs):
     """A profile of another program would be read all the same, and its costs would be wrong."""
-    identity = kit.load(Path(__file__).with_name("profile_identity.py"))
+    identity = kit.load(HERE / "profile_identity.py")
     problem = identity.check(profile, identity.of_facts(what_runs))
     if problem:
         raise SystemExit(f"stepmark worker: {problem}")
@@ -254,7 +246,7 @@ def hook_step(device_state, clock, slowdown, watch):
     if slowdown.fraction:
         import jax
 
-        slowed_steps = kit.load(Path(__file__).with_name("slowed_steps.py"))
+        slowed_steps = kit.load(HERE / "slowed_steps.py")
         slowed = slowed_steps.SlowedSteps(slowdown, jax.block_until_ready)
         device_state["p_train_step"] = slowed.around(device_state["p_train_step"])
         clock.end_of_step = slowed.end_of_next
@@ -277,7 +269,7 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
         what_runs = facts(options, device_state, program.sha256, adapters)
         events.write("facts", **what_runs)
         if options.weights:
-            kit.load(Path(__file__).with_name("weights.py")).begin_with(device_state, options.weights)
+            kit.load(HERE / "weights.py").begin_with(device_state, options.weights)
         if adapters:
             adapters.begin(device_state)
         program.on_found = lambda sha256: events.write("program", sha256=sha256)
@@ -298,11 +290,11 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
 def main(options):
     events = kit.events_of(options)
     if options.check:
-        check = kit.load(Path(__file__).with_name("environment_check.py"))
+        check = kit.load(HERE / "environment_check.py")
         return kit.run_check(lambda: check.look(options, argv_of, PACKAGES, kit), events)
     watch, reasons = None, []
     if options.pgle_runs:
-        pgle_watch = kit.load(Path(__file__).with_name("pgle_watch.py"))
+        pgle_watch = kit.load(HERE / "pgle_watch.py")
         watch = pgle_watch.PgleWatch(options.pgle_runs, options.pgle_settling)
         reasons.append(watch.reason_against)
     if options.disturbed_steps:
@@ -313,11 +305,11 @@ def main(options):
         record_of_this_rank(options)
     clock = StepClock(events, reasons)
     slowdown = kit.slowdown(options)
-    program = kit.load(Path(__file__).with_name("program_digest.py")).ProgramDigest()
+    program = kit.load(HERE / "program_digest.py").ProgramDigest()
     adapters = None
     if options.task == "lora":
-        adapters = kit.load(Path(__file__).with_name("adapters.py")).Adapters(kit, events, options.rank)
-    errors = kit.load(Path(__file__).with_name("maxtext_errors.py"))
+        adapters = kit.load(HERE / "adapters.py").Adapters(kit, events, options.rank)
+    errors = kit.load(HERE / "maxtext_errors.py")
     return kit.run(
         options,
         errors.in_words(lambda: train_under_clock(options, clock, events, watch, slowdown, program, adapters)),

@@ -7,13 +7,15 @@ configuration from it, for as many processes as the run has, and with --dry-run 
 """
 
 import argparse
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+import worker_kit as kit  # noqa: E402
+
 PACKAGES = ("torch", "transformer-engine", "megatron-core", "megatron-bridge", "transformers", "numpy")
 ANOTHER_IMAGE = "--image= with Megatron-Bridge 0.6 inside"
 ANOTHER_SETTING = "--set= with a value that this Megatron-Bridge takes, or " + ANOTHER_IMAGE
@@ -21,19 +23,9 @@ NO_CONFIGURATION = ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "GatedRep
 FETCH = "python launch/setup.py --site=NAME --model=MODEL --engine=bridge, with HF_TOKEN set, fetches it once"
 
 
-def load(path):
-    spec = importlib.util.spec_from_file_location(f"stepmark_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-kit = load(HERE.parents[1] / "benchmarks" / "inside" / "worker_kit.py")
-
-
 def look(options):
     """{versions, devices}, or the first thing that is wrong."""
-    asked = load(HERE / "torch_check.py")
+    asked = kit.load(HERE / "torch_check.py")
     with kit.checking("torch cannot be imported", ANOTHER_IMAGE):
         versions = asked.versions(PACKAGES, kit)
     for name, version in versions.items():

@@ -10,7 +10,6 @@ hold (callables, modules, nested objects) is left out; defaults are the framewor
 
 import contextlib
 import dataclasses
-import importlib.util
 import inspect
 import sys
 import types as python_types
@@ -18,6 +17,10 @@ import typing
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+from worker_kit import load  # noqa: E402
 
 # Of a union's arms the first here wins.
 WORDS = ("str", "float", "int", "bool", "list")
@@ -34,7 +37,7 @@ FROM_TEXT = {
 
 def main() -> None:
     with contextlib.redirect_stdout(sys.stderr):
-        build = load(Path(__file__).with_name("build.py"))
+        build = load(HERE / "build.py")
         found = dict(settings(build)) | FROM_TEXT
     print(
         f"# Every setting of NeMo {version('nemo-toolkit')} and Megatron-core {version('megatron-core')} "
@@ -43,14 +46,6 @@ def main() -> None:
     print("# Made by nemo_backend/inside/list_settings.py; do not edit.")
     for name in sorted(found):
         print(f"{name}: {found[name]}")
-
-
-def load(path: Path) -> typing.Any:
-    spec = importlib.util.spec_from_file_location("stepmark_build", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def settings(build: typing.Any) -> Iterator[tuple[str, str]]:

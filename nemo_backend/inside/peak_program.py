@@ -6,33 +6,21 @@ FOLDER/report.json becomes a peaks.PeakReport. How often what is timed is in ben
 """
 
 import argparse
-import importlib.util
 import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+import peak_turns as turns  # noqa: E402
 
 TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 FIRST_WITH_FP8 = (8, 9)  # compute capability of CUDA
 EMULATED = "on a CPU fp8 is emulated: torch has no fp8 matmul there that says anything about speed"
 FP8_WAY = "fp8: one scale a tensor, e4m3 in, bf16 out, sums in the fast way that Transformer Engine takes forward"
-
-
-def load_turns() -> ModuleType:
-    """benchmarks/inside/peak_turns.py, by its path: no package of Stepmark is importable here."""
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "inside" / "peak_turns.py"
-    spec = importlib.util.spec_from_file_location("stepmark_peak_turns", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-turns = load_turns()
 
 
 class Torch:

@@ -6,7 +6,6 @@ under the neutral names of that file. One process on one GPU, or on a CPU: reque
 """
 
 import argparse
-import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -14,16 +13,13 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+import work_kit as kit  # noqa: E402
+from worker_kit import load  # noqa: E402
+
 COUNTED_BY = "torch's FlopCounterMode"
 TOWARDS_EMBEDDING = "gradient towards the frozen embedding"
 PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "numpy")
-
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(f"stepmark_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 known = load(HERE / "weights.py")
@@ -239,8 +235,6 @@ def parse(argv):
     parser.add_argument("settings", nargs="*", help="after --: NeMo's own settings")
     return parser.parse_args(argv)
 
-
-kit = load(HERE.parents[1] / "benchmarks" / "inside" / "work_kit.py")
 
 if __name__ == "__main__":
     main(parse(sys.argv[1:]))

@@ -16,24 +16,15 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+import worker_kit as kit  # noqa: E402
+
 PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "transformer-engine", "nvidia-modelopt", "numpy")
 PACKED = "packed to whole sequences"
 PADDED = "not packed, which needs Transformer Engine: each row is padded to a sequence, and tokens/s counts that too"
 ON_A_CPU = (
     "on a CPU: no Transformer Engine kernels, NCCL, fp8, sequence parallelism, communication overlap or CUDA graphs"
 )
-
-
-def load_kit():
-    """benchmarks/inside/worker_kit.py, by its path: no package of Stepmark is importable here."""
-    path = HERE.parents[1] / "benchmarks" / "inside" / "worker_kit.py"
-    spec = importlib.util.spec_from_file_location("stepmark_worker_kit", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-kit = load_kit()
 
 
 # --- processes and devices --------------------------------------------------------------------

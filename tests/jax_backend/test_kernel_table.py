@@ -110,11 +110,6 @@ def test_a_table_that_cannot_be_read_says_why(lines: list[str], words: str) -> N
         kernel_table.parse([f"{line}\n" for line in lines])
 
 
-def test_a_table_without_rows_is_told_from_one_without_instructions() -> None:
-    assert table_of().rows == 0
-    assert table_of(row(":train")) == Table({}, {}, 1)
-
-
 # --- several ranks --------------------------------------------------------------------------------
 
 
@@ -127,11 +122,6 @@ def test_a_collective_costs_what_the_last_to_come_waited_and_the_rest_what_the_m
     ]
     costs = kernel_table.over_ranks(tables, {"all-gather.1"})
     assert costs == {"all-gather.1": 20.0, "fusion.1": 11.0, "only.here": 4.0}
-
-
-def test_one_rank_is_taken_as_it_is() -> None:
-    table = Table({"all-gather.1": 90.0, "fusion.1": 10.0}, {}, 2)
-    assert kernel_table.over_ranks([table], {"all-gather.1"}) == table.costs
 
 
 # --- what XLA reads -------------------------------------------------------------------------------
@@ -169,13 +159,3 @@ def test_the_profile_is_text_of_the_message_that_xla_reads() -> None:
 def test_a_range_with_a_very_long_path_is_read() -> None:
     table = table_of(row("TSL:Thunk:#name=" + "a/" * 100_000 + "b,hlo_op=fusion.3#"))
     assert list(table.costs) == ["fusion.3"]
-
-
-@pytest.mark.parametrize("rows_before", [0, 1])
-def test_what_the_csv_module_gives_up_on_is_a_table_that_cannot_be_read(
-    rows_before: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernel_table, "FIELD_CHARACTERS", 1000)
-    lines = [*[HEADER] * rows_before, "x" * 2000]
-    with pytest.raises(TableError, match="is no CSV: field larger than field limit"):
-        kernel_table.parse([f"{line}\n" for line in lines])

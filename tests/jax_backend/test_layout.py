@@ -10,32 +10,10 @@ from jax_backend import BACKEND
 from jax_backend.layout import AXES, REFUSED, between_nodes, explicit, parallelism
 
 
-def test_nothing_said_is_one_device() -> None:
-    assert parallelism({}) == Parallelism()
-    assert parallelism({"remat_policy": "full"}).devices == 1
-
-
 def test_axes_within_and_between_nodes_multiply() -> None:
     knobs = {"ici_fsdp_parallelism": 8, "dcn_fsdp_parallelism": 16, "dcn_data_parallelism": 4}
     assert parallelism(knobs) == Parallelism(fsdp=128, data=4)
     assert between_nodes(knobs) == 64
-
-
-@pytest.mark.parametrize(
-    ("axis", "word"),
-    [
-        ("data", "data"),
-        ("fsdp", "fsdp"),
-        ("fsdp_transpose", "fsdp"),
-        ("context", "context"),
-        ("tensor", "tensor"),
-        ("tensor_sequence", "tensor"),
-        ("pipeline", "pipeline"),
-    ],
-)
-@pytest.mark.parametrize("network", ["ici", "dcn"])
-def test_what_an_axis_shares(network: str, axis: str, word: str) -> None:
-    assert parallelism({f"{network}_{axis}_parallelism": 2}) == Parallelism(**{word: 2})
 
 
 @pytest.mark.parametrize("network", ["ici", "dcn"])

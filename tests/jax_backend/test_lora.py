@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.measuring import flops
@@ -90,10 +89,6 @@ def test_adapters_are_asked_for_and_may_lie_on_each_device_whole(model: str) -> 
     assert "--task=lora" in worker_command(benchmark)
 
 
-def test_a_tolerance_of_ones_own_is_kept() -> None:
-    assert "sharding_tolerance=0.5" in maxtext_argv(resolved({"sharding_tolerance": "0.5"}))
-
-
 def test_pretraining_is_told_nothing_of_it() -> None:
     benchmark = resolved(task="pretrain")
     assert not [word for word in maxtext_argv(benchmark) if word.startswith(("lora", "sharding_tolerance"))]
@@ -133,9 +128,3 @@ def test_a_recipe_of_adapters_has_no_quantised_matmuls(dtype: str) -> None:
 
 def test_settings_of_adapters_mean_nothing_without_them() -> None:
     assert "no effect on task pretrain" in refusal({"lora.lora_rank": "4"}, task="pretrain").what
-
-
-def test_both_backends_state_adapters_that_are_not_there() -> None:
-    for name in ("jax", "nemo"):
-        with pytest.raises(RequestError, match="is not stated"):
-            find_backend(name).lora({})

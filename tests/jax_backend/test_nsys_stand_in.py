@@ -4,7 +4,6 @@ import csv
 import os
 import re
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -48,54 +47,6 @@ def test_the_programs_exit_code_is_its_own_and_a_report_is_written(tmp_path: Pat
     done = nsys("profile", *RECORDED, "-o", tmp_path / "a", sys.executable, "-c", f"print('hi'); exit({code})")
     assert (done.returncode, done.stdout) == (code, "hi\n")
     assert (tmp_path / "a.nsys-rep").exists()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
-def test_signals_reach_the_program(tmp_path: Path, number: signal.Signals) -> None:
-    program = f"""
-import signal, sys
-signal.signal({int(number)}, lambda *_: sys.exit(42))
-print("ready", flush=True)
-signal.pause()
-"""
-    command = [str(NSYS), "profile", "-o", str(tmp_path / "a"), sys.executable, "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        process.send_signal(number)
-        assert process.wait(timeout=30) == 42
-
-
-def test_a_program_that_a_signal_ends_ends_it_as_a_shell_says_it(tmp_path: Path) -> None:
-    assert nsys("profile", "-o", tmp_path / "a", "sh", "-c", "kill -9 $$").returncode == 128 + 9
-
-
-def test_no_report_writes_none(tmp_path: Path) -> None:
-    assert nsys("profile", "-o", tmp_path / "a", "true", STAND_IN_NSYS="no_report").returncode == 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_placeholders_are_filled_in_and_an_unset_variable_is_an_error(tmp_path: Path) -> None:
-    assert nsys("profile", "-o", f"{tmp_path}/a-%q{{MY_ID}}-%%", "true", MY_ID="7").returncode == 0
-    assert (tmp_path / "a-7-%.nsys-rep").exists()
-    assert nsys("profile", "-o", f"{tmp_path}/a-%q{{NOT_SET_AT_ALL}}", "true").returncode == 1
-
-
-@pytest.mark.parametrize("words", [["--capture-ranges=none"], ["-Z", "1"], ["--sample"]])
-def test_an_option_that_nsys_does_not_know_is_an_error(words: list[str]) -> None:
-    done = nsys("profile", *words)
-    assert done.returncode == 1
-    assert "option" in done.stderr
-
-
-def test_an_older_report_is_kept_unless_told_otherwise(tmp_path: Path) -> None:
-    words = ["profile", "-o", tmp_path / "a"]
-    assert [nsys(*words, *more, "true").returncode for more in ([], [], ["-f", "true"])] == [0, 1, 0]
-
-
-def test_a_mode_that_is_none_is_an_error() -> None:
-    assert nsys("--version", STAND_IN_NSYS="parital").returncode == 1
-    assert nsys("--version").stdout.startswith("NVIDIA Nsight Systems version 2025")
 
 
 def test_each_kernel_has_a_row_for_its_instruction_and_for_its_program(report: Path) -> None:

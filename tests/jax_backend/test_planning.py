@@ -183,11 +183,6 @@ def test_a_gpu_run_has_a_process_a_gpu_and_never_falls_back_to_the_cpu() -> None
     assert len(flags) == len(benchmark.xla_flags)
 
 
-def test_variables_that_are_set_reach_the_run() -> None:
-    found = environment(resolved(chosen={"env.OMP_NUM_THREADS": "1"}))
-    assert found["OMP_NUM_THREADS"] == "1"
-
-
 # --- rematerialisation --------------------------------------------------------------------------------
 
 
@@ -354,13 +349,6 @@ def test_flash_attention_on_a_cpu_is_refused(attention: str) -> None:
     benchmark = resolved()
     (error,) = refusals(msgspec.structs.replace(benchmark, knobs={**benchmark.knobs, "attention": attention}))
     assert error.next_command == "--set=attention=dot_product"
-
-
-def test_an_attention_that_maxtext_does_not_know_is_refused() -> None:
-    with pytest.raises(RequestError, match="attention=cudnn_flash_jaxx: did you mean 'cudnn_flash_jax'") as refused:
-        resolved("llama32_1b", {"attention": "cudnn_flash_jaxx"}, hardware="h100", gpus=1)
-    assert "MaxText knows: autoselected, dot_product, flash, cudnn_flash_te" in refused.value.why
-    assert resolved("llama32_1b", {"attention": "flash"}, hardware="h100", gpus=1)
 
 
 def test_an_axis_between_nodes_needs_nodes() -> None:

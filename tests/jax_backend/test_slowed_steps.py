@@ -1,25 +1,17 @@
 """Steps that are made longer, on a device that runs on while nobody waits for it; a real one is end to end."""
 
-import importlib.util
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.inside import worker_kit
 from jax_backend.inside import slowed_steps
-
-KIT = Path(__file__).resolve().parents[2] / "benchmarks" / "inside" / "worker_kit.py"
 
 
 @pytest.fixture
 def kit() -> Any:
-    spec = importlib.util.spec_from_file_location("stepmark_kit_of_slowed_steps", KIT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return worker_kit
 
 
 class Device:
@@ -87,9 +79,3 @@ def test_what_the_loop_does_between_two_steps_hides_behind_one(kit: Any, monkeyp
     assert seconds_of(ends) == pytest.approx([1.5] * 3)
     ends, _ = ends_of(kit, monkeypatch, 0.5, between=1.25)
     assert seconds_of(ends)[:2] == pytest.approx([1.875] * 2)
-
-
-def test_the_framework_has_its_step_back_as_it_was(kit: Any) -> None:
-    made = object()
-    slowed = slowed_steps.SlowedSteps(kit.Slowdown(0.5), lambda _made: None)
-    assert slowed.around(lambda *words: (made, words))("state", "batch") == (made, ("state", "batch"))

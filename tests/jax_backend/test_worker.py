@@ -1,14 +1,7 @@
-"""The worker's clock and assertions, with arrays that take their time like a device's; no framework is needed.
-
-The worker is loaded by path, as it runs: it is no module of the package.
-"""
+"""The worker's clock and assertions, with arrays that take their time like a device's; no framework is needed."""
 
 import errno
-import importlib.util
-import json
 import os
-import platform
-import subprocess
 import sys
 import time
 import types
@@ -19,19 +12,14 @@ from typing import Any
 import pytest
 
 from benchmarks.runs.worker_events import read_phase
+from jax_backend.inside import worker as jax_worker
 
-WORKER = Path(__file__).resolve().parents[2] / "jax_backend" / "inside" / "worker.py"
 TOLERANCE = 0.08  # for a process to wake up on a busy machine
 
 
 @pytest.fixture(scope="module")
 def worker() -> Any:
-    spec = importlib.util.spec_from_file_location("stepmark_worker_under_test", WORKER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return jax_worker
 
 
 class Pending:
@@ -149,87 +137,6 @@ def test_the_frameworks_own_figures_are_kept_beside_it(worker: Any) -> None:
     (event,) = events.named("step")
     assert (event["framework_seconds"], event["framework_tflops_per_device"]) == (0.125, 400.5)
     assert event["framework_tokens_per_second_per_device"] is None
-
-
-def test_a_good_run_has_no_failures(worker: Any) -> None:
-    clock, events = trained(worker, metrics_of(5.0), metrics_of(4.9, norm=0.0), metrics_of(4.8))
-    assert clock.failures() == []
-    assert events.all("loss") == [5.0, 4.9, 4.8]
-    assert clock.steps == 3
-
-
-def test_a_loss_that_is_not_finite_is_a_failure_and_every_step_is_kept(worker: Any) -> None:
-    clock, events = trained(worker, metrics_of(5.0), metrics_of(float("nan")), metrics_of(float("inf")), metrics_of())
-    assert clock.failures() == ["the loss is not finite in 2 steps (first: 1, 2)"]
-    assert events.all("loss") == [5.0, None, None, 5.0]
-    json.dumps(events.events, allow_nan=False)
-
-
-def test_a_loss_that_never_moves_is_a_failure(worker: Any) -> None:
-    """A mask that trains nothing leaves gradients, and a loss that is the same to the last bit."""
-    clock, _ = trained(worker, *(metrics_of(5.25) for _ in range(4)))
-    assert clock.failures() == ["the loss is the same to the last bit in all 4 steps: nothing was trained"]
-    few, _ = trained(worker, *(metrics_of(5.25) for _ in range(3)))
-    assert few.failures() == []
-
-
-def test_a_signal_ends_the_worker_at_once_and_is_written(tmp_path: Path) -> None:
-    """Not by an exception, which whatever Python happens to run may swallow."""
-    script = (
-        "import importlib.util, time\n"
-        f"spec = importlib.util.spec_from_file_location('w', {str(WORKER)!r})\n"
-        "w = importlib.util.module_from_spec(spec); spec.loader.exec_module(w)\n"
-        "def never(*_):\n"
-        "    while True:\n"
-        "        try:\n            print('training', flush=True); time.sleep(60)\n"
-        "        except BaseException:\n            pass\n"
-        "w.train_under_clock = never\n"
-        f"w.main(w.parse(['--events_dir={tmp_path}', '--processes=1', '--devices=1', '--tasks_per_node=1']))\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "training\n"
-        process.terminate()
-        assert process.wait(10) == 130
-    assert read_phase(tmp_path, 1).ends[0].status == "interrupted"
-
-
-def test_gradients_that_are_all_zero_are_a_failure(worker: Any) -> None:
-    clock, _ = trained(worker, metrics_of(norm=0.0), metrics_of(norm=0.0))
-    assert clock.failures() == ["every gradient is zero: nothing was trained"]
-
-
-@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_gradient_that_is_not_finite_is_a_failure_wherever_it_comes(worker: Any, broken: float, place: int) -> None:
-    norms = [1.0, 2.0, 1.5]
-    norms[place] = broken
-    clock, events = trained(worker, *(metrics_of(norm=norm) for norm in norms))
-    assert clock.failures() == [f"the gradient norm is not finite in 1 steps (first: {place})"]
-    assert events.all("gradient_norm")[place] is None
-
-
-def test_a_run_without_a_step_is_a_failure(worker: Any) -> None:
-    assert worker.StepClock(Recorder()).failures() == ["no step was trained"]
-
-
-def test_a_step_that_cannot_be_written_ends_the_loop(worker: Any) -> None:
-    with pytest.raises(OSError, match="No space left"):
-        trained(worker, metrics_of(), metrics_of(), events=Recorder(fails_at=2))
-
-
-def test_metrics_without_a_loss_end_the_loop_too(worker: Any) -> None:
-    with pytest.raises(KeyError, match="learning/loss"):
-        trained(worker, {"scalar": {}})
-
-
-def test_the_start_is_written_before_the_first_step_with_the_time_of_day(worker: Any) -> None:
-    before = time.time()
-    _, events = trained(worker, metrics_of(), metrics_of())
-    assert [event["event"] for event in events.events] == ["started", "step", "step"]
-    (started,) = events.named("started")
-    assert before <= started["unix_seconds"] <= time.time()
-    assert started["host"] == platform.node()
 
 
 # --- the hook -----------------------------------------------------------------------------------------
@@ -398,84 +305,7 @@ def test_a_process_alone_joins_nobody(worker: Any, monkeypatch: pytest.MonkeyPat
 # --- files and arguments ------------------------------------------------------------------------------
 
 
-def test_what_the_worker_writes_the_backend_reads(worker: Any, tmp_path: Path) -> None:
-    events = worker.kit.EventFile(tmp_path / "events-rank1.jsonl")
-    clock, _ = trained(worker, metrics_of(5.25), metrics_of(float("nan")), events=events)
-    events.write("end", rank=1, status="done", message="", failures=clock.failures())
-    record = read_phase(tmp_path, 1)
-    assert [(s.step, s.rank, s.loss) for s in record.steps] == [(0, 1, 5.25), (1, 1, None)]
-    assert record.ends[0].failures == ["the loss is not finite in 1 steps (first: 1)"]
-    assert record.unreadable == []
-
-
-def test_arguments_before_the_dashes_are_ours_and_after_them_maxtexts(
-    worker: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STEPMARK_RANK", "3")
-    monkeypatch.setenv("STEPMARK_COORDINATOR", "127.0.0.1:1234")
-    argv = ["--events_dir=here", "--processes=4", "--devices=8", "--tasks_per_node=2"]
-    names = ["--device_name=a b", "--device_name=c"]
-    options = worker.parse([*argv, *names, "--", "steps=3", "jax_cache_dir=", "--devices=9"])
-    assert options.tasks_per_node == 2
-    assert (options.events_dir, options.processes, options.devices, options.rank) == ("here", 4, 8, 3)
-    assert options.device_name == ["a b", "c"]
-    assert options.coordinator == "127.0.0.1:1234"
-    assert options.settings == ["steps=3", "jax_cache_dir=", "--devices=9"]
-
-
 NEEDED = ["--events_dir=here", "--processes=1", "--devices=1", "--tasks_per_node=1"]
-
-
-@pytest.mark.parametrize("left_out", NEEDED)
-def test_what_is_missing_is_not_guessed(worker: Any, left_out: str) -> None:
-    worker.parse(NEEDED)
-    with pytest.raises(SystemExit):
-        worker.parse([word for word in NEEDED if word != left_out])
-
-
-def test_a_number_that_is_none_is_refused(worker: Any) -> None:
-    with pytest.raises(SystemExit):
-        worker.parse([*NEEDED, "--processes=x"])
-
-
-def main_with(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> int:
-    def train_under_clock(_options: Any, clock: Any, *_: Any) -> None:
-        clock.start()
-        clock.around(silent)(metrics_of(), 0)
-        if error is not None:
-            raise error
-
-    monkeypatch.setattr(worker, "train_under_clock", train_under_clock)
-    monkeypatch.setattr(worker.kit.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(worker.kit.faulthandler, "register", lambda *_args, **_named: None)
-    monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
-    code: int = worker.main(worker.parse([*NEEDED, f"--events_dir={folder}"]))
-    return code
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "status", "message"),
-    [
-        (None, 0, "done", ""),
-        (ValueError("no such axis"), 1, "error", "ValueError: no such axis"),
-        (SystemExit("1 processes have joined"), 1, "error", "1 processes have joined"),
-        (MemoryError("x" * 5000), 1, "error", "MemoryError: " + "x" * 1987),
-    ],
-)
-def test_however_a_worker_ends_it_says_so_and_keeps_its_steps(
-    worker: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException | None,
-    code: int,
-    status: str,
-    message: str,
-) -> None:
-    assert main_with(worker, tmp_path, monkeypatch, error) == code
-    record = read_phase(tmp_path, 1)
-    (end,) = record.ends
-    assert (end.status, end.message, end.failures) == (status, message, [])
-    assert len(record.steps) == 1
 
 
 def steps_marked(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[int, str | None]:

@@ -16,13 +16,6 @@ CONFIGS = Configs()
 H100, B200, CPU = (CONFIGS.hardware(name) for name in ("h100", "b200", "cpu"))
 PINNED = "0.12.0.1"
 TABLE = xla_flags.table()
-GONE = (
-    "xla_gpu_graph_level", "xla_gpu_enable_triton_softmax_fusion", "xla_gpu_lhs_enable_gpu_async_tracker",
-    "xla_gpu_enable_custom_fusions", "xla_gpu_enable_nccl_per_stream_comms", "xla_gpu_enable_pipelined_collectives",
-    "xla_gpu_enable_pgle_accuracy_checker", "xla_gpu_enable_async_all_gather", "xla_gpu_enable_async_reduce_scatter",
-    "xla_gpu_enable_async_all_reduce", "xla_gpu_enable_async_collectives", "xla_gpu_cudnn_gemm_fusion",
-    "xla_gpu_enable_address_computation_fusion", "xla_gpu_simplify_all_fp_conversions",
-)  # fmt: skip
 
 
 # --- the table ----------------------------------------------------------------------------------------
@@ -116,15 +109,6 @@ def test_a_mistake_in_the_table_is_refused(another_table: Path, old: str, new: s
 # --- refusals -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", GONE)
-def test_a_flag_that_is_gone_is_refused_by_name(name: str) -> None:
-    (refusal,) = xla_flags.refusals({name: "false", "xla_gpu_enable_triton_gemm": "false"}, H100)
-    assert name in refusal.what
-    assert "0.7.2 to 0.12.0.1 abort" in refusal.why
-    assert refusal.next_command
-    assert "triton_gemm" not in str(refusal)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "instead"),
     [
@@ -189,31 +173,6 @@ def test_facts_say_what_for_who_knows_it_and_what_to_use_instead() -> None:
 # --- groups -------------------------------------------------------------------------------------------
 
 
-def test_the_groups_hold_what_the_recipe_and_jax_say() -> None:
-    collectives = "ALLREDUCE,ALLGATHER,REDUCESCATTER,COLLECTIVEBROADCAST,ALLTOALL,COLLECTIVEPERMUTE"
-    assert xla_flags.group("pgle_profile").flags == {
-        "xla_gpu_enable_latency_hiding_scheduler": "false",
-        "xla_gpu_disable_async_collectives": collectives,
-        "xla_gpu_enable_command_buffer": "",
-    }
-    perf, auto = xla_flags.group("pgle_perf"), xla_flags.group("pgle_auto")
-    assert perf.flags == {"xla_gpu_enable_latency_hiding_scheduler": "true"}
-    assert perf.environment["TF_CPP_VMODULE"] == "profile_guided_latency_estimator=10"
-    assert auto.flags == perf.flags, "XLA reads a profile in this scheduler alone"
-    assert auto.environment == {
-        "JAX_ENABLE_PGLE": "true",
-        "JAX_PGLE_PROFILING_RUNS": "3",
-        "JAX_PGLE_AGGREGATION_PERCENTILE": "90",
-        "TF_CPP_MIN_LOG_LEVEL": "0",
-    }
-    hopper, blackwell = xla_flags.group("hopper_baseline"), xla_flags.group("blackwell_baseline")
-    assert hopper.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
-    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in blackwell.environment
-    differing = {name for name in hopper.flags if hopper.flags[name] != blackwell.flags[name]}
-    assert differing == {"xla_gpu_enable_command_buffer"}
-    assert xla_flags.group("crash_on_hang").flags == {"xla_gpu_nccl_termination_timeout_seconds": "600"}
-
-
 def test_an_unknown_group_is_refused_with_the_nearest() -> None:
     with pytest.raises(RequestError, match="did you mean 'hopper_baseline'") as refused:
         xla_flags.group("hoper_baseline")
@@ -233,29 +192,6 @@ def test_a_group_for_another_device_is_refused() -> None:
 
 
 # --- the program that asks ------------------------------------------------------------------------------
-
-
-def test_the_backend_says_which_program_asks() -> None:
-    check = BACKEND.flags_check(["--xla_gpu_graph_level=0", "--xla_gpu_enable_command_buffer="])
-    assert check is not None
-    assert [fact.status for fact in check.facts] == ["unknown", "known"]
-    assert check.command == [
-        "{python}",
-        "-P",
-        "{repository}/jax_backend/inside/check_request.py",
-        "--flags=--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer=",
-    ]
-    assert check.environment == {"JAX_PLATFORMS": "cpu"}
-
-
-def test_a_job_is_told_what_an_older_jaxlib_knows_instead() -> None:
-    words = xla_flags.request_words(["--xla_gpu_pipeline_all_gather=on --xla_a=1", "", "--xla_gpu_graph_level=0"])
-    assert words == [
-        "--flags=--xla_gpu_pipeline_all_gather=on --xla_a=1",
-        "--flags=--xla_gpu_graph_level=0",
-        "--successor=xla_gpu_pipeline_all_gather:--xla_gpu_enable_pipelined_all_gather=true",
-        "--successor=xla_gpu_graph_level:--xla_gpu_enable_command_buffer=",
-    ]
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """What the tests of the engine nemo share: resolved benchmarks, the files that run inside NeMo, and fake modules."""
 
-import importlib.util
+import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,13 +31,8 @@ def resolved() -> Callable[..., Benchmark]:
 
 
 def by_path(name: str) -> Any:
-    """A file of nemo_backend/ as it runs: it is no module of the package."""
-    spec = importlib.util.spec_from_file_location(f"stepmark_{name}_under_test", HERE / "inside" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """A file of nemo_backend/inside/."""
+    return importlib.import_module(f"nemo_backend.inside.{name}")
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,8 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.profiling import ProfileDefaults
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Hardware, Lora, Model, Parallelism, Recipe, Scalar, Site
-from nemo_backend import BACKEND, bridge, bridge_memory, bridge_planning
+from benchmarks.values import Benchmark, Hardware, Lora, Model, Recipe, Scalar, Site
+from nemo_backend import BACKEND, bridge, bridge_planning
 from nemo_backend.bridge_planning import FP8_SCALINGS, PRETRAINED, hydra_text, overrides
 from tests.nemo_backend.a_dataset import write_dataset
 
@@ -125,10 +125,6 @@ PUBLISHED_BATCH = {
 }
 
 
-def test_every_recipe_has_its_batch_checked() -> None:
-    assert {name for name, _ in PUBLISHED_BATCH} == {recipe.name for recipe in RECIPES}
-
-
 @pytest.mark.parametrize(("recipe", "dtype", "hardware"), SCALES, ids=lambda value: getattr(value, "name", value))
 def test_every_scale_of_every_recipe_can_be_planned(recipe: Recipe, dtype: str, hardware: str) -> None:
     for layout in recipe.layouts:
@@ -172,26 +168,7 @@ def test_a_word_that_the_tag_does_not_know_is_seen() -> None:
     assert refused_words(command) == command[2:]
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_a_tuned_recipe_runs_on_the_hardware_in_its_name(recipe: Recipe) -> None:
-    for hardware in recipe.hardware:
-        for dtype in recipe.dtypes[hardware]:
-            name = str(resolved(recipe.name, dtype=dtype, hardware=hardware).knobs["recipe"])
-            assert f"gpu_{hardware}_{dtype[:3]}" in name or name in bridge_planning.library_recipes()
-
-
 # --- the command --------------------------------------------------------------------------------------
-
-
-def test_the_program_is_megatron_bridges_own_with_a_task_for_each_gpu() -> None:
-    (phase,) = bridge.plan(resolved(gpus=128)).phases
-    assert phase.command[:4] == [
-        "{python}",
-        "/opt/Megatron-Bridge/scripts/training/run_recipe.py",
-        "--recipe=llama3_70b_pretrain_64gpu_h100_bf16_config",
-        "--mode=pretrain",
-    ]
-    assert (phase.nodes, phase.tasks_per_node, phase.devices_per_task, phase.writes_steps) == (16, 8, 1, True)
 
 
 def test_everything_resolved_is_stated() -> None:
@@ -208,20 +185,6 @@ def test_everything_resolved_is_stated() -> None:
         "500000",
         "128256",
     )
-
-
-def test_nothing_but_training_is_in_a_step_and_every_step_is_printed() -> None:
-    found = overrides(resolved())
-    assert found["logger.log_interval"] == "1"
-    assert (found["checkpoint.save"], found["validation.eval_iters"]) == ("null", "0")
-    assert found["dataset.blend"] == found["dataset.data_path"] == "null"
-    assert bridge_planning.EVERY_RUN.keys() <= bridge.RESERVED.keys()
-
-
-def test_a_pipeline_that_is_not_interleaved_says_so() -> None:
-    found = overrides(resolved("bridge_llama3_70b_lora_b200", dtype="bf16"))
-    assert found["model.virtual_pipeline_model_parallel_size"] == "null"
-    assert found["model.sequence_parallel"] == "false"
 
 
 def test_precision_of_a_benchmark_recipe_is_in_fields() -> None:
@@ -289,14 +252,6 @@ def test_any_text_is_one_value_to_hydra(text: str) -> None:
         assert not set(value) & set(" ,=()'~\\")
     else:
         assert re.fullmatch(r"'(?:[^'\\]|\\.)*'", value)
-
-
-def test_a_knob_of_each_type_as_hydra_reads_it() -> None:
-    assert hydra_text("ddp.use_megatron_fsdp", True) == "true"
-    assert hydra_text("model.layernorm_epsilon", 1e-05) == "1e-05"
-    assert hydra_text("model.recompute_modules", "core_attn,mlp") == "[core_attn,mlp]"
-    assert hydra_text("model.cuda_graph_scope", "[attn,mlp]") == "[attn,mlp]"
-    assert hydra_text("checkpoint.pretrained_checkpoint", "/a b") == "'/a b'"
 
 
 # --- data ---------------------------------------------------------------------------------------------
@@ -368,12 +323,6 @@ def test_a_recipe_of_something_else_is_refused(knobs: dict[str, Scalar], what: s
     assert what in refused(changed(resolved(), knobs)).what
 
 
-def test_a_benchmark_without_a_recipe_is_refused() -> None:
-    benchmark = resolved()
-    knobs = {key: value for key, value in benchmark.knobs.items() if key != "recipe"}
-    assert "has no recipe ''" in refused(msgspec.structs.replace(benchmark, knobs=knobs)).what
-
-
 @pytest.mark.parametrize(
     ("hardware", "scaling", "what"),
     [
@@ -436,12 +385,3 @@ def test_the_list_holds_the_words_of_types_and_the_version_it_is_of() -> None:
     assert set(bridge.settings().values()) <= {"bool", "int", "float", "str", "list", "dict"}
     head = Path(bridge_planning.__file__).with_name("bridge_settings.yml").read_text().splitlines()[0]
     assert f"megatron-bridge {bridge_planning.VERSION} " in head
-
-
-# --- memory -------------------------------------------------------------------------------------------
-
-
-def test_megatron_fsdp_shares_out_the_parameters() -> None:
-    knobs: dict[str, Scalar] = {"model.tensor_model_parallel_size": 2, "ddp.use_megatron_fsdp": True}
-    assert bridge_memory.parallelism(knobs, 64) == Parallelism(fsdp=32, tensor=2)
-    assert bridge_memory.parallelism({**knobs, "ddp.use_megatron_fsdp": False}, 64) == Parallelism(data=32, tensor=2)

@@ -99,11 +99,6 @@ def test_an_empty_folder_holds_nothing(tmp_path: Path) -> None:
     assert read_phase(tmp_path, 2) == RunRecord(attempt=2, facts=[], steps=[], ends=[], unreadable=[])
 
 
-def test_steps_are_of_the_attempt_that_is_read(tmp_path: Path) -> None:
-    (tmp_path / "rank-0.log").write_text(setup() + steps(2))
-    assert {s.attempt for s in read_phase(tmp_path, 3).steps} == {3}
-
-
 def test_a_gradient_norm_that_is_not_finite_is_a_failure(tmp_path: Path) -> None:
     record = read(tmp_path, {0: setup() + steps(4).replace("grad norm: 1.490", "grad norm: nan") + DONE})
     assert {s.excluded_because for s in record.steps} == {"gradient norm not finite"}
@@ -130,10 +125,6 @@ def test_following_gives_each_step_once_wherever_it_appears(tmp_path: Path) -> N
 
 
 # --- facts --------------------------------------------------------------------------------------------
-
-
-def test_a_run_that_did_not_get_so_far_has_no_facts(tmp_path: Path) -> None:
-    assert read(tmp_path, {0: "> initializing torch distributed ...\n"}).facts == []
 
 
 def test_what_is_printed_is_known_and_the_rest_is_not(tmp_path: Path) -> None:
@@ -177,17 +168,7 @@ def test_adapters_are_counted_only_where_rank_0_has_all_of_them(tmp_path: Path) 
     assert part.trainable_parameters is None
 
 
-def test_the_world_size_that_megatron_lm_prints_is_taken(tmp_path: Path) -> None:
-    (facts,) = read(tmp_path, {0: "using world size: 64, data-parallel size: 8\n" + setup()}).facts
-    assert facts.process_count == 64
-
-
 # --- ends ---------------------------------------------------------------------------------------------
-
-
-def test_training_is_done_when_the_log_says_so(tmp_path: Path) -> None:
-    (end,) = read(tmp_path, {0: setup() + DONE, 1: steps()}).ends
-    assert (end.rank, end.status, end.failures) == (0, "done", [])
 
 
 def test_without_a_word_there_is_no_end(tmp_path: Path) -> None:

@@ -117,11 +117,6 @@ def test_the_longest_group_takes_a_setting(build: Any) -> None:
     assert found["peft"] == {}
 
 
-def test_a_setting_of_no_group_is_no_setting(build: Any) -> None:
-    with pytest.raises(ValueError, match="empty"):
-        build.grouped(["checkpoint.save=1"])
-
-
 def inside_nemo(name: str, value: object) -> object:
     """What a setting of the plan has become."""
     if value == "none":
@@ -165,14 +160,6 @@ def test_what_a_plan_writes_down_is_what_nemo_gets(
 # --- NeMo's objects -------------------------------------------------------------------------------------
 
 
-def test_a_group_without_settings_is_left_to_nemo(build: Any, put_modules: PutModules) -> None:
-    put_modules({"nemo.collections.llm.peft": {"LoRA": kind("LoRA")}})
-    assert build.made(build.grouped([]), "peft") is None
-    lora = build.made(build.grouped(["peft.dim=8", "peft.target_modules=linear_qkv"]), "peft")
-    assert type(lora).__name__ == "LoRA"
-    assert lora.fields == {"dim": 8, "target_modules": ["linear_qkv"]}
-
-
 @pytest.fixture
 def trainer_parts(put_modules: PutModules) -> None:
     put_modules(
@@ -210,41 +197,6 @@ def test_a_trainer_of_its_groups(build: Any) -> None:
     *nemos, ours = fields["callbacks"]
     assert [type(callback).__name__ for callback in nemos] == ["TimingCallback", "GarbageCollectionCallback"]
     assert ours == "our clock"  # after NeMo's own timer
-
-
-@pytest.mark.usefixtures("trainer_parts")
-def test_what_is_not_set_is_left_to_the_trainers_own(build: Any) -> None:
-    trainer = build.trainer_of(build.grouped(["trainer.max_steps=3"]), [])
-    assert trainer.fields["plugins"] is None
-    assert "ddp" not in trainer.fields["strategy"].fields
-    assert len(trainer.fields["callbacks"]) == 1
-
-
-def test_a_model_of_the_class_its_file_names(build: Any, put_modules: PutModules) -> None:
-    put_modules(
-        {
-            "nemo.collections.llm": {"LlamaModel": kind("LlamaModel")},
-            "nemo.collections.llm.gpt.model.llama": {"Llama3Config": kind("Llama3Config")},
-            "nemo.lightning.pytorch.optim.megatron": {"MegatronOptimizerModule": kind("MegatronOptimizerModule")},
-            "megatron.core.optimizer": {"OptimizerConfig": kind("OptimizerConfig")},
-        }
-    )
-    words = ["model.config_class=Llama3Config", "model.config.num_layers=2", "optim.config.lr=0.5"]
-    model = build.model_of(build.grouped(words), "a tokenizer")
-    (config,) = model.args
-    assert (type(config).__name__, config.fields) == ("Llama3Config", {"num_layers": 2})
-    assert model.fields["tokenizer"] == "a tokenizer"
-    optimizer = model.fields["optim"].fields
-    assert optimizer["config"].fields == {"lr": 0.5}
-    assert optimizer["lr_scheduler"] is None
-
-
-def test_the_last_token_of_the_vocabulary_ends_a_document(build: Any, put_modules: PutModules) -> None:
-    """NeMo's null tokenizer adds one to the size it is given."""
-    made: list[int] = []
-    put_modules({"nemo.collections.common.tokenizers.null_tokenizer": {"NullTokenizer": made.append}})
-    build.tokenizer_of(512)
-    assert made == [511]
 
 
 @pytest.mark.parametrize(
@@ -354,10 +306,6 @@ def test_the_list_holds_words_of_types_and_the_versions_that_the_locks_pin() -> 
     for lock in ("requirements-cpu.lock", "requirements-cuda.lock"):
         pins = dict(re.findall(r"(?m)^([\w-]+)==(\S+)", (HERE / lock).read_text()))
         assert f"NeMo {pins['nemo-toolkit']} and Megatron-core {pins['megatron-core']} " in head
-
-
-def test_what_code_alone_can_hold_and_a_text_still_names_is_listed() -> None:
-    assert list_settings.FROM_TEXT.items() <= settings().items()
 
 
 @pytest.mark.usefixtures("torch")

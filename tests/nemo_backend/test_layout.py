@@ -15,11 +15,6 @@ from nemo_backend.mlperf_planning import LAYOUT_SETTINGS
 EACH_PLACE = pytest.mark.parametrize("place", PLACES.values())
 
 
-def test_nothing_said_is_data_parallelism_alone() -> None:
-    assert parallelism({}, 1) == Parallelism()
-    assert parallelism({"trainer.strategy.sequence_parallel": True}, 8) == Parallelism(data=8)
-
-
 @EACH_PLACE
 def test_each_size_has_its_word(place: str) -> None:
     knobs = {
@@ -31,10 +26,6 @@ def test_each_size_has_its_word(place: str) -> None:
     found = parallelism(dict(knobs), 48)
     assert found == Parallelism(data=2, tensor=4, pipeline=3, context=2, virtual_pipeline=5)
     assert knobs.keys() <= SETTINGS
-
-
-def test_interleaving_takes_no_device() -> None:
-    assert parallelism({"trainer.strategy.virtual_pipeline_model_parallel_size": 5}, 7).data == 7
 
 
 @pytest.mark.parametrize("gpus", [1, 8, 16, 31, 33, 48 + 1])

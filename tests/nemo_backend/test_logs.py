@@ -53,13 +53,6 @@ def test_logs(name: str, kind: str, attempts: dict[int, range]) -> None:
     assert not duplicates(events)
 
 
-def test_what_nemo_printed() -> None:
-    second = steps(read("nemo", (LOGS / "nemo-2.7.3-validation.log").read_bytes()))[1]
-    assert second == Step(
-        step=1, seconds=2.055, loss=5.868, tokens=None, framework_seconds=2.055, framework_global_batch_size=8
-    )
-
-
 def test_what_megatron_printed() -> None:
     found = steps(read("megatron", (LOGS / "megatron-bridge-restart.log").read_bytes()))
     assert (found[0].seconds, found[0].loss, found[0].framework_tflops_per_device) == (24.5132, 11.85, 146.9)
@@ -86,15 +79,6 @@ def test_a_bar_painted_when_its_metrics_change_has_the_steps_own_time() -> None:
     found = steps(read("nemo-bar", (LOGS / "nemo-bar-24.09-order.log").read_bytes()))
     assert [(s.step, s.seconds) for s in found[:3]] == [(0, 3.89), (1, 1.78), (2, 0.198)]
     assert not [s for s in found if s.excluded_because]
-
-
-def test_the_seeds_line() -> None:
-    text = (
-        "Epoch 0: : 100%|██████████| 100/100 [20:15<00:00, reduced_train_loss=6.370, global_step=99.00, "
-        "consumed_samples=12800.0, train_step_timing in s=11.20]\n"
-    )
-    (step,) = steps(read("nemo-bar", text))
-    assert (step.step, step.seconds, step.loss) == (99, 11.2, 6.37)
 
 
 def test_lines_are_preferred_to_the_bar_beside_them() -> None:
@@ -272,12 +256,6 @@ def test_the_batch_of_a_bar_that_prints_samples_alone() -> None:
     assert [s.framework_global_batch_size for s in steps(read("nemo-bar", text))] == [None, 128, 128, None, 128]
 
 
-def test_loss_that_is_no_number() -> None:
-    (step,) = steps(read("megatron", megatron(5, loss="nan") + "\n"))
-    assert step.loss is not None
-    assert math.isnan(step.loss)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -309,13 +287,6 @@ def test_megatron_lines_that_cannot_be_read(text: str, reason: str | None) -> No
 def test_a_line_for_several_iterations_is_one_step_at_its_printed_number() -> None:
     found = steps(read("megatron", "".join(megatron(n, ms=f"{n * 10}.0") + "\n" for n in range(10, 60, 10))))
     assert [(s.step, s.seconds) for s in found] == [(10, 0.1), (20, 0.2), (30, 0.3), (40, 0.4), (50, 0.5)]
-
-
-def test_a_repaint_is_neither_a_step_nor_another_hosts() -> None:
-    text = "".join(bar(n) * 3 for n in range(5))
-    events = read("nemo-bar", text)
-    assert by_attempt(events) == {1: [0, 1, 2, 3, 4]}
-    assert duplicates(events) == 0
 
 
 def test_megatrons_start_is_printed_by_another_rank_than_its_steps() -> None:
@@ -508,8 +479,3 @@ def test_a_growing_bars_rank_may_be_written_later_than_its_line_begins(tmp_path:
             log.write(lines("nemo-bar", number, label="3: "))
         found += new()
     assert [(s.step, s.rank) for s in found] == [(0, 3), (1, 3), (2, 3)]
-
-
-def test_what_is_followed_is_what_is_read() -> None:
-    path = LOGS / "megatron-bridge-restart.log"
-    assert follow_log(path, 1)() == steps(read("megatron", path.read_bytes()))

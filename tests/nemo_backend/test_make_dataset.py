@@ -5,9 +5,7 @@ It is loaded by path, as it runs. tests/end_to_end/test_dataset.py runs it insid
 
 import gzip
 import hashlib
-import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
@@ -19,20 +17,14 @@ from typing import Any
 import numpy
 import pytest
 
-from benchmarks.assets.datasets import DatasetJob
-from nemo_backend.dataset import command
+from nemo_backend.inside import make_dataset
 
-PROGRAM = Path(__file__).resolve().parents[2] / "nemo_backend" / "inside" / "make_dataset.py"
+PROGRAM = Path(make_dataset.__file__)
 
 
 @pytest.fixture(scope="module")
 def program() -> Any:
-    spec = importlib.util.spec_from_file_location("stepmark_make_dataset_under_test", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return make_dataset
 
 
 def read(program: Any, *paths: Path) -> list[tuple[str, bool]]:
@@ -57,12 +49,6 @@ def test_packed_texts_read_the_same(program: Any, tmp_path: Path) -> None:
     text = write(tmp_path / "a.txt.gz", gzip.compress("é".encode()) + gzip.compress(b" and more"))
     lines = write(tmp_path / "b.jsonl.gz", gzip.compress(b'{"text": "x"}\n'))
     assert read(program, text, lines) == [("é and more", True), ("x", True)]
-
-
-def test_a_byte_order_mark_is_no_text(program: Any, tmp_path: Path) -> None:
-    text = write(tmp_path / "a.txt", b"\xef\xbb\xbfword")
-    lines = write(tmp_path / "b.jsonl", b'\xef\xbb\xbf{"text": "x"}\n')
-    assert read(program, text, lines) == [("word", True), ("x", True)]
 
 
 def test_a_text_is_hashed_as_it_lies_on_disk(program: Any, tmp_path: Path) -> None:
@@ -135,11 +121,6 @@ def test_no_word_is_long_that_a_tokenizer_is_trained_on(program: Any, text: str)
     assert "".join(parts) == text
     runs = [run for part in parts for run in re.findall(r"\S+|\s+", part)]
     assert max(map(len, runs)) == program.LONGEST_WORD
-
-
-def test_usual_text_is_not_cut_for_training(program: Any) -> None:
-    text = f"usual words, {'x' * program.LONGEST_WORD}\n\n    and more" * 100
-    assert list(program._short_words(text)) == [text]
 
 
 # --- the end of a document --------------------------------------------------------------------
@@ -226,22 +207,6 @@ def test_each_document_goes_to_the_emptiest_shard_and_ends_with_its_token(progra
 
 
 @pytest.mark.usefixtures("megatron")
-def test_a_shard_without_a_document_is_not_left(program: Any, tmp_path: Path) -> None:
-    shard = program.Shard(tmp_path, "d_00", 500)
-    assert not shard.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("megatron")
-def test_a_large_vocabulary_takes_four_bytes_a_token(program: Any, tmp_path: Path) -> None:
-    shard = program.Shard(tmp_path, "d_00", 128_256)
-    shard.add([128_001])
-    shard.end_document()
-    shard.close()
-    assert numpy.fromfile(tmp_path / "d_00.bin", dtype=numpy.int32).tolist() == [128_001]
-
-
-@pytest.mark.usefixtures("megatron")
 def test_a_document_too_long_for_the_index_is_refused(
     program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,26 +218,6 @@ def test_a_document_too_long_for_the_index_is_refused(
 
 
 # --- the command and the program --------------------------------------------------------------
-
-
-def job(**fields: Any) -> DatasetJob:
-    whole = {"texts": [Path("/a.txt"), Path("/b.jsonl")], "tokenizer": None, "vocabulary_size": 512}
-    return DatasetJob(**{**whole, "folder": Path("/out"), "name": "n", "shards": 2, **fields})
-
-
-def test_the_command_names_no_place_of_this_machine_but_the_jobs() -> None:
-    assert command(job()) == [
-        "{python}",
-        "-P",
-        "{repository}/nemo_backend/inside/make_dataset.py",
-        "--text=/a.txt",
-        "--text=/b.jsonl",
-        "--folder=/out",
-        "--name=n",
-        "--shards=2",
-        "--vocabulary_size=512",
-    ]
-    assert command(job(tokenizer=Path("/t"), vocabulary_size=None))[-1] == "--tokenizer=/t"
 
 
 def test_a_refusal_is_said_as_an_event(tmp_path: Path) -> None:
@@ -312,17 +257,3 @@ def test_a_launcher_that_is_killed_takes_the_program_with_it() -> None:
     while program.exists() and " Z " not in (program / "stat").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def test_a_program_whose_launcher_died_before_it_began_does_nothing(tmp_path: Path) -> None:
-    text = write(tmp_path / "a.txt", "words")
-    flags = [f"--text={text}", f"--folder={tmp_path}", "--name=n", "--shards=1", f"--tokenizer={tmp_path / 'no'}"]
-    done = subprocess.run(
-        [sys.executable, "-P", str(PROGRAM), *flags],
-        env={**os.environ, "STEPMARK_PARENT": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout) == (1, "")

@@ -33,21 +33,6 @@ def refusal(resolved: Resolve, model: str = "llama31_70b", **wanted: Any) -> Req
 # --- dimensions -----------------------------------------------------------------------------------------
 
 
-def test_the_dimensions_of_llama31_70b_in_megatrons_words() -> None:
-    assert dimensions(CONFIGS.model("llama31_70b"), "model.config") == {
-        "model.config.num_layers": 80,
-        "model.config.hidden_size": 8192,
-        "model.config.ffn_hidden_size": 28672,
-        "model.config.num_attention_heads": 64,
-        "model.config.num_query_groups": 8,
-        "model.config.kv_channels": 128,
-        "model.config.vocab_size": 128256,
-        "model.config.share_embeddings_and_output_weights": False,
-        "model.config.rotary_base": 500000,
-        "model.config.layernorm_epsilon": 1e-05,
-    }
-
-
 def test_the_base_of_rope_is_a_whole_number_and_epsilon_is_not() -> None:
     found = dimensions(CONFIGS.model("llama2_7b"), "model")
     assert text_of(found["model.rotary_base"]) == "10000"
@@ -90,10 +75,6 @@ def test_a_group_of_micro_steps_of_its_own(resolved: Resolve, group: int, accumu
         assert resolved("llama31_70b", chosen).knobs[GROUP] == group
     else:
         assert "does not fill the interleaved pipeline" in refusal(resolved, chosen=chosen).what
-
-
-def test_a_pipeline_that_is_not_interleaved_takes_any_number_of_micro_steps(resolved: Resolve) -> None:
-    assert resolved("llama31_70b", {VIRTUAL: 1, "gradient_accumulation": 3}).gradient_accumulation == 3
 
 
 def test_interleaving_needs_a_pipeline(resolved: Resolve) -> None:

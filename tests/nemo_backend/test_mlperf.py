@@ -14,14 +14,14 @@ from benchmarks.errors import RequestError
 from benchmarks.jobs.first_check import SAID, is_ok
 from benchmarks.measuring.summary import Ended, summarise
 from benchmarks.mlperf.admission import findings
-from benchmarks.mlperf.configuration import config_name, configuration_of
+from benchmarks.mlperf.configuration import configuration_of
 from benchmarks.mlperf.submission import variables
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Site
 from launch.mlperf.package import reference_points
 from nemo_backend import BACKEND
 from nemo_backend.inside import mlperf_check
-from nemo_backend.mlperf_planning import NAME_OF_HARDWARE, submissions
+from nemo_backend.mlperf_planning import submissions
 
 CONFIGS = Configs()
 RECIPES = [recipe for recipe in CONFIGS.recipes() if recipe.engine.startswith(SUBMISSION_ENGINE)]
@@ -62,44 +62,6 @@ def test_every_recipe_is_admitted_in_its_division(recipe: str, hardware: str, gp
     assert [one.what for one in found if one.refuses(config.division)] == []
     assert config.batch == benchmark.global_batch_size
     assert config.division == ("open" if recipe.endswith("_guide") else "closed")
-
-
-@pytest.mark.parametrize(
-    ("recipe", "wanted", "name"),
-    [
-        ("mlperf_llama2_70b_lora_h100", {}, "config_DGXH100_1x8x4xtp4pp1cp1.sh"),
-        ("mlperf_llama2_70b_lora_h100_guide", {}, "config_DGXH100_1x8x1xtp8pp1cp1.sh"),
-        ("mlperf_llama2_70b_lora_b200", {}, "config_DGXB200_1x8x1xtp1pp1cp1.sh"),
-        ("mlperf_llama2_70b_lora_gb200", {"gpus": 72}, "config_GB200_18x4x1xtp1pp1cp8.sh"),
-        ("mlperf_llama2_70b_lora_gb300", {"gpus": 512}, "config_GB300_128x4x1xtp1pp1cp8.sh"),
-        ("mlperf_llama31_8b_gb300", {}, "config_GB300_18x4x1xtp1pp1cp2.sh"),
-    ],
-)
-def test_a_recipe_has_the_name_of_the_configuration_it_is_from(
-    recipe: str, wanted: dict[str, Any], name: str
-) -> None:
-    benchmark = resolved(recipe, **wanted)
-    submission = CONFIGS.submission(benchmark.model.name)
-    config = configuration_of(variables(benchmark, submission), submission)
-    assert config_name(NAME_OF_HARDWARE[benchmark.hardware.name], config) == name
-
-
-def test_the_published_knobs_and_the_guides() -> None:
-    published, guide = resolved(), resolved("mlperf_llama2_70b_lora_h100_guide")
-    told = [variables(one, CONFIGS.submission("llama2_70b_lora")) for one in (published, guide)]
-    names = ("TP", "PP", "CP", "MINIBS", "LR", "MAX_STEPS", "VAL_CHECK_INTERVAL", "LIMIT_VAL_BATCHES")
-    assert [told[0][name] for name in names] == ["4", "1", "1", "4", "0.0004", "800", "384", "1.0"]
-    assert [told[1][name] for name in names] == ["8", "1", "1", "1", "0.0005", "1000", "50", "1.0"]
-    assert (told[1]["FP8_ACT"], told[1]["VBOOST_VALUE"], told[1]["WALLTIME_RUNANDTIME"]) == ("1", "0", "80")
-
-
-def test_the_engine_is_the_one_of_the_model_without_being_named() -> None:
-    assert {
-        name: resolved(f"mlperf_{name}_{gpu}").engine for name, gpu in (("llama31_8b", "gb300"), ("flux1", "b200"))
-    } == {
-        "llama31_8b": "mlperf_llama31_8b",
-        "flux1": "mlperf_flux1",
-    }
 
 
 def test_the_job_disturbs_nobody_and_takes_no_fixed_port() -> None:

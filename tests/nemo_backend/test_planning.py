@@ -14,10 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.assets.datasets import DatasetJob
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.summary import departures
 from benchmarks.planning.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.runs import worker_events
@@ -87,25 +85,6 @@ def test_a_plan_says_where_attention_is_not_fused(resolved: Resolve) -> None:
 # --- the worker's command -------------------------------------------------------------------------------
 
 
-def test_the_worker_is_started_by_path_with_the_benchmark_before_nemos_settings(resolved: Resolve) -> None:
-    benchmark = resolved("llama3_70b", task="lora", hardware="gb200", gpus=16)
-    (phase,) = BACKEND.plan(benchmark).phases
-    assert phase.command[:3] == ["{python}", "-P", "{repository}/nemo_backend/inside/worker.py"]
-    cut = phase.command.index("--")
-    assert phase.command[3:cut] == [
-        "--events_dir={phase_dir}",
-        "--processes=16",
-        "--devices=16",
-        *(f"--device_name={name}" for name in CONFIGS.hardware("gb200").device_names),
-        "--task=lora",
-        "--data=mock",
-        "--vocabulary_size=128256",
-        "--tasks_per_node=4",
-        f"--tokens_per_step={2048 * 128}",
-    ]
-    assert len(CONFIGS.hardware("gb200").device_names) > 0
-
-
 def test_a_process_on_a_cpu_is_a_device_too(resolved: Resolve) -> None:
     benchmark = resolved(gpus=8, nodes=2)
     (phase,) = BACKEND.plan(benchmark).phases
@@ -126,18 +105,6 @@ def test_the_request_reaches_nemo(resolved: Resolve) -> None:
     assert found["data.seq_length"] == found["model.config.seq_length"] == 64
     assert (found["data.micro_batch_size"], found["data.global_batch_size"]) == (3, 24)
     assert found["optim.config.lr"] == 0.5
-
-
-def test_nothing_is_written_or_timed_that_no_benchmark_asks_for(resolved: Resolve) -> None:
-    found = nemo_settings(resolved())
-    assert found.items() >= EVERY_RUN.items()
-    for name in ("logger", "enable_checkpointing", "enable_model_summary"):
-        assert found[f"trainer.{name}"] is False
-    for name in ("limit_val_batches", "num_sanity_val_steps"):
-        assert found[f"trainer.{name}"] == 0
-    assert found["trainer.val_check_interval"] == "none"
-    assert (found["trainer.log_every_n_steps"], found["trainer.strategy.progress_interval"]) == (1, 1)
-    assert str(found["trainer.default_root_dir"]).startswith("{phase_dir}/")
 
 
 def test_a_cpu_gets_neither_fused_kernels_nor_nccl_and_a_gpu_keeps_them(resolved: Resolve) -> None:
@@ -230,17 +197,6 @@ def test_a_reserved_setting_says_what_to_use(resolved: Resolve, key: str, instea
     assert instead in error.why
 
 
-# --- environment ------------------------------------------------------------------------------------------
-
-
-def test_a_run_asks_no_hub_and_writes_to_its_own_folder(resolved: Resolve) -> None:
-    found = environment(resolved(chosen={"env.OMP_NUM_THREADS": "1"}))
-    assert found["HF_HUB_OFFLINE"] == "1"
-    assert found["NEMO_HOME"] == "{phase_dir}/nemo"
-    assert found["PYTHONUNBUFFERED"] == "1"
-    assert found["OMP_NUM_THREADS"] == "1"
-
-
 # --- the backend and its two engines ------------------------------------------------------------------------
 
 
@@ -309,15 +265,6 @@ def test_a_setting_of_the_other_engine_is_refused_by_its_name(
     assert f"engine {engine} has no setting '{key}'" in error.what
     assert error.where == f"--set={key}"
     assert error.next_command.startswith(other)
-
-
-def test_a_dataset_is_made_by_a_program_of_nemos_environment(tmp_path: Path) -> None:
-    job = DatasetJob(
-        texts=[tmp_path / "a.txt"], folder=tmp_path / "out", name="t", shards=2, tokenizer=None, vocabulary_size=512
-    )
-    command = BACKEND.dataset_command(job)
-    assert command[:3] == ["{python}", "-P", "{repository}/nemo_backend/inside/make_dataset.py"]
-    assert {"--vocabulary_size=512", "--shards=2", f"--text={tmp_path}/a.txt"} <= set(command)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
@@ -403,12 +350,6 @@ def test_each_matrix_is_named_once_and_one_at_least(resolved: Resolve, typed: st
         resolved(task="lora", chosen={"peft.target_modules": typed})
 
 
-@pytest.mark.parametrize("rank", [0, -4])
-def test_an_adapter_has_a_rank(resolved: Resolve, rank: int) -> None:
-    with pytest.raises(RequestError, match=f"peft.dim is {rank}: it must be 1 or more"):
-        resolved(task="lora", chosen={"peft.dim": rank})
-
-
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
@@ -438,14 +379,6 @@ def test_every_choice_of_a_recipe_is_known_to_nemo() -> None:
         for overlay in recipe.overlays if recipe.engine == "nemo" else []:
             for name in overlay.knobs.keys() & CHOICES.keys():
                 assert overlay.knobs[name] in CHOICES[name]
-
-
-def test_a_layout_that_changes_the_recipes_batch_says_so(resolved: Resolve) -> None:
-    whole = resolved("llama31_70b", gpus=64)
-    split = resolved("llama31_70b", gpus=64, chosen={"trainer.strategy.context_parallel_size": 1})
-    assert departures(whole) == []
-    assert len(departures(split)) == 1
-    assert departures(split)[0] in plan_text(split, BACKEND.plan(split), BACKEND.storage(split))
 
 
 # --- what a virtual environment has not -----------------------------------------------------------------

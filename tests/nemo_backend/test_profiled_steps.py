@@ -58,17 +58,6 @@ def test_a_recording_begins_before_its_first_step_and_ends_after_its_last() -> N
     assert trained(Torch(), profile_of()) == expected
 
 
-def test_one_step_alone_can_be_recorded_and_the_last_one_of_a_run() -> None:
-    calls = trained(Torch(), profile_of(recorded="9"))
-    assert [call for call in calls if call[0] in ("start", "stop")] == [("start", 9), ("stop", 10)]
-
-
-def test_what_cuda_answers_is_looked_at() -> None:
-    torch = Torch()
-    trained(torch, profile_of())
-    assert [asked for asked, _ in torch.asked].count("checked 0") == 2
-
-
 @pytest.mark.parametrize(("rank", "records"), [(0, True), (1, True), (2, False), (8, True), (9, False)])
 def test_only_the_named_ranks_record_and_the_steps_of_all_are_marked(rank: int, records: bool) -> None:
     profile = profile_of(rank=rank)
@@ -84,12 +73,6 @@ def test_on_a_cpu_nothing_is_begun_and_every_rank_says_so() -> None:
         assert trained(Torch(on_gpu=False), profile) == []
         assert profile.notes() == [profiled_steps.NO_CUDA]
         assert profile.reason(5) == "profiler"
-
-
-def test_on_a_gpu_there_is_nothing_to_say() -> None:
-    profile = profile_of()
-    trained(Torch(), profile)
-    assert profile.notes() == []
 
 
 def test_without_a_profile_nothing_is_done_and_nothing_marked() -> None:

@@ -4,14 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from benchmarks.errors import RequestError
 from benchmarks.request.profiling import nccl_trace_environment
-from benchmarks.values import Benchmark, Phase, Step
+from benchmarks.values import Benchmark, Phase
 from nemo_backend import BACKEND, bridge
-from nemo_backend.profiles import bridge_settings, marked
 from tests.nemo_backend.conftest import by_path
 
 Resolve = Callable[..., Benchmark]
@@ -78,20 +76,6 @@ def test_the_worker_is_told_the_steps_and_reads_them(
     assert options.recorded_ranks in ("0-7", "0-5,7-15")
 
 
-def test_a_cpu_is_recorded_as_a_whole_run(resolved: Resolve) -> None:
-    phase = phase_of(resolved("llama3_tiny", profile="nsys"))
-    assert profiler_words(phase)[-1] == "--whole_run"
-    assert "--ranks=0" in profiler_words(phase)
-    assert phase.programs == ["nsys"]
-
-
-def test_what_is_sampled_besides_reaches_nsys(resolved: Resolve) -> None:
-    flags = {"profile_gpu_metrics": True, "profile_cpu": True, "profile_ranks": "3"}
-    words = profiler_words(phase_of(resolved(**PRETRAIN, profile="nsys", **flags)))
-    assert words[-2:] == ["--gpu_metrics", "--cpu"]
-    assert "--ranks=3" in words
-
-
 @pytest.mark.parametrize("request_", [LORA, PRETRAIN, BRIDGE, BRIDGE_LORA])
 def test_a_trace_of_nccl_is_variables_alone(resolved: Resolve, request_: dict[str, Any]) -> None:
     phase, bare = (phase_of(resolved(**request_, profile=profile)) for profile in ("nccl", "none"))
@@ -99,13 +83,6 @@ def test_a_trace_of_nccl_is_variables_alone(resolved: Resolve, request_: dict[st
     assert phase.environment == {**bare.environment, **nccl_trace_environment()}
     assert phase.programs == []
     assert not nccl_trace_environment().keys() & bare.environment.keys()
-
-
-def test_no_site_and_no_recipe_undoes_a_trace(resolved: Resolve) -> None:
-    for request in (PRETRAIN, BRIDGE):
-        benchmark = resolved(**request, profile="nccl")
-        quiet = msgspec.structs.replace(benchmark, environment={"NCCL_DEBUG": "WARN"})
-        assert phase_of(quiet).environment["NCCL_DEBUG"] == "INFO"
 
 
 @pytest.mark.parametrize("profile", ["xplane", "nsys,nccl"])
@@ -132,38 +109,6 @@ def test_megatron_bridge_is_told_in_its_own_settings(resolved: Resolve) -> None:
         "profiling.profile_ranks=[0,1,2,3,4,5,6,7]",
     ]
     assert {word.partition("=")[0] for word in words if word.startswith("profiling.")} <= bridge.settings().keys()
-
-
-def test_it_records_the_very_steps_that_were_asked_for(resolved: Resolve) -> None:
-    """Its loop, as of 0.6.2: it starts at the top of an iteration, and stops below, once the step is counted."""
-    benchmark = resolved(**BRIDGE, profile="nsys", profile_start_step=5, profile_stop_step=7)
-    told = bridge_settings(benchmark.profiling)
-    recorded, recording, step = [], False, 0
-    while step < benchmark.steps:
-        if step == int(told["profiling.profile_step_start"]):
-            recording = True
-        if recording:
-            recorded.append(step)
-        step += 1
-        if step == int(told["profiling.profile_step_end"]):
-            recording = False
-    assert recorded == [5, 6, 7]
-
-
-def test_every_setting_of_a_profile_is_given_by_the_flags(resolved: Resolve) -> None:
-    own = [name for name in bridge.settings() if name.startswith("profiling.")]
-    free = {"profiling.nvtx_ranges", "profiling.record_shapes"}
-    assert {name for name in own if name not in bridge.RESERVED} == free
-    for name, flag in (
-        ("profiling.use_nsys_profiler", "--profile=nsys"),
-        ("profiling.profile_step_start", "--profile_start_step"),
-        ("profiling.profile_step_end", "--profile_stop_step"),
-        ("profiling.profile_ranks", "--profile_ranks"),
-        ("profiling.use_pytorch_profiler", "--profile=nsys"),
-    ):
-        with pytest.raises(RequestError) as refused:
-            resolved(**{**BRIDGE, "chosen": {name: "1"}})
-        assert flag in refused.value.why
 
 
 @pytest.mark.parametrize("name", ["profiling.nvtx_ranges", "profiling.record_shapes"])
@@ -206,14 +151,6 @@ def test_the_steps_of_megatron_bridges_log_that_were_disturbed_are_marked(resolv
         assert {step.excluded_because for step in steps} == {None, "profiler"}
 
 
-def test_without_a_profile_megatron_bridges_steps_are_as_its_log_has_them(resolved: Resolve, tmp_path: Path) -> None:
-    write_log(tmp_path)
-    for profile in ("none", "nccl"):
-        benchmark = resolved(**BRIDGE, profile=profile, steps=12)
-        steps = BACKEND.read_phase(benchmark, tmp_path, 1).steps + BACKEND.follow(benchmark, tmp_path, 1)()
-        assert {step.excluded_because for step in steps} == {None}
-
-
 def test_a_reason_of_megatrons_own_stands(resolved: Resolve, tmp_path: Path) -> None:
     write_log(tmp_path, skipped=7)
     flags = {"profile": "nsys", "profile_start_step": 5, "profile_stop_step": 7, "steps": 12}
@@ -221,10 +158,3 @@ def test_a_reason_of_megatrons_own_stands(resolved: Resolve, tmp_path: Path) -> 
     reasons = {step.step: step.excluded_because for step in steps}
     assert reasons[6] not in (None, "profiler")
     assert [reasons[step] for step in (4, 5, 7, 8)] == ["profiler"] * 4
-
-
-def test_nothing_else_of_a_step_is_changed(resolved: Resolve) -> None:
-    profiling = resolved(**BRIDGE, profile="nsys").profiling
-    step = Step(step=25, seconds=1.5, loss=2.0, tokens=7, rank=3, attempt=2)
-    assert marked([step], profiling) == [msgspec.structs.replace(step, excluded_because="profiler")]
-    assert marked([step], None) == [step]

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.inside import node_sampler
 from benchmarks.telemetry.samples import GpuSample, read
 
-SAMPLER = Path(__file__).resolve().parents[3] / "benchmarks" / "inside" / "node_sampler.py"
+SAMPLER = Path(node_sampler.__file__)
 
 # Answers like a DGX's driver; what FAKE_NVML says (JSON) is refused, or lost after so many questions for energy.
 FAKE_PYNVML = """
@@ -137,12 +138,7 @@ def sampler(tmp_path: Path) -> Iterator[Sampler]:
 
 @pytest.fixture(scope="module")
 def module() -> Any:
-    spec = importlib.util.spec_from_file_location("stepmark_node_sampler_under_test", SAMPLER)
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    return node_sampler
 
 
 # --- what it writes -------------------------------------------------------------------------------------

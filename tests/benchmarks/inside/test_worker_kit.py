@@ -2,7 +2,6 @@
 
 import argparse
 import errno
-import importlib.util
 import json
 import math
 import os
@@ -18,25 +17,16 @@ from typing import Any
 
 import pytest
 
+from benchmarks.inside import worker_kit
 from benchmarks.runs.worker_events import read_phase
 
-KIT = Path(__file__).resolve().parents[3] / "benchmarks" / "inside" / "worker_kit.py"
-LOAD_KIT = (
-    "import importlib.util, os, sys, time\n"
-    f"spec = importlib.util.spec_from_file_location('kit', {str(KIT)!r})\n"
-    "kit = importlib.util.module_from_spec(spec); spec.loader.exec_module(kit)\n"
-)
+KIT = Path(worker_kit.__file__)
+LOAD_KIT = f"import os, sys, time\nsys.path.insert(0, {str(KIT.parent)!r})\nimport worker_kit as kit\n"
 
 
 @pytest.fixture(scope="module")
 def kit() -> Any:
-    """Loaded by its path, as workers load it."""
-    spec = importlib.util.spec_from_file_location("stepmark_kit_under_test", KIT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return worker_kit
 
 
 class Events:

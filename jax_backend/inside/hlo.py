@@ -1,23 +1,28 @@
-"""Counts what a step does in the text of HLO: FLOPs of its matmuls, bytes of its collectives, loops multiplied in.
+"""Reads HLO as XLA writes it down: which instructions a program has, what they move and multiply.
 
-Pure standard library, loadable by path, as hlo_text.py is; that one reads programs as they are executed, where only
-names count, this one shapes. It is made for a dump after SPMD partitioning: every collective is there, in the type in
-which it was asked for. Later passes of XLA:CPU turn bfloat16 into float32, and reduce-scatters into all-reduces with
-a slice; a partitioner writes them so as well, and they are counted as what they are.
+Pure standard library, loadable by path. Two readers: PGLE asks an optimized program for its collectives by name
+(`Module`), the compiler's account asks a program for the FLOPs of its matmuls and the bytes of its collectives, loops
+multiplied in (`account`). The account is made for a dump after SPMD partitioning: every collective is there, in the
+type in which it was asked for. Later passes of XLA:CPU turn bfloat16 into float32, and reduce-scatters into
+all-reduces with a slice; a partitioner writes them so as well, and they are counted as what they are.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import prod
+from pathlib import Path
 from typing import NamedTuple
 
+DUMPS = "*after_optimizations.txt"
 BYTES = {
     "pred": 1.0, "s4": 0.5, "u4": 0.5, "s8": 1.0, "u8": 1.0, "s16": 2.0, "u16": 2.0, "s32": 4.0, "u32": 4.0,
     "s64": 8.0, "u64": 8.0, "f16": 2.0, "bf16": 2.0, "f32": 4.0, "f64": 8.0, "f8e4m3": 1.0, "f8e4m3fn": 1.0,
     "f8e4m3fnuz": 1.0, "f8e5m2": 1.0, "f8e5m2fnuz": 1.0, "f8e8m0fnu": 1.0, "c64": 8.0, "c128": 16.0,
 }  # fmt: skip
 
-# What a device sends of a whole buffer in a group of n, by a ring.
+# What moves data between devices -> what a device sends of a whole buffer in a group of n, by a ring. Each may be
+# written as X-start too (X-done is where it is waited for). Those for which XLA has no such opcode are wrapped in an
+# async-start; xla_syntax_sugar_async_ops writes them as X-start too.
 SENT: Mapping[str, Callable[[int], float]] = {
     "all-gather": lambda n: (n - 1) / n,
     "all-reduce": lambda n: 2 * (n - 1) / n,
@@ -34,18 +39,257 @@ _NOT_COUNTED = frozenset({"convolution", "ragged-dot", "scaled-dot"})
 _KERNEL = re.compile(r'custom_call_target="[^"]*(?:matmul|gemm|dot|conv)[^"]*"', re.IGNORECASE)
 _SLICES = frozenset({"dynamic-slice"})
 
+# Opcodes whose called computations run as part of the program. (What a reduce or a sort calls holds no collective.)
+_CALLERS = frozenset({"call", "while", "conditional", "fusion", "async-start", "custom-call"})
+
+_NAME = r"%?([\w.\-]+)"
+_HEADER = re.compile(r"HloModule ([^,\s]+)")
 _COMMENT = re.compile(r"/\*.*?\*/")
-_COMPUTATION = re.compile(r"(ENTRY\s+)?%?([\w.\-]+)\s*(?:\(.*)?\{\s*$")
-_INSTRUCTION = re.compile(r"\s+(?:ROOT\s+)?%?([\w.\-]+)\s+=\s+")
+_COMPUTATION = re.compile(rf"(ENTRY\s+)?{_NAME}\s*(?:\(.*)?\{{\s*$")
+_INSTRUCTION = re.compile(rf"\s+(?:ROOT\s+)?{_NAME}\s+=\s+")
 _OPCODE = re.compile(r"\s*([a-z][a-z0-9\-]*)\(")
 _NAMES = re.compile(r"%([\w.\-]+(?:#\d+)?)")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SHAPE = re.compile(r"\b([a-z]+[0-9a-z]*)\[([0-9,<=]*)\]")
-_CALLED = re.compile(r"\b(calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
-_BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
+_CALLED = re.compile(rf"\b(calls|to_apply|body|condition|true_computation|false_computation)={_NAME}")
+_MANY_CALLED = re.compile(r"\b(?:calls|branch_computations|called_computations)=\{([^}]*)\}")
 _KNOWN_TRIPS = re.compile(r'known_trip_count"?:\{"n":"(\d+)"')
-_PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
+_DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
+
+
+# --- reading the text ---------------------------------------------------------------------------
+
+
+class Shape(NamedTuple):
+    dtype: str
+    sizes: tuple[int, ...]
+
+    @property
+    def bytes(self) -> float:
+        return BYTES[self.dtype] * prod(self.sizes)
+
+
+class Instruction(NamedTuple):
+    """One line of a computation."""
+
+    name: str
+    opcode: str
+    shape: str  # as it is written
+    arguments: str  # what stands in the brackets
+    attributes: str
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """A tuple has several."""
+        return tuple(
+            Shape(dtype, tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size))
+            for dtype, sizes in _SHAPE.findall(self.shape)
+            if dtype in BYTES
+        )
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return tuple(_NAMES.findall(self.arguments))
+
+    def dims(self, key: str) -> list[int]:
+        match = re.search(key + r"=\{([0-9,]*)\}", self.attributes)
+        return [int(number) for number in match[1].split(",") if number] if match else []
+
+    @property
+    def op_name(self) -> str:
+        match = _OP_NAME.search(self.attributes)
+        return match[1] if match else ""
+
+    @property
+    def target(self) -> str:
+        """The kernel that a custom call runs; empty of any other line."""
+        match = _TARGET.search(self.attributes) if self.opcode == "custom-call" else None
+        return match[1] if match else ""
+
+    @property
+    def unquoted(self) -> str:
+        """The attributes without what stands in quotes: it may look like one of them, and is none."""
+        return _QUOTED.sub('""', self.attributes)
+
+    @property
+    def called_as(self) -> dict[str, str]:
+        return dict(_CALLED.findall(self.unquoted))
+
+    @property
+    def called(self) -> list[str]:
+        """The computations that run as part of it."""
+        many = _MANY_CALLED.findall(self.unquoted)
+        return [*self.called_as.values(), *(name for names in many for name in re.findall(r"[\w.\-]+", names))]
+
+
+class Module(NamedTuple):
+    """One program."""
+
+    name: str
+    computations: dict[str, dict[str, Instruction]]
+    entry: str  # empty where the text holds none
+    devices: int
+    whole: bool  # the text was written to its end
+
+    def names(self) -> set[str]:
+        """Of all instructions."""
+        return {name for lines in self.computations.values() for name in lines}
+
+    def reached(self) -> dict[str, bool]:
+        """The computations that the entry reaches -> whether only through a branch of a conditional."""
+        found: dict[str, bool] = {}
+        waiting = [(self.entry, False)]
+        while waiting:
+            name, conditional = waiting.pop()
+            before = found.get(name)
+            if name not in self.computations or before is False or before == conditional:
+                continue
+            found[name] = conditional
+            for line in self.computations[name].values():
+                if line.opcode in _CALLERS:
+                    waiting.extend((called, conditional or line.opcode == "conditional") for called in line.called)
+        return found
+
+    def collectives(self) -> list["Collective"]:
+        """In the order of the text."""
+        reached = self.reached()
+        wrapped, within = self._wrapped(reached)
+        found = []
+        for name in [name for name in self.computations if name in reached and name not in wrapped]:
+            for line in self.computations[name].values():
+                inner = self._inner(line) if line.opcode == "async-start" else None
+                opcode = inner.opcode if inner else line.opcode.removesuffix("-start")
+                if opcode in SENT:
+                    others = (*((inner.name,) if inner else ()), *within.get(name, ()))
+                    alone, without_first = _moves_nothing(inner or line, opcode, self.devices)
+                    found.append(Collective(line.name, opcode, reached[name], alone, without_first, others))
+        return found
+
+    def _inner(self, start: Instruction) -> Instruction | None:
+        """The collective that an async-start wraps."""
+        lines = (line for name in start.called for line in self.computations.get(name, {}).values())
+        return next((line for line in lines if line.opcode in SENT), None)
+
+    def _wrapped(self, reached: Iterable[str]) -> tuple[set[str], dict[str, tuple[str, ...]]]:
+        """The computations that async-starts wrap; and those of fusions, with the names of these fusions.
+
+        XLA runs a fusion that holds a collective under the fusion's name.
+        """
+        wrapped: set[str] = set()
+        within: dict[str, tuple[str, ...]] = {}
+        for name in reached:
+            for line in self.computations[name].values():
+                if line.opcode == "async-start" and self._inner(line):
+                    wrapped.update(line.called)
+                if line.opcode == "fusion":
+                    within.update({called: (*within.get(called, ()), line.name) for called in line.called})
+        return wrapped, within
+
+
+class Collective(NamedTuple):
+    """A collective that the program reaches. A profiler may know it by its own name or by one of the others."""
+
+    name: str
+    opcode: str
+    conditional: bool  # only some branch of a conditional reaches it, so it may never run
+    alone: bool  # groups of one device: no data moves, and no kernel runs
+    without_first: bool  # a permute that takes nothing from the first device, and brings it nothing
+    others: tuple[str, ...]  # what it is wrapped in, or wraps
+
+    @property
+    def always(self) -> bool:
+        """It runs in every step and moves data, so a profile must know it: that of the first device alone, too."""
+        return not self.conditional and not self.alone and not self.without_first
+
+    def known_in(self, names: Container[str]) -> bool:
+        """XLA too looks for an async-start by the name of what it wraps."""
+        return self.name in names or any(other in names for other in self.others)
+
+
+def _moves_nothing(line: Instruction, opcode: str, devices: int) -> tuple[bool, bool]:
+    """(alone, without_first) of a collective."""
+    if opcode != "collective-permute":
+        return len(first_group(line.unquoted, devices)) == 1, False
+    match = _PAIRS.search(line.unquoted)
+    if match is None:  # written in a way that is not known here: demanded
+        return False, False
+    moving = moving_pairs(match[1])
+    return not moving, all(0 not in pair for pair in moving)
+
+
+def dumps(folder: str | Path) -> list[Path]:
+    """The optimized programs that XLA dumped into a folder, in the order in which they were compiled."""
+    return sorted(Path(folder).glob(DUMPS), key=lambda path: (program_id(path) or 0, path.name))
+
+
+def program_id(path: str | Path) -> int | None:
+    """module_0031.jit_train_step.cpu_after_optimizations.txt -> 31, which a profiler's ranges call program_id."""
+    match = re.search(r"\bmodule_(\d+)\.", Path(path).name)
+    return int(match[1]) if match else None
+
+
+def module_name(path: str | Path) -> str:
+    """The name in the first line of a dump; empty where it is no HLO."""
+    with Path(path).open(encoding="utf-8", errors="replace") as stream:
+        match = _HEADER.match(stream.readline(4096))
+    return match[1] if match else ""
+
+
+def read_module(path: str | Path) -> Module:
+    with Path(path).open(encoding="utf-8", errors="replace") as stream:
+        return parse(stream)
+
+
+def parse(lines: Iterable[str]) -> Module:
+    """The lines of one dump. The printer of XLA writes each instruction on one line, however long."""
+    module, devices, entry, open_in = "", 1, "", ""
+    computations: dict[str, dict[str, Instruction]] = {}
+    for raw in lines:
+        line = _COMMENT.sub("", raw)
+        if open_in:
+            if line.startswith("}"):
+                open_in = ""
+            elif found := _instruction(line):
+                computations[open_in][found.name] = found
+        elif match := _HEADER.match(line):
+            module, devices = match[1], prod(int(number) for number in _DEVICES.findall(line))
+        elif not line[:1].isspace() and (match := _COMPUTATION.match(line)):
+            open_in = match[2]
+            computations[open_in] = {}
+            entry = open_in if match[1] else entry
+    return Module(module, computations, entry, devices, whole=bool(entry) and not open_in)
+
+
+def _instruction(line: str) -> Instruction | None:
+    match = _INSTRUCTION.match(line)
+    if match is None:
+        return None
+    start = match.end()
+    shape_end = _closing(line, start) if line.startswith("(", start) else line.find(" ", start)
+    opcode = _OPCODE.match(line, shape_end) if shape_end > 0 else None
+    if opcode is None:
+        return None
+    end = _closing(line, opcode.end() - 1)
+    return Instruction(match[1], opcode[1], line[start:shape_end], line[opcode.end() : end - 1], line[end:])
+
+
+def _closing(line: str, start: int) -> int:
+    """Behind the bracket that closes the one at `start`; that of a tuple's shape holds blanks and brackets."""
+    depth = 0
+    for match in re.finditer(r"[()]", line[start:]):
+        depth += 1 if match[0] == "(" else -1
+        if depth == 0:
+            return start + match.end()
+    return len(line)
+
+
+def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape, ...]:
+    """Of an operand; `while.1#2` is the third part of the tuple that while.1 is."""
+    name, _, part = operand.partition("#")
+    shapes = lines[name].shapes
+    return (shapes[int(part)],) if part else shapes
 
 
 # --- what is counted ----------------------------------------------------------------------------
@@ -89,120 +333,11 @@ def account(text: str) -> Account:
     return _Counting(parse(text.splitlines())).whole()
 
 
-# --- reading the text ---------------------------------------------------------------------------
-
-
-class Shape(NamedTuple):
-    dtype: str
-    sizes: tuple[int, ...]
-
-    @property
-    def bytes(self) -> float:
-        return BYTES[self.dtype] * prod(self.sizes)
-
-
-class Instruction(NamedTuple):
-    name: str
-    shapes: tuple[Shape, ...]  # a tuple has several
-    opcode: str
-    operands: tuple[str, ...]
-    arguments: str  # what stands in the brackets
-    attributes: str
-
-    def dims(self, key: str) -> list[int]:
-        match = re.search(key + r"=\{([0-9,]*)\}", self.attributes)
-        return [int(number) for number in match[1].split(",") if number] if match else []
-
-    @property
-    def op_name(self) -> str:
-        match = _OP_NAME.search(self.attributes)
-        return match[1] if match else ""
-
-    @property
-    def target(self) -> str:
-        """The kernel that a custom call runs; empty of any other line."""
-        match = _TARGET.search(self.attributes) if self.opcode == "custom-call" else None
-        return match[1] if match else ""
-
-    @property
-    def called(self) -> dict[str, str]:
-        return dict(_CALLED.findall(self.attributes))
-
-
-class Program(NamedTuple):
-    computations: dict[str, dict[str, Instruction]]
-    entry: str
-    partitions: int
-
-
-def parse(lines: Iterable[str]) -> Program:
-    """One instruction a line, as the printer of XLA writes them."""
-    computations: dict[str, dict[str, Instruction]] = {}
-    entry, partitions, open_in = "", 1, ""
-    for raw in lines:
-        line = _COMMENT.sub("", raw)
-        if line.startswith("HloModule"):
-            match = _PARTITIONS.search(line)
-            partitions = int(match[1]) if match else 1
-        elif line.startswith("}"):
-            open_in = ""
-        elif not line[:1].isspace() and (found := _COMPUTATION.match(line)):
-            open_in = found[2]
-            computations[open_in] = {}
-            entry = open_in if found[1] else entry
-        elif open_in and (instruction := _instruction(line)):
-            computations[open_in][instruction.name] = instruction
-    return Program(computations, entry, partitions)
-
-
-def _instruction(line: str) -> Instruction | None:
-    match = _INSTRUCTION.match(line)
-    if match is None:
-        return None
-    shape_end = _closing(line, match.end()) if line.startswith("(", match.end()) else line.find(" ", match.end())
-    opcode = _OPCODE.match(line, shape_end) if shape_end > 0 else None
-    if opcode is None:
-        return None
-    end = _closing(line, opcode.end() - 1)
-    arguments = line[opcode.end() : end - 1]
-    return Instruction(
-        name=match[1],
-        shapes=tuple(shapes_of(line[match.end() : shape_end])),
-        opcode=opcode[1],
-        operands=tuple(_NAMES.findall(arguments)),
-        arguments=arguments,
-        attributes=line[end:],
-    )
-
-
-def _closing(line: str, start: int) -> int:
-    """Behind the bracket that closes the one at `start`."""
-    depth = 0
-    for match in re.finditer(r"[()]", line[start:]):
-        depth += 1 if match[0] == "(" else -1
-        if depth == 0:
-            return start + match.end()
-    return len(line)
-
-
-def shapes_of(text: str) -> Iterator[Shape]:
-    for dtype, sizes in _SHAPE.findall(text):
-        if dtype in BYTES:
-            yield Shape(dtype, tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size))
-
-
-def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape, ...]:
-    """Of an operand; `while.1#2` is the third part of the tuple that while.1 is."""
-    name, _, part = operand.partition("#")
-    shapes = lines[name].shapes
-    return (shapes[int(part)],) if part else shapes
-
-
 # --- walking the program ------------------------------------------------------------------------
 
 
 class _Counting:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Module) -> None:
         self._program = program
         self._dots: list[Dot] = []
         self._moves: list[Move] = []
@@ -215,7 +350,7 @@ class _Counting:
         if self._program.entry:
             self._walk(self._program.entry, 1)
         return Account(
-            self._program.partitions,
+            self._program.devices,
             self._dots,
             self._moves,
             self._loops,
@@ -229,11 +364,11 @@ class _Counting:
         for line in lines.values():
             kind = line.opcode.removesuffix("-start")
             if line.opcode == "while":
-                self._walk(line.called["body"], times * self._trips(line))
+                self._walk(line.called_as["body"], times * self._trips(line))
             elif line.opcode == "dot":
                 self._dots.append(_dot(line, lines, times))
             elif kind in SENT:
-                self._moves.append(_move(kind, line, lines, times, self._program.partitions))
+                self._moves.append(_move(kind, line, lines, times, self._program.devices))
             elif line.opcode in _NOT_COUNTED or (line.opcode == "custom-call" and _KERNEL.search(line.attributes)):
                 self._not_counted.append(f"{line.name} ({line.opcode})")
             elif target := line.target:
@@ -244,7 +379,7 @@ class _Counting:
     def _walk_called(self, line: Instruction, times: int) -> None:
         """Of a conditional one branch runs, nobody knows which: all are counted, and it is named if they hold any."""
         before = len(self._dots) + len(self._moves)
-        for called in _computations_of(line):
+        for called in line.called:
             self._walk(called, times)
         if line.opcode == "conditional" and len(self._dots) + len(self._moves) > before:
             self._not_counted.append(f"{line.name} (which branch of a conditional runs)")
@@ -252,7 +387,7 @@ class _Counting:
     def _trips(self, loop: Instruction) -> int:
         """How often its body runs: as XLA says, else the constant that the condition compares with."""
         match = _KNOWN_TRIPS.search(loop.attributes)
-        found = int(match[1]) if match else self._trips_of_condition(loop.called.get("condition", ""))
+        found = int(match[1]) if match else self._trips_of_condition(loop.called_as.get("condition", ""))
         if found is None:
             self._unknown.append(loop.name)
             return 1
@@ -271,11 +406,6 @@ class _Counting:
             if name in lines and lines[name].opcode == "constant" and lines[name].arguments.isdigit()
         ]
         return limits[0] if len(limits) == 1 else None
-
-
-def _computations_of(line: Instruction) -> list[str]:
-    match = _BRANCHES.search(line.attributes)
-    return [*line.called.values(), *(re.findall(r"[\w.\-]+", match[1]) if match else [])]
 
 
 def _dot(line: Instruction, lines: Mapping[str, Instruction], times: int) -> Dot:
@@ -325,7 +455,11 @@ def _argument(line: Instruction, lines: Mapping[str, Instruction]) -> str:
 
 def _is_sliced(name: str, lines: Mapping[str, Instruction], slice_bytes: float) -> bool:
     """Whether all uses of an all-reduce take a device's own share of it, and nothing else."""
-    users = [line for line in lines.values() if any(name == operand.partition("#")[0] for operand in line.operands)]
+    users = [
+        line
+        for line in lines.values()
+        if f"%{name}" in line.arguments and any(name == operand.partition("#")[0] for operand in line.operands)
+    ]
     return bool(users) and all(_takes_a_slice(user, lines, slice_bytes) for user in users)
 
 
@@ -366,7 +500,7 @@ def finished(text: str) -> Finished:
 
 def _starts_a_collective(line: Instruction, computations: Mapping[str, Mapping[str, Instruction]]) -> bool:
     if line.opcode == "async-start":
-        called = computations.get(line.called.get("calls", ""), {})
+        called = computations.get(line.called_as.get("calls", ""), {})
         return any(inner.opcode in SENT for inner in called.values())
     return line.opcode.endswith("-start") and line.opcode.removesuffix("-start") in SENT
 
@@ -396,8 +530,13 @@ def first_group(attributes: str, partitions: int) -> tuple[int, ...]:
 
 def _pair(pairs: str) -> tuple[int, ...]:
     """One that sends and one that receives; a device alone where all only keep what they have."""
-    moving = [(int(a), int(b)) for a, b in re.findall(r"(\d+),(\d+)", pairs) if a != b]
+    moving = moving_pairs(pairs)
     return moving[0] if moving else (0,)
+
+
+def moving_pairs(pairs: str) -> list[tuple[int, int]]:
+    """Those that send to another device; one that sends to itself only copies."""
+    return [(int(a), int(b)) for a, b in re.findall(r"(\d+),(\d+)", pairs) if a != b]
 
 
 def _numbers(text: str) -> list[int]:

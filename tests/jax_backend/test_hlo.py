@@ -1,8 +1,219 @@
-"""What is counted in the text of a program: by hand here, so that each figure can be checked on paper."""
+"""What a dumped program holds, on XLA's own text: cut from a real dump, in the forms of a GPU's, and made anew."""
+
+import re
+from pathlib import Path
 
 import pytest
 
-from jax_backend.inside.hlo_account import Account, Finished, account, axes_along, finished, first_group
+from jax_backend.inside import hlo
+from jax_backend.inside.hlo import Account, Collective, Finished, Module, account, axes_along, finished, first_group
+
+SAMPLES = Path(__file__).parent / "samples"
+CPU = SAMPLES / "fsdp_cpu_after_optimizations.txt"
+GPU = SAMPLES / "gpu_after_optimizations.txt"
+
+
+def parsed(*lines: str, header: str = "HloModule jit_f, num_partitions=8") -> Module:
+    """A program whose entry holds these lines."""
+    return hlo.parse([header + "\n", "\n", "ENTRY %main {\n", *(f"  {line}\n" for line in lines), "}\n"])
+
+
+def one_of(module: Module, name: str) -> Collective:
+    return next(one for one in module.collectives() if one.name == name)
+
+
+# --- a real dump ----------------------------------------------------------------------------------
+
+
+def test_all_collectives_of_a_real_dump_are_found_and_those_in_branches_are_marked() -> None:
+    found = {one.name: (one.opcode, one.conditional) for one in hlo.read_module(CPU).collectives()}
+    assert found == {
+        "all-gather": ("all-gather", False),  # in the body of the forward loop
+        "all-gather.1": ("all-gather", True),  # in a branch of jax.lax.cond
+        "all-reduce": ("all-reduce", True),
+        "all-reduce.8": ("all-reduce", False),  # in the body of the backward loop
+        "all-reduce.2": ("all-reduce", False),
+        "all-reduce.3": ("all-reduce", False),
+    }
+
+
+def test_a_real_dump_is_read_to_its_end_and_has_its_names() -> None:
+    module = hlo.read_module(CPU)
+    assert (module.name, module.entry, module.whole) == ("jit_train_step", "main.13_spmd", True)
+    lines = [line for line in CPU.read_text().splitlines() if re.match(r"\s+(ROOT )?%", line)]
+    assert len(module.names()) == len(lines) == 280
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
+def test_a_dump_that_is_cut_is_not_whole(share: float) -> None:
+    text = CPU.read_text()
+    assert not hlo.parse(text[: int(len(text) * share)].splitlines(keepends=True)).whole
+
+
+# --- the forms of a GPU's dump --------------------------------------------------------------------
+
+
+def test_the_forms_of_a_gpus_dump() -> None:
+    """A start counts, its done does not; what an async start wraps counts once, and is known by either name."""
+    module = hlo.read_module(GPU)
+    names = {one.name for one in module.collectives()}
+    assert not [name for name in names if "done" in name]
+    assert not names & {"reduce-scatter.5", "async-start.7", "all-reduce.99"}  # wrapped; of no collective; not called
+    wrapped = one_of(module, "reduce-scatter-start.1")
+    assert (wrapped.opcode, wrapped.others) == ("reduce-scatter", ("reduce-scatter.5",))
+    assert wrapped.known_in({"reduce-scatter.5"}) and wrapped.known_in({"reduce-scatter-start.1"})
+    assert not wrapped.known_in({"reduce-scatter.1", "reduce-scatter"})
+    assert one_of(module, "reduce-scatter-start.4").opcode == "reduce-scatter"
+    assert one_of(module, "reduce-scatter.9").known_in({"address_computation.1"})  # the fusion around it
+    assert one_of(module, "all-reduce.20").conditional
+    assert one_of(module, "collective-permute-start.2").always  # a branch and the entry reach it
+    assert {one.name for one in module.collectives() if one.alone} == {"all-reduce-start.3", "all-to-all.1"}
+
+
+def test_words_in_quotes_are_no_calls() -> None:
+    """The metadata of loop_multiply_fusion.1 speaks of body=%never_called, that of multiply.4 of an all-to-all."""
+    assert "never_called" not in hlo.read_module(GPU).reached()
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("groups", "alone"),
+    [
+        ("{{0},{1},{2}}", True),
+        ("{{0,1},{2,3}}", False),
+        ("{{0,1,2,3,4,5,6,7}}", False),
+        ("{}", False),
+        ("[8,1]<=[8]", True),
+        ("[1,8]<=[8]", False),
+        ("[4,2]<=[2,4]T(1,0)", False),
+        ("mesh['data'=1,'fsdp'=8] {'fsdp'}", False),
+        ("mesh['data'=1,'fsdp'=8] {'data'}", True),
+        ("mesh['data'=1,'fsdp'=8] {'data','fsdp'}", False),
+        ("mesh['fsdp'=8] {'fsdp':(1)2}", False),
+    ],
+)
+def test_all_ways_of_writing_groups_are_read(groups: str, alone: bool) -> None:
+    module = parsed(f"ROOT %all-reduce.1 = f32[8]{{0}} all-reduce(%x), replica_groups={groups}, to_apply=%add")
+    assert one_of(module, "all-reduce.1").alone is alone
+
+
+@pytest.mark.parametrize(
+    ("pairs", "alone", "always"),
+    [
+        ("{{0,1},{1,0}}", False, True),
+        ("{{1,2},{2,0}}", False, True),
+        ("{{0,0},{1,1}}", True, False),
+        ("{}", True, False),
+        ("{{1,2},{2,3}}", False, False),
+        ("{{10,20},{20,10}}", False, False),
+        ("{{0,0},{1,2},{2,1}}", False, False),  # on the first device, a copy
+        ("[2,2]<=[4]", False, True),  # in a way that is not known
+    ],
+)
+@pytest.mark.parametrize("opcode", ["collective-permute", "collective-permute-start"])
+def test_a_permute_must_be_known_where_it_moves_data_of_the_first_device(
+    opcode: str, pairs: str, alone: bool, always: bool
+) -> None:
+    module = parsed(f"ROOT %p.1 = f32[8]{{0}} {opcode}(%x), channel_id=1, source_target_pairs={pairs}")
+    assert (one_of(module, "p.1").alone, one_of(module, "p.1").always) == (alone, always)
+
+
+def test_a_permute_in_an_async_start_moves_what_it_wraps() -> None:
+    text = """HloModule jit_f, num_partitions=4
+%wrapped (x: f32[8]) -> f32[8] {
+  ROOT %p.5 = f32[8]{0} collective-permute(%x), source_target_pairs={{2,3}}
+}
+ENTRY %main {
+  ROOT %p-start.1 = ((f32[8]{0}), f32[8]{0}) async-start(%y), calls=%wrapped
+}
+"""
+    assert not one_of(hlo.parse(text.splitlines(keepends=True)), "p-start.1").always
+
+
+def test_no_groups_on_one_device_are_that_device() -> None:
+    line = "ROOT %all-reduce.1 = f32[8]{0} all-reduce(%x), replica_groups={}, to_apply=%add"
+    assert one_of(parsed(line, header="HloModule jit_f"), "all-reduce.1").alone
+    assert not one_of(parsed(line, header="HloModule jit_f, replica_count=2"), "all-reduce.1").alone
+
+
+# --- single lines ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opcode", sorted(hlo.SENT))
+def test_every_collective_is_one_plain_and_started(opcode: str) -> None:
+    module = parsed(f"%a = f32[8]{{0}} {opcode}(%x)", f"ROOT %b = (f32[8]{{0}}, f32[8]{{0}}) {opcode}-start(%a)")
+    assert [(one.name, one.opcode) for one in module.collectives()] == [("a", opcode), ("b", opcode)]
+
+
+def test_shapes_of_any_form_are_passed_over() -> None:
+    module = parsed(
+        "%a.1 = ((f32[2]{0:T(8,128)(2,1)S(5)}, (u32[], /*index=2*/s32[])), f32[]) all-reduce(%x)",
+        "b_2 = f32[] all-gather(f32[2]{0} a)",  # older dumps: no %, and shapes of operands
+        "%c = bf16[8,<=16]{1,0} all-to-all(%x#3)",
+        "ROOT %d = token[] after-all()",
+    )
+    assert [one.name for one in module.collectives()] == ["a.1", "b_2", "c"]
+    assert "d" in module.names()
+
+
+@pytest.mark.parametrize(
+    "attribute", ["true_computation=%branch, false_computation=%x", "branch_computations={%x, %branch}"]
+)
+def test_a_branch_is_found_in_either_form_of_a_conditional(attribute: str) -> None:
+    lines = [
+        "HloModule jit_f, num_partitions=8",
+        "%branch (p: f32[]) -> f32[] {",
+        "  ROOT %all-reduce.1 = f32[] all-reduce(%p)",
+        "}",
+    ]
+    lines += ["ENTRY %main (p: f32[]) -> f32[] {", f"  ROOT %c = f32[] conditional(%p, %p, %p), {attribute}", "}"]
+    found = hlo.parse(f"{line}\n" for line in lines).collectives()
+    assert [(one.name, one.conditional) for one in found] == [("all-reduce.1", True)]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_branch_that_is_called_elsewhere_always_runs_whichever_comes_first(order: tuple[int, int]) -> None:
+    lines = [
+        "HloModule f, num_partitions=8",
+        "%b (p: f32[]) -> f32[] {",
+        "  ROOT %all-reduce.1 = f32[] all-reduce(%p)",
+        "}",
+    ]
+    calls = ["  %c = f32[] conditional(%p, %p), branch_computations={%b}", "  %d = f32[] call(%p), to_apply=%b"]
+    lines += ["ENTRY %main (p: f32[]) -> f32[] {", *(calls[number] for number in order), "}"]
+    assert [one.always for one in hlo.parse(f"{line}\n" for line in lines).collectives()] == [True]
+
+
+def test_a_text_that_is_no_hlo_holds_nothing_and_is_not_whole() -> None:
+    module = hlo.parse(["BufferAssignment:\n", "allocation 0: size 4\n", "\x00\xff {\n"])
+    assert (module.whole, module.names(), module.collectives()) == (False, set(), [])
+
+
+def test_a_computation_that_calls_itself_ends() -> None:
+    lines = ["HloModule f", "ENTRY %main (p: f32[]) -> f32[] {", "  ROOT %c = f32[] call(%p), to_apply=%main", "}"]
+    assert hlo.parse(f"{line}\n" for line in lines).reached() == {"main": False}
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_dumps_are_the_final_programs_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    ours = ["module_0007.jit_f.cpu_after_optimizations.txt", "module_0010.jit_g.sm_9.0_gpu_after_optimizations.txt"]
+    others = [
+        "module_0007.jit_f.cpu_after_optimizations-buffer-assignment.txt",
+        "module_0007.jit_f.before_optimizations.txt",
+    ]
+    for name in [*reversed(ours), *others]:
+        (tmp_path / name).write_text("HloModule jit_x, is_scheduled=true\n")
+    assert [path.name for path in hlo.dumps(tmp_path)] == ours
+    assert [hlo.program_id(path) for path in hlo.dumps(tmp_path)] == [7, 10]
+    assert hlo.module_name(tmp_path / ours[0]) == "jit_x"
+    assert hlo.program_id(GPU) is None
+
+
+# --- what is counted: by hand here, so that each figure can be checked on paper -----------------------
 
 PROGRAM = """\
 HloModule jit_train_step, is_scheduled=false, num_partitions=8
