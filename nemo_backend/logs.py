@@ -1,7 +1,7 @@
 """The log formats of NeMo and Megatron, and how a log is followed while it grows.
 
-What lives here: which formats there are. What their lines look like is in nemo_line_log.py (NeMo 2.x),
-megatron_line_log.py (Megatron-LM, Megatron-Bridge) and progress_bar_log.py (NeMo 24.09).
+What lives here: which formats there are. What their lines look like is in line_logs.py and
+progress_bar_log.py (NeMo 24.09).
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +13,7 @@ import msgspec
 from benchmarks.backend import LogFormat
 from benchmarks.logs.log_stream import LogReader, Window
 from benchmarks.values import Step
-from nemo_backend.megatron_line_log import MegatronLog
-from nemo_backend.nemo_line_log import NemoLog
+from nemo_backend.line_logs import MegatronLog, NemoLog
 from nemo_backend.progress_bar_log import NemoBarLog
 
 MEGATRON = MegatronLog()

@@ -36,7 +36,7 @@ from benchmarks.logs.log_stream import (
     shown,
     without_colours,
 )
-from nemo_backend.nemo_line_log import START_LINES, last_digit
+from nemo_backend.line_logs import NEMO_START_LINES, last_digit
 
 WORD = b"Epoch "
 SIGNIFICANT_DIGITS = 3  # tqdm's {:.3g}; Lightning pads it with zeros to 5 characters, which say nothing
@@ -222,7 +222,7 @@ class _BarReader(LogReader):
         self._label_is_next = True  # the line begins where the window does
 
     def read_window(self, window: Window) -> Iterator[LogEvent]:
-        starts = Starts(window, START_LINES, self.tracker)
+        starts = Starts(window, NEMO_START_LINES, self.tracker)
         text, end = window.text, window.end
         find, match = text.find, PAINT.match
         read_to = window.start

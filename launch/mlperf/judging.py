@@ -23,7 +23,7 @@ from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.mlperf.story import tell
 from benchmarks.mlperf.verdict import FEWEST, RunVerdict, SetVerdict, Verdict
 from benchmarks.runs.runfolder import BENCHMARK
-from launch.mlperf import checkers, package
+from launch.mlperf import package
 from launch.mlperf.derived_rules import derived_rules
 from launch.mlperf.own_log import FOLDER as OWN_FOLDER
 from launch.mlperf.reading import definition_of, expected_of, runs_in
@@ -173,7 +173,7 @@ def _judge_set(name: str, judged: list[Judged], ruleset: str, configs: Configs, 
         benchmark=benchmark,
         runs=runs,
         across=find_across(logs) if len(logs) > 1 else [],
-        convergence=None if why_not else checkers.convergence(judged[0].staged.parent, ruleset),
+        convergence=None if why_not else package.convergence(judged[0].staged.parent, ruleset),
         no_convergence_because=why_not,
         published=published_for(read_times(configs.root), benchmark, platform, configs.names("hardware")),
     )
@@ -193,7 +193,7 @@ def _judge_run(judged: Judged, ruleset: str, configs: Configs, scratch: Path) ->
     expected = expected_of(judged.log, definition, ruleset)
     return RunVerdict(
         name=judged.name,
-        compliance=checkers.compliance(judged.staged, ruleset, rules),
+        compliance=package.compliance(judged.staged, ruleset, rules),
         derived=rules is not None,
         story=tell(judged.log, definition, expected),
     )
@@ -221,5 +221,7 @@ def _judge_package(place: Path, ruleset: str, scratch: Path) -> tuple[CheckerRes
     """On a copy, called as the original: the checker leaves scaling.json beside the results."""
     copy = scratch / "package" / (place.resolve().name or "package")
     shutil.copytree(place, copy)
-    systems = {path.name: checkers.system(path, ruleset) for path in sorted((copy / "systems").glob("*.json"))}
-    return checkers.package(copy, ruleset), systems
+    systems = {
+        path.name: package.system_description(path, ruleset) for path in sorted((copy / "systems").glob("*.json"))
+    }
+    return package.submission_package(copy, ruleset), systems

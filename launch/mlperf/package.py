@@ -1,18 +1,24 @@
-"""Where the installed mlperf-logging package is, and what it ships: the reference points and the rules. It is found,
-not imported: importing it brings pandas and scipy.
+"""The installed mlperf-logging: its reference points and rules, and its checkers. It is found, not imported, because
+that brings pandas and scipy. Each checker runs as a program in a folder of its own: they write logs where they are
+started, and one of them into what it judges.
 """
 
 import importlib.util
 import json
 import re
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 from benchmarks.errors import RequestError
+from benchmarks.mlperf.checkers import Checker, CheckerResult, read_text
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.reference_points import ReferencePoint, read_points
 
 PACKAGE = "mlperf_logging"
 INSTALL = "pip install mlperf-logging"
+LONGEST_SECONDS = 600  # of a checker
 RULESET = re.compile(r"\d+\.\d+\.\d+")
 
 
@@ -46,3 +52,45 @@ def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[Reference
             why=f"{name} is in the rulesets {', '.join(benchmark.rulesets)}",
         )
     return read_points(json.loads(path.read_text(encoding="utf-8")), str(path))
+
+
+# --- its checkers -------------------------------------------------------------------------------
+
+
+def compliance(path: Path, ruleset: str, rules: Path | None = None) -> CheckerResult:
+    """One log; by the rules of the package, or by others that were derived from them."""
+    config = ["--config", str(rules)] if rules else []
+    return _ask("compliance_checker", ["--usage", "training", "--ruleset", ruleset, *config, str(path)])
+
+
+def convergence(results: Path, ruleset: str) -> CheckerResult:
+    """A folder of result_N.txt against the reference points."""
+    return _ask("rcp_checker", [str(results), "--rcp_usage", "training", "--rcp_version", ruleset])
+
+
+def submission_package(submission: Path, ruleset: str) -> CheckerResult:
+    """A whole submission. It may leave scaling.json beside the results."""
+    return _ask("package_checker", [str(submission), "training", ruleset])
+
+
+def system_description(description: Path, ruleset: str) -> CheckerResult:
+    return _ask("system_desc_checker", [str(description), "training", ruleset])
+
+
+def _ask(checker: Checker, arguments: list[str]) -> CheckerResult:
+    folder()  # says what to install where there is none
+    with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
+        command = [sys.executable, "-m", f"{PACKAGE}.{checker}", *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=scratch,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                check=False,
+                timeout=LONGEST_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return CheckerResult(checker=checker, passed=False, complaints=[f"did not end in {LONGEST_SECONDS} s"])
+        return read_text(checker, done.stdout.decode(errors="replace"))

@@ -12,7 +12,7 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.logs.log_endings import printable
 from benchmarks.mlperf.verdict import OF_A_SUBMISSION, Verdict, text
 from benchmarks.values import json_text, to_builtins
-from launch.mlperf import checkers, judging
+from launch.mlperf import judging, package
 from launch.mlperf.judging import Judged
 from launch.mlperf.package import rulesets
 
@@ -82,7 +82,7 @@ def _refuse(org: Path, judged: list[Judged], system: Path, implementation: Path 
         raise RequestError(f"{org / 'results' / system.stem} is there already", where=f"--package={org}")
     if implementation is not None and not implementation.is_dir():
         raise RequestError("no such folder", where=f"--implementation={implementation}")
-    checked = checkers.system(system.absolute(), ruleset)
+    checked = package.system_description(system.absolute(), ruleset)
     if not checked.passed:
         raise RequestError(
             "the description of the system does not pass system_desc_checker",

@@ -173,7 +173,7 @@ def test_tensorboard_reads_the_scalars(default: Run) -> None:
 
 
 def test_ingest_reads_the_log_of_our_own_run_and_agrees_with_what_nemo_reported(default: Run) -> None:
-    from nemo_backend.nemo_line_log import NemoLog
+    from nemo_backend.line_logs import NemoLog
 
     with (default.folder / "attempt-1/perf/rank-0.log").open("rb") as stream:
         printed = [event.step for event in NemoLog().read(stream) if event.step]

@@ -1,26 +1,19 @@
 """When MaxText's loop is interrupted by an evaluation, and how it ends at the target; jax stands in here."""
 
-import importlib.util
-from pathlib import Path
+import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.inside.goal import Evaluations, Goal
-
-FILE = Path(__file__).resolve().parents[2] / "jax_backend" / "inside" / "evaluation.py"
+from jax_backend.inside import evaluation as jax_evaluation
 
 
 @pytest.fixture
 def evaluation(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setitem(__import__("sys").modules, "jax", SimpleNamespace(block_until_ready=lambda state: state))
-    spec = importlib.util.spec_from_file_location("stepmark_evaluation", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(block_until_ready=lambda state: state))
+    return jax_evaluation
 
 
 class Clock:

@@ -1,7 +1,7 @@
 """The proof that backends do the same work, on made-up arrays: every line can differ, and nothing else hides it."""
 
 import contextlib
-import importlib.util
+import importlib
 import math
 import os
 import signal
@@ -401,12 +401,7 @@ def test_a_kit_runs_each_case_and_writes_its_report_last(tmp_path: Path) -> None
 
 def inside(backend: str, name: str) -> ModuleType:
     """A file that runs inside a framework's environment; it imports none before it is told to."""
-    spec = importlib.util.spec_from_file_location(f"{backend}_{name}", ROOT / backend / "inside" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module(f"{backend}.inside.{name}")
 
 
 def program_of(backend: str) -> ModuleType:

@@ -1,7 +1,6 @@
 """The sampler as it runs: a program of its own, with a pynvml made here that answers, refuses or loses a GPU."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import resource
@@ -217,12 +216,6 @@ def find_gpus_without(sampler: Sampler, path: Path) -> str:
     return str(sampler.sampled(f"--pynvml={path}")[0]["no_gpus_because"])
 
 
-def test_a_module_of_ours_is_not_taken_for_one_of_the_standard_library(sampler: Sampler) -> None:
-    """`statistics` lies beside the sampler, and a binding may import it."""
-    sampler.with_nvml("import statistics\nstatistics.fmean([1])\n" + FAKE_PYNVML, count=1)
-    assert sampler.sampled()[1]["gpus"][0] == ROW
-
-
 @pytest.mark.alone
 def test_samples_keep_their_interval(sampler: Sampler) -> None:
     _, *samples, _ = sampler.sampled("--interval=0.2", lines=7)
@@ -231,13 +224,6 @@ def test_samples_keep_their_interval(sampler: Sampler) -> None:
 
 
 # --- without a driver, and with one that lacks things ---------------------------------------------------
-
-
-def test_without_the_package_it_says_so_and_samples_the_host(sampler: Sampler) -> None:
-    facts, *samples, end = sampler.sampled()
-    assert facts["no_gpus_because"] == "the package nvidia-ml-py is not there"
-    assert (facts["gpus"], samples[1]["gpus"], end["remapped_rows"]) == ([], [], [])
-    assert samples[1]["memory_used_bytes"] > 0
 
 
 def test_without_a_driver_it_says_so(sampler: Sampler) -> None:
@@ -254,20 +240,6 @@ def test_a_driver_without_gpus_and_gpus_that_are_left_alone(sampler: Sampler) ->
     facts, *_ = sampler.sampled("--no_gpus")
     assert (facts["no_gpus_because"], facts["gpus"]) == ("not asked for", [])
     assert not (sampler.folder / "asked").exists()
-
-
-def test_the_real_package_is_understood(sampler: Sampler) -> None:
-    """Here without a driver; with one, every name that is asked for must be there."""
-    spec = importlib.util.find_spec("pynvml")
-    if spec is None or spec.origin is None:
-        pytest.skip("nvidia-ml-py is not installed")
-    sampler.environment["PYTHONPATH"] = str(Path(spec.origin).parent)
-    facts, *_ = sampler.sampled()
-    assert facts["gpus"] or facts["no_gpus_because"].startswith(("no NVIDIA driver: NVMLError_", "the driver shows"))
-    source = Path(spec.origin).read_text()
-    asked = {word.strip('",()') for word in SAMPLER.read_text().replace(".", " ").replace("(", " ").split()}
-    for name in sorted(word for word in asked if word.startswith(("nvmlDevice", "nvmlSystem"))):
-        assert f"def {name}(" in source or name.endswith("ThrottleReasons"), name
 
 
 UNSUPPORTED = {
@@ -294,19 +266,6 @@ def test_what_a_gpu_does_not_support_is_null_and_asked_once(
         assert (sample["gpus"][0][0] is None) == (column == 0)
         assert "errors" not in sample
     assert (sampler.folder / "asked").read_text().count(f"{name} 0\n") == 1
-
-
-def test_facts_that_are_not_supported_are_null(sampler: Sampler) -> None:
-    names = ["Name", "UUID", "PciInfo", "EnforcedPowerLimit", "MaxClockInfo", "RemappedRows"]
-    sampler.with_nvml(unsupported=[f"nvmlDeviceGet{name}" for name in names], count=1)
-    facts, *_, end = sampler.sampled()
-    assert {name: value for name, value in facts["gpus"][0].items() if value is not None} == {"index": 0}
-    assert end["remapped_rows"] == [None]
-
-
-def test_older_bindings_have_an_older_name_for_the_reasons(sampler: Sampler) -> None:
-    sampler.with_nvml(reasons="nvmlDeviceGetCurrentClocksThrottleReasons", count=1)
-    assert sampler.sampled()[1]["gpus"][0][7] == 4
 
 
 def test_a_gpu_that_falls_off_the_bus_is_named_and_the_others_go_on(sampler: Sampler) -> None:
@@ -389,12 +348,6 @@ def test_a_node_is_called_as_slurm_calls_it(
     assert process.wait(10) == 0
 
 
-@pytest.mark.parametrize("argv", [[], ["--out=d", "--interval=0"], ["--out=d", "--interval=nan"], ["--out=d", "x"]])
-def test_bad_options_are_refused(module: Any, argv: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        module.parse(argv)
-
-
 # --- how it ends ----------------------------------------------------------------------------------------
 
 
@@ -409,16 +362,6 @@ def test_a_signal_ends_it_at_once_with_a_last_sample(sampler: Sampler, number: s
     *_, last, end = [json.loads(line) for line in sampler.file().read_text().splitlines()]
     assert told <= last["time"] <= told + 5
     assert (end["reason"], end["samples"]) == (number.name, 2)
-
-
-def test_a_signal_for_the_workers_does_not_end_it(sampler: Sampler) -> None:
-    process = sampler.start("--name=n1")
-    sampler.wait_for_lines(2)
-    process.send_signal(signal.SIGUSR1)
-    process.send_signal(signal.SIGUSR2)
-    sampler.wait_for_lines(8)
-    process.terminate()
-    assert process.wait(10) == 0
 
 
 def test_a_sampler_that_is_killed_leaves_whole_lines(sampler: Sampler) -> None:

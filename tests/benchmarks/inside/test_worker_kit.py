@@ -5,7 +5,6 @@ import errno
 import json
 import math
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -82,13 +81,6 @@ def test_whatever_else_happened_is_a_failure(kit: Any, after: tuple[Looks, Looks
     assert proof_of(kit, BEFORE, after).failures == [failure]
 
 
-def test_an_adapter_without_a_gradient_is_told(kit: Any) -> None:
-    after = ({"a": (3, 9.0), "b": (4, 0.0)}, {"w": (7, 16.0)})
-    assert proof_of(kit, BEFORE, after, without_gradient=["b"]).failures == [
-        "1 of 2 adapters receive no gradient (first: b)"
-    ]
-
-
 def test_what_was_seen_can_be_read_back(kit: Any, tmp_path: Path) -> None:
     events = kit.EventFile(tmp_path / "events-rank0.jsonl")
     proof = kit.AdapterProof(events)
@@ -101,16 +93,6 @@ def test_what_was_seen_can_be_read_back(kit: Any, tmp_path: Path) -> None:
 
 
 # --- the event file -------------------------------------------------------------------------------------
-
-
-def test_a_file_that_exists_is_added_to(kit: Any, tmp_path: Path) -> None:
-    path = tmp_path / "events-rank0.jsonl"
-    for step in range(2):
-        kit.EventFile(path).write("step", step=step)
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [
-        {"event": "step", "step": 0},
-        {"event": "step", "step": 1},
-    ]
 
 
 def test_a_line_that_is_written_in_pieces_is_whole(kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,11 +123,6 @@ def test_a_line_cut_by_a_full_disk_does_not_take_the_next_with_it(
     record = read_phase(tmp_path, 1)
     assert [end.status for end in record.ends] == ["error"]
     assert len(record.unreadable) == 1
-
-
-def test_events_of_a_rank_lie_in_a_file_of_its_own(kit: Any, tmp_path: Path) -> None:
-    kit.events_of(SimpleNamespace(events_dir=str(tmp_path), rank=3)).write("end", rank=3, status="done")
-    assert [path.name for path in tmp_path.iterdir()] == ["events-rank3.jsonl"]
 
 
 # --- steps ----------------------------------------------------------------------------------------------
@@ -209,19 +186,6 @@ def test_the_time_of_day_is_written_before_the_first_step(kit: Any, monkeypatch:
     }
 
 
-def test_a_node_of_a_cluster_has_the_name_that_slurm_gives_it(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURMD_NODENAME", "gpu-017")
-    _, events = recorded(kit, [])
-    assert events.written[0]["host"] == "gpu-017"
-
-
-def test_a_started_event_is_read_back_with_its_rank(kit: Any, tmp_path: Path) -> None:
-    kit.StepRecorder(kit.EventFile(tmp_path / "events-rank5.jsonl")).start()
-    record = read_phase(tmp_path, 1)
-    assert [(started.rank, started.host) for started in record.started] == [(5, platform.node())]
-    assert record.unreadable == []
-
-
 def test_a_recorder_that_has_not_started_says_so(kit: Any) -> None:
     recorder = kit.StepRecorder(Events())
     assert not recorder.started
@@ -239,11 +203,6 @@ def test_what_is_not_finite_is_written_as_unknown_and_is_a_failure(kit: Any) -> 
         "the loss is not finite in 2 steps (first: 1, 3)",
         "the gradient norm is not finite in 1 steps (first: 2)",
     ]
-
-
-def test_five_broken_steps_are_named_and_all_are_counted(kit: Any) -> None:
-    recorder, _ = recorded(kit, [math.nan] * 7)
-    assert recorder.failures() == ["the loss is not finite in 7 steps (first: 0, 1, 2, 3, 4)"]
 
 
 @pytest.mark.parametrize(
@@ -321,45 +280,7 @@ def test_of_ranks_that_wait_for_one_another_the_first_sleeps(kit: Any) -> None:
     ]
 
 
-def seconds_of_two_ranks(kit: Any, monkeypatch: pytest.MonkeyPatch, both_sleep: bool) -> list[float]:
-    """Of steps that take 1 s once both ranks are there; the first rank is woken 1 ms late, once."""
-    ranks = [kit.Slowdown(2.0), kit.Slowdown(2.0 if both_sleep else 0.0)]
-    done, seconds = 1.0, []
-    for step in range(20):
-        ready = []
-        for rank in ranks:
-            clock = Clock()
-            clock.now = done
-            clock.late = 0.001 if (step, rank) == (1, ranks[0]) else 0.0
-            monkeypatch.setattr(kit, "time", clock)
-            ready.append(rank.end_of_step(done))
-        seconds.append(max(ready) + 1.0 - done)
-        done += seconds[-1]
-    return seconds[2:]
-
-
-def test_were_all_ranks_to_sleep_their_waits_would_grow_without_end(
-    kit: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Why one rank sleeps: each would take for its own time what it waits for the other."""
-    assert max(seconds_of_two_ranks(kit, monkeypatch, both_sleep=True)) > 30
-    assert seconds_of_two_ranks(kit, monkeypatch, both_sleep=False) == pytest.approx([3.0] * 18, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("number", "written"), [(None, None), (3, 3.0), ("2.5", 2.5), (math.nan, None), (-math.inf, None)]
-)
-def test_only_finite_numbers_are_written(kit: Any, number: Any, written: float | None) -> None:
-    assert kit.finite_or_none(number) == written
-
-
 # --- options and versions -------------------------------------------------------------------------------
-
-
-def test_versions_are_those_that_are_installed(kit: Any) -> None:
-    found = kit.installed_versions(("numpy", "no-such-package"))
-    assert found.keys() == {"python", "numpy"}
-    assert found["python"] == sys.version.split()[0]
 
 
 def test_rank_and_coordinator_come_from_the_site(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,23 +298,6 @@ def test_rank_and_coordinator_come_from_the_site(kit: Any, monkeypatch: pytest.M
     assert parsed().tasks_per_node == 2
     found = parsed("--device_name=a b", "--device_name=c", "--", "x=1", "--devices=9")
     assert (found.device_name, found.settings, found.devices) == (["a b", "c"], ["x=1", "--devices=9"], 4)
-
-
-@pytest.mark.parametrize("left_out", ["--events_dir", "--processes", "--devices", "--tasks_per_node"])
-def test_what_is_missing_is_not_guessed(kit: Any, left_out: str, capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    kit.add_options(parser)
-    argv = ["--events_dir=d", "--processes=2", "--devices=4", "--tasks_per_node=2"]
-    with pytest.raises(SystemExit):
-        parser.parse_args([word for word in argv if not word.startswith(left_out)])
-    assert left_out in capsys.readouterr().err
-
-
-def test_a_file_beside_a_worker_is_loaded_by_its_path(kit: Any, tmp_path: Path) -> None:
-    (tmp_path / "json.py").write_text("ANSWER = 42\n")  # the name of a module that is there already
-    module = kit.load(tmp_path / "json.py")
-    assert (module.__name__, module.ANSWER) == ("stepmark_json", 42)
-    assert sys.modules["json"] is json
 
 
 # --- the end --------------------------------------------------------------------------------------------
@@ -456,13 +360,6 @@ def test_a_check_that_fails_itself_says_so_in_its_last_line(kit: Any, capsys: py
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("stepmark check: the check itself failed; KeyError: 'comm_overlap'; next: ")
     assert [event["status"] for event in events.written] == ["error"]
-
-
-def test_a_worker_without_notes_has_none(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    silence(kit, monkeypatch)
-    events = Events()
-    assert kit.run(SimpleNamespace(rank=0), lambda: None, list, events) == 0
-    assert [(event["event"], event["notes"]) for event in events.written] == [("end", [])]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

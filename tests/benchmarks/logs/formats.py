@@ -8,8 +8,7 @@ import pytest
 from benchmarks.backend import LogEvent
 from benchmarks.values import Step
 from jax_backend.logs import MaxTextLog
-from nemo_backend.megatron_line_log import MegatronLog
-from nemo_backend.nemo_line_log import NemoLog
+from nemo_backend.line_logs import MegatronLog, NemoLog
 from nemo_backend.progress_bar_log import NemoBarLog
 
 TESTS = Path(__file__).parents[2]

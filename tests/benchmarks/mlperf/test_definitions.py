@@ -9,8 +9,6 @@ from benchmarks.mlperf.definitions import (
     Target,
     first_evaluation,
     global_batch_size,
-    skipped_evaluations,
-    wall_minutes,
 )
 
 CONFIGS = Configs()
@@ -46,11 +44,6 @@ def test_the_batch_of_nvidias_knobs(knobs: tuple[int, int, int, int, int], batch
     assert global_batch_size(*knobs) == batch
 
 
-@pytest.mark.parametrize(("batch", "skipped"), [(1, 2), (8, 3), (9, 3), (16, 4), (64, 10), (128, 18)])
-def test_the_skipped_evaluations_are_those_of_the_rules(batch: int, skipped: int) -> None:
-    assert skipped_evaluations("eighth_of_batch_plus_two", batch) == skipped
-
-
 def test_the_first_evaluation_is_where_published_logs_have_it() -> None:
     """MLCommons training_results_v5.1, NVIDIA, theia_ngpu72: steps 172 of llama2_70b_lora and 342 of llama31_8b."""
     lora = first_evaluation(CONFIGS.mlperf("llama2_70b_lora"), 9)
@@ -70,8 +63,3 @@ def test_a_loss_of_nothing_reaches_no_target() -> None:
     target = Target(metric="eval_loss", at_most=0.925)
     reached = [target.reached_by(value) for value in (0.925, 0.926, 0.0, -1.0, float("nan"))]
     assert reached == [True, False, False, False, False]
-
-
-def test_the_wall_time_is_nvidias() -> None:
-    assert wall_minutes(1, 80) == 90
-    assert wall_minutes(10, 80) == 855

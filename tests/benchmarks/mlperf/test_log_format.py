@@ -59,10 +59,6 @@ def test_the_time_of_a_whole_block_is_no_step() -> None:
     assert steps([line("tracked_stats", {"train_step_time": 0.172}, samples_count=387)]) == []
 
 
-def test_a_second_run_is_a_second_attempt() -> None:
-    assert {step.attempt for step in steps([*run_lines(), *run_lines()])} == {1, 2}
-
-
 def test_lines_of_all_ranks_are_duplicates() -> None:
     found = events([f"{rank}: {text}" for text in run_lines() for rank in (0, 1)])
     assert sum(event.duplicates for event in found) == 1

@@ -7,7 +7,6 @@ from benchmarks.errors import RequestError
 from benchmarks.mlperf.reference_points import (
     ReferencePoint,
     expected,
-    prune,
     published_for,
     read_points,
     read_times,
@@ -43,20 +42,6 @@ def test_what_is_no_file_of_points_is_refused() -> None:
             read_points(records, "rcps.json")
 
 
-def test_a_point_above_the_line_of_its_neighbours_is_pruned() -> None:
-    kept = prune([point(8, 100), point(16, 190), point(32, 220), point(64, 400)])
-    assert [one.batch for one in kept] == [8, 32, 64]
-
-
-def test_batches_smaller_than_the_fastest_are_pruned() -> None:
-    assert [one.batch for one in prune([point(8, 120), point(16, 100), point(32, 200)])] == [16, 32]
-
-
-def test_a_batch_between_two_points_is_interpolated() -> None:
-    found = expected([point(8, 100, 10), point(16, 200, 30)], 10)
-    assert (found.how, found.samples, found.stdev, found.between) == ("interpolated", 125, 15, [8, 16])
-
-
 def test_a_batch_outside_has_no_expectation() -> None:
     points = [point(8, 100), point(16, 200)]
     assert (expected(points, 4).how, expected(points, 32).how) == ("below", "above")
@@ -73,11 +58,6 @@ def test_every_published_time_names_what_exists() -> None:
         assert row.minutes == sorted(row.minutes) and all(minutes > 0 for minutes in row.minutes)
 
 
-def test_no_published_time_is_there_twice() -> None:
-    keys = [(row.benchmark, row.round, row.hardware, row.gpus) for row in TIMES.times]
-    assert len(set(keys)) == len(keys)
-
-
 @pytest.mark.parametrize(
     ("platform", "hardware"),
     [
@@ -90,12 +70,3 @@ def test_no_published_time_is_there_twice() -> None:
 def test_those_of_the_named_device_stand_beside_a_run(platform: str | None, hardware: set[str]) -> None:
     rows = published_for(TIMES, "llama2_70b_lora", platform, HARDWARE)
     assert {row.hardware for row in rows} == hardware
-
-
-def test_a_small_copy_has_none() -> None:
-    assert published_for(TIMES, "llama31_8b_tiny", "1xcpu", HARDWARE) == []
-
-
-def test_a_published_time_says_its_round() -> None:
-    (row,) = [one for one in TIMES.times if (one.hardware, one.gpus) == ("b200", 8) and len(one.minutes) == 2][:1]
-    assert row.text() == "8.6 to 10.1 min on 8 b200 (v5.1)"

@@ -92,11 +92,6 @@ def test_a_line_that_is_none_is_named(text: str, reason: str) -> None:
     assert isinstance(found, SkippedLine) and reason in found.reason
 
 
-def test_lines_are_counted_as_in_the_file() -> None:
-    found = list(read_records([b"x", line("seed", 7).encode(), b"", b":::MLLOG {"]))
-    assert [record.line for record in found] == [2, 4]
-
-
 # --- runs -------------------------------------------------------------------------------------
 
 
@@ -155,18 +150,6 @@ def test_an_evaluation_that_is_written_twice_counts_once() -> None:
 def test_an_evaluation_that_is_no_number_has_no_value() -> None:
     """mllog writes NaN as a bare NaN."""
     assert one([line("run_start"), line("eval_accuracy", float("nan"), samples_count=8)]).evaluations[0].value is None
-
-
-def test_the_lines_of_a_published_log_are_read() -> None:
-    run = one(
-        [
-            line("run_start"),
-            line("train_loss", 1.3589, at=5000, samples_count=430, lr=0.00022),
-            line("eval_accuracy", 0.9457, at=9000, samples_count=576),
-            line("run_stop", at=91_459, status="success"),
-        ]
-    )
-    assert run.seconds == 91.459 and run.steps[0].loss == 1.3589 and run.samples == 576
 
 
 WORDS = st.sampled_from(run_lines())

@@ -148,23 +148,6 @@ def test_the_job_that_makes_the_data_shows_every_step(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("if [ $X ]; then export MAX_STEPS=5; fi", "MAX_STEPS is not known"),
-        ("true && export LR=5", "LR is not known"),
-        ("source config_gone.sh", "a file that it sources was not read"),
-        (f"source {'a' * 5000}", "a file that it sources was not read"),
-    ],
-)
-def test_what_is_not_read_is_no_configuration_that_could_be_submitted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
-) -> None:
-    good = GUIDE.replace("TP=8", "TP=4").replace("MINIBS=1", "MINIBS=4").replace("INTERVAL=50", "INTERVAL=384")
-    assert show(written(tmp_path, f"{good}{line}\n"), None, CONFIGS) == EXIT_REFUSED
-    assert said in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
     "line",
     [
         *("VAL_CHECK_INTERVAL=0", "VAL_CHECK_INTERVAL=-5", "MINIBS=0", "MAX_STEPS=0", "LR=nan", "LR=-1", "LR=1e999"),

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.mlperf.definitions import MlperfBenchmark, Target
-from launch.mlperf import checkers
+from launch.mlperf import package
 from launch.mlperf.derived_rules import derived, derived_rules
 from launch.mlperf.emit import write
 from launch.mlperf.package import folder
@@ -49,12 +49,12 @@ def test_the_packages_checker_judges_by_the_derived_rules(name: str, ruleset: st
     meets = [replace(one, value=5.4) for one in run.evaluations]
     fields = {"benchmark": copy, "optimizer": copy.optimizer, "sequence_length": 64, "max_steps": 200}
     run = replace(run, **fields, eval_samples=32, evaluations=meets)
-    said = checkers.compliance(write(run, tmp_path / "meets.txt"), ruleset, rules)
+    said = package.compliance(write(run, tmp_path / "meets.txt"), ruleset, rules)
     assert said.passed, said.complaints
     misses = replace(run, evaluations=[replace(one, value=5.6) for one in meets])
-    said = checkers.compliance(write(misses, tmp_path / "misses.txt"), ruleset, rules)
+    said = package.compliance(write(misses, tmp_path / "misses.txt"), ruleset, rules)
     assert not said.passed and any("5.5" in one for one in said.complaints), said.complaints
-    assert not checkers.compliance(tmp_path / "meets.txt", ruleset).passed  # by the real rules it is none
+    assert not package.compliance(tmp_path / "meets.txt", ruleset).passed  # by the real rules it is none
 
 
 def test_nothing_but_the_values_that_differ_is_changed() -> None:

@@ -61,12 +61,6 @@ def test_a_truncated_line_is_named(tmp_path: Path) -> None:
     assert any(found["line"] == 41 and found["level"] == "error" for found in report["mlperf"][0]["findings"])
 
 
-def test_text_for_people_says_the_same(tmp_path: Path) -> None:
-    text = run("ingest.py", f"--log={write(made_run(), tmp_path / 'a.txt')}")
-    assert "success, time to train 3.081 min" in text
-    assert "432 steps x 0.4 s" in text and "at the reference mean" in text
-
-
 def test_the_table_of_a_folder_has_the_status_of_the_runs(tmp_path: Path) -> None:
     for name, one in {
         "result_0.txt": made_run(),

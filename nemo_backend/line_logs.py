@@ -1,0 +1,192 @@
+"""The formats whose steps are lines: `nemo` (NeMo 2.x) and `megatron` (Megatron-LM, Megatron-Bridge)."""
+
+import math
+import re
+
+from benchmarks.logs.log_stream import (
+    GRADIENT_NOT_FINITE,
+    Fields,
+    LineFormat,
+    StartLine,
+    StepReport,
+    Window,
+    shown,
+    without_colours,
+)
+
+# --- NeMo 2.x -------------------------------------------------------------------------------------
+
+# Printed by rank 0 alone, which prints the steps too: the first by Lightning for each Trainer, the second
+# when a job of several processes joins.
+NEMO_START_LINES = (
+    StartLine(b"GPU available: ", rb"GPU available: (?:True|False)\b.{0,40}, used: ", of_the_job=True),
+    StartLine(b"GLOBAL_RANK: 0, ", rb"GLOBAL_RANK: 0, MEMBER: 1/\d+", of_the_job=True),
+)
+SIGNIFICANT_DIGITS = 4
+NEMO_SECONDS = b"train_step_timing in s"
+GLOBAL_STEP = b"global_step"
+NEMO_HEAD = re.compile(rb"Training epoch (\d{1,9}), iteration (\d{1,15})/(?:\d{1,15}|inf|nan)$")
+NEMO_RECOGNISED = re.compile(rb"Training epoch \d+, iteration \d+/\S{1,15} \| [^\r\n]{1,400}" + NEMO_SECONDS)
+
+
+class NemoLog(LineFormat):
+    """The format `nemo`: what NeMo 2.x prints for a training step, one line each (its ProgressPrinter).
+
+        Training epoch 0, iteration 1/9 | lr: 0.003 | global_step: 1 | reduced_train_loss: 5.868 | ...
+
+    Every value has 4 significant digits, a whole number all of its digits; the steps count from 0. Printed every
+    n steps, a line is the mean of those n and is kept under the step it was printed at.
+    """
+
+    name = "nemo"
+    word = b"Training epoch "
+    begins = re.compile(rb"Training epoch \d+, iter")
+    start_lines = NEMO_START_LINES
+
+    def seconds_resolution(self, seconds: float) -> float:
+        return last_digit(seconds, SIGNIFICANT_DIGITS)
+
+    def rate_resolution(self, rate: float) -> float:
+        return last_digit(rate, SIGNIFICANT_DIGITS)
+
+    def recognises(self, head: bytes) -> bool:
+        return NEMO_RECOGNISED.search(without_colours(head)) is not None
+
+    def report(self, window: Window, found: int) -> StepReport:
+        text, cut = window.line_from(found, self.begins)
+        fields = Fields(text, cut, b" | ")
+        return StepReport(
+            step=_nemo_step(fields),
+            rank=window.rank(found),
+            seconds=fields.time(NEMO_SECONDS),
+            loss=fields.number(b"reduced_train_loss"),
+            tflops_per_device=fields.optional(b"TFLOPS_per_GPU"),
+            tokens_per_second_per_device=fields.optional(b"tokens_per_sec_per_gpu"),
+            global_batch_size=fields.whole_number(b"global_batch_size"),
+            excluded_because=GRADIENT_NOT_FINITE if fields.is_not_finite(b"grad_norm") else None,
+            reports=fields.reports,
+        )
+
+
+def last_digit(value: float, significant_digits: int) -> float:
+    """What the last of so many digits is worth in a value."""
+    if not value or not math.isfinite(value):
+        return 0.0
+    exponent = math.floor(math.log10(abs(value))) - significant_digits + 1
+    return float(f"1e{exponent}")  # 10.0**-4 is not 0.0001
+
+
+def _nemo_step(fields: Fields) -> int:
+    head = NEMO_HEAD.match(fields.head)
+    if head is None:
+        fields.refuse(f"no iteration: {shown(fields.head)}")
+    fields.refuse_twice()
+    if GLOBAL_STEP in fields:
+        number = fields.whole_number(GLOBAL_STEP)
+        if number is None:
+            fields.refuse(f"{GLOBAL_STEP.decode()} is not a whole number")
+        return number
+    if int(head[1]):  # the iteration begins again with each epoch
+        fields.refuse(f"no global_step, which epoch {int(head[1])} needs")
+    return int(head[2])
+
+
+# --- Megatron -------------------------------------------------------------------------------------
+
+# Rank 0 prints these once, the last rank prints the steps: so each is the whole job's.
+MEGATRON_START_LINES = (
+    StartLine(b"using world size: ", rb"using world size: \d+[, ]", of_the_job=True),
+    StartLine(b"> initializing torch distributed ...", rb"> initializing", of_the_job=True),
+    StartLine(b"[before the start of training step] datetime:", rb"\[before", of_the_job=True),
+)
+MS_RESOLUTION_SECONDS = 0.0001  # {:.1f} ms; Megatron-DeepSpeed prints {:.4f} s
+TFLOPS_RESOLUTION = 0.1  # {:.1f}
+
+MILLISECONDS = b"elapsed time per iteration (ms)"
+SECONDS = b"elapsed time per iteration (s)"  # Megatron-DeepSpeed
+NAN = b"number of nan iterations"  # the last field of a line
+SKIPPED_ITERATION = "skipped iteration"
+NAN_ITERATION = "nan iteration"
+
+HEAD = re.compile(rb"iteration +(\d{1,15})/ *\d{1,15} +\|")
+ANOTHERS = re.compile(rb"(?:,|per) $")  # NeMo's `Training epoch 0, iteration 1/9 |`, and the time's own name
+RECOGNISED_WORD = b"elapsed time per iteration ("  # a search for a word alone takes no time
+RECOGNISED = re.compile(rb"iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(m?s\):")
+
+
+class MegatronLog(LineFormat):
+    """The format `megatron`: what Megatron-LM and Megatron-Bridge print for an iteration, one line each.
+
+         [2026-04-27 00:00:01] iteration        1/       3 | ... | elapsed time per iteration (ms): 4000.0 | ...
+
+    Iterations count from 1 and keep their printed numbers: a user greps them. Where the logging interval is n, a
+    line stands for n iterations: its time is their mean, and it is kept as one step, under the iteration it was
+    printed at. So a window holds as many values as the log has lines, and none is made up for the iterations
+    between. A newer line prints `now/average`; the first is this iteration's.
+    """
+
+    name = "megatron"
+    word = b"iteration "
+    begins = HEAD
+    start_lines = MEGATRON_START_LINES
+
+    def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - one decimal of a ms, whatever the value
+        return MS_RESOLUTION_SECONDS
+
+    def rate_resolution(self, rate: float) -> float:  # noqa: ARG002
+        return TFLOPS_RESOLUTION
+
+    def recognises(self, head: bytes) -> bool:
+        text = without_colours(head)
+        return RECOGNISED_WORD in text and RECOGNISED.search(text) is not None
+
+    def is_step(self, window: Window, found: int) -> bool:
+        before = window.text[max(0, found - 40) : found]
+        return super().is_step(window, found) and ANOTHERS.search(without_colours(before)) is None
+
+    def report(self, window: Window, found: int) -> StepReport:
+        text, cut = window.line_from(found, self.begins)
+        fields = Fields(text, cut, b"|", closed=True)
+        return StepReport(
+            step=_megatron_step(fields),
+            rank=window.rank(found),
+            seconds=_seconds(fields),
+            loss=_loss(fields),
+            tflops_per_device=fields.optional(b"throughput per GPU (TFLOP/s/GPU)"),
+            tokens_per_second_per_device=fields.optional(b"tokens per GPU (tokens/s/GPU)"),
+            global_batch_size=fields.whole_number(b"global batch size"),
+            excluded_because=_excluded_because(fields),
+            reports=fields.reports,
+        )
+
+
+def _megatron_step(fields: Fields) -> int:
+    number = HEAD.match(fields.head + b"|")
+    if number is None:
+        fields.refuse(f"no iteration number: {shown(fields.head)}")
+    fields.refuse_twice()
+    if NAN not in fields and not fields.ends_whole():
+        fields.refuse(f"truncated: no {NAN.decode()}")
+    return int(number[1])
+
+
+def _seconds(fields: Fields) -> float:
+    if SECONDS in fields:
+        return fields.time(SECONDS)
+    return round(fields.time(MILLISECONDS) / 1000, 9)  # 821.7 ms are 0.8217 s, not 0.8217000000000001
+
+
+def _loss(fields: Fields) -> float | None:
+    """None: the line is whole and names none, as Megatron does where it is not finite or was not counted."""
+    loss = fields.optional(b"lm loss", b"loss")
+    if loss is None and NAN not in fields:
+        fields.refuse("truncated: no lm loss")
+    return loss
+
+
+def _excluded_because(fields: Fields) -> str | None:
+    if fields.optional(NAN):
+        return NAN_ITERATION
+    if fields.optional(b"number of skipped iterations"):
+        return SKIPPED_ITERATION
+    return GRADIENT_NOT_FINITE if fields.is_not_finite(b"grad norm") else None
