@@ -26,18 +26,17 @@ import shutil
 import sys
 from pathlib import Path
 
-import msgspec
 from absl import flags
 
 from benchmarks.backend import Backend, backend_names, find_backend
-from benchmarks.configs import EXAMPLE, Configs
+from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
 from benchmarks.machine.machine_gpus import HERE, of_hardware
 from benchmarks.machine.machine_gpus import shown as shown_gpus
 from benchmarks.peak import peaks
 from benchmarks.peak.peak_file import Measured
 from benchmarks.peak.peak_table import hardware_yaml, table
-from benchmarks.values import Hardware, Model, json_text, to_builtins
+from benchmarks.values import Hardware, json_text, to_builtins
 from launch.checks import measuring_peak
 from launch.cli import run_main
 from launch.command_line import places
@@ -75,7 +74,7 @@ def main(argv: list[str]) -> int:
         )
     configs = places.configs()
     hardware = configs.hardware(FLAGS.hardware) if FLAGS.hardware not in (None, HERE) else None
-    platform = _platform(hardware, configs)
+    platform = _platform(hardware)
     device = hardware or (configs.hardware("cpu") if platform == "cpu" else None)
     request = _request(configs, platform, device)
     python = _python()
@@ -95,7 +94,7 @@ def main(argv: list[str]) -> int:
 # --- what to measure ----------------------------------------------------------------------------
 
 
-def _platform(hardware: Hardware | None, configs: Configs) -> str:
+def _platform(hardware: Hardware | None) -> str:
     machine = machine_gpus.found()
     if hardware is None:
         platform = measuring_peak.platform_here()
@@ -111,46 +110,34 @@ def _platform(hardware: Hardware | None, configs: Configs) -> str:
             f"this machine has no {hardware.title}",
             where=f"--hardware={hardware.name}",
             why=f"its GPUs are {shown_gpus(machine.gpus)}" if of_another_kind else none,
-            next_command=f"python launch/peak.py --hardware=cpu; or {_on_a_node(hardware, configs)}",
+            next_command="python launch/peak.py --hardware=cpu; or this on a node that has one (srun --gres=gpu:1)",
         )
     return hardware.platform
 
 
-def _on_a_node(hardware: Hardware, configs: Configs) -> str:
-    """How a device of a cluster is measured."""
-    sites = [name for name in configs.clusters_with(hardware.name) if not name.startswith(EXAMPLE)]
-    where = f"a node of site {' or '.join(sites)}" if sites else "a node that has one"
-    if hardware.platform == "tpu":
-        return f"the command on {where}"
-    return f"on {where}: srun --nodes=1 --gres=gpu:1 python launch/peak.py --hardware={hardware.name}"
-
-
 def _request(configs: Configs, platform: str, device: Hardware | None) -> peaks.PeakRequest:
+    for name in ("tokens", "seconds", "turns"):
+        value = getattr(FLAGS, name)
+        if value is not None and not 0 < value < math.inf:
+            raise RequestError(f"--{name}={value:g}: a finite number, more than 0, is expected", where=f"--{name}")
     on_cpu = platform == "cpu"
-    _refuse_numbers()
-    model = configs.model(FLAGS.model)
-    fewer = peaks.rows_on_a_cpu(measuring_peak.cores()) if on_cpu else peaks.ROWS
+    rows = FLAGS.tokens or (peaks.rows_on_a_cpu(measuring_peak.cores()) if on_cpu else peaks.ROWS)
+    square = peaks.square_on_a_cpu(rows) if on_cpu else peaks.LARGEST_SQUARE
     request = peaks.PeakRequest(
-        shapes=_shapes(model, FLAGS.tokens or fewer, on_cpu),
+        shapes=peaks.shapes_of(configs.model(FLAGS.model), rows, square),
         dtypes=_dtypes(device),
         seconds=FLAGS.seconds or (0.5 if on_cpu else 1.0),
         turns=FLAGS.turns,
         fewest_turns=min(peaks.FEWEST_TURNS, FLAGS.turns),
     )
-    if on_cpu:
-        _refuse_too_large(request, msgspec.structs.replace(request, shapes=_shapes(model, fewer, on_cpu)))
+    have, needed = local.host_memory_bytes(), peaks.bytes_needed(request)
+    if on_cpu and needed > LARGEST_SHARE_OF_MEMORY * have:
+        raise RequestError(
+            f"the matmuls need {needed / 1e9:.0f} GB, this machine has {have / 1e9:.0f} GB",
+            where=f"--model={FLAGS.model} with {rows} tokens",
+            next_command="fewer --tokens, a smaller model by --model, or --dtype=bf16",
+        )
     return request
-
-
-def _shapes(model: Model, rows: int, on_cpu: bool) -> list[peaks.MatmulShape]:
-    return peaks.shapes_of(model, rows, peaks.square_on_a_cpu(rows) if on_cpu else peaks.LARGEST_SQUARE)
-
-
-def _refuse_numbers() -> None:
-    for name in ("tokens", "seconds", "turns"):
-        value = getattr(FLAGS, name)
-        if value is not None and not 0 < value < math.inf:
-            raise RequestError(f"--{name}={value:g}: a finite number, more than 0, is expected", where=f"--{name}")
 
 
 def _dtypes(device: Hardware | None) -> list[str]:
@@ -192,12 +179,13 @@ def _refuse_too_large(request: peaks.PeakRequest, without_tokens: peaks.PeakRequ
 def _backends(platform: str, device: Hardware | None) -> list[tuple[Backend, str]]:
     """Those asked for, each with the engine whose environment holds its framework. Of all, those that can."""
     names = backend_names() if FLAGS.backend == ALL else [FLAGS.backend]
-    if FLAGS.out and FLAGS.backend == ALL:
-        raise RequestError(
-            "--out names one file, and every backend writes its own",
-            where=f"--backend={ALL} --out={FLAGS.out}",
-            next_command=f"--backend={names[0]}",
-        )
+    for flag in ("out", "python"):
+        if FLAGS.backend == ALL and getattr(FLAGS, flag):
+            raise RequestError(
+                f"--{flag} belongs to one framework, and every backend has its own",
+                where=f"--backend={ALL} --{flag}={getattr(FLAGS, flag)}",
+                next_command=f"--backend={names[0]}",
+            )
     chosen = []
     for name in names:
         backend = find_backend(name)
@@ -252,12 +240,6 @@ def _python() -> Path | None:
     found = shutil.which(FLAGS.python)
     if found is None:
         raise RequestError(f"there is no program '{FLAGS.python}'", where=f"--python={FLAGS.python}")
-    if FLAGS.backend == ALL:
-        raise RequestError(
-            "--python is one framework's, and every backend has its own",
-            where=f"--backend={ALL} --python={FLAGS.python}",
-            next_command="--backend=jax",
-        )
     return Path(found).absolute()
 
 

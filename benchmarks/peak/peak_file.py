@@ -111,24 +111,17 @@ def peaks_for(
         return {}
     _refuse_another_device(found, hardware)
     if dtype not in found.peaks:
-        raise _without(found, dtype)
+        again = f", or {REMEASURE} where the device has {dtype}" if dtype in PRECISIONS else ""
+        raise RequestError(
+            f"the measured peak has no {dtype}",
+            where=f"--measured_peak={found.file}",
+            why=f"it has: {', '.join(found.peaks)}",
+            next_command=f"--dtype={next(iter(found.peaks))}{again}",
+        )
     if hardware.kind != "cpu":
         return found.peaks
     machines = nodes if site.slurm is not None else 1
     return {name: _shared(peak, machines, gpus) for name, peak in found.peaks.items()}
-
-
-def _without(found: MeasuredPeak, dtype: str) -> RequestError:
-    if dtype in PRECISIONS:
-        other = f"{REMEASURE} where the device has {dtype}"
-    else:
-        other = f"no --measured_peak: {REMEASURE} measures {', '.join(PRECISIONS)} alone"
-    return RequestError(
-        f"the measured peak has no {dtype}",
-        where=f"--measured_peak={found.file}",
-        why=f"it has: {', '.join(found.peaks)}",
-        next_command=f"--dtype={next(iter(found.peaks))}, or {other}",
-    )
 
 
 def _shared(peak: Peak, machines: int, devices: int) -> Peak:

@@ -1,7 +1,7 @@
 """Measured peaks for people: a table beside what is published, and a hardware file for an unlisted GPU. Pure."""
 
 from benchmarks.peak.peak_file import Measured
-from benchmarks.peak.peaks import ROWS, MeasuredRate, rows_on_a_cpu, spread_text
+from benchmarks.peak.peaks import ROWS, MeasuredRate, spread_text
 from benchmarks.rendering.columns import columns
 from benchmarks.values import Hardware, Peak
 
@@ -60,7 +60,9 @@ def remarks(found: Measured, hardware: Hardware | None) -> list[str]:
     lines = [f"{dtype} was not measured: {why}" for dtype, why in report.refused.items()]
     lines += report.notes
     if report.platform == "cpu":
-        lines += _fewer_tokens(found)
+        rows = found.request.shapes[0].m
+        if rows < ROWS:
+            lines.append(f"matmuls of {rows} rows (--tokens) instead of the {ROWS} tokens of a sequence")
         lines.append("--gpus=N on this CPU: N virtual devices share it, and each has a peak of 1/N of these")
     for dtype, peak in found.peaks.items():
         if peak.spread is not None and peak.spread > WIDE_SPREAD:
@@ -73,49 +75,31 @@ def remarks(found: Measured, hardware: Hardware | None) -> list[str]:
     return lines
 
 
-def _fewer_tokens(found: Measured) -> list[str]:
-    """The default of a CPU has a reason of ours; of another number we know that it was asked for."""
-    rows = found.request.shapes[0].m
-    if rows >= ROWS:
-        return []
-    reason = "so that a CPU is done soon" if rows == rows_on_a_cpu(found.cores) else "as asked for by --tokens"
-    return [f"matmuls of {rows} token{'s' * (rows > 1)} instead of the {ROWS} of a sequence, {reason}"]
-
-
 # --- an unlisted GPU ----------------------------------------------------------------------------
 
 
 def hardware_yaml(found: Measured, name: str) -> str:
-    """A file for configs/hardware. What a program cannot know is marked, and has to be filled in."""
-    report = found.report
-    memory = f"{report.memory_gb:.1f}" if report.memory_gb is not None else "null  # to be filled in: decimal GB"
-    lines = [
-        "# The datasheet's dense peaks are to be filled in, each with its source; the sparse ones are twice these.",
-        f"name: {name}",
-        f"title: {_quoted(report.device_kind)}",
-        "kind: gpu",
-        f"platform: {report.platform}",
-        "device_names:",
-        f"  - {_quoted(report.device_kind)}",
-        f"devices_per_node: {report.devices}  # as seen on {found.hostname}",
-        f"memory_gb: {memory}",
-        "peaks: {}",
-        "achievable:",
-        *_peak_lines(found, f"launch/peak.py, {found.backend}, {found.date[:10]}, highest median"),
-        "emulated: []",
-        "source: launch/peak.py; the datasheet is to be named here",
-        f'date: "{found.date[:10]}"',
-    ]
-    return "\n".join(lines) + "\n"
+    """A file for configs/hardware. What a program cannot know is empty or null, and has to be filled in."""
+    import yaml
 
-
-def _peak_lines(found: Measured, source: str) -> list[str]:
-    return [
-        line
-        for dtype, peak in found.peaks.items()
-        for line in (f"  {dtype}:", f"    tflops: {round(peak.tflops, 1)}", f"    source: {_quoted(source)}")
-    ]
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    report, date = found.report, found.date[:10]
+    source = f"launch/peak.py, {found.backend}, {date}, highest median"
+    return "# The datasheet's dense peaks are to be filled in, each with its source.\n" + yaml.safe_dump(
+        {
+            "name": name,
+            "title": report.device_kind,
+            "kind": "gpu",
+            "platform": report.platform,
+            "device_names": [report.device_kind],
+            "devices_per_node": report.devices,
+            "memory_gb": None if report.memory_gb is None else round(report.memory_gb, 1),
+            "peaks": {},
+            "achievable": {
+                dtype: {"tflops": round(peak.tflops, 1), "source": source} for dtype, peak in found.peaks.items()
+            },
+            "emulated": [],
+            "source": "launch/peak.py; the datasheet is to be named here",
+            "date": date,
+        },
+        sort_keys=False,
+    )

@@ -115,7 +115,8 @@ def run(
     taken = others.cores() if platform == "cpu" else None
     shutil.rmtree(folder)
     notes = other_programs.note(taken, cores(), os.cpu_count() or cores())
-    return _with_notes(report, notes + busy_notes(gpus[:1]))  # the first of those that it sees is measured
+    notes += busy_notes(gpus[:1])  # the first of those that it sees is measured
+    return msgspec.structs.replace(report, notes=[*report.notes, *notes])
 
 
 def _scratch_folder(backend: Backend) -> Path:
@@ -129,10 +130,6 @@ def _scratch_folder(backend: Backend) -> Path:
             why=error.strerror or str(error),
             next_command="export TMPDIR=<a folder that this user can write>",
         ) from None
-
-
-def _with_notes(report: PeakReport, notes: list[str]) -> PeakReport:
-    return msgspec.structs.replace(report, notes=[*report.notes, *notes])
 
 
 @contextlib.contextmanager
