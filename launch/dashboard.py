@@ -126,8 +126,7 @@ def text_of(updated: "Updated", logdir: Path, newest: int) -> str:
         f"  table     {_count(updated.rows, 'run')}"
         + (f", the newest (--newest={newest}); {updated.runs - updated.rows:,} older ones are in the charts alone"
            if updated.rows < updated.runs else ""),
-        f"  written   {changes.written} new, {changes.appended} added to, {changes.unchanged} as before, "
-        f"{changes.removed} removed",
+        f"  written   {changes.written} new, {changes.unchanged} as before, {changes.removed} removed",
     ]  # fmt: skip
     if updated.left_out:
         reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(updated.left_out.items()))

@@ -1,9 +1,8 @@
-"""What the log directory is to hold -> its files, with as little writing as will do.
+"""What the log directory is to hold -> its files.
 
-A folder whose points were only added to is appended to; one that has become another gets a new file in place of the
-old one; one that is no longer wanted goes. `.state/` says what was written, so nothing is read back. It is saved
-last: what an interrupted update has left is put right by the next one, and TensorBoard can read the directory at any
-time.
+A folder that is as before is left alone; one that has become another gets a new file in place of the old one; one
+that is no longer wanted goes. `.state/` says what was written, so nothing is read back. It is saved last: what an
+interrupted update has left is put right by the next one, and TensorBoard can read the directory at any time.
 """
 
 import contextlib
@@ -12,12 +11,13 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from benchmarks.dashboards.points import Board, Charts, Point, Row, Table
+from benchmarks.dashboards.points import Board, Charts, Row, Table
 from benchmarks.errors import RequestError
 from benchmarks.values import Value
 
@@ -27,7 +27,7 @@ LOCK = "lock"
 MARK = "tfevents"  # TensorBoard reads the files that have this in their names
 ROOT = "."  # the log directory itself
 KINDS = ("nights", "runs", "scaling", "series")
-FORMAT = 1  # of what is written: another number makes all of it anew
+FORMAT = 2  # of what is written: another number makes all of it anew
 
 
 class Folder(Value, frozen=True):
@@ -39,12 +39,9 @@ class Folder(Value, frozen=True):
 
 
 class Written(Value, frozen=True):
-    """What lies in a folder: its file, how long it is, of how many points, and their digest."""
+    """What lies in a folder."""
 
     file: str
-    size: int
-    header: str
-    points: int
     digest: str
     links: list[str] = []
 
@@ -58,7 +55,6 @@ class Changes(Value, frozen=True):
     """What an update did, in folders."""
 
     written: int = 0
-    appended: int = 0
     unchanged: int = 0
     removed: int = 0
 
@@ -93,53 +89,30 @@ def forget(logdir: Path) -> None:
 
 def keep(logdir: Path, wanted: Sequence[Folder]) -> Changes:
     """Make the directory what it is to be."""
-    before = _read_state(logdir)
-    state: dict[str, Written] = {}
-    counts = {"written": 0, "appended": 0, "unchanged": 0}
+    before = _read_state(logdir).folders
+    state = {}
     for folder in wanted:
         name = folder.board.name
-        state[name], how = _keep_folder(logdir / name, folder, before.folders.get(name))
-        counts[how] += 1
-    removed = _remove_others(logdir, {folder.board.name for folder in wanted})
+        state[name] = _keep_folder(logdir / name, folder, before.get(name))
+    removed = _remove_others(logdir, state.keys())
     write_whole(logdir / STATE / WRITTEN, msgspec.json.encode(State(folders=state)))
-    return Changes(**counts, removed=removed)
+    unchanged = sum(name in before and before[name].file == written.file for name, written in state.items())
+    return Changes(written=len(state) - unchanged, unchanged=unchanged, removed=removed)
 
 
-def _keep_folder(path: Path, folder: Folder, before: Written | None) -> tuple[Written, str]:
+def _keep_folder(path: Path, folder: Folder, before: Written | None) -> Written:
     path.mkdir(parents=True, exist_ok=True)
-    points = folder.board.points
-    header = _digest_of([folder.told, folder.board.descriptions])
+    digest = hashlib.sha256(msgspec.json.encode([folder.told, folder.board])).hexdigest()
     links = _keep_links(path, folder.links, before.links if before else [])
-    old = before if before and before.header == header and before.points <= len(points) else None
-    if old and _digest_of(points[: old.points]) == old.digest and _is_as_long(path / old.file, old.size):
-        new = points[old.points :]
-        size = _append(path / old.file, old.size, folder, new) if new else old.size
-        _remove_files(path, {old.file, *links})
-        written = msgspec.structs.replace(old, size=size, points=len(points), digest=_digest_of(points), links=links)
-        return written, "appended" if new else "unchanged"
-    name, size = _write_new(path, folder)
-    _remove_files(path, {name, *links})
-    written = Written(file=name, size=size, header=header, points=len(points), digest=_digest_of(points), links=links)
-    return written, "written"
+    as_before = before and before.digest == digest and (path / before.file).is_file()
+    file = before.file if before and as_before else _write_new(path, folder)
+    for one in list(path.iterdir()):
+        if MARK in one.name and one.name not in (file, *links):
+            one.unlink()
+    return Written(file=file, digest=digest, links=links)
 
 
-def _is_as_long(path: Path, size: int) -> bool:
-    """More than was noted is the rest of an update that was interrupted: what it added may be gone by now."""
-    with contextlib.suppress(OSError):
-        return path.stat().st_size == size
-    return False
-
-
-def _append(path: Path, size: int, folder: Folder, points: Sequence[Point]) -> int:
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    with path.open("r+b") as stream:
-        stream.seek(size)
-        _write_points(RecordWriter(stream), folder.board.descriptions, points, set())
-        return stream.tell()
-
-
-def _write_new(path: Path, folder: Folder) -> tuple[str, int]:
+def _write_new(path: Path, folder: Folder) -> str:
     """Under a name that TensorBoard does not read until it is whole."""
     from launch.dashboards.summaries import summary_event
     from launch.running.tensorboard_events import records_of
@@ -151,20 +124,18 @@ def _write_new(path: Path, folder: Folder) -> tuple[str, int]:
         records = records_of(stream, began)
         for one in folder.told:
             records.write(summary_event(one, began))
-        _write_points(records, folder.board.descriptions, folder.board.points, set(folder.board.descriptions))
-        size = stream.tell()
+        _write_points(records, folder.board)
     unfinished.replace(path / name)
-    return name, size
+    return name
 
 
-def _write_points(records: object, descriptions: Mapping[str, str], points: Sequence[Point], new: set[str]) -> None:
+def _write_points(records: Any, board: Board) -> None:  # TensorBoard ships no types
     from launch.running.tensorboard_events import event
 
-    for point in points:
+    new = set(board.descriptions)
+    for point in board.points:
         first = new & point.scalars.keys()
-        records.write(  # type: ignore[attr-defined]  # TensorBoard ships no types
-            event(point.step, point.unix_seconds, point.scalars, descriptions, first)
-        )
+        records.write(event(point.step, point.unix_seconds, point.scalars, board.descriptions, first))
         new -= first
 
 
@@ -195,13 +166,7 @@ def _link(place: Path, target: Path) -> None:
 # --- what is not wanted ---------------------------------------------------------------------------
 
 
-def _remove_files(path: Path, wanted: set[str]) -> None:
-    for one in list(path.iterdir()):
-        if MARK in one.name and one.name not in wanted:
-            one.unlink()
-
-
-def _remove_others(logdir: Path, wanted: set[str]) -> int:
+def _remove_others(logdir: Path, wanted: Collection[str]) -> int:
     removed = 0
     for kind in KINDS:
         with contextlib.suppress(FileNotFoundError):
@@ -213,10 +178,6 @@ def _remove_others(logdir: Path, wanted: set[str]) -> int:
 
 
 # --- what was written -----------------------------------------------------------------------------
-
-
-def _digest_of(values: Sequence[object]) -> str:
-    return hashlib.sha256(msgspec.json.encode(values)).hexdigest()
 
 
 def _read_state(logdir: Path) -> State:

@@ -44,41 +44,32 @@ def update(
     progress: Progress | None = None,
 ) -> Updated:
     """Bring the directory up to date with the runs, oldest first. `filtered`: there are others that do not fit."""
+    drawn, left_out = series.drawn(entries)
+    shown = list(entries[-newest:]) if newest else []
     with alone(logdir):
         if rebuild:
             forget(logdir)
-        return _update(output_dir, logdir, entries, newest, filtered, progress)
-
-
-def _update(
-    output_dir: Path,
-    logdir: Path,
-    entries: Sequence[FinishedRun],
-    newest: int,
-    filtered: bool,
-    progress: Progress | None,
-) -> Updated:
-    drawn, left_out = series.drawn(entries)
-    spread, unread = bands(output_dir, logdir / STATE, drawn, progress)
-    reports, notes = read_reports(output_dir / NIGHTS)
-    boards = series.boards(drawn, spread)
-    scalings = scaling.boards(drawn)
-    shown = list(entries[-newest:]) if newest else []
-    of_runs, odd = run_folders(output_dir, shown)
-    of_nights = [] if filtered else nights.boards(reports)
-    figures = series.categories(drawn)
-    categories = [
-        *figures[:1],  # step times
-        *([] if filtered else nights.categories(reports)),
-        *figures[1:],
-        *scaling.categories(scalings),
-        *(run_categories() if of_runs else []),
-    ]
-    wanted = [
-        _root(categories, shown),
-        *(Folder(board=board) for board in (*boards, *scalings, *of_nights)),
-        *of_runs,
-    ]
+        spread, unread = bands(output_dir, logdir / STATE, drawn, progress)
+        boards, scalings = series.boards(drawn, spread), scaling.boards(drawn)
+        reports, notes = read_reports(output_dir / NIGHTS)
+        of_nights = [] if filtered else nights.boards(reports)
+        of_runs, odd = run_folders(output_dir, shown)
+        figures = series.categories(drawn)
+        categories = [
+            *figures[:1],  # step times
+            *([] if filtered else nights.categories(reports)),
+            *figures[1:],
+            *scaling.categories(scalings),
+            *(run_categories() if of_runs else []),
+        ]
+        changes = keep(
+            logdir,
+            [
+                _root(categories, shown),
+                *(Folder(board=board) for board in (*boards, *scalings, *of_nights)),
+                *of_runs,
+            ],
+        )
     return Updated(
         runs=len(entries),
         points=len(drawn),
@@ -87,7 +78,7 @@ def _update(
         nights=sum(len(board.points) for board in of_nights),
         left_out=left_out,
         notes=[*_unread_notes(unread), *notes, *odd],
-        changes=keep(logdir, wanted),
+        changes=changes,
     )
 
 

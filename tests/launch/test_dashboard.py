@@ -111,7 +111,7 @@ def test_what_it_holds_and_what_it_leaves_out_is_said(results: Path) -> None:
 def test_a_second_time_writes_nothing(results: Path) -> None:
     dashboard(f"--output_dir={results}")
     before = files(results / "dashboard")
-    assert "written   0 new, 0 added to, 14 as before, 0 removed" in dashboard(f"--output_dir={results}")
+    assert "written   0 new, 14 as before, 0 removed" in dashboard(f"--output_dir={results}")
     assert files(results / "dashboard") == before
 
 
@@ -121,8 +121,6 @@ def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
     shutil.rmtree(results / run_name(2, 2))
     said = dashboard(f"--output_dir={results}")
     assert "charts    6 runs in 2 series" in said
-    # New: the row, the shorter series, the scaling and the table's columns may not change with it.
-    assert "1 added to" in said
     assert not (results / "dashboard/runs" / run_name(2, 2)).exists()
     assert (results / "dashboard/runs" / run_name(9)).is_dir()
 
@@ -405,7 +403,16 @@ def test_it_serves_what_comes_meanwhile_and_ends_cleanly(results: Path) -> None:
     with served(results, "--refresh_seconds=0.5") as (address, server):
         wait_for(address, SERIES)
         ended(results, run_name(8), 0.5, **on(4))
+        ended(results, run_name(9), 0.5, measured_peaks=MEASURED)
         wait_for(address, "series/jax-maxtext 4xcpu pretrain seq128 batch8 data_4")
+        wait_for(address, f"runs/{run_name(9)}")
+        tag = "tokens_per_second_per_gpu/llama2_tiny/bf16"
+        end = time.monotonic() + 60
+        steps: list[int] = []
+        while steps != [0, 1, 2, 3] and time.monotonic() < end:  # its file was replaced: no point twice
+            steps = [step for _, step, _ in ask(f"{address}/data/plugin/scalars/scalars", run=SERIES, tag=tag)]
+            time.sleep(0.3)
+        assert steps == [0, 1, 2, 3]
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 0
         with pytest.raises(OSError, match="refused"):
