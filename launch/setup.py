@@ -7,10 +7,9 @@ Make a dataset from texts, in the backend's own format (.txt: one document; .jso
 What does a real run need, and is it there?
   python launch/setup.py --model=llama3_70b --task=lora --out=DIR
 
-Download what is missing, or one file; the same command again goes on where it stopped:
+Download what is missing; the same command again resumes:
   export HF_TOKEN=<your token>
   python launch/setup.py --download --model=llama3_70b --task=lora --out=DIR
-  python launch/setup.py --download --url=URL --sha256=HEX --out=FILE
 
 Get a site ready: its folders, the container images (imported by a job) or environments of its engines:
   python launch/setup.py --site=NAME
@@ -30,7 +29,6 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
     import _script  # noqa: F401
 
 import os
-import re
 from pathlib import Path
 
 from absl import flags
@@ -48,7 +46,7 @@ flags.adopt_module_key_flags(job_flags)  # so that --help shows them
 BACKEND = flags.DEFINE_string("backend", None, "Whose dataset or files: jax, nemo or another that is installed.")
 MODEL = flags.DEFINE_string("model", None, "The model that is to be trained (configs/models).")
 TASK = flags.DEFINE_enum("task", None, ["pretrain", "lora", "mlperf"], "What is to be done with it.")
-OUT = flags.DEFINE_string("out", None, "The folder of the dataset or of all files; with --url the file.")
+OUT = flags.DEFINE_string("out", None, "The folder of the dataset or of all files.")
 
 DATASET = flags.DEFINE_boolean("dataset", False, "Make texts into a dataset.")
 TEXT = flags.DEFINE_multi_string("text", [], "A text for the dataset. May be repeated.")
@@ -67,8 +65,6 @@ SHARDS = flags.DEFINE_integer("shards", 2, "Over how many files it is spread.", 
 
 DOWNLOAD = flags.DEFINE_boolean("download", False, "Download what is missing.")
 ASSET = flags.DEFINE_string("asset", None, "Only this one of what the run needs.")
-URL = flags.DEFINE_string("url", None, "One file to download.")
-SHA256 = flags.DEFINE_string("sha256", None, "Its checksum.")
 
 SITE = flags.DEFINE_string("site", None, "The site to get ready (--out: the folder of its results).")
 ENGINE = flags.DEFINE_string("engine", None, "Only what this engine of the backends runs in.")
@@ -80,7 +76,6 @@ DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site; submit
 
 DEFAULT_VOCABULARY_SIZE = 512
 ABOUT_DATASETS = (TEXT, TOKENIZER, VOCABULARY_SIZE)
-ABOUT_A_FILE = (URL, SHA256)
 ABOUT_NEEDS = (MODEL, TASK)
 ABOUT_SITES = (ENGINE, IMAGE, FORCE, DRY_RUN)
 
@@ -94,8 +89,6 @@ def main(argv: list[str]) -> int:
     if DATASET.value:
         return dataset()
     _refuse(ABOUT_DATASETS, "is for --dataset")
-    if URL.value or SHA256.value:
-        return download_file()
     if DOWNLOAD.value:
         return download_assets()
     if ASSET.value:
@@ -109,7 +102,7 @@ def dataset() -> int:
     from benchmarks.backend import find_backend
     from launch.assets.making_dataset import make_dataset
 
-    _refuse((*ABOUT_A_FILE, *ABOUT_NEEDS, ASSET, DOWNLOAD), "has no meaning with --dataset")
+    _refuse((*ABOUT_NEEDS, ASSET, DOWNLOAD), "has no meaning with --dataset")
     if TOKENIZER.value and VOCABULARY_SIZE.value:
         raise RequestError(
             "a tokenizer that is given has its own vocabulary", where="--tokenizer and --vocabulary_size"
@@ -135,7 +128,7 @@ def site() -> int:
     from launch.running import runtimes
     from launch.sites import site_hub, site_setup, wanted
 
-    _refuse((*ABOUT_DATASETS, *ABOUT_A_FILE, DATASET, DOWNLOAD, ASSET), "has no meaning with --site")
+    _refuse((*ABOUT_DATASETS, DATASET, DOWNLOAD, ASSET), "has no meaning with --site")
     if TASK.value == "mlperf":
         return mlperf_data()
     _refuse((TASK,), "has no meaning with --site")
@@ -226,24 +219,6 @@ def download_assets() -> int:
         for asset in wanted:
             download_asset(hub_access.from_environment(), asset, out / asset.folder, show)
     return EXIT_VALID if ASSET.value else report(needs, _given(MODEL), out)
-
-
-def download_file() -> int:
-    """One file by its address and checksum."""
-    from launch.assets.byte_progress import shown_bytes
-    from launch.assets.download import Checksum, fetch, refuse_url
-
-    _refuse((*ABOUT_NEEDS, ASSET, BACKEND), "has no meaning with --url")
-    url, sha256, target = _given(URL), _given(SHA256), Path(_given(OUT))
-    if not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise RequestError("a SHA-256 has 64 hexadecimal digits", where="--sha256")
-    refuse_url(url)
-    if target.is_dir():
-        raise RequestError("--out is a folder; with --url it names the file", where=f"--out={target}")
-    with shown_bytes() as show:
-        new = fetch(url, target, Checksum("sha256", sha256.lower()), show)
-    print(f"{target}: {'downloaded' if new else 'there already'}, {target.stat().st_size:,} bytes, SHA-256 as given")
-    return EXIT_VALID
 
 
 # --- the flags --------------------------------------------------------------------------------

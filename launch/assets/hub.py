@@ -16,7 +16,7 @@ from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Value, json_text
 from launch.assets import hub_access
 from launch.assets.byte_progress import Show, say, size_text
-from launch.assets.download import (
+from launch.assets.checks import (
     RUN_AGAIN,
     Checksum,
     refuse_another_file,

@@ -17,14 +17,10 @@ class Access:
     endpoint: str = DEFAULT_ENDPOINT
     token: str | None = field(default=None, repr=False)
 
-    def token_for(self, url: str) -> str | None:
-        """The token where the URL is the hub's own."""
-        return self.token if _origin(url) == _origin(self.endpoint) else None
-
 
 def from_environment() -> Access:
     endpoint = (os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT).rstrip("/")
-    if not is_web_address(endpoint) or "@" in endpoint or "?" in endpoint:
+    if not _is_web_address(endpoint) or "@" in endpoint or "?" in endpoint:
         raise RequestError("the hub's address must be https://HOST", where=ENDPOINT_VARIABLE)
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not (token.isascii() and token.isprintable()) or " " in token:
@@ -55,7 +51,7 @@ def refused(status: int, where: str, token: str | None) -> RequestError:
     )
 
 
-def is_web_address(url: str) -> bool:
+def _is_web_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         _ = parts.port  # a bad one raises
@@ -63,8 +59,3 @@ def is_web_address(url: str) -> bool:
         return False
     plain = url.isascii() and url.isprintable() and " " not in url
     return plain and parts.scheme in ("http", "https") and bool(parts.hostname)
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)

@@ -33,7 +33,7 @@ from benchmarks.assets.datasets import (
 from benchmarks.backend import Backend
 from benchmarks.errors import RequestError, RunError
 from launch.assets.byte_progress import Show, say, shown_bytes, size_text
-from launch.assets.download import Checksum, refuse_without_room
+from launch.assets.checks import Checksum, refuse_without_room
 from launch.assets.hub_access import TOKEN_VARIABLE
 from launch.environments.making import end_group, signals_as_exit
 from launch.environments.venvs import ensure

@@ -1,6 +1,5 @@
 """launch/setup.py: what a run needs, downloads from a hub played by a local server, and the making of datasets."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -148,11 +147,6 @@ def test_without_a_folder_nothing_is_called_present_or_missing(setup: Setup) -> 
         ((*LORA, "--download"), "--out is needed"),
         ((*LORA, "--download", "--out=x", "--asset=nothing"), "there is no asset 'nothing'"),
         ((*LORA, "--download", "--out=x", "--asset=checkpoint"), "cannot be downloaded: it is made"),
-        (("--url=http://127.0.0.1:1/x", "--out=x"), "--sha256 is needed"),
-        (("--url=http://127.0.0.1:1/x", "--out=x", "--sha256=12"), "64 hexadecimal digits"),
-        (("--url=ftp://127.0.0.1/x", "--out=x", "--sha256=" + "0" * 64), "only http and https"),
-        (("--url=http://[", "--out=x", "--sha256=" + "0" * 64), "only http and https"),
-        (("--url=http://me:pw@127.0.0.1/x", "--out=x", "--sha256=" + "0" * 64), "a login in the URL"),
         (("--dataset",), "--backend is needed"),
         (("--dataset", "--backend=jax", "--out=x", "--tokenizer=t", "--vocabulary_size=300"), "has its own vocab"),
         (("--dataset", "--backend=jax", "--out=x", "--vocabulary_size=100"), "257"),
@@ -302,21 +296,6 @@ def test_an_answer_that_is_not_the_hubs(setup: Setup, hub: FileServer, tmp_path:
     done = download(setup, hub, tmp_path)
     assert done.returncode == 1
     assert "not one that Stepmark understands" in done.stderr
-
-
-def test_one_file_by_its_address(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
-    hub.files["/file"] = LARGE
-    flags = ("--download", f"--url={hub.url}/file", f"--out={tmp_path / 'file'}")
-    sha256 = hashlib.sha256(LARGE).hexdigest()
-    done = setup(*flags, f"--sha256={sha256.upper()}", HF_TOKEN=TOKEN)
-    assert done.returncode == 0, done.stderr
-    assert "downloaded, 102,400 bytes" in done.stdout
-    assert "authorization" not in hub.asked[0][1], "that server is not the hub"
-    assert "there already" in setup(*flags, f"--sha256={sha256}").stdout
-    wrong = setup(*flags[:2], f"--out={tmp_path / 'other'}", f"--sha256={'0' * 64}")
-    assert wrong.returncode == 1
-    assert sha256 in wrong.stderr
-    assert not list(tmp_path.glob("other*"))
 
 
 # --- making datasets, with a program in the place of NeMo's ------------------------------------

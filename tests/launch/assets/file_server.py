@@ -1,4 +1,4 @@
-"""A local HTTP server that serves files by Range, plays a hub, and fails as it is told to."""
+"""A local HTTP server that plays a hub, and fails as it is told to."""
 
 import hashlib
 import json
@@ -18,8 +18,6 @@ class FileServer:
     files: dict[str, bytes] = field(default_factory=dict)  # path -> content
     responses: dict[str, Respond] = field(default_factory=dict)  # path -> what answers instead
     breaks: list[int] = field(default_factory=list)  # the next answers end after so many bytes of their body
-    statuses: list[int] = field(default_factory=list)  # the next answers are these, without a body
-    ranges: bool = True
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)  # path and headers of each request
     url: str = ""
     commit: str = ""  # of the repository that is served as a hub does
@@ -38,9 +36,6 @@ class FileServer:
 
     def paths_asked(self) -> list[str]:
         return [path.partition("?")[0] for path, _ in self.asked]
-
-    def ranges_asked(self) -> list[str | None]:
-        return [headers.get("range") for _, headers in self.asked]
 
 
 def git_sha1(content: bytes) -> str:
@@ -65,9 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         state = self.server_state
         state.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
         path = self.path.partition("?")[0]
-        if state.statuses:
-            self.answer(state.statuses.pop(0))
-        elif path in state.responses:
+        if path in state.responses:
             state.responses[path](self)
         elif path in state.files:
             self._file(path)
@@ -87,31 +80,21 @@ class Handler(BaseHTTPRequestHandler):
 
     def _file(self, path: str) -> None:
         state, content = self.server_state, self.server_state.files[path]
-        first = self._first_byte()
-        if first and first >= len(content):
-            self.answer(416, Content_Range=f"bytes */{len(content)}")
-            return
-        headers = {"ETag": f'"{git_sha1(content)}"', "X-Repo-Commit": state.commit}
-        if first:
-            headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
-        body = content[first:]
-        self.send_response(206 if first else 200)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+        headers = {
+            "ETag": f'"{git_sha1(content)}"',
+            "X-Repo-Commit": state.commit,
+            "Content-Length": str(len(content)),
+        }
+        self.send_response(200)
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "HEAD":
             return
         if state.breaks:
-            self.wfile.write(body[: state.breaks.pop(0)])
             self.close_connection = True
-        else:
-            self.wfile.write(body)
-
-    def _first_byte(self) -> int:
-        asked = self.headers.get("Range")
-        if not asked or not self.server_state.ranges:
-            return 0
-        return int(asked.removeprefix("bytes=").partition("-")[0])
+            content = content[: state.breaks.pop(0)]
+        self.wfile.write(content)
 
 
 class QuietServer(ThreadingHTTPServer):
