@@ -2,9 +2,9 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.measuring.statistics import mean, median
 from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeRecord
@@ -95,49 +95,40 @@ def gpu_figures(
     killed = [node.name for node in nodes if node.end is None]
     if remapped is None and killed:
         nulls["remapped_rows"] = f"they are read at the end, and the sampler of {killed[0]} did not come to it"
-    figures = GpuTelemetry(
+
+    def sampled(field: str) -> list[Any]:
+        return _known(getattr(sample, field) for sample in samples)
+
+    in_window: dict[str, Any] = {
+        "power_watts_mean": mean(sampled("power_w")),
+        "power_watts_max": max(sampled("power_w"), default=None),
+        "sm_clock_mhz_median": median(sampled("sm_clock_mhz")),
+        "throttled": _throttled(sampled("throttle_reasons")),
+        "slowest": None if too_short else _slowest(gpus),
+        "temperature_c_max": max(sampled("temperature_c"), default=None),
+        "memory_bytes_max": max(sampled("memory_used_bytes"), default=None),
+    }
+    over_attempt: dict[str, Any] = {
+        "power_limit_watts": min(_known(gpu.facts.power_limit_w for gpu in gpus), default=None),
+        "sm_clock_mhz_highest": max(_known(gpu.facts.max_sm_clock_mhz for gpu in gpus), default=None),
+        "ecc_uncorrected": _increments(gpus, "ecc_uncorrected"),
+        "pcie_replays": _increments(gpus, "pcie_replays"),
+        "remapped_rows": remapped,
+        "driver": _most_common([node.facts.driver for node in nodes if node.facts]),
+        "cuda": _most_common([node.facts.cuda for node in nodes if node.facts]),
+    }
+    unsaid = "the driver does not say it of all GPUs"
+    for figures, why in ((in_window, too_short or unsaid), (over_attempt, unsaid)):
+        nulls |= {name: why for name, value in figures.items() if value is None and name not in nulls}
+    return GpuTelemetry(
         gpus=len(gpus),
         energy_joules=energy,
         joules_per_token=per_token,
-        power_watts_mean=mean(_known(sample.power_w for sample in samples)),
-        power_watts_max=_most(_known(sample.power_w for sample in samples)),
-        power_limit_watts=min(_known(gpu.facts.power_limit_w for gpu in gpus), default=None),
-        sm_clock_mhz_median=median(_known(sample.sm_clock_mhz for sample in samples)),
-        sm_clock_mhz_highest=_most(_known(gpu.facts.max_sm_clock_mhz for gpu in gpus)),
-        throttled=_throttled(samples),
-        slowest=None if too_short else _slowest(gpus),
-        temperature_c_max=_most(_known(sample.temperature_c for sample in samples)),
-        memory_bytes_max=_most(_known(sample.memory_used_bytes for sample in samples)),
-        ecc_uncorrected=_increments(gpus, lambda sample: sample.ecc_uncorrected),
-        pcie_replays=_increments(gpus, lambda sample: sample.pcie_replays),
-        remapped_rows=remapped,
-        driver=_most_common([node.facts.driver for node in nodes if node.facts]),
-        cuda=_most_common([node.facts.cuda for node in nodes if node.facts]),
+        **in_window,
+        **over_attempt,
         null_because=nulls,
         notes=_notes(nodes, gpus),
-    )
-    for name in figures.__struct_fields__:
-        if getattr(figures, name) is None and name not in nulls:
-            nulls[name] = _why_unknown(name, too_short)
-    return figures, ""
-
-
-# What is read at the begin and over the whole attempt, however short the window is.
-_OVER_THE_ATTEMPT = (
-    "power_limit_watts",
-    "sm_clock_mhz_highest",
-    "ecc_uncorrected",
-    "pcie_replays",
-    "remapped_rows",
-    "driver",
-    "cuda",
-)
-
-
-def _why_unknown(name: str, too_short: str) -> str:
-    if too_short and name not in _OVER_THE_ATTEMPT:
-        return too_short
-    return "the driver does not say it of all GPUs"
+    ), ""
 
 
 def _gpus_of(node: NodeRecord, span: Span | None) -> list[_Gpu]:
@@ -182,8 +173,7 @@ def _energy(
         unknown = [why for why in used if isinstance(why, str)]
         if not unknown:
             return sum(joules for joules in used if not isinstance(joules, str))
-        more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        nulls["energy_joules"] = unknown[0] + more
+        nulls["energy_joules"] = unknown[0] + (f", and {len(unknown) - 1} more" if len(unknown) > 1 else "")
     return None
 
 
@@ -219,8 +209,7 @@ def _counter_at(read: Sequence[tuple[float, int]], when: float) -> float | None:
 # --- clocks, throttling, errors ---------------------------------------------------------------
 
 
-def _throttled(samples: Sequence[GpuSample]) -> dict[str, float] | None:
-    bits = _known(sample.throttle_reasons for sample in samples)
+def _throttled(bits: Sequence[int]) -> dict[str, float] | None:
     if not bits:
         return None
     kinds = Counter(bits)
@@ -239,11 +228,11 @@ def _slowest(gpus: Sequence[_Gpu]) -> SlowGpu | None:
     return SlowGpu(host=gpu.host, index=gpu.facts.index, uuid=gpu.facts.uuid, sm_clock_mhz=clock)
 
 
-def _increments(gpus: Sequence[_Gpu], counter: Callable[[GpuSample], int | None]) -> int | None:
+def _increments(gpus: Sequence[_Gpu], counter: str) -> int | None:
     """How much the counters of all GPUs grew; None where one GPU has none."""
     total = 0
     for gpu in gpus:
-        read = [value for sample in gpu.samples if (value := counter(sample)) is not None]
+        read = _known(getattr(sample, counter) for sample in gpu.samples)
         if not read:
             return None
         total += max(read[-1] - read[0], 0)  # a driver that was loaded again counts from zero
@@ -277,8 +266,7 @@ def _notes(nodes: Sequence[NodeRecord], gpus: Sequence[_Gpu]) -> list[str]:
         for index, error in sorted({pair for sample in node.samples for pair in sample.errors.items()})
     ]
     if lost:
-        more = f" and {len(lost) - MOST_NAMED} more" if len(lost) > MOST_NAMED else ""
-        found.append("; ".join(lost[:MOST_NAMED]) + more)
+        found.append(named(lost, "; "))
     facts = [node.facts for node in nodes if node.facts]
     parts = {
         "drivers": [fact.driver for fact in facts],
@@ -298,12 +286,13 @@ def _notes(nodes: Sequence[NodeRecord], gpus: Sequence[_Gpu]) -> list[str]:
 # --- small helpers ----------------------------------------------------------------------------
 
 
+def named(names: Sequence[str], between: str = ", ") -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return between.join(names[:MOST_NAMED]) + more
+
+
 def _known(values: Iterable[Known | None]) -> list[Known]:
     return [value for value in values if value is not None]
-
-
-def _most(values: Sequence[Known]) -> Known | None:
-    return max(values, default=None)
 
 
 def _most_common(values: Iterable[str | None]) -> str | None:

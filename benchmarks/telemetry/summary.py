@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from benchmarks.measuring.statistics import mean, median
-from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures
+from benchmarks.telemetry.gpu import GpuTelemetry, gpu_figures, named
 from benchmarks.telemetry.samples import NodeRecord, NodeSample, Recorded
 from benchmarks.values import Benchmark, RunRecord, Started, Step, Value, Window
 
 FEWEST_SAMPLES = 2
 GAP_INTERVALS = 3  # between two samples, before it is worth a word
-MOST_NAMED = 8
 
 
 class Telemetry(Value, frozen=True):
@@ -156,8 +155,3 @@ def _gap(node: NodeRecord, span: tuple[float, float] | None) -> str:
     longest = max((after - before for before, after in pairwise(times)), default=0.0)
     late = node.facts is not None and longest > GAP_INTERVALS * node.facts.interval
     return f"{longest:.3g} s on {node.name}" if late else ""
-
-
-def named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more

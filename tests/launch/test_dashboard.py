@@ -263,7 +263,6 @@ def served(results: Path, *arguments: str) -> Iterator[tuple[str, "subprocess.Po
         start_new_session=True,
     )
     try:
-        assert server.stdout is not None
         said = []
         for line in server.stdout:
             said.append(line)
@@ -429,7 +428,6 @@ def test_a_damaged_folder_that_comes_meanwhile_is_named_and_the_server_goes_on(
     with served(results, "--refresh_seconds=0.5") as (address, server):
         wait_for(address, SERIES)
         damaged.rename(results / run_name(7))
-        assert server.stdout is not None
         assert run_name(7) in server.stdout.readline()
         ended(results, run_name(8), 0.5, **on(4))
         wait_for(address, f"runs/{run_name(8)}")

@@ -178,8 +178,6 @@ def test_a_sweep_has_its_ideal_line_and_every_figure() -> None:
     assert read.text.count("ideal: the same speed a device as the smallest scale") == 1
     values = {float(str(found["value"])) for tag, found in read.tags if tag == "data"}
     for point in report.series[0].points:
-        assert point.efficiency is not None
-        assert point.tokens_per_second is not None
         assert {point.efficiency.median, point.tokens_per_second.median} <= values
 
 
@@ -189,7 +187,6 @@ def test_a_gain_has_its_interval_and_its_verdict() -> None:
     assert report.gains
     for one in report.gains:
         assert one.why in text
-        assert one.speedup_percent is not None
         assert f"{one.speedup_percent.value:+.2f}%" in text
 
 

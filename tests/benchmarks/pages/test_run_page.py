@@ -130,7 +130,6 @@ def test_what_may_not_be_compared_and_what_was_slowed_is_said_above() -> None:
 
 def test_the_nearest_published_row_with_its_ratio_and_what_differs() -> None:
     found = MATERIAL.nearest[0]
-    assert found is not None
     text = Reader(run_page(MATERIAL)).text
     assert f"{found.ratio:.3f} times the tokens per second" in text
     assert found.source in text

@@ -124,7 +124,6 @@ def figures(
 def test_energy_is_the_difference_of_all_counters_over_the_window() -> None:
     """100 and 200 W on each of two nodes, for 6 s."""
     found = figures(node("a"), node("b"), tokens=900)
-    assert found.gpu is not None
     assert (found.gpu.energy_joules, found.gpu.joules_per_token) == (3600.0, 4.0)
     assert (found.nodes, found.gpu.gpus, found.samples, found.fewest_samples) == (2, 4, 14, 7)
     assert (found.interval_seconds, found.window_seconds) == (1.0, 6.0)
@@ -134,7 +133,6 @@ def test_energy_is_the_difference_of_all_counters_over_the_window() -> None:
 @pytest.mark.parametrize("window", [(2.25, 8.75), (0.0, 10.0), (3.5, 6.5)])
 def test_between_samples_the_counter_goes_on_evenly(window: tuple[float, float]) -> None:
     found = figures(node(), window=window)
-    assert found.gpu is not None
     assert found.gpu.energy_joules == pytest.approx(300 * (window[1] - window[0]))
 
 
@@ -142,55 +140,44 @@ def test_a_counter_that_does_not_grow_evenly_is_read_where_the_window_ends() -> 
     """It jumps between 5 and 6 s: a quarter of the jump has come by 5.25 s, none by 5 s."""
     jump = with_row(energy_mj=lambda second, _: 0 if second <= 5 else 8_000_000)
     quarter, none = (figures(node(count=1, rows=jump), window=(1, end)).gpu for end in (5.25, 5.0))
-    assert quarter is not None
-    assert none is not None
     assert (quarter.energy_joules, none.energy_joules) == (pytest.approx(2000), 0)
 
 
 def why_no_energy(found: Telemetry) -> str:
-    assert found.gpu is not None
     assert found.gpu.energy_joules is found.gpu.joules_per_token is None
     assert found.gpu.null_because["joules_per_token"] == found.gpu.null_because["energy_joules"]
     return found.gpu.null_because["energy_joules"]
 
 
-def test_one_gpu_without_a_counter_leaves_the_sum_unknown() -> None:
-    def rows(_second: int, gpu: int, row: GpuSample) -> GpuSample:
-        return msgspec.structs.replace(row, energy_mj=None) if gpu == 1 else row
-
-    assert why_no_energy(figures(node(), node("n2", rows=rows))) == "GPU 1 of n2 has no energy counter"
-    every = figures(node(rows=with_row(energy_mj=None)))
-    assert why_no_energy(every) == "GPU 0 of n1 has no energy counter, and 1 more"
-    assert every.gpu is not None
-    assert every.gpu.power_watts_mean == 500, "the rest is known"
+BACKWARDS = with_row(energy_mj=lambda second, _: second if second < 5 else second - 5)
+FEWER = with_row(energy_mj=lambda second, gpu: None if gpu else 100_000 * second)
 
 
-def test_the_counter_of_a_gpu_that_is_cut_into_slices_is_not_the_runs() -> None:
-    found = figures(node(count=1, gpus=[gpu_facts(0, mig=True)]))
-    assert why_no_energy(found) == "GPU 0 of n1 is in MIG mode, and its energy is that of all its slices"
-
-
-def test_a_counter_that_went_backwards_is_no_energy() -> None:
-    again = with_row(energy_mj=lambda second, _: second if second < 5 else second - 5)
-    assert why_no_energy(figures(node(count=1, rows=again))) == "the energy counter of GPU 0 of n1 went backwards"
-
-
-@pytest.mark.parametrize("window", [(-0.5, 5.0), (5.0, 10.5)])
-def test_a_window_that_was_not_sampled_whole_has_no_energy(window: tuple[float, float]) -> None:
-    assert why_no_energy(figures(node(count=1), window=window)) == "GPU 0 of n1 was not sampled over the whole window"
-
-
-def test_energy_of_other_gpus_than_the_runs_is_not_the_runs() -> None:
-    assert why_no_energy(figures(node(), gpus_expected=4)) == "2 GPUs were sampled, the run uses 4"
-    assert why_no_energy(figures(node(), gpus_expected=1)) == "2 GPUs were sampled, the run uses 1"
-    found = figures(node(), gpus_expected=4, nodes_expected=2)
-    assert why_no_energy(found) == "1 of 2 nodes were sampled"
-    assert "1 of 2 nodes were sampled" in found.notes
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (figures(node(), node("n2", rows=FEWER)), "GPU 1 of n2 has no energy counter"),
+        (figures(node(rows=with_row(energy_mj=None))), "GPU 0 of n1 has no energy counter, and 1 more"),
+        (
+            figures(node(count=1, gpus=[gpu_facts(0, mig=True)])),
+            "GPU 0 of n1 is in MIG mode, and its energy is that of all its slices",
+        ),
+        (figures(node(count=1, rows=BACKWARDS)), "the energy counter of GPU 0 of n1 went backwards"),
+        (figures(node(count=1), window=(-0.5, 5.0)), "GPU 0 of n1 was not sampled over the whole window"),
+        (figures(node(count=1), window=(5.0, 10.5)), "GPU 0 of n1 was not sampled over the whole window"),
+        (figures(node(), gpus_expected=4), "2 GPUs were sampled, the run uses 4"),
+        (figures(node(), gpus_expected=1), "2 GPUs were sampled, the run uses 1"),
+        (figures(node(), gpus_expected=4, nodes_expected=2), "1 of 2 nodes were sampled"),
+    ],
+)
+def test_energy_of_which_a_part_is_unknown_is_unknown_and_the_rest_is_not(found: Telemetry, why: str) -> None:
+    assert why_no_energy(found) == why
+    assert found.gpu.power_watts_mean == 500
+    assert ("1 of 2 nodes were sampled" in found.notes) == (why == "1 of 2 nodes were sampled")
 
 
 def test_joules_a_token_are_not_claimed_where_no_speed_is() -> None:
     found = summarise(Recorded(nodes=[node()]), T0 + 2, T0 + 8, None, unclaimed="the run failed").gpu
-    assert found is not None
     assert (found.energy_joules, found.joules_per_token) == (1800.0, None)
     assert found.null_because == {"joules_per_token": "the run failed"}
 
@@ -205,7 +192,6 @@ def test_power_temperature_and_memory_within_the_window() -> None:
         memory_used_bytes=lambda second, gpu: 99 * 10**9 if second < 2 else gpu * 10**9,
     )
     found = figures(node(rows=rows)).gpu
-    assert found is not None
     assert (found.power_watts_mean, found.power_watts_max) == (155.0, 208.0)
     assert (found.temperature_c_max, found.memory_bytes_max) == (51, 10**9)
     assert (found.power_limit_watts, found.sm_clock_mhz_highest) == (700.0, 1980)
@@ -224,8 +210,6 @@ def test_the_slowest_gpu_is_the_one_with_the_lowest_median_clock() -> None:
         return msgspec.structs.replace(row, sm_clock_mhz=clock)
 
     found = figures(node("a", count=1), node("b", count=3, rows=rows), window=(5, 8)).gpu
-    assert found is not None
-    assert found.slowest is not None
     assert (found.slowest.host, found.slowest.index, found.slowest.uuid) == ("b", 0, "GPU-0")
     assert (found.slowest.sm_clock_mhz, found.sm_clock_mhz_median) == (1700, 1755)
 
@@ -239,7 +223,6 @@ def test_throttling_is_a_share_of_the_samples(name: str, bit: int) -> None:
         return msgspec.structs.replace(row, throttle_reasons=bit | 0x3 if held else 0x3)
 
     found = figures(node(rows=rows)).gpu
-    assert found is not None
     assert found.throttled == {reason: 3 / 14 if reason == name else 0.0 for reason in THROTTLE_BITS}
 
 
@@ -256,13 +239,11 @@ def test_errors_are_those_of_the_whole_attempt() -> None:
     assert plain.end is not None
     after = msgspec.structs.replace(plain.end, remapped_rows=[1, 6])
     found = figures(msgspec.structs.replace(plain, end=after)).gpu
-    assert found is not None
     assert (found.ecc_uncorrected, found.pcie_replays, found.remapped_rows) == (2, 2, 2)
 
 
 def test_a_sampler_that_was_killed_leaves_the_remapped_rows_unknown() -> None:
     found = figures(node("a"), node("b", end=False), window=(3.1, 3.9)).gpu
-    assert found is not None
     assert found.remapped_rows is None
     why = "they are read at the end, and the sampler of b did not come to it"
     assert found.null_because["remapped_rows"] == why
@@ -271,7 +252,6 @@ def test_a_sampler_that_was_killed_leaves_the_remapped_rows_unknown() -> None:
 
 def test_what_the_driver_never_says_is_not_laid_on_a_short_window() -> None:
     found = figures(node(rows=with_row(pcie_replays=None), driver=None), window=(3.1, 3.9)).gpu
-    assert found is not None
     unsaid = "the driver does not say it of all GPUs"
     assert (found.null_because["pcie_replays"], found.null_because["driver"]) == (unsaid, unsaid)
     assert found.null_because["throttled"].startswith("the window of 0.8 s holds 0 samples")
@@ -281,7 +261,6 @@ def test_what_no_gpu_says_is_null_with_a_reason() -> None:
     nothing = dict.fromkeys(GpuSample.__struct_fields__)
     bare = {**dict.fromkeys(GpuFacts.__struct_fields__), "index": 0}
     found = figures(node(count=1, rows=with_row(**nothing), gpus=[GpuFacts(**bare)], driver=None, cuda=None)).gpu
-    assert found is not None
     known = {name for name in found.__struct_fields__ if getattr(found, name) is not None}
     assert known == {"gpus", "null_because", "notes"}
     assert found.null_because.keys() == set(found.__struct_fields__) - known
@@ -297,7 +276,6 @@ def test_a_gpu_that_fell_off_is_named_and_the_others_are_counted() -> None:
     samples = [msgspec.structs.replace(s, errors=e) for s, e in zip(plain.samples, errors, strict=True)]
     found = figures(msgspec.structs.replace(plain, samples=samples))
     assert why_no_energy(found) == "GPU 1 of n1 was not sampled over the whole window"
-    assert found.gpu is not None
     assert found.gpu.notes == ["GPU 1 of n1: NVMLError_GpuIsLost"]
     assert (found.gpu.gpus, found.gpu.sm_clock_mhz_median) == (2, 1755)
 
@@ -305,7 +283,6 @@ def test_a_gpu_that_fell_off_is_named_and_the_others_are_counted() -> None:
 def test_machines_that_differ_are_said() -> None:
     other = node("b", count=1, driver="570.1", gpus=[gpu_facts(0, power_limit_w=650.0)])
     found = figures(node("a", count=2), other).gpu
-    assert found is not None
     assert found.notes == ["different drivers: 580.65 (1), 570.1 (1)", "different power limits: 700 W (2), 650 W (1)"]
     assert found.power_limit_watts == 650
 
@@ -331,7 +308,6 @@ def test_a_window_of_fewer_than_two_samples_leaves_what_was_read_before_it(
     window: tuple[float, float], count: int
 ) -> None:
     found = figures(node(), window=window)
-    assert found.gpu is not None
     assert found.gpu.power_limit_watts == 700
     assert found.gpu.sm_clock_mhz_highest == 1980
     assert found.gpu.ecc_uncorrected == found.gpu.remapped_rows == 0
@@ -354,7 +330,6 @@ def test_one_node_that_was_not_sampled_costs_the_energy_alone() -> None:
     """A sampler that ended early; of the other nodes all is known."""
     found = figures(node("a"), node("b", seconds=1))
     assert why_no_energy(found) == "GPU 0 of b was not sampled over the whole window, and 1 more"
-    assert found.gpu is not None
     assert found.gpu.sm_clock_mhz_median == 1755
     assert (found.samples, found.fewest_samples) == (7, 0)
     assert found.notes == ["not sampled to the window's end: b"]
@@ -362,7 +337,6 @@ def test_one_node_that_was_not_sampled_costs_the_energy_alone() -> None:
 
 def test_without_a_window_the_figures_are_those_of_the_whole_attempt() -> None:
     found = summarise(Recorded(nodes=[node()]), None, None, 1000)
-    assert found.gpu is not None
     assert (found.samples, found.window_seconds) == (11, None)
     assert found.gpu.energy_joules is None
     assert found.gpu.temperature_c_max == 60
@@ -492,20 +466,15 @@ def test_a_runs_energy_is_over_every_step_of_its_window(benchmark_value: Benchma
     benchmark = on_gpus(benchmark_value, 2)
     found, why = of_run(Recorded(nodes=[node()]), benchmark, record(steps), marked, window(2, 6, counted=4))
     assert (found is not None, why) == (True, "")
-    assert found is not None
-    assert found.gpu is not None
     assert found.gpu.energy_joules == pytest.approx(1500)
     assert found.gpu.joules_per_token == pytest.approx(1500 / (5 * benchmark.tokens_per_step))
     failed, _ = of_run(Recorded(nodes=[node()]), benchmark, record(steps), marked, window(2, 6), "the run failed")
-    assert failed is not None
-    assert failed.gpu is not None
     assert failed.gpu.null_because["joules_per_token"] == "the run failed"
 
 
 def test_a_run_on_a_cpu_has_no_gpu(benchmark_value: Benchmark) -> None:
     steps = [step(number) for number in range(9)]
     found, _ = of_run(Recorded(nodes=[node()]), benchmark_value, record(steps), steps, window(2, 6))
-    assert found is not None
     assert (found.gpu, found.null_because["gpu"]) == (None, "the run uses no GPU")
 
 

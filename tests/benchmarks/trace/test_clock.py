@@ -33,10 +33,8 @@ def test_the_real_trace_and_our_clock_agree_within_5_percent() -> None:
     trace = read_xplane(sample(), PATH)
     undisturbed = undisturbed_steps(steps, started, trace, None)
     summary = summarise(trace, kinds(), Wanted(undisturbed))
-    assert summary is not None
     found = compare(summary, steps, undisturbed)
     assert (summary.window.first_step, summary.window.last_step) == (21, 22)
-    assert found.difference is not None
     assert abs(found.difference) < 0.05
     assert sum(summary.mean.wall_seconds.values()) == pytest.approx(found.clock_seconds_per_step, rel=0.05)
 
@@ -63,7 +61,6 @@ def test_without_the_time_of_day_the_ends_of_what_was_asked_for_are_left_out(sta
 
 def test_the_same_steps_are_compared_and_the_unprofiled_ones_beside_them() -> None:
     summary = summarise(trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS), kinds(), Wanted())
-    assert summary is not None
     profiled = [step_at(number, 0.0125, reason="profiler") for number in range(20, 24)]
     free = [step_at(number, seconds) for number, seconds in ((3, 0.004), (4, 0.005), (5, 0.009))]
     first = [step_at(0, 5.0, reason="compile")]
@@ -80,7 +77,6 @@ def test_what_cannot_be_compared_says_why() -> None:
     trace = trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS)
     numbered = summarise(trace, kinds(), Wanted())
     unnumbered = summarise(trace_of(steps_of(4, (0, 9, "dot.1"))), kinds(), Wanted())
-    assert numbered is not None
     assert unnumbered is not None
     every = frozenset(range(40))
     for summary, steps, undisturbed, said in (
@@ -99,7 +95,6 @@ def test_what_cannot_be_compared_says_why() -> None:
 def test_a_trace_whose_step_is_not_near_ours_does_not_cover_the_steps(seconds: float, doubted: bool) -> None:
     """10 ms a step in the trace; also where the profiler's start lies in the steps, so that no difference is said."""
     summary = summarise(trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS), kinds(), Wanted())
-    assert summary is not None
     profiled = [step_at(number, seconds, reason="profiler") for number in range(20, 24)]
     for undisturbed in (frozenset({21, 22, 23}), frozenset[int]()):
         doubt = compare(summary, [step_at(2, 0.010), *profiled], undisturbed).doubt
@@ -109,7 +104,6 @@ def test_a_trace_whose_step_is_not_near_ours_does_not_cover_the_steps(seconds: f
 
 def test_where_every_step_was_recorded_none_is_called_unprofiled() -> None:
     summary = summarise(trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS), kinds(), Wanted())
-    assert summary is not None
     found = compare(summary, [step_at(2, 0.010)], frozenset({21, 22, 23}), whole_run=True)
     assert (found.unprofiled_seconds_per_step, found.unprofiled_steps, found.profiling_cost) == (None, 0, None)
     assert found.null_because["unprofiled_seconds_per_step"] == "the profiler ran beside every step"

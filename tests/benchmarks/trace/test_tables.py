@@ -36,7 +36,6 @@ def hosts(count: int, name: str = "node{}") -> list[HostSummary]:
     found = []
     for number in range(count):
         one = summarise(trace_of(steps_of(3, (0, 4 + number % 3, "dot.1"))), kinds(), Wanted())
-        assert one is not None
         host = name.format(number)
         found.append(replace(one, host=host, mean=replace(one.mean, host=host)))
     return found
@@ -81,25 +80,31 @@ def test_of_many_hosts_some_are_shown_and_the_rest_counted() -> None:
     assert "mean of 40" in text
 
 
-def test_the_comparison_says_both_times_and_what_profiling_costs(summary: HostSummary) -> None:
-    found = Comparison(
-        trace_seconds_per_step=0.010, clock_seconds_per_step=0.0101, difference=-0.0099,
-        unprofiled_seconds_per_step=0.008, unprofiled_steps=36, profiling_cost=0.2625, null_because={},
-    )  # fmt: skip
-    text = report_text(report_of(summary, comparison=found), 80)
-    assert "10 ms in the trace, 10.1 ms by our own clock over the same steps (-0.99%)" in text
-    assert "8 ms median of the 36 steps that count; a profiled step takes +26.2%" in text
+COMPARED = Comparison(
+    trace_seconds_per_step=0.010, clock_seconds_per_step=0.0101, difference=-0.0099,
+    unprofiled_seconds_per_step=0.008, unprofiled_steps=36, profiling_cost=0.2625, null_because={},
+)  # fmt: skip
+NO_CLOCK = {"clock_seconds_per_step": "no clock", "unprofiled_seconds_per_step": "none left"}
+UNKNOWN = {"clock_seconds_per_step": None, "difference": None, "profiling_cost": None, "null_because": NO_CLOCK}
 
 
-def test_what_cannot_be_compared_stands_there_with_its_reason(summary: HostSummary) -> None:
-    found = Comparison(
-        trace_seconds_per_step=0.010, clock_seconds_per_step=None, difference=None, unprofiled_seconds_per_step=None,
-        unprofiled_steps=0, profiling_cost=None,
-        null_because={"clock_seconds_per_step": "no clock", "unprofiled_seconds_per_step": "none left"},
-    )  # fmt: skip
-    text = report_text(report_of(summary, comparison=found), 80)
-    assert "by our own clock unknown: no clock" in text
-    assert "unprofiled  unknown: none left" in text
+@pytest.mark.parametrize(
+    ("changes", "there", "absent"),
+    [
+        ({}, "10 ms in the trace, 10.1 ms by our own clock over the same steps (-0.99%)", "BEWARE"),
+        ({}, "8 ms median of the 36 steps that count; a profiled step takes +26.2%", "unknown"),
+        ({**UNKNOWN}, "by our own clock unknown: no clock", "unprofiled  unknown"),
+        ({**UNKNOWN, "unprofiled_seconds_per_step": None}, "unprofiled  unknown: none left", "BEWARE"),
+        ({"doubt": "the trace does not cover these steps"}, "  BEWARE     the trace does not cover", "unprofiled"),
+        ({"whole_run": True}, "10 ms in the trace", "unprofiled"),
+    ],
+)
+def test_the_comparison_says_both_times_or_why_not(
+    summary: HostSummary, changes: dict[str, object], there: str, absent: str
+) -> None:
+    text = report_text(report_of(summary, comparison=replace(COMPARED, **changes)), 80)
+    assert there in text
+    assert absent not in text
 
 
 def test_nccl_calls_and_files_to_open_are_listed() -> None:
@@ -137,18 +142,6 @@ def test_the_mean_says_of_how_many_reports_it_is() -> None:
     text = report_text(report_of(files=[*files, other], mean=mean_of(files)), 80)
     assert "where a step goes (ms a step; mean of 4 of 15 reports)" in text
     assert "mean of 4 of" not in report_text(report_of(files=[*files[:4], other], mean=mean_of(files)), 80)
-
-
-def test_a_trace_of_other_steps_is_said_first_and_nothing_is_made_of_it(summary: HostSummary) -> None:
-    found = Comparison(
-        trace_seconds_per_step=0.010, clock_seconds_per_step=0.1, difference=-0.9, unprofiled_seconds_per_step=0.1,
-        unprofiled_steps=36, profiling_cost=0.0, null_because={}, doubt="the trace does not cover these steps",
-    )  # fmt: skip
-    text = report_text(report_of(summary, comparison=found), 80)
-    assert text.splitlines()[1].split(None, 1) == ["BEWARE", "the trace does not cover these steps"]
-    assert "unprofiled" not in text
-    of_all = report_text(report_of(summary, comparison=replace(found, doubt="", whole_run=True)), 80)
-    assert "unprofiled" not in of_all
 
 
 def test_a_trace_without_steps_is_not_called_a_step() -> None:
