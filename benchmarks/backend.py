@@ -4,11 +4,12 @@ A backend is an installed package that names an object in the entry point group
 `stepmark.backends`; benchmarks/ and launch/ know no backend by name.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, runtime_checkable
+from typing import BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
 from benchmarks.assets.assets import Repository
 from benchmarks.assets.datasets import DatasetJob
@@ -138,46 +139,21 @@ class LogFormat(Protocol):
 
 
 class Backend(Protocol):
-    """What a framework must answer to be measured by Stepmark."""
+    """What every framework must answer to be measured by Stepmark. All else it may offer is a capability, below."""
 
     name: str
     title: str
     engines: tuple[str, ...]  # the first is what a recipe uses where none is asked for
-    log_formats: tuple[LogFormat, ...]
     layout_settings: frozenset[str]  # the settings that share the work among devices
     reserved_variables: tuple[str, ...]  # beginnings of variables that would steer the framework past the plan
     reserved_settings: Mapping[str, str]  # settings Stepmark fills itself -> what to use instead
-    profiles: frozenset[str]  # the profilers of --profile that its programs can run under
-    pgle_ways: frozenset[str]  # the ways of --pgle, beside off
 
     def settings(self) -> SettingTypes:
         """Every setting of the framework that --set may name, with its type."""
         ...
 
-    def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
-        """Why an engine can never run on a kind of device, whatever the recipe; None where it can."""
-        ...
-
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
         """What the framework's sharding settings mean in common words, on so many devices."""
-        ...
-
-    def layout_settings_for(
-        self, engine: str, parallelism: Parallelism, gpus: int, hardware: Hardware
-    ) -> dict[str, Scalar] | None:
-        """The settings that make a layout, as --set takes them; None where the framework has no such layout."""
-        ...
-
-    def lora(self, knobs: dict[str, Scalar]) -> Lora:
-        """What the framework's adapter settings mean in common words."""
-        ...
-
-    def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
-        """The settings that make an optimizer and its learning rate; RequestError where the framework has none."""
-        ...
-
-    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:
-        """The settings that make such adapters; RequestError where the framework has none such."""
         ...
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
@@ -194,10 +170,6 @@ class Backend(Protocol):
 
     def plan(self, benchmark: Benchmark) -> Plan: ...
 
-    def profile_key(self, benchmark: Benchmark) -> str | None:
-        """What a profile that this benchmark reads is of: equal keys, equal programs. None where it reads none."""
-        ...
-
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         """What the workers of one phase wrote, whole or half way."""
         ...
@@ -206,17 +178,99 @@ class Backend(Protocol):
         """A function that gives the steps written since it was last called, while the phase runs."""
         ...
 
+    def log_formats(self) -> tuple[LogFormat, ...]:
+        """The foreign logs of the framework that can be read."""
+        ...
+
+
+# --- capabilities: a backend offers what it has; isinstance tells ---------------------------------
+
+
+@runtime_checkable
+class RefusesHardware(Protocol):
+    """Engines that run on some kinds of devices alone."""
+
+    def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
+        """Why an engine can never run on a kind of device, whatever the recipe; None where it can."""
+        ...
+
+
+@runtime_checkable
+class RanksLayouts(Protocol):
+    """Layouts that no recipe states: plan.py --layouts."""
+
+    def layout_settings_for(
+        self, engine: str, parallelism: Parallelism, gpus: int, hardware: Hardware
+    ) -> dict[str, Scalar] | None:
+        """The settings that make a layout, as --set takes them; None where the framework has no such layout."""
+        ...
+
+
+@runtime_checkable
+class TrainsAdapters(Protocol):
+    """--task=lora."""
+
+    def lora(self, knobs: dict[str, Scalar]) -> Lora:
+        """What the framework's adapter settings mean in common words."""
+        ...
+
+    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:
+        """The settings that make such adapters; RequestError where the framework has none such."""
+        ...
+
+
+@runtime_checkable
+class FollowsSchedules(Protocol):
+    """--task=mlperf: training to a target."""
+
+    def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
+        """The settings that make an optimizer and its learning rate; RequestError where the framework has none."""
+        ...
+
+
+@runtime_checkable
+class Profiles(Protocol):
+    """--profile."""
+
+    profiles: frozenset[str]  # the profilers that its programs can run under
+
+
+@runtime_checkable
+class GuidedByProfiles(Protocol):
+    """--pgle."""
+
+    pgle_ways: frozenset[str]  # beside off
+
+    def profile_key(self, benchmark: Benchmark) -> str | None:
+        """What a profile that this benchmark reads is of: equal keys, equal programs. None where it reads none."""
+        ...
+
+
+@runtime_checkable
+class CompilerFlags(Protocol):
+    """--set=xla_FLAG, checked before a run."""
+
     def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
         """What --set=xla_group=NAME means on a kind of device; RequestError where there is no such group for it."""
         ...
 
-    def flags_check(self, flags: list[str]) -> FlagsCheck | None:
-        """How to find out whether flags (each --name=value) are right; None where it has no such compiler."""
+    def flags_check(self, flags: list[str]) -> FlagsCheck:
+        """How to find out whether flags (each --name=value) are right."""
         ...
+
+
+@runtime_checkable
+class MeasuresPeaks(Protocol):
+    """launch/peak.py."""
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:
         """Measures matmuls: `{phase_dir}/request.json` is a peaks.PeakRequest, its report a peaks.PeakReport."""
         ...
+
+
+@runtime_checkable
+class ProvesWork(Protocol):
+    """The comparison of what two frameworks compute."""
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         """Trains a few steps on given tokens, from given weights or its own, and says what it computed: see work.py.
@@ -226,12 +280,22 @@ class Backend(Protocol):
         """
         ...
 
-    def compile_program(self, benchmark: Benchmark) -> SideProgram | None:
+
+@runtime_checkable
+class CompilesAlone(Protocol):
+    """plan.py --compile."""
+
+    def compile_program(self, benchmark: Benchmark) -> SideProgram:
         """Compiles the training step for virtual devices, and says what is in it; its report is compiled.Compiled."""
         ...
 
+
+@runtime_checkable
+class MakesDatasets(Protocol):
+    """setup.py --dataset."""
+
     def dataset_command(self, job: DatasetJob) -> list[str]:
-        """The program that turns text into what this framework trains on; RequestError where it has none.
+        """The program that turns text into what this framework trains on.
 
         It may use the placeholders `{python}` and `{repository}` of a Phase, and writes into `job.folder`.
         """
@@ -240,8 +304,8 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Checks(Protocol):
-    """An optional capability: a program that a cluster's job runs first, as one task on one node with that node's
-    GPUs, before the other nodes are used. It imports the framework and builds the run's configuration.
+    """A program that a cluster's job runs first, as one task on one node with that node's GPUs, before the other
+    nodes are used. It imports the framework and builds the run's configuration.
 
     Its last line of output is `stepmark check: ok {json}`, exit code 0; or `stepmark check: what; why; next: what to
     do`, exit code 1 (benchmarks/jobs/first_check.py reads it). A backend without the capability has no such phase.
@@ -254,9 +318,7 @@ class Checks(Protocol):
 
 @runtime_checkable
 class NeedsTransformerEngine(Protocol):
-    """An optional capability: a framework that needs Transformer Engine for some of its settings, and its virtual
-    environment has none.
-    """
+    """A framework that needs Transformer Engine for some of its settings; its virtual environment has none."""
 
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
         """What the run has that needs it -> the flag without it; empty where nothing does."""
@@ -265,7 +327,7 @@ class NeedsTransformerEngine(Protocol):
 
 @runtime_checkable
 class ReadsHub(Protocol):
-    """An optional capability: an engine whose program reads files of a Hugging Face repository by its name.
+    """An engine whose program reads files of a Hugging Face repository by its name.
 
     A job has no token and may have no internet: launch/setup.py --site fetches them once
     (benchmarks/assets/hub_cache.py).
@@ -276,15 +338,44 @@ class ReadsHub(Protocol):
         ...
 
 
+Capability = TypeVar("Capability")
+
+
+def offered(backend: Backend, capability: type[Capability], otherwise: str, where: str) -> Capability:
+    """The backend as one with a capability. `otherwise` says what one without it does not do."""
+    if isinstance(backend, capability):
+        return backend
+    raise RequestError(f"{backend.title} {otherwise}", where=where, next_command=f"{LIST_COMMAND} shows the others")
+
+
+# --- finding them ---------------------------------------------------------------------------------
+
+
 @cache
-def registered() -> dict[str, EntryPoint]:
-    """Backends by name. The search through all installed packages is slow, and a dry run asks 78 times."""
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+def registered() -> dict[str, str]:
+    """Backends by name, with where each object is, as module:name; the first of a name on the path wins.
+
+    importlib.metadata finds the same; importing it alone takes a tenth of what a dry run may take.
+    """
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        for path in sorted(Path(folder or ".").glob("*-info/entry_points.txt")):
+            _, header, rest = path.read_text(encoding="utf-8").partition(f"[{ENTRY_POINT_GROUP}]")
+            lines = rest.partition("\n[")[0].splitlines() if header else []
+            for name, _, place in (line.partition("=") for line in lines if "=" in line):
+                found.setdefault(name.strip(), place.strip())
+    return found
+
+
+def _load(place: str) -> Backend:
+    module, _, name = place.partition(":")
+    backend: Backend = getattr(import_module(module), name)
+    return backend
 
 
 def backends() -> dict[str, Backend]:
     """Every installed backend by name."""
-    return {name: entry.load() for name, entry in registered().items()}
+    return {name: _load(place) for name, place in registered().items()}
 
 
 def backend_names() -> list[str]:
@@ -300,5 +391,4 @@ def find_backend(name: str) -> Backend:
             why=f"a backend is an installed package that registers in the entry point group '{ENTRY_POINT_GROUP}'",
             next_command=LIST_COMMAND,
         )
-    backend: Backend = found.load()
-    return backend
+    return _load(found)

@@ -9,6 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Hashable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from benchmarks.gate.values import Suite
     from benchmarks.mlperf.definitions import MlperfBenchmark
     from benchmarks.mlperf.submission import Submission
+    from benchmarks.planning.calibration import Calibration
 
 ROOT_VARIABLE = "STEPMARK_CONFIGS"
 DEFAULT_ROOT = Path(__file__).resolve().parent.parent / "configs"
@@ -49,6 +51,7 @@ WHERE_TO_LOOK: dict[Kind, str] = {
 }
 
 EXAMPLE = "example_"  # begins the names of sites that are there to be copied
+OF_BACKEND = re.compile(r"^backend: (\w+)$", re.MULTILINE)  # in a recipe; another spelling is left to YAML
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 AnyValue = TypeVar("AnyValue", bound=Value)
@@ -109,15 +112,32 @@ class Configs:
     def recipe(self, name: str) -> Recipe:
         return self._row("recipes", name, Recipe)
 
-    def recipes(self) -> list[Recipe]:
-        """Every recipe, in the order of the names."""
-        recipes = [self.recipe(name) for name in self.names("recipes")]
+    def recipes(self, backend: str | None = None) -> list[Recipe]:
+        """Every recipe, or those of a backend, in the order of the names. Files of other backends are not parsed."""
+        recipes = [self.recipe(name) for name in self.names("recipes") if self._may_be_of(backend, name)]
+        recipes = [recipe for recipe in recipes if backend in (None, recipe.backend)]
         for recipe in recipes:
             self._refuse_unknown_references(recipe)
         return recipes
 
+    def _may_be_of(self, backend: str | None, recipe: str) -> bool:
+        path = self.path("recipes", recipe)
+        if backend is None or path in self._read:
+            return True
+        said = OF_BACKEND.search(path.read_text(encoding="utf-8", errors="replace"))
+        return said is None or said[1] == backend
+
     def needs(self, name: str) -> Needs:
         return self._row("assets", name, Needs)
+
+    def calibration(self) -> "Calibration":
+        """The kept fits, as they are written. Configs of one's own need neither file: then there are bounds alone."""
+        from benchmarks.planning.calibration import FAMILIES_FILE, FILE, Calibration, Families, Fits
+
+        families, fits = self.root / FAMILIES_FILE, self.root / FILE
+        of_families = read_yaml(families, Families).families if families.exists() else []
+        made = read_yaml(fits, Fits) if fits.exists() and of_families else Fits(rows="", fits=[])
+        return Calibration(families=of_families, fits=made.fits, rows=made.rows)
 
     def suite(self, name: str) -> "Suite":
         from benchmarks.gate.values import Suite
@@ -218,10 +238,6 @@ class Configs:
                 why=f"configs are read from {ROOT_VARIABLE} where it is set, else from beside the package",
             )
         return sorted({path.stem for path in [*folder.glob("*.yml"), *self._own(kind, "*")]})
-
-    def _places(self, kind: Kind) -> list[Path]:
-        own = [self._own_sites] if kind == "sites" and self._own_sites else []
-        return [self.root / kind, *own]
 
     def path(self, kind: Kind, name: str) -> Path:
         """The file that a row is read from."""
@@ -328,26 +344,84 @@ def read_yaml(path: Path, value_type: type[AnyValue]) -> AnyValue:
 # --- YAML, strictly ---------------------------------------------------------------------------
 
 
-class _StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The safe loader, refusing what YAML would settle in silence: the last of two equal keys."""
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MERGE = "<<"
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
+
+class _Document:
+    """The data of a YAML document, from the parser's events: in half the time that PyYAML's own constructor takes.
+
+    The last of two equal keys, which YAML would settle in silence, is refused; so are tags.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._next = _LOADER(text).get_event
+        self._anchors: dict[str, Any] = {}
+
+    def data(self) -> Any:
+        self._next()  # the stream begins
+        if isinstance(self._next(), yaml.StreamEndEvent):
+            return None
+        found = self._value(self._next())
+        self._next()  # the document ends
+        after = self._next()
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise _problem("another document begins", after)
+        return found
+
+    def _value(self, event: Any) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise _problem(f"there is no anchor '{event.anchor}'", event)
+            return self._anchors[event.anchor]
+        if event.tag not in (None, "!"):
+            raise _problem(f"the tag '{event.tag}' is not taken", event)
+        if isinstance(event, yaml.ScalarEvent):
+            found = _plain(event.value) if event.implicit[0] else event.value
+        elif isinstance(event, yaml.SequenceStartEvent):
+            found = []
+            while not isinstance(item := self._next(), yaml.SequenceEndEvent):
+                found.append(self._value(item))
+        else:
+            found = self._mapping()
+        if event.anchor:
+            self._anchors[event.anchor] = found
+        return found
+
+    def _mapping(self) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        merged: dict[Any, Any] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            key = self._value(event)
             if not isinstance(key, Hashable):
-                continue  # the safe loader refuses it below
-            if key in seen:
-                what = f"the key '{key}' is there twice"
-                raise yaml.constructor.ConstructorError(None, None, what, key_node.start_mark)
-            seen.add(key)
-        return typing.cast(dict[Hashable, Any], super().construct_mapping(node, deep))
+                raise _problem("a key is text or a number", event)
+            if key in found:
+                raise _problem(f"the key '{key}' is there twice", event)
+            value = self._value(self._next())
+            if key == MERGE and isinstance(value, dict):
+                merged = value
+            else:
+                found[key] = value
+        return {**merged, **found}
+
+
+def _problem(what: str, event: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)
+
+
+@cache
+def _plain(text: str) -> Any:
+    """A word without quotes: text, or what YAML 1.1 takes it for."""
+    for tag, pattern in _LOADER.yaml_implicit_resolvers.get(text[:1], ()):
+        if pattern.match(text) and text != MERGE:
+            return _LOADER("").construct_object(yaml.ScalarNode(tag, text))
+    return text
 
 
 def parse_yaml(path: Path) -> Any:
     """The plain data of a YAML file; what is not YAML is refused with file and line."""
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
+        return _Document(path.read_text(encoding="utf-8")).data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)

@@ -4,13 +4,14 @@ Exit codes are a public contract: 1 the run failed, 2 the request was wrong and 
 started, 3 it ran but the result is invalid.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 
 EXIT_VALID = 0
 EXIT_FAILED = 1
 EXIT_REFUSED = 2
 EXIT_INVALID = 3
+
+EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}  # of a result's status
 
 LIST_COMMAND = "python launch/run.py --list"
 
@@ -60,6 +61,8 @@ def raised(check: Callable[[], object]) -> Iterator[StepmarkError]:
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """The closest valid name as a hint such as "did you mean 'bf16'?", or the list when none is close."""
+    import difflib  # takes a while, and only a mistake needs it
+
     names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:

@@ -51,7 +51,7 @@ _QUOTED = rb"(?:\\{1,4}(?P<%(n)s>['\"]).+?(?:\\{1,4}(?P=%(n)s)|$)|\"(?:\\.|[^\"\
 _NOTHING = rb"(?!\\{0,4}['\"]?(?:(?:None|null|true|false)\b|<redacted>))"
 _KEY = rb"[A-Z ]{0,30}PRIVATE KEY-----"
 # Its group `before` stays. Nothing here begins with a repetition: a log may have lines of megabytes.
-_IN_A_LOG = re.compile(
+_IN_A_LOG = (
     rb"(?P<before>"
     rb"(?i:" + _NAME + _SIGN + rb")" + _NOTHING + rb")(?:" + _QUOTED % {b"n": b"q"} + rb"|[^\s&'\"]+)"
     # Of these, all to the end of the line: they may have blanks in them.
@@ -64,11 +64,8 @@ _IN_A_LOG = re.compile(
     rb"(?!<redacted>)[^\s'\"]+"
     rb"|(?P<before_bearer>\b[Bb]earer )(?!tokens?\b|<redacted>)\S+"
     rb"|\bhf_(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{8,}"
-    rb"|-----BEGIN " + _KEY + rb"[\s\S]*?(?:-----END " + _KEY + rb"|\Z)",
-    re.MULTILINE,
+    rb"|-----BEGIN " + _KEY + rb"[\s\S]*?(?:-----END " + _KEY + rb"|\Z)"
 )
-_END_OF_A_KEY = re.compile(rb"-----END " + _KEY)
-_KEPT = [name for name in _IN_A_LOG.groupindex if name.startswith("before")]
 
 Known = Mapping[str, str]  # a secret value -> the variable of this shell that holds it
 
@@ -141,8 +138,8 @@ def hidden(text: str, known: Known | None = None) -> str:
 
 def hidden_in_log(text: bytes, known: Known | None = None) -> bytes:
     """Hides also values that are called a password, a key or the like. A second pass changes nothing."""
-    text = _IN_A_LOG.sub(_without, text)
-    end = None if b"-----END " not in text else _END_OF_A_KEY.search(text)
+    text = re.sub(_IN_A_LOG, _without, text, flags=re.MULTILINE)
+    end = None if b"-----END " not in text else re.search(rb"-----END " + _KEY, text)
     if end is not None:  # the text begins within a key
         text = HIDDEN + text[end.end() :]
     return _hidden(text, known)
@@ -161,7 +158,8 @@ def _hidden(text: bytes, known: Known | None) -> bytes:
 
 
 def _without(found: re.Match[bytes]) -> bytes:
-    return next((found[name] for name in _KEPT if found[name] is not None), b"") + HIDDEN
+    kept = (text for name, text in found.groupdict().items() if name.startswith("before") and text is not None)
+    return next(kept, b"") + HIDDEN
 
 
 def _raw(text: str) -> bytes:

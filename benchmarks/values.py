@@ -365,6 +365,13 @@ class Benchmark(Value, frozen=True):
         """pretrain or lora: what is trained, where the task is a benchmark of either."""
         return "lora" if self.lora is not None else "pretrain"
 
+    def departures(self) -> list[str]:
+        """Where it is not its recipe's though nobody may have meant it: another layout changes the batch."""
+        own = self.recipe.global_batch_size
+        if own in (None, self.global_batch_size):
+            return []
+        return [f"global batch {self.global_batch_size}: the recipe's for {self.gpus} devices is {own}"]
+
     @property
     def is_submission(self) -> bool:
         """Whether an MLPerf submission's own program runs: what it stores and computes besides is its own affair."""

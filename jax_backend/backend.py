@@ -5,10 +5,9 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-import yaml
 
-from benchmarks.assets.datasets import DatasetJob
 from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat, SideProgram
+from benchmarks.configs import parse_yaml
 from benchmarks.convergence import goals
 from benchmarks.errors import RequestError
 from benchmarks.planning.capacity import Storage
@@ -26,8 +25,7 @@ from benchmarks.values import (
     SettingTypes,
     Step,
 )
-from jax_backend import compiling, convergence, layout, lora, memory, pgle_evidence, phases, planning, work, xla_flags
-from jax_backend.logs import MaxTextLog
+from jax_backend import convergence, layout, lora, memory, phases, planning, xla_flags
 
 HERE = Path(__file__).parent
 # jaxlib itself is for CPUs: what `jax[cuda12]` and `jax[cuda13]` add is in one of these (jax's pyproject.toml).
@@ -51,8 +49,7 @@ LOCKS = {
 @cache
 def maxtext_settings() -> dict[str, str]:
     """Every setting of the pinned MaxText with its type; made by list_settings.py."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    settings: dict[str, str] = yaml.load((HERE / "maxtext_settings.yml").read_bytes(), Loader=loader)
+    settings: dict[str, str] = parse_yaml(HERE / "maxtext_settings.yml")
     return settings
 
 
@@ -62,7 +59,6 @@ class MaxTextBackend:
     name = "jax"
     title = "MaxText (JAX)"
     engines = ("maxtext",)
-    log_formats: tuple[LogFormat, ...] = (MaxTextLog(),)
     layout_settings = frozenset(layout.AXES)
     reserved_variables = ("JAX_", "M_", "LIBTPU_INIT_ARGS")  # MaxText reads M_<SETTING> as a setting
     reserved_settings: Mapping[str, str] = planning.RESERVED
@@ -71,9 +67,6 @@ class MaxTextBackend:
 
     def settings(self) -> SettingTypes:
         return maxtext_settings()
-
-    def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:  # noqa: ARG002
-        return None
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:  # noqa: ARG002 - every axis is stated
         return layout.parallelism(knobs)
@@ -131,10 +124,19 @@ class MaxTextBackend:
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         record = worker_events.read_phase(phase_dir, attempt)
+        if benchmark.pgle == "off":
+            return record
+        from jax_backend import pgle_evidence
+
         return msgspec.structs.replace(record, pgle=pgle_evidence.seen(benchmark, phase_dir, record))
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG002
         return worker_events.follow(phase_dir, attempt)
+
+    def log_formats(self) -> tuple[LogFormat, ...]:
+        from jax_backend.logs import MaxTextLog
+
+        return (MaxTextLog(),)
 
     def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
         refusal = xla_flags.group_refusal(name, hardware) or phases.refuse_group(name)
@@ -143,7 +145,7 @@ class MaxTextBackend:
         found = xla_flags.group(name)
         return FlagGroup(flags=found.flags, environment=found.environment)
 
-    def flags_check(self, flags: list[str]) -> FlagsCheck | None:
+    def flags_check(self, flags: list[str]) -> FlagsCheck:
         return xla_flags.check(flags)
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
@@ -157,14 +159,11 @@ class MaxTextBackend:
         return SideProgram(command=command, environment={"JAX_PLATFORMS": platform}, platform=platform, module="jax")
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
+        from jax_backend import work
+
         return work.program(benchmark)
 
-    def compile_program(self, benchmark: Benchmark) -> SideProgram | None:
-        return compiling.program(benchmark)
+    def compile_program(self, benchmark: Benchmark) -> SideProgram:
+        from jax_backend import compiling
 
-    def dataset_command(self, job: DatasetJob) -> list[str]:
-        raise RequestError(
-            "MaxText is measured on synthetic data: it has no dataset to make",
-            where=f"--dataset --out={job.folder}",
-            next_command="--backend=nemo",
-        )
+        return compiling.program(benchmark)

@@ -5,8 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError
 from benchmarks.values import Hardware
 
@@ -18,7 +17,7 @@ ENUMS = ("feature_extension",)
 
 @cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = yaml.safe_load(TABLE.read_bytes())
+    table: dict[str, Any] = parse_yaml(TABLE)
     return table
 
 

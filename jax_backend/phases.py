@@ -9,7 +9,6 @@ beside that (both take the GPU's profiling interface), so with --profile=nsys a 
 cache, from which the measured one takes what was compiled with the profile.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +17,10 @@ import msgspec
 
 from benchmarks.convergence import goals
 from benchmarks.errors import RequestError
-from benchmarks.jobs import first_check
 from benchmarks.request import slowdown
 from benchmarks.request.profiling import disturbed_steps, nccl_trace_environment, ranks_text, report_name, under_nsys
 from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar
 from jax_backend import planning, xla_flags
-from jax_backend.inside.profile_identity import identity
 
 LOCK = Path(__file__).with_name("requirements.lock")
 CUDA_LOCK = Path(__file__).with_name("requirements-cuda.lock")
@@ -71,6 +68,8 @@ def check_phase(benchmark: Benchmark) -> Phase:
     phases, told = plan(benchmark).phases, _told(benchmark)
     group = xla_flags.group("pgle_profile").flags if any(phase.name == PROFILE for phase in phases) else {}
     flags = {name: value for name, value in {**group, **told.flags}.items() if name != PROFILE_FLAG}
+    from benchmarks.jobs import first_check
+
     return first_check.check_phase(
         phases[-1],
         first_check.with_option(planning.worker_command(benchmark, told.options, told.changed)),
@@ -349,6 +348,10 @@ def profile_key(benchmark: Benchmark) -> str | None:
     if benchmark.pgle != "nsys":
         return None
     lock = CUDA_LOCK if benchmark.hardware.platform == "cuda" else LOCK
+    import hashlib
+
+    from jax_backend.inside.profile_identity import identity
+
     own = str(benchmark.site.python or "") or hashlib.sha256(lock.read_bytes()).hexdigest()
     runs_in = benchmark.image if benchmark.site.runtime == "container" else own
     program = identity(

@@ -3,7 +3,6 @@
 Pure but for the reading of that one file. The compiler itself is asked by check_request.py.
 """
 
-import difflib
 from collections.abc import Mapping
 from functools import cache
 from typing import Literal
@@ -133,6 +132,8 @@ def _fact(flag: str) -> FlagFact:
     row = table().flags.get(name)
     if row is None:
         known = [other for other, row in table().flags.items() if is_known(row)]
+        import difflib
+
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         hint = f": did you mean {close[0]}?" if close else ""
         return FlagFact(flag=flag, status="not listed", text=f"not in the table{hint}")

@@ -3,15 +3,13 @@
 import io
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_REFUSED, RequestError, StepmarkError, nearest
-from benchmarks.secret_rules import hidden
 
 EXIT_INTERRUPTED = 130
 
@@ -70,7 +68,7 @@ def _guarded(chosen: Callable[[], Command]) -> int:
         command = chosen()
         return command.main(_parse(command))
     except StepmarkError as error:
-        print(hidden(f"stepmark: {error}"), file=sys.stderr)
+        _print_without_secrets(f"stepmark: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         print("stepmark: interrupted", file=sys.stderr)
@@ -83,6 +81,8 @@ def _guarded(chosen: Callable[[], Command]) -> int:
         place = f" ({error.filename})" if error.filename else ""
         print(f"stepmark: {error.strerror or error}{place}", file=sys.stderr)
         if os.environ.get("STEPMARK_DEBUG"):
+            import traceback
+
             traceback.print_exc()
         return EXIT_FAILED
 
@@ -99,8 +99,14 @@ def _parse(command: Command) -> list[str]:
         message = f"unknown flag --{error.flagname}: {nearest(error.flagname, known)}"
     except flags.Error as error:
         message = str(error)
-    print(hidden(f"stepmark: {message}\n  next:  {command.typed} --help"), file=sys.stderr)
+    _print_without_secrets(f"stepmark: {message}\n  next:  {command.typed} --help")
     sys.exit(EXIT_REFUSED)
+
+
+def _print_without_secrets(text: str) -> None:
+    from benchmarks.secret_rules import hidden
+
+    print(hidden(text), file=sys.stderr)
 
 
 def _print_help(command: Command) -> None:
@@ -111,6 +117,8 @@ def _print_help(command: Command) -> None:
         for flag in group:
             print(_flag_help(flag))
     if "--helpfull" in command.arguments:
+        from absl import app
+
         app.usage(shorthelp=False, writeto_stdout=True)
 
 

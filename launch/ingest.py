@@ -31,6 +31,7 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.logs import ingest
 from benchmarks.logs.known_formats import all_log_formats, backend_of_format
 from benchmarks.measuring import window
+from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.values import Hardware, Model, Value
 from launch.cli import run_main
 from launch.reports.ingest_reports import JsonReport, Outcome, Report, TableReport, kept_aside
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from benchmarks.references.nearest_reference import Nearest
 
 STDIN = "-"
-MLLOG = "mllog"
 
 LOG = flags.DEFINE_multi_string("log", [], "The log to read; - for standard input. May be repeated.")
 MODEL = flags.DEFINE_string("model", None, "The model that was trained (configs/models).")
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
         log_format = _common_format(logs)
         last = ingest.LastTimedAttempt()
         report: Report = JsonReport(log_format.name) if JSON.value else TableReport(log_format.name)
-        watched = [(name, ingest.WatchedStream(stream, log_format, all_log_formats())) for name, stream in logs]
+        watched = [(name, ingest.WatchedStream(stream, log_format, _formats())) for name, stream in logs]
         named = [
             ingest.NamedLog(name=name, events=log_format.read(cast(BinaryIO, stream))) for name, stream in watched
         ]
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
 
 def _stories(log_format: LogFormat, logs: list[tuple[str, BinaryIO]]) -> "list[Story] | None":
     """The runs of MLLOGs; None of every other format."""
-    if log_format.name != MLLOG:
+    if log_format.name != MLLOG.name:
         return None
     from launch.mlperf.reading import stories
 
@@ -221,10 +221,15 @@ def _common_format(logs: list[tuple[str, BinaryIO]]) -> LogFormat:
     return formats[0]
 
 
+def _formats() -> list[LogFormat]:
+    """MLPerf's, which every framework may print, and those of the backends."""
+    return [MLLOG, *all_log_formats()]
+
+
 def _format_of(name: str, stream: BinaryIO) -> LogFormat:
     if not stream.seek(0, 2):
         raise RequestError("the log is empty", where=f"--log={name}")
-    formats = all_log_formats()
+    formats = _formats()
     found = ingest.detect(stream, formats)
     if found is None:
         known = ", ".join(f.name for f in formats)

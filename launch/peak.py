@@ -28,7 +28,7 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.backend import Backend, backend_names, find_backend
+from benchmarks.backend import Backend, RefusesHardware, backend_names, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError, RunError, nearest
 from benchmarks.machine.machine_gpus import HERE, of_hardware
@@ -40,7 +40,8 @@ from benchmarks.values import Hardware, json_text, to_builtins
 from launch.checks import measuring_peak
 from launch.cli import run_main
 from launch.command_line import places
-from launch.running import local, machine_gpus
+from launch.running import machine_gpus
+from launch.running.refusals import host_memory_bytes
 
 ALL = "all"
 LARGEST_SHARE_OF_MEMORY = 0.8
@@ -160,7 +161,7 @@ def _dtypes(device: Hardware | None) -> list[str]:
 
 def _refuse_too_large(request: peaks.PeakRequest, without_tokens: peaks.PeakRequest) -> None:
     """The cause is --tokens where the matmuls fit without it."""
-    have = local.host_memory_bytes()
+    have = host_memory_bytes()
     needed, usual = peaks.bytes_needed(request), peaks.bytes_needed(without_tokens)
     if needed <= LARGEST_SHARE_OF_MEMORY * have:
         return
@@ -190,8 +191,10 @@ def _backends(platform: str, device: Hardware | None) -> list[tuple[Backend, str
     for name in names:
         backend = find_backend(name)
         engine = backend.engines[0]
-        refusal = backend.refuses_hardware(engine, device) if device else None
-        if refusal is None and backend.peak_program(engine, platform) is None:
+        refusal = (
+            backend.refuses_hardware(engine, device) if device and isinstance(backend, RefusesHardware) else None
+        )
+        if refusal is None and measuring_peak.program_of(backend, engine, platform) is None:
             refusal = RequestError(f"{backend.title} has no program that measures peaks on {platform}")
         if refusal is None:
             chosen.append((backend, engine))

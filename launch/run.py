@@ -33,22 +33,21 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
-from benchmarks.backend import Backend, find_backend
-from benchmarks.configs import Configs
-from benchmarks.errors import EXIT_VALID, RequestError
-from benchmarks.request.resolve import Request
-from benchmarks.runs.runfolder import RESULT, RunFolder, new_run_id
-from benchmarks.secret_rules import hidden, refuse_secrets
-from benchmarks.sweeps import sweep
-from benchmarks.values import Benchmark, Labels, Site
+from benchmarks.errors import EXIT_CODES, EXIT_VALID, RequestError
 from launch.cli import run_main
-from launch.command_line import places, request_flags
-from launch.running.runners import Job, Runner, runner_of
-from launch.running.showing import EXIT_CODES, refused_text
+from launch.command_line import request_flags
 from launch.slurm import job_flags
+
+if TYPE_CHECKING:  # --help loads nothing else
+    from benchmarks.backend import Backend
+    from benchmarks.configs import Configs
+    from benchmarks.request.resolve import Request
+    from benchmarks.values import Benchmark, Site
+    from launch.running.runners import Job, Runner
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer(
@@ -94,6 +93,8 @@ def main(argv: list[str]) -> int:
             why="everything is said by flags",
             next_command="python launch/run.py --help",
         )
+    from launch.command_line import places
+
     configs = places.configs()
     if FLAGS.list:
         print(_listing(configs))
@@ -101,23 +102,31 @@ def main(argv: list[str]) -> int:
     site = configs.site(request_flags.site_name())
     requests = _requests(site)
     _refuse_flags(site)
-    job = Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry, Labels(tags=_tags()), FLAGS.allow_busy)
-    runner = runner_of(site, configs, Path(FLAGS.output_dir), job)
-    repeats, said = sweep.repeats_wanted(requests, FLAGS.repeats)
-    _say(said)
-    if len(requests) > 1 or repeats > 1:
-        return _sweep(requests, repeats, runner, site)
+    from launch.running.runners import runner_of
+
+    runner = runner_of(site, configs, Path(FLAGS.output_dir), _job())
+    if len(requests) > 1 or (FLAGS.repeats or 1) > 1:
+        return _sweep(requests, runner, site)
     if FLAGS.dry_run:
         return _show_plan(requests[0], runner, configs)
     return _run_one(requests[0], runner)
 
 
-def _requests(site: Site) -> list[Request]:
+def _requests(site: "Site") -> "list[Request]":
     profiling = {name: getattr(FLAGS, name) for name in PROFILE_FLAGS}
     return request_flags.requests(site, profile=FLAGS.profile, inject_slowdown=FLAGS.inject_slowdown, **profiling)
 
 
+def _job() -> "Job":
+    from benchmarks.values import Labels
+    from launch.running.runners import Job
+
+    return Job(job_flags.typed(), FLAGS.hang_timeout, FLAGS.telemetry, Labels(tags=_tags()), FLAGS.allow_busy)
+
+
 def _tags() -> list[str]:
+    from benchmarks.secret_rules import refuse_secrets
+
     refuse_secrets(FLAGS.tag, "--tag")
     for tag in FLAGS.tag:
         if not TAG.fullmatch(tag):
@@ -127,7 +136,7 @@ def _tags() -> list[str]:
     return list(dict.fromkeys(FLAGS.tag))
 
 
-def _refuse_flags(site: Site) -> None:
+def _refuse_flags(site: "Site") -> None:
     if FLAGS.repeats is not None and FLAGS.repeats < 1:
         raise RequestError(f"--repeats={FLAGS.repeats}: it must be 1 or more", where="--repeats")
     if FLAGS.hang_timeout is not None and not 1 <= FLAGS.hang_timeout < float("inf"):
@@ -138,34 +147,43 @@ def _refuse_flags(site: Site) -> None:
         raise RequestError("--allow_busy is for a site without a queue", where=f"--site={site.name}")
 
 
-def _listing(configs: Configs) -> str:
+def _listing(configs: "Configs") -> str:
+    from benchmarks.machine.machine_gpus import HERE
+    from benchmarks.request import flag_lists
     from launch.command_line.listing import listing
-    from launch.running import machine_gpus
 
+    hardware = FLAGS.hardware
+    if hardware == HERE:
+        from launch.running import machine_gpus
+
+        hardware = machine_gpus.named_here(hardware, configs)
     return listing(
         configs,
         backend=FLAGS.backend,
         model=FLAGS.model,
         task=FLAGS.task if FLAGS["task"].present else None,
         dtype=FLAGS.dtype,
-        hardware=machine_gpus.named_here(FLAGS.hardware, configs),
-        gpus=sweep.number("gpus", FLAGS.gpus) if FLAGS.gpus else None,
+        hardware=hardware,
+        gpus=flag_lists.number("gpus", FLAGS.gpus) if FLAGS.gpus else None,
     )
 
 
-def _show_plan(request: Request, runner: Runner, configs: Configs) -> int:
+def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
+    from benchmarks.backend import find_backend
     from benchmarks.planning.plan_text import plan_text
-    from launch.planning.planning_calibration import kept
+    from launch.running.runners import refused_text
 
     backend = find_backend(request.backend)
-    benchmark = _with_kept_profile(runner.understand(request), backend)
+    benchmark = runner.understand(request)
+    if benchmark.pgle != "off":
+        benchmark = _with_kept_profile(benchmark, backend)
     plan = runner.plan(benchmark, backend)
     if benchmark.is_submission:
         from launch.mlperf.admit import submission_text
 
         text = submission_text(benchmark, plan, configs)
     else:
-        text = plan_text(benchmark, plan, backend.storage(benchmark), kept(configs))
+        text = plan_text(benchmark, plan, backend.storage(benchmark), configs.calibration())
     beside = runner.preview(benchmark, backend)  # refuses what must not be shown
     print(text)
     if beside:
@@ -174,7 +192,7 @@ def _show_plan(request: Request, runner: Runner, configs: Configs) -> int:
     return EXIT_VALID
 
 
-def _with_kept_profile(benchmark: Benchmark, backend: Backend) -> Benchmark:
+def _with_kept_profile(benchmark: "Benchmark", backend: "Backend") -> "Benchmark":
     """As the run would find it: a profile that is kept saves two phases."""
     from launch.running import kept_profiles
     from launch.slurm.submit import runs_in
@@ -183,9 +201,13 @@ def _with_kept_profile(benchmark: Benchmark, backend: Backend) -> Benchmark:
     return kept_profiles.with_kept_profile(benchmark, backend, Path(FLAGS.output_dir).absolute(), environment)
 
 
-def _sweep(requests: list[Request], repeats: int, runner: Runner, site: Site) -> int:
+def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
+    from benchmarks.secret_rules import hidden
+    from benchmarks.sweeps import sweep
     from launch.campaigns import sweeping
 
+    repeats, said = sweep.repeats_wanted(requests, FLAGS.repeats)
+    _say(said)
     if FLAGS.dry_run:
         print(sweeping.plan_text(requests, repeats, runner, FLAGS.skip_refused))
         return EXIT_VALID
@@ -209,27 +231,26 @@ def _say(text: str | None) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _run_one(request: Request, runner: Runner) -> int:
+def _run_one(request: "Request", runner: "Runner") -> int:
+    from benchmarks.backend import find_backend
+    from benchmarks.runs.runfolder import RESULT, RunFolder, new_run_id
+
     benchmark = runner.resolve(request)
     run_id = new_run_id(benchmark)
+    path = Path(FLAGS.output_dir) / run_id
     try:
         runner.start(benchmark, run_id)
     except KeyboardInterrupt:
-        if not (Path(FLAGS.output_dir) / run_id / RESULT).exists():
+        if not (path / RESULT).exists():
             raise
     if not benchmark.site.slurm:
-        return _code(run_id)
-    path = Path(FLAGS.output_dir) / run_id
+        return EXIT_CODES[RunFolder(path).stored_result().status]
     if not FLAGS.wait:
         print(f"{run_id}\n  next  python launch/status.py --follow {shlex.quote(str(path))}")
         return EXIT_VALID
     from launch.slurm.watch import wait_for
 
     return wait_for(RunFolder(path), find_backend(benchmark.backend))
-
-
-def _code(run_id: str) -> int:
-    return EXIT_CODES[RunFolder(Path(FLAGS.output_dir) / run_id).stored_result().status]
 
 
 if __name__ == "__main__":

@@ -24,14 +24,14 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.backend import find_backend
-from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
+from benchmarks.errors import EXIT_CODES, EXIT_FAILED, EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.measuring.summary import Result
 from benchmarks.rendering import report
 from benchmarks.rendering.columns import columns
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import json_text
 from launch.cli import EXIT_INTERRUPTED, run_main
-from launch.running.showing import EXIT_CODES, show_result
+from launch.running.showing import show_result
 from launch.slurm.client import slurm_of
 from launch.slurm.run_states import RunState, find_run, find_runs, states
 from launch.slurm.watch import ends_of, find_job, wait_for

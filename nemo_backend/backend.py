@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.assets.assets import Repository
 from benchmarks.assets.datasets import DatasetJob
-from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LogFormat, SideProgram
+from benchmarks.backend import EnvironmentSpec, LogFormat, SideProgram
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
 from benchmarks.planning.capacity import Storage
@@ -28,10 +28,10 @@ from benchmarks.values import (
     Step,
 )
 from nemo_backend import (
-    bridge,
+    bridge_memory,
     bridge_planning,
+    bridge_refusals,
     convergence,
-    dataset,
     environment,
     layout,
     lora,
@@ -39,9 +39,7 @@ from nemo_backend import (
     mlperf_planning,
     planning,
     profiles,
-    work,
 )
-from nemo_backend.logs import LOG_FORMATS
 
 BRIDGE = "bridge"
 
@@ -52,28 +50,30 @@ class NemoBackend:
     name = "nemo"
     title = "NeMo (Megatron)"
     engines = ("nemo", BRIDGE, *mlperf_planning.engines())
-    log_formats: tuple[LogFormat, ...] = LOG_FORMATS
     layout_settings = layout.SETTINGS | mlperf_planning.LAYOUT_SETTINGS
     reserved_variables = ("MASTER_", "NEMO_", "PL_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK")
-    reserved_settings: Mapping[str, str] = {**planning.RESERVED, **bridge.RESERVED, **mlperf_planning.reserved()}
+    reserved_settings: Mapping[str, str] = {
+        **planning.RESERVED,
+        **bridge_planning.RESERVED,
+        **mlperf_planning.reserved(),
+    }
     profiles = frozenset({profiles.NSYS, profiles.NCCL})
-    pgle_ways = frozenset[str]()
 
     def settings(self) -> SettingTypes:
-        return {**planning.settings(), **bridge.settings(), **mlperf_planning.settings()}
+        return {**planning.settings(), **bridge_planning.settings(), **mlperf_planning.settings()}
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
         if _is_submission(engine):
             from nemo_backend import mlperf_refusals
 
             return mlperf_refusals.refuses_hardware(hardware)
-        return bridge.refuses_hardware(hardware) if engine == BRIDGE else planning.refuses_hardware(hardware)
+        return bridge_refusals.refuses_hardware(hardware) if engine == BRIDGE else planning.refuses_hardware(hardware)
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
         return (
             mlperf_planning.parallelism(knobs, gpus)
             if mlperf_planning.shares(knobs)
-            else bridge.parallelism(knobs, gpus)
+            else bridge_memory.parallelism(knobs, gpus)
         )
 
     def layout_settings_for(
@@ -99,7 +99,7 @@ class NemoBackend:
             from nemo_backend import mlperf_refusals
 
             return mlperf_refusals.refusals(benchmark)
-        return bridge.refusals(benchmark) if benchmark.engine == BRIDGE else planning.refusals(benchmark)
+        return bridge_refusals.refusals(benchmark) if benchmark.engine == BRIDGE else planning.refusals(benchmark)
 
     def storage(self, benchmark: Benchmark) -> Storage:
         if _is_submission(benchmark.engine):
@@ -109,17 +109,17 @@ class NemoBackend:
                 why="NVIDIA's own program decides it, so no memory and no step time can be said beforehand",
                 next_command="python launch/run.py with the same flags and --dry_run shows what would run",
             )
-        return bridge.storage(benchmark) if benchmark.engine == BRIDGE else memory.storage(benchmark)
+        return bridge_memory.storage(benchmark) if benchmark.engine == BRIDGE else memory.storage(benchmark)
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:
         if _is_submission(engine):
             return mlperf_planning.environment(engine)
-        return bridge.environment() if engine == BRIDGE else environment.environment(platform)
+        return bridge_planning.environment() if engine == BRIDGE else environment.environment(platform)
 
     def plan(self, benchmark: Benchmark) -> Plan:
         if _is_submission(benchmark.engine):
             return mlperf_planning.plan(benchmark)
-        return bridge.plan(benchmark) if benchmark.engine == BRIDGE else planning.plan(benchmark)
+        return bridge_planning.plan(benchmark) if benchmark.engine == BRIDGE else planning.plan(benchmark)
 
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
         return planning.needs_transformer_engine(benchmark) if benchmark.engine == self.engines[0] else {}
@@ -132,7 +132,7 @@ class NemoBackend:
         return first_check.check_phase(trains, engine.check_command(benchmark))
 
     def hub_repository(self, engine: str, model: str) -> Repository | None:
-        return bridge.hub_repository(model) if engine == BRIDGE else None
+        return bridge_planning.hub_repository(model) if engine == BRIDGE else None
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         if _is_submission(benchmark.engine):
@@ -140,7 +140,9 @@ class NemoBackend:
 
             return mlperf_reading.read_phase(benchmark, phase_dir, attempt)
         if benchmark.engine == BRIDGE:
-            return profiles.marked_record(bridge.read_phase(phase_dir, attempt), benchmark.profiling)
+            from nemo_backend import bridge_reading
+
+            return profiles.marked_record(bridge_reading.read_phase(phase_dir, attempt), benchmark.profiling)
         return worker_events.read_phase(phase_dir, attempt)
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
@@ -149,18 +151,16 @@ class NemoBackend:
 
             return mlperf_reading.follow(benchmark, phase_dir, attempt)
         if benchmark.engine == BRIDGE:
-            news = bridge.follow(phase_dir, attempt)
+            from nemo_backend import bridge_reading
+
+            news = bridge_reading.follow(phase_dir, attempt)
             return lambda: profiles.marked(news(), benchmark.profiling)
         return worker_events.follow(phase_dir, attempt)
 
-    def profile_key(self, benchmark: Benchmark) -> str | None:  # noqa: ARG002
-        return None
+    def log_formats(self) -> tuple[LogFormat, ...]:
+        from nemo_backend.logs import LOG_FORMATS
 
-    def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:  # noqa: ARG002
-        raise RequestError("no XLA compiles for this backend", where=f"--set=xla_group={name}")
-
-    def flags_check(self, flags: list[str]) -> FlagsCheck | None:  # noqa: ARG002
-        return None
+        return LOG_FORMATS
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:
         if engine != self.engines[0] or platform not in ("cuda", "cpu"):
@@ -175,12 +175,13 @@ class NemoBackend:
         return SideProgram(command=command, platform=platform, module="torch")
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
+        from nemo_backend import work
+
         return work.program(benchmark) if benchmark.engine == self.engines[0] else None
 
-    def compile_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
-        return None
-
     def dataset_command(self, job: DatasetJob) -> list[str]:
+        from nemo_backend import dataset
+
         return dataset.command(job)
 
 

@@ -15,12 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchmarks.assets import hub_cache
 from benchmarks.assets.assets import Repository
 from benchmarks.assets.datasets import read_dataset
 from benchmarks.backend import EnvironmentSpec
+from benchmarks.configs import parse_yaml
 from benchmarks.values import Benchmark, Phase, Plan, Scalar
 from nemo_backend import profiles
 from nemo_backend.megatron import DIMENSIONS, dimensions, text_of
@@ -127,9 +126,7 @@ RESERVED: Mapping[str, str] = {
 
 @cache
 def _listed() -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = Path(__file__).with_name("bridge_settings.yml").read_bytes()
-    listed: dict[str, Any] = yaml.load(text, Loader=loader)
+    listed: dict[str, Any] = parse_yaml(Path(__file__).with_name("bridge_settings.yml"))
     return listed
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from benchmarks.assets.datasets import tokenizer_size
+from benchmarks.configs import parse_yaml
 from benchmarks.convergence import goals
 from benchmarks.errors import RequestError, nearest
 from benchmarks.jobs import first_check
@@ -213,8 +212,7 @@ RESERVED: Mapping[str, str] = {
 @cache
 def settings() -> dict[str, str]:
     """Every setting of the pinned NeMo with its type; made by list_settings.py."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    types: dict[str, str] = yaml.load(Path(__file__).with_name("nemo_settings.yml").read_bytes(), Loader=loader)
+    types: dict[str, str] = parse_yaml(Path(__file__).with_name("nemo_settings.yml"))
     return types
 
 

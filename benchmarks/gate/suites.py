@@ -12,9 +12,10 @@ from typing import NamedTuple
 from benchmarks.errors import RequestError, nearest
 from benchmarks.gate.rule_settings import G3
 from benchmarks.gate.values import Matrix, Metric, Suite
+from benchmarks.request import flag_lists
+from benchmarks.request.flag_lists import LISTED, NUMBERS
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.sweeps import sweep
 from benchmarks.values import Scalar
 
 GATE = "a nightly suite"
@@ -132,9 +133,9 @@ def _asked_by(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterat
         "settings": {key: _setting_text(value) for key, value in block.settings.items()},
         "inject_slowdown": slowdown,
     }
-    lists = {name: _list_text(getattr(block, name)) for name in sweep.LISTED}
-    for request in sweep.cells(lists, rest):
-        typed = [(name, getattr(request, name)) for name in sweep.LISTED if lists[name] is not None]
+    lists = {name: _list_text(getattr(block, name)) for name in LISTED}
+    for request in flag_lists.cells(lists, rest):
+        typed = [(name, getattr(request, name)) for name in LISTED if lists[name] is not None]
         yield _Asked(request, typed, block.label)
 
 
@@ -150,9 +151,9 @@ def _refuse_profile(suite: Suite, block: Matrix) -> None:
 
 def _refuse_unknown_axes(suite: Suite, rule: Mapping[str, str | int]) -> None:
     for name in rule:
-        if name not in sweep.LISTED:
+        if name not in LISTED:
             raise RequestError(
-                f"suite {suite.name} excludes by '{name}', which no list names: {nearest(name, sweep.LISTED)}",
+                f"suite {suite.name} excludes by '{name}', which no list names: {nearest(name, LISTED)}",
                 where=f"{_file(suite)}: exclude",
             )
 
@@ -188,9 +189,7 @@ def _setting_text(value: Scalar) -> str:
 
 
 def _name(suite: Suite, typed: Sequence[tuple[str, str | int]], label: str | None) -> str:
-    words = [
-        f"{value}{name}" if name in sweep.NUMBERS else str(value) for name, value in typed if _speaks(name, value)
-    ]
+    words = [f"{value}{name}" if name in NUMBERS else str(value) for name, value in typed if _speaks(name, value)]
     name = "-".join([*words, *([label] if label else [])])
     if not NAME.fullmatch(name):
         raise RequestError(
@@ -202,9 +201,7 @@ def _name(suite: Suite, typed: Sequence[tuple[str, str | int]], label: str | Non
 
 
 def _title(typed: Sequence[tuple[str, str | int]], label: str | None) -> str:
-    words = [
-        f"{value} {name}" if name in sweep.NUMBERS else str(value) for name, value in typed if _speaks(name, value)
-    ]
+    words = [f"{value} {name}" if name in NUMBERS else str(value) for name, value in typed if _speaks(name, value)]
     return " ".join([*words, *([f"({label})"] if label else [])])
 
 

@@ -1,23 +1,20 @@
-"""The log formats of all installed backends, and MLPerf's."""
+"""The log formats of all installed backends."""
 
 import sys
 from pathlib import Path
 
 from benchmarks.backend import ENTRY_POINT_GROUP, Backend, LogFormat, backends
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.log_format import MLLOG
 
 
 def backend_of_format(log_format: LogFormat) -> Backend | None:
     """The backend whose frameworks print a format; None where frameworks of any may print it."""
-    return next((backend for backend in backends().values() if log_format in backend.log_formats), None)
+    return next((backend for backend in backends().values() if log_format in backend.log_formats()), None)
 
 
 def all_log_formats() -> list[LogFormat]:
-    """The foreign log formats of all installed backends, after the one that every framework may print; without any
-    backend's, no log could be told from another file.
-    """
-    found = [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats]
+    """Without any, no log could be told from another file."""
+    found = [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats()]
     if not found:
         raise RequestError(
             "no log format is known",
@@ -25,4 +22,4 @@ def all_log_formats() -> list[LogFormat]:
             why=f"no backend with one is registered for {sys.executable}, or this user may not read where it is",
             next_command=f"{sys.executable} -m pip install --editable {Path(__file__).resolve().parents[2]}",
         )
-    return [MLLOG, *found]
+    return found

@@ -15,6 +15,10 @@ from benchmarks.values import Benchmark, Hardware, Plan, Value
 
 HERE = "here"  # --hardware=here: the GPU of this machine, else its CPU
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+NO_DRIVER = (
+    "there is no NVIDIA driver: libnvidia-ml.so.1 was not found "
+    "(a container must be started with its GPUs, as docker run --gpus=all does)"
+)
 
 
 class Busy(Value, frozen=True):

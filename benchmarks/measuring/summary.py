@@ -283,20 +283,12 @@ def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:
     made_up = [f"{benchmark.data} data: no text was read"] if benchmark.data in MADE_UP_DATA else []
     first = [note for fact in record.facts if fact.rank == 0 for note in fact.notes]
     last = [note for end in record.ends if end.rank == 0 for note in end.notes]
-    return [*made_up, *_slowed(benchmark), *departures(benchmark), *first, *last]
+    return [*made_up, *_slowed(benchmark), *benchmark.departures(), *first, *last]
 
 
 def _slowed(benchmark: Benchmark) -> list[str]:
     slowed = benchmark.inject_slowdown
     return [f"slowed on purpose: every step by {slowed:.0%} (--inject_slowdown={slowed:g})"] if slowed else []
-
-
-def departures(benchmark: Benchmark) -> list[str]:
-    """Where the benchmark is not its recipe's though nobody may have meant it: another layout changes the batch."""
-    own = benchmark.recipe.global_batch_size
-    if own in (None, benchmark.global_batch_size):
-        return []
-    return [f"global batch {benchmark.global_batch_size}: the recipe's for {benchmark.gpus} devices is {own}"]
 
 
 def _first_facts(record: RunRecord) -> WorkerFacts | None:

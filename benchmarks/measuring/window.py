@@ -7,7 +7,6 @@ statistics.py; whether a window is good enough for a valid result is the caller'
 
 import math
 import re
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
@@ -198,6 +197,8 @@ def _artefacts(times: Mapping[int, float], marks: Marks, fastest_possible_second
     candidates = [index for index, mark in enumerate(marks) if mark is None]
     if not candidates:
         return set()
+    import statistics
+
     typical = statistics.median(times[index] for index in candidates)
     least = max(ARTEFACT_BELOW_MEDIAN * typical, fastest_possible_seconds)
     too_fast = {index for index in candidates if times[index] < least}

@@ -3,8 +3,6 @@
 The peaks in a file follow from the rates in it. One whose do not was changed or cut off, and is refused.
 """
 
-import hashlib
-
 import msgspec
 
 from benchmarks.errors import RequestError
@@ -73,6 +71,8 @@ def _damaged(name: str, why: str) -> RequestError:
 
 def measured_peak(data: bytes, name: str) -> MeasuredPeak:
     found = decode(data, name)
+    import hashlib
+
     digest = hashlib.sha256(data).hexdigest()
     return MeasuredPeak(
         file=name,

@@ -8,11 +8,9 @@ row is estimated by a fit that has seen neither it nor its twins, rows of the sa
 version.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -20,9 +18,13 @@ from benchmarks.planning.bounds import Bound, bound
 from benchmarks.planning.capacity import DISTINCT, Storage, activation_widths, compute_bytes
 from benchmarks.planning.covered import Errors, Fit, beyond_rows, layout_kind, sizes_of, worst_percent
 from benchmarks.planning.traffic import tokens_per_step
-from benchmarks.references.references import Reference
 from benchmarks.values import Benchmark, Value
 
+if TYPE_CHECKING:
+    from benchmarks.references.references import Reference
+
+FAMILIES_FILE = "calibration_families.yml"
+FILE = "calibration.yml"
 MAKE_ANEW = "python launch/plan.py calibration --write"
 TERMS = ("memory_passes", "context_attention", "traffic", "growth")
 MEANING: Mapping[str, str] = {
@@ -48,6 +50,21 @@ class Family(Value, frozen=True):
         return key == (self.backend, self.engine, self.task) and benchmark.dtype in self.dtypes
 
 
+class Families(Value, frozen=True):
+    """configs/calibration_families.yml, which a person writes."""
+
+    families: list[Family]
+    source: str
+    date: str
+
+
+class Fits(Value, frozen=True):
+    """configs/calibration.yml, which is made."""
+
+    rows: str
+    fits: list[Fit]
+
+
 class Calibration(Value, frozen=True):
     """Families with what came out of their rows."""
 
@@ -65,7 +82,7 @@ class Calibration(Value, frozen=True):
 class Row(NamedTuple):
     """A published row with what is computed of it."""
 
-    reference: Reference
+    reference: "Reference"
     benchmark: Benchmark
     bound: Bound
     floor: float  # seconds that no share is taken of
@@ -134,7 +151,7 @@ def memory_pass_seconds(benchmark: Benchmark) -> float:
     return numbers * tokens_per_step(benchmark) * compute_bytes(benchmark) / (rate.gb_s * 1e9)
 
 
-def row_of(reference: Reference, benchmark: Benchmark, storage: Storage) -> Row | None:
+def row_of(reference: "Reference", benchmark: Benchmark, storage: Storage) -> Row | None:
     """None where the bound is not known, or no rate of the device."""
     found = bound(benchmark, storage)
     floor = floor_seconds(found)
@@ -225,6 +242,8 @@ def _percent(estimate: float | None, row: Row) -> float | None:
 
 def errors_of(judged: Sequence[Judged]) -> Errors | None:
     """None where no row could be judged."""
+    from statistics import median
+
     found = [abs(one.error_percent) for one in judged if one.error_percent is not None]
     models = [abs(one.model_left_out_percent) for one in judged if one.model_left_out_percent is not None]
     layouts = [abs(one.layout_left_out_percent) for one in judged if one.layout_left_out_percent is not None]
@@ -285,6 +304,8 @@ def digest(families: Sequence[Family], rows: Sequence[Row]) -> str:
 
     Not where the rows are written: another copy of the same files is the same.
     """
+    import hashlib
+
     made = [
         (
             msgspec.structs.replace(row.reference, where=""),
@@ -307,7 +328,7 @@ def estimate(benchmark: Benchmark, found: Bound, calibration: Calibration) -> Es
         return Estimate(seconds=None, why_none=f"nothing is published for {words}")
     kept = calibration.fit_of(family)
     if kept is None:
-        why = f"the rows of {family.name} are not fitted, or rows or formulas were changed since ({MAKE_ANEW})"
+        why = f"the rows of {family.name} are not fitted ({MAKE_ANEW})"
         return Estimate(seconds=None, why_none=why)
     if benchmark.hardware.name not in kept.hardware:
         why = f"the published runs of {family.name} are on {', '.join(kept.hardware)}, not {benchmark.hardware.name}"

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from benchmarks.backend import Backend
+from benchmarks.backend import Backend, RanksLayouts
 from benchmarks.errors import RequestError
 from benchmarks.planning.bounds import OVER, Bound, bound
 from benchmarks.planning.calibration import TERMS, Calibration, Estimate, estimate, terms
@@ -103,6 +103,8 @@ def layouts(
     request: Request, asked: Benchmark, configs: ConfigSource, backend: Backend
 ) -> Iterator[Benchmark | None]:
     """Each layout and micro batch as a benchmark; None where the model's sizes or the framework refuse it."""
+    if not isinstance(backend, RanksLayouts):
+        return
     for share in shares(asked, asked.gpus):
         settings = backend.layout_settings_for(asked.engine, share, asked.gpus, asked.hardware)
         for micro in micro_batches(asked, share) if settings is not None else ():

@@ -5,7 +5,6 @@ import shlex
 
 from benchmarks.measuring import flops, ledger
 from benchmarks.measuring.ledger import Recompute
-from benchmarks.measuring.summary import departures
 from benchmarks.measuring.utilisation import workload_of
 from benchmarks.measuring.window import describe_rule
 from benchmarks.planning.calibration import Calibration
@@ -86,7 +85,7 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
             f"{b.tokens_per_step:,} tokens a step; data {b.data}",
         ),
         ("steps", f"{b.steps}; window {b.window}: {describe_rule(b.window)}"),
-        ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *departures(b)])),
+        ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *b.departures()])),
         ("overrides", ", ".join(f"{k}={v}" for k, v in b.overrides.items()) or "none"),
     ]
 

@@ -35,8 +35,8 @@ def _request(row: Reference, configs: ConfigSource, backend: Backend) -> Request
     """The recipe at a scale that it has; what the row says is put in afterwards."""
     fitting = [
         recipe
-        for recipe in configs.recipes()
-        if (recipe.backend, recipe.task) == (row.backend, row.task)
+        for recipe in configs.recipes(row.backend)
+        if recipe.task == row.task
         and row.hardware in recipe.hardware
         and row.dtype in recipe.dtypes.get(row.hardware, [])
     ]

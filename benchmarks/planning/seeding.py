@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from benchmarks.backend import Backend
+from benchmarks.backend import Backend, RanksLayouts
 from benchmarks.errors import RequestError
 from benchmarks.planning.capacity import fits
 from benchmarks.planning.layouts import micro_batches, settings_of, shares
@@ -53,6 +53,8 @@ def _requests(
     request: Request, gpus: int, like: Benchmark, configs: ConfigSource, backend: Backend, refused: list[str]
 ) -> Iterator[tuple[Request, Benchmark]]:
     """Each layout with the recipe's micro batch where that divides, the most alike first."""
+    if not isinstance(backend, RanksLayouts):
+        return
     for share in sorted(shares(like, gpus), key=lambda share: _unlike(share, like.parallelism)):
         layout = backend.layout_settings_for(like.engine, share, gpus, like.hardware)
         micros = micro_batches(like, share)

@@ -1,12 +1,14 @@
 """What a person reads: results, plans and lists as labelled lines of text. Pure; no screen, no colours."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from benchmarks.measuring.summary import Result
-from benchmarks.measuring.utilisation import Mfu
 from benchmarks.rendering.columns import Rows, aligned, columns
-from benchmarks.telemetry.rows import telemetry_rows
 from benchmarks.values import Benchmark, Layout, Parallelism, Recipe, Step
+
+if TYPE_CHECKING:
+    from benchmarks.measuring.summary import Result
+    from benchmarks.measuring.utilisation import Mfu
 
 
 def seconds_text(seconds: float) -> str:
@@ -41,7 +43,7 @@ def title(benchmark: Benchmark) -> str:
     )
 
 
-def result_rows(result: Result) -> Rows:
+def result_rows(result: "Result") -> Rows:
     """The short table at the end of a run."""
     rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in result.reasons)]))]
     rows += _speed_rows(result)
@@ -50,6 +52,8 @@ def result_rows(result: Result) -> Rows:
     rows += _convergence_rows(result)
     rows += _submission_rows(result)
     rows += _attempt_rows(result)
+    from benchmarks.telemetry.rows import telemetry_rows
+
     rows += telemetry_rows(result.telemetry, result.ranks)
     if result.pgle is not None:
         seen = result.pgle.seen
@@ -61,7 +65,7 @@ def result_rows(result: Result) -> Rows:
     return rows
 
 
-def _convergence_rows(result: Result) -> Rows:
+def _convergence_rows(result: "Result") -> Rows:
     """Whether the target was reached, when, and where the time went."""
     found = result.convergence
     if found is None:
@@ -86,7 +90,7 @@ def _convergence_rows(result: Result) -> Rows:
     return [*rows, ("to train", f"{duration_text(taken.total_seconds)}: {parts}{init}")]
 
 
-def _submission_rows(result: Result) -> Rows:
+def _submission_rows(result: "Result") -> Rows:
     """What the log of an MLPerf submission says of its target and its time."""
     told = result.mlperf
     if told is None:
@@ -103,7 +107,7 @@ def _submission_rows(result: Result) -> Rows:
     return [*rows, (word, f"{duration_text(told.seconds)}{f': {parts}' if parts else ''}{init}")]
 
 
-def _attempt_rows(result: Result) -> Rows:
+def _attempt_rows(result: "Result") -> Rows:
     """Of several attempts all; of one what the status does not say already (which job, on which nodes)."""
     if len(result.attempts) > 1:
         return [("attempts", "\n".join(f"{one.attempt}: {one.steps} steps; {one.text}" for one in result.attempts))]
@@ -114,7 +118,7 @@ def _attempt_rows(result: Result) -> Rows:
     ]
 
 
-def _speed_rows(result: Result) -> Rows:
+def _speed_rows(result: "Result") -> Rows:
     spread = result.seconds_per_step
     if spread.median is None:
         return [("seconds/step", "not claimed: " + result.null_because.get("seconds_per_step", "unknown"))]
@@ -134,13 +138,13 @@ def _speed_rows(result: Result) -> Rows:
     return rows
 
 
-def _tokens_text(result: Result, excess: str) -> str:
+def _tokens_text(result: "Result", excess: str) -> str:
     effective = result.tokens_per_second_effective
     shown = count_text(effective) if effective is not None else "unknown"
     return f"{count_text(result.tokens_per_second or 0)} at the median; {shown} effective (mean over median {excess})"
 
 
-def placed_text(entries: Sequence[Mfu]) -> str:
+def placed_text(entries: "Sequence[Mfu]") -> str:
     """Between which peaks the run lies: 52.6% of 989 (datasheet), 65.5% of 794.5 (achievable)"""
     first = entries[0]
     same = [m for m in entries if (m.counted_by, m.precision_peak) == (first.counted_by, first.precision_peak)]
@@ -148,7 +152,7 @@ def placed_text(entries: Sequence[Mfu]) -> str:
     return f"{places}; TFLOP/s {first.precision_peak} a device, counted by {first.counted_by}"
 
 
-def mfu_text(entries: Sequence[Mfu]) -> str:
+def mfu_text(entries: "Sequence[Mfu]") -> str:
     """The conventions side by side, a line for each peak."""
     names = list(dict.fromkeys(m.counted_by for m in entries))
     peaks = list(dict.fromkeys((m.table, m.precision_peak) for m in entries))
@@ -159,14 +163,14 @@ def mfu_text(entries: Sequence[Mfu]) -> str:
     return "\n".join(columns(table, indent=""))
 
 
-def _peak_text(entries: Sequence[Mfu]) -> str:
+def _peak_text(entries: "Sequence[Mfu]") -> str:
     """A mix of precisions is another peak by each convention: its range."""
     tflops = [m.peak_tflops for m in entries]
     low, high = f"{min(tflops):.5g}", f"{max(tflops):.5g}"
     return f"{low if low == high else f'{low} to {high}'} {entries[0].precision_peak} ({entries[0].table})"
 
 
-def _window_text(result: Result) -> str:
+def _window_text(result: "Result") -> str:
     window = result.window
     out = ", ".join(f"{count} {reason}" for reason, count in window.excluded.items()) or "none"
     span = f"steps {window.first_step}-{window.last_step}" if window.counted else "no step"

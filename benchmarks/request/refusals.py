@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from benchmarks.backend import Backend, NeedsTransformerEngine
+from benchmarks.backend import Backend, GuidedByProfiles, NeedsTransformerEngine, Profiles
 from benchmarks.errors import RequestError, nearest
 from benchmarks.measuring.window import check_rule, last_step_wanted
 from benchmarks.request.slowdown import refuse_slowdown
@@ -54,8 +54,8 @@ def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
             next_command=f"--profile={benchmark.profile.partition(',')[0]}, and a second run for the other",
         )
     for flag, value, off, known in (
-        ("pgle", benchmark.pgle, "off", backend.pgle_ways),
-        ("profile", benchmark.profile, "none", backend.profiles),
+        ("pgle", benchmark.pgle, "off", backend.pgle_ways if isinstance(backend, GuidedByProfiles) else ()),
+        ("profile", benchmark.profile, "none", backend.profiles if isinstance(backend, Profiles) else ()),
     ):
         if value not in (off, *known):
             raise RequestError(

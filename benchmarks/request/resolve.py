@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from benchmarks.backend import Backend, FlagGroup
+from benchmarks.backend import (
+    Backend,
+    CompilerFlags,
+    FlagGroup,
+    FollowsSchedules,
+    RefusesHardware,
+    TrainsAdapters,
+    offered,
+)
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.machine import images
 from benchmarks.peak.peak_file import MeasuredPeak, peaks_for
@@ -106,7 +114,7 @@ class ConfigSource(Protocol):
     def hardware(self, name: str) -> Hardware: ...
     def site(self, name: str) -> Site: ...
     def way_on(self, hardware: str) -> str: ...
-    def recipes(self) -> list[Recipe]: ...
+    def recipes(self, backend: str | None = None) -> list[Recipe]: ...
     def mlperf(self, name: str) -> "MlperfBenchmark": ...
     def profile_defaults(self, task: str) -> ProfileDefaults: ...
 
@@ -121,7 +129,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     hardware_wanted = configs.hardware(device) if device else None
     recipe = choose_recipe(request, configs, hardware_wanted, backend)
     hardware = hardware_wanted or configs.hardware(recipe.defaults.hardware)
-    alike = like(hardware, configs.recipes(), site)
+    alike = like(hardware, configs, site, request.backend)
     dtype = _choose_dtype(request.dtype, recipe, hardware, alike)
     _refuse_foreign_hardware(site, hardware, configs)
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
@@ -168,7 +176,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         gpus=gpus,
         nodes=nodes,
         parallelism=parallelism,
-        lora=backend.lora(knobs) if _adapts(request.task, knobs) or (mlperf and mlperf.lora) else None,
+        lora=_adapting(backend).lora(knobs) if _adapts(request.task, knobs) or (mlperf and mlperf.lora) else None,
         sequence_length=sequence_length,
         micro_batch_size=micro_batch,
         gradient_accumulation=accumulation,
@@ -232,7 +240,7 @@ def _adapter_settings(
     words: dict[str, str], typed: dict[str, Scalar], knobs: dict[str, Scalar], engine: str, backend: Backend
 ) -> dict[str, Scalar]:
     """The backend's own settings for adapters in common words; said in both, one would be lost."""
-    own = backend.lora_settings_for(engine, lora_words.changed(backend.lora(knobs), words))
+    own = _adapting(backend).lora_settings_for(engine, lora_words.changed(_adapting(backend).lora(knobs), words))
     said_twice = sorted(own.keys() & typed.keys())
     if said_twice:
         raise RequestError(
@@ -249,8 +257,13 @@ def _settings_towards(
     """The backend's own settings for the schedule and the adapters of a benchmark."""
     if towards is None or mlperf is None:
         return {}
-    adapters = backend.lora_settings_for(recipe.engine, mlperf.lora) if mlperf.lora else {}
-    return {**backend.schedule_settings(towards.schedule), **adapters}
+    adapters = _adapting(backend).lora_settings_for(recipe.engine, mlperf.lora) if mlperf.lora else {}
+    scheduling = offered(backend, FollowsSchedules, "trains to no target", "--task=mlperf")
+    return {**scheduling.schedule_settings(towards.schedule), **adapters}
+
+
+def _adapting(backend: Backend) -> TrainsAdapters:
+    return offered(backend, TrainsAdapters, "trains no adapters", "--task=lora")
 
 
 def _reference(
@@ -271,9 +284,10 @@ def _reference(
 # --- choosing -----------------------------------------------------------------------------------
 
 
-def _named(request: Request, recipes: list[Recipe]) -> list[Recipe]:
+def _named(request: Request, configs: ConfigSource) -> list[Recipe]:
     if request.recipe is None:
-        return recipes
+        return configs.recipes(request.backend)
+    recipes = configs.recipes()
     found = [recipe for recipe in recipes if recipe.name == request.recipe]
     if not found:
         raise RequestError(
@@ -294,12 +308,14 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
 
     Of several, one with a layout for so many GPUs wins; and where there is no cluster, one for a single machine.
     """
-    every, site = configs.recipes(), configs.site(request.site)
-    recipes, near = _named(request, every), like(hardware, every, site) if hardware else None
+    site = configs.site(request.site)
+    recipes = _named(request, configs)
+    near = like(hardware, configs, site, request.backend) if hardware else None
     engine = _choose_engine(request, recipes, backend)
-    refusal = backend.refuses_hardware(engine, hardware) if hardware else None
-    if refusal is not None:
-        raise refusal
+    if hardware and isinstance(backend, RefusesHardware):
+        refusal = backend.refuses_hardware(engine, hardware)
+        if refusal is not None:
+            raise refusal
     of_backend = [r for r in recipes if (r.backend, r.engine, r.task) == (request.backend, engine, request.task)]
     if not of_backend:
         tasks = sorted({r.task for r in recipes if r.backend == request.backend})
@@ -395,13 +411,20 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
     return wanted
 
 
-def like(hardware: Hardware, recipes: Iterable[Recipe], site: Site) -> str:
+def like(hardware: Hardware, configs: ConfigSource, site: Site, backend: str | None = None) -> str:
     """The device whose recipes it takes: its own, or an A100's where no peak of it is known, or where the site has no
-    Slurm and no recipe names it.
+    Slurm and no recipe names it. The recipes of `backend` are looked at first: the others need not be read then.
     """
-    named = {name for recipe in recipes for name in recipe.hardware}
-    nameless = site.slurm is None and hardware.name not in named and UNKNOWN_IS_LIKE in named
-    return UNKNOWN_IS_LIKE if hardware.platform == "cuda" and (nameless or not hardware.peaks) else hardware.name
+    if hardware.platform != "cuda":
+        return hardware.name
+    nameless = site.slurm is None and not any(_name(hardware.name, configs.recipes(of)) for of in (backend, None))
+    if not hardware.peaks or (nameless and _name(UNKNOWN_IS_LIKE, configs.recipes())):
+        return UNKNOWN_IS_LIKE
+    return hardware.name
+
+
+def _name(hardware: str, recipes: Iterable[Recipe]) -> bool:
+    return any(hardware in recipe.hardware for recipe in recipes)
 
 
 def layouts_on(recipe: Recipe, hardware: Hardware | None) -> list[Layout]:
@@ -426,7 +449,10 @@ def _dtypes(recipe: Recipe, hardware: str) -> list[str]:
 
 
 def _choose_group(name: str | None, backend: Backend, hardware: Hardware) -> FlagGroup:
-    return backend.flag_group(name, hardware) if name is not None else FlagGroup(flags={}, environment={})
+    if name is None:
+        return FlagGroup(flags={}, environment={})
+    compiling = offered(backend, CompilerFlags, "has no XLA, and so no flags of it", f"--set=xla_group={name}")
+    return compiling.flag_group(name, hardware)
 
 
 def _only_hardware(site: Site) -> str | None:

@@ -88,7 +88,7 @@ def _other_work(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -
 
 
 def _recipe(benchmark: Benchmark, configs: ConfigSource) -> Recipe:
-    return next(recipe for recipe in configs.recipes() if recipe.name == benchmark.recipe.name)
+    return next(recipe for recipe in configs.recipes(benchmark.backend) if recipe.name == benchmark.recipe.name)
 
 
 def _asked(benchmark: Benchmark) -> Request:

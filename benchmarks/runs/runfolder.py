@@ -7,13 +7,11 @@ rank. Files are the truth.
 """
 
 import contextlib
-import hashlib
 import os
-import secrets
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -28,9 +26,11 @@ from benchmarks.jobs.job_record import (
     SchedulerEnd,
     Submitted,
 )
-from benchmarks.measuring.summary import Result
 from benchmarks.values import Benchmark, Phase, Plan, Step, json_text
 from benchmarks.version import VERSION
+
+if TYPE_CHECKING:
+    from benchmarks.measuring.summary import Result
 
 BENCHMARK = "benchmark.json"
 PLAN = "plan.json"
@@ -49,7 +49,7 @@ def new_run_id(benchmark: Benchmark) -> str:
     """Unique and readable; without dots, which profilers' converters cannot bear."""
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     words = [benchmark.backend, benchmark.model.name, benchmark.task, benchmark.dtype]
-    words += [f"{benchmark.gpus}x{benchmark.hardware.name}", secrets.token_hex(2)]
+    words += [f"{benchmark.gpus}x{benchmark.hardware.name}", os.urandom(2).hex()]
     return "-".join([when, *words]).replace(".", "_")
 
 
@@ -105,7 +105,9 @@ class RunFolder:
                 return phase
         raise RequestError(f"{PLAN} has no phase that writes steps", where=str(self.path / PLAN))
 
-    def stored_result(self) -> Result:
+    def stored_result(self) -> "Result":
+        from benchmarks.measuring.summary import Result
+
         return self._read(RESULT, Result)
 
     def stored_steps(self) -> list[Step]:
@@ -163,7 +165,7 @@ class RunFolder:
 
     def provenance_digest(self) -> str | None:
         path = self.path / PROVENANCE
-        return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+        return f"sha256:{_sha256(path)}" if path.exists() else None
 
     def attempts(self) -> list[int]:
         numbers = [path.name.removeprefix("attempt-") for path in self.path.glob("attempt-*")]
@@ -252,6 +254,8 @@ def _another_version(provenance: Path) -> str | None:
 
 
 def _sha256(path: Path) -> str:
+    import hashlib
+
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

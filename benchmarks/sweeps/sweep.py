@@ -1,19 +1,19 @@
-"""Lists in flags -> the cells of a sweep, in order; the record of a sweep; what of it is still to do. Pure.
+"""The cells of a sweep that can work; the record of a sweep; what of it is still to do. Pure.
 
 The record is one file beside the run folders, sweep-<time>-<key>.json: which cells, and which runs were started for
 each. How a run ended is not in it: its result.json says so. What a sweep measured is in sweep_report.py.
 """
 
 import hashlib
-import itertools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
 from benchmarks.rendering.columns import aligned
+from benchmarks.request.flag_lists import LISTED
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import DEFAULT_PAIRS, FEWEST_PAIRS
@@ -21,55 +21,10 @@ from benchmarks.sweeps.scaling import Scale, scale_of
 from benchmarks.values import Benchmark, Value, to_builtins
 
 SCHEMA_VERSION = 1
-# The first varies slowest; pgle fastest, so that the runs of a pair are neighbours.
-LISTED = ("backend", "model", "task", "engine", "dtype", "hardware", "gpus", "nodes", "pgle")
-NUMBERS = ("gpus", "nodes")
 SHOWN_CELLS = 20  # of a refusal
 
 
 # --- the cells ----------------------------------------------------------------------------------
-
-
-def cells(lists: Mapping[str, str | None], rest: Mapping[str, Any]) -> list[Request]:
-    """Every combination of what the flags of LISTED name, in the order typed; `rest` is the same for all."""
-    axes = [_axis(name, lists.get(name)) for name in LISTED]
-    typed = [name for name in LISTED if lists.get(name) is not None]
-    combinations = itertools.product(*(axis for axis in axes if axis))
-    return [msgspec.convert({**rest, **dict(zip(typed, values, strict=True))}, Request) for values in combinations]
-
-
-def _axis(name: str, text: str | None) -> list[int | str]:
-    if text is None:
-        return []
-    words = [word.strip() for word in text.split(",")]
-    if "" in words:
-        raise RequestError(
-            f"--{name}={text}: {'a name in the list is empty' if len(words) > 1 else 'it is empty'}",
-            where=f"--{name}",
-            next_command=f"--{name}={','.join(word for word in words if word) or '...'}",
-        )
-    values: list[int | str] = [number(name, word) if name in NUMBERS else word for word in words]
-    for value in values:
-        if values.count(value) > 1:
-            raise RequestError(
-                f"--{name}={text}: {value} is named {values.count(value)} times",
-                where=f"--{name}",
-                why="two cells would differ in nothing",
-                next_command="--repeats=N runs every cell N times",
-            )
-    return values
-
-
-def number(name: str, word: str) -> int:
-    digits = word.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:
-        raise RequestError(
-            f"--{name}: '{word}' is no whole number",
-            where=f"--{name}",
-            why="a number, or several with commas between them, is expected",
-            next_command=f"--{name}=64,128",
-        )
-    return int(word)
 
 
 def labels(requests: Sequence[Request]) -> list[str]:

@@ -30,7 +30,7 @@ from benchmarks.assets.datasets import (
     estimated_bytes,
     read_dataset,
 )
-from benchmarks.backend import Backend
+from benchmarks.backend import Backend, MakesDatasets, offered
 from benchmarks.errors import RequestError, RunError
 from launch.assets.byte_progress import Show, say, shown_bytes, size_text
 from launch.assets.checks import Checksum, refuse_without_room
@@ -51,7 +51,8 @@ def make_dataset(backend: Backend, job: DatasetJob) -> Dataset:
     if job.folder.exists() and (not job.folder.is_dir() or any(job.folder.iterdir())):
         return _already_there(job)
     making = msgspec.structs.replace(job, folder=making_folder(job.folder))
-    command = backend.dataset_command(making)
+    synthetic = "is measured on synthetic data: it has no dataset to make"
+    command = offered(backend, MakesDatasets, synthetic, f"--out={job.folder}").dataset_command(making)
     refuse_without_room(job.folder.absolute().parent, estimated_bytes(job.texts))
     python = ensure(backend.environment(backend.engines[0]))
     with signals_as_exit(), _only_maker(making.folder) as lock:

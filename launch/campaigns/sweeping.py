@@ -25,7 +25,7 @@ from benchmarks.values import Benchmark, json_text
 from launch.campaigns.scheduler import Runner, Scheduler, Work, alone, runs_text, say
 from launch.cli import EXIT_INTERRUPTED
 from launch.running.local import interrupted_once
-from launch.running.showing import refused_text
+from launch.running.runners import refused_text
 
 
 def run_sweep(

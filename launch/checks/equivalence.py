@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.backend import Backend, SideProgram, backends
+from benchmarks.backend import Backend, ProvesWork, SideProgram, backends
 from benchmarks.equivalence import equivalence
 from benchmarks.equivalence.equivalence import Comparison, Computed
 from benchmarks.equivalence.mutations import LORA, PRETRAIN, Plant, planted
@@ -169,7 +169,7 @@ def contenders_for(
         except RequestError as refusal:
             left_out[name] = refusal.what
             continue
-        program = backend.work_program(benchmark)
+        program = backend.work_program(benchmark) if isinstance(backend, ProvesWork) else None
         if program is None:
             left_out[name] = "it has no program that says what it computes"
         else:

@@ -6,9 +6,7 @@ What it answers for a run is kept, so that the next one, or a dry run, need not 
 """
 
 import contextlib
-import hashlib
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -16,15 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.backend import Backend, EnvironmentSpec, FlagFact, FlagsCheck, backends
+from benchmarks.backend import Backend, CompilerFlags, EnvironmentSpec, FlagFact, FlagsCheck, backends
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, RunError
 from benchmarks.rendering.columns import aligned
-from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Benchmark, Value, json_text
 from launch.command_line.places import stepmark_home
 from launch.environments import venvs
 from launch.running import runtimes
-from launch.running.local import fill, inherited_environment, places
 
 SECONDS = 180  # a compiler answers within two; the first import from a shared disk takes longer
 KNOWN = "known"
@@ -67,6 +63,8 @@ class CheckedFlags(Value, frozen=True):
 
 def ask(check: FlagsCheck, python: Path) -> Answer:
     """Run the check's program with a Python that exists here; equal questions are asked once a process."""
+    from launch.running.local import fill, places
+
     where = places(python, Path.cwd())
     command = _command(check, python)
     variables = tuple((name, fill(value, where)) for name, value in sorted(check.environment.items()))
@@ -74,12 +72,16 @@ def ask(check: FlagsCheck, python: Path) -> Answer:
 
 
 def _command(check: FlagsCheck, python: Path) -> tuple[str, ...]:
+    from launch.running.local import fill, places
+
     where = places(python, Path.cwd())
     return tuple(fill(word, where) for word in check.command)
 
 
 def answer_kept(check: FlagsCheck, spec: EnvironmentSpec, python: Path) -> Answer:
     """The answer that the same program of the same environment gave before, else a new one, which is kept."""
+    from benchmarks.runs.runfolder import write_atomically
+
     path = None
     with contextlib.suppress(OSError, RequestError):
         path = stepmark_home() / "flags-checked" / f"{_digest(_command(check, python), spec)}.json"
@@ -95,6 +97,8 @@ def answer_kept(check: FlagsCheck, spec: EnvironmentSpec, python: Path) -> Answe
 
 def _digest(command: Iterable[str], spec: EnvironmentSpec) -> str:
     """Of all that the answer rests on: the lock files, the Python, the flags, and the program itself."""
+    import hashlib
+
     programs = [Path(word) for word in command if word.endswith(".py")]
     files = [path.read_bytes() for path in (*(lock.path for lock in spec.locks), *programs)]
     return hashlib.sha256(b"\0".join([*files, *(word.encode() for word in command)])).hexdigest()[:32]
@@ -102,6 +106,10 @@ def _digest(command: Iterable[str], spec: EnvironmentSpec) -> str:
 
 @cache
 def _ask(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], flags: tuple[str, ...]) -> Answer:
+    import subprocess
+
+    from launch.running.local import inherited_environment
+
     try:
         done = subprocess.run(
             command,
@@ -138,9 +146,9 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, *, dry_run: boo
     """
     own = _words(f"--{name}={value}" for name, value in benchmark.xla_flags.items())
     flags = [*own, *(word for word in _of_the_phases(benchmark, backend) if word not in own)]
-    check = backend.flags_check(flags) if flags else None
-    if check is None:
+    if not flags or not isinstance(backend, CompilerFlags):
         return
+    check = backend.flags_check(flags)
     spec, python = _compiler_here(benchmark, backend)
     in_image = benchmark.site.runtime == "container"
     # The packages of a Python that the site names may change under the same path: it is asked each time.
@@ -255,9 +263,9 @@ def _bad_text(text: str, what: str, why: str) -> RequestError:
 def check_everywhere(flags: list[str]) -> list[CheckedFlags]:
     found: dict[str, CheckedFlags] = {}
     for _, backend in sorted(backends().items()):
-        check = backend.flags_check(flags)
-        if check is None:
+        if not isinstance(backend, CompilerFlags):
             continue
+        check = backend.flags_check(flags)
         for engine in backend.engines:
             specs = [backend.environment(engine, platform) for platform in ("cpu", "cuda")]
             spec = next((one for one in specs if one.locks and venvs.python_of(one)), specs[0])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.backend import Backend
+from benchmarks.backend import Backend, MeasuresPeaks, SideProgram
 from benchmarks.errors import RequestError, RunError
 from benchmarks.inside import peak_turns
 from benchmarks.machine.machine_gpus import MachineGpu, busy_notes, busy_text, kinds, of_hardware
@@ -70,9 +70,14 @@ def refuse_busy(platform: str, hardware: Hardware | None) -> None:
         )
 
 
+def program_of(backend: Backend, engine: str, platform: str) -> SideProgram | None:
+    """None where the backend has no program that measures peaks of such devices."""
+    return backend.peak_program(engine, platform) if isinstance(backend, MeasuresPeaks) else None
+
+
 def refuse_python(backend: Backend, engine: str, platform: str, site: Site, python: Path) -> None:
     """RequestError where the program could not start with it."""
-    program = backend.peak_program(engine, platform)
+    program = program_of(backend, engine, platform)
     spec = backend.environment(engine, platform)
     if program is not None and program.module:
         spec = msgspec.structs.replace(spec, import_check=program.module)
@@ -96,7 +101,7 @@ def run(
     hardware: Hardware | None = None,
 ) -> PeakReport:
     """What the backend's program measured. Its folder, a temporary one, is left where it failed, and only there."""
-    program = backend.peak_program(engine, platform)
+    program = program_of(backend, engine, platform)
     if program is None:
         raise RequestError(f"{backend.title} has no program that measures peaks", where=f"--backend={backend.name}")
     gpus = _gpus(hardware) if platform == "cuda" else []

@@ -24,7 +24,7 @@ def listing(
 ) -> str:
     _refuse_unknown_names(configs, backend, model, hardware)
     row = configs.hardware(hardware) if hardware else None
-    device = like(row, configs.recipes(), configs.site("local")) if row else None
+    device = like(row, configs, configs.site("local")) if row else None
     keeps: list[Callable[[Recipe], bool]] = [
         lambda r: backend in (None, r.backend),
         lambda r: model is None or model in r.models or ANY in r.models,

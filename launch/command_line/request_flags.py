@@ -1,18 +1,17 @@
 """The flags that name a benchmark, for every launch script that resolves one. Importing this module defines them."""
 
 import os
-import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
-from benchmarks.machine import images
-from benchmarks.peak.peak_file import MeasuredPeak
-from benchmarks.request.resolve import Request
-from benchmarks.sweeps import sweep
-from benchmarks.values import Site
+
+if TYPE_CHECKING:
+    from benchmarks.peak.peak_file import MeasuredPeak
+    from benchmarks.request.resolve import Request
+    from benchmarks.values import Site
 
 HEADING = "Flags that name a benchmark (what they leave open comes from the recipe)"
 TASKS = ("pretrain", "lora", "mlperf")
@@ -50,8 +49,10 @@ def site_name() -> str:
     return name
 
 
-def requests(site: Site, **rest: Any) -> list[Request]:
+def requests(site: "Site", **rest: Any) -> "list[Request]":
     """What was typed, a request for every combination of lists; `rest` are fields that a script fills by itself."""
+    from benchmarks.request import flag_lists
+
     for name in ("backend", "model"):
         if getattr(FLAGS, name) is None:
             raise RequestError(f"--{name} is missing", next_command=LIST_COMMAND)
@@ -67,7 +68,7 @@ def requests(site: Site, **rest: Any) -> list[Request]:
         "python": python(),
         "measured_peak": _measured_peak(site),
     }
-    found = sweep.cells({name: getattr(FLAGS, name) for name in sweep.LISTED}, {**typed, **rest})
+    found = flag_lists.cells({name: getattr(FLAGS, name) for name in flag_lists.LISTED}, {**typed, **rest})
     for request in found:
         if request.task not in TASKS:
             raise RequestError(f"unknown task '{request.task}': {nearest(request.task, TASKS)}", where="--task")
@@ -79,6 +80,8 @@ def image() -> str | None:
     typed: str | None = FLAGS.image
     if typed is None:
         return None
+    from benchmarks.machine import images
+
     return images.checked(str(Path(typed).absolute()) if typed.endswith(images.FILES) else typed, "--image")
 
 
@@ -87,11 +90,13 @@ def python() -> str | None:
     typed: str | None = FLAGS.python
     if typed is None:
         return None
+    import shutil
+
     found = shutil.which(typed) if typed and "/" not in typed else None
     return str(Path(found or typed).expanduser().absolute())
 
 
-def _measured_peak(site: Site) -> MeasuredPeak | None:
+def _measured_peak(site: "Site") -> "MeasuredPeak | None":
     if FLAGS.measured_peak is None:
         return None
     from launch.checks import measuring_peak

@@ -10,8 +10,6 @@ making.py makes one, with uv (uv.py).
 
 import contextlib
 import fcntl
-import hashlib
-import json
 import os
 import sys
 import time
@@ -49,6 +47,8 @@ def environment_path(spec: EnvironmentSpec, lock_file: LockFile, python_version:
 
 
 def _lock_digest(spec: EnvironmentSpec, lock_file: LockFile) -> str:
+    import hashlib
+
     try:
         return hashlib.sha256(lock_file.path.read_bytes()).hexdigest()
     except OSError as error:
@@ -101,6 +101,8 @@ def python_to_be(spec: EnvironmentSpec) -> Path:
 
 def origin(spec: EnvironmentSpec, python: Path) -> dict[str, str | None]:
     """Its name, and the lock file that the environment of this Python was made from: none if it has changed since."""
+    import json
+
     digest = json.loads((python.parents[1] / MARKER).read_text())["lock_sha256"]
     names = {_lock_digest(spec, lock_file): lock_file.path.name for lock_file in spec.locks}
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}

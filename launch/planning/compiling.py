@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.backend import Backend, find_backend
+from benchmarks.backend import Backend, CompilesAlone, find_backend
 from benchmarks.compilation import compiled_report
 from benchmarks.compilation.compiled import Compiled, not_explained
 from benchmarks.compilation.compiled_check import compare
@@ -33,14 +33,14 @@ def compile_and_show(benchmark: Benchmark, backend: Backend, as_json: bool) -> i
 
 
 def compile_step(benchmark: Benchmark, backend: Backend) -> Compiled:
-    program = backend.compile_program(benchmark)
-    if program is None:
+    if not isinstance(backend, CompilesAlone):
         raise RequestError(
             f"{backend.title} has no program that can be compiled without its hardware",
             where=f"compile --backend={benchmark.backend}",
             why="only a compiler that takes a whole training step at once says what is in it",
             next_command=_next_command(benchmark),
         )
+    program = backend.compile_program(benchmark)
     devices = "virtual devices" if benchmark.hardware.kind == "cpu" else benchmark.hardware.title
     print(f"compiling for {benchmark.gpus} x {devices}", file=sys.stderr, flush=True)
     place = Path(tempfile.mkdtemp(prefix="stepmark-"))

@@ -1,4 +1,4 @@
-"""The calibration of estimates: the one that is kept, and how it is made anew from the published rows."""
+"""The calibration of estimates, made anew from the published rows. Configs.calibration reads the one that is kept."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,14 @@ import msgspec
 import yaml
 
 from benchmarks.backend import find_backend
-from benchmarks.configs import Configs, read_yaml
+from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_VALID, RequestError
 from benchmarks.planning.calibration import (
+    FAMILIES_FILE,
+    FILE,
     MAKE_ANEW,
     Calibration,
-    Family,
+    Fits,
     Judged,
     Row,
     digest,
@@ -21,30 +23,11 @@ from benchmarks.planning.calibration import (
     row_of,
 )
 from benchmarks.planning.capacity import total_bytes, usable_bytes
-from benchmarks.planning.covered import Fit
 from benchmarks.planning.forecast_report import calibration_lines
 from benchmarks.planning.published import as_benchmark
 from benchmarks.planning.read_once import ReadOnce
 from benchmarks.references.references import Reference, cells, read_references
 from benchmarks.values import Value, json_text, to_builtins
-
-FAMILIES_FILE = "calibration_families.yml"
-FILE = "calibration.yml"
-
-
-class Families(Value, frozen=True):
-    """configs/calibration_families.yml, which a person writes."""
-
-    families: list[Family]
-    source: str
-    date: str
-
-
-class Fits(Value, frozen=True):
-    """configs/calibration.yml, which is made."""
-
-    rows: str
-    fits: list[Fit]
 
 
 class Made(Value, frozen=True):
@@ -55,25 +38,8 @@ class Made(Value, frozen=True):
     outside: list[str]  # rows of no family, or that nothing can be computed of
 
 
-def kept(configs: Configs) -> Calibration:
-    """What the configs keep; fits of other rows or by other formulas than there are now give no estimate."""
-    found = _read(configs)
-    if not found.fits:
-        return found
-    rows, _ = published_rows(configs)
-    return found if found.rows == digest(found.families, rows) else msgspec.structs.replace(found, fits=[])
-
-
-def _read(configs: Configs) -> Calibration:
-    """As it is written. Configs of one's own need neither file: without them, there are bounds alone."""
-    families, fits = configs.root / FAMILIES_FILE, configs.root / FILE
-    of_families = read_yaml(families, Families).families if families.exists() else []
-    made = read_yaml(fits, Fits) if fits.exists() and of_families else Fits(rows="", fits=[])
-    return Calibration(families=of_families, fits=made.fits, rows=made.rows)
-
-
 def show(configs: Configs, as_json: bool, write: bool) -> int:
-    found = _read(configs)
+    found = configs.calibration()
     if not found.families:
         raise RequestError(
             f"{configs.root / FAMILIES_FILE} is missing",

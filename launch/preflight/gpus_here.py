@@ -10,7 +10,7 @@ import pynvml
 from benchmarks.machine.machine_gpus import MachineGpus, shown
 from benchmarks.preflight.values import Command, Status
 from benchmarks.values import Value
-from launch.running.machine_gpus import memory_of, said
+from launch.running.nvml import memory_of, said
 
 LINKS = pynvml.NVML_NVLINK_MAX_LINKS
 UNKNOWN = "[N/A]"

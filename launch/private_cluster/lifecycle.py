@@ -33,6 +33,7 @@ from launch.private_cluster.cluster import (
     site_file,
 )
 from launch.running import local
+from launch.running.refusals import host_memory_bytes
 
 Say = Callable[[str], None]
 
@@ -188,7 +189,7 @@ def _choose(wanted: Wanted) -> Cluster:
         naming=machine.best_naming(),
         memory_limit=machine.best_memory_limit(),
         cpus_per_node=max(CPUS_PER_NODE, wanted.gpus_per_node),
-        memory_mb_per_node=local.host_memory_bytes() // 2**20,
+        memory_mb_per_node=host_memory_bytes() // 2**20,
         # Ids of its own: a job of an earlier cluster must not be mistaken for one of this.
         first_job_id=1 + machine.JOBS_OF_A_CLUSTER * random.randrange(1, 10_000),
         ports=machine.free_ports(wanted.nodes),

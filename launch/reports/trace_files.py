@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.backend import find_backend
+from benchmarks.backend import Profiles, find_backend
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.runs.runfolder import BENCHMARK, RunFolder
 from benchmarks.values import Benchmark
@@ -261,7 +261,8 @@ def _profiling_command(benchmark: Benchmark) -> str:
     """The same request with a profiler."""
     profile = "xplane" if benchmark.profile == "none" else benchmark.profile
     with contextlib.suppress(StepmarkError):
-        offered = find_backend(benchmark.backend).profiles
+        backend = find_backend(benchmark.backend)
+        offered = backend.profiles if isinstance(backend, Profiles) else ()
         profile = next((one for one in (profile, "xplane", "nsys", "nccl") if one in offered), profile)
     asked = {
         "backend": benchmark.backend,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.backend import Backend
+from benchmarks.backend import Backend, GuidedByProfiles
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import KEPT_PROFILE, RunFolder
 from benchmarks.values import Benchmark, PgleProfile, json_text
@@ -36,7 +36,7 @@ def with_kept_profile(
     benchmark: Benchmark, backend: Backend, output_dir: Path, environment: Mapping[str, str | None]
 ) -> Benchmark:
     """The benchmark, told of the profile that was made for it before, where one is kept and whole."""
-    key = backend.profile_key(benchmark)
+    key = backend.profile_key(benchmark) if isinstance(backend, GuidedByProfiles) else None
     if key is None:
         return benchmark
     place = place_of(output_dir, key, environment)

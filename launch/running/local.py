@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,11 +13,10 @@ from typing import Protocol
 
 import msgspec
 
-from benchmarks.errors import RequestError, RunError
-from benchmarks.measuring.summary import Ended
-from benchmarks.planning import capacity
+from benchmarks.errors import RunError
+from benchmarks.jobs.job_record import Ended
 from benchmarks.runs.runfolder import EXITS
-from benchmarks.values import Benchmark, Phase, Plan, Step
+from benchmarks.values import Phase, Step
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 Places = dict[str, str]  # placeholder of a plan -> its value here
@@ -30,56 +28,6 @@ GRACE_SECONDS = 10.0
 # What would change a run without being in its plan; the plan sets its own.
 NOT_INHERITED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME")
 NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as a setting
-
-
-# --- what this machine cannot do -----------------------------------------------------------------
-
-
-def refusals(benchmark: Benchmark, storage: capacity.Storage, plan: Plan) -> Iterator[RequestError]:
-    """Before anything starts: does this machine have the memory and the programs? GPUs: machine_gpus.py."""
-    needed = memory_needed_bytes(benchmark, storage)
-    have = host_memory_bytes()
-    if benchmark.hardware.kind == "cpu" and needed > have:
-        parts = capacity.memory_by_part(benchmark, storage)
-        largest = ", ".join(f"{name} {_gb(size * benchmark.gpus)}" for name, size in _largest(parts))
-        yield RequestError(
-            f"{benchmark.model.name} needs {_gb(needed)} of memory, this machine has {_gb(have)}",
-            where=f"--model={benchmark.model.name} on this machine's CPU",
-            why=largest,
-            next_command="the same command with --dry_run shows the plan; or a smaller model, or a cluster by --site",
-        )
-
-    in_container = benchmark.site.runtime == "container"  # whose programs are the image's
-    for program in sorted({name for phase in plan.phases for name in phase.programs if not in_container}):
-        if shutil.which(program) is None:
-            yield RequestError(
-                f"this machine has no program '{program}'",
-                where="PATH",
-                why="; ".join(
-                    sorted(f"phase {phase.name} runs it" for phase in plan.phases if program in phase.programs)
-                ),
-                next_command=f"install {program}, or a run without it",
-            )
-
-
-def memory_needed_bytes(benchmark: Benchmark, storage: capacity.Storage) -> float:
-    return capacity.total_bytes(benchmark, storage) * benchmark.gpus
-
-
-def _largest(parts: dict[str, float]) -> list[tuple[str, float]]:
-    return sorted(parts.items(), key=lambda part: -part[1])[:3]
-
-
-def _gb(size: float) -> str:
-    return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.2g} GB"
-
-
-def host_memory_bytes() -> int:
-    """Of the machine, or of the control group that holds us, whichever is less."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):
-        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return total
 
 
 # --- running -------------------------------------------------------------------------------------

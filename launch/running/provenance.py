@@ -12,6 +12,7 @@ from benchmarks.secret_rules import REDACTED, hidden, is_secret_name
 from benchmarks.values import Plan
 from benchmarks.version import VERSION
 from launch.running import local
+from launch.running.refusals import host_memory_bytes
 
 LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
 PREFIXES_THAT_MATTER = (
@@ -87,7 +88,7 @@ def machine() -> dict[str, Any]:
         "cpu": cpu_name(),
         "cpus": os.cpu_count(),
         "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_bytes": local.host_memory_bytes(),
+        "memory_bytes": host_memory_bytes(),
         "load_average": list(os.getloadavg()),
     }
 

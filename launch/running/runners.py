@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, StepmarkError, raised
-from benchmarks.jobs.job_record import SUBMITTED
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.values import NO_LABELS, Benchmark, JobOptions, Labels, Plan, Site
-from launch.running.showing import show_result
 
 if TYPE_CHECKING:
     from launch.slurm.client import Slurm
@@ -75,24 +72,15 @@ class LocalRunner:
         return benchmark
 
     def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
-        """Every reason why this machine cannot run it."""
-        from benchmarks.request.refusals import without_transformer_engine
-        from launch.running import local, machine_gpus, runtimes
-        from launch.sites import site_hub
+        from launch.running import refusals
 
         backend = find_backend(benchmark.backend)
-        if benchmark.hardware.kind != "cpu":
-            yield from machine_gpus.refusals(benchmark, self._configs, backend, allow_busy=self._job.allow_busy)
-        yield from local.refusals(benchmark, backend.storage(benchmark), backend.plan(benchmark))
-        spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
-        yield from raised(lambda: runtimes.refuse(benchmark, spec))
-        yield from raised(lambda: site_hub.refuse(benchmark, backend))
-        if machine_gpus.found().gpus:  # else the plan is looked at, and may be for any site
-            yield from without_transformer_engine(benchmark, backend)
+        yield from refusals.here(benchmark, backend, self._configs, allow_busy=self._job.allow_busy)
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         """Run it to its end, and show its result. KeyboardInterrupt where the person ended it."""
         from launch.running.execute import execute
+        from launch.running.showing import show_result
 
         backend = find_backend(benchmark.backend)
         folder, result = execute(benchmark, backend, self._output_dir, run_id, self._job.telemetry, self._job.labels)
@@ -102,6 +90,7 @@ class LocalRunner:
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
         """All but those that another launcher is running; a run that was cut off gets the result it can have."""
+        from benchmarks.runs.runfolder import RESULT, RunFolder
         from launch.running.execute import store_result
         from launch.slurm.run_states import is_followed
 
@@ -211,6 +200,8 @@ class SlurmRunner:
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
         """Those that Slurm has no more in its queue; they are collected. One that cannot be hides no other."""
+        from benchmarks.jobs.job_record import SUBMITTED
+        from benchmarks.runs.runfolder import RunFolder
         from launch.slurm.run_states import states
 
         folders = [RunFolder(self._output_dir / run_id) for run_id in run_ids]
@@ -248,3 +239,8 @@ def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runne
     if site.slurm is None:
         return LocalRunner(configs, output_dir, job)
     return SlurmRunner(site, configs, output_dir, job)
+
+
+def refused_text(refusals: Iterable[StepmarkError]) -> str:
+    """The end of a dry run: everything that would be refused now, without repeats."""
+    return "".join(f"\nwould be refused: {text}\n" for text in dict.fromkeys(map(str, refusals)))

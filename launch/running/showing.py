@@ -1,9 +1,8 @@
 """The end of a run, as every launch script shows it: the table, where its files are, and what to do next."""
 
 import shlex
-from collections.abc import Iterable
 
-from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, StepmarkError
+from benchmarks.errors import StepmarkError
 from benchmarks.measuring.summary import Result
 from benchmarks.references import nearest_reference
 from benchmarks.references.references import read_references
@@ -11,8 +10,6 @@ from benchmarks.rendering import report
 from benchmarks.rendering.columns import Rows, aligned
 from benchmarks.runs.runfolder import RunFolder
 from launch.command_line.places import configs
-
-EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}
 
 
 def show_result(folder: RunFolder, result: Result) -> None:
@@ -63,8 +60,3 @@ def _log_command(folder: RunFolder, result: Result) -> str:
     if any(folder.path.glob("slurm-*.out")):
         return f"tail -n 40 {place}/slurm-*.out"
     return f"python launch/verify.py {place}"
-
-
-def refused_text(refusals: Iterable[StepmarkError]) -> str:
-    """The end of a dry run: everything that would be refused now, without repeats."""
-    return "".join(f"\nwould be refused: {text}\n" for text in dict.fromkeys(map(str, refusals)))

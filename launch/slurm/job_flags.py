@@ -5,8 +5,6 @@ from typing import Any
 
 from absl import flags
 
-from launch.slurm.options import segment_of
-
 HEADING = "Flags of a job, on a site with Slurm (what they leave open comes from the site)"
 
 _FIELDS = {"mem": "memory", "gpu_request": "gpus"}  # where a flag is not called as the field of JobOptions it sets
@@ -51,5 +49,7 @@ def typed() -> dict[str, Any]:
         if "/" in (given.get(name) or ""):
             given[name] = str(Path(given[name]).absolute())
     if "segment" in given:
+        from launch.slurm.options import segment_of
+
         given["segment"] = segment_of(given["segment"], "--segment")
     return {_FIELDS.get(name, name): value for name, value in given.items() if value is not None}

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from benchmarks.backend import Backend
-from benchmarks.errors import RunError, StepmarkError
+from benchmarks.errors import EXIT_CODES, RunError, StepmarkError
 from benchmarks.jobs.job_record import JobEvent, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
@@ -22,7 +22,7 @@ from benchmarks.runs.worker_events import follow_evaluations
 from benchmarks.values import Benchmark, Step
 from launch.cli import EXIT_INTERRUPTED
 from launch.running.screen import Screen
-from launch.running.showing import EXIT_CODES, show_result
+from launch.running.showing import show_result
 from launch.running.step_sink import StepSink
 from launch.slurm.client import QueueState, Slurm, explain, never, slurm_of
 from launch.slurm.collect import collect

@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.configs import Configs, read_yaml
+from benchmarks.planning import calibration
 from benchmarks.references.references import read_references
 from benchmarks.values import Hardware
-from launch.planning import planning_calibration
 
 CONFIGS = Configs()
 HARDWARE = [CONFIGS.hardware(name) for name in CONFIGS.names("hardware")]
@@ -33,8 +33,8 @@ def test_rates_are_sourced_and_above_what_is_reached(hardware: Hardware) -> None
 
 
 def test_families_name_what_there_is() -> None:
-    written = read_yaml(CONFIGS.root / planning_calibration.FAMILIES_FILE, planning_calibration.Families)
-    made = read_yaml(CONFIGS.root / planning_calibration.FILE, planning_calibration.Fits)
+    written = read_yaml(CONFIGS.root / calibration.FAMILIES_FILE, calibration.Families)
+    made = read_yaml(CONFIGS.root / calibration.FILE, calibration.Fits)
     assert [fit.family for fit in made.fits] == [family.name for family in written.families]
     for fit in made.fits:
         assert set(fit.hardware) <= set(CONFIGS.names("hardware"))

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.assets.datasets import DatasetJob
-from benchmarks.backend import EnvironmentSpec, FlagGroup, FlagsCheck, LockFile, LogFormat, SideProgram
+from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat, SideProgram
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
 from benchmarks.planning.capacity import Storage
@@ -13,7 +12,6 @@ from benchmarks.runs import worker_events
 from benchmarks.values import (
     Benchmark,
     Hardware,
-    Lora,
     Parallelism,
     Phase,
     Plan,
@@ -38,18 +36,12 @@ class Toy:
     name = "toy"
     title = "Toy (sleeps)"
     engines = ("nap",)
-    log_formats: tuple[LogFormat, ...] = ()
     layout_settings = frozenset({"replicas"})
     reserved_variables = ("TOY_",)
     reserved_settings: Mapping[str, str] = {"naps": "--steps"}
-    profiles = frozenset[str]()
-    pgle_ways = frozenset[str]()
 
     def settings(self) -> SettingTypes:
         return SETTINGS
-
-    def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:  # noqa: ARG002
-        return None
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
         return Parallelism(data=int(knobs.get("replicas", gpus)))
@@ -62,12 +54,6 @@ class Toy:
         hardware: Hardware,  # noqa: ARG002
     ) -> dict[str, Scalar] | None:
         return {"replicas": parallelism.data} if parallelism.data == gpus else None
-
-    def lora(self, knobs: dict[str, Scalar]) -> Lora:  # noqa: ARG002
-        raise RequestError("a toy has no adapters", where="--task=lora")
-
-    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002
-        raise RequestError("a toy has no adapters", where="--task=lora")
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         too_deep = float(benchmark.knobs["nap_seconds"]) > 1
@@ -146,27 +132,12 @@ class Toy:
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:  # noqa: ARG002
         return worker_events.follow(phase_dir, attempt)
 
-    def profile_key(self, benchmark: Benchmark) -> str | None:  # noqa: ARG002
-        return None
-
-    def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:  # noqa: ARG002
-        raise RequestError("no XLA compiles for this backend", where=f"--set=xla_group={name}")
-
-    def flags_check(self, flags: list[str]) -> FlagsCheck | None:  # noqa: ARG002
-        return None
+    def log_formats(self) -> tuple[LogFormat, ...]:
+        return ()
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
         program, turns = "{repository}/tests/toy_backend/toy_peak.py", "{repository}/benchmarks/inside/peak_turns.py"
         return SideProgram(command=["{python}", program, turns, platform, "{phase_dir}"])
-
-    def work_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
-        return None
-
-    def compile_program(self, benchmark: Benchmark) -> SideProgram | None:  # noqa: ARG002
-        return None
-
-    def dataset_command(self, job: DatasetJob) -> list[str]:  # noqa: ARG002
-        raise RequestError("a toy reads nothing", next_command="--backend=nemo")
 
 
 BACKEND = Toy()

@@ -20,12 +20,11 @@ from benchmarks.planning.forecast_report import plan_lines
 from benchmarks.planning.layouts import rank
 from benchmarks.planning.read_once import ReadOnce
 from benchmarks.planning.seeding import with_layout
+from benchmarks.request import flag_lists
 from benchmarks.request.resolve import Request, resolve, scales
-from benchmarks.sweeps import sweep
 from benchmarks.values import Benchmark, json_text
 from launch.command_line import places, request_flags
 from launch.command_line.plan import one_benchmark
-from launch.planning import planning_calibration
 
 HEADING = "Flags of an estimate"
 
@@ -59,7 +58,7 @@ def _report(
     request: Request, laid_out: Request, benchmark: Benchmark, configs: Configs, backend: Backend, *, ranked: bool
 ) -> forecast.PlanReport:
     """Other scales are of the request as it was typed; layouts begin with the one that it was given."""
-    calibration = planning_calibration.kept(configs)
+    calibration = configs.calibration()
     tokens = forecast.token_count(TOKENS.value)
     found = forecast.forecast(benchmark, backend.storage(benchmark), calibration)
     known = ReadOnce(configs)
@@ -84,7 +83,7 @@ def _report(
 def _scales(request: Request, benchmark: Benchmark, configs: Configs, backend: Backend) -> list[int]:
     """As typed; else the recipe's own, and this one. A layout that was stated by --set is for one scale alone."""
     if SCALE.value is not None:
-        typed = [sweep.number("scale", word.strip()) for word in SCALE.value.split(",")]
+        typed = [flag_lists.number("scale", word.strip()) for word in SCALE.value.split(",")]
         if min(typed) < 1:
             raise RequestError(f"--scale={SCALE.value}: 1 or more GPUs are needed", where="--scale")
         return sorted(set(typed))

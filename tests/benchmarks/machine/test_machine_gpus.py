@@ -119,7 +119,7 @@ def test_a_device_that_no_recipe_names_takes_those_of_an_a100_but_not_on_a_clust
     found = resolve(settled, configs, find_backend("jax"))
     assert (found.recipe.name, found.dtype) == ("jax_llama3_small_pretrain", "bf16")
     on_cluster, here = (configs.site(name) for name in ("example_venv", "local"))
-    assert [like(row, configs.recipes(), site) for site in (on_cluster, here)] == [row.name, "a100"]
+    assert [like(row, configs, site) for site in (on_cluster, here)] == [row.name, "a100"]
 
 
 def test_a_device_that_other_recipes_name_is_given_none_of_an_a100() -> None:

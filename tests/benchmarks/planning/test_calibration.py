@@ -23,7 +23,7 @@ from benchmarks.values import Benchmark
 from launch.planning import planning_calibration
 from tests.benchmarks.planned import CONFIGS, bound_of, changed, laid_out, recipe, storage_of, with_rates
 
-KEPT = planning_calibration.kept(CONFIGS)
+KEPT = CONFIGS.calibration()
 ROWS, OUTSIDE = planning_calibration.published_rows(CONFIGS)
 MADE = planning_calibration.make(CONFIGS, KEPT)
 

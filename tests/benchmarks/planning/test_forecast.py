@@ -8,10 +8,9 @@ from benchmarks.planning.forecast import Forecast, ScalePoint, cost, forecast, m
 from benchmarks.planning.forecast_report import bound_lines, cost_rows, estimate_rows, memory_rows, scaling_lines
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
-from launch.planning import planning_calibration
 from tests.benchmarks.planned import CONFIGS, KNOWN, changed, laid_out, recipe, storage_of
 
-KEPT = planning_calibration.kept(CONFIGS)
+KEPT = CONFIGS.calibration()
 JAX = find_backend("jax")
 
 

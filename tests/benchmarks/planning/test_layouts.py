@@ -13,10 +13,9 @@ from benchmarks.planning.layouts import RankedLayout, Ranking, alike, micro_batc
 from benchmarks.rendering.report import bytes_text
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Parallelism
-from launch.planning import planning_calibration
 from tests.benchmarks.planned import CONFIGS, KNOWN, recipe
 
-KEPT = planning_calibration.kept(CONFIGS)
+KEPT = CONFIGS.calibration()
 CAUSE = re.compile(r"[\d.]+ (s|ms|us) (less|more) ")
 
 

@@ -10,8 +10,9 @@ import nemo_backend
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.request.flag_lists import cells
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.sweeps.sweep import cells, check
+from benchmarks.sweeps.sweep import check
 from benchmarks.values import Benchmark
 
 CONFIGS = Configs()

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
+from benchmarks.request import flag_lists
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps import sweep
@@ -20,7 +21,7 @@ CONFIGS = Configs()
 
 
 def cells(**lists: str | None) -> list[Request]:
-    return sweep.cells({**TINY, **lists}, {"site": "local", "steps": 12})
+    return flag_lists.cells({**TINY, **lists}, {"site": "local", "steps": 12})
 
 
 def resolved(request: Request) -> Benchmark:
@@ -128,7 +129,7 @@ def test_skipping_runs_the_others_and_keeps_the_reason() -> None:
 
 
 def test_where_all_are_refused_for_one_reason_it_is_that() -> None:
-    requests = sweep.cells({**TINY, "model": "lama2_tiny", "gpus": "1,2"}, {})
+    requests = flag_lists.cells({**TINY, "model": "lama2_tiny", "gpus": "1,2"}, {})
     for skip in (False, True):
         with pytest.raises(RequestError, match="unknown model 'lama2_tiny': did you mean"):
             sweep.check(requests, resolved, skip)
@@ -170,7 +171,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 def key(repeats: int = 1, **changes: Any) -> str:
     rest = {"settings": {"a": "1", "b": "2"}, **changes}
-    return sweep.key(sweep.cells(TINY, rest), repeats)
+    return sweep.key(flag_lists.cells(TINY, rest), repeats)
 
 
 def test_the_same_flags_have_the_same_key_in_any_order() -> None:
@@ -217,7 +218,7 @@ def test_the_runs_of_every_pair_are_neighbours_in_time() -> None:
 )
 def test_how_often_every_cell_runs(flags: dict[str, str], typed: int | None, repeats: int, said: str | None) -> None:
     lists = {name: text for name, text in flags.items() if name != "profile"}
-    requests = sweep.cells({**TINY, **lists}, {"profile": flags.get("profile", "none")})
+    requests = flag_lists.cells({**TINY, **lists}, {"profile": flags.get("profile", "none")})
     number, words = sweep.repeats_wanted(requests, typed)
     assert number == repeats
     assert (words is None) == (said is None)

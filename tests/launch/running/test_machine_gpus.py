@@ -17,6 +17,7 @@ from benchmarks.request.resolve import Request
 from launch.command_line.listing import listing
 from launch.preflight import machine
 from launch.running import local, machine_gpus
+from launch.running.refusals import host_memory_bytes
 from launch.running.side_program import run_side_program
 from tests import forked
 from tests.toy_backend import install, make_environment_in
@@ -71,7 +72,7 @@ def test_a_gpu_is_busy_with_the_memory_of_a_process_that_cannot_be_seen(play_mac
 def test_a_gpu_without_memory_of_its_own_has_the_hosts(play_machine: Play) -> None:
     play_machine("[gpu]\nname = NVIDIA GB10\nuuid = GPU-a")
     (gpu,) = machine_gpus.found().gpus
-    assert (gpu.memory_bytes, gpu.busy) == (local.host_memory_bytes(), ())
+    assert (gpu.memory_bytes, gpu.busy) == (host_memory_bytes(), ())
 
 
 # --- what is chosen, and what is refused ----------------------------------------------------------

@@ -1,0 +1,118 @@
+"""Asks NVML what GPUs this machine has."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import pynvml
+
+from benchmarks.machine import machine_gpus
+from benchmarks.machine.machine_gpus import NO_DRIVER, VISIBLE, Busy, MachineGpu, MachineGpus
+from launch.running.refusals import host_memory_bytes
+
+WHY_NONE = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_DRIVER,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "NVIDIA's driver is installed, but not loaded: sudo modprobe nvidia",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "NVIDIA's driver was changed, and the old one is still loaded: "
+    "restart the machine",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not open NVIDIA's devices, /dev/nvidia*",
+}
+
+T = TypeVar("T")
+
+
+def found() -> MachineGpus:
+    """What a run may use."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return MachineGpus(
+            why_none=WHY_NONE.get(error.value, f"NVML cannot be asked: {error}"),
+            broken=error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        )
+    try:
+        return _found()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _found() -> MachineGpus:
+    gpus, slices, lost = [], {}, []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            gpus.append(_gpu(handle, index))
+            if said([0], pynvml.nvmlDeviceGetMigMode, handle)[0]:
+                slices[gpus[-1].uuid] = [_gpu(part, index, gpus[-1]) for part in _parts(handle)]
+        except pynvml.NVMLError as error:
+            lost.append(f"GPU {index} answers nothing ({error}): its driver's log (dmesg) says why")
+    machine = machine_gpus.visible(
+        gpus, slices, os.environ.get(VISIBLE), os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    )
+    cuda = said(None, pynvml.nvmlSystemGetCudaDriverVersion)
+    why_none = f"{machine.why_none}; {'; '.join(lost)}" if machine.why_none and lost else machine.why_none
+    return msgspec.structs.replace(
+        machine,
+        driver=said(None, pynvml.nvmlSystemGetDriverVersion),
+        cuda=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
+        why_none=why_none,
+        hidden="; ".join(words for words in (machine.hidden, *lost) if words),
+    )
+
+
+def _gpu(handle: Any, index: int, whole: MachineGpu | None = None) -> MachineGpu:
+    memory = memory_of(handle)
+    return MachineGpu(
+        index=index,
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        name=pynvml.nvmlDeviceGetName(handle),
+        memory_bytes=memory.total,
+        pci=whole.pci if whole else pynvml.nvmlDeviceGetPciInfo(handle).busId,
+        mig=whole is not None,
+        busy=_busy(handle, memory.used),
+    )
+
+
+class Memory(NamedTuple):
+    total: int
+    used: int
+
+
+def memory_of(handle: Any) -> Memory:
+    """In the older of NVML's answers, what the driver itself reserves is in use. A GPU without memory of its own
+    (GB10) has none, and uses the host's.
+    """
+    found = said(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
+    found = found or said(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    return Memory(found.total, found.used) if found else Memory(host_memory_bytes(), 0)
+
+
+def _parts(handle: Any) -> Iterator[Any]:
+    for place in range(said(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle)):
+        part = said(None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
+        if part is not None:
+            yield part
+
+
+def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
+    """The programs that compute on it. A container does not see those outside, but sees their memory."""
+    from benchmarks.preflight.gpus import IDLE_MIB
+
+    processes: list[Any] = said([], pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+    seen = tuple(Busy(pid=one.pid, name=_name_of(one.pid), bytes=one.usedGpuMemory) for one in processes)
+    if seen or used <= IDLE_MIB * 2**20:
+        return seen
+    return (Busy(pid=None, name="a process that cannot be seen from here", bytes=used),)
+
+
+def _name_of(pid: int) -> str:
+    return str(said("unknown", pynvml.nvmlSystemGetProcessName, pid))
+
+
+def said(otherwise: T, ask: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """NVML's answer. What a driver does not support is no error."""
+    try:
+        return ask(*arguments, **named)
+    except pynvml.NVMLError:
+        return otherwise

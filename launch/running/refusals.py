@@ -1,0 +1,73 @@
+"""Every reason why this machine cannot run a benchmark. What no machine can run: benchmarks/request/refusals.py."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.backend import Backend, ReadsHub
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError, StepmarkError, raised
+from benchmarks.planning import capacity
+from benchmarks.request.refusals import without_transformer_engine
+from benchmarks.values import Benchmark, Plan
+from launch.running import machine_gpus, runtimes
+
+
+def here(benchmark: Benchmark, backend: Backend, configs: Configs, *, allow_busy: bool) -> Iterator[StepmarkError]:
+    if benchmark.hardware.kind == "cpu":
+        yield from _memory(benchmark, backend.storage(benchmark))
+    else:
+        yield from machine_gpus.refusals(benchmark, configs, backend, allow_busy=allow_busy)
+    if benchmark.site.runtime != "container":  # whose programs are the image's
+        yield from _programs(backend.plan(benchmark))
+    spec = backend.environment(benchmark.engine, benchmark.hardware.platform)
+    yield from raised(lambda: runtimes.refuse(benchmark, spec))
+    if isinstance(backend, ReadsHub):
+        from launch.sites import site_hub
+
+        yield from raised(lambda: site_hub.refuse(benchmark, backend))
+    if machine_gpus.found().gpus:  # else the plan is looked at, and may be for any site
+        yield from without_transformer_engine(benchmark, backend)
+
+
+def _memory(benchmark: Benchmark, storage: capacity.Storage) -> Iterator[RequestError]:
+    needed, have = capacity.total_bytes(benchmark, storage) * benchmark.gpus, host_memory_bytes()
+    if needed > have:
+        parts = capacity.memory_by_part(benchmark, storage)
+        largest = ", ".join(f"{name} {_gb(size * benchmark.gpus)}" for name, size in _largest(parts))
+        yield RequestError(
+            f"{benchmark.model.name} needs {_gb(needed)} of memory, this machine has {_gb(have)}",
+            where=f"--model={benchmark.model.name} on this machine's CPU",
+            why=largest,
+            next_command="the same command with --dry_run shows the plan; or a smaller model, or a cluster by --site",
+        )
+
+
+def _programs(plan: Plan) -> Iterator[RequestError]:
+    for program in sorted({name for phase in plan.phases for name in phase.programs}):
+        if shutil.which(program) is None:
+            phases = sorted(phase.name for phase in plan.phases if program in phase.programs)
+            yield RequestError(
+                f"this machine has no program '{program}'",
+                where="PATH",
+                why="; ".join(f"phase {name} runs it" for name in phases),
+                next_command=f"install {program}, or a run without it",
+            )
+
+
+def _largest(parts: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(parts.items(), key=lambda part: -part[1])[:3]
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.2g} GB"
+
+
+def host_memory_bytes() -> int:
+    """Of the machine, or of the control group that holds us, whichever is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return total
