@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
-from benchmarks.assets.assets import Repository
-from benchmarks.assets.datasets import DatasetJob
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.planning.capacity import Storage
 from benchmarks.values import (
@@ -30,6 +28,10 @@ from benchmarks.values import (
     Step,
     Value,
 )
+
+if TYPE_CHECKING:
+    from benchmarks.assets.assets import Repository
+    from benchmarks.assets.datasets import DatasetJob
 
 ENTRY_POINT_GROUP = "stepmark.backends"
 
@@ -294,7 +296,7 @@ class CompilesAlone(Protocol):
 class MakesDatasets(Protocol):
     """setup.py --dataset."""
 
-    def dataset_command(self, job: DatasetJob) -> list[str]:
+    def dataset_command(self, job: "DatasetJob") -> list[str]:
         """The program that turns text into what this framework trains on.
 
         It may use the placeholders `{python}` and `{repository}` of a Phase, and writes into `job.folder`.
@@ -333,7 +335,7 @@ class ReadsHub(Protocol):
     (benchmarks/assets/hub_cache.py).
     """
 
-    def hub_repository(self, engine: str, model: str) -> Repository | None:
+    def hub_repository(self, engine: str, model: str) -> "Repository | None":
         """What it reads for a model; None where it reads none."""
         ...
 

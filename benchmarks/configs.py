@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import msgspec
 import yaml
 
-from benchmarks.assets.assets import Needs
 from benchmarks.errors import RequestError, nearest
 from benchmarks.request.profiling import ProfileDefaults, ProfileTable
 from benchmarks.secret_rules import is_secret_name, refuse_secrets, why_secret
 from benchmarks.values import Hardware, Model, Recipe, Site, Value, to_builtins
 
 if TYPE_CHECKING:
+    from benchmarks.assets.assets import Needs
     from benchmarks.gate.values import Suite
     from benchmarks.mlperf.definitions import MlperfBenchmark
     from benchmarks.mlperf.submission import Submission
@@ -127,7 +127,9 @@ class Configs:
         said = OF_BACKEND.search(path.read_text(encoding="utf-8", errors="replace"))
         return said is None or said[1] == backend
 
-    def needs(self, name: str) -> Needs:
+    def needs(self, name: str) -> "Needs":
+        from benchmarks.assets.assets import Needs
+
         return self._row("assets", name, Needs)
 
     def calibration(self) -> "Calibration":
@@ -163,7 +165,7 @@ class Configs:
                 )
         return row
 
-    def all_needs(self) -> list[Needs]:
+    def all_needs(self) -> "list[Needs]":
         """Everything that is known of what real runs need, in the order of the names."""
         rows = [self.needs(name) for name in self.names("assets")]
         for row in rows:

@@ -72,6 +72,17 @@ class NvlinkDomain(Value, frozen=True):
     environment: dict[str, str] = {}
 
 
+class MeasuredPeak(Value, frozen=True):
+    """What a request takes from a file of launch/peak.py: the peak of the whole device in each precision."""
+
+    file: str
+    platform: str
+    device_kind: str
+    processor: str
+    cores: int
+    peaks: dict[str, Peak]
+
+
 class Hardware(Value, frozen=True):
     """A device type. A CPU is one too: its "gpus" are virtual devices and it has no published peak."""
 

@@ -41,7 +41,7 @@ from launch.checks import measuring_peak
 from launch.cli import run_main
 from launch.command_line import places
 from launch.running import machine_gpus
-from launch.running.refusals import host_memory_bytes
+from launch.running.this_machine import host_memory_bytes
 
 ALL = "all"
 LARGEST_SHARE_OF_MEMORY = 0.8

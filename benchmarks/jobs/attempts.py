@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from benchmarks.jobs import first_check
-from benchmarks.jobs.failures import first_to_fail, own_steps, rank_named
+from benchmarks.jobs.failures import first_to_fail, own_steps
 from benchmarks.jobs.job_record import AttemptEnd, JobEvent
 from benchmarks.jobs.outcomes import Seen, never_started, outcome
-from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import RunRecord, Step
 
@@ -46,22 +45,6 @@ def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[Att
         _queued_attempt(folder, record, job, followed=again)
         for record, job, again in zip(records, jobs, followed, strict=True)
     ]
-
-
-def local_attempts(records: Sequence[RunRecord], result: Result) -> list[AttemptEnd]:
-    """Of a run on this machine: the last attempt ended as the run did."""
-    *earlier, last = records
-    followed = "another attempt followed"
-    ends = [
-        AttemptEnd(attempt=one.attempt, outcome="unknown", text=followed, steps=len(_first_rank(one)))
-        for one in earlier
-    ]
-    end = AttemptEnd(attempt=last.attempt, outcome="completed", text="completed", steps=len(_first_rank(last)))
-    if result.status == "failed":
-        why = result.reasons[0]
-        kind = "cancelled" if why.startswith("interrupted") else "failed"
-        end = msgspec.structs.replace(end, outcome=kind, text=why, rank=rank_named(why))
-    return [*ends, end]
 
 
 def _job_of(folder: RunFolder, attempt: int) -> str | None:

@@ -1,10 +1,10 @@
 """Why a run did not go through, in words: who failed first, how, where, and how far the run had come. Pure."""
 
 import re
+import signal
 from collections.abc import Callable, Sequence
 
 from benchmarks.jobs.job_record import AttemptEnd, Ended
-from benchmarks.jobs.outcomes import signal_words
 from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, Step, Value, WorkerEnd
 
@@ -169,3 +169,11 @@ def how_it_ended(process: Ended, end: WorkerEnd | None) -> str:
     if process.exit_code == 0:
         return "ended without saying so"
     return f"ended with exit code {process.exit_code}"
+
+
+def signal_words(number: int) -> str:
+    """11 (SIGSEGV)."""
+    try:
+        return f"{number} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)

@@ -7,6 +7,7 @@ attempts.py, with the doctor's symptoms.
 import signal
 from collections.abc import Callable
 
+from benchmarks.jobs.failures import signal_words
 from benchmarks.jobs.job_record import AttemptEnd, JobEvent, OutcomeKind, SchedulerEnd
 from benchmarks.values import Value
 
@@ -229,14 +230,6 @@ def _how(seen: Seen) -> str:
     if code.isdecimal() and int(code):
         return f"ended with exit code {code}"
     return "failed"
-
-
-def signal_words(number: int) -> str:
-    """11 (SIGSEGV)."""
-    try:
-        return f"{number} ({signal.Signals(number).name})"
-    except ValueError:
-        return str(number)
 
 
 def _why_again(seen: Seen) -> str | None:

@@ -7,7 +7,7 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.peak.peaks import PRECISIONS, DevicePeak, PeakReport, PeakRequest, device_peaks, spread_text
-from benchmarks.values import Hardware, Peak, Site, Value
+from benchmarks.values import Hardware, MeasuredPeak, Peak, Site, Value
 
 SCHEMA_VERSION = 1
 REMEASURE = "python launch/peak.py"
@@ -29,17 +29,6 @@ class Measured(Value, frozen=True):
     request: PeakRequest
     report: PeakReport
     peaks: dict[str, DevicePeak]  # precision -> what its rates come to
-
-
-class MeasuredPeak(Value, frozen=True):
-    """What a request takes from a file: the peak of the whole device in each precision."""
-
-    file: str
-    platform: str
-    device_kind: str
-    processor: str
-    cores: int
-    peaks: dict[str, Peak]
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -100,15 +89,13 @@ def _source(found: Measured, dtype: str, peak: DevicePeak) -> str:
 
 
 def peaks_for(
-    found: MeasuredPeak | None, hardware: Hardware, site: Site, dtype: str, gpus: int, nodes: int
+    found: MeasuredPeak, hardware: Hardware, site: Site, dtype: str, gpus: int, nodes: int
 ) -> dict[str, Peak]:
-    """The peak of one of the run's devices in each precision; empty without a file.
+    """The peak of one of the run's devices in each precision.
 
     The virtual devices of a CPU share it, so each has its part: peak of a device x devices = peak of the machine. On
     site local all processes are on one machine; on a cluster of CPUs each node is one.
     """
-    if found is None:
-        return {}
     _refuse_another_device(found, hardware)
     if dtype not in found.peaks:
         again = f", or {REMEASURE} where the device has {dtype}" if dtype in PRECISIONS else ""

@@ -20,8 +20,7 @@ from benchmarks.backend import (
 )
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 from benchmarks.machine import images
-from benchmarks.peak.peak_file import MeasuredPeak, peaks_for
-from benchmarks.request import lora_words, runtime_choice
+from benchmarks.request import runtime_choice
 from benchmarks.request.profiling import ProfileDefaults, ProfilingWanted, choose_profiling
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
@@ -32,9 +31,11 @@ from benchmarks.values import (
     Convergence,
     Hardware,
     Layout,
+    MeasuredPeak,
     Model,
     Overlay,
     Parallelism,
+    Peak,
     Recipe,
     RecipeReference,
     Scalar,
@@ -134,7 +135,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     _refuse_foreign_hardware(site, hardware, configs)
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
 
-    adapters, framework_settings = lora_words.sorted_out(request.settings, request.task)
+    adapters, framework_settings = _adapter_words(request)
     rate, framework_settings = _rate_wanted(framework_settings) if mlperf else (None, framework_settings)
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
@@ -200,7 +201,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         profiling=choose_profiling(
             wanted, configs.profile_defaults(mlperf.task if mlperf else request.task), gpus, steps
         ),
-        measured_peaks=peaks_for(request.measured_peak, hardware, site, dtype, gpus, nodes),
+        measured_peaks=_measured_peaks(request.measured_peak, hardware, site, dtype, gpus, nodes),
         inject_slowdown=request.inject_slowdown,
         convergence=towards,
         image=images.choose(request.image, site, recipe.engine, backend.environment(recipe.engine).image, hardware),
@@ -236,10 +237,21 @@ def _goal(wanted: "MlperfBenchmark", steps: int, batch: int, rate: float | None)
     return convergence_of(wanted, steps, batch, rate)
 
 
+def _adapter_words(request: Request) -> tuple[dict[str, str], Mapping[str, str]]:
+    """--set=lora_rank and the like, and the other settings."""
+    if not any(name.startswith("lora_") for name in request.settings):
+        return {}, request.settings
+    from benchmarks.request import lora_words
+
+    return lora_words.sorted_out(request.settings, request.task)
+
+
 def _adapter_settings(
     words: dict[str, str], typed: dict[str, Scalar], knobs: dict[str, Scalar], engine: str, backend: Backend
 ) -> dict[str, Scalar]:
     """The backend's own settings for adapters in common words; said in both, one would be lost."""
+    from benchmarks.request import lora_words
+
     own = _adapting(backend).lora_settings_for(engine, lora_words.changed(_adapting(backend).lora(knobs), words))
     said_twice = sorted(own.keys() & typed.keys())
     if said_twice:
@@ -264,6 +276,16 @@ def _settings_towards(
 
 def _adapting(backend: Backend) -> TrainsAdapters:
     return offered(backend, TrainsAdapters, "trains no adapters", "--task=lora")
+
+
+def _measured_peaks(
+    found: MeasuredPeak | None, hardware: Hardware, site: Site, dtype: str, gpus: int, nodes: int
+) -> dict[str, Peak]:
+    if found is None:
+        return {}
+    from benchmarks.peak.peak_file import peaks_for
+
+    return peaks_for(found, hardware, site, dtype, gpus, nodes)
 
 
 def _reference(

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from benchmarks.backend import Backend
-from benchmarks.jobs.attempts import local_attempts, queued_attempts
-from benchmarks.jobs.failures import QueuedEnd, failed_phase
-from benchmarks.jobs.first_check import BEFORE_THE_RUN
-from benchmarks.jobs.job_record import Ended
+from benchmarks.jobs.failures import QueuedEnd, failed_phase, rank_named
+from benchmarks.jobs.job_record import AttemptEnd, Ended
 from benchmarks.measuring.summary import Result, summarise
 from benchmarks.request.profiling import not_recorded
 from benchmarks.runs.runfolder import RunFolder
@@ -26,7 +24,11 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     ]
     last = records[-1]
     ended = folder.ended(phase, last.attempt)
-    attempts = queued_attempts(folder, records) if folder.is_queued() else []
+    attempts: list[AttemptEnd] = []
+    if folder.is_queued():
+        from benchmarks.jobs.attempts import queued_attempts
+
+        attempts = queued_attempts(folder, records)
     queued = QueuedEnd(end=attempts[-1], processes=measured.tasks) if attempts else None
     result, marked = summarise(
         benchmark,
@@ -48,13 +50,33 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, list[Step]]:
     )
     result = _with_reasons(result, not_recorded(benchmark, measured, folder.phase_dir(phase, last.attempt)))
     if queued is None:
-        result = msgspec.structs.replace(result, attempts=local_attempts(records, result))
+        result = msgspec.structs.replace(result, attempts=_attempts_here(records, result))
     earlier = [
         msgspec.structs.replace(step, tokens=benchmark.tokens_per_step, excluded_because="earlier_attempt")
         for record in records[:-1]
         for step in record.steps
     ]
     return result, earlier + marked
+
+
+def _attempts_here(records: Sequence[RunRecord], result: Result) -> list[AttemptEnd]:
+    """Of a run on this machine: the last attempt ended as the run did."""
+    *earlier, last = records
+    followed = "another attempt followed"
+    ends = [
+        AttemptEnd(attempt=one.attempt, outcome="unknown", text=followed, steps=_first_rank_steps(one))
+        for one in earlier
+    ]
+    end = AttemptEnd(attempt=last.attempt, outcome="completed", text="completed", steps=_first_rank_steps(last))
+    if result.status == "failed":
+        why = result.reasons[0]
+        kind = "cancelled" if why.startswith("interrupted") else "failed"
+        end = msgspec.structs.replace(end, outcome=kind, text=why, rank=rank_named(why))
+    return [*ends, end]
+
+
+def _first_rank_steps(record: RunRecord) -> int:
+    return sum(step.rank == 0 for step in record.steps)
 
 
 def _with_reasons(result: Result, reasons: list[str]) -> Result:
@@ -70,10 +92,15 @@ def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: 
     """
     found = []
     benchmark = folder.benchmark()
+    of_the_job: tuple[str, ...] = ()
+    if queued:
+        from benchmarks.jobs.first_check import BEFORE_THE_RUN
+
+        of_the_job = BEFORE_THE_RUN
     for phase in folder.plan().phases:
         if phase.name == measured:
             break
-        if phase.name in BEFORE_THE_RUN and queued:
+        if phase.name in of_the_job:
             continue
         said = backend.read_phase(benchmark, folder.phase_dir(phase.name, attempt), attempt).ends
         found += failed_phase(phase.name, folder.ended(phase.name, attempt), said, queued=queued)

@@ -17,15 +17,15 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.inside import peak_turns
 from benchmarks.machine.machine_gpus import MachineGpu, busy_notes, busy_text, kinds, of_hardware
 from benchmarks.peak import peak_file
-from benchmarks.peak.peak_file import Measured, MeasuredPeak
+from benchmarks.peak.peak_file import Measured
 from benchmarks.peak.peaks import PeakReport, PeakRequest, device_peaks
 from benchmarks.request import runtime_choice
 from benchmarks.runs.runfolder import write_atomically
-from benchmarks.values import Hardware, Site, json_text
+from benchmarks.values import Hardware, MeasuredPeak, Site, json_text
 from benchmarks.version import VERSION
 from launch.checks import other_programs
 from launch.command_line.places import stepmark_home
-from launch.running import interpreters, machine_gpus, provenance
+from launch.running import interpreters, machine_gpus, this_machine
 from launch.running.screen import Screen
 from launch.running.side_program import python_for, run_side_program
 
@@ -173,7 +173,7 @@ def last_said(log: Path) -> str:
 def measured(
     backend: Backend, engine: str, known: Hardware | None, model: str, request: PeakRequest, report: PeakReport
 ) -> Measured:
-    machine = provenance.machine()
+    machine = this_machine.facts()
     return Measured(
         schema_version=peak_file.SCHEMA_VERSION,
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -255,5 +255,5 @@ def read(name: str, site: Site) -> MeasuredPeak:
         ) from None
     found = peak_file.measured_peak(data, str(Path(name).absolute()))
     if site.slurm is None:
-        peak_file.refuse_another_processor(found, provenance.cpu_name(), cores())
+        peak_file.refuse_another_processor(found, this_machine.cpu_name(), cores())
     return found

@@ -9,9 +9,8 @@ from absl import flags
 from benchmarks.errors import LIST_COMMAND, RequestError, nearest
 
 if TYPE_CHECKING:
-    from benchmarks.peak.peak_file import MeasuredPeak
     from benchmarks.request.resolve import Request
-    from benchmarks.values import Site
+    from benchmarks.values import MeasuredPeak, Site
 
 HEADING = "Flags that name a benchmark (what they leave open comes from the recipe)"
 TASKS = ("pretrain", "lora", "mlperf")

@@ -17,7 +17,7 @@ from launch.containers.programs import Program
 from launch.environments import venvs
 from launch.preflight import gpus_here
 from launch.running import machine_gpus
-from launch.running.refusals import host_memory_bytes
+from launch.running.this_machine import host_memory_bytes
 
 SLURM_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel", "sacct")
 FREE_BYTES = 20 * 10**9  # the largest environment with its downloads, as the lock files state it

@@ -33,7 +33,7 @@ from launch.private_cluster.cluster import (
     site_file,
 )
 from launch.running import local
-from launch.running.refusals import host_memory_bytes
+from launch.running.this_machine import host_memory_bytes
 
 Say = Callable[[str], None]
 

@@ -11,8 +11,7 @@ from typing import Any
 from benchmarks.secret_rules import REDACTED, hidden, is_secret_name
 from benchmarks.values import Plan
 from benchmarks.version import VERSION
-from launch.running import local
-from launch.running.refusals import host_memory_bytes
+from launch.running import local, this_machine
 
 LAUNCHER_PACKAGES = ("absl-py", "msgspec", "numpy", "PyYAML", "rich", "scipy", "tensorboard")
 PREFIXES_THAT_MATTER = (
@@ -35,7 +34,7 @@ def collect(
         "git": git_state(local.REPOSITORY),
         "launcher": {"python": platform.python_version(), **_versions(LAUNCHER_PACKAGES)},
         "environment": environment,
-        "machine": machine(),
+        "machine": this_machine.facts(),
         "phases": {
             phase.name: {
                 "argv": [local.fill(word, places[phase.name]) for word in phase.command],
@@ -78,29 +77,6 @@ def _git(folder: Path, *words: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def machine() -> dict[str, Any]:
-    return {
-        "hostname": platform.node(),
-        "system": f"{platform.system()} {platform.release()}",
-        "architecture": platform.machine(),
-        "cpu": cpu_name(),
-        "cpus": os.cpu_count(),
-        "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_bytes": host_memory_bytes(),
-        "load_average": list(os.getloadavg()),
-    }
-
-
-def cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown"
 
 
 def _versions(packages: tuple[str, ...]) -> dict[str, str]:

@@ -1,10 +1,7 @@
 """Every reason why this machine cannot run a benchmark. What no machine can run: benchmarks/request/refusals.py."""
 
-import contextlib
-import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from benchmarks.backend import Backend, ReadsHub
 from benchmarks.configs import Configs
@@ -13,6 +10,7 @@ from benchmarks.planning import capacity
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Plan
 from launch.running import machine_gpus, runtimes
+from launch.running.this_machine import host_memory_bytes
 
 
 def here(benchmark: Benchmark, backend: Backend, configs: Configs, *, allow_busy: bool) -> Iterator[StepmarkError]:
@@ -63,11 +61,3 @@ def _largest(parts: dict[str, float]) -> list[tuple[str, float]]:
 
 def _gb(size: float) -> str:
     return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.2g} GB"
-
-
-def host_memory_bytes() -> int:
-    """Of the machine, or of the control group that holds us, whichever is less."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):
-        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return total

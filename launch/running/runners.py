@@ -44,10 +44,8 @@ class LocalRunner:
 
     def understand(self, request: Request) -> Benchmark:
         """What a request means; of this machine, only a compiler that is here is asked, for its flags."""
-        from launch.checks.flags_check import refuse_unknown_flags
-
-        benchmark, backend = self._meant(request), find_backend(request.backend)
-        refuse_unknown_flags(benchmark, backend, dry_run=True)
+        benchmark = self._meant(request)
+        _refuse_unknown_flags(benchmark, dry_run=True)
         return benchmark
 
     def _meant(self, request: Request) -> Benchmark:
@@ -63,12 +61,10 @@ class LocalRunner:
         return benchmark
 
     def resolve(self, request: Request) -> Benchmark:
-        from launch.checks.flags_check import refuse_unknown_flags
-
-        benchmark, backend = self._meant(request), find_backend(request.backend)
+        benchmark = self._meant(request)
         for refusal in self.refusals(benchmark):
             raise refusal
-        refuse_unknown_flags(benchmark, backend)
+        _refuse_unknown_flags(benchmark)
         return benchmark
 
     def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
@@ -118,9 +114,10 @@ class LocalRunner:
             return ""  # that it is refused is said after the plan
 
     def _refuse_job_flags(self, site: Site) -> None:
-        from launch.slurm.options import refuse_without_slurm
+        if self._job.typed:
+            from launch.slurm.options import refuse_without_slurm
 
-        refuse_without_slurm(site, self._job.typed)
+            refuse_without_slurm(site, self._job.typed)
         if self._job.hang_timeout is not None:
             raise RequestError("--hang_timeout needs a site with a queue", where=f"--site={site.name}")
 
@@ -136,10 +133,8 @@ class SlurmRunner:
 
     def understand(self, request: Request) -> Benchmark:
         """What a request means; no Slurm is asked whether it can be run, a compiler that is here for its flags."""
-        from launch.checks.flags_check import refuse_unknown_flags
-
-        benchmark, backend = self._meant(request), find_backend(request.backend)
-        refuse_unknown_flags(benchmark, backend, dry_run=True)
+        benchmark = self._meant(request)
+        _refuse_unknown_flags(benchmark, dry_run=True)
         return benchmark
 
     def _meant(self, request: Request) -> Benchmark:
@@ -160,15 +155,13 @@ class SlurmRunner:
         return with_its_time(benchmark, self.options, typed="time" in self._job.typed)
 
     def resolve(self, request: Request) -> Benchmark:
-        from launch.checks.flags_check import refuse_unknown_flags
-
-        benchmark, backend = self._meant(request), find_backend(request.backend)
+        benchmark = self._meant(request)
         notes: list[str] = []
         for refusal in self._refusals(benchmark, self._slurm(), notes):
             raise refusal
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
-        refuse_unknown_flags(benchmark, backend)
+        _refuse_unknown_flags(benchmark)
         return benchmark
 
     def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
@@ -230,6 +223,13 @@ class SlurmRunner:
 
 
 Runner = LocalRunner | SlurmRunner
+
+
+def _refuse_unknown_flags(benchmark: Benchmark, *, dry_run: bool = False) -> None:
+    if benchmark.xla_flags or benchmark.pgle != "off":  # else the plan's flags are Stepmark's own alone
+        from launch.checks.flags_check import refuse_unknown_flags
+
+        refuse_unknown_flags(benchmark, find_backend(benchmark.backend), dry_run=dry_run)
 
 
 def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runner:

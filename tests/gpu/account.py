@@ -9,7 +9,7 @@ from typing import Literal
 
 from benchmarks.values import Value, json_text
 from benchmarks.version import VERSION
-from launch.running import local, machine_gpus, provenance
+from launch.running import local, machine_gpus, provenance, this_machine
 
 TABLE, ROWS, MACHINE = "table.txt", "checks.json", "machine.json"
 
@@ -64,7 +64,7 @@ def machine() -> dict[str, object]:
         "stepmark": VERSION,
         "git": provenance.git_state(local.REPOSITORY),
         "python": platform.python_version(),
-        "machine": provenance.machine(),
+        "machine": this_machine.facts(),
         "driver": found.driver,
         "cuda": ".".join(map(str, found.cuda)) if found.cuda else None,
         "gpus": [{"index": gpu.index, "name": gpu.name, "memory_bytes": gpu.memory_bytes} for gpu in found.gpus],

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec, LockFile, LogFormat, SideProgram
 from benchmarks.errors import RequestError
-from benchmarks.jobs import first_check
 from benchmarks.planning.capacity import Storage
 from benchmarks.request import slowdown
 from benchmarks.runs import worker_events
@@ -107,6 +106,8 @@ class Toy:
         return Plan(backend="toy", environment_name="toy", phases=[*before, measured])
 
     def check_phase(self, benchmark: Benchmark) -> Phase:
+        from benchmarks.jobs import first_check
+
         command = first_check.with_option(self._command(benchmark))
         return first_check.check_phase(self._measured(benchmark), command)
 

@@ -1,4 +1,7 @@
-"""A plain local run loads the core, and nothing of what it does not use."""
+"""What a command loads: a plain run the core alone, the quick commands little more than the launcher's libraries.
+
+How long they take is measured by tests/measure_start_up.py.
+"""
 
 import json
 import os
@@ -6,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.measure_start_up import CLUSTER
 from tests.toy_backend import install, make_environment_in
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-MOST = 76  # modules of ours, without the __init__ of packages
+OURS = ("benchmarks", "launch", "toy_backend", "jax_backend", "nemo_backend")
 PROBE = """
 import json, runpy, sys
 sys.argv = sys.argv[1:]
@@ -17,29 +23,57 @@ try:
     runpy.run_path(sys.argv[0], run_name="__main__")
 except SystemExit as end:
     assert not end.code, end.code
-print(json.dumps([name for name, module in sys.modules.items() if not hasattr(module, "__path__")]))
+print(json.dumps({name: hasattr(module, "__path__") for name, module in sys.modules.items()}))
 """
+# Each takes as long to import as many modules of ours.
+SLOW = {"absl.app", "importlib.metadata", "jinja2", "numpy", "pynvml", "rich", "scipy", "tensorboard"}
 
 
-def test_a_plain_local_run_loads_the_core_alone(tmp_path: Path) -> None:
-    variables = install(tmp_path)
-    make_environment_in(tmp_path)
-    flags = ["--backend=toy", "--model=llama2_tiny", "--steps=4", f"--output_dir={tmp_path / 'results'}"]
+def loaded(*flags: str, **variables: str) -> dict[str, bool]:
+    """Every module -> whether it is a package."""
+    path = [variables.pop("PYTHONPATH", ""), str(REPOSITORY), str(REPOSITORY / "launch")]
     done = subprocess.run(
         [sys.executable, "-c", PROBE, str(REPOSITORY / "launch" / "run.py"), *flags],
-        env={
-            **os.environ,
-            **variables,
-            "PYTHONPATH": f"{variables['PYTHONPATH']}:{REPOSITORY}:{REPOSITORY / 'launch'}",
-        },
+        env={**os.environ, **variables, "PYTHONPATH": ":".join(filter(None, path))},
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    ours = ("benchmarks", "launch", "toy_backend", "jax_backend", "nemo_backend")
-    loaded = sorted(name for name in json.loads(done.stdout.splitlines()[-1]) if name.split(".")[0] in ours)
+    found: dict[str, bool] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def ours(modules: dict[str, bool]) -> list[str]:
+    """Without the __init__ of packages."""
+    return sorted(name for name, package in modules.items() if not package and name.split(".")[0] in OURS)
+
+
+def test_a_plain_local_run_loads_the_core_alone(tmp_path: Path) -> None:
+    variables = install(tmp_path)
+    make_environment_in(tmp_path)
+    flags = ["--backend=toy", "--model=llama2_tiny", "--steps=4", f"--output_dir={tmp_path / 'results'}"]
+    modules = ours(loaded(*flags, **variables))
     foreign = ("benchmarks.mlperf.", "launch.mlperf.", "launch.dashboards.", "jax_backend", "nemo_backend")
-    assert [name for name in loaded if name.startswith((*foreign, "benchmarks.convergence.reached"))] == []
-    assert len(loaded) <= MOST, loaded
+    assert [name for name in modules if name.startswith((*foreign, "benchmarks.convergence.reached"))] == []
+    assert len(modules) <= 60, modules
+
+
+@pytest.mark.parametrize(
+    ("flags", "most"),
+    [
+        (["--list"], 70),
+        ([*CLUSTER.split(), "--dry_run"], 70),
+    ],
+)
+def test_the_quick_commands_load_little(flags: list[str], most: int) -> None:
+    modules = loaded(*flags)
+    assert modules.keys() & SLOW == set()
+    assert len(ours(modules)) <= most, ours(modules)
+
+
+def test_help_loads_the_flags_alone() -> None:
+    modules = loaded("--help")
+    assert modules.keys() & {*SLOW, "msgspec", "yaml"} == set()
+    assert len(ours(modules)) <= 10, ours(modules)

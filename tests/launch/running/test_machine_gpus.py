@@ -17,8 +17,8 @@ from benchmarks.request.resolve import Request
 from launch.command_line.listing import listing
 from launch.preflight import machine
 from launch.running import local, machine_gpus
-from launch.running.refusals import host_memory_bytes
 from launch.running.side_program import run_side_program
+from launch.running.this_machine import host_memory_bytes
 from tests import forked
 from tests.toy_backend import install, make_environment_in
 
