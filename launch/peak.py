@@ -131,7 +131,7 @@ def _request(configs: Configs, platform: str, device: Hardware | None) -> peaks.
         turns=FLAGS.turns,
         fewest_turns=min(peaks.FEWEST_TURNS, FLAGS.turns),
     )
-    have, needed = local.host_memory_bytes(), peaks.bytes_needed(request)
+    have, needed = host_memory_bytes(), peaks.bytes_needed(request)
     if on_cpu and needed > LARGEST_SHARE_OF_MEMORY * have:
         raise RequestError(
             f"the matmuls need {needed / 1e9:.0f} GB, this machine has {have / 1e9:.0f} GB",

@@ -28,7 +28,7 @@ from benchmarks.values import (
     Step,
 )
 from nemo_backend import (
-    bridge_memory,
+    bridge,
     bridge_planning,
     bridge_refusals,
     convergence,
@@ -73,7 +73,7 @@ class NemoBackend:
         return (
             mlperf_planning.parallelism(knobs, gpus)
             if mlperf_planning.shares(knobs)
-            else bridge_memory.parallelism(knobs, gpus)
+            else bridge.parallelism(knobs, gpus)
         )
 
     def layout_settings_for(
@@ -109,7 +109,7 @@ class NemoBackend:
                 why="NVIDIA's own program decides it, so no memory and no step time can be said beforehand",
                 next_command="python launch/run.py with the same flags and --dry_run shows what would run",
             )
-        return bridge_memory.storage(benchmark) if benchmark.engine == BRIDGE else memory.storage(benchmark)
+        return bridge.storage(benchmark) if benchmark.engine == BRIDGE else memory.storage(benchmark)
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:
         if _is_submission(engine):

@@ -18,17 +18,14 @@ from nemo_backend.bridge_planning import (
     plan,
     settings,
 )
-from nemo_backend.bridge_reading import follow, read_phase
 from nemo_backend.bridge_refusals import refusals, refuses_hardware
 
 __all__ = [
     "RESERVED",
     "environment",
-    "follow",
     "hub_repository",
     "parallelism",
     "plan",
-    "read_phase",
     "refusals",
     "refuses_hardware",
     "settings",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.values import RunRecord, Step
-from nemo_backend.bridge import follow, read_phase
+from nemo_backend.bridge_reading import follow, read_phase
 
 # The lines that Megatron-Bridge 0.6.2 and Megatron-core 0.19.2 print, in their order; those between are left out.
 SETUP = """\

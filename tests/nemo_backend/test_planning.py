@@ -20,7 +20,7 @@ from benchmarks.planning.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, Site, Slurm
-from nemo_backend import BACKEND, bridge, mlperf_planning
+from nemo_backend import BACKEND, bridge, bridge_reading, mlperf_planning
 from nemo_backend.planning import (
     CHOICES,
     EVERY_RUN,
@@ -231,7 +231,7 @@ def test_each_engine_plans_stores_and_reads_its_own_way(resolved: Resolve, tmp_p
     (tmp_path / "events-rank0.jsonl").write_text('{"event": "end", "rank": 0, "status": "done"}\n')
     assert BACKEND.read_phase(nemo, tmp_path, 1) == worker_events.read_phase(tmp_path, 1)
     assert BACKEND.read_phase(nemo, tmp_path, 1).ends[0].status == "done"
-    assert BACKEND.read_phase(of_bridge, tmp_path, 1) == bridge.read_phase(tmp_path, 1)
+    assert BACKEND.read_phase(of_bridge, tmp_path, 1) == bridge_reading.read_phase(tmp_path, 1)
     assert BACKEND.follow(nemo, tmp_path, 1)() == BACKEND.follow(of_bridge, tmp_path, 1)() == []
 
 
