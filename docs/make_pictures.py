@@ -28,7 +28,6 @@ MOST_LINES = 44
 COMMANDS = {
     "dry_run": "launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run",
     "plan": "launch/plan.py --backend=jax --model=llama2_70b --dtype=fp8 --gpus=64 --price=2.5",
-    "compile": "launch/plan.py compile --backend=jax --model=llama2_70b --dtype=bf16 --gpus=64",
     "equivalence": "launch/verify.py --equivalence --model=llama2_tiny",
     "report": "launch/report.py timing --window=2-8 logs",
 }
