@@ -252,10 +252,6 @@ def _notes(cells: Sequence[Measured]) -> list[str]:
     return found
 
 
-def _range_text(ordered: Sequence[int]) -> str:
-    return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
-
-
 # --- the table ----------------------------------------------------------------------------------
 
 

@@ -58,34 +58,35 @@ def prepare(
 ) -> Preflight:
     """Everything but the submission. Writes nothing."""
     slurm = Slurm(site)
-    folder = _folder(site, output_dir)
+    planned = sketch(site, options, nodes, output_dir, limit_seconds, configs)
+    folder = planned.folder
     refuse_unseen(site, folder)
     partition = slurm.partition(options.partition)
     choice = choose(slurm.nodes(partition.name), options, nodes)
     facts = node_facts(site, partition.name)
-    hardware = _hardware(site, configs)
     image = present_image(site)
-    measured = job.gpus_to_measure(hardware)
-    if site.runtime == "container" and image is None:
-        measured = None
+    measured = None if site.runtime == "container" and image is None else planned.hardware
     minutes = _minutes(limit_seconds, measured)
     if partition.max_seconds:
         minutes = max(1, min(minutes, partition.max_seconds // 60))
+    versions = {name: fact.version for name, fact in facts.items()}
     return Preflight(
         site=site,
         partition=partition.name,
         folder=folder,
-        job=job.PreflightJob(
-            site=site,
+        job=msgspec.structs.replace(
+            planned,
             options=choice.options,
-            folder=folder,
             nodes=choice.nodes,
             minutes=minutes,
             hardware=measured,
             image=str(image) if image else None,
         ),
-        wanted=_wanted(site, hardware, slurm, {name: fact.version for name, fact in facts.items()}, folder.parent),
-        down={name: _with_reason(why, facts.get(name)) for name, why in choice.down.items()},
+        wanted=_wanted(site, _hardware(site, configs), slurm, versions, folder.parent),
+        down={
+            name: f"{why}: {facts[name].reason}" if name in facts and facts[name].reason else why
+            for name, why in choice.down.items()
+        },
     )
 
 
@@ -184,10 +185,6 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> Cho
 
 
 # --- what they are held against ---------------------------------------------------------------------
-
-
-def _with_reason(why: str, fact: "NodeFact | None") -> str:
-    return f"{why}: {fact.reason}" if fact and fact.reason else why
 
 
 def _wanted(

@@ -1,6 +1,7 @@
 """One preflight: submitted, waited for, its answers read and judged, its lists written."""
 
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from benchmarks.preflight.report import (
 from benchmarks.preflight.values import Answer, Finding
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import json_text
+from launch.command_line import places
 from launch.preflight import asking
 from launch.preflight.asking import Preflight
 from launch.preflight.job import NCCL_PROGRAMS, job_environment
@@ -159,3 +161,43 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(errors="replace").splitlines()
     except OSError:
         return []
+
+
+# --- what to do then --------------------------------------------------------------------------------
+
+
+def next_steps(report: Report, folder: Path) -> str:
+    """Which files the preflight left, and what to type next."""
+    lines = [f"  files  {folder}"]
+    if report.failing and not report.passing:
+        lines += _none_passes(report)
+    elif report.failing:
+        # Slurm takes a value with a slash for a file of names.
+        lines.append(
+            f"  next   python launch/run.py --site={report.site} ... --exclude={shlex.quote(str(folder / FAILING))}"
+        )
+        lines.append("         (sbatch and srun take the same flag)")
+    return "\n".join(lines)
+
+
+# The check that every node fails -> the field of the site's file that then does not fit the cluster.
+FIELDS = {
+    "GPUs": "slurm: hardware",
+    "shared folder": "slurm: shared_folders",
+    "container runtime": "runtime",
+    "environments": "slurm: shared_folders (STEPMARK_HOME must lie in one)",
+}
+
+
+def _none_passes(report: Report) -> list[str]:
+    """To exclude every node helps nobody."""
+    check = report.failed_everywhere
+    if check is None:
+        return ["  next   no node passes, each for reasons of its own: see above"]
+    if check not in FIELDS:
+        return [f"  next   every node fails '{check}': one cause in common, see above"]
+    path = places.configs().path("sites", report.site)
+    return [
+        f"  next   every node fails '{check}': does the site's file fit the cluster?",
+        f"         {path}: {FIELDS[check]}",
+    ]

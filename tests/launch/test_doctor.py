@@ -19,8 +19,8 @@ from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.preflight.report import CheckCount, Report
 from benchmarks.values import Container, JobOptions, Site
 from benchmarks.values import Slurm as SlurmSite
-from launch.preflight import advice, asking, job, waiting
-from launch.preflight.running import why_silent
+from launch.preflight import asking, job, waiting
+from launch.preflight.running import next_steps, why_silent
 from launch.preflight.waiting import Limits
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, QueueState
@@ -196,12 +196,12 @@ def failed_report(*nodes: str, passing: tuple[str, ...] = (), **checks: int) -> 
 
 
 def test_to_exclude_every_node_is_no_advice() -> None:
-    everywhere = advice.lists(failed_report("n1", "n2", shared_folder=2), Path("/r"))
+    everywhere = next_steps(failed_report("n1", "n2", shared_folder=2), Path("/r"))
     assert "--exclude" not in everywhere
     assert "example_venv.yml: slurm: shared_folders" in everywhere
-    assert "'memlock': one cause" in advice.lists(failed_report("n1", "n2", memlock=2), Path("/r"))
-    assert "of its own" in advice.lists(failed_report("n1", "n2", GPUs=1, clock=1), Path("/r"))
-    some = advice.lists(failed_report("n1", passing=("n2",), GPUs=1), Path("/r"))
+    assert "'memlock': one cause" in next_steps(failed_report("n1", "n2", memlock=2), Path("/r"))
+    assert "of its own" in next_steps(failed_report("n1", "n2", GPUs=1, clock=1), Path("/r"))
+    some = next_steps(failed_report("n1", passing=("n2",), GPUs=1), Path("/r"))
     assert "--exclude=/r/nodes-fail.txt" in some
 
 

@@ -18,7 +18,7 @@ from benchmarks.preflight.report import report_text
 from benchmarks.values import json_text
 from launch.cli import refuse_more
 from launch.command_line import places
-from launch.preflight import advice, asking, job, running
+from launch.preflight import asking, job, running
 from launch.preflight.waiting import Limits, say
 from launch.slurm import job_flags
 from launch.slurm.client import Slurm
@@ -64,6 +64,6 @@ def main(argv: list[str]) -> int:
     print(
         json_text(report).rstrip()
         if JSON.value
-        else f"{report_text(report)}\n{advice.lists(report, preflight.folder)}"
+        else f"{report_text(report)}\n{running.next_steps(report, preflight.folder)}"
     )
     return EXIT_VALID if report.passed else EXIT_INVALID
