@@ -453,7 +453,7 @@ def test_a_person_sees_the_charts_and_the_table(address: str) -> None:
             band = page.locator("tf-custom-scalar-margin-chart-card", has_text="llama2_tiny bf16: seconds/step")
             band.get_by_text("Matches (2)").wait_for(timeout=30_000)  # one for each series
             change = page.locator(
-                "tf-custom-scalar-multi-line-chart-card", has_text="tiny: seconds/step, s, by night"
+                "tf-custom-scalar-multi-line-chart-card", has_text="tiny: seconds per step, s, by night"
             )
             change.get_by_text("Matches (3)").wait_for(timeout=30_000)  # the values, their level, the change
             assert page.get_by_text(SERIES, exact=True).count() >= 1
