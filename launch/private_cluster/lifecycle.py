@@ -190,8 +190,9 @@ def _choose(wanted: Wanted) -> Cluster:
         memory_limit=machine.best_memory_limit(),
         cpus_per_node=max(CPUS_PER_NODE, wanted.gpus_per_node),
         memory_mb_per_node=host_memory_bytes() // 2**20,
-        # Ids of its own: a job of an earlier cluster must not be mistaken for one of this.
-        first_job_id=1 + machine.JOBS_OF_A_CLUSTER * random.randrange(1, 10_000),
+        # Ids of its own: a job of an earlier cluster must not be mistaken for one of this; and Slurm names control
+        # groups by node and job alone.
+        first_job_id=1 + 1000 * random.randrange(1, 10_000),
         ports=machine.free_ports(wanted.nodes),
         folder=str(folder_of(wanted.name)),
         # A Unix socket's path may have 107 bytes, and TMPDIR or STEPMARK_HOME may take most of them.
@@ -287,8 +288,6 @@ def _stop(name: str, say: Say) -> int:
             why="they were killed; the kernel has not let go of them",
             next_command=f"python launch/cluster.py down --name={name}     (again, later)",
         )
-    if cluster:
-        machine.remove_groups(cluster)
     site_file(name).unlink(missing_ok=True)
     gone = (files.settings, files.state, files.database, files.devices, files.pids, files.temporary, files.sockets)
     for folder in gone:

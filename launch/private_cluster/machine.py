@@ -1,7 +1,5 @@
 """What this machine has for a private cluster: Slurm's programs, free ports, namespaces, control groups."""
 
-import contextlib
-import fcntl
 import os
 import random
 import shutil
@@ -12,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.errors import RequestError, RunError
-from launch.private_cluster.cluster import Cluster, MemoryLimit, Naming, Ports
+from launch.private_cluster.cluster import MemoryLimit, Naming, Ports
 
 # --- programs, and the Debian packages that bring them --------------------------------------------
 
@@ -125,34 +123,9 @@ def in_node(naming: Naming, node: str, hosts: Path, command: list[str]) -> list[
 # --- a job's memory -----------------------------------------------------------------------------------
 
 CGROUP_V1 = Path("/sys/fs/cgroup/memory")
-JOBS_OF_A_CLUSTER = 1000  # ids that no other cluster gets: Slurm names control groups by node and job alone
 
 
 def best_memory_limit() -> MemoryLimit:
     """Slurm's cgroup/v1 needs the memory controller and the right to make groups in it; its v2 needs systemd."""
     usable = (CGROUP_V1 / "release_agent").exists() and os.access(CGROUP_V1, os.W_OK)
     return "kernel" if usable and os.geteuid() == 0 else "sampling"
-
-
-def remove_groups(cluster: Cluster, root: Path = CGROUP_V1) -> None:
-    """Remove the empty groups of this cluster's jobs; Slurm's own are called the same in every cluster."""
-    if cluster.memory_limit != "kernel":
-        return
-    handle = os.open(root, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # as Slurm does while it makes a group
-        for name in cluster.node_names:
-            node = root / f"slurm_{name}"
-            for job in node.glob("uid_*/job_*"):
-                if 0 <= int(job.name.removeprefix("job_")) - cluster.first_job_id < JOBS_OF_A_CLUSTER:
-                    for folder, _, _ in os.walk(job, topdown=False):
-                        _remove_empty(Path(folder))
-            for group in (*node.glob("uid_*"), node):
-                _remove_empty(group)
-    finally:
-        os.close(handle)
-
-
-def _remove_empty(group: Path) -> None:
-    with contextlib.suppress(OSError):  # in use, maybe by another cluster
-        group.rmdir()

@@ -35,11 +35,10 @@ def refuse(
     slurm: SlurmAnswers,
     run_parent: Path,
     image: Path | None,
-    environment: Path | None = None,
 ) -> list[str]:
     """RequestError where the job could never run; else what is worth saying of it (it will have to wait)."""
     notes: list[str] = []
-    for refusal in of_the_cluster(benchmark, options, slurm, run_parent, image, notes, environment):
+    for refusal in of_the_cluster(benchmark, options, slurm, run_parent, image, notes):
         raise refusal
     return notes
 
@@ -51,13 +50,9 @@ def of_the_cluster(
     run_parent: Path,
     image: Path | None,
     notes: list[str],
-    environment: Path | None = None,
 ) -> Iterator[StepmarkError]:
-    """All because of which the job could never run; what else is worth saying of it goes to `notes`.
-
-    `environment` is the folder of the virtual environment that the job runs in, if it is another than Stepmark's own.
-    """
-    yield from refused_places(benchmark, run_parent, image, environment)
+    """All because of which the job could never run; what else is worth saying of it goes to `notes`."""
+    yield from refused_places(benchmark, run_parent, image)
     yield from raised(lambda: refuse_lists(options))
     # Three questions at once: from typing to submitted takes as long as the slowest.
     with ThreadPoolExecutor(max_workers=3) as pool:
@@ -89,9 +84,7 @@ def _partitions(options: JobOptions) -> Sequence[str | None]:
 # --- folders --------------------------------------------------------------------------------------
 
 
-def refused_places(
-    benchmark: Benchmark, run_parent: Path, image: Path | None, environment: Path | None = None
-) -> Iterator[RequestError]:
+def refused_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -> Iterator[RequestError]:
     """What the nodes must see under the same path as this machine, and do not."""
     needed = [
         ("the output folder", run_parent, "--output_dir=DIR in a folder that every node sees"),
@@ -100,8 +93,8 @@ def refused_places(
     if image is not None and images.is_file(benchmark.image):
         needed.insert(0, ("the container image", image, "--image=FILE in a folder that every node sees"))
     if benchmark.site.runtime == "venv":
-        own = environment or venvs.environments_root()
-        needed.append(("the environments' folder", own, "export STEPMARK_HOME=<a folder that every node sees>"))
+        further = "export STEPMARK_HOME=<a folder that every node sees>"
+        needed.append(("the environments' folder", venvs.environments_root(), further))
     if benchmark.data.startswith("/"):
         needed.append(("the dataset", Path(benchmark.data), "--data=DIR in a folder that every node sees"))
     shared = benchmark.site.slurm.shared_folders if benchmark.site.slurm else []

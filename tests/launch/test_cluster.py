@@ -108,19 +108,6 @@ def test_a_record_that_was_cut_off_is_none() -> None:
     assert recall("dev") is None
 
 
-def test_empty_groups_of_other_clusters_stay(tmp_path: Path) -> None:
-    ours, theirs = (tmp_path / "slurm_node1" / "uid_0" / f"job_{number}" / "step_0" for number in (5003, 9001))
-    ours.mkdir(parents=True)
-    theirs.mkdir(parents=True)
-    machine.remove_groups(cluster_value(), tmp_path)
-    assert not ours.parent.exists()
-    assert theirs.exists()
-    theirs.rmdir()
-    theirs.parent.rmdir()
-    machine.remove_groups(cluster_value(), tmp_path)
-    assert not (tmp_path / "slurm_node1").exists()
-
-
 # --- processes ------------------------------------------------------------------------------------
 
 

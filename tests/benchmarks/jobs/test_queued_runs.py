@@ -17,22 +17,9 @@ from benchmarks.rendering import report
 from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, RunFolder
 from jax_backend import BACKEND
+from tests.benchmarks.conftest import FACTS
 
 AddAttempt = Callable[..., Path]
-
-FACTS = {
-    "event": "facts",
-    "process_count": 4,
-    "device_count": 4,
-    "local_device_count": 1,
-    "device_kind": "cpu",
-    "platform": "cpu",
-    "parameters": 106_816,
-    "trainable_parameters": 106_816,
-    "mesh": {},
-    "versions": {},
-    "argv": [],
-}
 
 Exit = tuple[int, int, float | None]  # rank, exit code, time
 

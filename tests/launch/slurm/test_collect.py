@@ -20,6 +20,7 @@ from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFo
 from benchmarks.values import to_builtins
 from jax_backend import BACKEND
 from launch.slurm.collect import collect, matched
+from tests.benchmarks.conftest import events_of, write_events
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SUBMITTED_AT = 1_000_000.0
@@ -47,27 +48,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 def add_attempt(folder: RunFolder, number: int, restarts: int | None = None, job_id: str = "7") -> None:
     phase_dir = folder.phase_dir("perf", number)
-    phase_dir.mkdir(parents=True)
-    facts = {
-        "rank": 0,
-        "process_count": 1,
-        "device_count": 1,
-        "local_device_count": 1,
-        "device_kind": "cpu",
-        "platform": "cpu",
-        "parameters": 106_816,
-        "trainable_parameters": 106_816,
-        "mesh": {},
-        "versions": {},
-        "argv": [],
-    }
-    events: list[dict[str, Any]] = [{"event": "facts", **facts}]
-    for step in range(3):
-        events.append(
-            {"event": "step", "step": step, "seconds": 0.5, "elapsed_seconds": 0.5 * step, "loss": 6 - step}
-        )
-    events.append({"event": "end", "rank": 0, "status": "done"})
-    (phase_dir / "events-rank0.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    write_events(phase_dir, events_of(steps=3))
     (phase_dir / "exits-rank0.jsonl").write_text('{"rank": 0, "exit_code": 0, "time": 1.5, "host": "node1"}\n')
     start = {"event": "start", "time": 5.0, "job_id": job_id, "nodes": "node1"}
     if restarts is not None:

@@ -171,7 +171,6 @@ def test_what_the_nodes_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert refused(benchmark_of(site=site_of(str(shared))), shared).what.startswith("the checkout of Stepmark")
     monkeypatch.setenv("STEPMARK_HOME", str(own))
     assert refused(all_seen, shared).what.startswith("the environments' folder")
-    unseen(all_seen, shared, None, environment=shared / "env")
     in_container = benchmark_of(site=site_of(str(shared), str(REPOSITORY), runtime="container"))
     unseen(in_container, shared, None)  # which has its environment within
     with_data = msgspec.structs.replace(in_container, data=str(own))
