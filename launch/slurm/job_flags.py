@@ -33,23 +33,16 @@ flags.DEFINE_multi_string(
     "slurm_arg", [], "Anything else, as sbatch takes it: switches=1, or a bare contiguous; repeat for more."
 )
 
-_NAMES = (
-    "partition", "account", "qos", "time", "reservation", "constraint", "nodelist", "exclude", "segment", "nice",
-    "comment", "exclusive", "singleton", "check", "requeue", "mem", "gpu_request", "mpi", "slurm_arg",
-)  # fmt: skip
-
 
 def typed() -> dict[str, Any]:
     """What was typed, by the field of JobOptions that it sets; and slurm_arg. For options.choose."""
-    given: dict[str, Any] = {name: flags.FLAGS[name].value for name in _NAMES if flags.FLAGS[name].present}
-    for name in (
-        "nodelist",
-        "exclude",
-    ):  # a file's name must mean the same in the run's folder, where sbatch reads it
-        if "/" in (given.get(name) or ""):
+    own = flags.FLAGS.get_flags_for_module(__name__)
+    given = {flag.name: flag.value for flag in own if flag.present and flag.value is not None}
+    for name in ("nodelist", "exclude"):  # sbatch reads a file of names in the run's folder
+        if "/" in given.get(name, ""):
             given[name] = str(Path(given[name]).absolute())
     if "segment" in given:
         from launch.slurm.options import segment_of
 
         given["segment"] = segment_of(given["segment"], "--segment")
-    return {_FIELDS.get(name, name): value for name, value in given.items() if value is not None}
+    return {_FIELDS.get(name, name): value for name, value in given.items()}

@@ -49,6 +49,8 @@ FIELDS = {
     "mem": "memory",
 }
 
+FLAG_NAMES = {"memory": "mem", "gpus": "gpu_request"}  # fields of JobOptions whose flags have other names
+
 _BY_THE_BENCHMARK = "--nodes and --gpus: the tasks follow from them"
 _IN_THE_RUN_FOLDER = "--output_dir: a job's output lies in its run's folder"
 _GPUS = "--gpu_request=gres|gpus_per_node|none: how many is the benchmark's"
@@ -118,7 +120,7 @@ def refuse_without_slurm(site: Site, typed: Mapping[str, Any]) -> None:
 
 def flag_of(field: str) -> str:
     """The flag that sets a field of JobOptions."""
-    return {"memory": "mem", "gpus": "gpu_request"}.get(field, field)
+    return FLAG_NAMES.get(field, field)
 
 
 def _replaced(options: JobOptions, changes: Mapping[str, Any], where: str) -> JobOptions:

@@ -90,11 +90,6 @@ def test_the_unit_does_not_matter_and_neither_does_which_way_is_up() -> None:
     assert 1 + turned[0].percent / 100 == pytest.approx(1 / (1 + plain[0].percent / 100))
 
 
-def test_the_same_seed_finds_the_same() -> None:
-    values = series(60, 0.006, [(35, 0.01)])
-    assert change_points(values, seed=1) == change_points(values, seed=1)
-
-
 def test_what_has_no_logarithm_is_refused() -> None:
     with pytest.raises(RequestError, match="cannot judge"):
         change_points([4.0] * 10 + [0.0])

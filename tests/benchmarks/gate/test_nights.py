@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.gate.nights import BETWEEN, DURING, NOT_RE_RUN, OLDER, OLDER_LEVEL, PastNight, divide
-from benchmarks.gate.rule import G3, Rule
+from benchmarks.gate.rule import G3
 from benchmarks.gate.values import Verdict
 
 TONIGHT = PastNight(value=4.0)
@@ -227,18 +227,6 @@ def test_an_improvement_of_a_few_nights_does_not() -> None:
     assert divide(series("n" * 20 + "b" + "o" * 9)).baseline[0] < 20
     assert divide(series("n" * 20 + "b" + "i" * 20)).baseline == span(0, 17)  # slower than before: no such level
     assert divide(series("n" * 20 + "r" * 12)).baseline == span(0, 17)
-
-
-def test_no_night_no_parts() -> None:
-    assert divide([]) == ([], [], [], {}, None)
-
-
-def test_other_settings_are_followed() -> None:
-    rule = Rule(baseline_nights=8, fewest_baseline_nights=5, gap_nights=2, since_nights=4)
-    found = divide(series("i" * 30), rule)
-    assert found.baseline == span(19, 26)
-    assert found.since == span(27, 30)
-    assert found.recent == [29, 30]
 
 
 @settings(deadline=None)

@@ -6,7 +6,6 @@ rare events are counted over all noises together. The negative controls show tha
 from a good one. The tables of the documentation are of 500 histories; a cell of each is computed anew.
 """
 
-import importlib.util
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from benchmarks.gate.change_points import change_points
 from benchmarks.gate.rule import G3, Rule
 from benchmarks.gate.self_test import (
     EFFECTS,
-    FEWEST_RUNS,
     FRESH,
     NOISES,
     RUNS,
@@ -27,7 +25,6 @@ from benchmarks.gate.self_test import (
     USUAL,
     Bound,
     Count,
-    Line,
     Row,
     SelfTest,
     bounds,
@@ -37,7 +34,7 @@ from benchmarks.gate.self_test import (
     self_test,
 )
 from benchmarks.gate.simulation import Case, World, draw, gated, generator
-from benchmarks.gate.simulation_table import self_test_text, settings_line, table_text
+from benchmarks.gate.simulation_table import settings_line, table_text
 from tests.benchmarks.gate import controls
 from tests.benchmarks.gate.controls import STEPS, StepNoise, draw_steps, medians
 
@@ -268,12 +265,6 @@ def test_the_median_of_the_steps_finds_the_level_of_the_run() -> None:
     assert medians(draw_steps(levels, StepNoise(), generator("level"))) == pytest.approx(levels, abs=0.005)
 
 
-def test_the_same_seed_draws_the_same_and_another_one_another() -> None:
-    case = Case(USUAL, nights=3)
-    assert row_of(case, G3, 1, 20) == row_of(case, G3, 1, 20)
-    assert row_of(case, G3, 1, 20).runs != row_of(case, G3, 2, 20).runs
-
-
 # --- the self test --------------------------------------------------------------------------------
 
 
@@ -331,11 +322,6 @@ def test_what_is_beyond_its_bound_by_chance_is_said_and_not_called_held() -> Non
     assert "- false regressions within 3 nights at 1% noise: 2.0% of 100, not at most 1.5%" in text
 
 
-def test_the_strictest_bound_bears_one_of_the_fewest_runs() -> None:
-    strictest = min(bound.most for bound in bounds(small()) if bound.most is not None)
-    assert strictest >= 1 / FEWEST_RUNS
-
-
 def test_it_tells_how_far_it_is() -> None:
     told: list[tuple[int, int]] = []
     found = self_test(runs=2, progress=lambda done, of: told.append((done, of)))
@@ -365,10 +351,6 @@ def test_a_broken_bound_is_in_the_text() -> None:
     assert "100.0% of 20, not at most 0.5%" in text
 
 
-def test_the_text_is_that_of_the_self_test() -> None:
-    assert self_test_text(seed=3, runs=2) == table_text(self_test(seed=3, runs=2))
-
-
 # --- the documentation ----------------------------------------------------------------------------
 
 
@@ -385,26 +367,3 @@ def test_a_documented_cell_is_what_the_simulation_gives(noise: float, effect: fl
     assert [" / ".join(count.text() for count in found.values())] in [
         line.removesuffix(" |").split(" | ")[place : place + 1] for line in rows
     ]
-
-
-def test_the_script_replaces_what_is_between_its_markers_and_nothing_else() -> None:
-    text = "a\n<!-- it -->\nold\n<!-- end of it -->\nb\n"
-    once = script().between(text, "it", "new\n")
-    assert once == "a\n<!-- it -->\n\nnew\n\n<!-- end of it -->\nb\n"
-    assert script().between(once, "it", "new") == once
-    with pytest.raises(SystemExit, match="lacks the markers"):
-        script().between(text, "other", "new")
-
-
-@cache
-def script():  # type: ignore[no-untyped-def]
-    spec = importlib.util.spec_from_file_location("make_gate_tables", ROOT / "docs" / "make_gate_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_line_is_a_line() -> None:
-    assert Line(what="it", found=Count(count=0, of=0)).found.text() == "none"

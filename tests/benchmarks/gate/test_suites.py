@@ -111,17 +111,6 @@ def test_what_gates_comes_first_and_none_is_not_watched() -> None:
     assert found == [("seconds_per_step", True), ("last_loss", True), ("memory_bytes", False)]
 
 
-def test_directions_are_those_of_the_figures() -> None:
-    directions = {name: metric.direction for name, metric in suites.METRICS.items()}
-    assert directions == {
-        "seconds_per_step": "lower",
-        "tokens_per_second_per_gpu": "higher",
-        "excess": "lower",
-        "last_loss": "same",
-        "memory_bytes": "lower",
-    }
-
-
 @pytest.mark.parametrize(
     ("metrics", "said"),
     [({"seconds": "gate"}, "did you mean 'seconds_per_step'?"), ({"seconds_per_step": "watch"}, "gates nothing")],
