@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from benchmarks.errors import RequestError, StepmarkError
+from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.rendering.report import duration_text
 from benchmarks.request.resolve import Request
-from benchmarks.runs.runfolder import new_run_id
-from benchmarks.values import Benchmark
+from benchmarks.runs.runfolder import new_run_id, write_atomically
+from benchmarks.values import Benchmark, Value, json_text
 
 FAILED_STARTS = 2  # in a row: then it is the site, and nothing more is started
 FIRST_WAIT_SECONDS = 1.0  # between two questions about the runs; then longer, as long as none ends
@@ -178,6 +178,22 @@ def runs_text(count: int) -> str:
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+# --- a campaign's record ------------------------------------------------------------------------
+
+
+def write_record(path: Path, record: Value, what: str) -> None:
+    """Written before each start and after each end, so that a launcher that was killed is resumed."""
+    try:
+        write_atomically(path, json_text(record).encode())
+    except RunError as error:
+        raise RunError(
+            f"the record of the {what} could not be written: {error.what}",
+            where=error.where,
+            why="what it said before is kept, and nothing is started that it does not say",
+            next_command="make space; the same command then goes on",
+        ) from None
 
 
 # --- one launcher at a time ---------------------------------------------------------------------

@@ -13,16 +13,16 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.backend import find_backend
-from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, RunError, StepmarkError
+from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.rendering.report import seconds_text
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
-from benchmarks.runs.runfolder import RESULT, RunFolder, without_until, write_atomically
+from benchmarks.runs.runfolder import RESULT, RunFolder, without_until
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
-from benchmarks.values import Benchmark, json_text
-from launch.campaigns.scheduler import Runner, Scheduler, Work, alone, runs_text, say
+from benchmarks.values import Benchmark
+from launch.campaigns.scheduler import Runner, Scheduler, Work, alone, runs_text, say, write_record
 from launch.cli import EXIT_INTERRUPTED
 from launch.running.local import interrupted_once
 from launch.running.runners import refused_text
@@ -166,15 +166,7 @@ class _Launcher:
 
     def _keep(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        try:
-            write_atomically(_path(self._output_dir, self.sweep), json_text(self.sweep).encode())
-        except RunError as error:
-            raise RunError(
-                f"the record of the sweep could not be written: {error.what}",
-                where=error.where,
-                why="what it said before is kept, and nothing is started that it does not say",
-                next_command="make space; the same command then goes on",
-            ) from None
+        write_record(_path(self._output_dir, sweep), sweep, "sweep")
 
 
 def _may_go_on(run: SweepRun, output_dir: Path) -> bool:

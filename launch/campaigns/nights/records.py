@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import RequestError
 from benchmarks.gate.report_text import markdown
 from benchmarks.gate.series import MOST_NIGHTS, Series, series
 from benchmarks.gate.suites import Cell
@@ -24,8 +24,7 @@ from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Index
 from benchmarks.runs.finished_run import FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RunFolder, write_atomically
-from benchmarks.values import json_text
-from launch.campaigns.scheduler import alone
+from launch.campaigns.scheduler import alone, write_record
 from launch.reports.run_index import open_index
 
 SCHEMA_VERSION = 1
@@ -98,17 +97,9 @@ class Records:
         return found, problems
 
     def write(self, report: NightReport) -> None:
-        try:
-            write_atomically(self.path(report.night), json_text(report).encode())
-            if report.finished is not None:
-                write_atomically(self.path(report.night).with_suffix(".md"), markdown(report).encode())
-        except RunError as error:
-            raise RunError(
-                f"the record of the night could not be written: {error.what}",
-                where=error.where,
-                why="what it said before is kept, and nothing is started that it does not say",
-                next_command="make space; the same command then goes on",
-            ) from None
+        write_record(self.path(report.night), report, "night")
+        if report.finished is not None:
+            write_atomically(self.path(report.night).with_suffix(".md"), markdown(report).encode())
 
     def unfinished(self, site: str, slowed_by: float) -> NightReport | None:
         """Tonight's night, where a launcher has left it half done."""

@@ -454,7 +454,7 @@ def test_a_queue_that_does_not_answer_for_long_ends_it_with_the_same_words(
 def test_a_record_that_cannot_be_written_starts_nothing_more(
     queue: Queue, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, written = sweeping.write_atomically, []
+    write, written = scheduler.write_atomically, []
 
     def fill(path: Path, data: bytes) -> None:
         written.append(path)
@@ -462,7 +462,7 @@ def test_a_record_that_cannot_be_written_starts_nothing_more(
             raise RunError(f"{path.name} could not be written: No space left on device", where=str(path.parent))
         write(path, data)
 
-    monkeypatch.setattr(sweeping, "write_atomically", fill)
+    monkeypatch.setattr(scheduler, "write_atomically", fill)
     with pytest.raises(RunError, match="No space left on device") as refusal:
         run(queue)
     assert "the same command then goes on" in refusal.value.next_command
@@ -485,7 +485,7 @@ def in_a_child(work: Callable[[], int]) -> int:
 def test_killed_at_any_point_the_same_command_finishes_with_no_run_lost_or_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = sweeping.write_atomically
+    write = scheduler.write_atomically
     left = 0
 
     def point() -> None:
@@ -499,7 +499,7 @@ def test_killed_at_any_point_the_same_command_finishes_with_no_run_lost_or_doubl
         write(path, data)
         point()
 
-    monkeypatch.setattr(sweeping, "write_atomically", write_with_points)
+    monkeypatch.setattr(scheduler, "write_atomically", write_with_points)
     for number in range(1, 200):
         (tmp_path / f"{number}").mkdir()
         queue = Queue(tmp_path / f"{number}" / "results")
