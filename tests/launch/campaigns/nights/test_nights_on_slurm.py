@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.runs.runfolder import RunFolder
 from tests.end_to_end.clusters import ClusterOfTests, until
 from tests.launch.campaigns.nights.toy_suite import SHORT, cell, judged
 
@@ -63,7 +64,7 @@ def test_a_launcher_that_was_killed_goes_on_with_the_job_it_has_submitted(cluste
     assert report["site"] == "dev"
     assert cell(report, SHORT)["status"] == "valid"
     runs = [path for path in (cluster.folder / "results").glob("2*") if path.is_dir()]
-    submitted = [path for path in runs if json.loads((path / "job.json").read_text())["job_id"]]
+    submitted = [path for path in runs if RunFolder(path).job_ids()]
     assert len(submitted) in (1, 2)  # killed before Slurm had answered, its run is made anew
 
 
