@@ -5,18 +5,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.inside import worker_kit
-from jax_backend.inside import adapters as inside_adapters
-
-
-@pytest.fixture(scope="module")
-def adapters() -> Any:
-    return inside_adapters
-
-
-@pytest.fixture(scope="module")
-def kit() -> Any:
-    return worker_kit
+from benchmarks.inside import worker_kit as kit
+from jax_backend.inside import adapters
 
 
 class Events:
@@ -27,7 +17,7 @@ class Events:
         self.written.append({"event": event, **fields})
 
 
-def test_each_model_that_is_made_passes_through_maxtexts_own_function(adapters: Any) -> None:
+def test_each_model_that_is_made_passes_through_maxtexts_own_function() -> None:
     made: list[tuple[Any, ...]] = []
     creation = ModuleType("model_creation_utils")
     creation.get_nnx_create_model_fn = (  # type: ignore[attr-defined]
@@ -41,7 +31,7 @@ def test_each_model_that_is_made_passes_through_maxtexts_own_function(adapters: 
     assert made == [(("config", "mesh", {"rngs": 1}), None, "config")] * 2
 
 
-def proven(monkeypatch: pytest.MonkeyPatch, adapters: Any, kit: Any, states: list[Any]) -> Any:
+def proven(monkeypatch: pytest.MonkeyPatch, states: list[Any]) -> Any:
     """Of a run whose state is replaced by each step; the looks that it takes are those given."""
     found = adapters.Adapters(kit, Events(), 0)
     monkeypatch.setattr(adapters, "looks_of", lambda state, _look: states[state])
@@ -52,16 +42,16 @@ def proven(monkeypatch: pytest.MonkeyPatch, adapters: Any, kit: Any, states: lis
     return found
 
 
-def test_the_last_state_is_looked_at_not_the_first(monkeypatch: pytest.MonkeyPatch, adapters: Any, kit: Any) -> None:
+def test_the_last_state_is_looked_at_not_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {"a": kit.Look(1, 4.0)}, {"w": kit.Look(2, 9.0)}
-    found = proven(monkeypatch, adapters, kit, [before, ({"a": kit.Look(5, 1.0)}, {"w": kit.Look(2, 9.0)})])
+    found = proven(monkeypatch, [before, ({"a": kit.Look(5, 1.0)}, {"w": kit.Look(2, 9.0)})])
     assert found.failures() == []
     assert found.notes() == ["adapters on rank 0: 1 of 1 tensors changed; 0 of 1 frozen tensors changed"]
-    same = proven(monkeypatch, adapters, kit, [before, before])
+    same = proven(monkeypatch, [before, before])
     assert same.failures() == ["1 of 1 adapters did not change (first: a)"]
 
 
-def test_a_run_that_ended_without_a_look_is_told(adapters: Any, kit: Any) -> None:
+def test_a_run_that_ended_without_a_look_is_told() -> None:
     found = adapters.Adapters(kit, Events(), 0)
     found.finish()
     assert found.failures() == ["training ended before the adapters were checked: nothing is proven about them"]

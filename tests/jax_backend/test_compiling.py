@@ -37,10 +37,6 @@ def test_a_gpu_s_program_has_the_plan_s_settings_and_flags_but_for_transformer_e
     assert compiling.program(asked).platform == "cuda"
 
 
-def test_attention_that_needs_no_driver_is_compiled_as_it_is() -> None:
-    assert compiling.replaced(benchmark(gpus=64, settings={"attention": "cudnn_flash_jax"})) == {}
-
-
 def test_the_compiler_is_told_of_the_device() -> None:
     text = option(benchmark(gpus=64), "target") or ""
     assert "core_count: 132" in text
@@ -71,8 +67,3 @@ def test_a_cpu_s_own_benchmark_is_compiled_as_it_is() -> None:
     asked = benchmark("llama2_tiny")
     assert compiling.replaced(asked) == {}
     assert (option(asked, "target"), compiling.program(asked).platform) == (None, "cpu")
-
-
-def test_fp8_on_a_cpu_is_said() -> None:
-    assert compiling.notes(benchmark("llama2_tiny", dtype="fp8")) == [compiling.FP8_NOTE]
-    assert compiling.notes(benchmark(gpus=64, dtype="fp8")) == []

@@ -173,19 +173,6 @@ def test_a_recorded_table_of_a_gpu_covers_the_program_of_a_gpu(
     assert done.costs()["cublas-gemm.1"] == pytest.approx(2103.3102)
 
 
-def test_of_several_ranks_the_least_wait_counts(profiled: Path, convert: Convert, tmp_path: Path) -> None:
-    (profiled / "rank-8-prof.nsys-rep").write_text("{}\n")
-    names = [one.name for one in hlo.read_module(CPU).collectives()]
-    first, second = (
-        "NVTX Range,Avg (ns)\n"
-        + "".join(f'"TSL:Thunk:#hlo_op={name}#",{wait}\n' for name in names)
-        + f'"TSL:Thunk:#hlo_op=wrapped_compare#",{took}\n'
-        for wait, took in ((9000, 100), (4000, 300))
-    )
-    done = convert(profiled, path=nsys_with(tmp_path, first, second))
-    assert done.costs() == {**dict.fromkeys(names, 4.0), "wrapped_compare": 0.2}
-
-
 def test_a_second_try_takes_the_place_of_the_first(profiled: Path, convert: Convert) -> None:
     assert convert(profiled).code == 0
     assert convert(profiled, STAND_IN_NSYS="fail").code == 1  # and leaves none of the first, as `convert` asserts
@@ -283,14 +270,6 @@ def test_an_nsys_that_hangs_is_given_up(profiled: Path, convert: Convert, tmp_pa
     assert "did not answer within 1 s" in refused(convert(profiled, "--timeout=1", path=str(folder)))
 
 
-def test_an_nsys_that_knows_no_such_report_is_told(profiled: Path, convert: Convert, tmp_path: Path) -> None:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "nsys").write_text("#!/bin/sh\necho cuda_gpu_kern_sum\n")
-    (folder / "nsys").chmod(0o755)
-    assert "offers no report nvtx_kern_sum or nvtxkernsum" in refused(convert(profiled, path=str(folder)))
-
-
 def test_a_table_that_cannot_be_read_is_kept(profiled: Path, convert: Convert, tmp_path: Path) -> None:
     done = convert(profiled, path=nsys_with(tmp_path, "A,B\n1,2\n"))
     assert "no column holds the range; its columns are A, B" in refused(done)
@@ -343,13 +322,6 @@ def test_without_a_dump_it_fails_and_says_which_flags_make_one(
     shutil.rmtree(profiled / "hlo")
     table = 'NVTX Range,Avg (ns)\n"TSL:Thunk:#hlo_op=all-gather#",1\n'
     assert f"--xla_dump_to={profiled / 'hlo'}" in refused(convert(profiled, path=nsys_with(tmp_path, table)))
-
-
-def test_a_dump_that_was_cut_is_told(profiled: Path, convert: Convert, tmp_path: Path) -> None:
-    (dump,) = hlo.dumps(profiled / "hlo")
-    dump.write_text(dump.read_text()[:20_000])
-    table = 'NVTX Range,Avg (ns)\n"TSL:Thunk:#hlo_op=all-gather#",1\n'
-    assert f"{dump} is not whole" in refused(convert(profiled, path=nsys_with(tmp_path, table)))
 
 
 @pytest.mark.parametrize(

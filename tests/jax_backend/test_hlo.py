@@ -44,12 +44,6 @@ def test_a_real_dump_is_read_to_its_end_and_has_its_names() -> None:
     assert len(module.names()) == len(lines) == 280
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
-def test_a_dump_that_is_cut_is_not_whole(share: float) -> None:
-    text = CPU.read_text()
-    assert not hlo.parse(text[: int(len(text) * share)].splitlines(keepends=True)).whole
-
-
 # --- the forms of a GPU's dump --------------------------------------------------------------------
 
 
@@ -139,12 +133,6 @@ def test_no_groups_on_one_device_are_that_device() -> None:
 
 
 # --- single lines ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("opcode", sorted(hlo.SENT))
-def test_every_collective_is_one_plain_and_started(opcode: str) -> None:
-    module = parsed(f"%a = f32[8]{{0}} {opcode}(%x)", f"ROOT %b = (f32[8]{{0}}, f32[8]{{0}}) {opcode}-start(%a)")
-    assert [(one.name, one.opcode) for one in module.collectives()] == [("a", opcode), ("b", opcode)]
 
 
 def test_shapes_of_any_form_are_passed_over() -> None:
@@ -328,10 +316,6 @@ def test_a_batched_matmul_multiplies_its_batch_once() -> None:
     )
     (dot,) = account(text).dots
     assert (dot.flops, dot.by_a_vector) == (2 * 3 * 4 * 5 * 6, False)
-
-
-def test_no_program_counts_nothing() -> None:
-    assert account("").dots == account("").moves == []
 
 
 @pytest.mark.parametrize(

@@ -93,12 +93,6 @@ def test_the_check_is_the_measured_worker_that_knows_the_flags_and_programs_of_a
     assert set(flags_of(perf)) <= {*flags, PROFILE_FLAG}
 
 
-def test_the_check_is_not_recorded() -> None:
-    found = BACKEND.check_phase(resolved("llama2_70b", gpus=64, profile="nsys"))
-    assert not [word for word in found.command if "under_nsys" in word]
-    assert "nsys" in found.command
-
-
 # --- jax's own way, and profiles ----------------------------------------------------------------------
 
 
@@ -136,13 +130,6 @@ def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(ki
     )  # fmt: skip
     assert "--disturbed_steps=29-35" in perf.command
     assert ("benchmarks/inside/under_nsys.py" in " ".join(perf.command)) == (kind == "nsys")
-
-
-def test_nccls_calls_are_traced_in_the_measured_phase_alone() -> None:
-    found = big(profile="nccl", pgle="nsys")
-    assert found["perf"].environment["NCCL_DEBUG"] == "INFO"
-    assert "NCCL_DEBUG" not in found["profile"].environment
-    assert resolved("llama2_70b", profile="nccl").profiling is None
 
 
 @pytest.mark.parametrize(

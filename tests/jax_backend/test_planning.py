@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.planning import capacity
 from benchmarks.planning.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Site, Slurm
 from jax_backend import BACKEND
-from jax_backend.memory import REMAT_POLICIES
-from jax_backend.planning import EVERY_RUN, RESERVED, environment, maxtext_argv, refusals
+from jax_backend.planning import RESERVED, environment, maxtext_argv, refusals
 
 CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden"
@@ -100,10 +98,6 @@ def test_the_request_reaches_maxtext() -> None:
     assert (found["per_device_batch_size"], found["gradient_accumulation_steps"]) == ("2", "3")
     assert (found["ici_fsdp_parallelism"], found["dcn_data_parallelism"]) == ("8", "1")
     assert settings_of(resolved(chosen={"scan_layers": "False"}))["scan_layers"] == "false"
-
-
-def test_what_is_filled_for_every_run_cannot_be_set() -> None:
-    assert EVERY_RUN.keys() <= RESERVED.keys()
 
 
 def global_batch_of_maxtext(found: dict[str, str], devices: int) -> int:
@@ -273,11 +267,6 @@ def test_a_text_that_maxtext_does_not_know_is_refused(name: str, value: str, hin
     assert refused.value.where == f"--set={name}"
 
 
-def test_every_policy_that_memory_knows_is_allowed() -> None:
-    for policy in (*REMAT_POLICIES, "custom"):
-        assert refusals(resolved("llama2_70b", chosen={"remat_policy": policy})) == []
-
-
 # --- types, and the optimizer -------------------------------------------------------------------------
 
 
@@ -322,26 +311,12 @@ def test_what_changes_memory_and_is_not_known_is_named(name: str, value: str) ->
     assert BACKEND.storage(resolved("llama2_70b", {name: value})).uncounted == (f"{name}={value}",)
 
 
-def test_every_kept_activation_has_a_size() -> None:
-    sizes = capacity.activation_widths(CONFIGS.model("llama2_70b"))
-    for name, kept in REMAT_POLICIES.items():
-        assert kept <= sizes.keys(), name
-
-
 # --- refusals -----------------------------------------------------------------------------------------
 
 
 def test_a_sound_benchmark_is_not_refused() -> None:
     assert refusals(resolved()) == []
     assert refusals(resolved("llama2_70b", gpus=512)) == []
-
-
-def test_a_model_without_maxtext_settings_is_refused() -> None:
-    benchmark = resolved()
-    model = msgspec.structs.replace(benchmark.model, backend_settings={})
-    (error,) = refusals(msgspec.structs.replace(benchmark, model=model))
-    assert "says no MaxText settings" in error.what
-    assert error.where == "configs/models/llama2_tiny.yml: backend_settings.jax"
 
 
 @pytest.mark.parametrize("attention", ["flash", "autoselected", "cudnn_flash_te"])

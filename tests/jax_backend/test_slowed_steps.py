@@ -5,13 +5,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.inside import worker_kit
+from benchmarks.inside import worker_kit as kit
 from jax_backend.inside import slowed_steps
-
-
-@pytest.fixture
-def kit() -> Any:
-    return worker_kit
 
 
 class Device:
@@ -38,7 +33,7 @@ class Device:
 
 
 def ends_of(
-    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float, between: float = 0.0, behind: bool = True
+    monkeypatch: pytest.MonkeyPatch, fraction: float, between: float = 0.0, behind: bool = True
 ) -> tuple[list[float], Device]:
     """Of a loop that asks for a step's end when the next one is begun (`behind`), as MaxText's, or at once."""
     device, ends = Device(), list[float]()
@@ -61,21 +56,21 @@ def seconds_of(ends: list[float]) -> list[float]:
 @pytest.mark.parametrize("behind", [True, False])
 @pytest.mark.parametrize("fraction", [0.5, 2.0])
 def test_each_step_after_the_first_takes_as_much_longer(
-    kit: Any, monkeypatch: pytest.MonkeyPatch, fraction: float, behind: bool
+    monkeypatch: pytest.MonkeyPatch, fraction: float, behind: bool
 ) -> None:
-    ends, device = ends_of(kit, monkeypatch, fraction, behind=behind)
+    ends, device = ends_of(monkeypatch, fraction, behind=behind)
     assert ends[0] == device.begun[0] + 1.0
     assert seconds_of(ends) == pytest.approx([1 + fraction] * 3)
 
 
-def test_no_step_begins_before_the_one_before_is_over(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ends, device = ends_of(kit, monkeypatch, 0.5)
+def test_no_step_begins_before_the_one_before_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends, device = ends_of(monkeypatch, 0.5)
     assert device.begun[1:] == ends[:-1]
 
 
-def test_what_the_loop_does_between_two_steps_hides_behind_one(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_loop_does_between_two_steps_hides_behind_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it does where nothing is slowed; what takes longer than a step makes it longer."""
-    ends, _ = ends_of(kit, monkeypatch, 0.5, between=0.25)
+    ends, _ = ends_of(monkeypatch, 0.5, between=0.25)
     assert seconds_of(ends) == pytest.approx([1.5] * 3)
-    ends, _ = ends_of(kit, monkeypatch, 0.5, between=1.25)
+    ends, _ = ends_of(monkeypatch, 0.5, between=1.25)
     assert seconds_of(ends)[:2] == pytest.approx([1.875] * 2)

@@ -12,14 +12,9 @@ from typing import Any
 import pytest
 
 from benchmarks.runs.worker_events import read_phase
-from jax_backend.inside import worker as jax_worker
+from jax_backend.inside import worker
 
 TOLERANCE = 0.08  # for a process to wake up on a busy machine
-
-
-@pytest.fixture(scope="module")
-def worker() -> Any:
-    return jax_worker
 
 
 class Pending:
@@ -66,7 +61,7 @@ def silent(_metrics: dict[str, Any], _step: int, _metric_type: str = "train") ->
     """MaxText's own metric writer, with nothing to say."""
 
 
-def trained(worker: Any, *steps: dict[str, Any], events: Any = None) -> tuple[Any, Recorder]:
+def trained(*steps: dict[str, Any], events: Any = None) -> tuple[Any, Recorder]:
     events = events or Recorder()
     clock = worker.StepClock(events)
     write_metrics = clock.around(silent)
@@ -80,10 +75,10 @@ def trained(worker: Any, *steps: dict[str, Any], events: Any = None) -> tuple[An
 
 
 @pytest.mark.alone
-def test_the_seconds_are_those_of_the_device_and_sum_to_the_elapsed_time(worker: Any) -> None:
+def test_the_seconds_are_those_of_the_device_and_sum_to_the_elapsed_time() -> None:
     """The device ends its steps at 0.05, 0.15 and 0.20 s."""
     start = time.perf_counter()
-    _, events = trained(worker, *(metrics_of(ready_at=start + end) for end in (0.05, 0.15, 0.20)))
+    _, events = trained(*(metrics_of(ready_at=start + end) for end in (0.05, 0.15, 0.20)))
     assert events.all("step") == [0, 1, 2]
     assert events.all("seconds") == pytest.approx([0.05, 0.10, 0.05], abs=TOLERANCE / 2)
     for index, elapsed in enumerate(events.all("elapsed_seconds")):
@@ -92,7 +87,7 @@ def test_the_seconds_are_those_of_the_device_and_sum_to_the_elapsed_time(worker:
 
 
 @pytest.mark.alone
-def test_what_maxtext_does_with_a_step_is_not_in_that_steps_time(worker: Any) -> None:
+def test_what_maxtext_does_with_a_step_is_not_in_that_steps_time() -> None:
     """The clock is read before MaxText's writer works, and the line is written after it."""
     events = Recorder()
     clock = worker.StepClock(events)
@@ -110,14 +105,7 @@ def test_what_maxtext_does_with_a_step_is_not_in_that_steps_time(worker: Any) ->
     assert seen == [0]
 
 
-def test_evaluation_is_no_step(worker: Any) -> None:
-    events = Recorder()
-    clock = worker.StepClock(events)
-    clock.around(silent)({"scalar": {}}, 7, "eval")
-    assert events.events == []
-
-
-def test_a_step_whose_loss_maxtext_refuses_is_kept(worker: Any) -> None:
+def test_a_step_whose_loss_maxtext_refuses_is_kept() -> None:
     events = Recorder()
     clock = worker.StepClock(events)
 
@@ -131,9 +119,9 @@ def test_a_step_whose_loss_maxtext_refuses_is_kept(worker: Any) -> None:
     assert clock.failures() == ["the loss is not finite in 1 steps (first: 0)"]
 
 
-def test_the_frameworks_own_figures_are_kept_beside_it(worker: Any) -> None:
+def test_the_frameworks_own_figures_are_kept_beside_it() -> None:
     more = {"perf/step_time_seconds": 0.125, "perf/per_device_tflops_per_sec": 400.5}
-    _, events = trained(worker, metrics_of(**more))
+    _, events = trained(metrics_of(**more))
     (event,) = events.named("step")
     assert (event["framework_seconds"], event["framework_tflops_per_device"]) == (0.125, 400.5)
     assert event["framework_tokens_per_second_per_device"] is None
@@ -173,7 +161,7 @@ class Loop:
         self._flush()
 
 
-def hooked(worker: Any, loop: Loop, on_first_step: Any) -> tuple[Any, Recorder]:
+def hooked(loop: Loop, on_first_step: Any) -> tuple[Any, Recorder]:
     events = Recorder()
     clock = worker.StepClock(events)
     worker.hook_training_loop(loop, clock, on_first_step)
@@ -181,10 +169,10 @@ def hooked(worker: Any, loop: Loop, on_first_step: Any) -> tuple[Any, Recorder]:
 
 
 @pytest.mark.alone
-def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline(worker: Any) -> None:
+def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline() -> None:
     seconds = [0.15, 0.02, 0.10, 0.02, 0.10]
     loop, seen = Loop(seconds), []
-    clock, events = hooked(worker, loop, seen.append)
+    clock, events = hooked(loop, seen.append)
     start = time.perf_counter()
     loop.run()
     assert seen == ["state"], "facts are told once, before the first step"
@@ -197,7 +185,7 @@ def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline(worker: Any) -> 
 
 
 @pytest.mark.alone
-def test_a_slowed_loop_is_timed_by_when_its_steps_were_over(worker: Any) -> None:
+def test_a_slowed_loop_is_timed_by_when_its_steps_were_over() -> None:
     """Its writer comes to a step only after the next one: the last would take no time, and the others another's."""
     events = Recorder()
     clock = worker.StepClock(events)
@@ -212,9 +200,7 @@ def test_a_slowed_loop_is_timed_by_when_its_steps_were_over(worker: Any) -> None
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5])
-def test_the_step_is_waited_for_only_where_it_is_slowed(
-    worker: Any, monkeypatch: pytest.MonkeyPatch, fraction: float
-) -> None:
+def test_the_step_is_waited_for_only_where_it_is_slowed(monkeypatch: pytest.MonkeyPatch, fraction: float) -> None:
     waited: list[Any] = []
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(block_until_ready=waited.append))
     clock, state = worker.StepClock(Recorder()), {"p_train_step": lambda *_: "made"}
@@ -224,9 +210,9 @@ def test_the_step_is_waited_for_only_where_it_is_slowed(
     assert (clock.end_of_step is time.perf_counter) == (not fraction)
 
 
-def test_the_start_is_written_when_the_first_step_begins(worker: Any) -> None:
+def test_the_start_is_written_when_the_first_step_begins() -> None:
     loop = Loop([0.01, 0.01])
-    clock, events = hooked(worker, loop, lambda _: events.write("facts"))
+    clock, events = hooked(loop, lambda _: events.write("facts"))
     assert (clock.started, events.events) == (False, [])
     loop.run()
     assert [event["event"] for event in events.events] == ["facts", "started", "step", "step"]
@@ -239,9 +225,7 @@ def test_the_start_is_written_when_the_first_step_begins(worker: Any) -> None:
         (RuntimeError("Unable to initialize backend 'cuda': no device\nmore"), "Unable to initialize backend 'cuda'"),
     ],
 )
-def test_a_jax_without_a_gpu_says_so(
-    worker: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
-) -> None:
+def test_a_jax_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, error: Exception, why: str) -> None:
     def devices() -> None:
         raise error
 
@@ -253,17 +237,10 @@ def test_a_jax_without_a_gpu_says_so(
     assert "more" not in str(ended.value)
 
 
-def test_a_run_that_starts_at_a_later_step_is_timed_too(worker: Any) -> None:
-    loop = Loop([0.0, 0.0, 0.01, 0.01])
-    _, events = hooked(worker, loop, lambda _: None)
-    loop.run(first=2)
-    assert events.all("step") == [2, 3]
-
-
 @pytest.mark.alone
-def test_what_is_done_before_the_first_step_is_not_in_its_time(worker: Any) -> None:
+def test_what_is_done_before_the_first_step_is_not_in_its_time() -> None:
     loop = Loop([0.01, 0.01])
-    _, events = hooked(worker, loop, lambda _: time.sleep(0.2))
+    _, events = hooked(loop, lambda _: time.sleep(0.2))
     loop.run()
     assert events.all("elapsed_seconds")[0] < 0.15
 
@@ -271,7 +248,7 @@ def test_what_is_done_before_the_first_step_is_not_in_its_time(worker: Any) -> N
 # --- processes and devices ----------------------------------------------------------------------------
 
 
-def joined(worker: Any, monkeypatch: pytest.MonkeyPatch, rank: int, tasks_per_node: int, **sizes: int) -> list[Any]:
+def joined(monkeypatch: pytest.MonkeyPatch, rank: int, tasks_per_node: int, **sizes: int) -> list[Any]:
     """What jax.distributed.initialize was called with."""
     calls: list[Any] = []
 
@@ -288,18 +265,14 @@ def joined(worker: Any, monkeypatch: pytest.MonkeyPatch, rank: int, tasks_per_no
 
 @pytest.mark.parametrize(("rank", "device"), [(0, 0), (3, 3), (4, 0), (6, 2), (7, 3)])
 def test_of_several_processes_of_a_node_each_takes_its_own_device(
-    worker: Any, monkeypatch: pytest.MonkeyPatch, rank: int, device: int
+    monkeypatch: pytest.MonkeyPatch, rank: int, device: int
 ) -> None:
-    assert joined(worker, monkeypatch, rank, 4) == [("node-1:29500", 8, rank, [device])]
+    assert joined(monkeypatch, rank, 4) == [("node-1:29500", 8, rank, [device])]
 
 
-def test_a_process_alone_on_its_node_names_all_devices(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = joined(worker, monkeypatch, 1, 1, processes=2, devices=16)
+def test_a_process_alone_on_its_node_names_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = joined(monkeypatch, 1, 1, processes=2, devices=16)
     assert calls == [("node-1:29500", 2, 1, list(range(8)))]
-
-
-def test_a_process_alone_joins_nobody(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert joined(worker, monkeypatch, 0, 1, processes=1) == []
 
 
 # --- files and arguments ------------------------------------------------------------------------------
@@ -308,7 +281,7 @@ def test_a_process_alone_joins_nobody(worker: Any, monkeypatch: pytest.MonkeyPat
 NEEDED = ["--events_dir=here", "--processes=1", "--devices=1", "--tasks_per_node=1"]
 
 
-def steps_marked(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[int, str | None]:
+def steps_marked(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[int, str | None]:
     """What a worker with these options leaves out of six steps."""
 
     def train_under_clock(_options: Any, clock: Any, *_: Any) -> None:
@@ -324,27 +297,23 @@ def steps_marked(worker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, *op
     return {step.step: step.excluded_because for step in read_phase(folder, 1).steps}
 
 
-def test_steps_that_a_profiler_disturbs_are_marked(
-    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    marked = steps_marked(worker, tmp_path, monkeypatch, "--disturbed_steps=2-4")
+def test_steps_that_a_profiler_disturbs_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marked = steps_marked(tmp_path, monkeypatch, "--disturbed_steps=2-4")
     assert marked == {0: None, 1: None, 2: "profiler", 3: "profiler", 4: "profiler", 5: None}
 
 
-def test_before_jax_has_compiled_again_no_step_counts(
-    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_before_jax_has_compiled_again_no_step_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And of two reasons the first is told."""
-    marked = steps_marked(worker, tmp_path, monkeypatch, "--pgle_runs=3", "--disturbed_steps=0-1")
+    marked = steps_marked(tmp_path, monkeypatch, "--pgle_runs=3", "--disturbed_steps=0-1")
     assert marked == {0: "profiler", **dict.fromkeys(range(1, 6), "pgle")}
 
 
 @pytest.mark.parametrize(("rank", "dumps"), [("0", True), ("3", False)])
 def test_the_first_rank_alone_writes_its_program_down(
-    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, dumps: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, dumps: bool
 ) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false")
-    steps_marked(worker, tmp_path, monkeypatch, f"--hlo_dir={tmp_path}/hlo", f"--rank={rank}")
+    steps_marked(tmp_path, monkeypatch, f"--hlo_dir={tmp_path}/hlo", f"--rank={rank}")
     flags = os.environ["XLA_FLAGS"].split()
     assert flags[0] == "--xla_gpu_enable_triton_gemm=false"
     assert (f"--xla_dump_to={tmp_path}/hlo" in flags) == dumps
@@ -360,7 +329,7 @@ def test_the_first_rank_alone_writes_its_program_down(
     ],
 )
 def test_each_recorded_rank_has_a_folder_of_its_own_and_the_others_record_nothing(
-    worker: Any, rank: str, profiler: str, folder: str
+    rank: str, profiler: str, folder: str
 ) -> None:
     """jax names a trace by its host alone: two processes of a node would write over one another's."""
     told = [*NEEDED, f"--rank={rank}", "--recorded_ranks=0,2-3"]
@@ -370,7 +339,7 @@ def test_each_recorded_rank_has_a_folder_of_its_own_and_the_others_record_nothin
 
 
 def test_a_cuda_runtime_that_pip_installed_is_found_for_the_profiler(
-    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MaxText asks for libcudart.so and goes on without; pip's has its version in its name."""
     place = tmp_path / "nvidia/cuda_runtime/lib/libcudart.so.12"

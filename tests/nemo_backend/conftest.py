@@ -1,6 +1,5 @@
 """What the tests of the engine nemo share: resolved benchmarks, the files that run inside NeMo, and fake modules."""
 
-import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,21 +27,6 @@ def resolved() -> Callable[..., Benchmark]:
         return resolve(Request(backend="nemo", model=model, settings=typed, **wanted), Configs(), BACKEND)
 
     return resolve_it
-
-
-def by_path(name: str) -> Any:
-    """A file of nemo_backend/inside/."""
-    return importlib.import_module(f"nemo_backend.inside.{name}")
-
-
-@pytest.fixture(scope="session")
-def build() -> Any:
-    return by_path("build")
-
-
-@pytest.fixture(scope="session")
-def worker() -> Any:
-    return by_path("worker")
 
 
 @pytest.fixture

@@ -12,21 +12,17 @@ import pytest
 
 from benchmarks.values import Benchmark
 from nemo_backend import bridge_planning
-from tests.nemo_backend.conftest import HERE, by_path
+from nemo_backend.inside import bridge_check as check
+from tests.nemo_backend.conftest import HERE
 
 Resolve = Callable[..., Benchmark]
-
-
-@pytest.fixture(scope="module")
-def check() -> Any:
-    return by_path("bridge_check")
 
 
 def plans_check(resolved: Resolve) -> list[str]:
     return bridge_planning.check_command(resolved("llama3_70b", engine="bridge", hardware="h100", gpus=64))
 
 
-def test_the_runs_own_command_follows_what_the_node_is_asked_for(check: Any, resolved: Resolve) -> None:
+def test_the_runs_own_command_follows_what_the_node_is_asked_for(resolved: Resolve) -> None:
     benchmark = resolved("llama3_70b", engine="bridge", hardware="h100", gpus=64)
     words = bridge_planning.check_command(benchmark)
     assert words[:3] == ["{python}", "-P", "{repository}/nemo_backend/inside/bridge_check.py"]
@@ -63,9 +59,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("program", "what", "next_step"), ENDS, ids=["configuration", "override", "script"])
-def test_what_run_recipe_refuses_is_named(
-    check: Any, tmp_path: Path, program: str | None, what: str, next_step: str
-) -> None:
+def test_what_run_recipe_refuses_is_named(tmp_path: Path, program: str | None, what: str, next_step: str) -> None:
     script = tmp_path / "run_recipe.py"
     if program:
         script.write_text(program)
@@ -75,7 +69,7 @@ def test_what_run_recipe_refuses_is_named(
     assert next_step in failure.value.next_step
 
 
-def test_the_configuration_is_built_for_the_whole_run(check: Any, tmp_path: Path, capsys: Any) -> None:
+def test_the_configuration_is_built_for_the_whole_run(tmp_path: Path, capsys: Any) -> None:
     """One process on one node; run_recipe.py divides the batch among all of them."""
     script = tmp_path / "run_recipe.py"
     script.write_text(PRINTS_WHAT_IT_GOT)

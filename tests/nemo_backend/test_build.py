@@ -4,7 +4,6 @@ NeMo and torch are not installed here: fake modules stand in for the little that
 """
 
 import enum
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.values import Benchmark
-from nemo_backend.inside import list_settings
+from nemo_backend.inside import build, list_settings
 from nemo_backend.planning import MODEL_CLASS, nemo_settings, settings, worker_command
 
 HERE = Path(list_settings.__file__).parents[1]
@@ -77,7 +76,7 @@ def torch(put_modules: PutModules) -> None:
         ("target_modules", "linear_qkv,linear_fc1", ["linear_qkv", "linear_fc1"]),
     ],
 )
-def test_a_text_as_nemo_wants_it(build: Any, name: str, text: str, value: object) -> None:
+def test_a_text_as_nemo_wants_it(name: str, text: str, value: object) -> None:
     found = build.value_of(name, text)
     assert found == value
     assert type(found) is type(value)
@@ -85,18 +84,18 @@ def test_a_text_as_nemo_wants_it(build: Any, name: str, text: str, value: object
 
 @pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("name", ["params_dtype", "pipeline_dtype", "dtype", "lora_dtype"])
-def test_a_dtype_is_torchs_own(build: Any, name: str) -> None:
+def test_a_dtype_is_torchs_own(name: str) -> None:
     assert build.value_of(name, "bfloat16") is Dtype.bfloat16
     with pytest.raises(AttributeError, match="bfloat61"):
         build.value_of(name, "bfloat61")
 
 
-def test_the_buffers_of_the_overlap_are_nemos_own_by_their_name(build: Any, put_modules: PutModules) -> None:
+def test_the_buffers_of_the_overlap_are_nemos_own_by_their_name(put_modules: PutModules) -> None:
     put_modules({build.OVERLAP_CONFIGS: {"userbuffers_x": "the buffers"}})
     assert build.value_of("tp_comm_overlap_cfg", "userbuffers_x") == "the buffers"
 
 
-def test_the_longest_group_takes_a_setting(build: Any) -> None:
+def test_the_longest_group_takes_a_setting() -> None:
     found = build.grouped(
         [
             "trainer.max_steps=3",
@@ -140,7 +139,7 @@ def inside_nemo(name: str, value: object) -> object:
     ],
 )
 def test_what_a_plan_writes_down_is_what_nemo_gets(
-    build: Any, resolved: Resolve, monkeypatch: pytest.MonkeyPatch, recipe: Any, dtype: str
+    resolved: Resolve, monkeypatch: pytest.MonkeyPatch, recipe: Any, dtype: str
 ) -> None:
     monkeypatch.setattr(build.importlib, "import_module", lambda _path: Anything())
     wanted = {"task": recipe.task, "hardware": recipe.defaults.hardware, "recipe": recipe.name}
@@ -160,49 +159,10 @@ def test_what_a_plan_writes_down_is_what_nemo_gets(
 # --- NeMo's objects -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def trainer_parts(put_modules: PutModules) -> None:
-    put_modules(
-        {
-            "lightning.pytorch.plugins.environments": {"LightningEnvironment": kind("LightningEnvironment")},
-            "nemo.lightning": {
-                name: kind(name) for name in ("MegatronStrategy", "Trainer", "MegatronMixedPrecision")
-            },
-            "nemo.utils.exp_manager": {"TimingCallback": kind("TimingCallback")},
-            "megatron.core.distributed": {"DistributedDataParallelConfig": kind("DistributedDataParallelConfig")},
-            "nemo.lightning.pytorch.callbacks.garbage_collection": {
-                "GarbageCollectionCallback": kind("GarbageCollectionCallback")
-            },
-        }
-    )
-
-
-@pytest.mark.usefixtures("trainer_parts")
-def test_a_trainer_of_its_groups(build: Any) -> None:
-    words = [
-        "trainer.max_steps=3",
-        "trainer.strategy.sequence_parallel=true",
-        "trainer.strategy.ddp.overlap_grad_reduce=true",
-        "trainer.plugins.precision=bf16-mixed",
-        "garbage_collection.gc_interval_train=100",
-    ]
-    trainer = build.trainer_of(build.grouped(words), ["our clock"])
-    fields = dict(trainer.fields)
-    assert fields["max_steps"] == 3
-    assert fields["strategy"].fields["sequence_parallel"] is True
-    assert fields["strategy"].fields["ddp"].fields == {"overlap_grad_reduce": True}
-    assert fields["plugins"].fields == {"precision": "bf16-mixed"}
-    # The worker has joined the processes: no Slurm or torchrun is to be asked.
-    assert type(fields["strategy"].fields["cluster_environment"]).__name__ == "LightningEnvironment"
-    *nemos, ours = fields["callbacks"]
-    assert [type(callback).__name__ for callback in nemos] == ["TimingCallback", "GarbageCollectionCallback"]
-    assert ours == "our clock"  # after NeMo's own timer
-
-
 @pytest.mark.parametrize(
     ("knows", "named"), [(True, {"cuda_graph_impl": "local"}), (False, {"enable_cuda_graph": True})]
 )
-def test_a_cuda_graph_has_the_name_that_megatron_knows(build: Any, knows: bool, named: dict[str, object]) -> None:
+def test_a_cuda_graph_has_the_name_that_megatron_knows(knows: bool, named: dict[str, object]) -> None:
     kind = type("Config", (), {"cuda_graph_impl": "none"} if knows else {})
     settings = build.grouped(["model.config.enable_cuda_graph=true", "model.config.num_layers=2"])
     assert build.config_fields(settings, kind) == {"num_layers": 2, **named}
@@ -211,87 +171,10 @@ def test_a_cuda_graph_has_the_name_that_megatron_knows(build: Any, knows: bool, 
     }
 
 
-# --- data -----------------------------------------------------------------------------------------------
-
-
-class MockGpt:
-    """NeMo's made-up dataset: what a sample is depends on its number alone."""
-
-    def __init__(self, tokenizer: str, name: str, samples: int, length: int, *, create_attention_mask: bool) -> None:
-        self.made_of = (tokenizer, name, samples, length, create_attention_mask)
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
-class MockModule:
-    num_train_samples, num_val_samples, num_test_samples = 100, 10, 5
-    create_attention_mask = True
-
-    def __init__(self, tokenizer: str, seq_length: int, **_: Any) -> None:
-        self.tokenizer = tokenizer
-        self.seq_length = seq_length
-
-
-def test_made_up_data_is_one_global_batch_that_repeats(build: Any, put_modules: PutModules) -> None:
-    put_modules(
-        {
-            "nemo.collections.llm": {"MockDataModule": MockModule},
-            "nemo.collections.llm.gpt.data.mock": {"_MockGPTDataset": MockGpt},
-        }
-    )
-    chosen = build.grouped(["data.seq_length=128", "data.global_batch_size=4", "data.micro_batch_size=2"])
-    data = build.data_of(chosen, "mock", "lora", "a tokenizer")
-    data.setup()
-    assert [data._train_ds[index] for index in (0, 3, 4, 9)] == [0, 3, 0, 1]
-    assert data._train_ds.made_of == ("a tokenizer", "train", 100, 128, True)
-    assert data._validation_ds.made_of[1:3] == ("valid", 10)
-    assert data._test_ds.made_of[1:3] == ("test", 5)
-
-
-@pytest.mark.parametrize("has_te", [False, True])
-def test_text_is_read_from_the_files_of_the_manifest(
-    build: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_te: bool
-) -> None:
-    put_modules({"nemo.collections.llm": {"PreTrainingDataModule": kind("PreTrainingDataModule")}})
-    monkeypatch.setattr(build, "_has_transformer_engine", lambda: has_te)
-    (tmp_path / "dataset.json").write_text(json.dumps({"prefixes": ["t_0", "t_1"]}))
-    chosen = build.grouped(["trainer.default_root_dir=/run", "data.seq_length=128"])
-    found = build.data_of(chosen, str(tmp_path), "pretrain", "a tokenizer").fields
-    assert found == {
-        "paths": [f"{tmp_path}/t_0", f"{tmp_path}/t_1"],
-        "tokenizer": "a tokenizer",
-        "split": "1,0,0",
-        "index_mapping_dir": "/run",  # not beside the dataset, which may be another's
-        "create_attention_mask": not has_te,
-        "seq_length": 128,
-    }
-
-
-@pytest.mark.parametrize("has_te", [False, True])
-def test_questions_and_answers_are_packed_where_transformer_engine_can(
-    build: Any, put_modules: PutModules, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_te: bool
-) -> None:
-    put_modules(
-        {
-            "nemo.collections.common.tokenizers.huggingface.auto_tokenizer": {"AutoTokenizer": kind("AutoTokenizer")},
-            "nemo.collections.llm.gpt.data": {"FineTuningDataModule": kind("FineTuningDataModule")},
-            "nemo.collections.llm.gpt.data.packed_sequence": {"PackedSequenceSpecs": kind("PackedSequenceSpecs")},
-        }
-    )
-    monkeypatch.setattr(build, "_has_transformer_engine", lambda: has_te)
-    found = build.data_of(build.grouped(["data.seq_length=4096"]), str(tmp_path), "lora", "unused").fields
-    assert found["dataset_root"] == tmp_path
-    assert found["tokenizer"].args == (f"{tmp_path}/tokenizer",)
-    assert found["seq_length"] == 4096
-    packed = found["packed_sequence_specs"]
-    assert (packed and packed.fields) == ({"packed_sequence_size": 4096} if has_te else None)
-
-
 # --- the list of what there is to set -------------------------------------------------------------------
 
 
-def test_every_listed_setting_has_a_group_and_every_group_settings(build: Any) -> None:
+def test_every_listed_setting_has_a_group_and_every_group_settings() -> None:
     in_group = dict.fromkeys(build.GROUPS, 0)
     for name in settings().keys() - {MODEL_CLASS}:
         fitting = [group for group in build.GROUPS if name.startswith(f"{group}.")]

@@ -17,17 +17,12 @@ from typing import Any
 import numpy
 import pytest
 
-from nemo_backend.inside import make_dataset
+from nemo_backend.inside import make_dataset as program
 
-PROGRAM = Path(make_dataset.__file__)
-
-
-@pytest.fixture(scope="module")
-def program() -> Any:
-    return make_dataset
+PROGRAM = Path(program.__file__)
 
 
-def read(program: Any, *paths: Path) -> list[tuple[str, bool]]:
+def read(*paths: Path) -> list[tuple[str, bool]]:
     return [tuple(piece) for piece in program.Texts(list(paths), lambda _: None).pieces()]
 
 
@@ -39,19 +34,19 @@ def write(path: Path, content: str | bytes) -> Path:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def test_a_txt_is_one_document_and_a_jsonl_one_a_line(program: Any, tmp_path: Path) -> None:
+def test_a_txt_is_one_document_and_a_jsonl_one_a_line(tmp_path: Path) -> None:
     text = write(tmp_path / "a.txt", "one\r\ntwo\n\n")
     lines = write(tmp_path / "b.jsonl", '{"text": "x", "more": 1}\n\n{"text": "y\\nz"}')
-    assert read(program, text, lines) == [("one\r\ntwo\n\n", True), ("x", True), ("y\nz", True)]
+    assert read(text, lines) == [("one\r\ntwo\n\n", True), ("x", True), ("y\nz", True)]
 
 
-def test_packed_texts_read_the_same(program: Any, tmp_path: Path) -> None:
+def test_packed_texts_read_the_same(tmp_path: Path) -> None:
     text = write(tmp_path / "a.txt.gz", gzip.compress("é".encode()) + gzip.compress(b" and more"))
     lines = write(tmp_path / "b.jsonl.gz", gzip.compress(b'{"text": "x"}\n'))
-    assert read(program, text, lines) == [("é and more", True), ("x", True)]
+    assert read(text, lines) == [("é and more", True), ("x", True)]
 
 
-def test_a_text_is_hashed_as_it_lies_on_disk(program: Any, tmp_path: Path) -> None:
+def test_a_text_is_hashed_as_it_lies_on_disk(tmp_path: Path) -> None:
     content = gzip.compress(b"word" * 1000) + b"\0" * 5000  # padding, which gzip passes over
     path = write(tmp_path / "a.txt.gz", content)
     seen: list[int] = []
@@ -77,11 +72,11 @@ def test_a_text_is_hashed_as_it_lies_on_disk(program: Any, tmp_path: Path) -> No
     ],
 )
 def test_a_bad_text_is_refused_with_its_place(
-    program: Any, tmp_path: Path, name: str, content: bytes, what: str, where: str
+    tmp_path: Path, name: str, content: bytes, what: str, where: str
 ) -> None:
     path = write(tmp_path / name, content)
     with pytest.raises(program.Refused) as caught:
-        read(program, path)
+        read(path)
     assert what in caught.value.event["refused"]
     assert caught.value.event["where"] == str(tmp_path / where)
     if what == "not UTF-8":
@@ -91,9 +86,9 @@ def test_a_bad_text_is_refused_with_its_place(
 # --- cutting ----------------------------------------------------------------------------------
 
 
-def test_a_long_document_comes_in_pieces_and_loses_nothing(program: Any, tmp_path: Path) -> None:
+def test_a_long_document_comes_in_pieces_and_loses_nothing(tmp_path: Path) -> None:
     text = "".join(f"line {number} é\n" for number in range(200_000))
-    pieces = read(program, write(tmp_path / "a.txt", text))
+    pieces = read(write(tmp_path / "a.txt", text))
     assert "".join(piece for piece, _ in pieces) == text
     assert [ends for _, ends in pieces] == [False] * (len(pieces) - 1) + [True]
     assert len(pieces) > 2
@@ -111,12 +106,12 @@ def test_a_long_document_comes_in_pieces_and_loses_nothing(program: Any, tmp_pat
         ("onetwo", len("onetwo")),
     ],
 )
-def test_the_cut_is_at_a_lone_line_end_where_there_is_one(program: Any, text: str, end: int) -> None:
+def test_the_cut_is_at_a_lone_line_end_where_there_is_one(text: str, end: int) -> None:
     assert program._cutting_place(text) == end
 
 
 @pytest.mark.parametrize("text", ["x" * 5000, " " * 5000, "\n" * 5000, f"a {'é' * 700} b{' ' * 600}c\n" * 3])
-def test_no_word_is_long_that_a_tokenizer_is_trained_on(program: Any, text: str) -> None:
+def test_no_word_is_long_that_a_tokenizer_is_trained_on(text: str) -> None:
     parts = list(program._short_words(text))
     assert "".join(parts) == text
     runs = [run for part in parts for run in re.findall(r"\S+|\s+", part)]
@@ -143,7 +138,7 @@ def tokenizer_with(*special: str) -> Any:
     ],
 )
 def test_a_tokenizers_own_end_of_document(
-    program: Any, tmp_path: Path, special: list[str], config: dict[str, Any] | None, expected: str
+    tmp_path: Path, special: list[str], config: dict[str, Any] | None, expected: str
 ) -> None:
     if config:
         write(tmp_path / "tokenizer_config.json", json.dumps(config))
@@ -151,7 +146,7 @@ def test_a_tokenizers_own_end_of_document(
 
 
 @pytest.mark.parametrize("config", [{}, {"eos_token": None}, {"eos_token": "<not-a-token>"}])
-def test_a_tokenizer_without_an_end_is_refused(program: Any, tmp_path: Path, config: dict[str, Any]) -> None:
+def test_a_tokenizer_without_an_end_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
     write(tmp_path / "tokenizer_config.json", json.dumps(config))
     with pytest.raises(program.Refused, match="names no end of a document"):
         program.end_of_document(tokenizer_with("<pad>"), tmp_path / "tokenizer.json")
@@ -193,7 +188,7 @@ def megatron(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("megatron")
-def test_each_document_goes_to_the_emptiest_shard_and_ends_with_its_token(program: Any, tmp_path: Path) -> None:
+def test_each_document_goes_to_the_emptiest_shard_and_ends_with_its_token(tmp_path: Path) -> None:
     shards = [program.Shard(tmp_path, f"d_{number}", 500) for number in range(2)]
     writer = program.Writer(shards, end_id=9)
     for ids, ends in [([1] * 5, False), ([2], True), ([3], True), ([4, 4], True), ([], True), ([5], True)]:
@@ -207,9 +202,7 @@ def test_each_document_goes_to_the_emptiest_shard_and_ends_with_its_token(progra
 
 
 @pytest.mark.usefixtures("megatron")
-def test_a_document_too_long_for_the_index_is_refused(
-    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_too_long_for_the_index_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "MOST_TOKENS", 3)
     shard = program.Shard(tmp_path, "d_00", 500)
     shard.add([1, 2])

@@ -7,19 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark
 from nemo_backend import BACKEND
-from nemo_backend.megatron import DIMENSIONS, dimensions, text_of
+from nemo_backend.megatron import DIMENSIONS
 from tests.nemo_backend.a_dataset import write_dataset
 
-CONFIGS = Configs()
 Resolve = Callable[..., Benchmark]
 
 TENSOR = "trainer.strategy.tensor_model_parallel_size"
 PIPELINE = "trainer.strategy.pipeline_model_parallel_size"
-CONTEXT = "trainer.strategy.context_parallel_size"
 VIRTUAL = "trainer.strategy.virtual_pipeline_model_parallel_size"
 GROUP = "trainer.strategy.microbatch_group_size_per_vp_stage"
 
@@ -31,13 +28,6 @@ def refusal(resolved: Resolve, model: str = "llama31_70b", **wanted: Any) -> Req
 
 
 # --- dimensions -----------------------------------------------------------------------------------------
-
-
-def test_the_base_of_rope_is_a_whole_number_and_epsilon_is_not() -> None:
-    found = dimensions(CONFIGS.model("llama2_7b"), "model")
-    assert text_of(found["model.rotary_base"]) == "10000"
-    assert text_of(found["model.layernorm_epsilon"]) == "1e-05"
-    assert text_of(found["model.share_embeddings_and_output_weights"]) == "false"
 
 
 def test_every_dimension_is_a_setting_of_both_engines_and_reserved_in_both() -> None:
@@ -109,10 +99,6 @@ def test_a_context_share_is_a_piece_from_the_front_and_one_from_the_back(
         )
 
 
-def test_without_context_shares_any_length_will_do(resolved: Resolve) -> None:
-    assert resolved("llama31_70b", {CONTEXT: 1, "sequence_length": 8191}, gpus=64).parallelism.data == 4
-
-
 def test_a_sequence_is_shared_out_only_where_a_matrix_is(resolved: Resolve) -> None:
     error = refusal(resolved, chosen={TENSOR: 1})
     assert error.what == "sequence parallelism needs tensor parallelism"
@@ -131,11 +117,6 @@ def test_the_vocabulary_is_shared_out_evenly(resolved: Resolve, tensor: int, wha
 
 
 # --- data on disk ---------------------------------------------------------------------------------------
-
-
-def test_a_dataset_of_the_models_vocabulary_is_trained_on(resolved: Resolve, tmp_path: Path) -> None:
-    folder = write_dataset(tmp_path)
-    assert resolved(data=str(folder)).data == str(folder)
 
 
 @pytest.mark.parametrize(

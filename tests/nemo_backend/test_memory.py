@@ -107,12 +107,6 @@ def test_gradients_are_summed_in_float32_unless_a_recipe_says_otherwise(resolved
     assert BACKEND.storage(resolved(chosen=in_full, dtype="fp32")).gradient_bytes == 4
 
 
-def test_mixed_precision_keeps_a_master_weight(resolved: Resolve) -> None:
-    full, mixed = (BACKEND.storage(resolved(dtype=dtype)) for dtype in ("fp32", "bf16"))
-    assert (full.weight_bytes, full.optimizer_bytes) == (4, 8)
-    assert (mixed.weight_bytes, mixed.optimizer_bytes) == (2, 12)
-
-
 def test_only_a_distributed_optimizer_is_shared_out(resolved: Resolve) -> None:
     for shared, replicas in (("true", 4), ("false", 1)):
         benchmark = resolved("llama31_70b", {"optim.config.use_distributed_optimizer": shared}, gpus=64)
@@ -183,20 +177,6 @@ def test_layers_that_wait_in_the_hosts_memory_keep_nothing_on_the_device(resolve
     assert kept() == pytest.approx(60)  # the recipe sends 20 of 80 away
     assert kept(cpu_offloading_num_layers=35) == pytest.approx(45)
     assert kept(cpu_offloading=False) == kept(cpu_offloading_activations=False) == pytest.approx(80)
-
-
-def test_the_bridge_says_what_the_other_engine_says(resolved: Resolve) -> None:
-    uniform = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 2}
-    chosen = {f"model.{name}": value for name, value in uniform.items()}
-    stored = BACKEND.storage(resolved("llama31_70b", chosen, engine="bridge", hardware="h100", gpus=64))
-    assert (stored.input_only_layers, stored.recomputed_together) == (80, 2)
-    # A distributed optimizer hands back new weights, without one the sum of the gradients comes back.
-    assert (stored.gradient_bytes, stored.returned_bytes) == (4, 2)
-    alone = chosen | {"ddp.use_distributed_optimizer": False}
-    assert (
-        BACKEND.storage(resolved("llama31_70b", alone, engine="bridge", hardware="h100", gpus=64)).returned_bytes
-        is None
-    )
 
 
 # --- the published layouts of Megatron-Bridge ----------------------------------------------------
@@ -279,12 +259,6 @@ def test_transformer_engines_loss_writes_over_the_logits(resolved: Resolve) -> N
 def test_what_changes_memory_and_is_not_known_is_named(resolved: Resolve, name: str, value: str) -> None:
     assert BACKEND.storage(resolved("llama31_70b", gpus=64)).uncounted == ()
     assert BACKEND.storage(resolved("llama31_70b", {name: value}, gpus=64)).uncounted == (f"{name}={value}",)
-
-
-def test_modules_that_are_not_known_are_named(resolved: Resolve) -> None:
-    chosen = {"model.recompute_granularity": "selective", "model.recompute_modules": "moe"}
-    benchmark = resolved("llama3_70b", chosen, engine="bridge", hardware="gb200", gpus=64)
-    assert BACKEND.storage(benchmark).uncounted == ("model.recompute_modules=moe",)
 
 
 # --- what is computed again -----------------------------------------------------------------------

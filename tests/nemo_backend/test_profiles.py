@@ -10,7 +10,7 @@ from benchmarks.errors import RequestError
 from benchmarks.request.profiling import nccl_trace_environment
 from benchmarks.values import Benchmark, Phase
 from nemo_backend import BACKEND, bridge
-from tests.nemo_backend.conftest import by_path
+from nemo_backend.inside import worker
 
 Resolve = Callable[..., Benchmark]
 LORA = {"model": "llama3_70b", "task": "lora", "hardware": "gb200", "gpus": 8}
@@ -71,7 +71,7 @@ def test_the_worker_is_told_the_steps_and_reads_them(
 ) -> None:
     words = program_words(phase_of(resolved(**request_, profile="nsys")))
     arguments = words[words.index("{repository}/nemo_backend/inside/worker.py") + 1 :]
-    options = by_path("worker").parse(arguments)
+    options = worker.parse(arguments)
     assert (options.recorded_steps, options.disturbed_steps) == (steps, disturbed)
     assert options.recorded_ranks in ("0-7", "0-5,7-15")
 

@@ -95,11 +95,6 @@ def test_a_rank_runs_under_nsys_where_it_is_named_and_else_as_it_is(
     assert json.loads(done.out) == ["a b", "--", "--x=1"]
 
 
-def test_the_exit_code_is_the_programs(start: Start) -> None:
-    for rank in (0, 1):
-        assert start("--ranks=0", "--output=o", rank=rank, program="raise SystemExit(17)").code == 17
-
-
 def test_a_signal_is_the_programs(environment: dict[str, str]) -> None:
     program = (
         "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(130));"
@@ -161,10 +156,6 @@ NAME = "/out/m-70b_64g_%q{SLURM_JOB_ID}_%q{SLURM_NODEID}_%q{SLURM_LOCALID}-%q{SL
 
 def test_the_name_has_slurms_numbers(start: Start) -> None:
     assert start("--ranks=6", f"--output={NAME}", rank=6, **SLURM, MINE="x").output() == "/out/m-70b_64g_4711_1_2-6x"
-
-
-def test_outside_slurm_every_rank_has_a_name_of_its_own(start: Start) -> None:
-    assert start("--ranks=3", f"--output={NAME}", rank=3).output() == "/out/m-70b_64g_local_0_3-3"
 
 
 def test_numbers_that_a_shell_inside_an_allocation_hands_on_are_nobodys(start: Start) -> None:
