@@ -12,14 +12,14 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from benchmarks.backend import Backend, FlagFact, FlagsCheck, find_backend
+from benchmarks.backend import Backend, FlagFact, FlagGroup, FlagsCheck, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Container, Plan, Site
+from benchmarks.values import Benchmark, Container, Hardware, Plan, Site
 from launch.checks import flags_check
 from launch.environments import venvs
-from launch.running import local
+from launch.running import refusals
 from launch.running.runners import Job, LocalRunner, SlurmRunner
 from launch.slurm import submit
 from tests import forked
@@ -36,6 +36,7 @@ class Checked:
     """The jax backend with another program that asks, and its environment where a test wants it."""
 
     name = "jax"
+    engines = ("maxtext",)
 
     def __init__(self, code: str, *arguments: str, phase_flags: str = "") -> None:
         self.command = ["{python}", "-c", code, *arguments]
@@ -48,6 +49,9 @@ class Checked:
         plan = find_backend("jax").plan(benchmark)
         first = msgspec.structs.replace(plan.phases[0], environment={"XLA_FLAGS": self.phase_flags})
         return msgspec.structs.replace(plan, phases=[first])
+
+    def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
+        return find_backend("jax").flag_group(name, hardware)
 
     def flags_check(self, flags: list[str]) -> FlagsCheck:
         facts = [
@@ -212,7 +216,8 @@ def test_a_flag_that_pgle_brings_is_asked_too_and_refused_as_its() -> None:
 def test_a_path_that_is_not_there_yet_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
     checked = Checked(KNOWS_ALL, phase_flags=f"{KNOWN} --xla_a={{phase_dir}}/b {TYPO}")
-    monkeypatch.setattr(checked, "flags_check", asked.append)
+    check = checked.flags_check
+    monkeypatch.setattr(checked, "flags_check", lambda flags: asked.append(flags) or check(flags))
     refuse(checked, flags={"xla_gpu_graph_level": "0"}, pgle="nsys")
     assert asked == [[GONE, KNOWN, TYPO]]
 
@@ -351,7 +356,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> None:
         "refuse_unknown_flags",
         lambda *_, dry_run=False: asked.append("compiler, dry" if dry_run else "compiler"),
     )
-    monkeypatch.setattr(local, "refusals", lambda *_: asked.append("machine") or ())
+    monkeypatch.setattr(refusals, "here", lambda *_, **__: asked.append("machine") or ())
     monkeypatch.setattr(submit, "refusals", lambda *_: asked.append("slurm") or ())
 
 
@@ -452,18 +457,18 @@ def test_bad_text_is_refused_by_the_script(tmp_path: Path, nothing: list[str]) -
 
 def test_a_broken_check_leaves_the_table(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
     broken = Checked("print('X 1 could not be asked: no module'); exit(1)")
-    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": _WithEngines(broken)})
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": broken})
     text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
     assert code == 2
     assert "asked of the table alone: environment 'jax-maxtext' gave no answer: X 1 could not be asked" in text
 
 
 def test_the_installed_compiler_decides(monkeypatch: pytest.MonkeyPatch, here: None) -> None:  # noqa: ARG001
-    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": _WithEngines(Checked(KNOWS_ALL))})
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": Checked(KNOWS_ALL)})
     text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
     assert code == 0
     assert "instead" not in text
-    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": _WithEngines(Checked(REFUSES))})
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": Checked(REFUSES)})
     text, code = flags_check.report(f"{GONE} {TYPO}", as_json=False)
     assert code == 2
     assert "unknown to X 1; use b" in text
@@ -481,13 +486,6 @@ def test_where_the_counterpart_is_not_exact_one_sentence_says_so(tmp_path: Path)
     done = doctor("flags", "--xla_gpu_graph_level=3", home=tmp_path)
     assert "have no exact counterpart, so the nearest is named instead" in done.stdout
     assert "instead: --xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUSTOM_CALL" in done.stdout
-
-
-class _WithEngines:
-    engines = ("maxtext",)
-
-    def __init__(self, checked: Checked) -> None:
-        self.environment, self.flags_check = checked.environment, checked.flags_check
 
 
 # --- the real compiler ------------------------------------------------------------------------------------
