@@ -23,8 +23,8 @@ from benchmarks.pages.page import (
     Words,
     change_text,
     interval_text,
-    plural,
 )
+from benchmarks.rendering.columns import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -181,10 +181,6 @@ def _template() -> "Template":
 # --- words ----------------------------------------------------------------------------------------
 
 
-def plural(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
-
-
 def change_text(percent: float | None) -> str:
     """+1.23%"""
     if percent is None:

@@ -22,7 +22,6 @@ from benchmarks.pages.page import (
     Table,
     Tone,
     Words,
-    plural,
 )
 from benchmarks.pages.run_plots import (
     EARLIER,
@@ -35,6 +34,7 @@ from benchmarks.pages.run_plots import (
 )
 from benchmarks.planning.bounds import Bound
 from benchmarks.references.nearest_reference import Nearest
+from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import count_text, layout_text, result_rows, seconds_text, title
 from benchmarks.values import Benchmark, Step, Value
 

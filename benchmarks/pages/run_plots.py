@@ -14,8 +14,9 @@ from benchmarks.measuring.figures import usable_seconds
 from benchmarks.measuring.summary import Result
 from benchmarks.measuring.utilisation import MIXED, Mfu
 from benchmarks.pages.drawing import BLUE, INK, LINE, MUTED, VIOLET, WARM, Margins, label, plot, seconds_axis
-from benchmarks.pages.page import Key, Plot, plural
+from benchmarks.pages.page import Key, Plot
 from benchmarks.planning.bounds import Bound
+from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import seconds_text
 from benchmarks.values import Step
 

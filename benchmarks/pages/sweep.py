@@ -20,8 +20,8 @@ from benchmarks.pages.page import (
     Words,
     change_text,
     interval_text,
-    plural,
 )
+from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.sweeps.gain import Gain
 from benchmarks.sweeps.scaling import FIGURES, KINDS, NO_PGLE, Point, Series, Spread

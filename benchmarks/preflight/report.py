@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmarks.preflight import gpus, node, together
 from benchmarks.preflight.nccl_tests import NcclTest
 from benchmarks.preflight.values import Answer, Finding, Status, Wanted
-from benchmarks.rendering.columns import columns
+from benchmarks.rendering.columns import columns, plural
 from benchmarks.values import Value
 
 PASSING, FAILING, REPORT = "nodes-pass.txt", "nodes-fail.txt", "report.json"
@@ -129,10 +129,6 @@ def report_text(report: Report) -> str:
         lines += ["", "NCCL failed over all nodes together, which names none of them: halve the nodes to find it"]
     lines += ["", f"{plural(len(report.passing), 'node passes', 'nodes pass')}, {len(report.failing)} fail"]
     return "\n".join(lines)
-
-
-def plural(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
 
 
 def _nccl_line(result: NcclResult) -> str:

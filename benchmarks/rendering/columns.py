@@ -29,3 +29,7 @@ def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
 def percent_text(percent: float | None, digits: str = ".2g") -> str:
     """A dash where it is not known."""
     return "-" if percent is None else f"{percent:{digits}}%"
+
+
+def plural(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or one + 's'}"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from benchmarks.measuring import statistics
+from benchmarks.rendering.columns import plural
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import FEWEST_PAIRS, MOST_PAIRS, Paired, paired, pairs_for, smallest_detectable
 from benchmarks.values import Value
@@ -194,7 +195,7 @@ def _nulls(pairs: int, found: Paired | None, unapplied: str | None) -> dict[str,
 
 
 def _too_few(pairs: int, found: Paired | None) -> dict[str, str]:
-    why = f"{_plural(pairs, 'pair')} of valid runs: an interval needs {FEWEST_PAIRS}"
+    why = f"{plural(pairs, 'pair')} of valid runs: an interval needs {FEWEST_PAIRS}"
     if found is None:
         figures = ("pair_deviation_percent", "smallest_detectable_percent", "pairs_for_one_percent")
         unknown = ("ratio", "speedup_percent") if not pairs else ("ratio.low", "speedup_percent.low")
@@ -213,7 +214,7 @@ def _verdict(
     if unapplied:
         return "no verdict", f"nothing to gain here: the profile was not applied: {unapplied}"
     if found is None:
-        return "no verdict", f"{_plural(len(repeats), 'pair')} of valid runs: a verdict needs {FEWEST_PAIRS} or more"
+        return "no verdict", f"{plural(len(repeats), 'pair')} of valid runs: a verdict needs {FEWEST_PAIRS} or more"
     if found.centre - found.half_width > 0:
         return "improvement", f"all of the interval is above 0: {arm.way} is faster than {base.way}"
     if found.centre + found.half_width < 0:
@@ -256,7 +257,7 @@ def _notes(base: Arm, arm: Arm, repeats: Sequence[int], pairs: Sequence[Pair], w
         between = abs(base.taken[repeat].place - arm.taken[repeat].place) - 1
         if between > ways - 2:
             found.append(
-                f"repeat {repeat}: {_plural(between, 'other run')} began between its two (one was run again later): "
+                f"repeat {repeat}: {plural(between, 'other run')} began between its two (one was run again later): "
                 "what changed meanwhile is in its ratio"
             )
     return found + _also_differing(base, arm, repeats) + _drifting(base, arm, repeats)
@@ -293,7 +294,3 @@ def _drifting(base: Arm, arm: Arm, repeats: Sequence[int]) -> list[str]:
         f"not settled: {drifting} of {2 * len(repeats)} runs; steps count {', '.join(first)}: where step times still "
         "drift, the gain holds some of that"
     ]
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

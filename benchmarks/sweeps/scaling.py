@@ -10,7 +10,7 @@ from itertools import product
 from typing import Literal
 
 from benchmarks.measuring import statistics
-from benchmarks.rendering.columns import aligned, columns
+from benchmarks.rendering.columns import aligned, columns, plural
 from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Benchmark, BenchmarkName, Value, name_words
@@ -229,11 +229,7 @@ def _first_reason(results: Sequence[FinishedRun], figure: str) -> str | None:
 
 
 def _size_text(scale: Scale) -> str:
-    return f"{scale.gpus} x {scale.hardware}, {_plural(scale.nodes, 'node')}"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+    return f"{scale.gpus} x {scale.hardware}, {plural(scale.nodes, 'node')}"
 
 
 def _notes(cells: Sequence[Measured]) -> list[str]:
@@ -292,7 +288,7 @@ def _unknown(points: Sequence[Point]) -> dict[tuple[str, ...], str]:
     for point in points:
         for figure, why in point.null_because.items():
             if figure == "seconds_per_step" or why != point.null_because.get("seconds_per_step"):
-                sizes.setdefault((figure, why), []).append(f"{point.gpus} on {_plural(point.nodes, 'node')}")
+                sizes.setdefault((figure, why), []).append(f"{point.gpus} on {plural(point.nodes, 'node')}")
     return {(figure, *where): why for (figure, why), where in sizes.items()}
 
 

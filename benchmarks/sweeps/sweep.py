@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
-from benchmarks.rendering.columns import aligned
+from benchmarks.rendering.columns import aligned, plural
 from benchmarks.request.flag_lists import LISTED
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
@@ -53,7 +53,7 @@ def repeats_wanted(requests: Sequence[Request], typed: int | None) -> tuple[int,
         said = f"{DEFAULT_PAIRS} repeats: an A/B needs pairs (--repeats=N for another number)"
         return DEFAULT_PAIRS, said
     if typed < FEWEST_PAIRS:
-        less = f"{_plural(typed, 'repeat')}: an A/B of fewer than {FEWEST_PAIRS} pairs has no interval and no verdict"
+        less = f"{plural(typed, 'repeat')}: an A/B of fewer than {FEWEST_PAIRS} pairs has no interval and no verdict"
         return typed, f"{less} (without --repeats: {DEFAULT_PAIRS})"
     return typed, None
 
@@ -140,7 +140,7 @@ def plan_text(checked: Checked, repeats: int) -> str:
     count = len(checked.cells)
     return "\n".join(
         [
-            f"{_plural(count, 'cell')} x {_plural(repeats, 'repeat')} = {_plural(count * repeats, 'run')}",
+            f"{plural(count, 'cell')} x {plural(repeats, 'repeat')} = {plural(count * repeats, 'run')}",
             *aligned(rows),
             "",
             "nothing was started (--dry_run); one cell alone shows its whole plan",
@@ -149,12 +149,8 @@ def plan_text(checked: Checked, repeats: int) -> str:
 
 
 def _scale_text(scale: Scale) -> str:
-    where = f"{scale.gpus} x {scale.hardware} on {_plural(scale.nodes, 'node')}"
+    where = f"{scale.gpus} x {scale.hardware} on {plural(scale.nodes, 'node')}"
     return f"{where}, {scale.layout}, global batch {scale.global_batch_size}"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _refuse_equals(requests: Sequence[Request], found: Sequence["Cell"]) -> None:

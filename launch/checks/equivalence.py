@@ -2,7 +2,7 @@
 
 The first backend that can starts from weights of its own, perturbed; the others are given them. What is asked is in
 benchmarks/equivalence/work.py, what is compared in equivalence.py beside it, what can be planted in
-plants.py.
+mutations.py.
 """
 
 import contextlib

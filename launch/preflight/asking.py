@@ -15,8 +15,9 @@ import msgspec
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.preflight.report import node_list, plural
+from benchmarks.preflight.report import node_list
 from benchmarks.preflight.values import Asked, Wanted
+from benchmarks.rendering.columns import plural
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.values import Hardware, JobOptions, Site, json_text
 from launch.command_line import places

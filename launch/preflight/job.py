@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import RequestError
-from benchmarks.preflight.report import plural
+from benchmarks.rendering.columns import plural
 from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import Container, Hardware, JobOptions, Site, Value
 from launch.slurm.job_script import refuse_secrets

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, nearest
-from benchmarks.preflight.report import plural
+from benchmarks.rendering.columns import plural
 from launch.private_cluster import configuration, daemons, machine, processes
 from launch.private_cluster.cluster import (
     MOST_NODES,
