@@ -1,4 +1,4 @@
-"""Every run that the documentation shows is one that Stepmark would start: each is dry-run, without any Slurm."""
+"""What the documentation shows is there: runs (each is dry-run, without any Slurm), flags, links and paths."""
 
 import os
 import re
@@ -17,6 +17,12 @@ SITES = {
     "--site=dev": "--site=example_venv",
     "--site=NAME": "--site=example_pyxis",
     "--site=dgx": "--site=example_pyxis",
+}
+# Scripts with subcommands, and the one of a command that names none.
+SUBCOMMANDS = {
+    "launch/report.py": ("timing",),
+    "launch/doctor.py": ("machine",),
+    "launch/plan.py": ("estimate",),
 }
 # What only a reader can fill in: such a command is an outline, not one to type.
 PLACEHOLDERS = ("...", "DIR", "FILE", "data/books")
@@ -72,8 +78,53 @@ def test_commands_are_found() -> None:
     )
 
 
-def test_links_lead_to_files() -> None:
-    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
-    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)", page.read_text())]
+def documents() -> list[Path]:
+    return [*REPOSITORY.glob("[A-Z]*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+
+
+def test_documented_flags_exist(tmp_path: Path) -> None:
+    """Of the other scripts, which need logs and runs to do something."""
+    asked: dict[tuple[str, ...], set[str]] = {}
+    for page in documents():
+        text = re.sub(r"\\+\n\s*", " ", page.read_text())
+        for script, words in re.findall(r"python (launch/(?!run)\w+\.py)([^`\n|#\"]*)", text):
+            subcommand = re.match(r" [a-z_]+(?= |$)", words) if script in SUBCOMMANDS else None
+            key = (script, subcommand[0].strip()) if subcommand else (script, *SUBCOMMANDS.get(script, ()))
+            asked.setdefault(key, set()).update(re.findall(r" --(\w+)", words))
+    assert len(asked) > 20
+    for (script, *subcommand), names in asked.items():
+        helped = forked.run(REPOSITORY / script, *subcommand, "--help", cwd=tmp_path).stdout
+        flags = set(re.findall(r"--(?:\[no\])?(\w+)", helped))
+        assert {name for name in names if not {name, name.removeprefix("no")} & flags} == set(), (script, subcommand)
+
+
+def test_links_lead_to_files_and_headings() -> None:
+    links = [
+        (page, link, heading)
+        for page in documents()
+        for link, heading in re.findall(r"\]\(([^)#\s:]*)(?:#([^)]*))?\)", page.read_text())
+    ]
     assert len(links) > 50
-    assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
+    wrong = []
+    for page, link, heading in links:
+        target = page.parent / link if link else page
+        if not target.exists() or (heading and heading not in headings(target)):
+            wrong.append(f"{page.name}: {link}#{heading}")
+    assert wrong == []
+
+
+def headings(page: Path) -> list[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title).replace(" ", "-").lower() for title in titles]
+
+
+def test_documented_paths_exist() -> None:
+    folders = "benchmarks|configs|docs|jax_backend|launch|nemo_backend|tests"
+    paths = [
+        (page, path)
+        for page in documents()
+        if page.name != "CHANGELOG.md" and page.parent.name != "measurements"
+        for path in re.findall(rf"`((?:{folders})/[\w./-]+)[`:]", page.read_text())
+    ]
+    assert len(paths) > 50
+    assert [f"{page.name}: {path}" for page, path in paths if not (REPOSITORY / path).exists()] == []
