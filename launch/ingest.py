@@ -21,7 +21,7 @@ import shutil
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from absl import flags
 
@@ -31,8 +31,9 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.logs import ingest
 from benchmarks.logs.known_formats import all_log_formats, backend_of_format
 from benchmarks.measuring import window
+from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
-from benchmarks.values import Hardware, Model, Value
+from benchmarks.values import Value
 from launch.cli import run_main
 from launch.reports.ingest_reports import JsonReport, Outcome, Report, TableReport, kept_aside
 
@@ -94,14 +95,8 @@ def _stories(log_format: LogFormat, logs: list[tuple[str, BinaryIO]]) -> "list[S
 class Measured(Value, frozen=True):
     """What a log does not say about its run, as the flags gave it."""
 
-    model: Model
-    hardware: Hardware
-    gpus: int
-    dtype: str
-    global_batch_size: int
-    sequence_length: int
+    workload: Workload
     window: str
-    task: str
 
     def outcome(self, last: ingest.LastTimedAttempt, log_format: LogFormat) -> Outcome:
         result = self._result(last, log_format)
@@ -113,17 +108,7 @@ class Measured(Value, frozen=True):
         from benchmarks.logs.foreign import summarise_foreign  # scipy, needed for a result alone
 
         return summarise_foreign(
-            last.steps,
-            self.model,
-            self.hardware,
-            self.gpus,
-            self.dtype,
-            self.global_batch_size,
-            self.sequence_length,
-            self.window,
-            log_format.seconds_resolution,
-            log_format.rate_resolution,
-            self.task,
+            last.steps, self.workload, self.window, log_format.seconds_resolution, log_format.rate_resolution
         )
 
     def _nearest(self, result: dict[str, object], log_format: LogFormat) -> "Nearest":
@@ -138,17 +123,11 @@ class Measured(Value, frozen=True):
         if backend is None:
             return None, f"{log_format.name} does not say which framework wrote it"
         ours = BenchmarkFigures(
+            **cast("dict[str, Any]", result["benchmark"]),
             backend=backend.name,
             engine=backend.engines[0] if len(backend.engines) == 1 else "",
-            model=self.model.name,
-            task=self.task,
-            dtype=self.dtype,
-            hardware=self.hardware.name,
-            gpus=self.gpus,
             nodes=0,  # no log says it
-            parallelism={} if self.gpus > 1 else {"data": 1},
-            sequence_length=self.sequence_length,
-            global_batch_size=self.global_batch_size,
+            parallelism={} if self.workload.gpus > 1 else {"data": 1},
         )
         speed = cast("float | None", result["tokens_per_second_per_gpu"])
         return nearest_reference.nearest(ours, self.window, speed, read_references(Configs().root))
@@ -168,16 +147,16 @@ def _measured() -> Measured | None:
     rule = WINDOW.value or window.STEADY
     window.check_rule(rule)
     configs = Configs()
-    return Measured(
+    workload = Workload(
         model=configs.model(cast(str, MODEL.value)),
         hardware=configs.hardware(cast(str, HARDWARE.value)),
-        gpus=cast(int, GPUS.value),
-        dtype=cast(str, DTYPE.value),
-        global_batch_size=cast(int, GLOBAL_BATCH_SIZE.value),
-        sequence_length=cast(int, SEQUENCE_LENGTH.value),
-        window=rule,
         task=TASK.value,
+        dtype=cast(str, DTYPE.value),
+        gpus=cast(int, GPUS.value),
+        sequence_length=cast(int, SEQUENCE_LENGTH.value),
+        global_batch_size=cast(int, GLOBAL_BATCH_SIZE.value),
     )
+    return Measured(workload=workload, window=rule)
 
 
 def _log_names() -> list[str]:

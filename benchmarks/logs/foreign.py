@@ -12,7 +12,7 @@ from benchmarks.measuring.figures import Figures, Resolution, measure
 from benchmarks.measuring.ledger import attribute
 from benchmarks.measuring.summary import loss_of, reported_of, unknown_figures, window_notes
 from benchmarks.measuring.utilisation import Workload
-from benchmarks.values import Hardware, Model, Scalar, Step
+from benchmarks.values import Scalar, Step
 
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
 # A framework may count a vocabulary that it padded: Megatron's count of Llama 3.1 8B is 0.04% more where tensor
@@ -23,29 +23,10 @@ ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code ca
 
 
 def summarise_foreign(
-    steps: list[Step],
-    model: Model,
-    hardware: Hardware,
-    gpus: int,
-    dtype: str,
-    global_batch_size: int,
-    sequence_length: int,
-    window: str,
-    seconds_resolution: Resolution,
-    rate_resolution: Resolution,
-    task: str = "pretrain",
+    steps: list[Step], workload: Workload, window: str, seconds_resolution: Resolution, rate_resolution: Resolution
 ) -> dict[str, object]:
     """The same figures from a log that Stepmark did not write; its step times are the framework's own."""
     steps = [_with_a_finite_loss(step) for step in steps]
-    workload = Workload(
-        model=model,
-        hardware=hardware,
-        task=task,
-        dtype=dtype,
-        gpus=gpus,
-        sequence_length=sequence_length,
-        global_batch_size=global_batch_size,
-    )
     figures, marked = measure(workload, steps, window, seconds_resolution)
     found: dict[str, object] = msgspec.to_builtins(figures)
     complaints = [
@@ -61,16 +42,16 @@ def summarise_foreign(
         "status": "invalid" if complaints else "valid",
         "reasons": complaints,
         "benchmark": {
-            "model": model.name,
+            "model": workload.model.name,
             "task": workload.task,
-            "dtype": dtype,
-            "hardware": hardware.name,
-            "gpus": gpus,
-            "sequence_length": sequence_length,
-            "global_batch_size": global_batch_size,
+            "dtype": workload.dtype,
+            "hardware": workload.hardware.name,
+            "gpus": workload.gpus,
+            "sequence_length": workload.sequence_length,
+            "global_batch_size": workload.global_batch_size,
         },
         **found,
-        "model_flops_per_step": workload.flops_per_step(flops.conventions_for(task)[0]),
+        "model_flops_per_step": workload.flops_per_step(flops.conventions_for(workload.task)[0]),
         "loss": msgspec.to_builtins(loss),
         "reported_by_framework": reported,
         "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},

@@ -9,7 +9,8 @@ from benchmarks.errors import RequestError
 
 def backend_of_format(log_format: LogFormat) -> Backend | None:
     """The backend whose frameworks print a format; None where frameworks of any may print it."""
-    return next((backend for backend in backends().values() if log_format in backend.log_formats()), None)
+    names = {backend: [one.name for one in backend.log_formats()] for backend in backends().values()}
+    return next((backend for backend, found in names.items() if log_format.name in found), None)
 
 
 def all_log_formats() -> list[LogFormat]:

@@ -15,7 +15,6 @@ KINDS = ("benchmark", "environment", "machine")
 NO_WORK = ("site", "recipe", "overrides", "measured_peaks", "inject_slowdown", "pgle_profile", "image")
 NO_WORK_OF_MODEL = ("source", "date", "max_sequence_length")
 SHOWN_DIGITS = 7
-MOST_SHOWN = 5
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -80,21 +79,6 @@ def of_machine(parts: Sequence[tuple[str, object]]) -> tuple[str, str]:
     """What it ran on, from (name, value) of all that is known of it."""
     known = [(name, value) for name, value in parts if value not in (None, "")]
     return digest([[name, value] for name, value in known]), ", ".join(f"{name} {value}" for name, value in known)
-
-
-def definition_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What two benchmark.json define otherwise: "steps: 50 -> 100"; of many, the first few and how many more."""
-    first, then = _flat(definition(before)), _flat(definition(after))
-    names = [name for name in sorted(first.keys() | then.keys()) if first.get(name) != then.get(name)]
-    lines = [f"{name}: {first.get(name, 'not set')} -> {then.get(name, 'not set')}" for name in names[:MOST_SHOWN]]
-    return lines + ([f"and {len(names) - MOST_SHOWN} more"] if len(names) > MOST_SHOWN else [])
-
-
-def _flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, inner in value.items():
-        found |= _flat(inner, f"{above}{name}.") if isinstance(inner, dict) else {above + name: inner}
-    return found
 
 
 def _without_empty(value: Any) -> Any:

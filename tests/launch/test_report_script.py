@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -281,16 +280,6 @@ def test_where_no_rank_printed_a_step_each_has_a_row(tmp_path: Path) -> None:
     assert (report["by_status"]["Failed"], report["by_status"]["Success"], report["files"]) == (2, 1, 10)
 
 
-def test_rank_logs_that_lie_in_the_run_folder_itself(tmp_path: Path) -> None:
-    folder = stepmark_run(tmp_path)
-    write(folder, "rank-0.log", "silent\n")
-    write(folder, "rank-1.log", START + steps(50))
-    assert {Path(row["path"]).name: row["files"] for row in as_json(tmp_path)["rows"]} == {
-        "rank-1.log": 1,
-        folder.name: 8,
-    }
-
-
 def test_what_can_not_be_read_in_a_run_folder_is_named(tmp_path: Path) -> None:
     folder = stepmark_run(tmp_path, START + steps(50))
     (folder / "attempt-1/perf/rank-1.log").symlink_to("nowhere")
@@ -341,12 +330,6 @@ def test_only_what_follows_the_last_step_is_the_end(tmp_path: Path) -> None:
     assert (rows["a.log"]["status"], rows["a.log"]["attempts"]) == ("Incomplete", 2)
     assert rows["b.log"]["status"] == "Success"
     assert rows["b.log"]["reason"].startswith("after the window: srun: error")
-
-
-def test_first_cause_before_a_flood_of_symptoms(tmp_path: Path) -> None:
-    flood = "1: [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)\n" * 20_000
-    write(tmp_path, "a.log", START + steps(20) + MEMORY + flood)
-    assert as_json(tmp_path)["rows"][0]["ending"] == "gpu_memory"
 
 
 # --- files of every kind ----------------------------------------------------------------------
@@ -496,11 +479,6 @@ def test_json_of_damaged_logs_is_valid(tmp_path: Path, damage: str) -> None:
         assert as_json(f"--window={rule}", tmp_path)["files"] == 2
 
 
-def test_skipped_lines_are_counted(tmp_path: Path) -> None:
-    write(tmp_path, "a.log", steps(50) + "completed step: 50, sec\n")
-    assert as_json(tmp_path)["rows"][0]["skipped_lines"] == 1
-
-
 # --- real logs, and the other formats ---------------------------------------------------------
 
 
@@ -515,21 +493,6 @@ def test_real_logs() -> None:
 
 
 # --- speed and screen -------------------------------------------------------------------------
-
-
-def test_a_thousand_logs_take_seconds(tmp_path: Path) -> None:
-    for number in range(1000):
-        write(tmp_path, f"{number % 10}/log-run_{number}.out", START + steps(50))
-    started = time.monotonic()
-    assert as_json(tmp_path)["by_status"]["Success"] == 1000
-    assert time.monotonic() - started < 20
-
-
-def test_the_help_shows_the_flags() -> None:
-    done = run("timing", "--help")
-    assert done.returncode == 0
-    for flag in (b"--window", b"--format", b"--full_names", b"Exit code"):
-        assert flag in done.stdout
 
 
 # --- refusals ---------------------------------------------------------------------------------

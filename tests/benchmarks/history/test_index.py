@@ -290,12 +290,6 @@ def test_rebuild_forgets_everything(results: Path, database: Path) -> None:
     assert Index.open(results, database, rebuild=True).read_anew == 3
 
 
-def test_progress_is_told(results: Path, database: Path) -> None:
-    told: list[tuple[int, int]] = []
-    Index.open(results, database, lambda done, total: told.append((done, total)))
-    assert told == [(3, 3)]
-
-
 def test_without_a_place_for_it_the_index_is_made_in_memory(results: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     index = Index.open(results, tmp_path / "file" / "index" / "x.sqlite")

@@ -5,6 +5,7 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.logs.foreign import summarise_foreign
 from benchmarks.measuring.figures import Resolution
+from benchmarks.measuring.utilisation import Workload
 from benchmarks.values import Step
 
 CONFIGS = Configs()
@@ -21,12 +22,15 @@ def notes_of(
 ) -> list[str]:
     found = summarise_foreign(
         steps,
-        model=CONFIGS.model(model),
-        hardware=CONFIGS.hardware("h100"),
-        gpus=gpus,
-        dtype="bf16",
-        global_batch_size=batch,
-        sequence_length=length,
+        Workload(
+            model=CONFIGS.model(model),
+            hardware=CONFIGS.hardware("h100"),
+            task="pretrain",
+            dtype="bf16",
+            gpus=gpus,
+            sequence_length=length,
+            global_batch_size=batch,
+        ),
         window="last",
         seconds_resolution=lambda _: resolution,
         rate_resolution=rates,

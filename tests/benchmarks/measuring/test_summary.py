@@ -10,6 +10,7 @@ from benchmarks.configs import Configs
 from benchmarks.logs.foreign import summarise_foreign
 from benchmarks.measuring.flops import parameter_count
 from benchmarks.measuring.summary import Ended, Result, summarise
+from benchmarks.measuring.utilisation import Workload
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import (
     Benchmark,
@@ -425,12 +426,15 @@ def test_a_foreign_log_gets_the_same_figures() -> None:
 def foreign(steps: list[Step]) -> Any:
     return summarise_foreign(
         steps,
-        model=CONFIGS.model("llama2_tiny"),
-        hardware=CONFIGS.hardware("cpu"),
-        gpus=1,
-        dtype="bf16",
-        global_batch_size=2,
-        sequence_length=128,
+        Workload(
+            model=CONFIGS.model("llama2_tiny"),
+            hardware=CONFIGS.hardware("cpu"),
+            task="pretrain",
+            dtype="bf16",
+            gpus=1,
+            sequence_length=128,
+            global_batch_size=2,
+        ),
         window="steady",
         seconds_resolution=lambda _: 0.001,
         rate_resolution=lambda _: 0.001,

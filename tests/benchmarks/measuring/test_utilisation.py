@@ -171,12 +171,15 @@ def test_adapters_leave_the_recomputed_forward_as_it_is() -> None:
 def foreign(seconds: float) -> dict[str, object]:
     return summarise_foreign(
         [Step(step=n, seconds=seconds, loss=6.0 - n, tokens=None) for n in range(3)],
-        model=CONFIGS.model("llama2_70b"),
-        hardware=CONFIGS.hardware("h100"),
-        gpus=64,
-        dtype="bf16",
-        global_batch_size=128,
-        sequence_length=4096,
+        Workload(
+            model=CONFIGS.model("llama2_70b"),
+            hardware=CONFIGS.hardware("h100"),
+            task="pretrain",
+            dtype="bf16",
+            gpus=64,
+            sequence_length=4096,
+            global_batch_size=128,
+        ),
         window="last",
         seconds_resolution=lambda _: 0.001,
         rate_resolution=lambda _: 0.001,
