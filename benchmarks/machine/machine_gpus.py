@@ -4,7 +4,7 @@ launch/running/machine_gpus.py asks NVML. What a driver must be for an environme
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -293,78 +293,3 @@ def busy_notes(gpus: Iterable[MachineGpu]) -> list[str]:
 def _process_text(busy: Busy) -> str:
     name = busy.name if busy.pid is None else f"process {busy.pid} ({busy.name})"
     return name + (f" holds {busy.bytes / 1e9:.1f} GB" if busy.bytes else "")
-
-
-# --- what is refused ----------------------------------------------------------------------------
-
-
-def refusals(
-    benchmark: Benchmark,
-    machine: MachineGpus,
-    rows: Sequence[Hardware],
-    scales: Iterable[int],
-    way_on: str,
-    *,
-    allow_busy: bool,
-) -> Iterator[RequestError]:
-    """Why this machine's GPUs cannot run it.
-
-    `scales`: numbers of GPUs that its recipe has layouts for. `way_on` says where else such GPUs can be had.
-    """
-    hardware, wanted = benchmark.hardware, benchmark.gpus
-    where = f"--hardware={hardware.name} --gpus={wanted} --site={benchmark.site.name}"
-    plan = "the same command with --dry_run shows the plan"
-    here = of_hardware(machine.gpus, hardware)
-    if not machine.gpus:
-        yield RequestError(
-            f"this machine has no {wanted} x {hardware.title}: no GPU was found",
-            where=where,
-            why=machine.why_none,
-            next_command=f"python launch/doctor.py shows what was asked; elsewhere: {way_on}; {plan}",
-        )
-    elif not here:
-        yield RequestError(
-            f"this machine has no {hardware.title}: its GPUs are {shown(machine.gpus)}",
-            where=where,
-            why=machine.hidden or f"{hardware.name} is called {' or '.join(hardware.device_names)}",
-            next_command=f"--hardware={rows[0].name}; elsewhere: {way_on}; {plan}",
-        )
-    elif short := too_few(hardware, wanted, benchmark.nodes, benchmark.site.name, machine, scales):
-        short.next_command += f"; elsewhere: {way_on}; {plan}"
-        yield short
-    elif not allow_busy and (busy := [gpu for gpu in chosen(benchmark, machine) if gpu.busy]):
-        fewer = _most(scales, len([gpu for gpu in here if not gpu.busy]))
-        fewer_text = f"--gpus={fewer} takes idle ones; " if fewer else ""
-        yield RequestError(
-            f"{len(busy)} of the {wanted} GPUs {'is' if len(busy) == 1 else 'are'} in use",
-            where=where,
-            why=busy_text(busy),
-            next_command=f"end what uses them; {fewer_text}--allow_busy runs beside it, and the result says so",
-        )
-
-
-def too_few(
-    hardware: Hardware, gpus: int, nodes: int, site: str, machine: MachineGpus, scales: Iterable[int]
-) -> RequestError | None:
-    """Of a machine that has such GPUs: that it has not so many, or that it is no more than one node."""
-    here = len(of_hardware(machine.gpus, hardware))
-    if here and here < gpus:
-        most = _most(scales, here)
-        fewer = f"--gpus={most}" + (" --nodes=1" if nodes > 1 else "")
-        return RequestError(
-            f"this machine has {here} x {hardware.title}, {gpus} are asked for",
-            where=f"--hardware={hardware.name} --gpus={gpus} --site={site}",
-            why=machine.hidden or f"its GPUs are {shown(machine.gpus)}",
-            next_command=fewer if most else f"the recipe has no layout for {here} or fewer",
-        )
-    if here and nodes > 1:
-        return RequestError(
-            f"site '{site}' is one machine, {nodes} nodes are asked for",
-            where=f"--nodes={nodes}",
-            next_command="--nodes=1",
-        )
-    return None
-
-
-def _most(scales: Iterable[int], count: int) -> int | None:
-    return max((scale for scale in scales if scale <= count), default=None)

@@ -11,7 +11,7 @@ import msgspec
 
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import StepmarkError
-from benchmarks.machine import driver, images
+from benchmarks.machine import images, refusals
 from benchmarks.values import Benchmark, Phase, Site
 from launch.containers import stored_images
 from launch.containers.commands import Box, Mount, client, refuse_mounts, words
@@ -33,7 +33,7 @@ def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
         raise images.none_known(benchmark.engine, spec.image, benchmark.hardware, benchmark.site)
     if benchmark.hardware.platform == "cuda":
         refuse_without_gpus(program)
-        too_old = driver.image_refusal(spec, benchmark.image, machine_gpus.found())
+        too_old = refusals.old_driver_for_image(spec, benchmark.image, machine_gpus.found())
         if too_old is not None:
             raise too_old
     stored_images.refuse(program, benchmark.site, benchmark.image)

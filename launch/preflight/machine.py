@@ -5,7 +5,7 @@ import shutil
 
 from benchmarks.backend import EnvironmentSpec, backends
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
-from benchmarks.machine import driver
+from benchmarks.machine import refusals
 from benchmarks.preflight.gpus import judged
 from benchmarks.preflight.report import WORDS
 from benchmarks.preflight.values import Status
@@ -94,12 +94,12 @@ def _environments() -> list[MachineCheck]:
 
 def _environment(spec: EnvironmentSpec) -> MachineCheck:
     check, machine = f"environment {spec.name}", machine_gpus.found()
-    too_old = driver.refusal(spec, machine) if machine.gpus else None
+    too_old = refusals.old_driver(spec, machine) if machine.gpus else None
     if too_old:
         return MachineCheck(check=check, status="failed", text=f"{too_old.what}; next: {too_old.next_command}")
     python = venvs.python_of(spec)
-    needed = driver.minimum(spec.locks[0].cuda)
-    cuda = f"; CUDA {driver.text(spec.locks[0].cuda)}, which takes driver {needed} or newer" if needed else ""
+    needed = refusals.minimum_driver(spec.locks[0].cuda)
+    cuda = f"; CUDA {refusals.cuda_text(spec.locks[0].cuda)}, which takes driver {needed} or newer" if needed else ""
     text = str(python or "not made yet: the first run makes it") + cuda
     return MachineCheck(check=check, status="ok" if python else "not_checked", text=text)
 

@@ -90,8 +90,10 @@ def too_few(request: Request, configs: Configs, backend: Backend, refused: Reque
         gpus = gpus_wanted(request, recipe, row)
     except RequestError:
         return refused
+    from benchmarks.machine import refusals as refused_here
+
     sizes = scales(recipe, row)
-    short = machine_gpus.too_few(row, gpus, request.nodes or 1, request.site, found(), sizes)
+    short = refused_here.too_few(row, gpus, request.nodes or 1, request.site, found(), sizes)
     if short is None:
         return refused
     short.why = "; ".join(why for why in (short.why, refused.what) if why)
@@ -102,15 +104,15 @@ def too_few(request: Request, configs: Configs, backend: Backend, refused: Reque
 
 def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_busy: bool) -> Iterator[RequestError]:
     """Every reason why this machine's GPUs cannot run it. Who uses them is asked anew: a sweep lasts hours."""
+    from benchmarks.machine import refusals as refused_here
+
     found.cache_clear()
     way_on = configs.way_on(benchmark.hardware.name)
     of_kinds = rows(configs)
     sizes = scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
-    yield from machine_gpus.refusals(benchmark, found(), of_kinds, sizes, way_on, allow_busy=allow_busy)
-    from benchmarks.request import too_large
-
+    yield from refused_here.of_gpus(benchmark, found(), of_kinds, sizes, way_on, allow_busy=allow_busy)
     here = len(machine_gpus.of_hardware(found().gpus, benchmark.hardware))
-    yield from too_large.refusals(benchmark, configs, backend, here)
+    yield from refused_here.of_memory(benchmark, configs, backend, here)
 
 
 @functools.cache

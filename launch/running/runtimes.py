@@ -78,10 +78,10 @@ def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:
 
         interpreters.refuse(benchmark.site, spec, benchmark.engine)
     elif benchmark.site.slurm is None and benchmark.hardware.platform == "cuda":
-        from benchmarks.machine import driver
+        from benchmarks.machine import refusals
         from launch.running import machine_gpus
 
-        too_old = driver.refusal(spec, machine_gpus.found())
+        too_old = refusals.old_driver(spec, machine_gpus.found())
         if too_old is not None:
             raise too_old
 

@@ -11,7 +11,7 @@ import msgspec
 
 from benchmarks.backend import Backend, SideProgram
 from benchmarks.errors import RunError
-from benchmarks.machine import driver
+from benchmarks.machine import refusals
 from benchmarks.machine.machine_gpus import VISIBLE, MachineGpu
 from benchmarks.values import Phase
 from launch.environments import venvs
@@ -67,7 +67,7 @@ def run_side_program(
 def python_for(backend: Backend, engine: str, program: SideProgram, gpus: Sequence[MachineGpu] = ()) -> Path:
     """That of the engine's environment, made first if need be; RequestError where its CUDA needs a newer driver."""
     spec = backend.environment(engine, program.platform)
-    too_old = driver.refusal(spec, machine_gpus.found(), chooses=False) if gpus else None
+    too_old = refusals.old_driver(spec, machine_gpus.found(), chooses=False) if gpus else None
     if too_old is not None:
         raise too_old
     return venvs.ensure(spec)

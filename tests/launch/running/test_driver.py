@@ -7,7 +7,7 @@ import pytest
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.machine import driver
+from benchmarks.machine import refusals
 from benchmarks.request.resolve import Request, resolve
 from launch.containers import running
 from launch.containers.programs import Program
@@ -38,14 +38,14 @@ def test_a_driver_that_is_too_old_is_named_with_what_is_needed(
 ) -> None:
     spec = find_backend(backend).environment(find_backend(backend).engines[0], "cuda")
     play_machine("old_driver")
-    refusal = driver.refusal(spec, machine_gpus.found())
+    refusal = refusals.old_driver(spec, machine_gpus.found())
     assert refusal is not None
     assert f"driver 470.256.02 is too old for the CUDA {cuda}" in refusal.what
     assert f"needs driver {minimum} or newer" in refusal.why
     assert "takes CUDA 11.4 at most" in refusal.why
     machine_gpus.found.cache_clear()
     play_machine(f"driver = {minimum}.65.06\ncuda = 13000\n")
-    assert driver.refusal(spec, machine_gpus.found()) is None
+    assert refusals.old_driver(spec, machine_gpus.found()) is None
 
 
 GEFORCE = "[gpu]\nname = NVIDIA GeForce RTX 4090\nuuid = GPU-1\npci = 0:1:0\nmemory_mib = 24564\n"
@@ -69,9 +69,9 @@ def test_the_cuda_of_an_image_is_held_against_the_driver(
     for backend, engine in (("jax", "maxtext"), ("nemo", "nemo"), ("nemo", "bridge")):
         spec = find_backend(backend).environment(engine, "cuda")
         assert isinstance(spec.image, str)
-        found[engine] = driver.image_refusal(spec, spec.image, machine_gpus.found())
-        assert driver.image_refusal(spec, "registry.example/own:1", machine_gpus.found()) is None
-        in_venv = driver.refusal(spec, machine_gpus.found())
+        found[engine] = refusals.old_driver_for_image(spec, spec.image, machine_gpus.found())
+        assert refusals.old_driver_for_image(spec, "registry.example/own:1", machine_gpus.found()) is None
+        in_venv = refusals.old_driver(spec, machine_gpus.found())
         if in_venv is not None:
             assert ("--runtime=container" in in_venv.next_command) == (found[engine] is None)
     assert [engine for engine, why in found.items() if why] == refused
@@ -95,19 +95,19 @@ def test_an_image_that_the_driver_does_not_take_is_not_pulled(
 def test_another_runtime_is_offered_where_its_cuda_fits(play_machine: Play) -> None:
     play_machine(f"driver = 570.133.20\ncuda = 12080\n{GEFORCE}")
     spec = find_backend("jax").environment("maxtext", "cuda")
-    refusal = driver.image_refusal(spec, str(spec.image), machine_gpus.found())
+    refusal = refusals.old_driver_for_image(spec, str(spec.image), machine_gpus.found())
     assert refusal is not None and "--runtime=venv" in refusal.next_command
     spec = find_backend("nemo").environment("nemo", "cuda")
-    in_venv = driver.refusal(spec, machine_gpus.found())
+    in_venv = refusals.old_driver(spec, machine_gpus.found())
     assert in_venv is not None and "--runtime=container" in in_venv.next_command
-    alone = driver.refusal(spec, machine_gpus.found(), chooses=False)
+    alone = refusals.old_driver(spec, machine_gpus.found(), chooses=False)
     assert alone is not None and alone.next_command == "install driver 580 or newer"
 
 
 def test_versions_are_compared_as_numbers(play_machine: Play) -> None:
     spec = find_backend("jax").environment("maxtext", "cuda")
     play_machine("driver = 525.60.13\ncuda = 12000\n")
-    assert driver.refusal(spec, machine_gpus.found()) is None
+    assert refusals.old_driver(spec, machine_gpus.found()) is None
     machine_gpus.found.cache_clear()
     play_machine("driver = 52.999\ncuda = 4000\n")
-    assert driver.refusal(spec, machine_gpus.found()) is not None
+    assert refusals.old_driver(spec, machine_gpus.found()) is not None

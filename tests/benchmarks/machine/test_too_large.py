@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
+from benchmarks.machine import refusals as refused_here
 from benchmarks.machine.machine_gpus import MachineGpu, made_row
-from benchmarks.request import too_large
 from benchmarks.request.resolve import Request, resolve
 
 RTX = MachineGpu(index=0, uuid="GPU-0", name="NVIDIA GeForce RTX 4090", memory_bytes=25_757_220_864, pci="0:0")
@@ -22,7 +22,7 @@ def configs() -> Configs:
 
 def ways(configs: Configs, asked: Request, here: int = 2) -> list[str]:
     backend = find_backend(asked.backend)
-    refusals = list(too_large.refusals(resolve(asked, configs, backend), configs, backend, here))
+    refusals = list(refused_here.of_memory(resolve(asked, configs, backend), configs, backend, here))
     return refusals[0].next_command.split("; or ") if refusals else []
 
 
