@@ -45,25 +45,17 @@ OPEN_PORTS = (
 
 
 def main(argv: list[str]) -> int:
-    commands = {
-        "up": up,
-        "down": down,
-        "status": status,
-        "kill": kill,
-        "revive": revive,
-        "restart_controller": restart_controller,
-    }
     words = argv[1:]
-    if len(words) != 1 or words[0] not in commands:
+    if len(words) != 1 or words[0] not in COMMANDS:
         raise RequestError(
-            f"unknown command '{' '.join(words)}': {nearest(' '.join(words), commands)}"
+            f"unknown command '{' '.join(words)}': {nearest(' '.join(words), COMMANDS)}"
             if words
             else "which command?",
-            why=f"one of: {', '.join(commands)}",
+            why=f"one of: {', '.join(COMMANDS)}",
             next_command="python launch/cluster.py up --nodes=4",
         )
     try:
-        return commands[words[0]]()
+        return COMMANDS[words[0]]()
     except OSError as error:
         raise _unusable_home(error) from None
 
@@ -169,6 +161,15 @@ def _progress() -> lifecycle.Say:
 
     return say
 
+
+COMMANDS = {
+    "up": up,
+    "down": down,
+    "status": status,
+    "kill": kill,
+    "revive": revive,
+    "restart_controller": restart_controller,
+}
 
 if __name__ == "__main__":
     run_main(main)

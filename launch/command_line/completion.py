@@ -119,7 +119,8 @@ def _case(key: tuple[str, str]) -> str:
         module = importlib.import_module(f"launch.{command}")
     else:
         module = subcommands.module(name or subcommands.default([]))
-    words = [*(subcommands.names if subcommands and not name else ()), "--help"]
+    first_words = subcommands.names if subcommands and not name else getattr(module, "COMMANDS", ())
+    words = [*first_words, "--help"]
     listed = []
     for flag in [flag for group in flags_of(module).values() for flag in group]:
         if flag.name in FOLDERS:

@@ -81,6 +81,7 @@ def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stepmark run --no", ["--nodes=", "--nodelist=", "--nowait"]),
         ("stepmark plan layouts --model=mine", ["mine_7b"]),
         ("stepmark completion ", ["bash", "zsh"]),
+        ("stepmark cluster re", ["revive", "restart_controller"]),
         ("stepmark report runs results", []),  # bash goes on with the names of files
     ],
 )
