@@ -1,7 +1,7 @@
 """Two sides of runs -> every figure's difference, its interval and its verdict, or why there is none. Pure.
 
 What a verdict rests on is in intervals.py and verdicts.py, what may be compared in admission.py and figures.py, the
-causes in explain.py, what a reader must know beside in remarks.py.
+causes in explain.py, what a reader must know besides in remarks.py.
 """
 
 import math
@@ -61,8 +61,8 @@ def compare(
             if kind.speed and kind.refused:
                 reasons.setdefault(kind.refused, []).append(kind.name)
         return _refused(sides, [f"{', '.join(names)}: {why}" for why, names in reasons.items()], margin_percent)
-    beside = _Beside(*runs, history, margin_percent)
-    differences = [_difference(kind, beside) for kind in kinds]
+    context = _Context(*runs, history, margin_percent)
+    differences = [_difference(kind, context) for kind in kinds]
     found = explain.causes(runs_a, runs_b, _slower(kinds, differences)) if explained else None
     return Comparison(
         a=side_a,
@@ -71,7 +71,7 @@ def compare(
         differences=differences,
         causes=found.causes if found else None,
         same=found.same if found else [],
-        notes=[*remarks.remarks(runs_a, runs_b), *beside.notes()],
+        notes=[*remarks.remarks(runs_a, runs_b), *context.notes()],
         asked=admission.asked(runs_a, runs_b),
         not_known=found.not_known if found else [],
         margin_percent=margin_percent,
@@ -102,8 +102,8 @@ def _slower(kinds: Sequence[FigureKind], differences: Sequence[Difference]) -> f
 # --- what all figures share -----------------------------------------------------------------------
 
 
-class _Beside:
-    """The two sides, and what is known beside them: their pairs, and the noise of earlier runs."""
+class _Context:
+    """The two sides, and what else is known: their pairs, and the noise of earlier runs."""
 
     def __init__(self, a: Runs, b: Runs, history: History, margin_percent: float) -> None:
         self.a, self.b = a, b
@@ -198,17 +198,19 @@ class _Known(NamedTuple):
     level: Level
 
 
-def _difference(kind: FigureKind, beside: _Beside) -> Difference:
-    a, b = _known(kind, beside.a), _known(kind, beside.b)
-    shown = [None if one is None else _figure(kind, one.level, runs) for one, runs in ((a, beside.a), (b, beside.b))]
+def _difference(kind: FigureKind, context: _Context) -> Difference:
+    a, b = _known(kind, context.a), _known(kind, context.b)
+    shown = [
+        None if one is None else _figure(kind, one.level, runs) for one, runs in ((a, context.a), (b, context.b))
+    ]
     if kind.refused or a is None or b is None:
-        why = f"not compared: {kind.refused}" if kind.refused else _why_unknown(kind, beside)
+        why = f"not compared: {kind.refused}" if kind.refused else _why_unknown(kind, context)
         return _without(kind, shown, why)
-    for runs, one in ((beside.a, a), (beside.b, b)):
-        beside.take_clipped(kind, runs, one.level)
-    estimate = _estimate(kind, beside, a, b)
-    counts = (len(beside.a), len(beside.b))
-    verdict, why = verdict_of(estimate, kind.direction, beside.margin_percent, counts)
+    for runs, one in ((context.a, a), (context.b, b)):
+        context.take_clipped(kind, runs, one.level)
+    estimate = _estimate(kind, context, a, b)
+    counts = (len(context.a), len(context.b))
+    verdict, why = verdict_of(estimate, kind.direction, context.margin_percent, counts)
     ends = [None if end is None else 100 * math.expm1(end) for end in (estimate.low, estimate.high)]
     return Difference(
         name=kind.name,
@@ -266,24 +268,24 @@ def _figure(kind: FigureKind, found: Level, runs: Runs) -> Figure:
     return Figure(value=value, low=ends[0], high=ends[1], n=len(runs), of="runs")
 
 
-def _why_unknown(kind: FigureKind, beside: _Beside) -> str:
-    without = [run.name for run in (*beside.a, *beside.b) if kind.value(run) is None]
+def _why_unknown(kind: FigureKind, context: _Context) -> str:
+    without = [run.name for run in (*context.a, *context.b) if kind.value(run) is None]
     if not without:
         return f"it is 0 or less, and has no ratio: {kind.name}"
-    every = len(without) == len(beside.a) + len(beside.b)
+    every = len(without) == len(context.a) + len(context.b)
     named = ", ".join(without[: admission.MOST_NAMED])
     more = f" and {len(without) - admission.MOST_NAMED} more" if len(without) > admission.MOST_NAMED else ""
     return "no run has it" if every else f"not known of {named}{more}"
 
 
-def _estimate(kind: FigureKind, beside: _Beside, a: _Known, b: _Known) -> Estimate:
-    if beside.pairs:
-        return between_pairs([b.logs[y] - a.logs[x] for x, y in beside.pairs])
-    if beside.sets:
-        noise = beside.noise(kind, a.logs, b.logs) if left_out(*beside.days) else None
-        return between_sets_of_days(a.logs, b.logs, beside.days, noise)
-    windows = between_windows(a.level, b.level) if beside.single else None
-    found = with_noise(a.logs, b.logs, beside.days, beside.noise(kind, a.logs, b.logs))
+def _estimate(kind: FigureKind, context: _Context, a: _Known, b: _Known) -> Estimate:
+    if context.pairs:
+        return between_pairs([b.logs[y] - a.logs[x] for x, y in context.pairs])
+    if context.sets:
+        noise = context.noise(kind, a.logs, b.logs) if left_out(*context.days) else None
+        return between_sets_of_days(a.logs, b.logs, context.days, noise)
+    windows = between_windows(a.level, b.level) if context.single else None
+    found = with_noise(a.logs, b.logs, context.days, context.noise(kind, a.logs, b.logs))
     if found.half_width is None:
         return windows._replace(lacks=found.lacks) if windows else found
     # A run whose own steps say less than its fellows do is known no better than they say.

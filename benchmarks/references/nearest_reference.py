@@ -1,4 +1,4 @@
-"""A result beside the nearest published row: how many times as fast a GPU trains, and what differs besides. Pure."""
+"""The published row nearest to a result: how many times as fast a GPU trains, and what else differs. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from benchmarks.values import Value
 NOT_KNOWN = "not known"
 
 
-class Beside(Value, frozen=True):
+class NearestRow(Value, frozen=True):
     """The nearest published row of the same model, task, precision and device."""
 
     reference: str  # model, task, precision, scale
@@ -22,7 +22,7 @@ class Beside(Value, frozen=True):
     differs: list[str]  # in what else: framework, scale, layout, batch, sequence length, window
 
 
-Nearest = tuple[Beside | None, str]  # the row, or why there is none
+Nearest = tuple[NearestRow | None, str]  # the row, or why there is none
 
 
 def nearest_of_result(result: Result, rows: Sequence[Reference]) -> Nearest:
@@ -46,7 +46,7 @@ def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequ
     row = min(same, key=lambda row: _distance(row, ours))
     per_gpu = row.tokens_per_step / row.seconds / row.gpus
     return (
-        Beside(
+        NearestRow(
             reference=row.name,
             source=row.source,
             reference_seconds=row.seconds,
@@ -60,12 +60,12 @@ def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequ
 
 def text(found: Nearest) -> str:
     """For people: how many times as fast as which row, and a line for each difference."""
-    beside, why = found
-    if beside is None:
+    row, why = found
+    if row is None:
         return f"none: {why}"
-    seconds = seconds_text(beside.reference_seconds)
-    lines = [f"{beside.ratio:.3f} x the tokens/s a GPU of {beside.reference}, {seconds}/step", f"({beside.source})"]
-    return "\n".join([*lines, *(f"differs: {what}" for what in beside.differs)])
+    seconds = seconds_text(row.reference_seconds)
+    lines = [f"{row.ratio:.3f} x the tokens/s a GPU of {row.reference}, {seconds}/step", f"({row.source})"]
+    return "\n".join([*lines, *(f"differs: {what}" for what in row.differs)])
 
 
 def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool, str]:
