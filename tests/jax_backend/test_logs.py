@@ -97,11 +97,6 @@ def test_vintages(text: str) -> None:
     assert step.tokens is None
 
 
-@pytest.mark.parametrize("label", ["  7: ", "007: ", "[rank7]: ", "2025-11-21T13:00:00Z 7: "])
-def test_label_shapes(label: str) -> None:
-    assert steps(read(label + line(5) + "\n"))[0].rank == 7
-
-
 @pytest.mark.parametrize(("loss", "check"), [("nan", math.isnan), ("inf", math.isinf), ("-inf", math.isinf)])
 def test_loss_that_is_no_number(loss: str, check: object) -> None:
     (step,) = steps(read(line(5, loss=loss) + "\n"))
@@ -195,12 +190,6 @@ def test_with_labels(reports: str, attempts: dict[int, list[int]], further: int)
     text = "".join(f"{r.split(':')[0]}: {line(int(r.split(':')[1]))}\n" for r in reports.split())
     assert by_attempt(text) == attempts
     assert duplicates(read(text)) == further
-
-
-def test_first_report_wins() -> None:
-    text = "3: " + line(5, seconds="1.000") + "\n0: " + line(5, seconds="2.000") + "\n"
-    (step,) = steps(read(text))
-    assert (step.rank, step.seconds) == (3, 1.0)
 
 
 def test_start_lines_of_labelled_ranks() -> None:
