@@ -104,10 +104,10 @@ def test_files_that_cannot_be_read_are_named_on_the_page(whole_run: RunFolder, t
     (whole_run.path / STEPS).write_text("{broken\n")
     (whole_run.path / PROVENANCE).write_text("[")
     page = written(tmp_path, whole_run.path)
-    assert "What could not be read" in page
+    assert "Unreadable files" in page
     assert "steps.jsonl cannot be read" in page
     assert "provenance.json cannot be read" in page
-    assert "No step has a time, so there is nothing to draw." in page
+    assert "No step has a time." in page
 
 
 def test_a_named_rank_comes_first_and_many_logs_are_counted(failed_run: RunFolder) -> None:
