@@ -11,13 +11,6 @@ FIGURES = ("tokens_per_second", "mfu_percent", "days_per_trillion_tokens")
 TITLES = {"tokens_per_second": "tokens/s", "mfu_percent": "MFU %", "days_per_trillion_tokens": "days/1T"}
 
 
-class CheckedCell(Value, frozen=True):
-    figure: str
-    printed: float
-    computed: float
-    follows: bool
-
-
 class CheckedRow(Value, frozen=True):
     """One published row, recomputed."""
 
@@ -25,7 +18,7 @@ class CheckedRow(Value, frozen=True):
     source: str
     seconds_per_step: float
     flops: str
-    cells: list[CheckedCell]
+    cells: list[Cell]
 
 
 def check(
@@ -38,14 +31,10 @@ def check(
             source=row.source,
             seconds_per_step=row.seconds,
             flops=row.flops,
-            cells=[_checked(cell) for cell in cells(row, model(row.model), hardware(row.hardware))],
+            cells=list(cells(row, model(row.model), hardware(row.hardware))),
         )
         for row in rows
     ]
-
-
-def _checked(cell: Cell) -> CheckedCell:
-    return CheckedCell(figure=cell.figure, printed=cell.printed, computed=cell.computed, follows=cell.follows)
 
 
 def table_text(rows: Sequence[CheckedRow]) -> str:
@@ -77,12 +66,12 @@ def _line(row: CheckedRow) -> tuple[str, ...]:
     return (row.name, f"{row.seconds_per_step:g}", *(_cell(by_figure.get(figure)) for figure in FIGURES))
 
 
-def _cell(cell: CheckedCell | None) -> str:
+def _cell(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     printed = _number(cell, cell.printed)
     return printed if cell.follows else f"{printed} (! {_number(cell, cell.computed)})"
 
 
-def _number(cell: CheckedCell, value: float) -> str:
+def _number(cell: Cell, value: float) -> str:
     return f"{value:,.0f}" if cell.figure == "tokens_per_second" else f"{value:.2f}"

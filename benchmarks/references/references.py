@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -87,18 +87,13 @@ class Reference(Value, frozen=True):
         return f"{self.model} {self.task} {self.dtype} {self.gpus} x {self.hardware}"
 
 
-class Cell(NamedTuple):
-    """One published figure beside what its row's step time gives."""
+class Cell(Value, frozen=True):
+    """One published figure, and what its row's step time gives."""
 
     figure: str
     printed: float
     computed: float
-    low: float  # what the step time, as it was rounded, allows
-    high: float
-
-    @property
-    def follows(self) -> bool:
-        return self.low <= self.printed <= self.high
+    follows: bool  # it lies where the step time allows, as it was rounded for print
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -160,7 +155,9 @@ def cells(row: Reference, model: Model, hardware: Hardware) -> Iterator[Cell]:
         yield _cell("tokens_per_second", row.tokens_per_second, tokens / row.seconds, tokens / slow, tokens / quick)
     if row.mfu_percent:
         mfu = mfu_percent(row, model, hardware)
-        yield Cell("mfu_percent", float(row.mfu_percent), mfu, mfu - MFU_POINTS, mfu + MFU_POINTS)
+        printed = float(row.mfu_percent)
+        follows = abs(printed - mfu) <= MFU_POINTS
+        yield Cell(figure="mfu_percent", printed=printed, computed=mfu, follows=follows)
     if row.days_per_trillion_tokens:
         per_second = TRILLION / SECONDS_A_DAY / tokens
         yield _cell(
@@ -193,8 +190,8 @@ def flops_per_sequence(row: Reference, model: Model) -> float:
 
 def _cell(figure: str, printed: str, computed: float, low: float, high: float) -> Cell:
     """The printed figure was rounded too."""
-    half = rounded_by(printed) / 2
-    return Cell(figure, float(printed), computed, low - half, high + half)
+    half, value = rounded_by(printed) / 2, float(printed)
+    return Cell(figure=figure, printed=value, computed=computed, follows=low - half <= value <= high + half)
 
 
 def rounded_by(printed: str) -> float:

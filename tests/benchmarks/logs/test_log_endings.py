@@ -76,21 +76,6 @@ def test_what_is_no_ending(text: str) -> None:
     assert found(text) == ("", "")
 
 
-def test_a_cause_outranks_a_python_error_and_that_what_follows() -> None:
-    error, memory = TRACE + "ValueError: bad\n", "torch.OutOfMemoryError: CUDA out of memory. Tried\n"
-    assert found(EXITED)[0] == "exit_code"
-    assert found(EXITED + error) == ("python_error", "ValueError: bad")
-    assert found(EXITED + error + memory)[0] == "gpu_memory"
-    limit = "slurmstepd: *** JOB 1 ON n CANCELLED AT x DUE TO TIME LIMIT ***\n"
-    assert found(memory + limit)[0] == "gpu_memory"  # of two causes the first to be said
-    assert found(limit + memory)[0] == "time_limit"
-
-
-def test_the_earliest_place_of_a_rule() -> None:
-    text = "0: torch.OutOfMemoryError: CUDA out of memory. A\n1: torch.OutOfMemoryError: CUDA out of memory. B\n"
-    assert found(text)[1] == "GPU out of memory: torch.OutOfMemoryError: CUDA out of memory. A"
-
-
 # --- Python errors ----------------------------------------------------------------------------
 
 
@@ -98,13 +83,6 @@ def test_the_earliest_place_of_a_rule() -> None:
 def test_last_line_of_a_traceback_whoever_wrote_it(prefix: str) -> None:
     text = "".join(f"{prefix}{line}\n" for line in (TRACE + "pkg.mod.MyError: it broke: here").splitlines())
     assert found(text + EXITED) == ("python_error", "pkg.mod.MyError: it broke: here")
-
-
-def test_chained_errors_end_with_the_last() -> None:
-    middle = "\nThe above exception was the direct cause of the following exception:\n\n"
-    text = f"{TRACE}KeyError: 'a'\n{middle}{TRACE}RuntimeError: could not\n"
-    assert found(text) == ("python_error", "RuntimeError: could not")
-    assert found(f"{TRACE}KeyError: 'a'\n\n{TRACE}RuntimeError: could not\nmore\n")[1] in ("KeyError: 'a'",)
 
 
 def test_error_without_message_and_with_carriage_returns() -> None:
