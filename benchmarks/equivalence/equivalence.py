@@ -26,27 +26,19 @@ UPDATES = 3
 PERTURB_SEED = 99
 TOKEN_SEED = 7
 
+PRECISIONS = ("fp32", "bf16")
 # Relative, but for logits. Where only the order of float32 sums differs, at most a half of each is reached; in bf16,
 # where only the places of the roundings differ, at most a half too, on a CPU. docs/equivalence.md derives the size.
-LOSS = 1e-6
-LOGITS = 3e-5
-GRADIENT_NORM = 1e-6
-GRADIENT = 1e-5
-TRAINED_LOSS = 1e-6
-STEP_GRADIENT_NORM = 1e-6
-TRAINED = 1e-3
-
-PRECISIONS = ("fp32", "bf16")
 Tolerances = Mapping[str, float]
 TOLERANCES: Mapping[str, Tolerances] = {
     "fp32": {
-        "loss": LOSS,
-        "logits": LOGITS,
-        "gradient_norm": GRADIENT_NORM,
-        "gradient": GRADIENT,
-        "trained_loss": TRAINED_LOSS,
-        "step_gradient_norm": STEP_GRADIENT_NORM,
-        "trained": TRAINED,
+        "loss": 1e-6,
+        "logits": 3e-5,
+        "gradient_norm": 1e-6,
+        "gradient": 1e-5,
+        "trained_loss": 1e-6,
+        "step_gradient_norm": 1e-6,
+        "trained": 1e-3,
     },
     "bf16": {
         "loss": 1e-3,
@@ -127,15 +119,15 @@ class Computed(NamedTuple):
     arrays: Arrays
 
 
-class Line(Value, frozen=True):
+class Line(Value, frozen=True, kw_only=True):
     """One quantity of both sides. `tolerance` is None where they must be equal."""
 
     quantity: str
-    expected: Figure | None  # by the formula or the model's file; None: neither says anything
+    expected: Figure | None = None  # by the formula or the model's file; None: neither says anything
     first: Figure
     second: Figure
-    difference: float | None
-    tolerance: float | None
+    difference: float | None = None
+    tolerance: float | None = None
     agrees: bool
     where: str = ""  # the tensors it is largest in
 
@@ -186,21 +178,12 @@ def compare(
 
 def _equal(quantity: str, expected: Figure | None, first: Figure, second: Figure) -> Line:
     agrees = first == second and (expected is None or expected == first)
-    return Line(
-        quantity=quantity,
-        expected=expected,
-        first=first,
-        second=second,
-        difference=None,
-        tolerance=None,
-        agrees=agrees,
-    )
+    return Line(quantity=quantity, expected=expected, first=first, second=second, agrees=agrees)
 
 
 def _within(quantity: str, first: float, second: float, difference: float, tolerance: float, where: str = "") -> Line:
     return Line(
         quantity=quantity,
-        expected=None,
         first=first,
         second=second,
         difference=difference,
