@@ -9,8 +9,8 @@ PIP := $(BIN)/python -m pip install --no-deps
 CREATED := $(VENV)/.created
 LAUNCHER := $(VENV)/.launcher
 INSTALLED := $(VENV)/.installed
-# Two workers; tests/conftest.py says which tests share one, and in which order they are started.
-PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
+# tests/conftest.py says which tests share a worker, and in which order they are started.
+PYTEST := $(BIN)/python -m pytest --dist=loadgroup --no-loadscope-reorder
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url \
 	--annotation-style line --custom-compile-command 'make lock'
 # NeMo runs on Linux alone, and its versions are those of the oldest Python it is locked for.
@@ -39,10 +39,11 @@ gpu: $(INSTALLED)  ## check on this machine's GPUs what only a GPU can show; FLA
 	@STEPMARK_GPU_FLAGS="$(FLAGS)" STEPMARK_GPU_ON="$(ON)" $(BIN)/python -m pytest tests/gpu -m gpu -rN --tb=no --verbosity=-1
 
 test: lint  ## check style and types, then run every test (pytest's closing line comes last)
-	@$(PYTEST) --durations=30
+	@# Three workers for two cores: the one with the tests on Slurm mostly waits.
+	@$(PYTEST) --numprocesses=3 --durations=30
 
 quick: $(INSTALLED)  ## run the tests that take a moment
-	@$(PYTEST) -m "not slow and not every_program and not gpu"
+	@$(PYTEST) --numprocesses=2 -m "not slow and not every_program and not gpu"
 
 lint: $(INSTALLED)  ## check style, format and types
 	@$(BIN)/ruff check

@@ -63,13 +63,13 @@ def is_alone(item: pytest.Item | None) -> bool:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, bool, bool]:
-    """A test that is marked `alone`, and the fixtures made for it, run while the other worker waits."""
+    """A test that is marked `alone`, and the fixtures made for it, run while the other workers wait."""
     turns = item.config.stash[TURNS]
     turns.take(is_alone(item))
     try:
         return (yield)
     finally:
-        if not (is_alone(item) and is_alone(nextitem)):  # the next would wait for a test of the other worker
+        if not (is_alone(item) and is_alone(nextitem)):  # the next would wait for the tests of other workers
             turns.give_back()
 
 

@@ -73,6 +73,7 @@ def wanted_model(engine: Engine) -> str:
     return (tiny or recipe.models)[-1]
 
 
+@cache
 def sound(engine: Engine) -> Benchmark:
     """A benchmark that the engine can run."""
     recipe = engine.recipes[0]

@@ -2,7 +2,8 @@
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -44,6 +45,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -54,17 +56,15 @@ def touches(path: Path, forbidden: set[str]) -> list[str]:
     for name in imports(tree_of(path)):
         parts = name.split(".")
         if any(".".join(parts[:end]) in forbidden for end in range(1, len(parts) + 1)):
-            found.append(name)
+            found.append(f"{path.relative_to(ROOT)}: {name}")
     return found
 
 
-def ids(paths: list[Path]) -> list[str]:
-    return [str(path.relative_to(ROOT)) for path in paths]
+def assert_untouched(paths: Iterable[Path], forbidden: set[str]) -> None:
+    assert [found for path in paths for found in touches(path, forbidden)] == []
 
 
 FILES = [path for layer in LAYERS for path in files_of(layer)]
-CORE = files_of("benchmarks")
-BACKENDS = [*files_of("jax_backend"), *files_of("nemo_backend")]
 INSIDE = [path for path in FILES if is_inside(path)]
 
 
@@ -73,30 +73,27 @@ def test_the_layers_are_there() -> None:
     assert {path.parts[-3] for path in INSIDE} == set(LAYERS)
 
 
-@pytest.mark.parametrize("path", CORE, ids=ids(CORE))
-def test_the_core_knows_no_backend_no_framework_and_starts_nothing(path: Path) -> None:
+def test_the_core_knows_no_backend_no_framework_and_starts_nothing() -> None:
     above = {"jax_backend", "nemo_backend", "launch", "tests"}
-    assert touches(path, above | FRAMEWORKS | {"subprocess", "multiprocessing", "absl", "rich", "tensorboard"}) == []
+    starts = {"subprocess", "multiprocessing", "absl", "rich", "tensorboard"}
+    assert_untouched(files_of("benchmarks"), above | FRAMEWORKS | starts)
 
 
-@pytest.mark.parametrize("path", BACKENDS, ids=ids(BACKENDS))
-def test_a_backend_plans_and_reads_without_framework_launcher_statistics_or_the_other_backend(path: Path) -> None:
-    own = path.relative_to(ROOT).parts[0]
+@pytest.mark.parametrize("own", ["jax_backend", "nemo_backend"])
+def test_a_backend_plans_and_reads_without_framework_launcher_statistics_or_the_other_backend(own: str) -> None:
     foreign = {"launch", "jax_backend", "nemo_backend"} - {own}
-    if not is_inside(path):
-        foreign |= FRAMEWORKS | STATISTICS | {"subprocess", "statistics"}
-    assert touches(path, foreign) == []
+    outside = [path for path in files_of(own) if not is_inside(path)]
+    assert_untouched(files_of(own), foreign)
+    assert_untouched(outside, FRAMEWORKS | STATISTICS | {"subprocess", "statistics"})
 
 
-@pytest.mark.parametrize("path", files_of("launch"), ids=ids(files_of("launch")))
-def test_the_launcher_imports_no_framework_and_no_backend_by_name(path: Path) -> None:
-    assert touches(path, FRAMEWORKS | {"jax_backend", "nemo_backend"}) == []
+def test_the_launcher_imports_no_framework_and_no_backend_by_name() -> None:
+    assert_untouched(files_of("launch"), FRAMEWORKS | {"jax_backend", "nemo_backend"})
 
 
-@pytest.mark.parametrize("path", INSIDE, ids=ids(INSIDE))
-def test_what_is_loaded_by_path_uses_nothing_of_ours(path: Path) -> None:
+def test_what_is_loaded_by_path_uses_nothing_of_ours() -> None:
     """nemo_toolkit installs top-level packages of common names: ours must not be looked for there."""
-    assert touches(path, {*LAYERS, "tests", "configs"}) == []
+    assert_untouched(INSIDE, {*LAYERS, "tests", "configs"})
 
 
 @pytest.mark.parametrize(

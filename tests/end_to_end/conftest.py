@@ -93,14 +93,18 @@ def start_nemo(nemo_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - 
 
 
 @pytest.fixture(scope="session")
-def start_toy(starter: Starter, tmp_path_factory: pytest.TempPathFactory) -> Start:
-    """A backend of another package, whose worker naps: for what the launcher alone does."""
+def toy_variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """With these the scripts find another package's backend, whose worker naps: for what the launcher alone does."""
     package = tmp_path_factory.mktemp("toy")
     variables = toy_backend.install(package)
     toy_backend.make_environment_in(package)
+    return variables
 
+
+@pytest.fixture(scope="session")
+def start_toy(starter: Starter, toy_variables: dict[str, str]) -> Start:
     def start(output_dir: Path, *flags: str) -> "subprocess.Popen[str]":
-        return _start_of(starter)(output_dir, "--backend=toy", TINY, *flags, **variables)
+        return _start_of(starter)(output_dir, "--backend=toy", TINY, *flags, **toy_variables)
 
     return start
 
@@ -173,12 +177,6 @@ def nemo_data_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPathFacto
     """The same two sequences a step as nemo_pretrain, one on each of two processes."""
     flags = ("--gpus=2", "--set=micro_batch_size=1", "--steps=12")
     return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo_dp"), *flags)
-
-
-@pytest.fixture(scope="session")
-def nemo_tensor_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    flags = ("--gpus=2", f"{STRATEGY}.tensor_model_parallel_size=2", "--steps=12")
-    return _nemo_run(start_nemo, tmp_path_factory.mktemp("nemo_tp"), *flags)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The real scripts as a user starts them, and what a run leaves. Helpers of the end-to-end tests."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Any
 from launch.running import kept_profiles
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LIMIT_SECONDS = 300
+LIMIT_SECONDS = 600
 TOKEN = "hf_a-token-that-must-not-be-written"
 
 JAX = "--backend=jax"
@@ -92,14 +93,34 @@ def wait_for_steps(output_dir: Path, count: int) -> Path:
     raise AssertionError(f"no {count} steps within {LIMIT_SECONDS} s")
 
 
-def verify(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def verify(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, str(REPOSITORY / "launch/verify.py"), *arguments],
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
+
+
+def doctor(*words: object, code: int) -> dict[str, Any]:
+    command = [sys.executable, str(REPOSITORY / "launch/doctor.py"), "--json", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def first_cause(run: Run) -> dict[str, Any]:
+    """The first cause of a run that failed, which the end of the run has shown already."""
+    assert run.code == 1, run.out + run.err
+    found: dict[str, Any] = doctor(run.folder, code=3)["entries"][0]
+    assert f"{found['first']['file']}:{found['first']['line']}: " in run.out
+    assert found["do"][0] in run.out
+    line = (run.folder / found["first"]["file"]).read_text().splitlines()[found["first"]["line"] - 1]
+    assert found["first"]["text"] in " ".join(line.split())
+    return found
 
 
 def workers_of(folder: Path) -> list[int]:

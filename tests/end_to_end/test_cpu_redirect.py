@@ -73,7 +73,9 @@ def test_every_request_for_a_gpu_is_answered_with_the_cpu_and_counted(nemo_pytho
     )
 
 
-def test_what_asks_for_no_gpu_is_neither_changed_nor_counted(nemo_python: Path) -> None:
+def test_what_asks_for_no_gpu_is_neither_changed_nor_counted_and_nothing_is_compiled_for_one(
+    nemo_python: Path,
+) -> None:
     run(
         nemo_python,
         """
@@ -89,15 +91,7 @@ def test_what_asks_for_no_gpu_is_neither_changed_nor_counted(nemo_python: Path) 
         assert not redirect.mapped
         redirect.mapped["x"] += 1
         assert redirect.note() == "1 request for a CUDA device was answered with the CPU: x 1"
-        """,
-    )
-
-
-def test_nothing_is_compiled_for_a_gpu_that_is_not_there(nemo_python: Path) -> None:
-    run(
-        nemo_python,
-        """
-        redirect.install()
+        redirect.mapped.clear()
         try:
             cpp_extension.load_inline(name="x", cpp_sources=[""])
         except RuntimeError as error:

@@ -160,21 +160,23 @@ def wait_until_gone(folder: Path) -> None:
         time.sleep(0.2)
 
 
-def test_a_killed_launcher_leaves_no_worker_and_its_steps_can_be_repaired(start_toy: Start, tmp_path: Path) -> None:
+def test_a_killed_launcher_leaves_no_worker_and_its_steps_can_be_repaired(
+    start_toy: Start, toy_variables: dict[str, str], tmp_path: Path
+) -> None:
     process = start_toy(tmp_path, *LONG)
     folder = wait_for_steps(tmp_path, 20)
     process.kill()
     process.wait(30)
     wait_until_gone(folder)
-    unfinished = verify(str(folder))
+    unfinished = verify(str(folder), **toy_variables)
     assert unfinished.returncode == 2
     assert "result.json is missing" in unfinished.stderr
     assert "--repair" in unfinished.stderr
-    repaired = verify("--repair", str(folder))
+    repaired = verify("--repair", str(folder), **toy_variables)
     assert repaired.returncode == 0, repaired.stderr
     assert "the launcher was killed" in repaired.stdout
     assert (folder / "steps.jsonl").read_bytes().count(b"\n") >= 20
-    assert verify(str(folder)).returncode == 0
+    assert verify(str(folder), **toy_variables).returncode == 0
 
 
 @pytest.fixture

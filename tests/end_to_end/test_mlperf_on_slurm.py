@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -121,8 +122,19 @@ def site(cluster: ClusterOfTests) -> Site:
 OPEN = ("--set=MLPERF_DIVISION=open", "--set=CLEAR_CACHES=false")
 
 
-def test_a_run_that_reaches_its_target_is_valid(site: Site, tmp_path: Path) -> None:
-    run = site.run(tmp_path / "results", *OPEN)
+@pytest.fixture(scope="module")
+def reached(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Two experiments, after a job that was killed has left its container."""
+    left = site.cluster.folder / "containers/node1/pyxis_stepmark-999999-1"
+    others = left.with_name("pyxis_mine")
+    for folder in (left, others):
+        folder.mkdir(parents=True, exist_ok=True)
+    yield site.run(tmp_path_factory.mktemp("reached"), *OPEN, "--repeats=2")
+    others.rmdir()
+
+
+def test_a_run_that_reaches_its_target_is_valid(reached: Run) -> None:
+    run = reached
     assert run.code == 0, run.out + run.err
     result = run.result
     assert (result["status"], result["reasons"]) == ("valid", [])
@@ -148,6 +160,21 @@ def test_a_run_that_reaches_its_target_is_valid(site: Site, tmp_path: Path) -> N
     assert verify(str(run.folder)).returncode == 0
 
 
+def test_two_experiments_are_two_runs_with_a_log_each(reached: Run) -> None:
+    logs = sorted(reached.output_dir.glob("*/attempt-1/train/result_0.txt"))
+    assert len(logs) == 2
+    seeds = {line for log in logs for line in log.read_text().splitlines() if line.startswith("SEED=")}
+    assert len(seeds) == 2
+
+
+def test_the_container_is_unpacked_once_a_node_and_run_and_removed_at_the_end(site: Site, reached: Run) -> None:
+    assert reached.code == 0
+    asked = site.asked
+    assert len([line for line in asked if line.startswith("unpacked")]) == 2
+    assert len([line for line in asked if "images/" in line]) == 2 * 4  # check, nccl, train and the sampler use it
+    assert [path.name for path in site.containers] == ["pyxis_mine"]
+
+
 def test_the_caches_are_dropped_on_the_node_itself(site: Site, tmp_path: Path) -> None:
     """The stand-in's log has no cache_clear, since its container has no logger: the closed division wants one."""
     run = site.run(tmp_path / "results")
@@ -161,15 +188,6 @@ def test_a_run_that_is_aborted_is_invalid(site: Site, tmp_path: Path) -> None:
     assert run.code == 3, run.out + run.err
     (reason,) = run.result["reasons"]
     assert reason == "rank 0: it ended as 'aborted': no evaluation reached 0.925, the best of 1 was 0.9457"
-
-
-def test_two_experiments_are_two_runs_with_a_log_each(site: Site, tmp_path: Path) -> None:
-    run = site.run(tmp_path / "results", *OPEN, "--repeats=2")
-    assert run.code == 0, run.out + run.err
-    logs = sorted((tmp_path / "results").glob("*/attempt-1/train/result_0.txt"))
-    assert len(logs) == 2
-    seeds = {line for log in logs for line in log.read_text().splitlines() if line.startswith("SEED=")}
-    assert len(seeds) == 2
 
 
 def test_a_container_without_the_program_fails_before_it_trains(site: Site, tmp_path: Path) -> None:
@@ -200,7 +218,7 @@ def test_an_image_without_the_framework_ends_in_the_check_and_leaves_no_containe
     assert "PyTorch cannot be imported: No module named 'torch'; next: " in reason
     assert "No module named 'torch'" in run.out + run.err
     assert {path.name for path in (run.folder / "attempt-1").iterdir() if path.is_dir()} == {"check"}
-    assert site.containers == []
+    assert [path.name for path in site.containers] == ["pyxis_mine"]
 
 
 def test_maxtexts_own_check_says_that_an_image_lacks_it(site: Site, tmp_path: Path) -> None:
@@ -214,21 +232,6 @@ def test_maxtexts_own_check_says_that_an_image_lacks_it(site: Site, tmp_path: Pa
     assert "jaxlib" in reason and "; next: --image= with MaxText 0.2.4 or later inside" in reason
     assert "a Python module is not there" in out  # the doctor's words
     assert not (run.folder / "attempt-1/perf").exists()
-
-
-def test_the_container_is_unpacked_once_a_node_and_removed_at_the_end(site: Site, tmp_path: Path) -> None:
-    before = len(site.asked)
-    left = site.cluster.folder / "containers/node1/pyxis_stepmark-999999-1"  # of a job that was killed
-    others = left.with_name("pyxis_mine")
-    for folder in (left, others):
-        folder.mkdir(parents=True, exist_ok=True)
-    run = site.run(tmp_path / "results", *OPEN)
-    assert run.code == 0, run.out + run.err
-    asked = site.asked[before:]
-    assert len([line for line in asked if line.startswith("unpacked")]) == 1
-    assert len([line for line in asked if "images/" in line]) == 4  # check, nccl, train and the sampler use it
-    assert site.containers == [others]
-    others.rmdir()
 
 
 def test_data_of_another_size_are_refused_before_anything_is_submitted(site: Site, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.assets.datasets import read_dataset
 from tests.end_to_end.runs import LLAMA3, NEMO, Run, Start, finish, verify
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nemo")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("runs")]
 
 LORA = "--task=lora"
 

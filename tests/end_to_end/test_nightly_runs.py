@@ -13,7 +13,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ import pytest
 
 from benchmarks.configs import DEFAULT_ROOT
 from tests.end_to_end.runs import REPOSITORY, Starter
+from tests.launch.campaigns.nights.earlier_nights import copy_to_earlier_days
 
 # What each earlier night took of the first; the mean over the median differs as much, in another order.
 EARLIER = tuple(math.exp(eighths / 8) for eighths in range(-4, 5))
 EARLIER_MEANS = (*EARLIER[4:], *EARLIER[:4])
-NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"
 LIMIT_SECONDS = 1200
 CELLS = ("jax-llama2_tiny", "nemo-llama3_tiny")
 SLOWDOWN = 10.0
@@ -62,24 +61,6 @@ class Nights:
     def reports(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in sorted(self.output_dir.glob("nights/smoke/2*.json"))]
 
-    def copy_to_earlier_days(self) -> None:
-        (first,) = self.reports()
-        night = first["night"]
-        for days, factors in enumerate(zip(EARLIER, EARLIER_MEANS, strict=True), start=1):
-            earlier = (datetime.strptime(night, NIGHT_FORMAT) - timedelta(days=days)).strftime(NIGHT_FORMAT)
-            names = {night: earlier}
-            for cell in first["cells"]:
-                run_id = cell["run_id"]
-                names[run_id] = earlier + run_id[len(earlier) :]
-                shutil.copytree(self.output_dir / run_id, self.output_dir / names[run_id])
-                for name in ("provenance.json", "result.json"):
-                    rename(self.output_dir / names[run_id] / name, names)
-                result = self.output_dir / names[run_id] / "result.json"
-                result.write_text(json.dumps(slower(json.loads(result.read_text()), *factors)))
-            record = self.output_dir / "nights/smoke" / f"{earlier}.json"
-            shutil.copy(record.with_name(f"{night}.json"), record)
-            rename(record, names)
-
     def judged(self, cell: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The newest night's cell, and what it says of the seconds per step."""
         (found,) = (one for one in self.reports()[-1]["cells"] if one["cell"] == cell)
@@ -103,27 +84,6 @@ def nights(
     return made
 
 
-def rename(path: Path, names: dict[str, str]) -> None:
-    """Longer names first: those of runs begin as that of their night may."""
-    text = path.read_text()
-    for old in sorted(names, key=len, reverse=True):
-        text = text.replace(old, names[old])
-    path.write_text(text)
-
-
-def slower(result: dict[str, Any], factor: float, mean_factor: float) -> dict[str, Any]:
-    times = result["seconds_per_step"]
-    mean = times["mean"] * factor * mean_factor
-    scaled = {
-        "median": times["median"] * factor,
-        "mean": mean,
-        "stdev": times["stdev"] * factor,
-        "ci95": [end * factor for end in times["ci95"]],
-        "excess": mean / (times["median"] * factor) - 1,
-    }
-    return {**result, "seconds_per_step": {**times, **scaled}}
-
-
 def test_a_first_night_is_inconclusive_and_no_failure(nights: Nights) -> None:
     report = nights.reports()[0]
     assert report["verdict"] == "inconclusive"
@@ -132,7 +92,7 @@ def test_a_first_night_is_inconclusive_and_no_failure(nights: Nights) -> None:
 
 @pytest.mark.slow(seconds=100)
 def test_a_slowed_night_is_a_regression(nights: Nights) -> None:
-    nights.copy_to_earlier_days()
+    copy_to_earlier_days(nights.output_dir, "smoke", [*zip(EARLIER, EARLIER_MEANS, strict=True)])
     slowed = nights.night_that_ends(3, f"--inject_slowdown={SLOWDOWN}", f"--max_reruns={RERUNS}")
     verdicts = []
     for name in CELLS:

@@ -73,7 +73,6 @@ def report_of(place: Path) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.alone
 def test_the_summary_of_a_real_run_adds_up_to_its_step_time_within_5_percent(profiled: Run) -> None:
     report = report_of(profiled.folder)
     window = report["files"][0]["summary"]["window"]

@@ -28,7 +28,7 @@ def entry(day: int, seconds: float | None = 1.0, **fields: Any) -> FinishedRun:
     """A valid run of night `day`."""
     night = fields.pop("night", night_name(day))
     run_id = fields.pop("run_id", f"{night}-run")
-    made: dict[str, Any] = dict.fromkeys(FinishedRun.__struct_fields__)
+    made: dict[str, Any] = {field.name: None for field in msgspec.structs.fields(FinishedRun) if field.required}
     made |= {
         "run_id": run_id, "path": run_id, "started": f"2026-11-{day:02d}T02:30:00Z", "status": "valid",
         "backend": "jax", "engine": "maxtext", "model": "llama2_tiny", "task": "pretrain", "dtype": "bf16",

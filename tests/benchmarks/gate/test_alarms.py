@@ -6,6 +6,8 @@ from benchmarks.gate.rule import G3
 from benchmarks.gate.self_test import SEED, Count, course_of
 from benchmarks.gate.simulation import Case, Watched, World, watch
 
+pytestmark = pytest.mark.slow(seconds=1)  # simulations
+
 
 @pytest.mark.parametrize(
     ("noise", "effect", "said", "is_open"),

@@ -38,6 +38,8 @@ from benchmarks.gate.simulation_table import settings_line, table_text
 from tests.benchmarks.gate import controls
 from tests.benchmarks.gate.controls import STEPS, StepNoise, draw_steps, medians
 
+pytestmark = pytest.mark.slow(seconds=1)  # simulations
+
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "gate.md"
 HISTORIES = 100

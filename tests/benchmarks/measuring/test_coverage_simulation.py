@@ -14,6 +14,8 @@ import pytest
 
 from benchmarks.measuring.statistics import median_interval
 
+pytestmark = pytest.mark.slow(seconds=1)  # simulations
+
 RUNS = 400
 STEPS = 50
 STEP_SECONDS = 4.0

@@ -15,6 +15,7 @@ from launch.mlperf.package import folder as package_folder
 from tests import forked
 from tests.benchmarks.mlperf.made_runs import made_run
 
+pytestmark = pytest.mark.slow(seconds=1)  # each starts MLPerf's own checkers
 SCRIPT = Path(__file__).resolve().parents[3] / "launch" / "report.py"
 replace = msgspec.structs.replace
 
