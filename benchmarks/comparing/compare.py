@@ -22,7 +22,7 @@ from benchmarks.comparing.intervals import (
     with_noise,
 )
 from benchmarks.comparing.runs import Chosen, ComparedRun
-from benchmarks.comparing.values import Comparison, Difference, Figure, Side
+from benchmarks.comparing.values import Comparison, Difference, Figure
 from benchmarks.comparing.verdicts import verdict_of
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import FEWEST_PAIRS
@@ -52,7 +52,7 @@ def compare(
     sides, runs = (side_a, side_b), (runs_a, runs_b)
     refused = admission.refusals(sides, runs)
     if refused:
-        return _refused(sides, refused, margin_percent)
+        return Comparison(a=side_a, b=side_b, refused=refused, margin_percent=margin_percent)
     kinds = figure_kinds(runs_a, runs_b)
     if all(kind.refused for kind in kinds if kind.speed):
         # Figures refused for one reason are named together.
@@ -60,7 +60,8 @@ def compare(
         for kind in kinds:
             if kind.speed and kind.refused:
                 reasons.setdefault(kind.refused, []).append(kind.name)
-        return _refused(sides, [f"{', '.join(names)}: {why}" for why, names in reasons.items()], margin_percent)
+        named = [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+        return Comparison(a=side_a, b=side_b, refused=named, margin_percent=margin_percent)
     context = _Context(*runs, history, margin_percent)
     differences = [_difference(kind, context) for kind in kinds]
     found = explain.causes(runs_a, runs_b, _slower(kinds, differences)) if explained else None
@@ -74,19 +75,6 @@ def compare(
         notes=[*remarks.remarks(runs_a, runs_b), *context.notes()],
         asked=admission.asked(runs_a, runs_b),
         not_known=found.not_known if found else [],
-        margin_percent=margin_percent,
-    )
-
-
-def _refused(sides: tuple[Side, Side], reasons: list[str], margin_percent: float) -> Comparison:
-    return Comparison(
-        a=sides[0],
-        b=sides[1],
-        refused=reasons,
-        differences=[],
-        causes=None,
-        same=[],
-        notes=[],
         margin_percent=margin_percent,
     )
 
@@ -205,7 +193,7 @@ def _difference(kind: FigureKind, context: _Context) -> Difference:
     ]
     if kind.refused or a is None or b is None:
         why = f"not compared: {kind.refused}" if kind.refused else _why_unknown(kind, context)
-        return _without(kind, shown, why)
+        return Difference(name=kind.name, unit=kind.unit, direction=kind.direction, a=shown[0], b=shown[1], why=why)
     for runs, one in ((context.a, a), (context.b, b)):
         context.take_clipped(kind, runs, one.level)
     estimate = _estimate(kind, context, a, b)
@@ -223,21 +211,6 @@ def _difference(kind: FigureKind, context: _Context) -> Difference:
         high=ends[1],
         verdict=verdict,
         why=f"{why} ({kind.note})" if kind.note else why,
-    )
-
-
-def _without(kind: FigureKind, shown: Sequence[Figure | None], why: str) -> Difference:
-    return Difference(
-        name=kind.name,
-        unit=kind.unit,
-        direction=kind.direction,
-        a=shown[0],
-        b=shown[1],
-        percent=None,
-        low=None,
-        high=None,
-        verdict="no verdict",
-        why=why,
     )
 
 

@@ -26,7 +26,7 @@ class Figure(Value, frozen=True):
     of: Literal["runs", "steps"]
 
 
-class Difference(Value, frozen=True):
+class Difference(Value, frozen=True, kw_only=True):
     """B against A, in percent of A."""
 
     name: str
@@ -34,10 +34,10 @@ class Difference(Value, frozen=True):
     direction: Direction
     a: Figure | None
     b: Figure | None
-    percent: float | None
-    low: float | None  # 95%
-    high: float | None
-    verdict: Verdict
+    percent: float | None = None  # None: not compared, or not known
+    low: float | None = None  # 95%
+    high: float | None = None
+    verdict: Verdict = "no verdict"
     why: str  # of the verdict, in one sentence
 
 
@@ -53,14 +53,14 @@ class Cause(Value, frozen=True):
     weight: float = 0.0
 
 
-class Comparison(Value, frozen=True):
+class Comparison(Value, frozen=True, kw_only=True):
     a: Side
     b: Side
     refused: list[str]  # why these two may not be compared; then there are no differences
-    differences: list[Difference]
-    causes: list[Cause] | None  # None: not asked for
-    same: list[str]  # the kinds of provenance that were looked at and do not differ
-    notes: list[str]
+    differences: list[Difference] = []
+    causes: list[Cause] | None = None  # None: not asked for
+    same: list[str] = []  # the kinds of provenance that were looked at and do not differ
+    notes: list[str] = []
     asked: list[str] = []  # in what the two requests differ, such as "dtype: bf16 -> fp8"
     not_known: list[str] = []  # the kinds of provenance that a side does not record, and why
     margin_percent: float = 1.0  # differences within it are called equal; 0: none is
