@@ -34,7 +34,7 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
     first = differences[0] if differences else None  # the one that matters most
     lead = f"{first.name}: {_interval(first)}, {first.verdict}." if first and first.percent is not None else ""
     blocks: list[Block] = [
-        Box("warm", "These two may not be compared", comparison.refused),
+        Box("warm", "Not comparable", comparison.refused),
         Words([lead] if lead else [], "lead"),
         Plots(
             forest_plot(
@@ -44,15 +44,15 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
                     if one.percent is not None
                 ],
                 f"{key}-differences",
-                "How much B differs from A",
+                "B relative to A",
                 f"A dot is the difference, the bar the 95% interval. {_not_drawn(comparison)}",
                 "percent of A",
             )
         ),
         Section("The figures", [_table(differences)]),
-        Section("Each verdict in words", [Words([f"{d.name}, {d.verdict}: {d.why}" for d in differences], "list")]),
-        Section("What was asked of B and not of A", [Words(comparison.asked, "list")]),
-        Section("What may have caused it", _causes(comparison)),
+        Section("Verdicts explained", [Words([f"{d.name}, {d.verdict}: {d.why}" for d in differences], "list")]),
+        Section("Requested differences", [Words(comparison.asked, "list")]),
+        Section("Possible causes", _causes(comparison)),
         Section("Notes", [Words(comparison.notes, "list")]),
         Section("The two sides", [_sides(a, b)]),
     ]
@@ -68,8 +68,8 @@ def _interval(one: Difference) -> str:
 
 def _not_drawn(comparison: Comparison) -> str:
     margin, missing = comparison.margin_percent, [one.name for one in comparison.differences if one.percent is None]
-    equal = f"What lies within {margin:g}% either way counts as equal. " if margin else ""
-    return equal + (f"Not drawn, because one side does not have it: {', '.join(missing)}." if missing else "")
+    equal = f"Within {margin:g}% either way counts as equal. " if margin else ""
+    return equal + (f"Not drawn, missing on one side: {', '.join(missing)}." if missing else "")
 
 
 def _table(differences: list[Difference]) -> Table:
@@ -111,10 +111,10 @@ def _causes(comparison: Comparison) -> list[Block]:
         ]
         for one in sorted(comparison.causes, key=lambda cause: cause.rank)
     ]
-    same = f"Looked at, and the same on both sides: {', '.join(comparison.same)}." if comparison.same else ""
+    same = f"Checked and identical on both sides: {', '.join(comparison.same)}." if comparison.same else ""
     return [
-        Table("What differs, the most likely cause first", ["what", "kind", "A", "B", "why this place"], rows),
-        Words([] if rows else ["Nothing that was looked at differs."]),
+        Table("Differences, the most likely cause first", ["what", "kind", "A", "B", "why it ranks here"], rows),
+        Words([] if rows else ["Nothing that was checked differs."]),
         Words([f"Not known: {line}" for line in comparison.not_known], "list"),
         Words([same] if same else [], "muted"),
     ]

@@ -169,7 +169,7 @@ def forest_plot(rows: Sequence[Interval], name: str, heading: str, says: str, ax
     """Differences with their intervals, a row for each; none without rows."""
     if not rows:
         return []
-    shows = f"A row for each figure: {axis}, with its interval as a line; a line stands at 0."
+    shows = f"A row for each figure: {axis}, with its interval as a line; the vertical line is 0."
     margins = Margins(left=8, right=76, top=8)
     return [plot(name, heading, shows, says, lambda axes: _forest(axes, rows, axis), 48 * len(rows) + 58, margins)]
 

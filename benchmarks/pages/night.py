@@ -53,14 +53,14 @@ def night_part(report: NightReport, key: str = "night") -> Part:
     budget, tone = report.budget, TONES[report.verdict]
     slowed = [f"every run of this night was slowed on purpose, by {report.slowed_by:.0%}"] if report.slowed_by else []
     blocks: list[Block] = [
-        Box(tone if tone != "good" else "warm", "What decided it", _found(report)),
-        Box("warm", "Not an ordinary night", slowed),
+        Box(tone if tone != "good" else "warm", "What decided the verdict", _found(report)),
+        Box("warm", "Slowed on purpose", slowed),
         Section("Cells and metrics", [
             _overview(report, key),
             Words([SIGNS_TEXT if report.cells else "The suite has no cells."], "muted"),
         ]),
-        Section("What this night could not have seen", [
-            Words(report.could_not_see or ["Nothing is named."], "list"),
+        Section("What this night could not detect", [
+            Words(report.could_not_see or ["Nothing."], "list"),
             Section("False alarms and budget", [Words([
                 report.false_alarms,
                 f"{budget.used} of {budget.allowed} confirmation runs were used.",
@@ -132,17 +132,17 @@ def _cell(cell: CellReport, key: str) -> Section:
         for one, drawn in zip(cell.judgements, plots, strict=True)
         if not drawn
     ]
-    undrawn = ["Their history is not drawn: fewer than two nights have a value."] if sentences else []
+    undrawn = ["No history is drawn: fewer than two nights have a value."] if sentences else []
     left_out = _left_out(cell)
     runs = [("tonight's run", f"{cell.run_id or 'none'}, {cell.status}")]
     runs += [("confirmations", "\n".join(cell.rerun_ids))] if cell.rerun_ids else []
     folded = f"{plural(len(left_out), 'run')} left out" if left_out else ""
     blocks: list[Block] = [
         Box(TONES.get(cell.status, "warm"), f"Tonight's run is {cell.status}", cell.reasons),
-        Box("warm", "A new baseline: older nights no longer count", cell.new_baseline),
+        Box("warm", "New baseline: older nights no longer count", cell.new_baseline),
         Plots([one for drawn in plots for one in drawn]),
         Words([*sentences, *undrawn], "list"),
-        Words([] if cell.judgements else ["There is nothing to judge."], "muted"),
+        Words([] if cell.judgements else ["Nothing to judge."], "muted"),
         _figures(cell),
         _change_points(cell),
         Words(cell.notes, "muted"),
@@ -187,7 +187,7 @@ def _change_points(cell: CellReport) -> Table:
         for one in cell.judgements
         for found in one.change_points
     ]
-    return Table("Nights from which on the level is another one", ["from", "metric", "#change", "#p"], rows)
+    return Table("Change points", ["from", "metric", "#change", "#p"], rows)
 
 
 def _left_out(cell: CellReport) -> list[str]:
@@ -303,5 +303,5 @@ def _in_words(one: MetricJudgement) -> str:
         words.append(f"Confirmations: {', '.join(value_text(one.metric, value) for value in one.confirmations)}.")
     if out := beyond(one):
         named = ", ".join(f"{point.night} with {value_text(one.metric, point.value)}" for point in out)
-        words.append(f"Outside of the axis, ▲ above or ▼ below: {named}.")
+        words.append(f"Off the axis, ▲ above or ▼ below: {named}.")
     return " ".join(words)

@@ -62,34 +62,34 @@ class RunMaterial(Value, frozen=True):
 def run_part(run: RunMaterial, key: str = "run") -> Part:
     result, steps = run.result, run.steps
     roof = roof_plot(result, run.bound, f"{key}-roof")
-    no_steps = [] if drawable(steps) else ["No step has a time, so there is nothing to draw."]
+    no_steps = [] if drawable(steps) else ["No step has a time."]
     blocks: list[Block] = [
         Box(TONES[result.status], _why(result.status), result.reasons),
         Section("What the logs say", [Facts(run.diagnosis)]),
         Box("warm", "Before you use these figures", _warnings(result)),
-        Box("warm", "What could not be read", run.missing),
+        Box("warm", "Unreadable files", run.missing),
         Headlines(headlines(result)),
         Section("How the logs end", run.logs),
         Plots([*step_plot(result, steps, f"{key}-steps"), *spread_plot(result, steps, f"{key}-spread"), *roof]),
         Section("Seconds of each step", [Words(no_steps)]),
-        Section("Under the roof", [] if roof else [Words([roof_in_words(result, run.bound)])]),
+        Section("Compared with the peaks", [] if roof else [Words([roof_in_words(result, run.bound)])]),
         Section("Utilisation", [mfu_table(result), Words(_why_no_hfu(result), "muted")]),
-        Section("Beside what is published", _published(run.nearest)),
+        Section("Nearest published reference", _published(run.nearest)),
         Section("Machines and attempts", [
             Facts([row for row in result_rows(result) if row[0] not in ELSEWHERE]),
             _ranks_table(result),
             _attempts_table(result),
         ]),
         Section("Notes", [Words(_notes(result), "list")]),
-        Section("Where it comes from", [
+        Section("Provenance", [
             Fold("Quantiles of the counted steps", "", [_spread_table(result, steps)]),
             Fold("Every step", _rows_left_out(steps), [_step_table(steps)]),
-            Fold("What the framework itself printed", "medians; never used", [Facts(_framework(result))]),
-            Fold("Figures that are not known, and why", "", [Facts(list(result.null_because.items()))]),
+            Fold("Reported by the framework", "medians, for comparison only", [Facts(_framework(result))]),
+            Fold("Unknown figures and why", "", [Facts(list(result.null_because.items()))]),
             *(Fold(heading, "", [Facts(rows)]) for heading, rows in provenance_lists(run.provenance).items()),
         ]),
-        Section("Check it", [
-            Words(["Every figure follows from the raw files of the run:"]),
+        Section("Verify", [
+            Words(["Recompute every figure from the run's raw files:"]),
             Words([f"python launch/verify.py {run.place}"], "code"),
         ]),
     ]  # fmt: skip
@@ -107,7 +107,7 @@ def _under(benchmark: Benchmark) -> str:
     return (
         f"{benchmark.backend} ({benchmark.engine}) on {benchmark.gpus} x {benchmark.hardware.title}{nodes} · "
         f"{layout_text(benchmark.parallelism)} · "
-        f"{benchmark.global_batch_size} sequences of {benchmark.sequence_length} tokens a step"
+        f"{benchmark.global_batch_size} sequences of {benchmark.sequence_length} tokens per step"
     )
 
 
@@ -213,14 +213,14 @@ def _published(nearest: Nearest) -> list[Block]:
     if found is None:
         return [Words([f"No reference: {why}."])]
     theirs = (
-        f"{found.reference_tokens_per_second_per_gpu:,.0f} tokens/s a GPU, {found.reference_seconds:.4g} s a step"
+        f"{found.reference_tokens_per_second_per_gpu:,.0f} tokens/s per GPU, {found.reference_seconds:.4g} s a step"
     )
     rows = [[Cell(text) for text in _theirs_and_ours(one)] for one in found.differs]
     return [
         Words([f"{found.ratio:.3f} times the tokens per second and GPU of {found.reference} ({theirs})."]),
         Words([found.source], "muted"),
-        Table("What differs besides", ["what", "published", "here"], rows),
-        Words([] if rows else ["Nothing else that is known differs."]),
+        Table("Other differences", ["what", "published", "here"], rows),
+        Words([] if rows else ["No other known difference."]),
     ]
 
 
@@ -246,7 +246,7 @@ def _spread_table(result: Result, steps: Sequence[Step]) -> Table:
             if value is not None:
                 shown = Cell(seconds_text(value), value=value, field=f"seconds_per_step.{field}")
                 rows.append([Cell(name), shown])
-    return Table("Seconds of the counted steps", ["of the counted steps", "#a step"], rows)
+    return Table("Seconds of the counted steps", ["of the counted steps", "#per step"], rows)
 
 
 def _ranks_table(result: Result) -> Table:
@@ -299,11 +299,11 @@ def _step_table(steps: Sequence[Step]) -> Table:
 # In the order in which somebody who hunts a difference asks: heading -> parts of provenance.json.
 GROUPS = {
     "What was run": ("command", "git", "stepmark", "labels"),
-    "What the framework saw": ("worker",),
+    "Inside the framework": ("worker",),
     "Arguments, environment and XLA flags of each phase": ("phases",),
     "Environments": ("environment", "launcher"),
     "Machine": ("machine",),
-    "Variables of the shell": ("shell",),
+    "Shell variables": ("shell",),
     "Digests of the raw files (SHA-256)": ("files",),
 }
 NOT_SHOWN = ("notes", "run_id")  # they are elsewhere on the page

@@ -125,13 +125,13 @@ def step_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
     if not groups:
         return []
     seen = view(groups)
-    axis = "is logarithmic" if seen.log else "does not begin at 0" if seen.low > 0 else "begins at 0"
+    axis = "is logarithmic" if seen.log else "does not start at 0" if seen.low > 0 else "starts at 0"
     return [
         plot(
             name,
             "Seconds of each step",
             f"Across: the step. Up: its seconds; that axis {axis}. A line and a band: median, 95% interval.",
-            f"{_steps_in_words(result, groups, seen)} The axis of seconds {axis}.",
+            f"{_steps_in_words(result, groups, seen)} The y-axis {axis}.",
             lambda axes: _draw_steps(axes, result, groups, seen),
             HEIGHT,
             keys=_step_keys(result, steps),
@@ -153,7 +153,7 @@ def _draw_steps(axes: "Axes", result: Result, groups: Groups, seen: View) -> Non
     pad = max((max(numbers) - min(numbers)) * 0.012, 0.5)
     axes.set_xlim(min(numbers) - pad, max(numbers) + pad)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
-    axes.set_title(f"{unit} a step")
+    axes.set_title(f"{unit} per step")
     axes.set_xlabel("step")
     if spread.ci95:
         axes.axhspan(spread.ci95[0] * scale, spread.ci95[1] * scale, color=BLUE, alpha=0.16, linewidth=0, zorder=1)
@@ -231,9 +231,9 @@ def _steps_in_words(result: Result, groups: Groups, seen: View) -> str:
         words.append(f"They took {seconds_text(min(counted))} to {seconds_text(max(counted))}.")
     if out := beyond(groups, seen):
         named = ", ".join(f"step {step.step} took {seconds_text(step.seconds or 0.0)}" for step in out[:4])
-        words.append(f"Outside of the axis: {named}{f', and {len(out) - 4} more' if len(out) > 4 else ''}.")
+        words.append(f"Off the axis: {named}{f', and {len(out) - 4} more' if len(out) > 4 else ''}.")
     if any(len(group) > MOST_POINTS for group in groups.values()):
-        words.append("So many steps that a line stands for several: from the lowest to the highest of them.")
+        words.append("Each line covers several steps, from the lowest to the highest.")
     return " ".join(words)
 
 
@@ -249,7 +249,7 @@ def spread_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
     return [
         plot(
             name,
-            "How the counted steps spread",
+            "Distribution of counted step times",
             "Across: seconds a step. Up: how many counted steps took so long.",
             _spread_in_words(counted),
             lambda axes: _draw_spread(axes, result, counted),
@@ -275,7 +275,7 @@ def _draw_spread(axes: "Axes", result: Result, counted: Sequence[float]) -> None
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
     axes.set_title("counted steps")
-    axes.set_xlabel(f"{unit} a step")
+    axes.set_xlabel(f"{unit} per step")
 
 
 def quantiles(counted: Sequence[float]) -> dict[str, float]:
@@ -292,7 +292,7 @@ def _spread_in_words(counted: Sequence[float]) -> str:
     slower = f" The slowest took {widest:.1%} longer than the fastest." if math.isfinite(widest) else ""
     low, high = core(counted)
     out = [seconds for seconds in counted if not low <= seconds <= high]
-    more = f" Outside of the axis: {plural(len(out), 'step')}, up to {seconds_text(max(out))}." if out else ""
+    more = f" Off the axis: {plural(len(out), 'step')}, up to {seconds_text(max(out))}." if out else ""
     return f"Half of the {len(counted):,} counted steps took {middle}, nine in ten {wide}.{slower}{more}"
 
 
@@ -329,8 +329,8 @@ def roof_plot(result: Result, bound: Bound | None, name: str) -> list[Plot]:
     return [
         plot(
             name,
-            "Under the roof",
-            "A bar for each rate in TFLOP/s a device: the run's, what a step's lower bound allows, and the peaks.",
+            "Compared with the peaks",
+            "A bar for each rate in TFLOP/s per device: the run's, what a step's lower bound allows, and the peaks.",
             roof_in_words(result, bound),
             lambda axes: _draw_roof(axes, rows),
             44 * len(rows) + 58,
@@ -350,7 +350,7 @@ def _draw_roof(axes: "Axes", rows: dict[str, float]) -> None:
     axes.set_ylim(-len(rows) + 0.5, 0.75)
     axes.set_yticks([])
     axes.grid(visible=False)
-    axes.set_xlabel("TFLOP/s a device")
+    axes.set_xlabel("TFLOP/s per device")
 
 
 def _rate_text(tflops: float) -> str:
@@ -363,8 +363,8 @@ def roof_in_words(result: Result, bound: Bound | None) -> str:
     achieved = achieved_tflops(result, seconds)
     if achieved is None or not seconds:
         why = result.null_because.get("seconds_per_step", "unknown")
-        return f"No speed is claimed, so the run has no place: {why}"
-    words = [f"The run reaches {_rate_text(achieved)} TFLOP/s a device, counted as the recipe counts."]
+        return f"No speed is claimed: {why}"
+    words = [f"The run reaches {_rate_text(achieved)} TFLOP/s per device, by the recipe's FLOP count."]
     if result.mfu:
         shares = (
             f"{m.percent:.1f}% of the {m.precision_peak} peak of {_rate_text(m.peak_tflops)} ({m.table})"
@@ -372,11 +372,11 @@ def roof_in_words(result: Result, bound: Bound | None) -> str:
         )
         words.append(f"That is {', '.join(shares)}.")
     else:
-        words.append(f"There is no peak to place it under: {result.null_because.get('mfu', 'unknown')}.")
+        words.append(f"No peak is known: {result.null_because.get('mfu', 'unknown')}.")
     if bound is not None and bound.seconds is None:
         words.append(f"The lower bound of a step is not known: {'; '.join(bound.unknown[:1])}.")
     elif bound is not None and bound.seconds:
         times = f"the run took {seconds / bound.seconds:.2f} times as long"
-        words.append(f"By the forecast a step takes {seconds_text(bound.seconds)} at the least; {times}.")
-        words += [f"Left out of the bound, as not known: {'; '.join(bound.unknown)}."] if bound.unknown else []
+        words.append(f"The lower bound of a step is {seconds_text(bound.seconds)}; {times}.")
+        words += [f"Not in the bound, because unknown: {'; '.join(bound.unknown)}."] if bound.unknown else []
     return " ".join(words)

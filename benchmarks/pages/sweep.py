@@ -46,9 +46,9 @@ def sweep_part(report: SweepReport, key: str = "sweep") -> Part:
     gains = report.gains
     blocks: list[Block] = [
         Words([" ".join(report.command)], "code"),
-        Box("warm", "Cells that were refused", report.refused),
+        Box("warm", "Refused cells", report.refused),
         *(_series(one, f"{key}-series-{number}") for number, one in enumerate(report.series)),
-        Section("The gains", [
+        Section("Speedups from PGLE", [
             Plots(_gain_plot(gains, f"{key}-gains")),
             _gain_table(gains),
             Words([f"{_name(one)}: {one.verdict}: {one.why}" for one in gains], "list"),
@@ -73,10 +73,10 @@ def _series(series: Series, key: str) -> Section:
     blocks: list[Block] = [
         Words([under], "muted"),
         Plots(plots),
-        Words([] if plots else ["No scaling is drawn: fewer than two scales have a speed."]),
+        Words([] if plots else ["No scaling plot: fewer than two scales have a speed."]),
         _table(series),
         Words([*series.notes, *_unknown(series)], "muted"),
-        Section("Runs that were left out", [
+        Section("Excluded runs", [
             Words([text for point in series.points for text in point.left_out], "list")
         ]),
     ]  # fmt: skip
@@ -182,10 +182,10 @@ def _table(series: Series) -> Table:
     ]
     titles = [
         "scale", "#nodes", "#batch", "layout", "#valid runs", "#seconds per step", "#tokens/s",
-        "#tokens/s a device", "#MFU", "#efficiency",
+        "#tokens/s per device", "#MFU", "#efficiency",
     ]  # fmt: skip
     of = f"; MFU by {', '.join(conventions)}" if conventions else ""
-    return Table(f"The median over the valid runs of each scale and the range over runs{of}", titles, rows)
+    return Table(f"Median over the valid runs of each scale, with their range{of}", titles, rows)
 
 
 def _cell(spread: Spread | None, text: Callable[[float], str], field: str) -> Cell:
@@ -218,7 +218,7 @@ def _gain_plot(gains: Sequence[Gain], name: str) -> list[Plot]:
         if (found := one.speedup_percent) is not None
     ]
     says = "A dot is the speedup over the pairs of runs, the bar through it the 95% interval."
-    return forest_plot(rows, name, "What it gains, run against run", says, "speedup in percent")
+    return forest_plot(rows, name, "Speedup over pairs of runs", says, "speedup in percent")
 
 
 def _gain_table(gains: Sequence[Gain]) -> Table:

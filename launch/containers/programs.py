@@ -13,7 +13,7 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.values import Site, Value
-from launch.running.local import inherited_environment
+from launch.running.local import asked, inherited_environment
 
 Name = Literal["docker", "podman", "apptainer"]
 NAMES: tuple[Name, ...] = ("docker", "podman", "apptainer")  # the first that can be used is
@@ -44,16 +44,7 @@ class _DockerInfo(msgspec.Struct):
 def answer(*command: str, seconds: float = ASK_SECONDS) -> "subprocess.CompletedProcess[str]":
     """What a command of the program says. RequestError where it cannot be started or gives no answer."""
     try:
-        return subprocess.run(
-            command,
-            env=inherited_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
+        return asked(command, seconds, inherited_environment())
     except subprocess.TimeoutExpired:
         why = f"no answer within {seconds:.0f} s"
     except OSError as error:

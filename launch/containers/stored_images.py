@@ -10,13 +10,11 @@ import msgspec
 
 from benchmarks.errors import RequestError
 from benchmarks.machine import images
-from benchmarks.rendering.report import bytes_text
 from benchmarks.values import Site, Value
 from launch.command_line.places import stepmark_home
 from launch.containers.programs import Program, answer, last_line
-from launch.running import asked_python
+from launch.running import asked_python, local
 from launch.running.asked_python import AskedPython
-from launch.running.local import inherited_environment
 
 FIRST_SECONDS = 600  # the first container of an image may take minutes on a slow disk
 
@@ -32,30 +30,6 @@ class _Inspected(msgspec.Struct):
     Id: str = ""
     Architecture: str = ""
     RepoDigests: list[str] | None = None
-
-
-class _Layer(msgspec.Struct):
-    size: int = 0
-
-
-class _Layers(msgspec.Struct):
-    layers: list[_Layer] = []
-
-
-class _Platform(msgspec.Struct):
-    architecture: str = ""
-
-
-class _Descriptor(msgspec.Struct):
-    platform: _Platform | None = None
-
-
-class _Manifest(msgspec.Struct):
-    """One of `docker manifest inspect --verbose`."""
-
-    Descriptor: _Descriptor | None = None
-    SchemaV2Manifest: _Layers | None = None
-    OCIManifest: _Layers | None = None
 
 
 def told(program: Program, site: Site, image: str) -> str:
@@ -115,13 +89,8 @@ def refuse(program: Program, site: Site, name: str) -> None:
 
 def pull(program: Program, image: str, name: str) -> Stored:
     """Get it, with the program's own progress; RequestError with its words where it cannot be had."""
-    size = _download_bytes(program, name)
-    how_much = f"about {bytes_text(size)} to download" if size else "NVIDIA's images are 10 to 30 GB"
-    print(
-        f"container image {name}: not on this machine; {program.name} pulls it, once ({how_much})",
-        file=sys.stderr,
-        flush=True,
-    )
+    said = f"not on this machine; {program.name} pulls it, once (NVIDIA's images are 10 to 30 GB)"
+    print(f"container image {name}: {said}", file=sys.stderr, flush=True)
     target = Path(image)
     if program.name == "apptainer":
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +115,7 @@ def _shown(command: list[str]) -> "subprocess.CompletedProcess[str]":
     """Docker shows its progress on stdout and its errors on stderr, the others both on stderr."""
     process = subprocess.Popen(
         command,
-        env=inherited_environment(),
+        env=local.inherited_environment(),
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
         stderr=subprocess.PIPE if command[1:2] == ["pull"] and Path(command[0]).name == "docker" else None,
@@ -160,30 +129,6 @@ def _shown(command: list[str]) -> "subprocess.CompletedProcess[str]":
         process.wait()
         raise
     return subprocess.CompletedProcess(command, process.returncode, "", said or "")
-
-
-def _download_bytes(program: Program, name: str) -> int | None:
-    """What the registry says of its size, where docker can ask for that."""
-    if program.name != "docker":
-        return None
-    done = answer(program.path, "manifest", "inspect", "--verbose", name)
-    try:
-        found = msgspec.json.decode(done.stdout, type=_Manifest | list[_Manifest])
-    except msgspec.DecodeError:
-        return None
-    here = images.MACHINES.get(platform.machine())
-    sizes = {_architecture(one): _size(one) for one in (found if isinstance(found, list) else [found])}
-    return sizes.get(here or "") or (max(sizes.values()) if len(sizes) == 1 else None)
-
-
-def _architecture(manifest: _Manifest) -> str:
-    about = manifest.Descriptor
-    return about.platform.architecture if about and about.platform else ""
-
-
-def _size(manifest: _Manifest) -> int:
-    layers = manifest.SchemaV2Manifest or manifest.OCIManifest
-    return sum(layer.size for layer in layers.layers) if layers else 0
 
 
 # --- what is in it ----------------------------------------------------------------------------------
@@ -213,16 +158,7 @@ def _container(
     command: tuple[str, ...], variables: tuple[tuple[str, str], ...]
 ) -> "subprocess.CompletedProcess[str]":
     try:
-        return subprocess.run(
-            command,
-            env=dict(variables),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=FIRST_SECONDS,
-            check=False,
-        )
+        return local.asked(command, FIRST_SECONDS, dict(variables))
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unfit(command, str(error)) from None
 

@@ -10,9 +10,8 @@ from benchmarks.backend import EnvironmentSpec
 from benchmarks.errors import RequestError
 from benchmarks.logs.log_endings import shown_line
 from benchmarks.values import Site
-from launch.running import asked_python
+from launch.running import asked_python, local
 from launch.running.asked_python import AskedPython
-from launch.running.local import inherited_environment
 
 NO_PYTHON = "it ran, but it is not a Python that runs a program"
 SECONDS = 120  # a first look at hundreds of packages on a shared disk
@@ -100,16 +99,7 @@ def ask(python: Path, module: str) -> AskedPython | str:
     """What it says of itself; why it says nothing where it does not run on this machine (its nodes may be others)."""
     command = [str(python), str(asked_python.PROGRAM), module]
     try:
-        done = subprocess.run(
-            command,
-            env=inherited_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-        )
+        done = local.asked(command, SECONDS, local.inherited_environment())
     except subprocess.TimeoutExpired:
         return f"it gave no answer within {SECONDS} s"
     except OSError as error:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -118,6 +118,20 @@ def fill(text: str, where: Places) -> str:
 
 def inherited_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not left_out(name)}
+
+
+def asked(command: Sequence[str], seconds: float, variables: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    """What a program answers that is asked something. OSError or TimeoutExpired where it does not."""
+    return subprocess.run(
+        command,
+        env=dict(variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+        check=False,
+    )
 
 
 def left_out(name: str) -> bool:

@@ -36,17 +36,40 @@ class Job:
         self.allow_busy = allow_busy
 
 
-class LocalRunner:
+class _Site:
+    """What the sites have in common: a request is understood alike."""
+
+    def understand(self, request: Request) -> Benchmark:
+        """What a request means. Nobody is asked whether it can run but a compiler that is here, for its flags."""
+        benchmark = self._meant(request)
+        self._check_flags(benchmark, dry_run=True)
+        return benchmark
+
+    def resolve(self, request: Request) -> Benchmark:
+        """What a request means, where it can run."""
+        benchmark = self._meant(request)
+        self._refuse(benchmark)
+        self._check_flags(benchmark)
+        return benchmark
+
+    def _meant(self, request: Request) -> Benchmark:
+        raise NotImplementedError
+
+    def _refuse(self, benchmark: Benchmark) -> None:
+        raise NotImplementedError
+
+    def _check_flags(self, benchmark: Benchmark, *, dry_run: bool = False) -> None:
+        if benchmark.xla_flags or benchmark.pgle != "off":  # else the plan's flags are Stepmark's own alone
+            from launch.checks.flags_check import refuse_unknown_flags
+
+            refuse_unknown_flags(benchmark, find_backend(benchmark.backend), dry_run=dry_run)
+
+
+class LocalRunner(_Site):
     """Runs on this machine, one after the other."""
 
     def __init__(self, configs: Configs, output_dir: Path, job: Job) -> None:
         self._configs, self._output_dir, self._job = configs, output_dir, job
-
-    def understand(self, request: Request) -> Benchmark:
-        """What a request means; of this machine, only a compiler that is here is asked, for its flags."""
-        benchmark = self._meant(request)
-        _refuse_unknown_flags(benchmark, dry_run=True)
-        return benchmark
 
     def _meant(self, request: Request) -> Benchmark:
         from launch.running import machine_gpus
@@ -60,12 +83,9 @@ class LocalRunner:
         self._refuse_job_flags(benchmark.site)
         return benchmark
 
-    def resolve(self, request: Request) -> Benchmark:
-        benchmark = self._meant(request)
+    def _refuse(self, benchmark: Benchmark) -> None:
         for refusal in self.refusals(benchmark):
             raise refusal
-        _refuse_unknown_flags(benchmark)
-        return benchmark
 
     def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
         from launch.running import refusals
@@ -122,7 +142,7 @@ class LocalRunner:
             raise RequestError("--hang_timeout needs a site with a queue", where=f"--site={site.name}")
 
 
-class SlurmRunner:
+class SlurmRunner(_Site):
     """Runs in the queue of a cluster."""
 
     def __init__(self, site: Site, configs: Configs, output_dir: Path, job: Job) -> None:
@@ -130,12 +150,6 @@ class SlurmRunner:
 
         self._site, self._configs, self._output_dir, self._job = site, configs, output_dir, job
         self.options: JobOptions = options.choose(site, job.typed, os.environ)
-
-    def understand(self, request: Request) -> Benchmark:
-        """What a request means; no Slurm is asked whether it can be run, a compiler that is here for its flags."""
-        benchmark = self._meant(request)
-        _refuse_unknown_flags(benchmark, dry_run=True)
-        return benchmark
 
     def _meant(self, request: Request) -> Benchmark:
         benchmark = resolve(request, self._configs, find_backend(request.backend))
@@ -154,15 +168,12 @@ class SlurmRunner:
 
         return with_its_time(benchmark, self.options, typed="time" in self._job.typed)
 
-    def resolve(self, request: Request) -> Benchmark:
-        benchmark = self._meant(request)
+    def _refuse(self, benchmark: Benchmark) -> None:
         notes: list[str] = []
         for refusal in self._refusals(benchmark, self._slurm(), notes):
             raise refusal
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
-        _refuse_unknown_flags(benchmark)
-        return benchmark
 
     def refusals(self, benchmark: Benchmark) -> Iterator[StepmarkError]:
         """All that would be refused now; a Slurm that does not answer is not waited for."""
@@ -223,13 +234,6 @@ class SlurmRunner:
 
 
 Runner = LocalRunner | SlurmRunner
-
-
-def _refuse_unknown_flags(benchmark: Benchmark, *, dry_run: bool = False) -> None:
-    if benchmark.xla_flags or benchmark.pgle != "off":  # else the plan's flags are Stepmark's own alone
-        from launch.checks.flags_check import refuse_unknown_flags
-
-        refuse_unknown_flags(benchmark, find_backend(benchmark.backend), dry_run=dry_run)
 
 
 def runner_of(site: Site, configs: Configs, output_dir: Path, job: Job) -> Runner:

@@ -100,19 +100,23 @@ def files(place: Path) -> dict[str, int]:
 # --- what is written ------------------------------------------------------------------------------
 
 
-def test_what_it_holds_and_what_it_leaves_out_is_said(results: Path) -> None:
+def test_it_says_what_it_holds_and_a_second_time_writes_nothing(results: Path) -> None:
     said = dashboard(f"--output_dir={results}")
     assert "dashboard over 9 runs" in said
     assert "charts    6 runs in 2 series; 6 nights" in said
     assert "left out  1 profiled, 1 running, 1 slowed on purpose: in no chart over many runs" in said
     assert "table     9 runs\n" in said
-
-
-def test_a_second_time_writes_nothing(results: Path) -> None:
-    dashboard(f"--output_dir={results}")
+    (link,) = (results / "dashboard").glob("**/*.xplane.pb")  # where the profile plugin looks
+    assert link.relative_to(results / "dashboard/runs" / run_name(5)) == Path(
+        "plugins/profile/2026_11_05/here.xplane.pb"
+    )
+    assert link.read_bytes() == b"a trace"
     before = files(results / "dashboard")
     assert "written   0 new, 14 as before, 0 removed" in dashboard(f"--output_dir={results}")
     assert files(results / "dashboard") == before
+    assert "written   14 new" in dashboard(f"--output_dir={results}", "--rebuild")
+    assert len(files(results / "dashboard")) == len(before)
+    assert not files(results / "dashboard").items() <= before.items()
 
 
 def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
@@ -125,36 +129,17 @@ def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
     assert (results / "dashboard/runs" / run_name(9)).is_dir()
 
 
-def test_rebuild_makes_the_same_anew(results: Path) -> None:
-    dashboard(f"--output_dir={results}")
-    before = files(results / "dashboard")
-    assert "written   14 new" in dashboard(f"--output_dir={results}", "--rebuild")
-    assert len(files(results / "dashboard")) == len(before)
-    assert not files(results / "dashboard").items() <= before.items()
-
-
-def test_filters_and_a_place_of_its_own(results: Path, tmp_path: Path) -> None:
+def test_some_runs_have_a_place_of_their_own(results: Path, tmp_path: Path) -> None:
     said = dashboard(f"--output_dir={results}", "--where=gpus>=2", f"--dashboard_dir={tmp_path}/two")
     assert "dashboard over 3 runs" in said
+    assert f"--serve --output_dir={results} --dashboard_dir={tmp_path}/two '--where=gpus>=2'" in said
     assert [path.name for path in (tmp_path / "two/series").iterdir()] == [Path(SERIES_OF_TWO).name]
     assert not (tmp_path / "two/nights").exists()
+    for place in ([], [f"--dashboard_dir={results}/dashboard"]):
+        said = dashboard(f"--output_dir={results}", "--where=gpus>=2", *place, code=2)
+        assert "needs a directory of its own" in said
+        assert "--dashboard_dir=DIR" in said
     assert not (results / "dashboard").exists()
-
-
-@pytest.mark.parametrize("place", [[], ["--dashboard_dir={results}/dashboard"]])
-def test_some_runs_do_not_take_the_place_of_all(results: Path, place: list[str]) -> None:
-    dashboard(f"--output_dir={results}")
-    before = files(results / "dashboard")
-    here = [one.format(results=results) for one in place]
-    said = dashboard(f"--output_dir={results}", "--where=gpus>=2", *here, code=2)
-    assert "needs a directory of its own" in said
-    assert "--dashboard_dir=DIR" in said
-    assert files(results / "dashboard") == before
-
-
-def test_the_next_command_serves_the_same_runs(results: Path, tmp_path: Path) -> None:
-    said = dashboard(f"--output_dir={results}", "--where=gpus>=2", f"--dashboard_dir={tmp_path}/two")
-    assert f"--serve --output_dir={results} --dashboard_dir={tmp_path}/two '--where=gpus>=2'" in said
 
 
 def changed(path: Path, **values: object) -> None:
@@ -173,13 +158,18 @@ def test_a_run_of_no_devices_or_without_a_speed_costs_no_other_its_place(results
     assert "2 without a speed" in said
 
 
-def test_a_pipe_in_place_of_a_file_is_not_waited_for(results: Path) -> None:
+def test_what_cannot_be_read_is_named_and_a_pipe_is_not_waited_for(results: Path) -> None:
     (results / run_name(1) / "steps.jsonl").unlink()
     os.mkfifo(results / run_name(1) / "steps.jsonl")
     os.mkfifo(results / "nights/smoke/2026-11-07.json")
+    (results / "nights/smoke/2026-11-08.json").write_text("{ cut")
+    (results / run_name(2) / "steps.jsonl").write_text("{ cut")
     said = dashboard(f"--output_dir={results}")
     assert "steps.jsonl is no file" in said
     assert "2026-11-07.json: the night cannot be read: it is no file" in said
+    assert "2026-11-08.json: the night cannot be read" in said
+    assert f"{run_name(2)}: not in the charts of step times: steps.jsonl cannot be read" in said
+    assert "6 nights" in said
 
 
 def test_the_newest_have_rows_and_all_have_points(results: Path) -> None:
@@ -188,28 +178,6 @@ def test_the_newest_have_rows_and_all_have_points(results: Path) -> None:
     assert "charts    6 runs in 2 series" in said
     rows = sorted(path.name for path in (results / "dashboard/runs").iterdir())
     assert rows == [run_name(5), run_name(6)]
-
-
-def test_profiles_are_linked_where_the_plugin_looks(results: Path) -> None:
-    dashboard(f"--output_dir={results}")
-    (link,) = (results / "dashboard").glob("**/*.xplane.pb")
-    assert link.relative_to(results / "dashboard/runs" / run_name(5)) == Path(
-        "plugins/profile/2026_11_05/here.xplane.pb"
-    )
-    assert link.read_bytes() == b"a trace"
-
-
-def test_a_night_that_cannot_be_read_is_named(results: Path) -> None:
-    (results / "nights/smoke/2026-11-07.json").write_text("{ cut")
-    said = dashboard(f"--output_dir={results}")
-    assert "2026-11-07.json: the night cannot be read" in said
-    assert "6 nights" in said
-
-
-def test_steps_that_cannot_be_read_are_named(results: Path) -> None:
-    (results / run_name(1) / "steps.jsonl").write_text("{ cut")
-    said = dashboard(f"--output_dir={results}")
-    assert f"{run_name(1)}: not in the charts of step times: steps.jsonl cannot be read" in said
 
 
 def test_no_tensorflow_is_imported_though_there_is_one(results: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ A container is a process of this machine. It leads a group of its own and outliv
 docker's does; apptainer's is the client itself. Options that Stepmark has no business to use are errors.
 
 STAND_IN_CONTAINERS names a folder:
-    machine.json  what it plays: permission, daemon, nvidia, rootless, architecture, pull (false: refused), mib,
+    machine.json  what it plays: permission, daemon, nvidia, rootless, architecture, pull (false: refused),
                   images (names that are there), python (what `python3` in an image is), missing (of an image)
     calls.jsonl   every call: its words, and which variables reached the container
     running/NAME  the process group of each container
@@ -28,7 +28,6 @@ MACHINE = {
     "rootless": False,
     "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
     "pull": True,
-    "mib": 0,
     "images": [],
     "python": sys.executable,
 } | json.loads((FOLDER / "machine.json").read_text())
@@ -53,7 +52,7 @@ def main(words):
         return fail(f"Cannot connect to the Docker daemon at {SOCKET}. Is the docker daemon running?")
     command, rest = words[0], words[1:]
     return {
-        "info": info, "image": inspect, "manifest": manifest, "pull": pull, "run": run, "exec": run, "rm": remove,
+        "info": info, "image": inspect, "pull": pull, "run": run, "exec": run, "rm": remove,
     }[command](rest)  # fmt: skip
 
 
@@ -69,12 +68,6 @@ def inspect(words):
         return fail(f"Error response from daemon: No such image: {words[1]}")
     about = {"Id": "sha256:1d", "Architecture": MACHINE["architecture"], "RepoDigests": [f"{words[1]}@sha256:d19e57"]}
     return say(json.dumps([about]))
-
-
-def manifest(words):
-    assert words[:2] == ["inspect", "--verbose"], words
-    layers = {"layers": [{"size": MACHINE["mib"] * 2**20}]}
-    return say(json.dumps({"SchemaV2Manifest": layers})) if MACHINE["mib"] else fail("manifest unknown")
 
 
 def pull(words):

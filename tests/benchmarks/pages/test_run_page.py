@@ -94,7 +94,7 @@ def test_the_roof_holds_the_run_its_bound_and_every_peak_once() -> None:
 def test_without_a_peak_there_is_no_roof_and_the_reason_is_there() -> None:
     nulls = {"mfu": "this device has no published peak"}
     shown = run_page(msgspec.structs.replace(changed(mfu=None, hfu=None, null_because=nulls), bound=None))
-    assert "There is no peak to place it under: this device has no published peak." in shown
+    assert "No peak is known: this device has no published peak." in shown
     assert 'id="run-roof-title"' not in shown
 
 
@@ -113,7 +113,7 @@ def test_where_no_speed_is_claimed_it_says_so_once_and_why() -> None:
     assert headlines(material.result)[0][:2] == ("seconds per step", "not claimed")
     text = Reader(run_page(material)).text
     assert text.count("not claimed") == 1
-    assert "No speed is claimed, so the run has no place: the run failed" in text
+    assert "No speed is claimed: the run failed" in text
 
 
 def test_every_unknown_figure_is_listed_with_its_reason() -> None:

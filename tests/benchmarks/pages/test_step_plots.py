@@ -83,7 +83,7 @@ def test_a_step_far_outside_stands_at_the_rim_with_its_seconds_and_in_words() ->
     assert [step.step for step in beyond(groups, seen)] == [0, 21]
     (drawn,) = step_plot(result_of(steps), steps, "p")
     assert "62 s ↑" in drawn.svg
-    assert "Outside of the axis: step 0 took 62 s, step 21 took 600 ms." in drawn.says
+    assert "Off the axis: step 0 took 62 s, step 21 took 600 ms." in drawn.says
 
 
 def test_where_counted_steps_differ_many_times_over_the_axis_is_logarithmic_and_holds_all() -> None:
@@ -104,7 +104,7 @@ def test_a_run_without_a_counted_step_shows_those_it_has_and_one_without_times_n
 def test_very_many_steps_are_drawn_as_columns_and_that_is_said() -> None:
     steps = steps_of(*[(0.25 + 0.001 * (n % 5), None) for n in range(MOST_POINTS * 8)])
     (drawn,) = step_plot(result_of(steps), steps, "p")
-    assert "a line stands for several" in drawn.says
+    assert "Each line covers several steps" in drawn.says
     assert len(drawn.svg) < 120_000
 
 
@@ -132,7 +132,7 @@ def test_the_spread_names_its_middle_and_what_lies_outside_of_it() -> None:
     steps = steps_of(*ORDINARY, (9.0, None))
     (drawn,) = spread_plot(result_of(steps), steps, "p")
     assert "Half of the 21 counted steps took 251 ms to 253 ms" in drawn.says
-    assert "Outside of the axis: 1 step, up to 9 s." in drawn.says
+    assert "Off the axis: 1 step, up to 9 s." in drawn.says
     assert dict(quantiles([1.0, 2.0, 3.0])) == pytest.approx(
         {"lowest": 1, "5%": 1.1, "25%": 1.5, "median": 2, "75%": 2.5, "95%": 2.9, "highest": 3}
     )

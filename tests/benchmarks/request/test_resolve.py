@@ -77,7 +77,7 @@ def test_eight_devices_as_fsdp_4_and_data_2() -> None:
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 @pytest.mark.parametrize("gpus", SCALES)
-def test_the_recipe_of_seed_003_at_every_scale(gpus: int, dtype: str) -> None:
+def test_the_layouts_of_a_70b_at_every_scale(gpus: int, dtype: str) -> None:
     """FSDP takes all GPUs up to 256; from 512 on it stops at 128 and data parallelism takes the rest."""
     benchmark = resolved("llama2_70b", dtype=dtype, gpus=gpus)
     fsdp = gpus if gpus <= 256 else 128
@@ -86,50 +86,6 @@ def test_the_recipe_of_seed_003_at_every_scale(gpus: int, dtype: str) -> None:
     assert benchmark.global_batch_size == 2 * gpus
     assert (benchmark.sequence_length, benchmark.micro_batch_size, benchmark.gradient_accumulation) == (4096, 2, 1)
     assert benchmark.hardware.name == "h100"
-
-
-MIB = 2**20
-
-
-@pytest.mark.parametrize(
-    ("dtype", "gpus", "all_reduce", "all_gather", "reduce_scatter"),
-    [
-        ("bf16", 64, 2048, 2048, 32),
-        ("bf16", 256, 2048, 2048, 32),
-        ("bf16", 512, 2048, 2048, 16),
-        ("bf16", 2048, 2048, 2048, 16),
-        ("fp8", 64, 1024, 512, 8),
-        ("fp8", 256, 1024, 512, 8),
-        ("fp8", 512, 1024, 512, 4),
-        ("fp8", 2048, 1024, 512, 4),
-    ],
-)
-def test_combine_thresholds_by_precision_and_scale(
-    dtype: str, gpus: int, all_reduce: int, all_gather: int, reduce_scatter: int
-) -> None:
-    flags = resolved("llama2_70b", dtype=dtype, gpus=gpus).xla_flags
-    found = [flags[f"xla_gpu_{name}_combine_threshold_bytes"] for name in ("all_reduce", "all_gather")]
-    found.append(flags["xla_gpu_reduce_scatter_combine_threshold_bytes"])
-    assert found == [str(size * MIB) for size in (all_reduce, all_gather, reduce_scatter)]
-
-
-def test_rematerialisation_and_precision_of_seed_003() -> None:
-    attention = {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"}
-    for dtype, kept in (("bf16", attention | {"mlpwo"}), ("fp8", attention)):
-        benchmark = resolved("llama2_70b", dtype=dtype, gpus=64)
-        assert {name for name, value in benchmark.knobs.items() if value == "device"} == kept
-        assert benchmark.knobs["remat_policy"] == "custom"
-        assert benchmark.knobs.get("quantization") == ("fp8" if dtype == "fp8" else None)
-        assert benchmark.knobs["attention"] == "cudnn_flash_te"
-
-
-def test_environment_of_seed_003() -> None:
-    environment = resolved("llama2_70b", gpus=64).environment
-    assert environment == {
-        "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.94",
-        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
-        "NVTE_FUSED_ATTN": "1",
-    }
 
 
 def test_settings_go_where_they_belong_and_win() -> None:

@@ -92,11 +92,10 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 @pytest.mark.parametrize("program", NAMES)
 def test_each_rank_runs_in_a_container_of_its_own(machine: Machine, program: str) -> None:
     machine.site(program)
-    machine.plays(images=[], mib=9000)
+    machine.plays(images=[])
     done = machine.run("--site=own", "--gpus=2", HF_TOKEN=TOKEN, CUDA_HOME="/usr/local/cuda")
     assert done.returncode == EXIT_VALID, done.stderr
-    size = "about 9.44 GB to download" if program == "docker" else "NVIDIA's images are 10 to 30 GB"
-    assert done.stderr.index(f"{program} pulls it, once ({size}") < done.stderr.index("Downloaded newer image")
+    assert done.stderr.index(f"{program} pulls it, once (") < done.stderr.index("Downloaded newer image")
     assert machine.read("result.json")["status"] == "valid"
     environment = machine.read("provenance.json")["environment"]
     assert environment["image"] == IMAGE

@@ -57,10 +57,14 @@ def failed_run(empty_run: RunFolder, add_attempt: Callable[..., Path]) -> RunFol
 
 
 def test_a_run_has_the_figures_of_its_result(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
+    (whole_run.phase_dir("perf") / "rank-0.log").write_text("quiet\n")
     page = written(tmp_path, whole_run.path)
+    assert "quiet" not in page  # of a valid run no log is shown
     stored = whole_run.stored_result()
     assert f'value="{stored.seconds_per_step.median}" data-figure="seconds_per_step.median"' in page
     assert f'value="{stored.tokens_per_second}" data-figure="tokens_per_second"' in page
+    told = json.loads((whole_run.path / RESULT).read_text())  # the very digits: a page can be checked against it
+    assert f'value="{told["days_per_trillion_tokens"]!r}"' in page
     assert f"python launch/verify.py {whole_run.path}" in page
     assert "a note of the launcher" in page
     assert "nothing is published for llama2_tiny" in page
@@ -75,11 +79,6 @@ def test_of_a_failed_run_the_last_lines_of_the_rank_that_failed(failed_run: RunF
     assert "line 50\n" not in page
     assert "rank 0 line" not in page
     assert "1 more log in attempt-1" in page
-
-
-def test_a_valid_run_shows_no_logs(whole_run: RunFolder) -> None:  # noqa: F811
-    (whole_run.phase_dir("perf") / "rank-0.log").write_text("quiet\n")
-    assert material_of(whole_run).logs == []
 
 
 def test_no_secret_reaches_the_page(failed_run: RunFolder, tmp_path: Path) -> None:
@@ -105,10 +104,10 @@ def test_files_that_cannot_be_read_are_named_on_the_page(whole_run: RunFolder, t
     (whole_run.path / STEPS).write_text("{broken\n")
     (whole_run.path / PROVENANCE).write_text("[")
     page = written(tmp_path, whole_run.path)
-    assert "What could not be read" in page
+    assert "Unreadable files" in page
     assert "steps.jsonl cannot be read" in page
     assert "provenance.json cannot be read" in page
-    assert "No step has a time, so there is nothing to draw." in page
+    assert "No step has a time." in page
 
 
 def test_a_named_rank_comes_first_and_many_logs_are_counted(failed_run: RunFolder) -> None:
@@ -225,11 +224,3 @@ def test_a_page_is_replaced_whole(
             write_html([str(whole_run.path)], old)
     assert old.read_text() == OLD
     assert [path.name for path in tmp_path.glob(".page*")] == []
-
-
-def test_what_is_told_to_machines_is_the_json_of_the_result(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
-    """The very digits, so that a page can be checked against result.json."""
-    stored = json.loads((whole_run.path / RESULT).read_text())
-    page = written(tmp_path, whole_run.path)
-    assert f'value="{stored["seconds_per_step"]["median"]!r}"' in page
-    assert f'value="{stored["days_per_trillion_tokens"]!r}"' in page
