@@ -284,7 +284,7 @@ def judge_cell(
 
 def _rerun_notes(reruns: Sequence[FinishedRun]) -> list[str]:
     return [
-        f"re-run {one.run_id} confirms nothing, it is {': '.join([one.status, '; '.join(one.reasons)])}"
+        f"re-run {one.run_id} confirms nothing: it is {': '.join([one.status, '; '.join(one.reasons)])}"
         for one in reruns
         if one.status != "valid"
     ]

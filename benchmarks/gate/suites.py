@@ -169,7 +169,8 @@ def _refuse_idle(suite: Suite, rule: Mapping[str, str | int], asked: Sequence[Re
             near = f": no cell has {name} '{value}', {nearest(str(value), there)}"
             break
     raise RequestError(
-        f"suite {suite.name} excludes what is no cell, {dict(rule)}{near}", where=f"{_file(suite)}: exclude"
+        f"suite {suite.name} excludes a cell that does not exist, {dict(rule)}{near}",
+        where=f"{_file(suite)}: exclude",
     )
 
 

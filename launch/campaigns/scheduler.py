@@ -191,8 +191,8 @@ def write_record(path: Path, record: Value, what: str) -> None:
         raise RunError(
             f"the record of the {what} could not be written: {error.what}",
             where=error.where,
-            why="what it said before is kept, and nothing is started that it does not say",
-            next_command="make space; the same command then goes on",
+            why="the previous record is kept, and no run starts that is not in it",
+            next_command="free some space; the same command then resumes",
         ) from None
 
 
@@ -228,7 +228,7 @@ def _lock(descriptor: int, path: Path, work: str, two_would: str) -> None:
     except BlockingIOError:
         holder = os.pread(descriptor, 300, 0).decode(errors="replace").strip()
         raise RequestError(
-            f"another launcher runs this {work}: {holder or 'it has not said which'}",
+            f"another launcher is running this {work}: {holder or 'unknown'}",
             where=str(path),
             why=f"two would {two_would}",
             next_command="wait for it, or end it and type the same command again",

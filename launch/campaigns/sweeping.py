@@ -152,11 +152,11 @@ class _Launcher:
     def _say_how_to_go_on(self) -> None:
         say(f"{self._valid()} of {runs_text(self._all())} valid: {_path(self._output_dir, self.sweep)}")
         if self._scheduler.going:
-            say(f"in the queue they go on: {', '.join(self._scheduler.going)}")
+            say(f"still in the queue: {', '.join(self._scheduler.going)}")
             say(
                 f"  to see or cancel them:  python launch/status.py --output_dir={shlex.quote(str(self._output_dir))}"
             )
-        say(f"  next:  the same command goes on where this one ended: {shlex.join(self.sweep.command)}")
+        say(f"  next:  the same command resumes it: {shlex.join(self.sweep.command)}")
 
     def _all(self) -> int:
         return len(self.sweep.cells) * self.sweep.repeats

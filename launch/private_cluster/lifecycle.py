@@ -267,7 +267,7 @@ def down(name: str, say: Say) -> int:
 def _refuse_other_site(name: str) -> None:
     if _is_another_site(name):
         raise RequestError(
-            f"'{name}' is a site, and no private cluster of this machine: it is left as it is",
+            f"'{name}' is a site, not a private cluster of this machine",
             where=f"--name={name}",
             next_command="python launch/cluster.py status --name=<a private cluster>",
         )
@@ -285,7 +285,7 @@ def _stop(name: str, say: Say) -> int:
         raise RunError(
             f"{len(left)} processes of the private cluster '{name}' do not end",
             where=", ".join(f"{process.program} {process.pid}" for process in left[:5]),
-            why="they were killed; the kernel has not let go of them",
+            why="they were killed, but the kernel still lists them",
             next_command=f"python launch/cluster.py down --name={name}     (again, later)",
         )
     site_file(name).unlink(missing_ok=True)

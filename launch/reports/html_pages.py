@@ -105,7 +105,7 @@ def part_of(place: Path, key: str) -> Part:
         return night_part(msgspec.json.decode(place.read_bytes(), type=NightReport), key)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(
-            f"this is no report of a night: {error}", where=str(place), why=f"a place is {WHAT_CAN_BE_SHOWN}"
+            f"this is not a report of a night: {error}", where=str(place), why=f"a place is {WHAT_CAN_BE_SHOWN}"
         ) from None
 
 

@@ -222,7 +222,7 @@ def slurm_of(folder: RunFolder, patience_seconds: float | None = None) -> Slurm:
     site = folder.benchmark().site
     if site.slurm is None:
         raise RequestError(
-            f"the run is none of a queue: it ran on site '{site.name}'",
+            f"the run was not submitted to a queue: it ran on site '{site.name}'",
             where=str(folder.path),
             next_command=f"python launch/verify.py {folder.path}",
         )
@@ -253,7 +253,7 @@ def _joined(
         why = None if accounted else f"from the controller: {note}; earlier attempts are not known"
         return [*earlier, msgspec.structs.replace(controlled, note=why)]
     if accounted:
-        gone = "the controller knows the job no more, so it has ended; how is not known"
+        gone = "the controller no longer knows the job: it has ended, how is unknown"
         return [*accounted[:-1], msgspec.structs.replace(accounted[-1], note=gone)]
     why = f"{note}, and the controller has forgotten it"
     return [SchedulerEnd(job_id=job_id, state="UNKNOWN", source="nobody", note=why)]

@@ -70,7 +70,7 @@ DECIDED = {
     **dict.fromkeys(("clusters", "uid", "gid"), "--site: a cluster is a site"),
     **dict.fromkeys(("help", "usage", "version", "test-only"), "--dry_run"),
     "job-name": "--comment: all jobs share one name, by which --singleton works",
-    "open-mode": "nothing: a job that is started again goes on in the same file",
+    "open-mode": "nothing: a restarted job appends to the same file",
     "signal": "warn_seconds: in the site's file",
     "nodefile": "--nodelist",
 }
@@ -185,7 +185,7 @@ def _split(text: str, where: str) -> tuple[str, str | None]:
     key = name.removeprefix("--").replace("_", "-")
     if not re.fullmatch(r"[a-z][a-z0-9-]+", key):
         raise RequestError(
-            f"'{text.strip()}' is no option of sbatch",
+            f"'{text.strip()}' is not an option of sbatch",
             where=where,
             why="key=value, --key=value or a bare key is expected, with the option's long name",
             next_command="--slurm_arg=switches=1",
@@ -211,7 +211,7 @@ def _field_value(key: str, value: str | None, where: str) -> Any:
     if key == "exclusive":
         if value:
             raise RequestError(
-                f"exclusive={value} is not to be had",
+                f"exclusive={value} is not supported",
                 where=where,
                 why="a measured node is shared with nobody, the same user included",
                 next_command="--exclusive, or --noexclusive",
@@ -261,7 +261,7 @@ def check(options: JobOptions, where: str) -> None:
                 raise RequestError(f"--{flag_of(field.name)}={text!r}: one line of text is expected", where=where)
     if options.memory is not None and not _MEMORY.fullmatch(options.memory):
         raise RequestError(
-            f"--mem={options.memory} is no amount of memory",
+            f"--mem={options.memory} is not an amount of memory",
             where=where,
             why="megabytes, or a number with K, M, G or T; 0 is all that a node has",
             next_command="--mem=0",
@@ -280,7 +280,7 @@ def seconds_of(time: str, where: str = "--time") -> int:
     seconds = duration_seconds(time)
     if not seconds:
         raise RequestError(
-            f"--time={time} is no time limit",
+            f"--time={time} is not a time limit",
             where=where,
             why="Slurm reads minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, and a job needs a limit",
             next_command="--time=1:00:00",

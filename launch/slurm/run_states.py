@@ -75,7 +75,7 @@ def find_run(name: str, output_dir: Path) -> RunFolder:
         return RunFolder(Path(name))
     if not output_dir.is_dir():
         raise RequestError(
-            f"'{name}' is no run folder, and there are no runs to look among",
+            f"'{name}' is not a run folder, and the output folder does not exist",
             where=str(output_dir),
             next_command="name the folder itself, or --output_dir=DIR as it was given to run.py",
         )

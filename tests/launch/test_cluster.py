@@ -210,7 +210,7 @@ def test_a_site_of_the_users_own_is_not_overwritten() -> None:
     with pytest.raises(RequestError, match="another site called 'mine'"):
         lifecycle.up(lifecycle.Wanted("mine"), silent)
     for command in (lambda: lifecycle.down("mine", silent), lambda: lifecycle.status("mine")):
-        with pytest.raises(RequestError, match="'mine' is a site, and no private cluster") as refused:
+        with pytest.raises(RequestError, match="'mine' is a site, not a private cluster") as refused:
             command()
         assert "cluster.py up" not in str(refused.value)
     assert site_file("mine").exists()

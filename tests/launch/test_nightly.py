@@ -317,7 +317,7 @@ def test_the_same_command_goes_on_with_a_night_that_somebody_interrupted(fresh: 
     out, err = process.communicate(timeout=60)
     assert "Traceback" not in out + err
     assert process.returncode == 130
-    assert "the same command goes on" in err
+    assert "the same command resumes it" in err
     assert not old.exists()
     goes_on(fresh)
 
@@ -386,7 +386,7 @@ def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
     with Records(fresh.results, "naps").alone():
         done = fresh.night()
     assert done.returncode == 2
-    assert f"another launcher runs this suite: process {os.getpid()}" in done.stderr
+    assert f"another launcher is running this suite: process {os.getpid()}" in done.stderr
     assert fresh.reports() == []
     assert fresh.night().returncode == 0
 

@@ -206,7 +206,7 @@ def judged_again(
     recorded = [records, *records.of_others(history)]
     judge = Judge(before.night, cells, watched(suite), earlier, recorded, sweep, slowed=before.slowed_by > 0)
     found = judge.judge({cell.name: kept.get(cell.name, CellRuns()) for cell in cells}, final=True)
-    gone = [f"{name} was a cell then, and is none now" for name in kept if name not in {cell.name for cell in cells}]
+    gone = [f"{name} is no longer a cell of the suite" for name in kept if name not in {cell.name for cell in cells}]
     notes = ["judged again from files", *judge.notes, *earlier.notes(), *gone]
     frame = Frame(
         suite.name, suite.title, before.night, before.started, before.site, before.slowed_by, earlier.places(), notes

@@ -318,5 +318,5 @@ class Launcher:
 
     def _say_how_to_go_on(self) -> None:
         if self._scheduler.going and self._asked.site.slurm is not None:
-            say(f"in the queue they go on: {', '.join(self._scheduler.going)}")
-        say(f"  next:  the same command goes on where this one ended: {shlex.join(self._asked.command)}")
+            say(f"still in the queue: {', '.join(self._scheduler.going)}")
+        say(f"  next:  the same command resumes it: {shlex.join(self._asked.command)}")

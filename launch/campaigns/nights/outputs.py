@@ -61,7 +61,7 @@ def _refuse_other_files(flag: str, path: Path) -> None:
     if any((folder / BENCHMARK).is_file() for folder in path.resolve().parents):
         what = "this is within a run's folder, where only the run itself writes"
     elif path.exists() and not _is_ours(flag, path):
-        what = "there is such a file already, and it is no report of a night"
+        what = "the file exists and is not a report of a night"
     else:
         return
     raise RequestError(what, where=f"--{flag}={path}", next_command=f"--{flag} with another name")

@@ -138,7 +138,7 @@ def test_a_re_run_that_failed_confirms_nothing() -> None:
     found, _ = judge_cell(now._replace(reruns=again), GATED, Memory())
     assert found.verdict == "inconclusive"
     assert found.judgements[0].confirmations == [1.5, 1.5]
-    assert "re-run broken confirms nothing, it is failed: told to" in found.notes
+    assert "re-run broken confirms nothing: it is failed: told to" in found.notes
     assert found.judgements[0].suspect
     assert found.failed_reruns == ["broken"]
     assert exit_code([found]) == 1  # what it would have shown is not known

@@ -78,7 +78,10 @@ def test_steps_settings_site_and_slowdown_reach_the_request() -> None:
         (suite(BLOCK, exclude=[{"model": "llama2_70b"}]), "no cell left"),
         (suite(BLOCK, exclude=[{"modl": "x"}]), "did you mean 'model'?"),
         (suite({**BLOCK, "dtype": ["bf16", "fp8"]}, exclude=[{"dtype": "bf61"}]), "did you mean 'bf16'?"),
-        (suite(BLOCK, {**BLOCK, "gpus": 8}, exclude=[{"gpus": 8, "task": "lora"}]), "excludes what is no cell"),
+        (
+            suite(BLOCK, {**BLOCK, "gpus": 8}, exclude=[{"gpus": 8, "task": "lora"}]),
+            "excludes a cell that does not exist",
+        ),
         (suite(BLOCK, rerun_budget=2), "2 re-runs a night can confirm nothing: a suspicion takes 3"),
         (suite(BLOCK, rerun_budget=1), "1 re-run a night can confirm nothing"),
         (suite({**BLOCK, "label": "a b"}), "cannot be the name of a cell"),

@@ -201,7 +201,7 @@ def test_a_run_that_is_not_valid_shows_in_the_code_and_the_table(
     assert "1 of 2" in shown.out
     assert f"left out  --gpus=2, repeat 1: {only_sweep(queue).runs[1].run_id} {status}: told to" in shown.out
     assert "3 of 4 runs valid" in shown.err
-    assert "the same command goes on where this one ended: python launch/run.py --gpus=1,2" in shown.err
+    assert "the same command resumes it: python launch/run.py --gpus=1,2" in shown.err
 
 
 # --- refused ----------------------------------------------------------------------------------
@@ -409,9 +409,9 @@ def test_ctrl_c_says_what_goes_on_and_how(
     shown = capsys.readouterr()
     assert "interrupted" in shown.err
     assert "0 of 4 runs valid" in shown.err
-    assert f"in the queue they go on: {', '.join(run.run_id for run in only_sweep(queue).runs)}" in shown.err
+    assert f"still in the queue: {', '.join(run.run_id for run in only_sweep(queue).runs)}" in shown.err
     assert "python launch/status.py --output_dir=" in shown.err
-    assert "the same command goes on where this one ended: python launch/run.py --gpus=1,2" in shown.err
+    assert "the same command resumes it: python launch/run.py --gpus=1,2" in shown.err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert run(queue) == 0
     assert len(queue.started) == 4
@@ -424,7 +424,7 @@ def test_a_run_that_ended_with_ctrl_c_is_not_said_to_go_on(queue: Queue, capsys:
             raise KeyboardInterrupt
 
     assert run(Local(queue.output_dir, polls=1), max_jobs=1) == 130
-    assert "go on:" not in capsys.readouterr().err
+    assert "still in the queue" not in capsys.readouterr().err
 
 
 class Mute(Queue):
@@ -446,7 +446,7 @@ def test_a_queue_that_does_not_answer_for_long_ends_it_with_the_same_words(
     with pytest.raises(RunError, match="does not answer"):
         run(Mute(queue.output_dir), sleep=waits.append)
     assert scheduler.LONGEST_SILENCE_SECONDS <= sum(waits) < scheduler.LONGEST_SILENCE_SECONDS + 30
-    assert "in the queue they go on: 2" in capsys.readouterr().err
+    assert "still in the queue: 2" in capsys.readouterr().err
     assert run(queue) == 0
     assert len(queue.started) == 2  # and two by the first
 
@@ -465,9 +465,9 @@ def test_a_record_that_cannot_be_written_starts_nothing_more(
     monkeypatch.setattr(scheduler, "write_atomically", fill)
     with pytest.raises(RunError, match="No space left on device") as refusal:
         run(queue)
-    assert "the same command then goes on" in refusal.value.next_command
+    assert "the same command then resumes" in refusal.value.next_command
     assert queue.started == [1]
-    assert f"in the queue they go on: {queue.open_jobs()[0]}\n" in capsys.readouterr().err
+    assert f"still in the queue: {queue.open_jobs()[0]}\n" in capsys.readouterr().err
 
 
 def in_a_child(work: Callable[[], int]) -> int:
@@ -532,10 +532,9 @@ def test_two_launchers_are_not_let_at_one_sweep(queue: Queue, tmp_path: Path) ->
             os._exit(run(queue, sleep=hold))
         os._exit(99)
     try:
-        while not ready.exists():
-            time.sleep(0.01)
+        until(ready.exists, "the first launcher waits for its runs")
         for resume in (True, False):
-            with pytest.raises(RequestError, match=f"another launcher runs this sweep: process {child} on "):
+            with pytest.raises(RequestError, match=f"another launcher is running this sweep: process {child} on "):
                 run(queue, resume=resume)
         assert run(queue, gpus="4") == 0  # another sweep may go on beside it
     finally:
@@ -625,7 +624,7 @@ def test_ctrl_c_ends_the_run_and_the_sweep(tmp_path: Path, toy: dict[str, str]) 
     assert code == 130, err
     assert "efficiency" not in out
     assert "1 of 4 runs valid" in err
-    assert "go on:" not in err
+    assert "still in the queue" not in err
     assert "interrupted by the user" in (ended / RESULT).read_text()
     code, out, err = Started(folder, toy, "--gpus=1,2", "--repeats=2").end()
     assert code == 0, err

@@ -144,8 +144,8 @@ def test_a_sweep_and_a_night_and_all_of_them_on_one_page(whole_run: RunFolder, t
     [
         (lambda place: None, "there is no such place"),  # noqa: ARG005
         (lambda place: place.mkdir(), "this is no run's folder"),
-        (lambda place: place.write_text("{}"), "this is no report of a night"),
-        (lambda place: place.write_bytes(b"\xff\xfe"), "this is no report of a night"),
+        (lambda place: place.write_text("{}"), "this is not a report of a night"),
+        (lambda place: place.write_bytes(b"\xff\xfe"), "this is not a report of a night"),
     ],
 )
 def test_what_is_no_report_is_refused_and_nothing_is_written(

@@ -268,7 +268,7 @@ def setup(*flags: str, cwd: Path, **variables: str) -> "subprocess.CompletedProc
         (("--dry_run", "--model=llama3_70b", "--task=lora"), "--dry_run is for --site"),
         (("--engine=nemo",), "--engine is for --site"),
         (("--partition=x", "--model=llama3_70b", "--task=lora"), "--partition: options of a job are for --site"),
-        (("--site=example_pyxis", "--time=never", "--dry_run"), "--time=never is no time limit"),
+        (("--site=example_pyxis", "--time=never", "--dry_run"), "--time=never is not a time limit"),
         (("--site=local", "--engine=nothing"), "unknown engine 'nothing'"),
         (("--site=example_pyxis", "--image=a;b"), "'a;b' is not a valid name of a container image"),
         (("--site=example_pyxis", "--image=/a/b.sqsh"), "an image file needs no import"),

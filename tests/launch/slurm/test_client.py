@@ -176,7 +176,7 @@ def test_a_job_that_the_accounting_believes_to_run_is_the_controllers_to_judge(s
     script("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     (end,) = Slurm(site_of()).ends(["7"])["7"]
     assert end.state == "RUNNING"
-    assert "the controller knows the job no more" in (end.note or "")
+    assert "the controller no longer knows the job" in (end.note or "")
 
 
 def test_a_requeued_job_keeps_its_first_row_when_the_controller_speaks_of_the_second(script: Script) -> None:

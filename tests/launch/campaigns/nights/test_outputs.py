@@ -26,7 +26,7 @@ def test_and_of_nothing_else(tmp_path: Path, flag: str) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "benchmark.json").write_text("{}")
-    for path, why in ((other, "no report of a night"), (run / "steps.jsonl", "within a run's folder")):
+    for path, why in ((other, "not a report of a night"), (run / "steps.jsonl", "within a run's folder")):
         with pytest.raises(RequestError, match=why):
             Outputs(**{flag: str(path)}).check()
     assert other.read_text() == "to a friend"
