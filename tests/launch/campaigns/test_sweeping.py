@@ -18,6 +18,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, StepmarkError
+from benchmarks.request import flag_lists
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.runfolder import BENCHMARK, RESULT, RunFolder
 from benchmarks.sweeps import sweep as record
@@ -34,7 +35,7 @@ COMMAND = ["python", "launch/run.py", "--gpus=1,2"]
 
 
 def requests(gpus: str = "1,2", pgle: str = "off") -> list[Request]:
-    return record.cells({"backend": "jax", "model": "llama2_tiny", "gpus": gpus, "pgle": pgle}, {"steps": 12})
+    return flag_lists.cells({"backend": "jax", "model": "llama2_tiny", "gpus": gpus, "pgle": pgle}, {"steps": 12})
 
 
 class Queue:
