@@ -4,7 +4,6 @@ A worker loads this file by its path: the standard library alone. The constants 
 MLPerf logs.
 """
 
-import statistics
 
 SETTLING_BIN_SECONDS = 15.0
 SETTLING_AGREEMENT = 0.0025
@@ -46,7 +45,9 @@ class Settling:
         """Whether a bin ends here, and its median agrees with that of the bin before."""
         if not self._in_bin or end - self._bin_start < SETTLING_BIN_SECONDS:
             return False
-        earlier, later = self._earlier, statistics.median(self._in_bin)
+        from statistics import median
+
+        earlier, later = self._earlier, median(self._in_bin)
         if earlier is not None and abs(later - earlier) < SETTLING_AGREEMENT * earlier:
             return True
         self._earlier, self._bin_start, self._in_bin = later, end, []
