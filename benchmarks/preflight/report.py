@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from benchmarks.preflight import gpus, node, together
-from benchmarks.preflight.nccl_tests import NcclTest
+from benchmarks.preflight import checks, gpus
+from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.values import Answer, Finding, Status, Wanted
 from benchmarks.rendering.columns import columns, plural
 from benchmarks.values import Value
@@ -23,15 +23,6 @@ class CheckCount(Value, frozen=True):
     failed: int
     warning: int
     not_checked: int
-
-
-class NcclResult(Value, frozen=True):
-    """One program of nccl-tests over all nodes, and how it is judged."""
-
-    program: str
-    status: Status
-    text: str
-    measured: NcclTest | None = None
 
 
 class Report(Value, frozen=True):
@@ -64,52 +55,20 @@ def judge(answers: Sequence[Answer], missing: Mapping[str, str], wanted: Wanted)
     """Every finding about every node. `missing` says why a node has not answered."""
     findings = [Finding(check="answers", status="failed", node=name, text=why) for name, why in missing.items()]
     findings += [Finding(check="answers", status="ok", node=answer.node) for answer in answers]
-    findings += together.findings(answers, wanted)
-    findings += [check(answer, wanted) for check in node.CHECKS for answer in answers]
-    return findings + gpus.findings(answers, wanted)
+    return findings + checks.findings(answers, wanted) + gpus.findings(answers, wanted)
 
 
 def failing(findings: Sequence[Finding]) -> list[str]:
     """The nodes that fail, in the order in which they are first named."""
-    return list(dict.fromkeys(f.node for f in findings if f.status == "failed" and f.node is not None))
+    return list(dict.fromkeys(f.node for f in findings if f.status == "failed"))
 
 
 def counts(findings: Sequence[Finding]) -> list[CheckCount]:
     """In the order in which the checks were made."""
-    by_check: dict[str, Counter[Status]] = {}
+    by_check: dict[str, Counter[str]] = {}
     for finding in findings:
-        by_check.setdefault(finding.check, Counter())[finding.status] += 1
-    return [
-        CheckCount(check=check, ok=c["ok"], failed=c["failed"], warning=c["warning"], not_checked=c["not_checked"])
-        for check, c in by_check.items()
-    ]
-
-
-def nccl_result(program: str, output: str, ranks: int, wanted_gb_s: float | None, source: str | None) -> NcclResult:
-    """What a program of nccl-tests proved; only the all-reduce is held against the site's expectation."""
-    from benchmarks.preflight.nccl_tests import parse
-
-    measured = parse(output)
-
-    def result(status: Status, text: str) -> NcclResult:
-        return NcclResult(program=program, status=status, text=text, measured=measured)
-
-    if "STEPMARK: not found" in output:
-        return result("not_checked", f"{program} was not found in the image or on PATH")
-    if measured.failure or measured.average_gb_s is None:
-        last = output.strip().splitlines()[-1:] or ["it printed nothing"]
-        return result("failed", measured.failure or f"no bus bandwidth: {last[0][:200]}")
-    if measured.ranks != ranks:
-        why = f"it ran {measured.ranks} ranks of {ranks}: a program built without MPI measures no network"
-        return result("not_checked", why)
-    if measured.wrong_values:
-        return result("failed", f"{measured.wrong_values} values came out wrong")
-    seen = f"{measured.average_gb_s:.1f} GB/s"
-    if not program.startswith("all_reduce") or wanted_gb_s is None:
-        held = "" if program.startswith("all_reduce") else ", held against nothing"
-        return result("ok", seen + (held or ", the site expects nothing (slurm.bus_bandwidth_gb_s)"))
-    expected = f"{wanted_gb_s:g} GB/s wanted (source: {source or 'none is given'})"
-    return result("ok" if measured.average_gb_s >= wanted_gb_s else "failed", f"{seen}, {expected}")
+        by_check.setdefault(finding.check, Counter(dict.fromkeys(WORDS, 0)))[finding.status] += 1
+    return [CheckCount(check=check, **counted) for check, counted in by_check.items()]
 
 
 # --- text -------------------------------------------------------------------------------------------
@@ -120,7 +79,7 @@ def report_text(report: Report) -> str:
     nodes = plural(len(report.nodes), "node", "nodes")
     title = f"preflight of {report.site}: {nodes} of partition {report.partition}"
     lines = [f"{title}, job {report.job_id}, {report.seconds:.0f} s", *_table(report)]
-    lines += [f"  {_nccl_line(result)}" for result in report.nccl]
+    lines += [f"  NCCL {result.program}: {WORDS[result.status]}: {result.text}" for result in report.nccl]
     for heading, status in (("failed", "failed"), ("warnings", "warning")):
         found = [finding for finding in report.findings if finding.status == status]
         if found:
@@ -129,10 +88,6 @@ def report_text(report: Report) -> str:
         lines += ["", "NCCL failed over all nodes together, which names none of them: halve the nodes to find it"]
     lines += ["", f"{plural(len(report.passing), 'node passes', 'nodes pass')}, {len(report.failing)} fail"]
     return "\n".join(lines)
-
-
-def _nccl_line(result: NcclResult) -> str:
-    return f"NCCL {result.program}: {WORDS[result.status]}: {result.text}"
 
 
 def _table(report: Report) -> list[str]:
@@ -152,7 +107,7 @@ def _grouped(findings: Sequence[Finding]) -> list[str]:
     """A line for each text of each check, with all its nodes; most nodes first."""
     by_text: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
-        by_text.setdefault((finding.check, finding.text), []).append(finding.node or "all nodes together")
+        by_text.setdefault((finding.check, finding.text), []).append(finding.node)
     lines = []
     for check in dict.fromkeys(check for check, _ in by_text):
         groups = [(nodes, text) for (name, text), nodes in by_text.items() if name == check]
@@ -167,24 +122,26 @@ def _grouped(findings: Sequence[Finding]) -> list[str]:
 
 def node_list(names: Iterable[str]) -> str:
     """Names as Slurm writes them: node1, node2, node4 -> node[1-2,4]."""
-    split = [(name, re.fullmatch(r"(.*?)([0-9]+)", name)) for name in names]
-    # 01 and 1 are different names: where a prefix has numbers with zeros in front, their width is kept.
-    padded = {(m[1], len(m[2])) for _, m in split if m and m[2].startswith("0") and len(m[2]) > 1}
-    numbered: dict[tuple[str, int], list[int]] = {}
-    parts = [name for name, match in split if match is None]
-    for match in (match for _, match in split if match):
-        width = len(match[2]) if (match[1], len(match[2])) in padded else 0
-        numbered.setdefault((match[1], width), []).append(int(match[2]))
-    parts += [_bracketed(prefix, width, sorted(set(numbers))) for (prefix, width), numbers in numbered.items()]
+    parts: list[str] = []
+    numbered: dict[tuple[str, int], set[int]] = {}  # numbers of another width may have zeros in front
+    for name in names:
+        match = re.fullmatch(r"(.*?)([0-9]+)", name)
+        if match:
+            numbered.setdefault((match[1], len(match[2])), set()).add(int(match[2]))
+        else:
+            parts.append(name)
+    for (prefix, width), numbers in numbered.items():
+        texts = ["-".join(f"{n:0{width}}" for n in ends) for ends in _runs(sorted(numbers))]
+        parts.append(prefix + (texts[0] if len(numbers) == 1 else f"[{','.join(texts)}]"))
     return ",".join(parts)
 
 
-def _bracketed(prefix: str, width: int, numbers: list[int]) -> str:
+def _runs(numbers: Sequence[int]) -> list[list[int]]:
+    """The first and last number of each unbroken run."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
+            runs[-1][1:] = [number]
         else:
             runs.append([number])
-    texts = [f"{r[0]:0{width}}" if len(r) == 1 else f"{r[0]:0{width}}-{r[-1]:0{width}}" for r in runs]
-    return f"{prefix}{texts[0]}" if texts == [f"{numbers[0]:0{width}}"] else f"{prefix}[{','.join(texts)}]"
+    return runs

@@ -1,9 +1,7 @@
-"""What the nodes of a preflight answered -> findings, and from them which nodes pass. Pure.
+"""What the nodes of a preflight are asked, what they answer, and what a check finds. Pure.
 
 Each check gives one finding a node: `ok`, `failed` with what was seen and what is wanted, `warning`, or `not_checked`
-with the reason. What needs hardware that a site does not have is never `ok`. A node passes when none of its findings
-failed. The checks are in node.py (one node by itself), together.py (nodes beside each other) and
-gpus.py; all of them together, and the report, in report.py.
+with the reason. What needs hardware that a site does not have is never `ok`. A node passes when no finding failed.
 """
 
 from collections import Counter
@@ -13,6 +11,7 @@ from typing import Literal
 from benchmarks.values import Hardware, Value
 
 Status = Literal["ok", "failed", "warning", "not_checked"]
+Problem = tuple[Status, str]  # a status that is not ok, and why
 
 
 class Command(Value, frozen=True):
@@ -27,7 +26,6 @@ class Clock(Value, frozen=True):
 
     server: str | None  # None: there was nobody to ask
     offered: bool = False  # whether the first node offered a port
-    address: str | None = None
     offset_seconds: float | None = None
     round_trip_seconds: float | None = None
     error: str | None = None
@@ -44,7 +42,6 @@ class Answer(Value, frozen=True):
     """answers/NODE.json, as launch/inside/node_check.py writes it."""
 
     node: str
-    host: str
     token: str
     versions: dict[str, str]
     cores: int
@@ -65,35 +62,34 @@ class Asked(Value, frozen=True):
     """asked.json: what the nodes are to look at."""
 
     token: str  # proves that a node reads this folder, and not one of the same name
-    shared_folders: list[str]  # to be seen: nobody need be allowed to write in their roots
+    shared_folders: list[str]  # must be visible; their roots need not be writable
     environments: list[str]
     gpus: bool
     container: bool
     clock_seconds: int
-    written_folders: list[str] = []  # in which a job writes
+    written_folders: list[str] = []  # must be writable
 
 
 class Wanted(Value, frozen=True):
-    """What the answers are held against."""
+    """What the answers are compared with."""
 
     asked: Asked
     hardware: list[Hardware]  # what the site says its nodes have
     program: str  # the checksum of node_check.py in the launcher's checkout
-    slurm_versions: dict[str, str]  # node -> what its slurmd says
+    slurm_versions: dict[str, str]  # of each node's slurmd
     pyxis: bool | None  # whether srun has it; None: the site starts no containers
 
 
 class Finding(Value, frozen=True):
-    """What one check says of one node, or of all together (node None)."""
-
     check: str
     status: Status
-    node: str | None
+    node: str
     text: str = ""
 
 
-def not_checked(check: str, answer: Answer, why: str) -> Finding:
-    return Finding(check=check, status="not_checked", node=answer.node, text=why)
+def finding(check: str, answer: Answer, problem: Problem | None = None) -> Finding:
+    status, text = problem or ("ok", "")
+    return Finding(check=check, status=status, node=answer.node, text=text[:300])
 
 
 def outliers(seen: Mapping[str, str]) -> dict[str, str]:
@@ -104,4 +100,4 @@ def outliers(seen: Mapping[str, str]) -> dict[str, str]:
     value, count = counts.most_common(1)[0]
     if 2 * count > len(seen):
         return {node: f"{own}, {count} of {len(seen)} have {value}" for node, own in seen.items() if own != value}
-    return {node: f"{own}, one of {len(counts)} that none holds on most nodes" for node, own in seen.items()}
+    return {node: f"{own}, one of {len(counts)} without a majority" for node, own in seen.items()}

@@ -50,7 +50,6 @@ def main(folder):
     server = ClockServer(folder, callers) if node == first and callers else None
     answer = {
         "node": node,
-        "host": socket.gethostname(),
         "token": asked["token"],
         "versions": versions(),
         "cores": os.cpu_count() or 0,
@@ -190,7 +189,7 @@ def query_gpus():
     """Drivers do not all know the same fields, and refuse the whole question for one that they do not."""
     fields = GPU_FIELDS.split(",")
     while True:
-        answer = run("nvidia-smi --query-gpu=" + ",".join(fields) + " --format=csv")
+        answer = run("nvidia-smi --query-gpu=" + ",".join(fields) + " --format=csv,nounits")
         unknown = re.search(r'Field "([^"]+)" is not a valid field', answer["output"])
         if not unknown or unknown.group(1) not in fields:
             return answer
@@ -290,7 +289,6 @@ def clock(folder, asked, server, first, node):
             return {
                 "server": first,
                 "offered": True,
-                "address": address,
                 "offset_seconds": offset,
                 "round_trip_seconds": round_trip,
             }

@@ -107,11 +107,11 @@ def render(work: Preparation, steps: list[PrepareStep], folder: Path) -> str:
     minutes = work.minutes or sum(step.minutes for step in steps)
     return job.render(
         "prepare_mlperf.sbatch.j2",
+        folder,
         title=work.submission.title,
         site=work.site.name,
         model=work.submission.name,
-        directives=job.directives(work.options, job.IMPORT_NAME, 1, minutes, folder / "slurm-%j.out"),
-        folder=job.shell_word(str(folder)),
+        directives=job.directives(work.options, job.IMPORT_NAME, 1, minutes, folder),
         out=job.shell_word(str(work.out)),
         image=job.shell_word(str(_image(work))),
         inside=job.shell_word(work.submission.inside),

@@ -3,16 +3,14 @@
 import os
 import shlex
 import time
-from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import RequestError
 from benchmarks.rendering.columns import plural
 from benchmarks.secret_rules import shell_secrets
-from benchmarks.values import Container, Hardware, JobOptions, Site, Value
-from launch.slurm.job_script import refuse_secrets
+from benchmarks.values import Hardware, JobOptions, Site, Value
+from launch.slurm.job_script import directive_word, one_line, refuse_secrets
 from launch.slurm.options import kept_from_job
 
 HERE = Path(__file__).resolve().parent
@@ -23,7 +21,7 @@ AGAIN_SECONDS = 30
 NCCL_PROGRAMS = ("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf")
 # From a size at which the network is busy throughout, so that the average over all sizes means something.
 NCCL_ARGUMENTS = "-b 1G -e 8G -f 2 -g 1"
-# Each in a job of its own name: site.slurm.options.singleton makes runs wait for each other, not for these.
+# Not the name of a run's job: site.slurm.options.singleton makes runs wait for each other, not for these.
 PREFLIGHT_NAME, IMPORT_NAME = "stepmark-preflight", "stepmark-setup"
 
 
@@ -36,19 +34,18 @@ class PreflightJob(Value, frozen=True):
     nodes: int
     minutes: int
     hardware: Hardware | None  # the GPUs that NCCL is measured over; None: it is not measured
-    image: str | None = None  # that nccl-tests are run in
+    image: Path | None = None  # that nccl-tests are run in
 
 
 def render_preflight(job: PreflightJob) -> str:
     gpus = job.hardware.devices_per_node if job.hardware else 0
-    lines = directives(job.options, PREFLIGHT_NAME, job.nodes, job.minutes, job.folder / "slurm-%j.out", gpus)
+    lines = directives(job.options, PREFLIGHT_NAME, job.nodes, job.minutes, job.folder, gpus)
     return render(
         "preflight.sbatch.j2",
+        job.folder,
         site=job.site.name,
         nodes=plural(job.nodes, "node", "nodes"),
         directives=[*lines, "--no-kill"],
-        folder=shell_word(str(job.folder)),
-        repository=shell_word(str(REPOSITORY)),
         most_asked_again=MOST_ASKED_AGAIN,
         again_seconds=AGAIN_SECONDS,
         nccl=job.hardware is not None,
@@ -64,20 +61,15 @@ def _nccl_options(job: PreflightJob) -> list[str]:
     found = [f"--mpi={shell_word(job.options.mpi)}"] if job.options.mpi else []
     container = job.site.container
     if job.image is not None and container is not None:
-        found += [f"--container-image={shell_word(job.image)}", *_mounts(container)]
+        found.append(f"--container-image={shell_word(str(job.image))}")
+        found.append("--container-mount-home" if container.mount_home else "--no-container-mount-home")
+        if container.mounts:
+            found.append(f"--container-mounts={shell_word(','.join(container.mounts))}")
     return found
 
 
-def _mounts(container: Container) -> list[str]:
-    home = "--container-mount-home" if container.mount_home else "--no-container-mount-home"
-    mounts = [f"--container-mounts={shell_word(','.join(container.mounts))}"] if container.mounts else []
-    return [home, *mounts]
-
-
-def directives(
-    options: JobOptions, name: str, nodes: int, minutes: int, output: Path, gpus_per_node: int = 0
-) -> list[str]:
-    """The job's options as #SBATCH takes them: sbatch reads such a line, not a shell, but quotes hold there."""
+def directives(options: JobOptions, name: str, nodes: int, minutes: int, folder: Path, gpus: int = 0) -> list[str]:
+    """The job's options as #SBATCH takes them; `gpus` of each node."""
     asked: dict[str, object] = {
         "job-name": name,
         "nodes": nodes,
@@ -87,15 +79,15 @@ def directives(
         "partition": options.partition,
         "account": options.account,
         "qos": options.qos,
-        "gres": f"gpu:{gpus_per_node}" if gpus_per_node and options.gpus == "gres" else None,
-        "gpus-per-node": gpus_per_node if gpus_per_node and options.gpus == "gpus_per_node" else None,
+        "gres": f"gpu:{gpus}" if gpus and options.gpus == "gres" else None,
+        "gpus-per-node": gpus if gpus and options.gpus == "gpus_per_node" else None,
         "reservation": options.reservation,
         "constraint": options.constraint,
         "nodelist": options.nodelist,
         "exclude": options.exclude,
         "nice": options.nice,
         "comment": options.comment,
-        "output": output,
+        "output": folder / "slurm-%j.out",
     }
     lines = [f"--{option}={directive_word(str(value))}" for option, value in asked.items() if value is not None]
     lines += ["--exclusive"] if options.exclusive else []
@@ -109,27 +101,12 @@ def new_folder(parent: Path, name: str) -> Path:
     return next(folder for folder in names if not folder.exists())
 
 
-def directive_word(text: str) -> str:
-    """A word of an #SBATCH line: quoted where sbatch would split it."""
-    if any(character in text for character in '\n\r"\\'):
-        raise RequestError(
-            "a job's option cannot hold a line break, a double quote or a backslash",
-            where=repr(text),
-            why="sbatch reads #SBATCH lines itself and knows no way to write them",
-            next_command="--output_dir=<a folder without such characters>",
-        )
-    return f'"{text}"' if any(character in text for character in " \t'#") else text
-
-
 def shell_word(text: str) -> str:
-    if "\n" in text or "\0" in text:
-        raise RequestError("a line break in a word of a job script", where=repr(text))
-    return shlex.quote(text)
+    return shlex.quote(one_line(text))
 
 
-def render(template: str, **values: Any) -> str:
-    # jinja2 takes 30 ms to import: only who renders a job waits for it.
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+def render(template: str, folder: Path, **values: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # takes 30 ms
 
     environment = Environment(
         loader=FileSystemLoader(HERE),
@@ -141,14 +118,10 @@ def render(template: str, **values: Any) -> str:
         comment_end_string="#>",
         autoescape=False,  # it is bash: every word is quoted by shell_word or directive_word
     )
-    text: str = environment.get_template(template).render(**values)
-    refuse_secrets(text, template.removesuffix(".j2"), shell_secrets(paths=(REPOSITORY, values["folder"])))
+    words = {"folder": shell_word(str(folder)), "repository": shell_word(str(REPOSITORY))}
+    text: str = environment.get_template(template).render(**words, **values)
+    refuse_secrets(text, template.removesuffix(".j2"), shell_secrets(paths=(REPOSITORY, folder)))
     return text
-
-
-def gpus_to_measure(hardware: Sequence[Hardware]) -> Hardware | None:
-    """The devices NCCL runs on; None where the site has none."""
-    return next((device for device in hardware if device.kind == "gpu" and device.platform == "cuda"), None)
 
 
 def job_environment() -> dict[str, str]:

@@ -1,29 +1,35 @@
 """The doctor for this machine: what a run on the site `local` needs, and what a cluster is asked with."""
 
 import os
+import platform
+import runpy
 import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.backend import EnvironmentSpec, backends
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.machine import refusals
-from benchmarks.preflight.gpus import judged
+from benchmarks.machine.machine_gpus import shown
+from benchmarks.preflight.gpus import gpu_rows, problems_of
 from benchmarks.preflight.report import WORDS
-from benchmarks.preflight.values import Status
+from benchmarks.preflight.values import Command, Status
 from benchmarks.rendering.columns import aligned
-from benchmarks.values import Value, json_text
+from benchmarks.values import json_text
 from launch.command_line.places import configs, stepmark_home
 from launch.containers import programs
 from launch.containers.programs import Program
 from launch.environments import venvs
-from launch.preflight import gpus_here
 from launch.running import machine_gpus
 from launch.running.this_machine import host_memory_bytes
 
+NODE_CHECK = Path(__file__).resolve().parents[1] / "inside/node_check.py"
 SLURM_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel", "sacct")
 FREE_BYTES = 20 * 10**9  # the largest environment with its downloads, as the lock files state it
 
 
-class MachineCheck(Value, frozen=True):
+class MachineCheck(NamedTuple):
     check: str
     status: Status
     text: str
@@ -31,10 +37,19 @@ class MachineCheck(Value, frozen=True):
 
 def report(as_json: bool) -> tuple[str, int]:
     """The text and the exit code."""
-    checks = [_launcher(), _memory(), *_gpus(), _disk(), *_environments(), *_containers(), _slurm()]
+    memory = f"{host_memory_bytes() / 1e9:.0f} GB, {os.cpu_count()} cores"
+    checks = [
+        MachineCheck("launcher", "ok", f"Python {platform.python_version()}"),
+        MachineCheck("memory", "ok", memory),
+        *_gpus(),
+        _disk(),
+        *_environments(),
+        *_containers(),
+        _slurm(),
+    ]
     code = EXIT_INVALID if any(check.status == "failed" for check in checks) else EXIT_VALID
     if as_json:
-        return json_text(checks).rstrip(), code
+        return json_text([check._asdict() for check in checks]).rstrip(), code
     rows = [
         (check.check, f"{WORDS[check.status]}: {check.text}" if check.text else WORDS[check.status])
         for check in checks
@@ -42,34 +57,31 @@ def report(as_json: bool) -> tuple[str, int]:
     return "\n".join(["this machine, as the site local", *aligned(rows)]), code
 
 
-def _launcher() -> MachineCheck:
-    import platform
-
-    # A launcher that lacks a package of its own does not come as far as this: launch/_script.py says so.
-    return MachineCheck(check="launcher", status="ok", text=f"Python {platform.python_version()}")
-
-
-def _memory() -> MachineCheck:
-    return MachineCheck(
-        check="memory", status="ok", text=f"{host_memory_bytes() / 1e9:.0f} GB, {os.cpu_count()} cores"
-    )
-
-
 def _gpus() -> list[MachineCheck]:
     """The GPUs that a run may use, each GPU that is there, and what is wrong with them."""
     machine = machine_gpus.found()
-    asked = gpus_here.ask()
-    found: Status = "ok" if machine.gpus else "failed" if machine.broken else "not_checked"
-    unknown = [row.title for row in machine_gpus.rows(configs()) if not row.peaks]
-    return [
-        MachineCheck(check="GPUs", status=found, text=gpus_here.machine_text(machine)),
-        *(
-            MachineCheck(check=f"MFU on {name}", status="warning", text="null: no file of configs/hardware names it")
-            for name in unknown
-        ),
-        *(MachineCheck(check=f"GPU {gpu.index}", status=gpu.status, text=gpu.text) for gpu in asked.gpus),
-        *(MachineCheck(check=name, status=status, text=text) for name, status, text in judged(asked)),
-    ]
+    if not machine.gpus:
+        return [MachineCheck("GPUs", "failed" if machine.broken else "not_checked", machine.why_none)]
+    cuda = f", CUDA up to {machine.cuda[0]}.{machine.cuda[1]}" if machine.cuda else ""
+    hidden = f"; {machine.hidden}" if machine.hidden else ""
+    found = [MachineCheck("GPUs", "ok", f"{shown(machine.gpus)}, driver {machine.driver}{cuda}{hidden}")]
+    for row in machine_gpus.rows(configs()):
+        if not row.peaks:
+            found.append(MachineCheck(f"MFU on {row.title}", "warning", "null: no file of configs/hardware names it"))
+    # The same questions as on the nodes of a cluster, to all GPUs of the machine.
+    asked = runpy.run_path(str(NODE_CHECK))["commands"]({"gpus": True, "container": False})
+    commands = {name: Command(**answer) for name, answer in asked.items()}
+    rows = gpu_rows(commands)
+    if not rows:
+        found.append(MachineCheck("nvidia-smi", "failed", commands["gpus"].output.strip()))
+    found += [MachineCheck(f"GPU {row['index']}", "ok", _gpu_text(row)) for row in rows]
+    return found + [MachineCheck(name, *(problem or ("ok", ""))) for name, problem in problems_of(commands).items()]
+
+
+def _gpu_text(row: Mapping[str, str]) -> str:
+    memory = f"{row.get('memory.used')} of {row.get('memory.total')} MiB in use"
+    clock = f"{row.get('clocks.current.sm')} of {row.get('clocks.max.sm')} MHz"
+    return f"{row.get('name')}, {memory}, {row.get('temperature.gpu')} C, {clock}"
 
 
 def _disk() -> MachineCheck:
@@ -78,16 +90,16 @@ def _disk() -> MachineCheck:
     free = shutil.disk_usage(there).free
     status: Status = "ok" if free >= FREE_BYTES else "warning"
     text = f"{free / 1e9:.0f} GB free in {home}, {FREE_BYTES / 1e9:.0f} wanted for environments"
-    return MachineCheck(check="disk", status=status, text=text)
+    return MachineCheck("disk", status, text)
 
 
 def _environments() -> list[MachineCheck]:
     """Those for this machine's GPUs, else for its CPU."""
-    platform = "cuda" if machine_gpus.found().gpus else "cpu"
+    device = "cuda" if machine_gpus.found().gpus else "cpu"
     found = {}
     for backend in backends().values():
         for engine in backend.engines:
-            spec = backend.environment(engine, platform)
+            spec = backend.environment(engine, device)
             found[spec.name] = spec
     return [_environment(spec) for spec in found.values() if spec.locks]
 
@@ -96,19 +108,19 @@ def _environment(spec: EnvironmentSpec) -> MachineCheck:
     check, machine = f"environment {spec.name}", machine_gpus.found()
     too_old = refusals.old_driver(spec, machine) if machine.gpus else None
     if too_old:
-        return MachineCheck(check=check, status="failed", text=f"{too_old.what}; next: {too_old.next_command}")
+        return MachineCheck(check, "failed", f"{too_old.what}; next: {too_old.next_command}")
     python = venvs.python_of(spec)
     needed = refusals.minimum_driver(spec.locks[0].cuda)
     cuda = f"; CUDA {refusals.cuda_text(spec.locks[0].cuda)}, which takes driver {needed} or newer" if needed else ""
     text = str(python or "not made yet: the first run makes it") + cuda
-    return MachineCheck(check=check, status="ok" if python else "not_checked", text=text)
+    return MachineCheck(check, "ok" if python else "not_checked", text)
 
 
 def _containers() -> list[MachineCheck]:
     """The container programs, and whether each could start a run."""
     found = [_container(name, known) for name, known in programs.here()]
     none = f"none of {', '.join(programs.NAMES)} is on PATH"
-    return found or [MachineCheck(check="containers", status="not_checked", text=none)]
+    return found or [MachineCheck("containers", "not_checked", none)]
 
 
 def _container(name: str, known: Program | RequestError) -> MachineCheck:
@@ -118,18 +130,15 @@ def _container(name: str, known: Program | RequestError) -> MachineCheck:
         if machine_gpus.found().gpus:
             programs.refuse_without_gpus(known)
     except RequestError as error:
-        return MachineCheck(
-            check=f"containers: {name}",
-            status="warning",
-            text=f"{error.what}: {error.why}; next: {error.next_command}",
-        )
+        text = f"{error.what}: {error.why}; next: {error.next_command}"
+        return MachineCheck(f"containers: {name}", "warning", text)
     gpus = ", gives containers NVIDIA's GPUs" if machine_gpus.found().gpus else ""
-    return MachineCheck(check=f"containers: {name}", status="ok", text=f"{known.version}{gpus}")
+    return MachineCheck(f"containers: {name}", "ok", f"{known.version}{gpus}")
 
 
 def _slurm() -> MachineCheck:
     missing = [name for name in SLURM_COMMANDS if shutil.which(name) is None]
     if len(missing) == len(SLURM_COMMANDS):
-        return MachineCheck(check="Slurm", status="not_checked", text="none of its commands is on PATH")
+        return MachineCheck("Slurm", "not_checked", "none of its commands is on PATH")
     text = f"{', '.join(missing)} not on PATH" if missing else "its commands are on PATH"
-    return MachineCheck(check="Slurm", status="warning" if missing else "ok", text=text)
+    return MachineCheck("Slurm", "warning" if missing else "ok", text)

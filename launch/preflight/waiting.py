@@ -7,56 +7,48 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from benchmarks.errors import RunError
 from benchmarks.jobs.job_record import SchedulerEnd
 from benchmarks.rendering.report import duration_text
 from launch.slurm.client import Slurm
+from launch.slurm.parsing import NOT_ENDED
 from launch.slurm.reasons import explain, never
 
 LOOK_SECONDS = 0.25
 FIRST_ASK_SECONDS = 1.0
 LONGEST_ASK_SECONDS = 10.0
-GROWTH = 1.5
 PLAIN_LINE_SECONDS = 5.0
 FILES_SECONDS = 3.0  # what a shared file system may lag behind the end of the job
 ACCOUNTING_SECONDS = 20.0
-OVER = {
-    "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
-    "UNKNOWN",
-}  # fmt: skip
-
-Ended = SchedulerEnd | None
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     queue_seconds: float  # how long the job may wait for its nodes
     quiet_seconds: float  # how long nothing may come from a job that runs
 
 
-Progress = Callable[[], tuple[int, str]]
+Progress = Callable[[], tuple[int, str]]  # how much has come, and in words
 Done = Callable[[], bool]
 
 
-def wait(slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limits) -> Ended:
+def wait(slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limits) -> SchedulerEnd | None:
     """Until `done`, or the job has ended, or nothing has come for too long; the job is then cancelled.
 
-    `progress` counts what has come, and says it in words. The scheduler's end where it was the job that ended,
-    None otherwise.
+    The scheduler's end where it was the job that ended, None otherwise.
     """
     try:
         with _shown() as show:
             return _wait(slurm, job_id, progress, done, limits, show)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RunError):
         slurm.cancel(job_id)
         raise
 
 
 def _wait(
     slurm: Slurm, job_id: str, progress: Progress, done: Done, limits: Limits, show: Callable[[str], None]
-) -> Ended:
+) -> SchedulerEnd | None:
     submitted = news = asked = time.monotonic()
     came, runs, queued, pause = 0, False, "submitted", FIRST_ASK_SECONDS
     while not done():
@@ -67,20 +59,18 @@ def _wait(
         show(f"job {job_id}: {text if runs else queued} ({duration_text(now - submitted)})")
         if now - asked >= pause:
             state = slurm.queue([job_id]).get(job_id)
-            asked, pause = time.monotonic(), min(pause * GROWTH, LONGEST_ASK_SECONDS)
-            if state is None or state.state in OVER:
+            asked, pause = time.monotonic(), min(pause * 1.5, LONGEST_ASK_SECONDS)
+            if state is None or state.state not in NOT_ENDED:
                 return _end(slurm, job_id, done)
             queued = explain(state.state, state.reason)
             if state.state == "RUNNING" and not runs:
                 runs, news = True, now
             if state.state == "PENDING" and (impossible := never(state.reason)):
-                raise _cancelled(slurm, job_id, impossible, f"scontrol show job {job_id}")
+                raise _not_started(job_id, impossible, f"scontrol show job {job_id}")
         if not runs and now - submitted > limits.queue_seconds:
-            raise _cancelled(
-                slurm,
-                job_id,
-                f"{queued} for more than {limits.queue_seconds:g} s",
-                "--queue_limit=<seconds> to wait longer, --nodelist=<idle nodes>, or --noexclusive",
+            why = f"{queued} for more than {limits.queue_seconds:g} s"
+            raise _not_started(
+                job_id, why, "--queue_limit=<seconds> to wait longer, --nodelist=<idle nodes>, or --noexclusive"
             )
         if runs and now - news > limits.quiet_seconds:
             slurm.cancel(job_id)
@@ -89,12 +79,11 @@ def _wait(
     return None
 
 
-def _cancelled(slurm: Slurm, job_id: str, why: str, next_command: str) -> RunError:
-    slurm.cancel(job_id)
+def _not_started(job_id: str, why: str, next_command: str) -> RunError:
     return RunError(f"job {job_id} did not start, and was cancelled", why=why, next_command=next_command)
 
 
-def _end(slurm: Slurm, job_id: str, done: Done) -> Ended:
+def _end(slurm: Slurm, job_id: str, done: Done) -> SchedulerEnd | None:
     """The job is over: its last files may still come, and the accounting may lag behind."""
     deadline = time.monotonic() + FILES_SECONDS
     while time.monotonic() < deadline:
@@ -104,7 +93,7 @@ def _end(slurm: Slurm, job_id: str, done: Done) -> Ended:
     deadline = time.monotonic() + ACCOUNTING_SECONDS
     while True:
         ends = slurm.ends([job_id]).get(job_id, [])
-        if (ends and ends[-1].state in OVER) or time.monotonic() > deadline:
+        if (ends and ends[-1].state not in NOT_ENDED) or time.monotonic() > deadline:
             return ends[-1] if ends else SchedulerEnd(job_id=job_id, state="UNKNOWN", source="nobody")
         time.sleep(1.0)
 
@@ -128,7 +117,7 @@ def _shown() -> Iterator[Callable[[str], None]]:
     def line(text: str) -> None:
         nonlocal last
         if time.monotonic() - last >= PLAIN_LINE_SECONDS:
-            print(text, file=sys.stderr, flush=True)
+            say(text)
             last = time.monotonic()
 
     yield line

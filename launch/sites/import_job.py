@@ -72,13 +72,12 @@ def run(work: ImportJob) -> dict[str, str]:
 
 def render(work: ImportJob) -> str:
     minutes = work.minutes or MINUTES_AN_IMAGE * len(work.images)
-    lines = job.directives(work.options, job.IMPORT_NAME, 1, minutes, work.folder / "slurm-%j.out")
+    lines = job.directives(work.options, job.IMPORT_NAME, 1, minutes, work.folder)
     return job.render(
         "import_images.sbatch.j2",
+        work.folder,
         site=work.site.name,
         directives=[*lines, "--dependency=singleton"],
-        folder=job.shell_word(str(work.folder)),
-        repository=job.shell_word(str(job.REPOSITORY)),
         program=asked_python.PROGRAM.relative_to(job.REPOSITORY),
         images=[
             {

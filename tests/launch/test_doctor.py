@@ -16,11 +16,11 @@ import pytest
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError
 from benchmarks.jobs.job_record import SchedulerEnd
-from benchmarks.preflight.report import CheckCount, Report
+from benchmarks.preflight.report import Report
 from benchmarks.values import Container, JobOptions, Site
 from benchmarks.values import Slurm as SlurmSite
-from launch.preflight import asking, job, waiting
-from launch.preflight.running import next_steps, why_silent
+from launch.preflight import job, nodes, waiting
+from launch.preflight.nodes import next_steps, why_silent
 from launch.preflight.waiting import Limits
 from launch.slurm.client import Slurm
 from launch.slurm.parsing import Node, QueueState
@@ -83,36 +83,38 @@ def test_refusals(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
-def nodes(**states: str) -> list[Node]:
+def in_state(**states: str) -> list[Node]:
     return [Node(name=name, state=state, gpus=0, cpus=1, memory_mb=1) for name, state in states.items()]
 
 
 def test_nodes_that_are_down_are_not_in_the_job() -> None:
-    found = nodes(node1="idle", node2="down", node3="allocated", node4="drained")
-    choice = asking.choose(found, JobOptions(), None)
-    assert choice.nodes == 2
-    assert set(choice.down) == {"node2", "node4"}
-    assert "Slurm says it is down" in choice.down["node2"]
-    assert asking.choose(found, JobOptions(), 1) == asking.Choice(options=JobOptions(), nodes=1, down={})
+    found = in_state(node1="idle", node2="down", node3="allocated", node4="drained")
+    _, count, down = nodes.choose(found, JobOptions(), None)
+    assert count == 2
+    assert set(down) == {"node2", "node4"}
+    assert "Slurm says it is down" in down["node2"]
+    assert nodes.choose(found, JobOptions(), 1) == (JobOptions(), 1, {})
 
 
 def test_a_file_names_nodes(tmp_path: Path) -> None:
     listed = tmp_path / "nodes-fail.txt"
     listed.write_text("node1\nnode2\n")
-    found = nodes(node1="idle", node2="idle", node3="idle", node4="idle")
-    assert asking.choose(found, JobOptions(exclude=str(listed)), None).nodes == 2
-    named = asking.choose(found, JobOptions(nodelist=str(listed)), None)
-    assert (named.nodes, named.options.nodelist) == (2, "node[1-2]")
+    found = in_state(node1="idle", node2="idle", node3="idle", node4="idle")
+    assert nodes.choose(found, JobOptions(exclude=str(listed)), None)[1] == 2
+    options, count, _ = nodes.choose(found, JobOptions(nodelist=str(listed)), None)
+    assert (count, options.nodelist) == (2, "node[1-2]")
     listed.write_text("node1\nnode9\n")
     with pytest.raises(RequestError, match="the partition has no node9"):
-        asking.choose(found, JobOptions(nodelist=str(listed)), None)
+        nodes.choose(found, JobOptions(nodelist=str(listed)), None)
 
 
 @pytest.mark.parametrize("count", [None, 3])
 def test_too_few_nodes_that_are_up(count: int | None) -> None:
-    found = nodes(node1="down", node2="down") if count is None else nodes(node1="idle", node2="idle", node3="down")
+    found = (
+        in_state(node1="down", node2="down") if count is None else in_state(node1="idle", node2="idle", node3="down")
+    )
     with pytest.raises(RequestError) as refused:
-        asking.choose(found, JobOptions(), count)
+        nodes.choose(found, JobOptions(), count)
     assert "sinfo -R" in str(refused.value)
     assert ("0 nodes are up, at least 1 wanted" if count is None else "2 nodes are up, 3 wanted") in str(
         refused.value
@@ -122,10 +124,10 @@ def test_too_few_nodes_that_are_up(count: int | None) -> None:
 def test_a_folder_that_the_nodes_do_not_see_is_refused(tmp_path: Path) -> None:
     site = msgspec.structs.replace(SITE, slurm=SlurmSite(shared_folders=["/not/this"], hardware=["cpu"]))
     with pytest.raises(RequestError, match="do not see --output_dir"):
-        asking.refuse_unseen(site, tmp_path)
+        nodes.refuse_unseen(site, tmp_path)
     site = msgspec.structs.replace(SITE, slurm=SlurmSite(shared_folders=[str(tmp_path)], hardware=["cpu"]))
     with pytest.raises(RequestError, match="do not see the checkout"):
-        asking.refuse_unseen(site, tmp_path)
+        nodes.refuse_unseen(site, tmp_path)
 
 
 # --- without Slurm -----------------------------------------------------------------------------------
@@ -152,57 +154,24 @@ def test_a_dry_run_needs_no_slurm_no_image_and_no_shared_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_why_a_node_is_drained_is_in_the_administrators_words() -> None:
-    facts = asking.read_node_facts("node1|23.11.4|none\nnode2|23.11.4|bad fan | call Bob\n\n")
-    assert facts["node1"] == ("23.11.4", "")
-    assert facts["node2"].reason == "bad fan | call Bob"
-
-
-def test_an_output_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    made = asking.sketch(SITE, JobOptions(), 2, tmp_path / "file" / "results", 120, Configs())
-    preflight = asking.Preflight(SITE, "batch", made.folder, made, cast(Any, None), {})
-    with pytest.raises(RequestError, match="output folder cannot be written") as refused:
-        asking.write(preflight)
-    assert "--output_dir" in refused.value.next_command
-
-
-def test_jobs_write_in_the_results_and_where_environments_or_images_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STEPMARK_HOME", str(tmp_path))
-    assert asking.written_folders(SITE, Path("/results")) == ["/results", str(tmp_path)]
-    container = msgspec.structs.replace(SITE, runtime="container", container=Container(images="/not/made/yet"))
-    assert asking.written_folders(container, Path("/results")) == ["/results"]
-
-
-def failed_report(*nodes: str, passing: tuple[str, ...] = (), **checks: int) -> Report:
-    return Report(
+@pytest.mark.parametrize(("passing", "advised"), [(["n2"], True), ([], False)])
+def test_to_exclude_every_node_is_no_advice(passing: list[str], advised: bool) -> None:
+    report = Report(
         site="example_venv",
         partition="batch",
         job_id="7",
         started=0.0,
         seconds=1.0,
-        nodes=[*nodes, *passing],
-        passing=list(passing),
-        failing=list(nodes),
-        checks=[
-            CheckCount(check=name.replace("_", " "), ok=0, failed=failed, warning=0, not_checked=0)
-            for name, failed in checks.items()
-        ],
+        nodes=["n1", *passing],
+        passing=passing,
+        failing=["n1"],
+        checks=[],
         findings=[],
         nccl=[],
     )
-
-
-def test_to_exclude_every_node_is_no_advice() -> None:
-    everywhere = next_steps(failed_report("n1", "n2", shared_folder=2), Path("/r"))
-    assert "--exclude" not in everywhere
-    assert "example_venv.yml: slurm: shared_folders" in everywhere
-    assert "'memlock': one cause" in next_steps(failed_report("n1", "n2", memlock=2), Path("/r"))
-    assert "of its own" in next_steps(failed_report("n1", "n2", GPUs=1, clock=1), Path("/r"))
-    some = next_steps(failed_report("n1", passing=("n2",), GPUs=1), Path("/r"))
-    assert "--exclude=/r/nodes-fail.txt" in some
+    text = next_steps(report, Path("/r"))
+    assert ("--exclude=/r/nodes-fail.txt" in text) == advised
+    assert ("example_venv.yml" in text) != advised
 
 
 # --- the job ----------------------------------------------------------------------------------------
@@ -248,18 +217,12 @@ def test_the_script_says_all_of_the_job() -> None:
 def test_nccl_runs_in_the_container_of_the_site() -> None:
     container = Container(images="/images", mounts=["/data:/data"], mount_home=False)
     site = msgspec.structs.replace(SITE, runtime="container", container=container)
-    text = script(Path("/shared"), site=site, image="/images/a b.sqsh")
+    text = script(Path("/shared"), site=site, image=Path("/images/a b.sqsh"))
     checked_by_bash(text)
     assert "    --container-image='/images/a b.sqsh' \\" in text.splitlines()
     assert "    --no-container-mount-home \\" in text.splitlines()
     assert text.index("unset NVIDIA_VISIBLE_DEVICES ") < text.index("--container-image")  # the image says which GPUs
     assert "    --container-mounts=/data:/data \\" in text.splitlines()
-
-
-def test_what_sbatch_cannot_read_is_refused() -> None:
-    for folder in ('/shared/a"b', "/shared/a\nb", "/shared/a\\b"):
-        with pytest.raises(RequestError, match="cannot hold"):
-            script(Path(folder))
 
 
 def test_why_a_node_is_silent_is_found_in_the_jobs_output() -> None:

@@ -18,7 +18,8 @@ from benchmarks.preflight.report import report_text
 from benchmarks.values import json_text
 from launch.cli import refuse_more
 from launch.command_line import places
-from launch.preflight import asking, job, running
+from launch.preflight import nodes as preflights
+from launch.preflight.job import render_preflight
 from launch.preflight.waiting import Limits, say
 from launch.slurm import job_flags
 from launch.slurm.client import Slurm
@@ -52,18 +53,18 @@ def main(argv: list[str]) -> int:
     options = choose(site, job_flags.typed(), os.environ)
     output_dir = Path(OUTPUT_DIR.value)
     if DRY_RUN.value:
-        planned = asking.sketch(site, options, NODES.value, output_dir, LIMIT.value, configs)
+        planned = preflights.sketch(site, options, NODES.value, output_dir, LIMIT.value, configs)
         if NODES.value is None and not options.nodelist:
             say("1 node stands for all that are up: a dry run does not ask Slurm (--nodes=N shows another number)")
-        print(job.render_preflight(planned), end="")
+        print(render_preflight(planned), end="")
         return EXIT_VALID
-    preflight = asking.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
-    report = running.run(
+    preflight = preflights.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
+    report = preflights.run(
         preflight, Slurm(site, on_wait=say), Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value)
     )
     print(
         json_text(report).rstrip()
         if JSON.value
-        else f"{report_text(report)}\n{running.next_steps(report, preflight.folder)}"
+        else f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}"
     )
     return EXIT_VALID if report.passed else EXIT_INVALID

@@ -284,34 +284,31 @@ def test_a_row_that_no_recipe_names_is_said_to_take_those_of_an_a100(
 
 # --- the doctor ------------------------------------------------------------------------------------
 
-SICK = """
-driver = 570.1
-cuda = 12080
-[gpu x2]
-name = NVIDIA H100 80GB HBM3
-uuid = GPU-%d
-capability = 9.0
-memory_mib = 81559
-nvlinks = 18
-[gpu]
-name = NVIDIA H100 80GB HBM3
-uuid = GPU-%d
-capability = 9.0
-memory_mib = 81559
-nvlinks = 18
-nvlinks_down = 1
-ecc_uncorrected = 3
-remapped = 0 1 1 0
-throttle = 0x40
-persistence = 0
-process = 7 2000 train.py
-[gpu]
-lost = 1
+GPU_LINE = "%d, NVIDIA H100 80GB HBM3, GPU-%d, 570.1, %s, Disabled, 81559, 4, 0, %d, %s, 345, 1980, 31"
+HEADER = (
+    "index, name, uuid, driver_version, persistence_mode, mig.mode.current, memory.total [MiB], memory.used [MiB], "
+    "utilization.gpu [%], ecc.errors.uncorrected.volatile.total, clocks_event_reasons.active, "
+    "clocks.current.sm [MHz], clocks.max.sm [MHz], temperature.gpu"
+)
+
+
+def play_nvidia_smi(folder: Path, *gpus: str, process: str = "", code: int = 0) -> dict[str, str]:
+    """The variables under which nvidia-smi shows these GPUs."""
+    links = "".join(f"GPU {n}: H100\n\t Link 0: 26 GB/s\n" for n in range(len(gpus)))
+    text = f"""#!/bin/sh
+case "$*" in
+*query-gpu*) printf '%s\\n' "{HEADER.replace("%", "%%")}" {" ".join(f'"{gpu}"' for gpu in gpus)}; exit {code};;
+*compute-apps*) printf 'gpu_uuid, pid, process_name, used_gpu_memory [MiB]\\n{process}';;
+*nvlink*) printf '%s' "{links}";;
+esac
 """
+    (folder / "nvidia-smi").write_text(text)
+    (folder / "nvidia-smi").chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def doctor(folder: Path) -> dict[str, tuple[str, str]]:
-    done = forked.run(REPOSITORY / "launch/doctor.py", "--json", cwd=folder)
+def doctor(folder: Path, **variables: str) -> dict[str, tuple[str, str]]:
+    done = forked.run(REPOSITORY / "launch/doctor.py", "--json", cwd=folder, env={**os.environ, **variables})
     assert done.stderr == ""
     checks = {check["check"]: (check["status"], check["text"]) for check in json.loads(done.stdout)}
     assert done.returncode == (3 if any(status == "failed" for status, _ in checks.values()) else 0)
@@ -319,29 +316,29 @@ def doctor(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_the_doctor_shows_each_gpu_and_what_is_wrong_with_it(tmp_path: Path, play_machine: Play) -> None:
-    play_machine(SICK)
-    checks = doctor(tmp_path)
-    assert checks["GPUs"][0] == "ok"
-    assert checks["GPU 0"] == ("ok", "NVIDIA H100 80GB HBM3, 0.0 of 85.5 GB in use, 0 C, 0 of 0 W, 0 of 0 MHz, "
-                               "18 of 18 NVLinks active")  # fmt: skip
-    assert "17 of 18 NVLinks active" in checks["GPU 2"][1]
+    play_machine("dgx_h100")
+    good = GPU_LINE % (0, 0, "Enabled", 0, "0x0")
+    sick = GPU_LINE % (1, 1, "Disabled", 3, "0x40")
+    checks = doctor(tmp_path, **play_nvidia_smi(tmp_path, good, sick, process="GPU-1, 7, train.py, 2000\\n"))
+    assert checks["GPUs"] == ("ok", "8 x NVIDIA H100 80GB HBM3, driver 580.95.05, CUDA up to 13.0")
+    assert checks["GPU 0"] == ("ok", "NVIDIA H100 80GB HBM3, 4 of 81559 MiB in use, 31 C, 345 of 1980 MHz")
     for check, status, words in (
-        ("GPU 3", "failed", "it answers nothing"),
         ("GPUs idle", "failed", "process 7 (train.py)"),
-        ("GPU memory errors", "failed", "remapped rows are pending"),
-        ("GPU throttling", "failed", "GPU 2: hardware thermal"),
-        ("GPU persistence", "warning", "off on GPU 2"),
-        ("NVLink", "failed", "GPU 2: link 17 inactive"),
+        ("GPU memory errors", "failed", "GPU 1: 3 uncorrected ECC errors"),
+        ("GPU throttling", "failed", "GPU 1: hardware thermal"),
+        ("GPU persistence", "warning", "off on GPU 1"),
+        ("NVLink", "ok", ""),
     ):
         assert checks[check][0] == status
         assert words in checks[check][1]
 
 
-def test_the_doctor_of_a_good_machine_and_of_one_without_a_driver(tmp_path: Path, play_machine: Play) -> None:
+def test_the_doctor_without_gpus_or_with_a_lost_one(tmp_path: Path, play_machine: Play) -> None:
     play_machine("dgx_h100")
-    checks = doctor(tmp_path)
-    assert checks["GPUs"] == ("ok", "8 x NVIDIA H100 80GB HBM3, driver 580.95.05, CUDA up to 13.0")
-    assert {status for name, (status, _) in checks.items() if "GPU" in name or name == "NVLink"} == {"ok"}
+    lost = play_nvidia_smi(tmp_path, "Unable to determine the device handle: GPU is lost", code=15)
+    checks = doctor(tmp_path, **lost)
+    assert checks["nvidia-smi"][0] == "failed"
+    assert "GPU is lost" in checks["nvidia-smi"][1]
     play_machine("init = 12")
     assert doctor(tmp_path)["GPUs"][0] == "not_checked"
 
@@ -353,7 +350,8 @@ def checks_of(machine_report: tuple[str, int]) -> tuple[dict[str, tuple[str, str
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine on which nothing was made and nothing is on PATH."""
+    """A machine on which nothing was made and nothing but nvidia-smi is on PATH."""
+    play_nvidia_smi(tmp_path, GPU_LINE % (0, 0, "Enabled", 0, "0x0"))
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path

@@ -1,0 +1,187 @@
+"""The checks of a preflight that need no GPU: each node by itself, and versions, ports and clocks of all. Pure."""
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from benchmarks.preflight.gpus import gpu_versions
+from benchmarks.preflight.values import Answer, Command, Finding, Problem, Wanted, finding, outliers
+
+GIB = 2**30
+# NCCL's own advice for containers is --shm-size=1g --ulimit memlock=-1 (its user guide, "Shared memory"); data
+# loaders need some as well, hence so much for each GPU.
+SHM_BYTES_A_GPU = GIB
+# The following are ours.
+FREE_BYTES = 10 * GIB  # logs, profiles and TensorBoard of a few runs
+OPEN_FILES = 4096  # the first rank of 2,048 holds a connection to each of them
+LOAD_A_CORE = 0.5  # an idle node is far below
+CLOCK_WARNING_SECONDS = 0.05  # telemetry and steps of several nodes are laid side by side by their clocks
+CLOCK_FAILED_SECONDS = 1.0
+
+
+def findings(answers: Sequence[Answer], wanted: Wanted) -> list[Finding]:
+    found = [*_same_versions(answers, wanted), *_ports(answers), *_clocks(answers)]
+    return found + [
+        finding(name, answer, check(answer, wanted)) for name, check in CHECKS.items() for answer in answers
+    ]
+
+
+# --- one node ---------------------------------------------------------------------------------------
+
+
+def _shared_folder(answer: Answer, wanted: Wanted) -> Problem | None:
+    """The answer proves that the node writes there; the token, that it reads there."""
+    if answer.token != wanted.asked.token:
+        return "failed", "it read another folder of the same name"
+    missing = [path for path, access in answer.folders.items() if access == "missing"]
+    if missing:
+        return "failed", f"does not see {', '.join(missing)}"
+    read_only = [path for path, access in answer.folders.items() if access == "readable"]
+    return ("warning", f"cannot write in {', '.join(read_only)}") if read_only else None
+
+
+def _free_space(answer: Answer, _wanted: Wanted) -> Problem | None:
+    text = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} wanted"
+    return ("warning", text) if answer.free_bytes < FREE_BYTES else None
+
+
+def _checkout(answer: Answer, wanted: Wanted) -> Problem | None:
+    text = "its node_check.py differs from the launcher's: a stale or second checkout"
+    return ("failed", text) if answer.program != wanted.program else None
+
+
+def _environments(answer: Answer, wanted: Wanted) -> Problem | None:
+    if wanted.asked.container:
+        return "not_checked", "the site runs containers"
+    if not wanted.asked.environments:
+        return "not_checked", "none has been made yet (python launch/setup.py --site=NAME)"
+    missing = [path for path, there in answer.environments.items() if not there]
+    return ("failed", f"does not see {', '.join(missing)}") if missing else None
+
+
+def _shm(answer: Answer, wanted: Wanted) -> Problem | None:
+    if answer.shm_bytes is None:
+        return "failed", "there is none"
+    least = SHM_BYTES_A_GPU * max([1, *(h.devices_per_node for h in wanted.hardware if h.kind != "cpu")])
+    text = f"{answer.shm_bytes / GIB:.2f} GiB, {least / GIB:g} wanted (1 for each GPU)"
+    return ("warning", text) if answer.shm_bytes < least else None
+
+
+def _memlock(answer: Answer, _wanted: Wanted) -> Problem | None:
+    limit = answer.limits.memlock_bytes
+    return (
+        None if limit is None else ("warning", f"{limit / 2**20:.0f} MiB, unlimited wanted: RDMA pins what it sends")
+    )
+
+
+def _open_files(answer: Answer, _wanted: Wanted) -> Problem | None:
+    limit = answer.limits.open_files
+    return ("warning", f"{limit}, {OPEN_FILES} wanted") if limit is not None and limit < OPEN_FILES else None
+
+
+def _container_runtime(answer: Answer, wanted: Wanted) -> Problem | None:
+    if not wanted.asked.container:
+        return "not_checked", "the site has no containers"
+    if not wanted.pyxis:
+        return "failed", "srun has no --container-image: pyxis is missing"
+    enroot = answer.commands.get("enroot", Command(exit_code=None, output="enroot was not asked for"))
+    return ("failed", enroot.output.strip()) if enroot.exit_code != 0 else None
+
+
+def _infiniband(answer: Answer, _wanted: Wanted) -> Problem | None:
+    if not answer.infiniband:
+        return "not_checked", "the node has no adapter"
+    down = [f"{port} {state}" for port, state in answer.infiniband.items() if "ACTIVE" not in state]
+    return ("warning", ", ".join(down)) if down else None
+
+
+def _idle(answer: Answer, _wanted: Wanted) -> Problem | None:
+    # Without the figure, so that nodes in the same state share a line; it is in the node's answer.
+    text = f"load average above {LOAD_A_CORE:.0%} of its {answer.cores} cores: something else is running"
+    return ("warning", text) if answer.load > LOAD_A_CORE * answer.cores else None
+
+
+CHECKS: dict[str, Callable[[Answer, Wanted], Problem | None]] = {
+    "shared folder": _shared_folder,
+    "free space": _free_space,
+    "checkout": _checkout,
+    "environments": _environments,
+    "/dev/shm": _shm,
+    "memlock": _memlock,
+    "open files": _open_files,
+    "container runtime": _container_runtime,
+    "InfiniBand": _infiniband,
+    "idle": _idle,
+}
+
+
+# --- the nodes beside each other --------------------------------------------------------------------
+
+
+def _same_versions(answers: Sequence[Answer], wanted: Wanted) -> list[Finding]:
+    """Nodes that differ from most: another kernel, driver or size makes one node the slowest of all."""
+    facts = {answer.node: _facts(answer, wanted) for answer in answers}
+    differences: dict[str, list[str]] = {node: [] for node in facts}
+    for name in sorted({name for of_node in facts.values() for name in of_node}):
+        seen = {node: of_node.get(name, "none") for node, of_node in facts.items()}
+        for node, text in outliers(seen).items():
+            differences[node].append(f"{name} {text}")
+    return [
+        finding(
+            "same versions", answer, ("failed", "; ".join(texts)) if (texts := differences[answer.node]) else None
+        )
+        for answer in answers
+    ]
+
+
+def _facts(answer: Answer, wanted: Wanted) -> dict[str, str]:
+    facts = answer.versions | gpu_versions(answer.commands)
+    # The kernel keeps a little of the memory, not always as much.
+    facts |= {"cores": str(answer.cores), "memory": f"{round(answer.memory_bytes / GIB / 4) * 4} GiB"}
+    if answer.infiniband:
+        facts["InfiniBand ports"] = str(len(answer.infiniband))
+    if wanted.slurm_versions:
+        facts["Slurm"] = wanted.slurm_versions.get(answer.node, "unknown")
+    return facts
+
+
+def _ports(answers: Sequence[Answer]) -> list[Finding]:
+    """Every node has called the first one; if nobody reached it, it is the first that fails."""
+    callers = [answer for answer in answers if answer.clock.server not in (None, answer.node)]
+    nobody = len(callers) > 1 and all(answer.clock.offered and answer.clock.error for answer in callers)
+    return [finding("ports", answer, _port(answer, len(callers) if nobody else 0)) for answer in answers]
+
+
+def _port(answer: Answer, all_cut_off: int) -> Problem | None:
+    clock = answer.clock
+    if clock.server is None:
+        return "not_checked", "there was no other node to call"
+    if all_cut_off and clock.server == answer.node:
+        return "failed", f"none of {all_cut_off} nodes could connect to it"
+    if all_cut_off:
+        return "not_checked", f"nobody could reach {clock.server}"
+    if clock.server != answer.node and not clock.offered:
+        return "not_checked", clock.error or f"{clock.server} offered no port"
+    return ("failed", f"no connection to {clock.server}: {clock.error}") if clock.error else None
+
+
+def _clocks(answers: Sequence[Answer]) -> list[Finding]:
+    """Each clock against the median: the first node, which all asked, may itself be wrong."""
+    offsets = [a.clock.offset_seconds for a in answers if a.clock.offset_seconds is not None]
+    middle = statistics.median_low(offsets) if offsets else 0.0
+    return [finding("clock", answer, _clock(answer, middle)) for answer in answers]
+
+
+def _clock(answer: Answer, middle: float) -> Problem | None:
+    clock = answer.clock
+    if clock.offset_seconds is None or clock.round_trip_seconds is None:
+        return "not_checked", "no other node's time is known"
+    # A node asks the first one how late it is: positive means that its own clock is behind.
+    ahead = middle - clock.offset_seconds
+    beyond_doubt = abs(ahead) - clock.round_trip_seconds / 2
+    text = (
+        f"{ahead * 1e3:+.0f} ms from the median, within {CLOCK_WARNING_SECONDS * 1e3:.0f} wanted "
+        f"(round trip {clock.round_trip_seconds * 1e3:.1f} ms)"
+    )
+    if beyond_doubt > CLOCK_FAILED_SECONDS:
+        return "failed", text
+    return ("warning", text) if beyond_doubt > CLOCK_WARNING_SECONDS else None

@@ -1,0 +1,341 @@
+"""One preflight: which nodes are asked and what, the job, the answers read and judged, the lists written.
+
+Everything that can be refused is refused before the job is submitted.
+"""
+
+import re
+import secrets
+import shlex
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.backend import backends
+from benchmarks.configs import Configs
+from benchmarks.errors import RequestError, RunError
+from benchmarks.jobs.job_record import SchedulerEnd
+from benchmarks.preflight.nccl_tests import NcclResult, nccl_result
+from benchmarks.preflight.report import FAILING, PASSING, REPORT, Report, counts, failing, judge, node_list
+from benchmarks.preflight.values import Answer, Asked, Finding, Wanted
+from benchmarks.rendering.columns import plural
+from benchmarks.runs.runfolder import write_atomically
+from benchmarks.values import Hardware, JobOptions, Site, json_text
+from launch.command_line import places
+from launch.environments import venvs
+from launch.preflight.job import (
+    NCCL_PROGRAMS,
+    REPOSITORY,
+    PreflightJob,
+    job_environment,
+    new_folder,
+    render_preflight,
+)
+from launch.preflight.waiting import Limits, wait
+from launch.slurm.client import Slurm
+from launch.slurm.commands import PATIENCE_SECONDS, Commands
+from launch.slurm.options import named
+from launch.slurm.parsing import Node
+
+CLOCK_SECONDS = 30
+NCCL_MINUTES = 15
+NCCL_QUIET_SECONDS = 600.0  # one program over thousands of GPUs takes minutes, its start included
+# In the folder of the preflight, written by the job:
+ANSWERS, NODES, CHECKED, MEASURED = "answers", "nodes", "checked", "measured"
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """One preflight, ready to be submitted."""
+
+    job: PreflightJob
+    partition: str
+    wanted: Wanted
+    down: dict[str, str]  # nodes that are not asked -> why
+
+    @property
+    def folder(self) -> Path:
+        return self.job.folder
+
+
+# --- what is asked ----------------------------------------------------------------------------------
+
+
+def prepare(
+    site: Site, options: JobOptions, nodes: int | None, output_dir: Path, limit_seconds: float, configs: Configs
+) -> Preflight:
+    """Everything but the submission. Writes nothing."""
+    slurm = Slurm(site)
+    planned = sketch(site, options, nodes, output_dir, limit_seconds, configs)
+    refuse_unseen(site, planned.folder)
+    partition = slurm.partition(options.partition)
+    facts = _node_facts(site, partition.name)
+    options, count, down = choose(slurm.nodes(partition.name), options, nodes)
+    minutes = planned.minutes
+    if partition.max_seconds:
+        minutes = max(1, min(minutes, partition.max_seconds // 60))
+    job = msgspec.structs.replace(planned, options=options, nodes=count, minutes=minutes)
+    if planned.image is not None and not planned.image.is_file():
+        job = msgspec.structs.replace(job, image=None, hardware=None)
+    asked = Asked(
+        token=secrets.token_hex(8),
+        shared_folders=list(site.slurm.shared_folders) if site.slurm else [],
+        environments=[] if site.runtime == "container" else [str(path) for path in _pythons_of(site)],
+        gpus=planned.hardware is not None,
+        container=site.runtime == "container",
+        clock_seconds=CLOCK_SECONDS,
+        written_folders=_written_folders(site, planned.folder.parent),
+    )
+    wanted = Wanted(
+        asked=asked,
+        hardware=_hardware(site, configs),
+        program=f"{zlib.crc32((REPOSITORY / 'launch/inside/node_check.py').read_bytes()):08x}",
+        slurm_versions={name: version for name, (version, _) in facts.items()},
+        pyxis=slurm.has_pyxis() if site.runtime == "container" else None,
+    )
+    reasons = {name: facts[name][1] if name in facts else "" for name in down}
+    return Preflight(
+        job=job,
+        partition=partition.name,
+        wanted=wanted,
+        down={name: f"{why}: {reasons[name]}" if reasons[name] else why for name, why in down.items()},
+    )
+
+
+def sketch(
+    site: Site, options: JobOptions, nodes: int | None, output_dir: Path, limit_seconds: float, configs: Configs
+) -> PreflightJob:
+    """The job as the site's file and the flags describe it, without asking Slurm or looking at folders.
+
+    Without a number or names of nodes it has one node, because only Slurm knows how many are up.
+    """
+    gpus = next((d for d in _hardware(site, configs) if d.kind == "gpu" and d.platform == "cuda"), None)
+    named_nodes = set(named(options.nodelist)) - set(named(options.exclude))
+    image = None
+    if site.runtime == "container":
+        from launch.sites.wanted import wanted_images
+
+        paths = [wanted.path for wanted in wanted_images(site)]
+        image = next((path for path in paths if path.is_file()), next(iter(paths), None))
+    return PreflightJob(
+        site=site,
+        options=options,
+        folder=new_folder(output_dir.absolute(), f"preflight-{site.name}"),
+        nodes=nodes or len(named_nodes) or 1,
+        minutes=2 + int(2 * limit_seconds / 60) + (NCCL_MINUTES if gpus else 0),
+        hardware=gpus,
+        image=image,
+    )
+
+
+def _hardware(site: Site, configs: Configs) -> list[Hardware]:
+    return [configs.hardware(name) for name in site.slurm.hardware] if site.slurm else []
+
+
+def refuse_unseen(site: Site, folder: Path) -> None:
+    """The nodes must see the folder and the checkout under the same path."""
+    shared = [Path(path).resolve() for path in site.slurm.shared_folders] if site.slurm else []
+    for path, what in ((folder, "--output_dir"), (REPOSITORY, "the checkout")):
+        if not any(path.resolve().is_relative_to(parent) for parent in shared):
+            raise RequestError(
+                f"the nodes of {site.name} do not see {what}",
+                where=str(path),
+                why=f"the site shares {', '.join(str(parent) for parent in shared) or 'no folder'}",
+                next_command="--output_dir=<a folder inside one of them>, and a checkout there",
+            )
+
+
+def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tuple[JobOptions, int, dict[str, str]]:
+    """All nodes that are up, or those that were named, or so many; and why the others are not asked."""
+    names = [node.name for node in found]
+    asked = named(options.nodelist) if options.nodelist else names
+    unknown = [name for name in asked if name not in names]
+    if unknown:
+        raise RequestError(
+            f"the partition has no {node_list(unknown)}",
+            where="--nodelist",
+            why=f"it has {node_list(names)}",
+            next_command="sinfo -N",
+        )
+    excluded = set(named(options.exclude))
+    wanted = [node for node in found if node.name in asked and node.name not in excluded]
+    up = [node.name for node in wanted if node.up]
+    down = {node.name: f"Slurm says it is {node.state}, so it was not asked" for node in wanted if not node.up}
+    if len(up) < (count or 1):
+        raise RequestError(
+            f"{plural(len(up), 'node is', 'nodes are')} up, {count or 'at least 1'} wanted",
+            where="--nodes" if count else "the partition",
+            why=f"down: {node_list(down)}" if down else f"it has {len(names)} nodes, {len(excluded)} excluded",
+            next_command="sinfo -R says why nodes are down",
+        )
+    if options.nodelist:
+        options = msgspec.structs.replace(options, nodelist=node_list(up))
+    return options, count or len(up), {} if count else down
+
+
+def _pythons_of(site: Site) -> list[Path]:
+    """What every node must be able to start: the site's own Pythons, or those of Stepmark's environments."""
+    if site.python is not None:
+        return [Path(path) for path in ([site.python] if isinstance(site.python, str) else site.python.values())]
+    specs = [
+        backend.environment(engine, platform)
+        for backend in backends().values()
+        for engine in backend.engines
+        for platform in ("cpu", "cuda")
+    ]
+    found = [venvs.python_of(spec) for spec in specs if spec.locks]
+    return list(dict.fromkeys(path for path in found if path is not None))
+
+
+def _written_folders(site: Site, output_dir: Path) -> list[str]:
+    """Where jobs write: the results, and the folder of images or environments once it is there."""
+    images = site.container.images if site.runtime == "container" and site.container else None
+    more = Path(images) if images else places.stepmark_home()
+    return [str(output_dir), *([str(more)] if more.is_dir() else [])]
+
+
+def _node_facts(site: Site, partition: str) -> dict[str, tuple[str, str]]:
+    """Node -> the version of its slurmd, and why it is down in the administrator's words."""
+    commands = Commands(site, PATIENCE_SECONDS, lambda _text: None)
+    text = commands.ask(["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%v|%E"])
+    rows = (line.strip().split("|", 2) for line in text.splitlines())
+    return {row[0]: (row[1], "" if row[2] == "none" else row[2]) for row in rows if len(row) == 3}
+
+
+# --- while it runs ----------------------------------------------------------------------------------
+
+
+def run(preflight: Preflight, slurm: Slurm, limits: Limits) -> Report:
+    """Until every node has answered or has had its time; the report is written, too."""
+    started, folder = time.time(), preflight.folder
+    job_id = slurm.submit(_write(preflight), job_environment())
+    ended = wait(slurm, job_id, lambda: _progress(preflight), lambda: _all_asked(preflight), limits)
+    asked = " ".join(_lines(folder / NODES)).split()
+    if not asked or (ended is not None and ended.state not in ("COMPLETED", "NODE_FAIL")):
+        raise _failed(folder, job_id, ended)
+    if preflight.job.hardware is not None and (folder / CHECKED).exists():
+        quiet = Limits(queue_seconds=limits.queue_seconds, quiet_seconds=NCCL_QUIET_SECONDS)
+        wait(slurm, job_id, lambda: _nccl_progress(folder), (folder / MEASURED).exists, quiet)
+    report = _report(preflight, job_id, asked, started, limits)
+    write_atomically(folder / REPORT, json_text(report).encode())
+    for name, nodes in ((PASSING, report.passing), (FAILING, report.failing)):
+        write_atomically(folder / name, "".join(f"{node}\n" for node in nodes).encode())
+    return report
+
+
+def _write(preflight: Preflight) -> Path:
+    """The folder with all that the job reads; the script's path."""
+    text = render_preflight(preflight.job)
+    script = preflight.folder / "preflight.sbatch"
+    try:
+        (preflight.folder / ANSWERS).mkdir(parents=True)
+    except OSError as error:
+        raise RequestError(
+            f"the output folder cannot be written: {error.strerror}",
+            where=str(preflight.folder.parent),
+            next_command="--output_dir=DIR with a folder that this user and the nodes can write",
+        ) from None
+    write_atomically(preflight.folder / "asked.json", json_text(preflight.wanted.asked).encode())
+    write_atomically(script, text.encode())
+    return script
+
+
+def _progress(preflight: Preflight) -> tuple[int, str]:
+    came = len(list((preflight.folder / ANSWERS).glob("*.json")))
+    return came, f"{came} of {preflight.job.nodes} nodes have answered"
+
+
+def _all_asked(preflight: Preflight) -> bool:
+    all_came = preflight.job.hardware is None and _progress(preflight)[0] >= preflight.job.nodes
+    return all_came or (preflight.folder / CHECKED).exists()
+
+
+def _nccl_progress(folder: Path) -> tuple[int, str]:
+    came = sum((folder / f"nccl-{program}.log").exists() for program in NCCL_PROGRAMS)
+    return came, f"NCCL is measured, program {came} of {len(NCCL_PROGRAMS)}"
+
+
+# --- after it has ended -----------------------------------------------------------------------------
+
+
+def _failed(folder: Path, job_id: str, ended: SchedulerEnd | None) -> RunError:
+    output = folder / f"slurm-{job_id}.out"
+    words = _lines(output)[-5:]
+    state = f"{ended.state} {ended.exit_code or ''}".strip() if ended else "gave no sign, and was cancelled"
+    return RunError(
+        f"the preflight's job {job_id} ended before its nodes had been asked: {state}",
+        where=str(folder),
+        why="\n         ".join(words) or "its output cannot be seen from here: do the nodes see this folder?",
+        next_command=f"cat {output}" if words else f"scontrol show job {job_id}",
+    )
+
+
+def _report(preflight: Preflight, job_id: str, asked: list[str], started: float, limits: Limits) -> Report:
+    answers, silent = [], {}
+    output = _lines(preflight.folder / f"slurm-{job_id}.out")
+    for number, node in enumerate(asked):
+        try:
+            answers.append(
+                msgspec.json.decode((preflight.folder / ANSWERS / f"{node}.json").read_bytes(), type=Answer)
+            )
+        except FileNotFoundError:
+            silent[node] = why_silent(output, node, number, limits.quiet_seconds)
+        except (msgspec.DecodeError, OSError) as error:
+            silent[node] = f"its answer could not be read: {error}"
+    findings = judge(answers, preflight.down | silent, preflight.wanted)
+    failed = failing(findings)
+    return Report(
+        site=preflight.job.site.name,
+        partition=preflight.partition,
+        job_id=job_id,
+        started=started,
+        seconds=time.time() - started,
+        nodes=[*asked, *preflight.down],
+        passing=[node for node in asked if node not in failed],
+        failing=failed,
+        checks=counts(findings),
+        findings=[finding for finding in findings if finding.status != "ok"],
+        nccl=_nccl(preflight, findings),
+    )
+
+
+def why_silent(output: list[str], node: str, number: int, seconds: float) -> str:
+    """What the job's output says of a node that wrote no answer: lines with its name, or of its task."""
+    own = re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w.-])|^\s*0*{number}: ")
+    words = list(dict.fromkeys(line.strip() for line in output if own.search(line)))[-3:]
+    return "; ".join(words) or f"it did not answer within {seconds:g} s"
+
+
+def _nccl(preflight: Preflight, findings: list[Finding]) -> list[NcclResult]:
+    job = preflight.job
+    if job.hardware is None or job.site.slurm is None:
+        reasons = (f.text for f in findings if f.check == "GPUs" and f.status == "not_checked")
+        why = next(reasons, "no container image is there yet")
+        return [NcclResult(program=program, status="not_checked", text=why) for program in NCCL_PROGRAMS]
+    wanted, source = job.site.slurm.bus_bandwidth_gb_s, job.site.slurm.bus_bandwidth_source
+    ranks = job.nodes * job.hardware.devices_per_node
+    outputs = {program: "\n".join(_lines(job.folder / f"nccl-{program}.log")) for program in NCCL_PROGRAMS}
+    return [nccl_result(program, output, ranks, wanted, source) for program, output in outputs.items()]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def next_steps(report: Report, folder: Path) -> str:
+    """Which files the preflight left, and what to type next."""
+    text = f"  files  {folder}"
+    if report.failing and report.passing:
+        # Slurm takes a value with a slash for a file of names.
+        exclude = f"--exclude={shlex.quote(str(folder / FAILING))}"
+        return f"{text}\n  next   python launch/run.py --site={report.site} ... {exclude}"
+    if report.failing:
+        path = places.configs().path("sites", report.site)
+        return f"{text}\n  next   no node passes: see above; does {path} fit the cluster?"
+    return text
