@@ -35,7 +35,7 @@ COMMANDS = (
 )
 KILLED = f"{RUN} --steps=4000 --dtype=bf16 --output_dir=killed"
 COMPARED = (
-    "launch/compare.py dtype=bf16 dtype=fp32 --where=gpus=1 --output_dir=several --explain --html=comparison.html"
+    "launch/compare.py dtype=bf16,gpus=1 dtype=fp32,gpus=1 --output_dir=several --explain --html=comparison.html"
 )
 NIGHTS = "results/nights/*/*.json"
 STEPS_BEFORE_KILLED = 100

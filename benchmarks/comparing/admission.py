@@ -1,4 +1,4 @@
-"""Which runs may stand on a side, and which two sides beside each other; else why not. Pure.
+"""Which runs count on a side, which two sides may be compared, and what a reader must know besides. Pure.
 
 What only makes some figures mean other things is refused figure by figure, in figures.py.
 """
@@ -6,9 +6,9 @@ What only makes some figures mean other things is refused figure by figure, in f
 from collections.abc import Sequence
 
 from benchmarks.comparing.figures import other_dimensions
+from benchmarks.comparing.intervals import FEWEST_RUNS
 from benchmarks.comparing.runs import Chosen, ComparedRun
 from benchmarks.comparing.values import Side
-from benchmarks.values import Model
 
 # What all runs of a side share; else its figures would be those of a mixture.
 OF_THE_WORK = (
@@ -16,9 +16,9 @@ OF_THE_WORK = (
     "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "window", "pgle", "inject_slowdown",
 )  # fmt: skip
 # What else was asked for. Named at the top where the sides differ in it.
-ALSO_ASKED = ("steps", "data", "knobs", "environment", "xla_flags")
-WORDS = {"knobs": "setting", "environment": "variable", "xla_flags": "XLA flag"}  # of one entry
-MOST_NAMED = 4
+ALSO_ASKED = {"steps": "", "data": "", "knobs": "setting", "environment": "variable", "xla_flags": "XLA flag"}
+
+Runs = Sequence[ComparedRun]
 
 
 def admitted(chosen: Chosen, *, baseline: bool) -> tuple[Side, list[ComparedRun]]:
@@ -26,7 +26,7 @@ def admitted(chosen: Chosen, *, baseline: bool) -> tuple[Side, list[ComparedRun]
     left_out = dict(chosen.left_out)
     kept: dict[str, ComparedRun] = {}
     for run in chosen.runs:
-        why = why_not(run, baseline=baseline)
+        why = _why_not(run, baseline=baseline)
         if why is None and run.result.run_id in kept:
             why = f"the same run as {kept[run.result.run_id].name}, copied"
         if why is None:
@@ -37,8 +37,7 @@ def admitted(chosen: Chosen, *, baseline: bool) -> tuple[Side, list[ComparedRun]
     return Side(label=chosen.label, run_ids=[run.name for run in runs], left_out=left_out), runs
 
 
-def why_not(run: ComparedRun, *, baseline: bool) -> str | None:
-    """Why a run does not count on a side; None: it does."""
+def _why_not(run: ComparedRun, *, baseline: bool) -> str | None:
     result, benchmark = run.result, run.benchmark
     if result.not_comparable:
         return "; ".join(result.not_comparable)
@@ -53,40 +52,30 @@ def why_not(run: ComparedRun, *, baseline: bool) -> str | None:
     return None
 
 
-def refusals(sides: Sequence[Side], runs: Sequence[Sequence[ComparedRun]]) -> list[str]:
+def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
     """Why the two sides may not be compared at all; empty: they may."""
     found = []
     for name, side, kept in zip("AB", sides, runs, strict=True):
         if not kept:
-            found.append(f"{name} has no run that counts: {_all_reasons(side)}")
-        found += [f"{name} is a mixture: {text}" for text in mixed(kept)]
+            reasons = "; ".join(f"{run}: {why}" for run, why in side.left_out.items())
+            found.append(f"{name} has no run that counts: {reasons or 'none was found'}")
+        found += [f"{name} is a mixture: {text}" for text in _mixed(kept)]
     if found:
         return found
-    a, b = runs
-    return _other_window(a[0], b[0]) + _unproven_pgle(a, b)
+    one, other = (kept[0].result.window.rule for kept in runs)
+    if one != other:
+        return [f"another window: --window={one} and --window={other} count other steps"]
+    return _unproven_pgle(*runs)
 
 
-def _all_reasons(side: Side) -> str:
-    if not side.left_out:
-        return "none was found"
-    by_reason: dict[str, list[str]] = {}
-    for name, why in side.left_out.items():
-        by_reason.setdefault(why, []).append(name)
-    return "; ".join(f"{_named(names)}: {why}" for why, names in by_reason.items())
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
-
-
-def mixed(runs: Sequence[ComparedRun]) -> list[str]:
+def _mixed(runs: Runs) -> list[str]:
     """In what of the work the runs of one side differ."""
     found = []
     for field in OF_THE_WORK:
         values = [shown(getattr(run.benchmark, field)) for run in runs]
         if field == "model":
-            values = [_model_text(run.benchmark.model, runs[0].benchmark.model) for run in runs]
+            others = [other_dimensions(runs[0].benchmark.model, run.benchmark.model) for run in runs]
+            values = [f"{name} ({other})" if other else name for name, other in zip(values, others, strict=True)]
         if len(set(values)) > 1:
             counts = {value: values.count(value) for value in dict.fromkeys(values)}
             texts = [f"{value} ({count} run{'s' * (count > 1)})" for value, count in counts.items()]
@@ -94,19 +83,7 @@ def mixed(runs: Sequence[ComparedRun]) -> list[str]:
     return found
 
 
-def _model_text(model: Model, first: Model) -> str:
-    other = other_dimensions(first, model) if model.name == first.name else None
-    return f"{model.name} ({other})" if other else model.name
-
-
-def _other_window(a: ComparedRun, b: ComparedRun) -> list[str]:
-    one, other = a.result.window.rule, b.result.window.rule
-    if one == other:
-        return []
-    return [f"another window: --window={one} and --window={other} count other steps"]
-
-
-def _unproven_pgle(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> list[str]:
+def _unproven_pgle(a: Runs, b: Runs) -> list[str]:
     if a[0].benchmark.pgle == b[0].benchmark.pgle:
         return []
     for run in (*a, *b):
@@ -116,10 +93,7 @@ def _unproven_pgle(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> list[s
     return []
 
 
-# --- what was asked -----------------------------------------------------------------------------
-
-
-def asked(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> list[str]:
+def asked(a: Runs, b: Runs) -> list[str]:
     """In what the two requests differ; settings by their names."""
     found = []
     other_backend = (a[0].benchmark.backend, a[0].benchmark.engine) != (b[0].benchmark.backend, b[0].benchmark.engine)
@@ -128,16 +102,13 @@ def asked(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> list[str]:
         if field == "knobs" and other_backend:
             found.append("settings: each framework has its own")
         elif isinstance(one, dict) and isinstance(other, dict):
-            names = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
-            word = WORDS[field]
-            found += [f"{word} {name}: {_setting(one, name)} -> {_setting(other, name)}" for name in names]
+            pairs = [
+                (name, one.get(name, "not set"), other.get(name, "not set")) for name in sorted({**one, **other})
+            ]
+            found += [f"{ALSO_ASKED[field]} {name}: {old} -> {new}" for name, old, new in pairs if old != new]
         elif shown(one) != shown(other):
             found.append(f"{field.replace('_', ' ')}: {shown(one)} -> {shown(other)}")
     return found
-
-
-def _setting(settings: dict[str, object], name: str) -> str:
-    return str(settings[name]) if name in settings else "not set"
 
 
 def shown(value: object) -> str:
@@ -145,6 +116,36 @@ def shown(value: object) -> str:
     if value is None:
         return "none"
     short = getattr(value, "short", None)
-    if callable(short):
-        return str(short())
-    return str(getattr(value, "name", value))
+    return str(short()) if callable(short) else str(getattr(value, "name", value))
+
+
+def remarks(a: Runs, b: Runs) -> list[str]:
+    """What a reader must know beside the figures, the most important first."""
+    found = []
+    if slowed := b[0].result.slowed_by:
+        found.append(f"B WAS SLOWED ON PURPOSE by {slowed:.0%} (--inject_slowdown={slowed:g})")
+    spans = [{(run.result.window.first_step, run.result.window.last_step) for run in runs} for runs in (a, b)]
+    if spans[0] != spans[1]:
+        one, other = (" or ".join(f"{first} to {last}" for first, last in sorted(span, key=str)) for span in spans)
+        found.append(f"the counted steps differ: A {one}, B {other}")
+    counts = [sum(not run.result.window.settled for run in runs) for runs in (a, b)]
+    if any(counts):
+        of = f"{counts[0]} of {len(a)} runs of A, {counts[1]} of {len(b)} of B"
+        found.append(f"not settled: {of}: where step times still drift, the difference holds some of that")
+    if min(len(a), len(b)) < FEWEST_RUNS:
+        found.append(
+            "fewer than 3 runs on a side: a run that was disturbed looks like a change; more runs tell them apart"
+        )
+    else:
+        found += _in_turns(a, b)
+    return found + [note for run in (*a, *b) for note in run.notes]
+
+
+def _in_turns(a: Runs, b: Runs) -> list[str]:
+    """Runs in turns share what changes with the time; one side after the other does not."""
+    for (first, before), (second, after) in ((("A", a), ("B", b)), (("B", b), ("A", a))):
+        if max(run.started for run in before) < min(run.started for run in after):
+            return [
+                f"all runs of {first} began before those of {second}: what changed with the time is in the difference"
+            ]
+    return []

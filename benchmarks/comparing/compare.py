@@ -1,14 +1,16 @@
 """Two sides of runs -> every figure's difference, its interval and its verdict, or why there is none. Pure.
 
-What a verdict rests on is in intervals.py and verdicts.py, what may be compared in admission.py and figures.py, the
-causes in explain.py, what a reader must know besides in remarks.py.
+What a verdict rests on is in intervals.py, what may be compared in admission.py and figures.py, the causes in
+explain.py.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from benchmarks.comparing import admission, explain, remarks
+from msgspec.structs import replace
+
+from benchmarks.comparing import admission, explain
 from benchmarks.comparing.days import Noise, Timed, days_of, left_out, noise_of, started_at
 from benchmarks.comparing.figures import FigureKind, figure_kinds
 from benchmarks.comparing.intervals import (
@@ -19,11 +21,11 @@ from benchmarks.comparing.intervals import (
     between_sets_of_days,
     between_windows,
     level,
+    verdict_of,
     with_noise,
-)
+)  # fmt: skip
 from benchmarks.comparing.runs import Chosen, ComparedRun
 from benchmarks.comparing.values import Comparison, Difference, Figure
-from benchmarks.comparing.verdicts import verdict_of
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.pairs import FEWEST_PAIRS
 
@@ -54,15 +56,11 @@ def compare(
     if refused:
         return Comparison(a=side_a, b=side_b, refused=refused, margin_percent=margin_percent)
     kinds = figure_kinds(runs_a, runs_b)
-    if all(kind.refused for kind in kinds if kind.speed):
-        # Figures refused for one reason are named together.
-        reasons: dict[str, list[str]] = {}
-        for kind in kinds:
-            if kind.speed and kind.refused:
-                reasons.setdefault(kind.refused, []).append(kind.name)
-        named = [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+    of_speed = [kind for kind in kinds if kind.window]
+    if all(kind.refused for kind in of_speed):
+        named = [f"{kind.name}: {kind.refused}" for kind in of_speed]
         return Comparison(a=side_a, b=side_b, refused=named, margin_percent=margin_percent)
-    context = _Context(*runs, history, margin_percent)
+    context = _Context(runs_a, runs_b, history, margin_percent)
     differences = [_difference(kind, context) for kind in kinds]
     found = explain.causes(runs_a, runs_b, _slower(kinds, differences)) if explained else None
     return Comparison(
@@ -72,7 +70,7 @@ def compare(
         differences=differences,
         causes=found.causes if found else None,
         same=found.same if found else [],
-        notes=[*remarks.remarks(runs_a, runs_b), *context.notes()],
+        notes=[*admission.remarks(runs_a, runs_b), *context.notes],
         asked=admission.asked(runs_a, runs_b),
         not_known=found.not_known if found else [],
         margin_percent=margin_percent,
@@ -82,7 +80,7 @@ def compare(
 def _slower(kinds: Sequence[FigureKind], differences: Sequence[Difference]) -> float | None:
     """How much slower B is, as a logarithm, by the first figure of speed that can be compared."""
     for kind, one in zip(kinds, differences, strict=True):
-        if kind.speed and one.percent is not None:
+        if kind.window and one.percent is not None:
             return math.log1p(one.percent / 100) * (1 if kind.direction == "lower" else -1)
     return None
 
@@ -97,50 +95,24 @@ class _Context:
         self.a, self.b = a, b
         self.margin_percent = margin_percent
         self.pairs = _pairs(a, b)
-        self.days = _days(a, b)
+        days = days_of([started_at(run.result.run_id) for run in (*a, *b)])
+        self.days = (days[: len(a)], days[len(a) :])
+        self.notes = [f"{len(self.pairs)} pairs of one sweep: compared run against run"] if self.pairs else []
         self._history = history
         self._entries: Sequence[FinishedRun] | None = None
-        self._clipped: dict[str, None] = {}
-
-    @property
-    def sets(self) -> bool:
-        return min(len(self.a), len(self.b)) >= FEWEST_RUNS
-
-    @property
-    def single(self) -> bool:
-        return len(self.a) == len(self.b) == 1
 
     def noise(self, kind: FigureKind, logs_a: Sequence[float], logs_b: Sequence[float]) -> Noise:
         """From earlier runs of the sides' own identities, and from a side that is a set."""
+        if self._entries is None:
+            self._entries = self._history()
         named = {run.result.run_id for run in (*self.a, *self.b)}
-        identities = {frozenset(e.identity.items()) for e in self._earlier() if e.run_id in named and e.identity}
-        groups = [
-            _earlier_runs(kind, self._earlier(), identity, named) for identity in sorted(identities, key=sorted)
-        ]
+        identities = {frozenset(e.identity.items()) for e in self._entries if e.run_id in named and e.identity}
+        groups = [_earlier_runs(kind, self._entries, identity, named) for identity in sorted(identities, key=sorted)]
         groups += [
             [Timed(log, started_at(run.result.run_id)) for log, run in zip(logs, runs, strict=True)]
             for logs, runs in ((logs_a, self.a), (logs_b, self.b))
-            if len(logs) >= FEWEST_RUNS
         ]
         return noise_of([group for group in groups if len(group) >= FEWEST_RUNS])
-
-    def _earlier(self) -> Sequence[FinishedRun]:
-        if self._entries is None:
-            self._entries = self._history()
-        return self._entries
-
-    def take_clipped(self, kind: FigureKind, runs: Runs, found: Level) -> None:
-        if kind.window == 1:
-            for place in found.clipped:
-                self._clipped[runs[place].name] = None
-
-    def notes(self) -> list[str]:
-        found = [f"{name} lies far from the other runs of its side, and counts as less far" for name in self._clipped]
-        if self.pairs:
-            left = len(self.a) + len(self.b) - 2 * len(self.pairs)
-            without = f"; {left} runs without a partner count for the figures of their side alone" if left else ""
-            found.append(f"{len(self.pairs)} pairs of one sweep: compared run against run{without}")
-        return found
 
 
 def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
@@ -155,11 +127,6 @@ def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
         (place, places[run.pair.repeat]) for place, run in enumerate(a) if run.pair and run.pair.repeat in places
     ]
     return found if len(found) >= FEWEST_PAIRS else []
-
-
-def _days(a: Runs, b: Runs) -> tuple[list[int], list[int]]:
-    found = days_of([started_at(run.result.run_id) for run in (*a, *b)])
-    return found[: len(a)], found[len(a) :]
 
 
 def _earlier_runs(
@@ -188,30 +155,32 @@ class _Known(NamedTuple):
 
 def _difference(kind: FigureKind, context: _Context) -> Difference:
     a, b = _known(kind, context.a), _known(kind, context.b)
-    shown = [
-        None if one is None else _figure(kind, one.level, runs) for one, runs in ((a, context.a), (b, context.b))
-    ]
-    if kind.refused or a is None or b is None:
-        why = f"not compared: {kind.refused}" if kind.refused else _why_unknown(kind, context)
-        return Difference(name=kind.name, unit=kind.unit, direction=kind.direction, a=shown[0], b=shown[1], why=why)
-    for runs, one in ((context.a, a), (context.b, b)):
-        context.take_clipped(kind, runs, one.level)
-    estimate = _estimate(kind, context, a, b)
-    counts = (len(context.a), len(context.b))
-    verdict, why = verdict_of(estimate, kind.direction, context.margin_percent, counts)
-    ends = [None if end is None else 100 * math.expm1(end) for end in (estimate.low, estimate.high)]
-    return Difference(
+    found = Difference(
         name=kind.name,
         unit=kind.unit,
         direction=kind.direction,
-        a=shown[0],
-        b=shown[1],
-        percent=100 * math.expm1(estimate.centre),
-        low=ends[0],
-        high=ends[1],
-        verdict=verdict,
-        why=f"{why} ({kind.note})" if kind.note else why,
+        a=_figure(kind, a.level, context.a) if a else None,
+        b=_figure(kind, b.level, context.b) if b else None,
+        why=f"not compared: {kind.refused}",
     )
+    if kind.refused:
+        return found
+    if a is None or b is None:
+        without = [run.name for run in (*context.a, *context.b) if kind.value(run) is None]
+        every = len(without) == len(context.a) + len(context.b)
+        why = "no run has it" if every else f"not known of {', '.join(without)}"
+        return replace(found, why=why if without else f"it is 0 or less, and has no ratio: {kind.name}")
+    if kind.window == 1:
+        context.notes += [
+            f"{runs[place].name} lies far from the other runs of its side, and counts as less far"
+            for runs, one in ((context.a, a), (context.b, b))
+            for place in one.level.clipped
+        ]
+    estimate = _estimate(kind, context, a, b)
+    verdict, why = verdict_of(estimate, kind.direction, context.margin_percent)
+    low, high = (None if end is None else 100 * math.expm1(end) for end in (estimate.low, estimate.high))
+    why = f"{why} ({kind.note})" if kind.note else why
+    return replace(found, percent=100 * math.expm1(estimate.centre), low=low, high=high, verdict=verdict, why=why)
 
 
 def _known(kind: FigureKind, runs: Runs) -> _Known | None:
@@ -234,30 +203,19 @@ def _window(kind: FigureKind, run: ComparedRun, log: float) -> tuple[float, floa
 
 
 def _figure(kind: FigureKind, found: Level, runs: Runs) -> Figure:
-    ends = [None if end is None else kind.shown(end) for end in (found.low, found.high)]
-    value = kind.shown(found.centre)
-    if len(runs) == 1:
-        return Figure(value=value, low=ends[0], high=ends[1], n=runs[0].result.window.counted, of="steps")
-    return Figure(value=value, low=ends[0], high=ends[1], n=len(runs), of="runs")
-
-
-def _why_unknown(kind: FigureKind, context: _Context) -> str:
-    without = [run.name for run in (*context.a, *context.b) if kind.value(run) is None]
-    if not without:
-        return f"it is 0 or less, and has no ratio: {kind.name}"
-    every = len(without) == len(context.a) + len(context.b)
-    named = ", ".join(without[: admission.MOST_NAMED])
-    more = f" and {len(without) - admission.MOST_NAMED} more" if len(without) > admission.MOST_NAMED else ""
-    return "no run has it" if every else f"not known of {named}{more}"
+    low, high = (None if end is None else kind.shown(end) for end in (found.low, found.high))
+    single = len(runs) == 1
+    n = runs[0].result.window.counted if single else len(runs)
+    return Figure(value=kind.shown(found.centre), low=low, high=high, n=n, of="steps" if single else "runs")
 
 
 def _estimate(kind: FigureKind, context: _Context, a: _Known, b: _Known) -> Estimate:
     if context.pairs:
         return between_pairs([b.logs[y] - a.logs[x] for x, y in context.pairs])
-    if context.sets:
+    if min(len(context.a), len(context.b)) >= FEWEST_RUNS:
         noise = context.noise(kind, a.logs, b.logs) if left_out(*context.days) else None
         return between_sets_of_days(a.logs, b.logs, context.days, noise)
-    windows = between_windows(a.level, b.level) if context.single else None
+    windows = between_windows(a.level, b.level) if len(context.a) == len(context.b) == 1 else None
     found = with_noise(a.logs, b.logs, context.days, context.noise(kind, a.logs, b.logs))
     if found.half_width is None:
         return windows._replace(lacks=found.lacks) if windows else found

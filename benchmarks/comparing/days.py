@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from benchmarks.gate.change_points import FEWEST_NIGHTS, change_points
 from benchmarks.measuring import statistics
+from benchmarks.rendering.columns import plural
 from benchmarks.sweeps.pairs import CLIP_DEVIATIONS, CLIPPED_SPREAD_CORRECTION, DEFAULT_PAIRS, FEW_VALUES
 
 SECONDS_OF_A_DAY = 12 * 3600  # what began so long after the first run of a day is of the next: a night is one day
@@ -34,7 +35,6 @@ class Timed(NamedTuple):
 class Spread(NamedTuple):
     variance: float
     freedom: float
-    far: int = 0  # values that count as less far
     of: str = ""  # which runs, for people
 
 
@@ -100,14 +100,13 @@ def day_means(logs: Sequence[float], days: Sequence[int]) -> list[float]:
 def noise_of(kinds: Sequence[Sequence[Timed]]) -> Noise:
     """Each of `kinds` are runs that are alike; lasting shifts between days are taken out."""
     days = [day for runs in kinds for day in _by_day(runs) if len(day) > 1]
-    within = _said(spread([_logs(day) for day in days]), days)
+    within = _described(spread([_logs(day) for day in days]), days)
     if within and within.freedom < FEWEST_FOR_NOISE - 1:
         within = None
     long = [found for runs in kinds if len(found := _by_day(runs)) >= FEWEST_DAYS]
-    levels = [_levels([_logs(day) for day in found]) for found in long]
-    shifts = sum(len(one) - 1 for one in levels)
+    levels = [level for found in long for level in _levels([_logs(day) for day in found])]
     days = [day for found in long for day in found]
-    between = _said(spread([level for one in levels for level in one]), days, shifts)
+    between = _described(spread(levels), days)
     return Noise(within, between, _single(between, within, list(map(len, days))) if between else None)
 
 
@@ -140,28 +139,28 @@ def spread(groups: Sequence[Sequence[float]]) -> Spread | None:
     counted = [group for group in groups if len(group) > 1]
     if not counted:
         return None
-    kept, far = _clipped(counted)
+    kept, correction = _clipped(counted)
     freedom = sum(len(group) - 1 for group in counted)
     squares = math.fsum((len(group) - 1) * (statistics.stdev(group) or 0.0) ** 2 for group in kept)
-    return Spread((CLIPPED_SPREAD_CORRECTION**2 if far else 1.0) * squares / freedom, freedom, far)
+    return Spread(correction**2 * squares / freedom, freedom)
 
 
-def _clipped(groups: Sequence[Sequence[float]]) -> tuple[Sequence[Sequence[float]], int]:
+def _clipped(groups: Sequence[Sequence[float]]) -> tuple[Sequence[Sequence[float]], float]:
     middles = [statistics.median(group) or 0.0 for group in groups]
     off = [abs(value - middle) for group, middle in zip(groups, middles, strict=True) for value in group]
     count, robust = len(off), statistics.median(off)
     if count < DEFAULT_PAIRS or not robust:
-        return groups, 0
+        return groups, 1.0
     few = FEW_VALUES.get(count, count / (count - 0.8)) * math.sqrt((count - 1) / (count - len(groups)))
     reach = CLIP_DEVIATIONS * statistics.DEVIATIONS_PER_MAD * few * robust
     far = sum(one > reach for one in off)
     if not far or far > MOST_FAR * count:
-        return groups, 0
+        return groups, 1.0
     kept = [
         [min(max(value, middle - reach), middle + reach) for value in group]
         for group, middle in zip(groups, middles, strict=True)
     ]
-    return kept, far
+    return kept, CLIPPED_SPREAD_CORRECTION
 
 
 def _single(between: Spread, within: Spread | None, counts: Sequence[int]) -> Spread:
@@ -179,17 +178,16 @@ def combined(parts: Sequence[Spread]) -> Spread:
     return Spread(total, total**2 / below if below else math.fsum(part.freedom for part in parts))
 
 
-def _said(found: Spread | None, days: Sequence[Sequence[Timed]], shifts: int = 0) -> Spread | None:
+def _described(found: Spread | None, days: Sequence[Sequence[Timed]]) -> Spread | None:
     """With the runs that it is made of, in words."""
     if found is None:
         return None
     times = [run.started for day in days for run in day if run.started is not None]
-    text = f"of {sum(map(len, days))} runs of the same kind on {len(days)} day{'s' * (len(days) != 1)}"
-    if times:
-        ends = [datetime.fromtimestamp(end, UTC).date().isoformat() for end in (min(times), max(times))]
-        text += f" ({' to '.join(dict.fromkeys(ends))})"
-    if shifts:
-        text += f", {shifts} lasting shift{'s' * (shifts > 1)} taken out"
-    if found.far:
-        text += f", {found.far} far off counted as less far"
+    ends = (
+        {datetime.fromtimestamp(end, UTC).date().isoformat(): None for end in (min(times), max(times))}
+        if times
+        else {}
+    )
+    dates = f" ({' to '.join(ends)})" if ends else ""
+    text = f"of {sum(map(len, days))} runs of the same kind on {plural(len(days), 'day')}{dates}"
     return found._replace(of=text)

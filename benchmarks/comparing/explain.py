@@ -7,6 +7,7 @@ a number that did not move the way the step times did. A weight is an order, not
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,13 +17,12 @@ from benchmarks.comparing.facts import facts_of
 from benchmarks.comparing.runs import ComparedRun
 from benchmarks.comparing.values import Cause
 from benchmarks.measuring import statistics
-from benchmarks.telemetry.gpu import THROTTLE_BITS, GpuTelemetry
+from benchmarks.telemetry.gpu import THROTTLE_BITS
 
 DOUBT = 0.5
 FRAMEWORK_WEIGHT = 20.0  # of a kind that two frameworks do not share
 LEAST_EFFECT = 0.005  # of a step's time: less needs no cause
 MOST_VALUES = 3
-NOT_SET = "not set"
 
 # kind -> how several are called, weight, why it matters
 KINDS: dict[str, tuple[str, float, str]] = {
@@ -44,8 +44,6 @@ KINDS: dict[str, tuple[str, float, str]] = {
     "Stepmark": ("version of Stepmark", 22, "the programs that train and measure"),
     "telemetry": ("telemetry", 12, "sampling takes some time of the host"),
     "launcher": ("packages of the launcher", 5, "it waits while the run trains"),
-    "clock": ("GPU clocks, power, throttling", 0, ""),  # MEASURES has the weights of these two
-    "load": ("load of the machine", 0, ""),
 }
 # Names that weigh more or less than the rest of their kind.
 SPECIAL: tuple[tuple[str, str, float, str], ...] = (
@@ -96,7 +94,7 @@ def causes(a: Sequence[ComparedRun], b: Sequence[ComparedRun], slower: float | N
     other_framework = any(one[name] != other[name] for name in ("backend", "engine"))
     for kind, (title, _, _) in KINDS.items():
         known = [[facts[kind] for facts in side if kind in facts] for side in sides]
-        if kind in ("clock", "load") or not any(known):
+        if not any(known):
             continue
         if not all(known):
             without = " and ".join(name for name, side in zip("AB", known, strict=True) if not side)
@@ -108,15 +106,9 @@ def causes(a: Sequence[ComparedRun], b: Sequence[ComparedRun], slower: float | N
         elif differences := list(_of_kind(kind, *known)):
             found += differences
         else:
-            digest = f"{next(iter(known[0][0].values()))}: the same program" if kind == "program" else ""
-            same.append(f"{title} ({digest or len(known[0][0]) or 'none'})")
-    for kind, differences_or_none in _measured(a, b, slower).items():
-        title = KINDS[kind][0]
-        if differences_or_none is None:
-            not_known.append(f"{title}: a side was not sampled")
-        elif not differences_or_none:
-            same.append(title)
-        found += differences_or_none or []
+            same.append(f"{title} ({len(known[0][0]) or 'none'})")
+    on_cpu = all(run.benchmark.hardware.kind == "cpu" for run in (*a, *b))
+    found += [cause for measure in MEASURES for cause in _moved(measure, (a, b), slower, on_cpu)]
     settings = {cause.name for cause in found if cause.kind == "setting"}
     # An argument that passes on a setting is that setting.
     found = [cause for cause in found if cause.kind != "argument" or cause.name not in settings]
@@ -148,10 +140,10 @@ def _weight(kind: str, name: str) -> tuple[float, str]:
 
 
 def _values(values: Sequence[str | None]) -> str | None:
-    counts = {value: list(values).count(value) for value in dict.fromkeys(values)}
+    counts = Counter(values).most_common()
     if len(counts) == 1:
-        return next(iter(counts))
-    texts = [f"{NOT_SET if value is None else value} ({count})" for value, count in counts.items()]
+        return counts[0][0]
+    texts = [f"{'not set' if value is None else value} ({count})" for value, count in counts]
     more = f" and {len(texts) - MOST_VALUES} more" if len(texts) > MOST_VALUES else ""
     return ", ".join(texts[:MOST_VALUES]) + more
 
@@ -159,33 +151,23 @@ def _values(values: Sequence[str | None]) -> str | None:
 # --- numbers of the machines ----------------------------------------------------------------------
 
 
-class Measure(NamedTuple):
-    """A number that each run has its own of."""
-
-    kind: str
-    name: str
-    unit: str
-    read: Callable[[ComparedRun], float | None]
-    least: float  # a smaller difference is none: relative, or in the unit
-    relative: bool
-    faster: int  # 1: more of it is faster; -1: slower
-    weight: float
+def _gpu(run: ComparedRun, name: str) -> float | None:
+    gpu = run.result.telemetry.gpu if run.result.telemetry else None
+    return getattr(gpu, name) if gpu else None
 
 
-def _gpu(read: Callable[[GpuTelemetry], float | None]) -> Callable[[ComparedRun], float | None]:
-    def of_run(run: ComparedRun) -> float | None:
-        gpu = run.result.telemetry.gpu if run.result.telemetry else None
-        return None if gpu is None else read(gpu)
-
-    return of_run
+def _slowest_clock(run: ComparedRun, _: str) -> float | None:
+    gpu = run.result.telemetry.gpu if run.result.telemetry else None
+    return gpu.slowest.sm_clock_mhz if gpu and gpu.slowest else None
 
 
-def _throttled(reason: str) -> Callable[[ComparedRun], float | None]:
-    return _gpu(lambda gpu: None if gpu.throttled is None else 100 * gpu.throttled.get(reason, 0.0))
+def _throttled(run: ComparedRun, reason: str) -> float | None:
+    gpu = run.result.telemetry.gpu if run.result.telemetry else None
+    return None if gpu is None or gpu.throttled is None else 100 * gpu.throttled.get(reason, 0.0)
 
 
-def _load(run: ComparedRun) -> float | None:
-    """Before the run itself loads the machine: of the job's nodes, or of this machine."""
+def _load(run: ComparedRun, _: str) -> float | None:
+    """Per processor, before the run itself loads the machine: of the job's nodes, or of this machine."""
     machine = run.provenance.get("machine")
     machine = machine if isinstance(machine, dict) else {}
     averages, cpus = machine.get("load_average"), machine.get("cpus_usable") or machine.get("cpus")
@@ -195,62 +177,54 @@ def _load(run: ComparedRun) -> float | None:
     return averages[0] / cpus if averages and cpus else None
 
 
-def _slowest_clock(gpu: GpuTelemetry) -> float | None:
-    return gpu.slowest.sm_clock_mhz if gpu.slowest else None
+class Measure(NamedTuple):
+    """A number that each run has its own of."""
+
+    name: str
+    read: Callable[[ComparedRun, str], float | None]
+    field: str
+    unit: str
+    least: float  # a smaller difference is none: relative, or in the unit
+    relative: bool
+    faster: int  # 1: more of it is faster; -1: slower
+    weight: float
 
 
-MEASURES = (
-    Measure("clock", "SM clock, median", "MHz", _gpu(lambda g: g.sm_clock_mhz_median), 0.005, True, 1, 99),
-    *(
-        Measure("clock", f"throttled: {name.replace('_', ' ')}", "% of samples", _throttled(name), 2, False, -1, 97)
-        for name in THROTTLE_BITS
-    ),
-    Measure("clock", "power limit", "W", _gpu(lambda g: g.power_limit_watts), 0.01, True, 1, 95),
-    Measure("clock", "SM clock of the slowest GPU", "MHz", _gpu(_slowest_clock), 0.02, True, 1, 92),
-    Measure("clock", "uncorrected ECC errors", "", _gpu(lambda g: g.ecc_uncorrected), 0.5, False, -1, 62),
-    Measure("clock", "PCIe replays", "", _gpu(lambda g: g.pcie_replays), 0.5, False, -1, 61),
-    Measure("clock", "highest temperature", "C", _gpu(lambda g: g.temperature_c_max), 5, False, -1, 46),
-    Measure("load", "at the start, per processor", "", _load, 0.25, False, -1, 88),
-)  # fmt: skip
+LOAD = "load"
 LOAD_BESIDE_GPUS = 40.0  # a machine that trains on GPUs hardly notices other programs
+MEASURES = (
+    Measure("SM clock, median", _gpu, "sm_clock_mhz_median", "MHz", 0.005, True, 1, 99),
+    *(Measure(f"throttled: {reason.replace('_', ' ')}", _throttled, reason, "% of samples", 2, False, -1, 97)
+      for reason in THROTTLE_BITS),
+    Measure("power limit", _gpu, "power_limit_watts", "W", 0.01, True, 1, 95),
+    Measure("SM clock of the slowest GPU", _slowest_clock, "", "MHz", 0.02, True, 1, 92),
+    Measure("uncorrected ECC errors", _gpu, "ecc_uncorrected", "", 0.5, False, -1, 62),
+    Measure("PCIe replays", _gpu, "pcie_replays", "", 0.5, False, -1, 61),
+    Measure("highest temperature", _gpu, "temperature_c_max", "C", 5, False, -1, 46),
+    Measure("at the start, per processor", _load, LOAD, "", 0.25, False, -1, 88),
+)  # fmt: skip
 
 
-def _measured(
-    a: Sequence[ComparedRun], b: Sequence[ComparedRun], slower: float | None
-) -> dict[str, list[Cause] | None]:
-    """kind -> what differs; None: a side does not know it."""
-    on_cpu = [run.benchmark.hardware.kind == "cpu" for run in (*a, *b)]
-    found: dict[str, list[Cause] | None] = {}
-    for measure in MEASURES:
-        if measure.kind == "clock" and all(on_cpu):
-            continue  # no GPU that could have a clock
-        found.setdefault(measure.kind, None)
-        sides = [[value for run in runs if (value := measure.read(run)) is not None] for runs in (a, b)]
-        if all(sides):
-            weight = LOAD_BESIDE_GPUS if measure.kind == "load" and not any(on_cpu) else measure.weight
-            found[measure.kind] = [
-                *(found[measure.kind] or []),
-                *_moved(measure._replace(weight=weight), sides, slower),
-            ]
-    return found
-
-
-def _moved(measure: Measure, sides: Sequence[Sequence[float]], slower: float | None) -> list[Cause]:
-    one, other = (float(statistics.median(values) or 0.0) for values in sides)
-    size = (other - one) / one if measure.relative and one else other - one
-    too_small = measure.kind == "load" and abs(other - one) < measure.least * min(one, other)
-    if abs(size) < measure.least or too_small:
+def _moved(
+    measure: Measure, sides: Sequence[Sequence[ComparedRun]], slower: float | None, on_cpu: bool
+) -> list[Cause]:
+    values = [[value for run in runs if (value := measure.read(run, measure.field)) is not None] for runs in sides]
+    if not all(values):
         return []
-    weight, why = measure.weight, f"{'higher' if other > one else 'lower'} in B"
+    one, other = (float(statistics.median(found) or 0.0) for found in values)
+    size = (other - one) / one if measure.relative and one else other - one
+    is_load = measure.field == LOAD
+    if abs(size) < measure.least * max(1.0, min(one, other) if is_load else 1.0):
+        return []
+    weight = LOAD_BESIDE_GPUS if is_load and not on_cpu else measure.weight
+    why = f"{'higher' if other > one else 'lower'} in B"
     if slower is None or abs(slower) < LEAST_EFFECT:
         weight, why = DOUBT * weight, f"{why}, without a difference in speed"
     else:
         fits = ((size > 0) == (measure.faster > 0)) == (slower < 0)
         step = f"a step that is {abs(math.expm1(slower)):.1%} {'slower' if slower > 0 else 'faster'}"
-        why = f"{why}: {'fits' if fits else 'does not fit'} {step}"
-        weight *= 1 if fits else DOUBT
-    overlap = max(sides[0]) >= min(sides[1]) and max(sides[1]) >= min(sides[0])
-    if overlap and min(map(len, sides)) > 1:
+        weight, why = weight * (1 if fits else DOUBT), f"{why}: {'fits' if fits else 'does not fit'} {step}"
+    if min(map(len, values)) > 1 and max(values[0]) >= min(values[1]) and max(values[1]) >= min(values[0]):
         weight, why = DOUBT * weight, f"{why}; but it varies within a side"
     texts = [f"{value:.4g} {measure.unit}".strip() for value in (one, other)]
-    return [_cause(weight, measure.kind, measure.name, texts[0], texts[1], why)]
+    return [_cause(weight, LOAD if is_load else "clock", measure.name, texts[0], texts[1], why)]

@@ -19,7 +19,8 @@ from benchmarks.comparing.days import (
     day_means,
     left_out,
     shared_out,
-)
+)  # fmt: skip
+from benchmarks.comparing.values import Direction, Verdict
 from benchmarks.rendering.columns import percent_text
 from benchmarks.sweeps.pairs import FEWEST_PAIRS, POWER, Paired, paired
 
@@ -27,6 +28,12 @@ FEWEST_RUNS = FEWEST_PAIRS  # of a side that is a set: two have an interval that
 FEWEST_OF_SIDE = 3  # days of a side, before its days alone say how much days differ
 CONFIDENCE = 0.975  # two-sided 95%
 EQUALITY = 0.95  # two-sided 90%: two one-sided tests at 5%
+SAME_DAY = f"{FEWEST_RUNS} runs a side, or {FEWEST_FOR_NOISE} other runs of the same kind, would show it"
+OTHER_DAYS = (
+    f"{FEWEST_RUNS} runs a side in turns, {FEWEST_OF_SIDE} days a side, or other runs of the same kind on "
+    f"{FEWEST_DAYS} days, would show it"
+)
+Days = tuple[Sequence[int], Sequence[int]]  # of the runs of both sides
 
 
 class Estimate(NamedTuple):
@@ -42,7 +49,6 @@ class Estimate(NamedTuple):
     by: str  # what the interval is made from
     of_runs: bool = True  # whether what differs from run to run, and from day to day, is in it
     lacks: str = ""  # what would have to be known, where it is not
-    days_explain: float | None = None  # days that differ by so much (one standard deviation) make it by chance
 
 
 class Level(NamedTuple):
@@ -80,22 +86,21 @@ def between_sets(a: Sequence[float], b: Sequence[float]) -> Estimate:
     return _around(centre, error, freedom, f"{len(a)} and {len(b)} runs, Welch's t")
 
 
-def between_sets_of_days(
-    a: Sequence[float], b: Sequence[float], days: tuple[Sequence[int], Sequence[int]], noise: Noise | None
-) -> Estimate:
+def between_sets_of_days(a: Sequence[float], b: Sequence[float], days: Days, noise: Noise | None) -> Estimate:
     """The same, where the days of both sides are known: what differs from day to day is in it, or it says less."""
     missing = left_out(*days)
     if not missing:
         return between_sets(a, b)
     counts = [len(set(own)) for own in days]
     if min(counts) >= FEWEST_OF_SIDE:
-        found = _welch(day_means(a, days[0]), day_means(b, days[1]))
+        means = _welch(day_means(a, days[0]), day_means(b, days[1]))
         return _around(
-            *found, f"{len(a)} and {len(b)} runs on {counts[0]} and {counts[1]} days, Welch's t on the days"
+            *means, f"{len(a)} and {len(b)} runs on {counts[0]} and {counts[1]} days, Welch's t on the days"
         )
     centre, error, freedom = _welch(a, b)
     if noise is None or noise.between is None:
-        return _of_these_days(_around(centre, error, freedom, ""), error, missing)
+        found = _around(centre, error, freedom, "the runs of these days alone")
+        return found._replace(of_runs=False, lacks=f"A and B were made on different days; {OTHER_DAYS}")
     days_part = Spread(missing * noise.between.variance, noise.between.freedom)
     whole = combined([Spread(error**2, freedom), days_part])
     by = (
@@ -103,22 +108,6 @@ def between_sets_of_days(
         f"{percent_text(100 * math.expm1(math.sqrt(noise.between.variance)))}, {noise.between.of}"
     )
     return _around(centre, math.sqrt(whole.variance), whole.freedom, by)
-
-
-def _of_these_days(found: Estimate, error: float, missing: float) -> Estimate:
-    half = found.half_width or 0.0
-    factor = half / error if error else quantile(CONFIDENCE, math.inf)
-    room = (abs(found.centre) / factor) ** 2 - error**2
-    return found._replace(
-        by="the runs of these days alone",
-        of_runs=False,
-        lacks=f"runs of A and B in turns, {FEWEST_OF_SIDE} days a side, or other runs of the same kind on "
-        f"{FEWEST_DAYS} days, would show it",
-        equal_low=None,
-        equal_high=None,
-        detectable=None,
-        days_explain=math.sqrt(room / missing) if room > 0 else 0.0,
-    )
 
 
 def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
@@ -143,9 +132,7 @@ def between_pairs(logs: Sequence[float]) -> Estimate:
     return _around(found.centre, error, len(logs) - 1, f"{len(logs)} pairs of one sweep, Student's t")
 
 
-def with_noise(
-    a: Sequence[float], b: Sequence[float], days: tuple[Sequence[int], Sequence[int]], noise: Noise
-) -> Estimate:
+def with_noise(a: Sequence[float], b: Sequence[float], days: Days, noise: Noise) -> Estimate:
     """Fewer runs than a set has, beside a known noise: of runs of one day where they are, else of any days."""
     centre, parts = _mean(b) - _mean(a), shared_out(*days)
     same_day = len({*days[0], *days[1]}) == 1
@@ -153,20 +140,11 @@ def with_noise(
     one = (noise.within if same_day else None) or noise.single
     if one is None:
         return unknown_interval(centre)._replace(
-            lacks=lacking(same_day=same_day, of=noise.within.of if noise.within else "")
+            lacks=SAME_DAY if same_day else f"A and B are of different days; {OTHER_DAYS}"
         )
     kind = "run to run" if one is noise.within else "run to run and day to day"
     by = f"the noise from {kind}, {percent_text(100 * math.expm1(math.sqrt(one.variance)))}, {one.of}"
     return _around(centre, math.sqrt(one.variance * max(parts, each)), one.freedom, by)
-
-
-def lacking(*, same_day: bool, of: str = "") -> str:
-    """What two sides of few runs need for a verdict."""
-    if same_day:
-        return f"{FEWEST_RUNS} runs a side, or {FEWEST_FOR_NOISE} other runs of the same kind, would show it"
-    known = f" (known is the noise within a day, {of})" if of else ""
-    ways = f"{FEWEST_RUNS} runs a side in turns, or other runs of the same kind on {FEWEST_DAYS} days"
-    return f"A and B are of different days; {ways}, would show it{known}"
 
 
 def between_windows(a: Level, b: Level) -> Estimate:
@@ -176,7 +154,7 @@ def between_windows(a: Level, b: Level) -> Estimate:
         return unknown_interval(centre)
     below = math.hypot(b.centre - b.low, a.high - a.centre)
     above = math.hypot(b.high - b.centre, a.centre - a.low)
-    half, by = max(below, above), "the two windows' own intervals"
+    half, by = max(below, above), "the two windows"
     return Estimate(centre, half, centre - below, centre + above, None, None, None, by, of_runs=False)
 
 
@@ -206,3 +184,34 @@ def quantile(probability: float, freedom: float) -> float:
     from scipy.special import stdtrit  # --help needs no quantile
 
     return float(stdtrit(freedom, probability))
+
+
+# --- verdicts -----------------------------------------------------------------------------------
+
+
+def verdict_of(found: Estimate, direction: Direction, margin_percent: float) -> tuple[Verdict, str]:
+    """Whether a difference is shown, or shown to be small; and the sentence that says why."""
+    if found.low is None or found.high is None:
+        return "no verdict", f"how much such runs differ by chance is not known; {found.lacks or SAME_DAY}"
+    outside = found.low > 0 or found.high < 0
+    if not found.of_runs:
+        words = "differ" if outside else "do not differ beyond their own noise"
+        return "no verdict", f"{found.by} {words}; more than that is not known: {found.lacks or SAME_DAY}"
+    if _within(found, margin_percent):
+        also = ", though a difference is shown" if outside else ""
+        return "equal within the margin", f"the 90% interval lies within +-{margin_percent:g}%{also}; {found.by}"
+    if not outside:
+        shows = 100 * math.expm1(found.detectable or 0.0)
+        more = f"; at this noise {shows:.2g}% or more shows in 4 of 5 cases" if shows else ""
+        return "no difference shown", f"the interval holds 0; {found.by}{more}"
+    why = f"the interval does not hold 0; {found.by}"
+    if direction == "same":
+        return "changed", why
+    return ("better" if (found.centre < 0) == (direction == "lower") else "worse"), why
+
+
+def _within(found: Estimate, margin_percent: float) -> bool:
+    if found.equal_low is None or found.equal_high is None or not margin_percent:
+        return False
+    low, high = (100 * math.expm1(end) for end in (found.equal_low, found.equal_high))
+    return -margin_percent < low and high < margin_percent

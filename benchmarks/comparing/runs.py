@@ -28,7 +28,7 @@ class ComparedRun(NamedTuple):
     result: Result
     benchmark: Benchmark
     provenance: dict[str, Any]
-    measured: Phase | None = None  # None: plan.json can't be read
+    measured: Phase | None = None  # None: it has no plan.json
     nodes: Sequence[NodeFacts] = ()  # of its last attempt
     load: float | None = None  # of the busiest node, when its sampling began
     pair: PairPlace | None = None
@@ -53,47 +53,31 @@ def read_run(folder: RunFolder) -> ComparedRun:
     if not (folder.path / RESULT).is_file():
         raise RequestError("it has no result.json: it goes on, or was cut off", where=str(folder.path))
     result = folder.stored_result()
-    provenance, notes = _provenance(folder, result)
-    nodes, load = _nodes(folder)
+    known = (folder.path / PROVENANCE).is_file()
+    changed = known and result.provenance is not None and folder.provenance_digest() != result.provenance
+    note = f"{folder.run_id}: {PROVENANCE} is not the one that its result was made with"
+    samples = _first_samples(folder)
     return ComparedRun(
         name=folder.run_id,
         path=str(folder.path),
         result=result,
         benchmark=folder.benchmark(),
-        provenance=provenance,
-        measured=_measured(folder),
-        nodes=nodes,
-        load=load,
-        notes=notes,
+        provenance=folder.provenance() if known else {},
+        measured=folder.measured_phase() if (folder.path / PLAN).is_file() else None,
+        nodes=[line for line in samples if isinstance(line, NodeFacts)],
+        load=max((s.load for s in samples if isinstance(s, NodeSample) and s.load is not None), default=None),
+        notes=[f"{note} (python launch/verify.py {folder.path})"] if changed else [],
     )
 
 
-def _provenance(folder: RunFolder, result: Result) -> tuple[dict[str, Any], list[str]]:
-    if not (folder.path / PROVENANCE).is_file():
-        return {}, [f"{folder.run_id} has no {PROVENANCE}: nothing can be said of what differs there"]
-    changed = result.provenance is not None and folder.provenance_digest() != result.provenance
-    note = f"{folder.run_id}: {PROVENANCE} is not the one that its result was made with"
-    return folder.provenance(), [f"{note} (python launch/verify.py {folder.path})"] if changed else []
-
-
-def _measured(folder: RunFolder) -> Phase | None:
-    try:
-        return folder.measured_phase() if (folder.path / PLAN).is_file() else None
-    except RequestError:
-        return None
-
-
-def _nodes(folder: RunFolder) -> tuple[list[NodeFacts], float | None]:
+def _first_samples(folder: RunFolder) -> list[NodeFacts | NodeSample]:
     """The first lines of each node of the last attempt; a line that can't be read says nothing."""
-    facts: list[NodeFacts] = []
-    loads: list[float] = []
+    found: list[NodeFacts | NodeSample] = []
     place = folder.telemetry_dir(max(folder.attempts(), default=1))
     for path in sorted(place.glob(NODE_FILES)):
         try:
             with path.open("rb") as stream:
-                lines = [_LINE.decode(line) for line in (stream.readline(), stream.readline()) if line.strip()]
+                found += [_LINE.decode(line) for line in (stream.readline(), stream.readline()) if line.strip()]
         except (OSError, ValueError):
             continue
-        facts += [line for line in lines if isinstance(line, NodeFacts)]
-        loads += [line.load for line in lines if isinstance(line, NodeSample) and line.load is not None]
-    return facts, max(loads, default=None)
+    return found

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.comparing.days import Timed, noise_of
-from benchmarks.comparing.intervals import Estimate, between_sets, with_noise
-from benchmarks.comparing.verdicts import verdict_of
+from benchmarks.comparing.intervals import Estimate, between_sets, verdict_of, with_noise
 from tests.benchmarks.comparing.nights import Machine, compared, machine
 from tests.benchmarks.comparing.test_intervals import logs
 
@@ -96,8 +95,8 @@ def rates(draw: Callable[[np.random.RandomState], Estimate], draws: int) -> Rate
     for _ in range(draws):
         found = draw(random)
         held += found.low is not None and found.high is not None and found.low <= 0 <= found.high
-        with_margin += verdict_of(found, "lower", 1.0, (1, 1))[0] in ("better", "worse")
-        verdict = verdict_of(found, "lower", 0.0, (1, 1))[0]
+        with_margin += verdict_of(found, "lower", 1.0)[0] in ("better", "worse")
+        verdict = verdict_of(found, "lower", 0.0)[0]
         without += verdict in ("better", "worse")
         none += verdict == "no verdict"
     return Rates(held / draws, with_margin / draws, without / draws, none / draws)

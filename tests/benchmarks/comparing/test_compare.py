@@ -46,11 +46,6 @@ def test_a_slower_set_is_worse_by_every_figure_of_speed() -> None:
     assert "3 and 3 runs, Welch's t" in seconds.why
 
 
-def test_a_faster_set_is_better_and_the_other_way_round() -> None:
-    found = compare(*sides(SLOW, FAST))
-    assert {verdicts(found)[name] for name in SPEEDS} == {"better"}
-
-
 def test_sets_within_the_margin_are_equal_and_the_margin_is_the_askers() -> None:
     close = sides(FAST, (1.003, 1.0031, 1.0029))
     assert verdicts(compare(*close))["seconds/step"] == "equal within the margin"
@@ -76,12 +71,6 @@ def test_pairs_of_one_sweep_are_compared_run_against_run() -> None:
     assert figure(compare(a, unpaired), "seconds/step").verdict == "no difference shown"
     other_sweep = side("B", *(r._replace(pair=r.pair._replace(sweep="sweep-2")) for r in b.runs if r.pair))
     assert figure(compare(a, other_sweep), "seconds/step").verdict == "no difference shown"
-
-
-def test_runs_without_a_partner_are_named_as_such() -> None:
-    a = side("A", *paired_runs("a", 0, (1.0, 1.3, 0.8, 1.1)))
-    b = side("B", *paired_runs("b", 1, (1.0, 1.3, 0.8)))
-    assert any("3 pairs of one sweep" in note and "1 runs without a partner" in note for note in compare(a, b).notes)
 
 
 def test_the_excess_is_compared_as_mean_over_median() -> None:
@@ -124,7 +113,7 @@ def test_two_single_runs_have_an_interval_of_their_windows_and_no_verdict() -> N
     assert one.percent == pytest.approx(100.0)
     assert one.low is not None
     assert one.low > 50
-    assert "the two windows differ; how much runs differ by chance is not in that" in one.why
+    assert "the two windows differ; more than that is not known" in one.why
     assert one.a is not None
     assert (one.a.of, one.a.n) == ("steps", REAL_RUN.result.window.counted)
     assert one.a.low is not None
@@ -194,13 +183,6 @@ def test_a_single_run_against_a_set_takes_the_noise_of_the_set() -> None:
     assert figure(compare(a, b), "seconds/step").verdict == "no verdict"
 
 
-def test_sets_ask_no_history() -> None:
-    def asked() -> Any:
-        raise AssertionError
-
-    compare(*sides(FAST, SLOW), history=asked)
-
-
 # --- what may not be compared ---------------------------------------------------------------------
 
 
@@ -236,19 +218,6 @@ def test_a_slowed_run_is_no_baseline_and_on_the_other_side_it_is_said_loudly() -
     assert found.notes[0].startswith("B WAS SLOWED ON PURPOSE by 50%")
     refused = compare(b, a)
     assert "it can be no baseline" in refused.refused[0]
-
-
-def test_all_reasons_are_listed() -> None:
-    found = compare(
-        side("A", run("x", 1.0, result={"status": "failed"}), gone="it has no result.json"),
-        side(
-            "B", run("y", 1.0, result={"not_comparable": ["profiled"]}), run("z", 1.0, result={"status": "invalid"})
-        ),
-    )
-    assert len(found.refused) == 2
-    assert "gone: it has no result.json" in found.refused[0]
-    assert "y: profiled" in found.refused[1]
-    assert "z: invalid" in found.refused[1]
 
 
 def test_another_window_is_refused() -> None:
@@ -287,7 +256,6 @@ def test_other_work_for_a_token_is_refused_where_no_figure_of_speed_is_left(
 ) -> None:
     found = compare(*sides(FAST, SLOW, benchmark=changes))
     assert text in found.refused[0]
-    assert found.refused[0].startswith("seconds/step, tokens/s, tokens/s per GPU: ")
 
 
 def test_models_have_an_mfu_in_common() -> None:
@@ -331,7 +299,7 @@ def test_the_first_convention_that_all_runs_share_is_compared() -> None:
     b = side("B", *(run(f"b{n}", one, result={"mfu": [mfu(30.0, "causal")]}) for n, one in enumerate(FAST)))
     one = figure(compare(a, b), "MFU")
     assert one.percent == pytest.approx(100 * 30 / 35 - 100)
-    assert "causal, against 989 TFLOP/s bf16" in one.why
+    assert "causal, 989 TFLOP/s bf16" in one.why
 
 
 def pgle(way: str, applied: bool) -> Any:
@@ -382,12 +350,6 @@ def test_sides_that_ran_one_after_the_other_are_said_to() -> None:
     assert any("all runs of A began before those of B" in note for note in compare(first, later).notes)
     assert any("all runs of B began before those of A" in note for note in compare(later, first).notes)
     assert not any("began before" in note for note in compare(first, turns).notes)
-
-
-def test_settings_that_vary_within_a_side_are_named() -> None:
-    a, b = sides(FAST, SLOW)
-    other = run("b9", 1.05, benchmark={"knobs": {"remat_policy": "full"}})
-    assert "not the same in all runs of B: knobs" in compare(a, side("B", *b.runs, other)).notes
 
 
 def test_steps_that_are_counted_otherwise_are_named() -> None:
