@@ -13,7 +13,6 @@ for these two and for an all-to-all. Of send and recv, it is the message.
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from benchmarks.values import Value
 
@@ -51,18 +50,9 @@ class NcclCalls(Value, frozen=True):
     unreadable_lines: int  # that look like a call, but are cut or of an unknown type
 
 
-class _Key(NamedTuple):
-    collective: str
-    datatype: int
-    ranks: int
-    elements: int
-
-
 def read_calls(files: Iterable[tuple[str, Iterable[str]]]) -> NcclCalls:
     """The calls of several logs, each with a name and its lines."""
-    calls: Counter[_Key] = Counter()
-    by_writer: dict[_Key, set[tuple[str, ...]]] = {}
-    writers: set[tuple[str, ...]] = set()
+    found: dict[tuple[str, int, int, int], Counter[tuple[str, ...]]] = {}  # kind of call -> writer -> calls
     unreadable = 0
     for name, lines in files:
         for line in lines:
@@ -72,25 +62,28 @@ def read_calls(files: Iterable[tuple[str, Iterable[str]]]) -> NcclCalls:
             if match is None or int(match["datatype"]) >= len(BYTES):
                 unreadable += 1
                 continue
-            key = _Key(match["collective"], int(match["datatype"]), int(match["ranks"]), int(match["count"]))
+            kind = (match["collective"], int(match["datatype"]), int(match["ranks"]), int(match["count"]))
             writer = (match["host"] or name, match["pid"] or "", match["device"])
-            calls[key] += 1
-            by_writer.setdefault(key, set()).add(writer)
-            writers.add(writer)
-    rows = [_row(key, count, len(by_writer[key])) for key, count in calls.items()]
+            found.setdefault(kind, Counter())[writer] += 1
+    rows = []
+    for (collective, datatype, ranks, elements), by_writer in found.items():
+        size = elements * BYTES[datatype] * (ranks if collective in OF_THE_WHOLE else 1)
+        per_rank = by_writer.total() / len(by_writer)
+        rows.append(
+            CallRow(
+                collective=collective,
+                datatype=DATATYPES[datatype],
+                ranks=ranks,
+                bytes_per_call=size,
+                calls=by_writer.total(),
+                calls_per_rank=per_rank,
+                total_bytes=round(size * per_rank),
+            )
+        )
     rows.sort(key=lambda row: (-row.total_bytes, row.collective, row.ranks, row.bytes_per_call))
-    return NcclCalls(rows=rows, writers=len(writers), calls=calls.total(), unreadable_lines=unreadable)
-
-
-def _row(key: _Key, calls: int, writers: int) -> CallRow:
-    size = key.elements * BYTES[key.datatype] * (key.ranks if key.collective in OF_THE_WHOLE else 1)
-    per_rank = calls / writers
-    return CallRow(
-        collective=key.collective,
-        datatype=DATATYPES[key.datatype],
-        ranks=key.ranks,
-        bytes_per_call=size,
-        calls=calls,
-        calls_per_rank=per_rank,
-        total_bytes=round(size * per_rank),
+    return NcclCalls(
+        rows=rows,
+        writers=len(set().union(*found.values())),
+        calls=sum(row.calls for row in rows),
+        unreadable_lines=unreadable,
     )

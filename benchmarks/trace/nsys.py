@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from shlex import quote as quote_word
 from urllib.parse import quote
 
 from benchmarks.errors import RequestError
@@ -44,16 +43,8 @@ def read_nsys(path: Path) -> Trace:
             f"{path.name} cannot be read as an export of Nsight Systems: {error}",
             where=str(path),
             why="it was cut off while it was written, or is another kind of file",
-            next_command=_what_makes_it_anew(path),
+            next_command="nsys export --type=sqlite --force-overwrite=true FILE.nsys-rep makes another",
         ) from None
-
-
-def _what_makes_it_anew(path: Path) -> str:
-    report = path.with_suffix(".nsys-rep")
-    if not report.is_file():
-        return "a run with --profile=nsys makes another report"
-    words = f"nsys export --type=sqlite --force-overwrite=true --output={quote_word(str(path))}"
-    return f"{words} {quote_word(str(report))}"
 
 
 class _Reading:
@@ -71,22 +62,16 @@ class _Reading:
 
     def trace(self) -> Trace:
         if not self._tables & {STRINGS, RANGES, MEMCPY, *KERNELS}:
-            raise RequestError(
-                f"{self._path.name} is a database, but no export of Nsight Systems",
-                where=str(self._path),
-                why="it has none of its tables",
-                next_command=_what_makes_it_anew(self._path),
-            )
+            raise sqlite3.DatabaseError("it has none of its tables")
         self._strings = {_whole(number): str(value) for number, value in self._rows(STRINGS, ("id", "value"))}
         module, launches = self._training_module()
-        self._read_kernels(module)
-        self._read_copies()
-        self._read_graphs(module)
+        self._read_devices(module)
         start = next((_whole(value) for (value,) in self._rows(SESSION, ("utcEpochNs",))), 0)
         if not any(device.begins for device in self._devices.values()):
             self.notes.append("nothing was recorded on a GPU")
+        host = {str(name): str(value) for name, value in self._rows(HOST, ("name", "value"))}
         return Trace(
-            host=self._host(),
+            host=host.get("Hostname", self._path.stem),
             operations=list(self._operations),
             instructions=[None] * len(self._operations),
             executions=[],
@@ -107,10 +92,6 @@ class _Reading:
         chosen = ", ".join(f'"{column}"' if column in there else "NULL" for column in columns)
         return self._database.execute(f'SELECT {chosen} FROM "{table}"')
 
-    def _host(self) -> str:
-        named = {str(name): str(value) for name, value in self._rows(HOST, ("name", "value"))}
-        return named.get("Hostname", self._path.stem)
-
     def _training_module(self) -> tuple[str, int]:
         """The program whose launches take longest, and how often one thread launched it; without XLA, none."""
         seconds: Counter[str] = Counter()
@@ -125,27 +106,22 @@ class _Reading:
         module = seconds.most_common(1)[0][0]
         return module, max(count for (name, _), count in launches.items() if name == module)
 
-    def _read_kernels(self, module: str) -> None:
+    def _read_devices(self, module: str) -> None:
         columns = ("start", "end", "deviceId", "demangledName", "shortName")
         for table in KERNELS:
             for start, end, device, long_name, short_name in self._rows(table, columns):
                 name = self._strings.get(_whole(long_name)) or self._strings.get(_whole(short_name), "unnamed kernel")
                 self._add(start, end, device, Operation(kernel=name, module=module))
-
-    def _read_copies(self) -> None:
         for start, end, device, kind in self._rows(MEMCPY, ("start", "end", "deviceId", "copyKind")):
             self._add(start, end, device, Operation(f"[CUDA memcpy {COPY_KINDS.get(_whole(kind), 'other')}]"))
         for start, end, device in self._rows(MEMSET, ("start", "end", "deviceId")):
             self._add(start, end, device, Operation("[CUDA memset]"))
-
-    def _read_graphs(self, module: str) -> None:
-        graphs = 0
-        for start, end, device in self._rows(GRAPHS, ("start", "end", "deviceId")):
+        graphs = list(self._rows(GRAPHS, ("start", "end", "deviceId")))
+        for start, end, device in graphs:
             self._add(start, end, device, Operation(kernel="CUDA graph", module=module))
-            graphs += 1
         if graphs:
             self.notes.append(
-                f"{graphs} CUDA graphs are known as a whole only, and count as other compute "
+                f"{len(graphs)} CUDA graphs are known as a whole only, and count as other compute "
                 "(nsys --cuda-graph-trace=node records their kernels)"
             )
 

@@ -9,60 +9,27 @@ where it is needed, so that a trace of hundreds of MB is never in memory as obje
 from functools import cache
 from typing import Any
 
-# message -> field -> (number, type, repeated). A type that is no scalar names another message.
-_FIELDS: dict[str, dict[str, tuple[int, str, bool]]] = {
-    "XSpace": {
-        "planes": (1, "bytes", True),
-        "errors": (2, "string", True),
-        "warnings": (3, "string", True),
-        "hostnames": (4, "string", True),
-    },
-    "XPlane": {
-        "name": (2, "string", False),
-        "lines": (3, "bytes", True),
-        "event_metadata": (4, "EventMetadataEntry", True),
-        "stat_metadata": (5, "StatMetadataEntry", True),
-        "stats": (6, "XStat", True),
-    },
-    "EventMetadataEntry": {"key": (1, "int64", False), "value": (2, "XEventMetadata", False)},
-    "StatMetadataEntry": {"key": (1, "int64", False), "value": (2, "XStatMetadata", False)},
-    "XLine": {
-        "name": (2, "string", False),
-        "timestamp_ns": (3, "int64", False),
-        "events": (4, "XEvent", True),
-    },
-    "XEvent": {
-        "metadata_id": (1, "int64", False),
-        "offset_ps": (2, "int64", False),
-        "duration_ps": (3, "int64", False),
-        "stats": (4, "XStat", True),
-    },
-    "XStat": {
-        "metadata_id": (1, "int64", False),
-        "uint64_value": (3, "uint64", False),
-        "int64_value": (4, "int64", False),
-        "str_value": (5, "bytes", False),  # said to be a string, but kernels' names are what they are
-        "bytes_value": (6, "bytes", False),
-        "ref_value": (7, "uint64", False),
-    },
-    "XEventMetadata": {
-        "name": (2, "bytes", False),
-        "stats": (5, "XStat", True),
-    },
-    "XStatMetadata": {"name": (2, "bytes", False)},
-    "HloProto": {"hlo_module": (1, "HloModuleProto", False)},
-    "HloModuleProto": {"name": (1, "string", False), "computations": (3, "HloComputationProto", True)},
-    "HloComputationProto": {"instructions": (2, "HloInstructionProto", True), "id": (5, "int64", False)},
-    "HloInstructionProto": {
-        "name": (1, "string", False),
-        "opcode": (2, "string", False),
-        "shape": (3, "ShapeProto", False),
-        "metadata": (7, "OpMetadata", False),
-        "custom_call_target": (28, "string", False),
-        "called_computation_ids": (38, "int64", True),
-    },
-    "ShapeProto": {"dimensions": (3, "int64", True), "tuple_shapes": (4, "bytes", True)},
-    "OpMetadata": {"op_name": (2, "string", False)},
+# Fields as `number type name`; * is repeated. A type that is no scalar names another message.
+_FIELDS = {
+    "XSpace": "1 bytes* planes, 2 string* errors, 3 string* warnings, 4 string* hostnames",
+    "XPlane": "2 string name, 3 bytes* lines, 4 EventMetadataEntry* event_metadata, "
+    "5 StatMetadataEntry* stat_metadata, 6 XStat* stats",
+    "EventMetadataEntry": "1 int64 key, 2 XEventMetadata value",
+    "StatMetadataEntry": "1 int64 key, 2 XStatMetadata value",
+    "XLine": "2 string name, 3 int64 timestamp_ns, 4 XEvent* events",
+    "XEvent": "1 int64 metadata_id, 2 int64 offset_ps, 3 int64 duration_ps, 4 XStat* stats",
+    # str_value is said to be a string, but kernels' names are what they are
+    "XStat": "1 int64 metadata_id, 3 uint64 uint64_value, 4 int64 int64_value, 5 bytes str_value, "
+    "6 bytes bytes_value, 7 uint64 ref_value",
+    "XEventMetadata": "2 bytes name, 5 XStat* stats",
+    "XStatMetadata": "2 bytes name",
+    "HloProto": "1 HloModuleProto hlo_module",
+    "HloModuleProto": "1 string name, 3 HloComputationProto* computations",
+    "HloComputationProto": "2 HloInstructionProto* instructions, 5 int64 id",
+    "HloInstructionProto": "1 string name, 2 string opcode, 3 ShapeProto shape, 7 OpMetadata metadata, "
+    "28 string custom_call_target, 38 int64* called_computation_ids",
+    "ShapeProto": "3 int64* dimensions, 4 bytes* tuple_shapes",
+    "OpMetadata": "2 string op_name",
 }
 _TYPE_NUMBERS = {"int64": 3, "uint64": 4, "string": 9, "bytes": 12}
 _MESSAGE = 11
@@ -78,8 +45,10 @@ def messages() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(name="stepmark/trace.proto", package=_PACKAGE, syntax="proto3")
     for message, fields in _FIELDS.items():
         described = file.message_type.add(name=message)
-        for name, (number, kind, repeated) in fields.items():
-            field = described.field.add(name=name, number=number, label=_REPEATED if repeated else _OPTIONAL)
+        for number, marked, name in map(str.split, fields.split(", ")):
+            kind = marked.removesuffix("*")
+            label = _OPTIONAL if kind == marked else _REPEATED
+            field = described.field.add(name=name, number=int(number), label=label)
             field.type = _TYPE_NUMBERS.get(kind, _MESSAGE)
             if field.type == _MESSAGE:
                 field.type_name = f".{_PACKAGE}.{kind}"

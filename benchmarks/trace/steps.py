@@ -30,10 +30,6 @@ class StepEnds(NamedTuple):
     steps: list[int | None]  # None: the trace does not number them
     ends: list[int]
 
-    def between(self, first: int, last: int) -> tuple[int, int]:
-        """From where to where the steps reach that end with number `first` to `last` of the list."""
-        return self.ends[first - 1], self.ends[last]
-
 
 class Steps(NamedTuple):
     """The steps of a trace, by device."""

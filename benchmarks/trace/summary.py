@@ -6,17 +6,15 @@ up to the step time. Collectives that have a moment for themselves are exposed c
 long each kind was at work in all, whatever ran beside it. A collective's time holds the wait for the slowest device.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.errors import RequestError
-from benchmarks.trace import intervals
-from benchmarks.trace.intervals import Intervals
 from benchmarks.trace.kinds import COLLECTIVE, IDLE, KINDS, NONE, Kind, Kinds
-from benchmarks.trace.steps import StepEnds, Steps, common_steps, find_steps, longest_stretch
-from benchmarks.trace.trace import Device, Trace
+from benchmarks.trace.steps import common_steps, find_steps, longest_stretch
+from benchmarks.trace.trace import Device, Intervals, Trace, shares, union, within
 from benchmarks.values import Profiling, Value
 
 PICOSECONDS = 1e12
@@ -72,22 +70,17 @@ class Wanted(NamedTuple):
 
     steps: frozenset[int] | None = None
     profiling: Profiling | None = None
-    why_not: str = "our clock has the profiler's start or stop in them"
 
 
-class Spans(NamedTuple):
-    """The window, from where to where on each device."""
-
-    window: StepWindow
-    by_device: list[tuple[int, int]]
+Span = tuple[int, int]
 
 
 def summarise(trace: Trace, kinds: Kinds, wanted: Wanted, most: int = 15) -> HostSummary | None:
     """None where no device did anything in the trace; RequestError where its times make no window."""
     if not trace.devices:
         return None
-    spans = choose_window(trace, wanted)
-    if any(end <= begin for begin, end in spans.by_device):
+    window, spans = _choose_window(trace, wanted)
+    if any(end <= begin for begin, end in spans):
         raise RequestError(
             f"the trace of {trace.host} has no step of any length",
             where=trace.host,
@@ -96,40 +89,50 @@ def summarise(trace: Trace, kinds: Kinds, wanted: Wanted, most: int = 15) -> Hos
         )
     kind_of = [kinds.of(*pair) for pair in zip(trace.operations, trace.instructions, strict=True)]
     rows = [
-        _device_times(trace.host, device, span, spans.window.steps, kind_of)
-        for device, span in zip(trace.devices, spans.by_device, strict=True)
+        _device_times(trace.host, device, span, window.steps, kind_of)
+        for device, span in zip(trace.devices, spans, strict=True)
     ]
     return HostSummary(
         host=trace.host,
-        window=spans.window,
-        mean=mean_times(rows, trace.host, "mean"),
+        window=window,
+        mean=mean_times(rows, trace.host),
         devices=rows,
-        operations=_top_operations(trace, spans, kind_of)[:most],
+        operations=_top_operations(trace, spans, window.steps, kind_of)[:most],
         notes=trace.notes,
     )
 
 
-# --- the window ---------------------------------------------------------------------------------
-
-
-def choose_window(trace: Trace, wanted: Wanted) -> Spans:
-    """The whole steps, and of these those that are wanted; where the trace knows no steps, all of it."""
+def _choose_window(trace: Trace, wanted: Wanted) -> tuple[StepWindow, list[Span]]:
+    """The whole steps, and of these the wanted ones; where the trace knows no steps, all of it."""
     profiling = wanted.profiling
+    asked_first = profiling.start_step if profiling else None
     asked = profiling.stop_step - profiling.start_step + 1 if profiling else None
-    found = find_steps(trace, profiling.start_step if profiling else None, asked)
+    found = find_steps(trace, asked_first, asked)
     if found is None:
-        return _everything(trace, profiling)
+        window = StepWindow(
+            how="the whole trace as the steps that were asked for, which it does not tell apart"
+            if profiling
+            else "the whole trace as one, which tells no step from another",
+            first_step=asked_first,
+            last_step=profiling.stop_step if profiling else None,
+            steps=asked or 1,
+            left_out={},
+            is_whole_trace=profiling is None,
+        )
+        return window, [(int(one.begins.min()), int(one.ends.max())) for one in trace.devices]
     numbers = common_steps(found)
     if not numbers:
-        return _unnumbered(found)
+        steps = min(len(ends.ends) for ends in found.by_device) - 1
+        left_out = {"not whole in the trace": 1}
+        window = StepWindow(how=found.how, first_step=None, last_step=None, steps=steps, left_out=left_out)
+        return window, [(ends.ends[0], ends.ends[steps]) for ends in found.by_device]
     chosen = longest_stretch(numbers)
-    both = longest_stretch(set(chosen) & wanted.steps) if wanted.steps is not None else []
-    used = both or chosen
+    used = longest_stretch(set(chosen) & (wanted.steps or set())) or chosen
     recorded = {step for ends in found.by_device for step in ends.steps} | {mark.step for mark in trace.marks}
     left_out = {
         "not whole in the trace": len(recorded - set(numbers)),
         "apart from the others": len(set(numbers) - set(chosen)),
-        wanted.why_not: len(set(chosen) - set(used)),
+        "our clock has the profiler's start or stop in them": len(set(chosen) - set(used)),
     }
     window = StepWindow(
         how=found.how,
@@ -138,77 +141,37 @@ def choose_window(trace: Trace, wanted: Wanted) -> Spans:
         steps=len(used),
         left_out={why: count for why, count in left_out.items() if count},
     )
-    return Spans(window, [_span(ends, used[0], used[-1]) for ends in found.by_device])
+    first_and_last = [(ends.steps.index(used[0]), ends.steps.index(used[-1])) for ends in found.by_device]
+    return window, [
+        (ends.ends[first - 1], ends.ends[last])
+        for ends, (first, last) in zip(found.by_device, first_and_last, strict=True)
+    ]
 
 
-def _span(ends: StepEnds, first: int, last: int) -> tuple[int, int]:
-    return ends.between(ends.steps.index(first), ends.steps.index(last))
-
-
-def _unnumbered(found: Steps) -> Spans:
-    steps = min(len(ends.ends) for ends in found.by_device) - 1
-    window = StepWindow(
-        how=found.how, first_step=None, last_step=None, steps=steps, left_out={"not whole in the trace": 1}
-    )
-    return Spans(window, [ends.between(1, steps) for ends in found.by_device])
-
-
-def _everything(trace: Trace, profiling: Profiling | None) -> Spans:
-    """From the first operation to the last, taken for the steps that the profiler was asked to record."""
-    window = StepWindow(
-        how="the whole trace as one, which tells no step from another",
-        first_step=None,
-        last_step=None,
-        steps=1,
-        left_out={},
-        is_whole_trace=True,
-    )
-    if profiling is not None:
-        window = StepWindow(
-            how="the whole trace as the steps that were asked for, which it does not tell apart",
-            first_step=profiling.start_step,
-            last_step=profiling.stop_step,
-            steps=profiling.stop_step - profiling.start_step + 1,
-            left_out={},
-        )
-    return Spans(window, [(int(one.begins.min()), int(one.ends.max())) for one in trace.devices])
-
-
-# --- the times ----------------------------------------------------------------------------------
-
-
-def _device_times(
-    host: str, device: Device, span: tuple[int, int], steps: int, kind_of: Sequence[Kind]
-) -> DeviceTimes:
-    window = span[1] - span[0]
-    by_kind = {
-        kind: intervals.union([intervals.within(moments, *span)])
-        for kind, moments in _by_kind(device, kind_of).items()
+def _device_times(host: str, device: Device, span: Span, steps: int, kind_of: Sequence[Kind]) -> DeviceTimes:
+    place = {kind: number for number, kind in enumerate(KINDS)}
+    numbers = np.array([place.get(kind, -1) for kind in kind_of])[device.operation]
+    work = [
+        union([within(Intervals(device.begins[rows], device.ends[rows]), *span)])
+        for rows in (numbers == number for number in range(len(KINDS)))
+    ]
+    of_a_step = PICOSECONDS * steps
+    wall_seconds: dict[str, float] = {
+        kind: share / of_a_step for kind, share in zip(KINDS, shares(work), strict=True)
     }
-    wall = dict(zip(KINDS, intervals.shares([by_kind[kind] for kind in KINDS]), strict=True))
-    wall_seconds: dict[str, float] = {kind: share / PICOSECONDS / steps for kind, share in wall.items()}
-    wall_seconds[IDLE] = (window - sum(wall.values())) / PICOSECONDS / steps
+    window_seconds = (span[1] - span[0]) / of_a_step
     return DeviceTimes(
         host=host,
         device=device.name,
         devices=1,
-        seconds_per_step=window / PICOSECONDS / steps,
-        wall_seconds=wall_seconds,
-        work_seconds={kind: intervals.total(by_kind[kind]) / PICOSECONDS / steps for kind in KINDS},
+        seconds_per_step=window_seconds,
+        wall_seconds={**wall_seconds, IDLE: window_seconds - sum(wall_seconds.values())},
+        work_seconds={kind: moments.total() / of_a_step for kind, moments in zip(KINDS, work, strict=True)},
         exposed_communication_seconds=wall_seconds[COLLECTIVE],
     )
 
 
-def _by_kind(device: Device, kind_of: Sequence[Kind]) -> Mapping[Kind, Intervals]:
-    place = {kind: number for number, kind in enumerate(KINDS)}
-    numbers = np.array([place.get(kind, -1) for kind in kind_of])[device.operation]
-    return {
-        kind: Intervals(device.begins[numbers == number], device.ends[numbers == number])
-        for kind, number in place.items()
-    }
-
-
-def mean_times(rows: Sequence[DeviceTimes], host: str, name: str) -> DeviceTimes:
+def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
     """The mean over devices, each as often as it stands for."""
     count = sum(row.devices for row in rows)
 
@@ -217,7 +180,7 @@ def mean_times(rows: Sequence[DeviceTimes], host: str, name: str) -> DeviceTimes
 
     return DeviceTimes(
         host=host,
-        device=name,
+        device="mean",
         devices=count,
         seconds_per_step=mean([row.seconds_per_step for row in rows]),
         wall_seconds={kind: mean([row.wall_seconds[kind] for row in rows]) for kind in (*KINDS, IDLE)},
@@ -226,20 +189,18 @@ def mean_times(rows: Sequence[DeviceTimes], host: str, name: str) -> DeviceTimes
     )
 
 
-def _top_operations(trace: Trace, spans: Spans, kind_of: Sequence[Kind]) -> list[TopOperation]:
+def _top_operations(trace: Trace, spans: Sequence[Span], steps: int, kind_of: Sequence[Kind]) -> list[TopOperation]:
     """By their time in the window: what encloses others is left out, so each moment of a thread counts once."""
     spent = np.zeros(len(kind_of))
     calls = np.zeros(len(kind_of))
-    for device, (begin, end) in zip(trace.devices, spans.by_device, strict=True):
+    for device, (begin, end) in zip(trace.devices, spans, strict=True):
         inside = np.minimum(device.ends, end) - np.maximum(device.begins, begin)
         rows = inside > 0
         spent += np.bincount(device.operation[rows], inside[rows], minlength=len(kind_of))
         calls += np.bincount(device.operation[rows], minlength=len(kind_of))
-    for number, kind in enumerate(kind_of):
-        if kind == NONE:
-            spent[number] = 0
+    spent[[kind == NONE for kind in kind_of]] = 0
     everything = float(spent.sum()) or 1.0
-    over = len(trace.devices) * spans.window.steps
+    over = len(trace.devices) * steps
     return [
         TopOperation(
             name=trace.operations[number].title,

@@ -4,22 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.logs.log_endings import printable
-from benchmarks.rendering.columns import Rows, aligned, columns
+from benchmarks.rendering.columns import Rows, aligned, columns, plural
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
-from benchmarks.trace.clock import Comparison
 from benchmarks.trace.kinds import IDLE, KINDS
 from benchmarks.trace.nccl import NcclCalls
-from benchmarks.trace.report import ToOpen, TraceFile, TraceReport, hidden_share
-from benchmarks.trace.summary import DeviceTimes, StepWindow, TopOperation
+from benchmarks.trace.report import TraceFile, TraceReport, hidden_share
+from benchmarks.trace.summary import DeviceTimes, TopOperation
 
 MOST_ROWS = 16
-MOST_PATHS = 4
 MOST_CALLS = 32
 NARROWEST = 40
 NAME_WIDTH = 14  # of a host: the table fits 80 columns then
 COLUMNS = (*KINDS, IDLE)
 TITLES = {"copy": "copies"}
-ALL_OF_THEM = "(--format=json has all)"
 Table = list[tuple[str, ...]]
 
 HOW_TO_READ = (
@@ -30,7 +27,7 @@ HOW_TO_READ = (
 
 
 def report_text(report: TraceReport, width: int) -> str:
-    """Everything: what was read, where a step goes, the top operations, NCCL's calls, and what opens the files."""
+    """Everything: what was read, where a step goes, the top operations, and NCCL's calls."""
     parts = [[report.title, *aligned(_rows(report))]]
     if report.mean is not None:
         parts.append(_times_part(report, report.mean))
@@ -40,27 +37,37 @@ def report_text(report: TraceReport, width: int) -> str:
         parts.append([f"top operations{whose}, a step and device", *_operations(summary.operations, width)])
     if report.nccl is not None:
         parts.append(_nccl_part(report.nccl, width))
-    if report.to_open:
-        parts.append(["to open", *aligned([(one.what, _to_open_text(one)) for one in report.to_open])])
     return "\n\n".join("\n".join(part) for part in parts)
 
 
 def _rows(report: TraceReport) -> Rows:
-    rows: Rows = (
-        [("BEWARE", printable(report.comparison.doubt))] if report.comparison and report.comparison.doubt else []
-    )
+    rows: Rows = []
+    compared = report.comparison
+    if compared is not None and compared.doubt:
+        rows.append(("BEWARE", printable(compared.doubt)))
     if report.files:
         files = [_file_text(file, report.place) for file in report.files[:MOST_ROWS]]
         files += _more(len(report.files) - MOST_ROWS, "files")
         rows.append(("traces" if len(report.files) > 1 else "trace", "\n".join(files)))
     if report.summaries:
-        rows.append(("steps", window_text(report.summaries[0].window)))
-    if report.comparison is not None:
-        rows += _comparison_rows(report.comparison)
-    elif report.is_whole_trace and report.mean is not None:
-        rows.append(("in all", f"{seconds_text(report.mean.seconds_per_step)}, which is no step's time"))
-    elif report.mean is not None:
-        rows.append(("step time", f"{seconds_text(report.mean.seconds_per_step)} in the trace"))
+        window = report.summaries[0].window
+        numbers = f"{window.first_step} to {window.last_step} " if window.first_step is not None else ""
+        out = ", ".join(f"{count}: {why}" for why, count in window.left_out.items())
+        rows.append(("steps", f"{numbers}({window.steps}), {window.how}" + (f"\nleft out {out}" if out else "")))
+    if report.mean is not None:
+        seconds = seconds_text(report.mean.seconds_per_step)
+        if report.is_whole_trace:
+            rows.append(("in all", f"{seconds}, which is no step's time"))
+        elif compared is None:
+            rows.append(("step time", f"{seconds} in the trace"))
+    if compared is not None:
+        text = f"{seconds_text(compared.trace_seconds_per_step)} in the trace"
+        ours = compared.clock_seconds_per_step
+        if ours is not None and compared.difference is not None:
+            text += f", {seconds_text(ours)} by our own clock over the same steps ({compared.difference:+.2%})"
+        else:
+            text += f"; by our own clock unknown: {compared.null_because['clock_seconds_per_step']}"
+        rows.append(("step time", text))
     notes = [*report.notes, *(note for summary in report.summaries for note in summary.notes)]
     if notes:
         rows.append(("notes", "\n".join(map(printable, dict.fromkeys(notes)))))
@@ -68,44 +75,16 @@ def _rows(report: TraceReport) -> Rows:
 
 
 def _more(count: int, what: str) -> list[str]:
-    return [f"and {count} {what} more {ALL_OF_THEM}"] if count > 0 else []
+    return [f"and {count} {what} more (--format=json has all)"] if count > 0 else []
 
 
 def _file_text(file: TraceFile, place: str) -> str:
     path = Path(file.path)
     shown = path.relative_to(place) if path.is_relative_to(place) and path != Path(place) else path
-    text = f"{printable(str(shown))} ({bytes_text(file.bytes)})"
+    text = f"{printable(str(shown))} ({bytes_text(file.bytes)}): "
     if file.summary is None:
-        return f"{text}: {printable(file.why_not)}" + (
-            f"; {printable(file.next_command)}" if file.next_command else ""
-        )
-    devices = file.summary.mean.devices
-    return f"{text}: host {printable(file.summary.host)}, {devices} device{'s' if devices > 1 else ''}"
-
-
-def window_text(window: StepWindow) -> str:
-    """Which steps, how their ends are known, and what was left out."""
-    numbers = f"{window.first_step} to {window.last_step} " if window.first_step is not None else ""
-    out = ", ".join(f"{count}: {why}" for why, count in window.left_out.items())
-    return f"{numbers}({window.steps}), {window.how}" + (f"\nleft out {out}" if out else "")
-
-
-def _comparison_rows(found: Comparison) -> Rows:
-    ours, alone = found.clock_seconds_per_step, found.unprofiled_seconds_per_step
-    text = f"{seconds_text(found.trace_seconds_per_step)} in the trace"
-    if ours is not None and found.difference is not None:
-        text += f", {seconds_text(ours)} by our own clock over the same steps ({found.difference:+.2%})"
-    else:
-        text += f"; by our own clock unknown: {found.null_because['clock_seconds_per_step']}"
-    rows = [("step time", text)]
-    if found.whole_run or found.doubt:  # what a profiled step takes beside another is not known then
-        return rows
-    if alone is None:
-        return [*rows, ("unprofiled", f"unknown: {found.null_because['unprofiled_seconds_per_step']}")]
-    unprofiled = f"{seconds_text(alone)} median of the {found.unprofiled_steps} steps that count"
-    if found.profiling_cost is not None:
-        unprofiled += f"; a profiled step takes {found.profiling_cost:+.1%}"
-    return [*rows, ("unprofiled", unprofiled)]
+        return text + printable(file.why_not)
+    return f"{text}host {printable(file.summary.host)}, {plural(file.summary.mean.devices, 'device')}"
 
 
 # --- where a step goes --------------------------------------------------------------------------
@@ -122,17 +101,15 @@ def _times_part(report: TraceReport, mean: DeviceTimes) -> list[str]:
     shares = [mean.wall_seconds[kind] / mean.seconds_per_step if mean.seconds_per_step else 0 for kind in COLUMNS]
     rows.append(("share", *(f"{share:.1%}" for share in shares), f"{sum(shares):.1%}"))
     rows.append(("at work in all", *(f"{mean.work_seconds[kind] * scale:.2f}" for kind in KINDS), "", ""))
+    read, there = len(report.summaries), len(report.files)
+    of = f"; mean of {read} of {there} files" if read < there else ""
+    title = (
+        f"where the time of the whole trace goes ({unit}{of})"
+        if report.is_whole_trace
+        else f"where a step goes ({unit} a step{of})"
+    )
     more = [f"  {line}" for line in _more(len(single) - MOST_ROWS, "hosts" if several else "devices")]
-    return [_times_title(report, unit), *columns(rows, numbers=range(1, len(rows[0]))), *more]
-
-
-def _times_title(report: TraceReport, unit: str) -> str:
-    read, there = len(report.summaries), len(report.of_phase)
-    what = "reports" if all(file.format == "nsys" for file in report.of_phase) else "traces"
-    mean = f"; mean of {read} of {there} {what}" if read < there else ""
-    if report.is_whole_trace:
-        return f"where the time of the whole trace goes ({unit}{mean})"
-    return f"where a step goes ({unit} a step{mean})"
+    return [title, *columns(rows, numbers=range(1, len(rows[0]))), *more]
 
 
 def _times_row(title: str, times: DeviceTimes, scale: float) -> tuple[str, ...]:
@@ -153,7 +130,7 @@ def _communication(mean: DeviceTimes) -> list[str]:
     ]
 
 
-# --- operations, calls and files ----------------------------------------------------------------
+# --- operations and calls -----------------------------------------------------------------------
 
 
 def _operations(operations: Sequence[TopOperation], width: int) -> list[str]:
@@ -168,13 +145,9 @@ def _operations(operations: Sequence[TopOperation], width: int) -> list[str]:
 
 
 def _nccl_part(calls: NcclCalls, width: int) -> list[str]:
-    if not calls.rows and not calls.unreadable_lines:
-        return ["NCCL calls: none in its logs"]
-    title = f"NCCL calls: {calls.calls:,} by {calls.writers} rank{'s' if calls.writers != 1 else ''}"
+    title = f"NCCL calls: {calls.calls:,} by {plural(calls.writers, 'rank')}"
     if calls.unreadable_lines:
         title += f"; {calls.unreadable_lines} lines could not be read"
-    if not calls.rows:
-        return [title]
     rows: Table = [("collective", "type", "ranks", "size", "calls a rank", "bytes a rank")]
     rows += [
         (
@@ -189,11 +162,6 @@ def _nccl_part(calls: NcclCalls, width: int) -> list[str]:
     ]
     more = _more(len(calls.rows) - MOST_CALLS, "kinds of call")
     return [title, *_cut(columns(rows, numbers=range(2, 6)), width), *(f"  {line}" for line in more)]
-
-
-def _to_open_text(one: ToOpen) -> str:
-    paths = [printable(path) for path in one.paths[:MOST_PATHS]]
-    return "\n".join([one.how, *paths, *_more(len(one.paths) - MOST_PATHS, "files")])
 
 
 def _cut(lines: list[str], width: int) -> list[str]:

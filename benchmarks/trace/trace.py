@@ -1,21 +1,67 @@
 """A trace as values, whichever profiler wrote it: what each device did when, and the marks of the steps. Pure."""
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.trace.intervals import Intervals, Numbers
 from benchmarks.trace.kinds import Instruction, Operation
 
+Numbers = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
 
 
+# --- intervals: sets of moments, in whole picoseconds ---------------------------------------------
+
+
+class Intervals(NamedTuple):
+    """From each beginning to its end. Sorted and without overlap where `union` made them."""
+
+    begins: Numbers
+    ends: Numbers
+
+    def total(self) -> int:
+        return int((self.ends - self.begins).sum())
+
+
+NOTHING = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+
+def union(pieces: Sequence[Intervals]) -> Intervals:
+    """The moments that lie in any of them."""
+    begins = np.concatenate([NOTHING.begins, *(piece.begins for piece in pieces)])
+    ends = np.concatenate([NOTHING.ends, *(piece.ends for piece in pieces)])
+    if not len(begins):
+        return NOTHING
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    first = np.concatenate([[True], begins[1:] > ends[:-1]])  # begins after all before it have ended
+    last = np.concatenate([first[1:], [True]])
+    return Intervals(begins[first], ends[last])
+
+
+def within(moments: Intervals, begin: int, end: int) -> Intervals:
+    """The part between two moments."""
+    begins, ends = np.maximum(moments.begins, begin), np.minimum(moments.ends, end)
+    kept = ends > begins
+    return Intervals(begins[kept], ends[kept])
+
+
+def shares(ranked: Sequence[Intervals]) -> list[int]:
+    """How much each set has for itself where every moment belongs to the first set that holds it."""
+    totals = [union(ranked[:count]).total() for count in range(len(ranked) + 1)]
+    return [after - before for before, after in pairwise(totals)]
+
+
+# --- the trace --------------------------------------------------------------------------------------
+
+
 class Mark(NamedTuple):
-    """Where the host began a step (what it began is done on the device later), in picoseconds of the trace."""
+    """Where the host began a step (the device does it later), in picoseconds of the trace."""
 
     step: int
     begin: int
@@ -38,9 +84,6 @@ class Device:
     operation: Indices  # in Trace.operations
     execution: Indices  # in Trace.executions; -1: the trace does not say
 
-    def intervals(self) -> Intervals:
-        return Intervals(self.begins, self.ends)
-
 
 @dataclass(frozen=True)
 class Trace:
@@ -52,7 +95,7 @@ class Trace:
     executions: list[Execution]
     devices: list[Device]
     marks: list[Mark]
-    launches: int = 0  # of the training program, where that is known but not which operation belongs to which
+    launches: int = 0  # of the training program, where operations do not name their execution
     marked_by: str = ""  # what the marks are called in the trace
     starts_unix_seconds: float | None = None  # moment 0 of the trace
     stops_unix_seconds: float | None = None
@@ -68,7 +111,7 @@ class Collected:
         self.dropped = 0
 
     def add(self, begin: int, end: int, operation: int, execution: int = -1) -> None:
-        """What ends before it begins is counted, and no more: its times say nothing."""
+        """An operation that ends before it begins is only counted."""
         if end < begin:
             self.dropped += 1
             return

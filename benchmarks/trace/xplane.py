@@ -38,19 +38,15 @@ def read_xplane(data: bytes, path: PurePath) -> Trace:
     try:
         reading = _Reading(messages()["XSpace"].FromString(data), path)
         if not reading.planes:
-            raise _not_a_trace(path, "it is empty" if not data else "it holds none of a profiler's planes")
+            raise DecodeError("it holds none of a profiler's planes")
         return reading.trace()
     except (DecodeError, OverflowError):  # lines are parsed as they are read; a damaged number may be no time
-        raise _not_a_trace(path, "it was cut off while it was written, or is another kind of file") from None
-
-
-def _not_a_trace(path: PurePath, why: str) -> RequestError:
-    return RequestError(
-        f"{path.name} cannot be read as an xplane trace",
-        where=str(path),
-        why=why,
-        next_command="a run with --profile=xplane makes another",
-    )
+        raise RequestError(
+            f"{path.name} cannot be read as an xplane trace",
+            where=str(path),
+            why="it was cut off while it was written, or is another kind of file",
+            next_command="a run with --profile=xplane makes another",
+        ) from None
 
 
 class _Plane:
@@ -72,13 +68,14 @@ class _Plane:
         """A stat's text stands in it, or is the name of another stat."""
         return (stat.str_value or self.stat_names.get(stat.ref_value, b"")).decode(errors="replace")
 
-    def own(self, name: bytes) -> Any | None:
+    def number(self, name: bytes) -> int:
+        """A statistic of the plane itself; 0 without it."""
         wanted = self.stat_ids.get(name)
-        return next((stat for stat in self._stats if stat.metadata_id == wanted), None)
+        return next((_number(stat) for stat in self._stats if stat.metadata_id == wanted), 0)
 
 
-def _number(stat: Any) -> int:
-    return int(stat.uint64_value or stat.int64_value)
+def _number(stat: Any, otherwise: int = 0) -> int:
+    return otherwise if stat is None else int(stat.uint64_value or stat.int64_value)
 
 
 class _Reading:
@@ -99,7 +96,10 @@ class _Reading:
         self._start_ns = self._stop_ns = 0
 
     def trace(self) -> Trace:
-        self._read_times()
+        for plane in self.planes:
+            if plane.name == TIMES_PLANE:
+                self._start_ns = plane.number(b"profile_start_time")
+                self._stop_ns = plane.number(b"profile_stop_time")
         for plane in self.planes:
             match = DEVICE_PLANE.fullmatch(plane.name)
             if match:
@@ -126,13 +126,6 @@ class _Reading:
             stops_unix_seconds=self._stop_ns / 1e9 or None,
             notes=[*self.notes, *dropped_notes(self._devices.values())],
         )
-
-    def _read_times(self) -> None:
-        for plane in self.planes:
-            if plane.name == TIMES_PLANE:
-                start, stop = plane.own(b"profile_start_time"), plane.own(b"profile_stop_time")
-                self._start_ns = _number(start) if start is not None else 0
-                self._stop_ns = _number(stop) if stop is not None else 0
 
     def _line_begin(self, line: Any) -> int:
         """In picoseconds of the trace."""
@@ -238,13 +231,11 @@ class _HostOperations:
         what = (
             self._plane.text(stats[self._op]),
             self._plane.text(stats[self._module]) if self._module in stats else "",
-            _number(run) if run is not None else 0,
-            _number(ordinal) if ordinal is not None else 0,
+            _number(run),
+            _number(ordinal),
         )
         place = self._table.setdefault(what, len(self._table))
-        self._rows.append(
-            (begin, begin + event.duration_ps, place, _number(producer) if producer is not None else -1)
-        )
+        self._rows.append((begin, begin + event.duration_ps, place, _number(producer, -1)))
         return True
 
     def whole(self) -> Iterator[tuple[int, int, tuple[str, str, int, int]]]:

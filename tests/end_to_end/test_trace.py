@@ -1,18 +1,10 @@
-"""A run of real MaxText with --profile=xplane: its trace is summarised, agrees with its clock, opens elsewhere."""
+"""A run of real MaxText with --profile=xplane: its trace is summarised and agrees with its clock."""
 
 import gzip
-import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +14,10 @@ from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.trace.kinds import read_kinds
 from benchmarks.trace.summary import Wanted, summarise
 from benchmarks.trace.xplane import read_xplane
-from launch.environments import uv
 from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish
 
 pytestmark = pytest.mark.slow
 
-PLUGIN = ("xprof==2.24.2", f"tensorboard=={version('tensorboard')}")
 FLAGS = ("--gpus=2", "--steps=50", "--profile=xplane", "--profile_start_step=20", "--profile_stop_step=35")
 # What jax itself reads in the file, which is another reader than ours: (name, begin ns) of every operation.
 JAX_READS = """
@@ -134,66 +124,3 @@ def test_what_perfetto_opens_is_there(profiled: Run) -> None:
     names = {event.get("name") for event in trace["traceEvents"]}
     assert "train" in names
     assert len(trace["traceEvents"]) > 1000
-
-
-# --- TensorBoard's profile plugin ---------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def viewer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python with TensorBoard and its profile plugin: this one, or one made for it (the plugin is large)."""
-    if importlib.util.find_spec("xprof") is not None:
-        return Path(sys.executable)
-    python = tmp_path_factory.mktemp("viewer") / "venv/bin/python"
-    subprocess.run(uv.command("venv", "--quiet", f"--python={sys.executable}", str(python.parents[1])), check=True)
-    install = uv.command("pip", "install", "--quiet", f"--python={python}", *PLUGIN)
-    settings = uv.variables(uv.pip_settings())
-    done = subprocess.run(install, env=settings, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode:
-        pytest.skip(f"TensorBoard's profile plugin cannot be installed here: {done.stderr.strip()[-300:]}")
-    return python
-
-
-@pytest.fixture(scope="module")
-def server(viewer: Path, profiled: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    log = (tmp_path_factory.mktemp("tensorboard") / "log").open("wb")
-    command = [str(viewer), "-m", "tensorboard.main", "--logdir", str(profiled.folder), "--port", str(port)]
-    with subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            yield f"http://localhost:{port}/data/plugin/profile"
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def ask(url: str, seconds: float = 90) -> Any:
-    """The answer in JSON, once the server has one."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                data = answer.read()
-            found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-            if found:
-                return found
-        except (urllib.error.URLError, ConnectionError):
-            pass
-        assert time.monotonic() < deadline, f"no answer from {url}"
-        time.sleep(0.5)
-
-
-def test_the_trace_opens_in_tensorboards_profile_plugin(server: str, xplane: Path) -> None:
-    (name,) = ask(f"{server}/runs")
-    assert name.endswith(xplane.parent.name)
-    quoted = urllib.parse.quote(name, safe="")
-    tools = ask(f"{server}/run_tools?run={quoted}")
-    assert {"overview_page", "trace_viewer@", "hlo_stats"} <= set(tools)
-    host = xplane.name.removesuffix(".xplane.pb")
-    stats = ask(f"{server}/data?run={quoted}&tag=framework_op_stats&host={host}")
-    assert len(json.dumps(stats)) > 1000
-    view = ask(f"{server}/data?run={quoted}&tag=trace_viewer%40&host={host}")
-    assert len(view["traceEvents"]) > 1000, "of the part it shows first"
-    assert f"{host} /host:CPU" in {event.get("args", {}).get("name") for event in view["traceEvents"]}

@@ -11,7 +11,7 @@ from benchmarks.trace.schema import messages
 from benchmarks.trace.trace import Collected, Execution, Mark, Trace
 
 SAMPLES = Path(__file__).with_name("samples")
-SAMPLE = SAMPLES / "maxtext_cpu_2_devices.xplane.pb.gz"  # cut by cut_sample.py from a run of steps 20 to 24
+SAMPLE = SAMPLES / "maxtext_cpu_2_devices.xplane.pb.gz"  # of steps 20 to 24
 SAMPLE_EVENTS = SAMPLES / "events-rank0.jsonl"  # of the same run
 MS = 10**9  # picoseconds
 TRAIN = "jit_train_step"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.trace.clock import compare, undisturbed_steps
+from benchmarks.trace.report import compare, undisturbed_steps
 from benchmarks.trace.summary import Wanted, summarise
 from benchmarks.trace.xplane import read_xplane
 from benchmarks.values import Profiling, Step
@@ -39,13 +39,6 @@ def test_the_real_trace_and_our_clock_agree_within_5_percent() -> None:
     assert sum(summary.mean.wall_seconds.values()) == pytest.approx(found.clock_seconds_per_step, rel=0.05)
 
 
-def test_the_step_into_which_the_profiler_stopped_is_not_compared() -> None:
-    steps, started = real_steps()
-    slowest = max(steps[1:], key=lambda step: step.seconds or 0)
-    assert slowest.step not in undisturbed_steps(steps, started, read_xplane(sample(), PATH), None)
-    assert slowest.step in (22, 23, 24, 25), "the sample should hold the stop"
-
-
 def test_by_the_time_of_day_only_steps_within_the_trace_are_undisturbed() -> None:
     trace = trace_of(steps_of(3, (0, 9, "dot.1")), starts_unix_seconds=100.0, stops_unix_seconds=103.5)
     steps = [step_at(number, 1.0, number + 0.5) for number in range(10)]  # step n ends at 95.5 + n
@@ -59,17 +52,13 @@ def test_without_the_time_of_day_the_ends_of_what_was_asked_for_are_left_out(sta
     assert undisturbed_steps([], started, trace, None) == set()
 
 
-def test_the_same_steps_are_compared_and_the_unprofiled_ones_beside_them() -> None:
+def test_the_same_steps_are_compared() -> None:
     summary = summarise(trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS), kinds(), Wanted())
     profiled = [step_at(number, 0.0125, reason="profiler") for number in range(20, 24)]
-    free = [step_at(number, seconds) for number, seconds in ((3, 0.004), (4, 0.005), (5, 0.009))]
-    first = [step_at(0, 5.0, reason="compile")]
-    found = compare(summary, [*first, *free, *profiled], frozenset({21, 22, 23}))
+    found = compare(summary, [step_at(3, 0.004), *profiled], frozenset({21, 22, 23}))
     assert found.trace_seconds_per_step == pytest.approx(0.010)
     assert found.clock_seconds_per_step == pytest.approx(0.0125)
     assert found.difference == pytest.approx(-0.2)
-    assert (found.unprofiled_seconds_per_step, found.unprofiled_steps) == (0.005, 3)
-    assert found.profiling_cost == pytest.approx(1.5)
     assert found.null_because == {}
 
 
@@ -77,7 +66,6 @@ def test_what_cannot_be_compared_says_why() -> None:
     trace = trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS)
     numbered = summarise(trace, kinds(), Wanted())
     unnumbered = summarise(trace_of(steps_of(4, (0, 9, "dot.1"))), kinds(), Wanted())
-    assert unnumbered is not None
     every = frozenset(range(40))
     for summary, steps, undisturbed, said in (
         (unnumbered, [], every, "does not number"),
@@ -88,7 +76,6 @@ def test_what_cannot_be_compared_says_why() -> None:
         found = compare(summary, steps, undisturbed)
         assert found.difference is found.clock_seconds_per_step is None
         assert said in found.null_because["clock_seconds_per_step"]
-    assert "not profiled" in compare(numbered, [], every).null_because["unprofiled_seconds_per_step"]
 
 
 @pytest.mark.parametrize(("seconds", "doubted"), [(0.0049, True), (0.0051, False), (0.0199, False), (0.021, True)])
@@ -100,10 +87,3 @@ def test_a_trace_whose_step_is_not_near_ours_does_not_cover_the_steps(seconds: f
         doubt = compare(summary, [step_at(2, 0.010), *profiled], undisturbed).doubt
         assert doubt.startswith("the trace does not cover these steps: 10 ms") == doubted
         assert bool(doubt) == doubted
-
-
-def test_where_every_step_was_recorded_none_is_called_unprofiled() -> None:
-    summary = summarise(trace_of(steps_of(4, (0, 9, "dot.1")), marks=MARKS), kinds(), Wanted())
-    found = compare(summary, [step_at(2, 0.010)], frozenset({21, 22, 23}), whole_run=True)
-    assert (found.unprofiled_seconds_per_step, found.unprofiled_steps, found.profiling_cost) == (None, 0, None)
-    assert found.null_because["unprofiled_seconds_per_step"] == "the profiler ran beside every step"

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.trace.intervals import NOTHING, Intervals, shares, total, union, within
+from benchmarks.trace.trace import Intervals, shares, union, within
 
 PIECES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda p: (p[0], p[0] + p[1])), max_size=12)
 
@@ -26,13 +26,13 @@ def test_a_union_holds_every_moment_once(one: list[tuple[int, int]], other: list
     found = union([made(one), made(other)])
     pairs = list(zip(found.begins.tolist(), found.ends.tolist(), strict=True))
     assert moments(pairs) == moments(one) | moments(other)
-    assert total(found) == len(moments(one) | moments(other))
+    assert found.total() == len(moments(one) | moments(other))
     assert all(end < begin for (_, end), (begin, _) in pairwise(pairs))
 
 
 @given(PIECES, st.integers(0, 50), st.integers(0, 50))
 def test_within_keeps_what_lies_between(pieces: list[tuple[int, int]], begin: int, end: int) -> None:
-    assert total(union([within(made(pieces), begin, end)])) == len(moments(pieces) & set(range(begin, end)))
+    assert union([within(made(pieces), begin, end)]).total() == len(moments(pieces) & set(range(begin, end)))
 
 
 @given(st.lists(PIECES, min_size=1, max_size=4))
@@ -43,8 +43,3 @@ def test_shares_give_each_moment_to_the_first_that_holds_it(ranked: list[list[tu
         expected.append(len(moments(pieces) - taken))
         taken |= moments(pieces)
     assert shares([made(pieces) for pieces in ranked]) == expected
-
-
-def test_nothing_is_nothing() -> None:
-    assert union([]) == union([NOTHING]) == NOTHING
-    assert shares([NOTHING, NOTHING]) == [0, 0]

@@ -104,19 +104,10 @@ def test_a_profiled_run_is_summarised_and_agrees_with_its_own_clock(profiled: Ru
     assert (window["first_step"], window["last_step"], window["steps"]) == (21, 22, 2)
     steps = {step.step: step.seconds or 0 for step in profiled.stored_steps()}
     assert found["clock_seconds_per_step"] == pytest.approx((steps[21] + steps[22]) / 2)
-    assert found["unprofiled_steps"] == profiled.stored_result().window.counted
-    assert found["unprofiled_seconds_per_step"] == profiled.stored_result().seconds_per_step.median
     assert sum(report["mean"]["wall_seconds"].values()) == pytest.approx(report["mean"]["seconds_per_step"])
-
-
-def test_the_table_says_what_opens_the_files(profiled: RunFolder) -> None:
-    done = run("trace", profiled.path)
-    assert done.returncode == 0
-    assert f"python -m tensorboard.main --logdir {profiled.path}" in done.stdout
-    assert "ui.perfetto.dev" in done.stdout
-    assert "vm.trace.json.gz" in done.stdout
+    text = run("trace", profiled.path).stdout
     for word in ("matmul", "attention", "collective", "copies", "idle", "Exposed communication: ", "all-gather"):
-        assert word in done.stdout
+        assert word in text
 
 
 def test_the_trace_itself_and_any_folder_around_it_may_be_named(profiled: RunFolder) -> None:
@@ -127,7 +118,6 @@ def test_the_trace_itself_and_any_folder_around_it_may_be_named(profiled: RunFol
     moved = profiled.path.parent.parent / "with a blank"
     profiled.path.rename(moved)
     assert as_json("trace", moved)["comparison"]["difference"] is not None
-    assert "--logdir '" in run("trace", moved).stdout
     outside = moved.parent / "outside"
     outside.mkdir()
     (outside / "vm.xplane.pb").write_bytes(sample())
@@ -183,8 +173,8 @@ def test_reports_of_nsight_are_listed_with_what_opens_them(make_run: Callable[..
     done = run("trace", folder.path)
     assert done.returncode == 0
     assert "nsys is not on PATH" in done.stdout
-    assert "nsys-ui FILE" in done.stdout
-    assert done.stdout.count("profile_7_node0_rank0.nsys-rep") == 2
+    assert "nsys-ui" in done.stdout
+    assert "profile_7_node0_rank0.nsys-rep" in done.stdout
 
 
 def test_where_nsys_is_a_report_is_exported_elsewhere_and_summarised(
@@ -226,7 +216,6 @@ def test_an_export_that_lies_there_needs_no_nsys(make_run: Callable[..., RunFold
     report = as_json("trace", folder.path)
     assert [Path(file["path"]).name for file in report["files"]] == ["r.sqlite"]
     assert report["files"][0]["summary"]["window"]["steps"] == 3
-    assert report["to_open"][0]["what"] == "Nsight Systems"
 
 
 def test_nccls_calls_are_a_table(make_run: Callable[..., RunFolder]) -> None:
@@ -252,52 +241,19 @@ def add_report(folder: RunFolder, name: str, phase: str = "perf", steps: int = 4
     return path
 
 
-def test_only_the_measured_phase_is_summarised_and_the_others_are_listed(make_run: Callable[..., RunFolder]) -> None:
-    folder = make_run()
-    profile = add_report(folder, "tiny-bf16_2g_7_0_0-prof", "profile", steps=6)
-    perf = add_report(folder, "tiny-bf16_2g_7_0_0-perf")
-    for place in (folder.path, folder.path / "attempt-1"):
-        report = as_json("trace", place)
-        assert [(file["path"], file["summary"] is None) for file in report["files"]] == [
-            (str(perf), False),
-            (str(profile), True),
-        ]
-        assert (report["phase"], report["mean"]["devices"]) == ("perf", 1)
-        assert report["files"][1]["why_not"] == (
-            "phase profile: recorded with overlap off, for the profile; not the run that was measured"
-        )
-        assert report["files"][1]["next_command"] == f"python launch/report.py trace {profile}"
-
-
 @pytest.mark.parametrize("inside", [True, False])
 def test_another_phase_that_is_named_is_summarised_without_our_clock(
     make_run: Callable[..., RunFolder], inside: bool
 ) -> None:
     folder = make_run()
     profile = add_report(folder, "tiny-bf16_2g_7_0_0-prof", "profile")
-    add_report(folder, "tiny-bf16_2g_7_0_0-perf")
+    measured = add_report(folder, "tiny-bf16_2g_7_0_0-perf")
+    assert [file["path"] for file in as_json("trace", folder.path)["files"]] == [str(measured)]
     report = as_json("trace", profile if inside else profile.parent)
     assert [file["path"] for file in report["files"]] == [str(profile)]
     assert report["files"][0]["summary"] is not None
     assert report["comparison"] is None
     assert report["notes"][0].startswith("phase profile: recorded with overlap off")
-
-
-def test_a_report_of_the_profile_alone_is_not_taken_for_the_run(
-    make_run: Callable[..., RunFolder], tmp_path: Path
-) -> None:
-    folder = make_run()
-    path = folder.phase_dir("profile") / "tiny_7_0_0-prof.nsys-rep"
-    path.parent.mkdir()
-    path.write_text("{}")
-    report = as_json("trace", folder.path, PATH=path_with_nsys(tmp_path))
-    assert (report["mean"], report["comparison"]) == (None, None)
-    assert report["notes"][0] == "phase perf, which was measured, has no trace"
-    assert report["to_open"][0]["paths"] == [str(path)]
-    copied = tmp_path / "copied"
-    copied.mkdir()
-    alone = add_report(folder, "tiny_7_0_0-prof", "profile").rename(copied / "tiny_7_0_0-prof.sqlite")
-    assert as_json("trace", alone)["notes"][0].startswith("phase profile: ")
 
 
 def test_hosts_whose_sessions_differ_by_a_second_are_one_profile(make_run: Callable[..., RunFolder]) -> None:
@@ -380,73 +336,10 @@ def test_nsight_of_a_run_without_cuda_is_not_divided_by_the_steps_that_were_aske
     assert report["files"][0]["summary"]["window"]["is_whole_trace"]
     assert report["files"][0]["summary"]["window"]["steps"] == 1
     assert report["comparison"] is None
-    said = run("trace", folder.path).stdout
-    assert "where the time of the whole trace goes (ms)" in said
-    assert "unprofiled" not in said
-
-
-def test_nsight_of_a_run_without_cuda_that_tells_steps_apart_has_no_unprofiled_ones(
-    make_run: Callable[..., RunFolder],
-) -> None:
-    folder = make_run(**{**PROFILED, "profile": "nsys"})
-    Database(folder.phase_dir("perf") / "r_7_0_0.sqlite").steps(4).ranges(4)
-    said = run("trace", folder.path).stdout
-    assert "BEWARE" in said
-    assert "the trace does not cover these steps: 10 ms a step in it" in said
-    assert "unprofiled" not in said
-    found = as_json("trace", folder.path)["comparison"]
-    assert (found["whole_run"], found["unprofiled_seconds_per_step"]) == (True, None)
-
-
-def test_logs_of_nccl_without_a_call_are_said_to_hold_none(make_run: Callable[..., RunFolder]) -> None:
-    folder = make_run(profile="none")
-    phase = folder.phase_dir("perf")
-    for content in ("", "h015:2:2 [0] NCCL INFO Bootstrap: using eth0\n", f"{REDUCE[:120]}\n"):
-        (phase / "nccl-n1-1.log").write_text(content)
-        said = refused("trace", folder.path)
-        assert "no call of NCCL was traced" in said
-        assert "NCCL_DEBUG_FILE was overridden" in said
-        assert "NCCL was not used" in said
-        assert ("1 lines of calls are cut" in said) == (content == f"{REDUCE[:120]}\n")
-    (phase / "nccl-n1-2.log").write_text(f"{REDUCE}\n")
-    assert run("trace", folder.path).returncode == 0
-
-
-def test_a_link_to_nothing_is_named_and_the_rest_goes_on(profiled: RunFolder) -> None:
-    folder = profiled.path / "attempt-1" / SESSION
-    (folder / "gone.xplane.pb").symlink_to("nowhere")
-    os.mkfifo(folder / "pipe.sqlite")
-    (profiled.phase_dir("perf") / "nccl-n1-1.log").symlink_to("nowhere")
-    report = as_json("trace", profiled.path)
-    assert [Path(file["path"]).name for file in report["files"]] == ["vm.xplane.pb"]
-    for name, why in (
-        ("gone.xplane.pb", "a link to nothing"),
-        ("pipe.sqlite", "it is no ordinary file"),
-        ("nccl-n1-1.log", "a link to nothing"),
-    ):
-        assert f"{name} cannot be read ({why}) and is left out" in report["notes"]
-    (folder / "vm.xplane.pb").unlink()
-    (folder / "vm.trace.json.gz").unlink()
-    assert "cannot be read" in refused("trace", profiled.path)
+    assert "where the time of the whole trace goes (ms)" in run("trace", folder.path).stdout
 
 
 # --- refusals -----------------------------------------------------------------------------------
-
-
-def test_a_run_without_a_trace_is_refused_with_the_command_that_makes_one(make_run: Callable[..., RunFolder]) -> None:
-    said = refused("trace", make_run().path)
-    assert "the run has no trace" in said
-    assert "--profile=none" in said
-    command = said[said.index("next:") :]
-    for word in (
-        "launch/run.py",
-        "--backend=jax",
-        "--model=llama2_tiny",
-        "--gpus=2",
-        "--steps=30",
-        "--profile=xplane",
-    ):
-        assert word in command
 
 
 @pytest.mark.parametrize("data", [b"", b"junk" * 100, None])
@@ -479,17 +372,18 @@ def test_two_runs_at_once_are_refused_by_name(profiled: RunFolder, make_run: Cal
 
 
 def test_places_without_a_trace_are_refused(tmp_path: Path, make_run: Callable[..., RunFolder]) -> None:
-    said = refused("trace", make_run(ended=False, **PROFILED).path)
-    assert "--profile=xplane was asked for, and the run has no result" in said
-    assert "after step 24" in said
+    assert "--profile=xplane was asked for" in refused("trace", make_run("cut", ended=False, **PROFILED).path)
+    folder = make_run()
+    said = refused("trace", folder.path)
+    for word in ("the run has no trace", "--profile=none", "launch/run.py --backend=jax", "--profile=xplane"):
+        assert word in said
+    (folder.phase_dir("perf") / "nccl-n1-1.log").write_text("h015:2:2 [0] NCCL INFO Bootstrap: using eth0\n")
+    assert "no call of NCCL was traced" in refused("trace", folder.path)
+    add_report(folder, "tiny_7_0_0-prof", "profile")
+    (folder.phase_dir("perf") / "nccl-n1-1.log").unlink()
+    assert "phase perf, which was measured, has no trace" in refused("trace", folder.path)
     (tmp_path / "notes.txt").write_text("nothing")
-    (tmp_path / "vm.trace.json.gz").write_bytes(b"")
     assert "no such file or folder" in refused("trace", tmp_path / "absent")
     assert "no profiler's file" in refused("trace", tmp_path / "notes.txt")
-    assert "*.xplane.pb" in refused("trace", tmp_path / "vm.trace.json.gz")
-    (tmp_path / "vm.trace.json.gz").unlink()
-    assert "there is no trace below this folder" in refused("trace", tmp_path)
-
-
-def test_what_makes_no_sense_beside_a_trace_is_refused(profiled: RunFolder) -> None:
-    assert "unexpected argument" in refused("trace", profiled.path, profiled.path)
+    (tmp_path / "empty").mkdir()
+    assert "there is no trace here" in refused("trace", tmp_path / "empty")
