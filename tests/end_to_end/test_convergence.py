@@ -1,6 +1,6 @@
 """Real MaxText and NeMo trained until they know a small real text: to the target, and not so far.
 
-Each backend reaches the target of one model, and is cut short on the other.
+Of a pretraining MaxText reaches the target, and NeMo is cut short; both reach that of adapters.
 """
 
 import json
@@ -37,11 +37,16 @@ def pretrained(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def adapted(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return trained(start_nemo, tmp_path_factory.mktemp("adapted"), NEMO, ADAPTERS)
+def adapted(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(start, tmp_path_factory.mktemp("adapted"), JAX, ADAPTERS)
 
 
-@pytest.mark.parametrize("name", ["pretrained", "adapted"])
+@pytest.fixture(scope="module")
+def adapted_by_nemo(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(start_nemo, tmp_path_factory.mktemp("nemo"), NEMO, ADAPTERS)
+
+
+@pytest.mark.parametrize("name", ["pretrained", "adapted", "adapted_by_nemo"])
 def test_a_run_stops_at_its_target_says_so_and_its_log_passes(request: pytest.FixtureRequest, name: str) -> None:
     run: Run = request.getfixturevalue(name)
     assert run.code == 0, run.out + run.err
@@ -80,16 +85,11 @@ def assert_aborted(run: Run) -> None:
     assert "aborted" in verdict.stdout
 
 
-def test_both_backends_begin_with_the_same_weights_and_the_same_text(
-    start: Start, adapted: Run, tmp_path: Path
-) -> None:
+def test_both_backends_begin_with_the_same_weights_and_the_same_text(adapted: Run, adapted_by_nemo: Run) -> None:
     """The first loss is of the given weights on the first batch: adapters add nothing yet."""
-    run = trained(start, tmp_path, JAX, ADAPTERS, "--steps=120")
-    assert_aborted(run)
-    assert run.losses[0] == pytest.approx(adapted.losses[0], rel=1e-5)
-    # Adapters begin with other random numbers; so the same course is all that can be asked for afterwards. The rate
-    # decays sooner in the shorter run.
-    assert run.losses[:24] == pytest.approx(adapted.losses[:24], rel=0.05)
+    assert adapted.losses[0] == pytest.approx(adapted_by_nemo.losses[0], rel=1e-5)
+    # Adapters begin with other random numbers; so the same course is all that can be asked for afterwards.
+    assert adapted.losses[119] == pytest.approx(adapted_by_nemo.losses[119], rel=0.05)
 
 
 def test_a_pretraining_that_is_cut_short_learns_and_is_aborted(start_nemo: Start, tmp_path: Path) -> None:
