@@ -24,7 +24,7 @@ from benchmarks.pages.page import (
 from benchmarks.rendering.columns import plural
 from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.sweeps.gain import Gain
-from benchmarks.sweeps.scaling import FIGURES, KINDS, NO_PGLE, Point, Series, Spread
+from benchmarks.sweeps.scaling import KINDS, NO_PGLE, Point, Series, Spread, unknown
 from benchmarks.sweeps.sweep_report import SweepReport
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _series(series: Series, key: str) -> Section:
         Plots(plots),
         Words([] if plots else ["No scaling plot: fewer than two scales have a speed."]),
         _table(series),
-        Words([*series.notes, *_unknown(series)], "muted"),
+        Words([*series.notes, *(f"unknown: {text}" for text in unknown(series.points))], "muted"),
         Section("Excluded runs", [
             Words([text for point in series.points for text in point.left_out], "list")
         ]),
@@ -193,15 +193,6 @@ def _cell(spread: Spread | None, text: Callable[[float], str], field: str) -> Ce
         return Cell(UNKNOWN, "muted")
     reach = f"{text(spread.lowest)} to {text(spread.highest)}" if spread.n > 1 else ""
     return Cell(text(spread.median), value=spread.median, field=field, detail=reach)
-
-
-def _unknown(series: Series) -> list[str]:
-    """What is missing for one reason at several scales is said once."""
-    sizes: dict[tuple[str, str], list[str]] = {}
-    for point in series.points:
-        for figure, why in point.null_because.items():
-            sizes.setdefault((FIGURES[figure], why), []).append(str(point.gpus))
-    return [f"{figure} on {', '.join(found)} devices is unknown: {why}" for (figure, why), found in sizes.items()]
 
 
 # --- what PGLE gains ------------------------------------------------------------------------------

@@ -1,30 +1,34 @@
-"""Two ways to run one benchmark, in pairs of runs -> how much faster one is, its interval, a verdict. Pure.
+"""Two ways to do PGLE, in pairs of runs -> how much faster one is, its interval, a verdict, the table. Pure.
 
-A pair is one run of either way, one started after the other, so that what slows the machine for longer than a run
-falls on both alike. The interval (pairs.py) speaks of these machines on this day. The table is in
-gain_table.py.
+A pair is one run of either way, one started after the other: an ordinary paired comparison (comparing/intervals.py).
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from benchmarks.comparing.intervals import Estimate, between_pairs
 from benchmarks.measuring import statistics
-from benchmarks.rendering.columns import plural
+from benchmarks.rendering.columns import aligned, columns, plural
+from benchmarks.rendering.report import seconds_text
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.sweeps.pairs import FEWEST_PAIRS, MOST_PAIRS, Paired, paired, pairs_for, smallest_detectable
+from benchmarks.sweeps.pairs import FEWEST_PAIRS, paired
 from benchmarks.values import Value
 
 OFF = "off"
-SHOWN_EFFECT_PERCENT = 1.0
 OF_THE_PROFILE = "pgle"  # in the names of XLA flags that hand a profile over
 EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
+HEADINGS = ("", "seconds/step", "against", "pairs", "speedup", "95% interval", "verdict")
+HOW_TO_READ = (
+    "Speedup: seconds of the base over those of the way, less 1, of the two runs of each repeat; the mean over pairs",
+    "of its logarithm, with its interval by Student's t. It speaks of these machines on this day.",
+)
 
 Verdict = Literal["improvement", "regression", "inconclusive", "no verdict"]
 
 
-class Estimate(Value, frozen=True):
-    """With its 95% interval; None where there are too few pairs for one."""
+class Speedup(Value, frozen=True):
+    """In percent, with its 95% interval; None where there are too few pairs for one."""
 
     value: float
     low: float | None
@@ -40,236 +44,140 @@ class Pair(Value, frozen=True):
     base_seconds: float  # the median step of either
     way_seconds: float
     speedup_percent: float
-    counted_as_percent: float | None  # where it lies too far from the others to count as it is
 
 
 class Gain(Value, frozen=True):
-    """What one way gains over another. A figure that can't be known is null, and `null_because` says why."""
+    """What one way gains over another; `why` says too why a figure is null."""
 
     cell: str  # by the flags in which it differs from the other cells
     way: str
     base: str
     wanted: int  # pairs
     pairs: list[Pair]
-    ratio: Estimate | None  # seconds of the way over seconds of the base
-    speedup_percent: Estimate | None  # base over way, less 1
-    pair_deviation_percent: float | None  # how much pairs differ by chance
+    speedup_percent: Speedup | None
     smallest_detectable_percent: float | None  # seen in 4 of 5 cases with so many pairs of this noise
-    pairs_for_one_percent: int | None
     verdict: Verdict
     why: str
     left_out: list[str]
     notes: list[str]
-    null_because: dict[str, str]
-
-
-class Taken(NamedTuple):
-    """The valid run of a repeat, its place among all starts of the sweep, and the XLA flags of its measured phase."""
-
-    result: FinishedRun
-    place: int
-    xla_flags: str | None = None  # as XLA reads them; None: the run folder does not say
 
 
 class Arm(NamedTuple):
-    """All runs of one way."""
+    """All runs of one way, by repeat: the valid ones, and why each other repeat has none."""
 
     way: str
-    taken: Mapping[int, Taken]  # by repeat
-    absent: Mapping[int, str]  # repeat -> why it has no valid run
+    runs: Mapping[int, FinishedRun]
+    absent: Mapping[int, str]
 
 
-# --- the gain -----------------------------------------------------------------------------------
-
-
-def gain(cell: str, base: Arm, arm: Arm, wanted: int, ways: int = 2) -> Gain:
-    """What `arm` gains over `base`; `ways` is how many runs one repeat of the cell has."""
-    repeats, left_out = _sorted_out(base, arm, wanted)
-    logs = [_log_speedup(base.taken[r].result, arm.taken[r].result) for r in repeats]
-    found = paired(logs)
-    pairs = [
-        _pair(r, base.taken[r].result, arm.taken[r].result, log, found.counted[number] if found else log)
-        for number, (r, log) in enumerate(zip(repeats, logs, strict=True))
-    ]
+def gain(cell: str, base: Arm, arm: Arm, wanted: int, xla_flags: Mapping[str, str]) -> Gain:
+    """What `arm` gains over `base`; `xla_flags` is what each run's measured phase had, by run id."""
+    left_out = []
+    repeats = []
+    for repeat in range(1, wanted + 1):
+        why_not = [f"{one.way}: {text}" for one in (base, arm) if (text := _why_not(one, repeat))]
+        if why_not:
+            left_out.append(f"repeat {repeat}: {'; '.join(why_not)}")
+        else:
+            repeats.append(repeat)
+    pairs = [_pair(repeat, base.runs[repeat], arm.runs[repeat]) for repeat in repeats]
+    logs = [round(math.log(pair.base_seconds / pair.way_seconds), EXACT_DIGITS) for pair in pairs]
+    estimate = between_pairs(logs) if len(logs) >= FEWEST_PAIRS else None
     unapplied = _unapplied(base, arm, repeats)
-    verdict, why = _verdict(base, arm, repeats, found, unapplied)
+    verdict, why = _verdict(base, arm, len(pairs), estimate, unapplied)
     return Gain(
         cell=cell,
         way=arm.way,
         base=base.way,
         wanted=wanted,
         pairs=pairs,
-        ratio=None if unapplied else _ratio(logs, found),
-        speedup_percent=None if unapplied else _speedup(logs, found),
-        pair_deviation_percent=_percent(found.deviation) if found else None,
-        smallest_detectable_percent=_percent(smallest_detectable(found.deviation, len(logs))) if found else None,
-        pairs_for_one_percent=_pairs_for_one_percent(found.deviation) if found else None,
+        speedup_percent=None if unapplied else _speedup(logs, estimate),
+        smallest_detectable_percent=_percent(estimate.detectable or 0.0) if estimate else None,
         verdict=verdict,
         why=why,
         left_out=left_out,
-        notes=_notes(base, arm, repeats, pairs, ways),
-        null_because=_nulls(len(logs), found, unapplied),
+        notes=_far_off(pairs, logs) + _also_differing(base, arm, repeats, xla_flags) + _drifting(base, arm, repeats),
     )
 
 
-def _sorted_out(base: Arm, arm: Arm, wanted: int) -> tuple[list[int], list[str]]:
-    """The repeats of which both runs can be compared, and why each other one is none."""
-    repeats: list[int] = []
-    left_out: dict[str, list[str]] = {}  # those for the same reason are named together
-    for repeat in range(1, wanted + 1):
-        why = [f"{one.way}: {text}" for one in (base, arm) if (text := _why_not(one, repeat))]
-        if why:
-            left_out.setdefault("; ".join(why), []).append(str(repeat))
-        else:
-            repeats.append(repeat)
-    return repeats, [f"repeat {', '.join(numbers)}: {why}" for why, numbers in left_out.items()]
-
-
 def _why_not(arm: Arm, repeat: int) -> str | None:
-    if repeat not in arm.taken:
+    run = arm.runs.get(repeat)
+    if run is None:
         return arm.absent.get(repeat, "not started")
-    result = arm.taken[repeat].result
-    if result.not_comparable:
-        return f"{result.run_id} may not be compared: {'; '.join(result.not_comparable)}"
-    if not result.seconds_per_step:
-        return f"{result.run_id} has no speed: {result.null_because.get('seconds_per_step', 'unknown')}"
+    if run.not_comparable:
+        return f"{run.run_id} may not be compared: {'; '.join(run.not_comparable)}"
+    if not run.seconds_per_step:
+        return f"{run.run_id} has no speed: {run.null_because.get('seconds_per_step', 'unknown')}"
     return None
 
 
-def _log_speedup(base: FinishedRun, way: FinishedRun) -> float:
-    return round(math.log(_seconds(base) / _seconds(way)), EXACT_DIGITS)
-
-
-def _seconds(result: FinishedRun) -> float:
-    return result.seconds_per_step or math.nan  # a result without has been sorted out
+def _pair(repeat: int, base: FinishedRun, way: FinishedRun) -> Pair:
+    base_seconds, way_seconds = base.seconds_per_step or math.nan, way.seconds_per_step or math.nan
+    return Pair(
+        repeat=repeat,
+        base_run=base.run_id,
+        way_run=way.run_id,
+        base_seconds=base_seconds,
+        way_seconds=way_seconds,
+        speedup_percent=100 * (base_seconds / way_seconds - 1),
+    )
 
 
 def _percent(log: float) -> float:
     return 100 * math.expm1(log)
 
 
-def _pair(repeat: int, base: FinishedRun, way: FinishedRun, log: float, counted: float) -> Pair:
-    return Pair(
-        repeat=repeat,
-        base_run=base.run_id,
-        way_run=way.run_id,
-        base_seconds=_seconds(base),
-        way_seconds=_seconds(way),
-        speedup_percent=_percent(log),
-        counted_as_percent=_percent(counted) if counted != log else None,
-    )
-
-
-def _centre(logs: Sequence[float], found: Paired | None) -> float | None:
-    return found.centre if found else statistics.mean(logs)
-
-
-def _ratio(logs: Sequence[float], found: Paired | None) -> Estimate | None:
-    centre = _centre(logs, found)
-    if centre is None:
-        return None
-    low, high = (
-        (math.exp(-centre - found.half_width), math.exp(-centre + found.half_width)) if found else (None, None)
-    )
-    return Estimate(value=math.exp(-centre), low=low, high=high)
-
-
-def _speedup(logs: Sequence[float], found: Paired | None) -> Estimate | None:
-    centre = _centre(logs, found)
-    if centre is None:
-        return None
-    low, high = (_percent(centre - found.half_width), _percent(centre + found.half_width)) if found else (None, None)
-    return Estimate(value=_percent(centre), low=low, high=high)
-
-
-def _pairs_for_one_percent(deviation: float) -> int | None:
-    return pairs_for(math.log1p(SHOWN_EFFECT_PERCENT / 100), deviation)
-
-
-def _nulls(pairs: int, found: Paired | None, unapplied: str | None) -> dict[str, str]:
-    nulls = _too_few(pairs, found)
-    if unapplied:
-        nulls = {name: text for name, text in nulls.items() if not name.endswith(".low")}
-        nulls |= dict.fromkeys(("ratio", "speedup_percent"), f"the profile was not applied: {unapplied}")
-    return nulls
-
-
-def _too_few(pairs: int, found: Paired | None) -> dict[str, str]:
-    why = f"{plural(pairs, 'pair')} of valid runs: an interval needs {FEWEST_PAIRS}"
-    if found is None:
-        figures = ("pair_deviation_percent", "smallest_detectable_percent", "pairs_for_one_percent")
-        unknown = ("ratio", "speedup_percent") if not pairs else ("ratio.low", "speedup_percent.low")
-        return dict.fromkeys((*unknown, *figures), why)
-    if _pairs_for_one_percent(found.deviation) is None:
-        return {"pairs_for_one_percent": f"at this noise more than {MOST_PAIRS:,}"}
-    return {}
-
-
-# --- the verdict and what a reader must know ----------------------------------------------------
-
-
-def _verdict(
-    base: Arm, arm: Arm, repeats: Sequence[int], found: Paired | None, unapplied: str | None
-) -> tuple[Verdict, str]:
-    if unapplied:
-        return "no verdict", f"nothing to gain here: the profile was not applied: {unapplied}"
-    if found is None:
-        return "no verdict", f"{plural(len(repeats), 'pair')} of valid runs: a verdict needs {FEWEST_PAIRS} or more"
-    if found.centre - found.half_width > 0:
-        return "improvement", f"all of the interval is above 0: {arm.way} is faster than {base.way}"
-    if found.centre + found.half_width < 0:
-        return "regression", f"all of the interval is below 0: {arm.way} is slower than {base.way}"
-    return "inconclusive", f"the interval holds 0. {_what_would_show(found)}"
+def _speedup(logs: Sequence[float], estimate: Estimate | None) -> Speedup | None:
+    if estimate is not None and estimate.low is not None and estimate.high is not None:
+        low, high = _percent(estimate.low), _percent(estimate.high)
+        return Speedup(value=_percent(estimate.centre), low=low, high=high)
+    centre = statistics.mean(logs)
+    return None if centre is None else Speedup(value=_percent(centre), low=None, high=None)
 
 
 def _unapplied(base: Arm, arm: Arm, repeats: Sequence[int]) -> str | None:
     """Why the first run without its profile had none; None: all had it."""
-    reasons = (_not_applied(one, one.taken[repeat].result) for one in (base, arm) for repeat in repeats)
-    return next((why for why in reasons if why), None)
+    for run in (one.runs[repeat] for one in (base, arm) if one.way != OFF for repeat in repeats):
+        if not run.pgle_applied:
+            return (run.pgle_reason if run.pgle_applied is False else "") or "the result does not say that it was"
+    return None
 
 
-def _not_applied(arm: Arm, result: FinishedRun) -> str | None:
-    if arm.way == OFF:
-        return None
-    if result.pgle_applied is None:
-        return "the result does not say that it was"
-    return None if result.pgle_applied else result.pgle_reason
+def _verdict(
+    base: Arm, arm: Arm, pairs: int, estimate: Estimate | None, unapplied: str | None
+) -> tuple[Verdict, str]:
+    if unapplied:
+        return "no verdict", f"nothing to gain here: the profile was not applied: {unapplied}"
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return "no verdict", f"{plural(pairs, 'pair')} of valid runs: a verdict needs {FEWEST_PAIRS} or more"
+    if estimate.low > 0:
+        return "improvement", f"all of the interval is above 0: {arm.way} is faster than {base.way}"
+    if estimate.high < 0:
+        return "regression", f"all of the interval is below 0: {arm.way} is slower than {base.way}"
+    effect = _percent(estimate.detectable or 0.0)
+    shows = f"at this noise {pairs} pairs show an effect of {effect:.2g}% or more in 4 of 5 cases"
+    return "inconclusive", f"the interval holds 0; {shows}"
 
 
-def _what_would_show(found: Paired) -> str:
-    count, needed = len(found.counted), _pairs_for_one_percent(found.deviation)
-    effect = _percent(smallest_detectable(found.deviation, count))
-    pairs = f"{needed:,} pairs" if needed else f"more than {MOST_PAIRS:,} pairs"
-    return (
-        f"At this noise ({_percent(found.deviation):.2g}% a pair) {count} pairs show an effect of {effect:.2g}% "
-        f"or more in 4 of 5 cases; for {SHOWN_EFFECT_PERCENT:g}% it takes {pairs}"
-    )
+# --- what a reader must know --------------------------------------------------------------------
 
 
-def _notes(base: Arm, arm: Arm, repeats: Sequence[int], pairs: Sequence[Pair], ways: int) -> list[str]:
-    found = [
+def _far_off(pairs: Sequence[Pair], logs: Sequence[float]) -> list[str]:
+    found = paired(logs)
+    return [
         f"repeat {pair.repeat} lies far from the others ({pair.speedup_percent:+.2f}%) and counts as "
-        f"{pair.counted_as_percent:+.2f}%"
-        for pair in pairs
-        if pair.counted_as_percent is not None
+        f"{_percent(counted):+.2f}%"
+        for pair, log, counted in zip(pairs, logs, found.counted if found else logs, strict=True)
+        if counted != log
     ]
-    for repeat in repeats:
-        between = abs(base.taken[repeat].place - arm.taken[repeat].place) - 1
-        if between > ways - 2:
-            found.append(
-                f"repeat {repeat}: {plural(between, 'other run')} began between its two (one was run again later): "
-                "what changed meanwhile is in its ratio"
-            )
-    return found + _also_differing(base, arm, repeats) + _drifting(base, arm, repeats)
 
 
-def _also_differing(base: Arm, arm: Arm, repeats: Sequence[int]) -> list[str]:
+def _also_differing(base: Arm, arm: Arm, repeats: Sequence[int], xla_flags: Mapping[str, str]) -> list[str]:
     """A way of PGLE may set other XLA flags too; what they do is in the gain."""
     differing: dict[str, None] = {}
-    for repeat in repeats:
-        base_flags, arm_flags = base.taken[repeat].xla_flags, arm.taken[repeat].xla_flags
-        if base_flags is not None and arm_flags is not None:
-            one, other = _flags(base_flags), _flags(arm_flags)
+    for ids in ((base.runs[repeat].run_id, arm.runs[repeat].run_id) for repeat in repeats):
+        if all(run_id in xla_flags for run_id in ids):
+            one, other = (_flags(xla_flags[run_id]) for run_id in ids)
             differing |= {
                 f"{name}={other.get(name, '(not set)')} ({base.way}: {one.get(name, 'not set')})": None
                 for name in sorted(one.keys() | other.keys())
@@ -284,13 +192,44 @@ def _flags(text: str) -> dict[str, str]:
 
 
 def _drifting(base: Arm, arm: Arm, repeats: Sequence[int]) -> list[str]:
-    """Where step times still settle, windows that begin at other steps sample other parts of that."""
-    runs = {one.way: [one.taken[repeat].result for repeat in repeats] for one in (base, arm)}
-    drifting = sum(not run.settled for found in runs.values() for run in found)
-    if not drifting:
-        return []
-    first = [f"{way} from step {min(run.first_step or 0 for run in found)}" for way, found in runs.items()]
-    return [
-        f"not settled: {drifting} of {2 * len(repeats)} runs; steps count {', '.join(first)}: where step times still "
-        "drift, the gain holds some of that"
-    ]
+    drifting = sum(not one.runs[repeat].settled for one in (base, arm) for repeat in repeats)
+    why = "where step times still drift, the gain holds some of that"
+    return [f"not settled: {drifting} of {2 * len(repeats)} runs: {why}"] if drifting else []
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def table_text(gains: Sequence[Gain]) -> str:
+    """Every gain with its verdict, and what was left out."""
+    notes = []
+    for one in gains:
+        name = f"{_name(one)}: " if len(gains) > 1 else ""
+        notes.append(("why", f"{name}{one.verdict}: {one.why}"))
+        notes += [("note", name + text) for text in one.notes]
+        notes += [("left out", name + text) for text in one.left_out]
+    rows = [HEADINGS, *map(_row, gains)]
+    return "\n".join(["what PGLE gains, run against run", *columns(rows), *aligned(notes), *HOW_TO_READ])
+
+
+def _name(one: Gain) -> str:
+    return f"{one.cell} --pgle={one.way}"
+
+
+def _row(one: Gain) -> tuple[str, ...]:
+    speedup = one.speedup_percent
+    known = speedup is not None and speedup.low is not None
+    return (
+        _name(one),
+        _typical([pair.way_seconds for pair in one.pairs]),
+        f"{_typical([pair.base_seconds for pair in one.pairs])} {one.base}",
+        f"{len(one.pairs)} of {one.wanted}",
+        f"{speedup.value:+.2f}%" if speedup else "-",
+        f"{speedup.low:+.2f}% to {speedup.high:+.2f}%" if speedup and known else "-",
+        one.verdict,
+    )
+
+
+def _typical(seconds: Sequence[float]) -> str:
+    middle = statistics.median(seconds)
+    return seconds_text(middle) if middle is not None else "-"

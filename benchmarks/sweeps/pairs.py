@@ -1,4 +1,4 @@
-"""Pairs of runs -> how far one way is from the other, with an interval; what so many pairs can show. Pure.
+"""Pairs of runs -> how far one way is from the other, with an interval. Pure.
 
 All in logarithms of ratios. Between the runs of one day the medians differ by 0.1% (one cluster in ten: 0.5%), and
 some runs are far off (MLPerf's public logs).
@@ -17,7 +17,6 @@ CLIPPED_SPREAD_CORRECTION = 1.02  # clipping takes some spread away
 # What makes the median absolute deviation of few normal values right on average (Croux, Rousseeuw 1992).
 FEW_VALUES = {6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
 POWER = 0.8  # a detectable effect is seen so often
-MOST_PAIRS = 1000  # nobody runs more
 
 
 class Paired(NamedTuple):
@@ -64,17 +63,6 @@ def _clipped(logs: Sequence[float]) -> tuple[list[float], float]:
     few = FEW_VALUES.get(count, count / (count - 0.8))
     reach = CLIP_DEVIATIONS * statistics.DEVIATIONS_PER_MAD * few * robust
     return [min(max(value, middle - reach), middle + reach) for value in logs], CLIPPED_SPREAD_CORRECTION
-
-
-def smallest_detectable(deviation: float, pairs: int) -> float:
-    """The effect, as a logarithm, that so many pairs of this noise show in 4 of 5 cases."""
-    return (_t_quantile(0.975, pairs) + _t_quantile(POWER, pairs)) * deviation / math.sqrt(pairs)
-
-
-def pairs_for(effect: float, deviation: float) -> int | None:
-    """How many pairs of this noise show an effect in 4 of 5 cases; None: more than anybody runs."""
-    numbers = range(FEWEST_PAIRS, MOST_PAIRS + 1)
-    return next((pairs for pairs in numbers if smallest_detectable(deviation, pairs) <= effect), None)
 
 
 def _t_quantile(probability: float, pairs: int) -> float:

@@ -6,11 +6,10 @@ combinations of a run here and a run there, which is wide rather than flattering
 """
 
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Literal
 
 from benchmarks.measuring import statistics
-from benchmarks.rendering.columns import aligned, columns, plural
+from benchmarks.rendering.columns import aligned, columns
 from benchmarks.rendering.report import count_text, seconds_text
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.values import Benchmark, BenchmarkName, Value, name_words
@@ -25,8 +24,8 @@ KINDS: dict[ScalingKind, str] = {
 HEADINGS = (
     "gpus", "nodes", "batch", "runs", "seconds/step", "tokens/s", "tokens/s/GPU", "MFU %", "efficiency",
 )  # fmt: skip
-UNKNOWN = "-"
 NO_PGLE = "off"
+OF_A_SERIES = ("backend", "engine", "model", "task", "dtype", "hardware", "sequence_length", "pgle")
 FIGURES = {"seconds_per_step": "seconds/step", "mfu_percent": "MFU", "efficiency": "efficiency"}
 
 
@@ -36,15 +35,6 @@ class Scale(BenchmarkName, frozen=True):
     layout: str
     virtual_devices: bool  # of a CPU: they share its cores
     pgle: str = NO_PGLE
-
-    @property
-    def series(self) -> tuple[str, ...]:
-        words = (self.backend, self.engine, self.model, self.task, self.dtype, self.hardware, self.pgle)
-        return (*words, str(self.sequence_length))
-
-    @property
-    def size(self) -> tuple[int, int]:
-        return (self.gpus, self.nodes)
 
 
 def scale_of(benchmark: Benchmark) -> Scale:
@@ -63,7 +53,6 @@ class Measured(Value, frozen=True):
     wanted: int
     results: list[FinishedRun]
     left_out: list[str]
-    not_comparable: int = 0  # valid runs that do not count, because they were profiled
 
 
 class Spread(Value, frozen=True):
@@ -116,27 +105,17 @@ class Series(Value, frozen=True):
 
 def scaling(measured: Sequence[Measured]) -> list[Series]:
     """A series for each benchmark that differs in more than its scale, in the order they came; each by size."""
-    groups: dict[tuple[str, ...], list[Measured]] = {}
+    groups: dict[tuple[object, ...], list[Measured]] = {}
     for cell in measured:
-        groups.setdefault(cell.scale.series, []).append(cell)
-    return [_series(sorted(group, key=lambda cell: cell.scale.size)) for group in groups.values()]
-
-
-def _series(cells: list[Measured]) -> Series:
-    first = cells[0].scale
-    return Series(
-        backend=first.backend,
-        engine=first.engine,
-        model=first.model,
-        task=first.task,
-        dtype=first.dtype,
-        hardware=first.hardware,
-        sequence_length=first.sequence_length,
-        scaling=scaling_kind([cell.scale for cell in cells]),
-        points=[_point(cell, cells[0]) for cell in cells],
-        notes=_notes(cells),
-        pgle=first.pgle,
-    )
+        groups.setdefault(tuple(getattr(cell.scale, name) for name in OF_A_SERIES), []).append(cell)
+    found = []
+    for group in groups.values():
+        cells = sorted(group, key=lambda cell: (cell.scale.gpus, cell.scale.nodes))
+        words = {name: getattr(cells[0].scale, name) for name in OF_A_SERIES}
+        kind = scaling_kind([cell.scale for cell in cells])
+        points = [_point(cell, cells[0]) for cell in cells]
+        found.append(Series(**words, scaling=kind, points=points, notes=_notes(cells)))
+    return found
 
 
 def scaling_kind(scales: Sequence[Scale]) -> ScalingKind:
@@ -150,34 +129,38 @@ def scaling_kind(scales: Sequence[Scale]) -> ScalingKind:
 
 
 def _point(cell: Measured, base: Measured) -> Point:
-    scale, results = cell.scale, cell.results
-    nulls: dict[str, str] = {}
-    seconds = _spread([run.seconds_per_step for run in results])
-    if seconds is None:
-        nulls["seconds_per_step"] = _why_no_speed(cell)
-    mfu, convention = _mfu(results)
-    if mfu is None:
-        nulls["mfu_percent"] = _first_reason(results, "mfu") or nulls.get("seconds_per_step", "unknown")
-    efficiency = _efficiency(cell, base)
-    if efficiency is None:
-        nulls["efficiency"] = nulls.get("seconds_per_step") or _why_no_base(base)
+    scale, runs = cell.scale, cell.results
+    conventions = [f"{run.mfu_convention} of {run.mfu_precision} peak" for run in runs if run.mfu_percent is not None]
+    figures = {
+        "seconds_per_step": _spread([run.seconds_per_step for run in runs]),
+        "mfu_percent": _spread([run.mfu_percent for run in runs]),
+        "efficiency": _efficiency(cell, base),
+    }
+    no_run = "it has no valid run that may be compared"
+    reasons = {
+        "seconds_per_step": _first_reason(runs, "seconds_per_step") if runs else no_run,
+        "mfu_percent": _first_reason(runs, "mfu") if runs else no_run,
+        "efficiency": f"the smallest scale ({base.scale.gpus} x {base.scale.hardware}) or this one has no speed",
+    }
     return Point(
         gpus=scale.gpus,
         nodes=scale.nodes,
         global_batch_size=scale.global_batch_size,
         layout=scale.layout,
         runs=cell.wanted,
-        valid=len(results),
-        settled=sum(run.settled for run in results),
-        seconds_per_step=seconds,
-        tokens_per_second=_spread([r.tokens_per_second for r in results]),
-        tokens_per_second_per_gpu=_spread(_per_gpu(results)),
-        mfu_percent=mfu,
-        mfu_convention=convention,
-        efficiency=efficiency,
-        null_because=nulls,
+        valid=len(runs),
+        settled=sum(run.settled for run in runs),
+        **figures,
+        tokens_per_second=_spread([run.tokens_per_second for run in runs]),
+        tokens_per_second_per_gpu=_spread([run.tokens_per_second_per_gpu for run in runs]),
+        mfu_convention=conventions[0] if conventions else None,
+        null_because={name: reasons[name] for name, spread in figures.items() if spread is None},
         left_out=cell.left_out,
     )
+
+
+def _first_reason(runs: Sequence[FinishedRun], figure: str) -> str:
+    return next((run.null_because[figure] for run in runs if figure in run.null_because), "unknown")
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
@@ -188,48 +171,19 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     return Spread(n=len(known), median=middle, lowest=min(known), highest=max(known))
 
 
-def _per_gpu(results: Sequence[FinishedRun]) -> list[float | None]:
-    return [result.tokens_per_second_per_gpu for result in results]
-
-
-def _mfu(results: Sequence[FinishedRun]) -> tuple[Spread | None, str | None]:
-    """By the recipe's convention at the run's own precision, which a result names first."""
-    first = next((run for run in results if run.mfu_percent is not None), None)
-    if first is None:
-        return None, None
-    return _spread([run.mfu_percent for run in results]), f"{first.mfu_convention} of {first.mfu_precision} peak"
-
-
 def _efficiency(cell: Measured, base: Measured) -> Spread | None:
-    here, there = _spread(_per_gpu(cell.results)), _spread(_per_gpu(base.results))
+    speeds, base_speeds = (
+        [run.tokens_per_second_per_gpu for run in one.results if run.tokens_per_second_per_gpu]
+        for one in (cell, base)
+    )
+    here, there = _spread(speeds), _spread(base_speeds)
     if here is None or there is None:
         return None
     if cell is base:
         return Spread(n=1, median=1.0, lowest=1.0, highest=1.0)
-    ratios = [
-        one / other
-        for one, other in product(_per_gpu(cell.results), _per_gpu(base.results))
-        if one is not None and other is not None
-    ]
-    return Spread(n=len(ratios), median=here.median / there.median, lowest=min(ratios), highest=max(ratios))
-
-
-def _why_no_speed(cell: Measured) -> str:
-    if cell.results:
-        return _first_reason(cell.results, "seconds_per_step") or "unknown"
-    return "none of its valid runs may be compared" if cell.not_comparable else "it has no valid run"
-
-
-def _why_no_base(base: Measured) -> str:
-    return f"the smallest scale ({_size_text(base.scale)}) has no speed to compare with: {_why_no_speed(base)}"
-
-
-def _first_reason(results: Sequence[FinishedRun], figure: str) -> str | None:
-    return next((r.null_because[figure] for r in results if figure in r.null_because), None)
-
-
-def _size_text(scale: Scale) -> str:
-    return f"{scale.gpus} x {scale.hardware}, {plural(scale.nodes, 'node')}"
+    combinations = len(speeds) * len(base_speeds)
+    lowest, highest = here.lowest / there.highest, here.highest / there.lowest
+    return Spread(n=combinations, median=here.median / there.median, lowest=lowest, highest=highest)
 
 
 def _notes(cells: Sequence[Measured]) -> list[str]:
@@ -243,7 +197,7 @@ def _notes(cells: Sequence[Measured]) -> list[str]:
     drifting = sum(not run.settled for run in results)
     if drifting:
         found.append(f"not settled: {drifting} of {len(results)} valid runs; their step times may still drift")
-    if any(0 < len(cell.results) < 2 for cell in cells):
+    if any(len(cell.results) == 1 for cell in cells):
         found.append("a scale with one valid run has no spread: a difference may be chance (--repeats=3 or more)")
     return found
 
@@ -275,21 +229,18 @@ def _series_text(series: Series, *, say_pgle: bool) -> str:
     conventions = dict.fromkeys(p.mfu_convention for p in series.points if p.mfu_convention)
     notes = [("note", note) for note in series.notes]
     notes += [("MFU", ", ".join(conventions))] if conventions else []
-    for names, why in _unknown(series.points).items():
-        where = "" if len(names) > len(series.points) else f" of {', '.join(names[1:])}"
-        notes.append(("unknown", f"{FIGURES[names[0]]}{where}: {why}"))
+    notes += [("unknown", text) for text in unknown(series.points)]
     notes += [("left out", text) for point in series.points for text in point.left_out]
     return "\n".join([*lines, *aligned(notes)])
 
 
-def _unknown(points: Sequence[Point]) -> dict[tuple[str, ...], str]:
-    """The figures that are missing for the same reason are named together."""
+def unknown(points: Sequence[Point]) -> list[str]:
+    """The figures that are missing, with the reason; those of several scales for one reason together."""
     sizes: dict[tuple[str, str], list[str]] = {}
     for point in points:
         for figure, why in point.null_because.items():
-            if figure == "seconds_per_step" or why != point.null_because.get("seconds_per_step"):
-                sizes.setdefault((figure, why), []).append(f"{point.gpus} on {plural(point.nodes, 'node')}")
-    return {(figure, *where): why for (figure, why), where in sizes.items()}
+            sizes.setdefault((FIGURES[figure], why), []).append(str(point.gpus))
+    return [f"{figure} on {', '.join(found)} devices: {why}" for (figure, why), found in sizes.items()]
 
 
 def _row(point: Point) -> tuple[str, ...]:
@@ -308,7 +259,7 @@ def _row(point: Point) -> tuple[str, ...]:
 
 def _figure(spread: Spread | None, text: Callable[[float], str]) -> str:
     if spread is None:
-        return UNKNOWN
+        return "-"
     if spread.n == 1:
         return text(spread.median)
     return f"{text(spread.median)} ({text(spread.lowest)} to {text(spread.highest)})"

@@ -96,22 +96,18 @@ def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark],
             checked.benchmarks.append(benchmark)
     if errors and (not checked.cells or not skip_refused):
         raise errors[0] if len(requests) == 1 else _refusal(requests, checked, errors)
-    _refuse_equals(requests, checked.cells)
+    _refuse_equals(checked.cells)
     return checked
 
 
 def _refusal(requests: Sequence[Request], checked: Checked, errors: Sequence[RequestError]) -> RequestError:
     if len(checked.refused) == len(requests) and len({refused.reason for refused in checked.refused}) == 1:
         return errors[0]  # what is wrong is in none of the lists
-    names = dict(zip(map(_identity, requests), labels(requests), strict=True))
-    lines = [f"{names[_identity(refused.request)]}: {refused.reason}" for refused in checked.refused]
-    working = [names[_identity(cell.request)] for cell in checked.cells]
+    names = labels([refused.request for refused in checked.refused] + [cell.request for cell in checked.cells])
+    lines = [f"{name}: {refused.reason}" for name, refused in zip(names, checked.refused, strict=False)]
+    working = names[len(lines) :]
     skip = [f"--skip_refused runs the other {len(working)}: {_shown(working)}"] if working else []
-    cures: dict[
-        str, str
-    ] = {}  # what to do next -> the first cell that needs it: a reason of another kind has its own
-    for refused, error in zip(checked.refused, errors, strict=True):
-        cures.setdefault(error.next_command or LIST_COMMAND, names[_identity(refused.request)])
+    cures = {error.next_command or LIST_COMMAND: name for name, error in zip(names, errors, strict=False)}
     return RequestError(
         f"{len(lines)} of the {len(requests)} cells of the sweep cannot work; nothing was started",
         where=_shown(lines),
@@ -124,47 +120,34 @@ def _shown(lines: Sequence[str]) -> str:
     return "\n         ".join([*lines[:SHOWN_CELLS], *more])
 
 
-def _identity(request: Request) -> bytes:
-    return msgspec.json.encode(request, order="sorted")
-
-
 def plan_text(checked: Checked, repeats: int) -> str:
     """What would be run, for people."""
-    requests = [cell.request for cell in checked.cells] + [refused.request for refused in checked.refused]
-    names = labels(requests)
-    rows = [(name, _scale_text(cell.scale)) for name, cell in zip(names, checked.cells, strict=False)]
-    rows += [
-        (name, f"refused: {refused.reason}")
-        for name, refused in zip(names[len(rows) :], checked.refused, strict=True)
+    texts = [
+        f"{c.scale.gpus} x {c.scale.hardware} on {plural(c.scale.nodes, 'node')}, {c.scale.layout}, "
+        f"global batch {c.scale.global_batch_size}"
+        for c in checked.cells
     ]
+    texts += [f"refused: {refused.reason}" for refused in checked.refused]
+    names = labels([cell.request for cell in checked.cells] + [refused.request for refused in checked.refused])
     count = len(checked.cells)
     return "\n".join(
         [
             f"{plural(count, 'cell')} x {plural(repeats, 'repeat')} = {plural(count * repeats, 'run')}",
-            *aligned(rows),
+            *aligned(list(zip(names, texts, strict=True))),
             "",
             "nothing was started (--dry_run); one cell alone shows its whole plan",
         ]
     )
 
 
-def _scale_text(scale: Scale) -> str:
-    where = f"{scale.gpus} x {scale.hardware} on {plural(scale.nodes, 'node')}"
-    return f"{where}, {scale.layout}, global batch {scale.global_batch_size}"
-
-
-def _refuse_equals(requests: Sequence[Request], found: Sequence["Cell"]) -> None:
-    names = dict(zip(map(_identity, requests), labels(requests), strict=True))
+def _refuse_equals(found: Sequence["Cell"]) -> None:
     first: dict[str, str] = {}
-    for cell in found:
-        name = names[_identity(cell.request)]
-        if cell.digest in first:
+    for name, cell in zip(labels([cell.request for cell in found]), found, strict=True):
+        if first.setdefault(cell.digest, name) != name:
             raise RequestError(
                 f"two cells of the sweep are the same benchmark: {first[cell.digest]} and {name}",
-                why="they would differ in nothing",
                 next_command="--repeats=N runs every cell N times",
             )
-        first[cell.digest] = name
 
 
 def digest(benchmark: Benchmark) -> str:
@@ -242,11 +225,6 @@ def new_sweep(requests: Sequence[Request], checked: Checked, repeats: int, comma
         refused=checked.refused,
         runs=[],
     )
-
-
-def means_the_same(one: Sweep, other: Sweep) -> bool:
-    """Whether two sweeps of the same flags run the same benchmarks: configs may have changed between them."""
-    return [cell.digest for cell in one.cells] == [cell.digest for cell in other.cells]
 
 
 # --- what is still to do ------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import msgspec
 
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.sweeps import gain, gain_table, scaling
-from benchmarks.sweeps.gain import Arm, Gain, Taken
+from benchmarks.sweeps import gain, scaling
+from benchmarks.sweeps.gain import Arm, Gain
 from benchmarks.sweeps.scaling import Measured, Series
 from benchmarks.sweeps.sweep import SCHEMA_VERSION, Results, Sweep, SweepRun, labels
 from benchmarks.values import Value
@@ -30,7 +30,7 @@ class SweepReport(Value, frozen=True):
 class Ran(Value, frozen=True):
     """The runs of one cell, sorted."""
 
-    valid: dict[int, str]  # repeat -> the run that counts for it
+    valid: dict[int, FinishedRun]  # by repeat: the run that counts for it
     others: list[tuple[int, str]]  # the repeat of each other one, and what became of it
 
 
@@ -41,22 +41,19 @@ def report_of(
 
     `xla_flags` is what each run's measured phase had, by run id.
     """
-    requests = [cell.request for cell in sweep.cells] + [refused.request for refused in sweep.refused]
-    names = labels(requests)
+    names = labels([cell.request for cell in sweep.cells] + [refused.request for refused in sweep.refused])
     ran = [_ran(sweep, number, results, going) for number in range(len(sweep.cells))]
     return SweepReport(
         schema_version=SCHEMA_VERSION,
         sweep_id=sweep.sweep_id,
         command=sweep.command,
         repeats=sweep.repeats,
-        series=scaling.scaling(
-            [_measured(sweep, number, names[number], ran[number], results) for number in range(len(ran))]
-        ),
+        series=scaling.scaling([_measured(sweep, number, names[number], one) for number, one in enumerate(ran)]),
         refused=[
             f"{name}: {refused.reason}"
             for name, refused in zip(names[len(sweep.cells) :], sweep.refused, strict=True)
         ],
-        gains=_gains(sweep, ran, results, xla_flags),
+        gains=_gains(sweep, ran, xla_flags),
     )
 
 
@@ -64,23 +61,20 @@ def table_text(report: SweepReport) -> str:
     """How it scales, and what one way gains over another."""
     lines = [scaling.table_text(report.series)]
     lines += [f"refused and left out: {text}" for text in report.refused]
-    lines += ["", gain_table.table_text(report.gains), ""] if report.gains else []
+    lines += ["", gain.table_text(report.gains), ""] if report.gains else []
     return "\n".join(lines)
 
 
-# --- which runs count ---------------------------------------------------------------------------
-
-
 def _ran(sweep: Sweep, number: int, results: Results, going: Collection[str]) -> Ran:
-    valid: dict[int, str] = {}
+    valid: dict[int, FinishedRun] = {}
     others: list[tuple[int, str]] = []
     for run in (run for run in sweep.runs if run.cell == number):
         result = results.get(run.run_id)
         if result is not None and result.status == "valid" and run.repeat not in valid:
-            valid[run.repeat] = run.run_id
+            valid[run.repeat] = result
         else:
             others.append((run.repeat, f"{run.run_id} {_why_left_out(run, result, run.run_id in going)}"))
-    return Ran(valid=valid, others=others)
+    return Ran(valid=dict(sorted(valid.items())), others=others)
 
 
 def _why_left_out(run: SweepRun, result: FinishedRun | None, goes_on: bool) -> str:
@@ -95,70 +89,39 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, goes_on: bool) -> s
     return f"{result.status}: {'; '.join(result.reasons)}"
 
 
-def _results(ran: Ran, results: Results) -> dict[int, FinishedRun]:
-    found = {repeat: results.get(run_id) for repeat, run_id in sorted(ran.valid.items())}
-    return {repeat: result for repeat, result in found.items() if result is not None}
-
-
-# --- how it scales ------------------------------------------------------------------------------
-
-
-def _measured(sweep: Sweep, number: int, name: str, ran: Ran, results: Results) -> Measured:
-    cell, valid = sweep.cells[number], _results(ran, results)
+def _measured(sweep: Sweep, number: int, name: str, ran: Ran) -> Measured:
+    cell = sweep.cells[number]
     left_out = [f"{name}, repeat {repeat}: {text}" for repeat, text in ran.others]
     left_out += [
         f"{name}, repeat {repeat}: {result.run_id} may not be compared: {'; '.join(result.not_comparable)}"
-        for repeat, result in valid.items()
+        for repeat, result in ran.valid.items()
         if result.not_comparable
     ]
-    missing = sweep.repeats - len(_started(ran))
+    missing = sweep.repeats - len({*ran.valid, *(repeat for repeat, _ in ran.others)})
     if missing:
         left_out.append(f"{name}: {missing} of {sweep.repeats} runs not started")
-    comparable = [result for result in valid.values() if not result.not_comparable]
     return Measured(
         # The scale of an older record does not say which way of PGLE it is; the request does.
         scale=msgspec.structs.replace(cell.scale, pgle=cell.request.pgle),
         wanted=sweep.repeats,
-        results=comparable,
+        results=[result for result in ran.valid.values() if not result.not_comparable],
         left_out=left_out,
-        not_comparable=len(valid) - len(comparable),
     )
 
 
-def _started(ran: Ran) -> set[int]:
-    return {*ran.valid, *(repeat for repeat, _ in ran.others)}
-
-
-# --- what one way gains -------------------------------------------------------------------------
-
-
-def _gains(sweep: Sweep, ran: Sequence[Ran], results: Results, xla_flags: Mapping[str, str]) -> list[Gain]:
+def _gains(sweep: Sweep, ran: Sequence[Ran], xla_flags: Mapping[str, str]) -> list[Gain]:
     """Of all cells that differ in pgle alone: each against the one without, or where there is none the first."""
     groups: dict[bytes, list[int]] = {}
     for number, cell in enumerate(sweep.cells):
-        groups.setdefault(_but_pgle(cell.request), []).append(number)
-    names = _names_but_pgle([sweep.cells[numbers[0]].request for numbers in groups.values()])
-    places = {run.run_id: place for place, run in enumerate(sorted(sweep.runs, key=lambda run: run.started))}
+        groups.setdefault(msgspec.json.encode(_but_pgle(cell.request), order="sorted"), []).append(number)
+    names = labels([_but_pgle(sweep.cells[numbers[0]].request) for numbers in groups.values()])
     found = []
     for name, numbers in zip(names, groups.values(), strict=True):
-        ways = [sweep.cells[number].request.pgle for number in numbers]
-        arms = [_arm(way, ran[number], results, places, xla_flags) for way, number in zip(ways, numbers, strict=True)]
-        base = arms[ways.index(gain.OFF) if gain.OFF in ways else 0]
-        found += [gain.gain(name, base, arm, sweep.repeats, len(ways)) for arm in arms if arm is not base]
+        arms = [Arm(sweep.cells[n].request.pgle, ran[n].valid, dict(ran[n].others)) for n in numbers]
+        base = next((arm for arm in arms if arm.way == gain.OFF), arms[0])
+        found += [gain.gain(name, base, arm, sweep.repeats, xla_flags) for arm in arms if arm is not base]
     return found
 
 
-def _but_pgle(request: Request) -> bytes:
-    return msgspec.json.encode(msgspec.structs.replace(request, pgle=gain.OFF), order="sorted")
-
-
-def _names_but_pgle(requests: Sequence[Request]) -> list[str]:
-    return labels([msgspec.structs.replace(request, pgle=gain.OFF) for request in requests])
-
-
-def _arm(way: str, ran: Ran, results: Results, places: Mapping[str, int], xla_flags: Mapping[str, str]) -> Arm:
-    taken = {}
-    for repeat, result in _results(ran, results).items():
-        run_id = ran.valid[repeat]
-        taken[repeat] = Taken(result, places[run_id], xla_flags.get(run_id))
-    return Arm(way, taken, dict(ran.others))
+def _but_pgle(request: Request) -> Request:
+    return msgspec.structs.replace(request, pgle=gain.OFF)

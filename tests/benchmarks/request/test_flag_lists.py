@@ -1,0 +1,37 @@
+"""Lists in flags become cells, in order; a list that means nothing is refused."""
+
+import pytest
+
+from benchmarks.errors import RequestError
+from benchmarks.request.flag_lists import cells
+from benchmarks.request.resolve import Request
+
+TINY: dict[str, str | None] = {"backend": "jax", "model": "llama2_tiny"}
+
+
+def test_every_combination_in_the_order_typed() -> None:
+    found = cells({**TINY, "gpus": "4,1", "dtype": "fp32,bf16"}, {"steps": 12})
+    assert [(r.dtype, r.gpus) for r in found] == [("fp32", 4), ("fp32", 1), ("bf16", 4), ("bf16", 1)]
+    assert cells({**TINY, "gpus": "8"}, {"steps": 12}) == [
+        Request(backend="jax", model="llama2_tiny", gpus=8, steps=12)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("gpus", "64,64", "64 is named 2 times"),
+        ("gpus", "64,064", "64 is named 2 times"),
+        ("dtype", "bf16, bf16", "bf16 is named 2 times"),
+        ("gpus", "64,,128", "a name in the list is empty"),
+        ("gpus", "", "it is empty"),
+        ("gpus", "64,many", "'many' is no whole number"),
+        ("gpus", "٣", "is no whole number"),
+        ("gpus", "9" * 5000, "is no whole number"),
+        ("nodes", "1_0", "is no whole number"),
+    ],
+)
+def test_a_list_that_means_nothing_is_refused(name: str, text: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said) as refusal:
+        cells({**TINY, name: text}, {})
+    assert refusal.value.where == f"--{name}"
