@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/dashboard.md: real runs on this machine's CPU, real nights, a real TensorBoard.
+"""Makes the pictures of docs/reports.md: real runs on this machine's CPU, real nights, a real TensorBoard.
 
 .venv/bin/python docs/make_dashboard_pictures.py [DIR]
 

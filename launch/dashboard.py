@@ -12,7 +12,7 @@ Examples:
 
 Custom Scalars shows step times with their 5-95% band, throughput, MFU and scaling over all runs, a line for each
 series, and the nights of each nightly suite with the changes of their level; HParams a table of the newest runs; the
-other tabs each run's own steps. Profiles are in the tab Profile where xprof is installed (docs/dashboard.md).
+other tabs each run's own steps. Profiles are in the tab Profile where xprof is installed (docs/reports.md).
 Exit codes: 0 done; 1 TensorBoard or the disk failed; 2 the request was wrong.
 """
 
