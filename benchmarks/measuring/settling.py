@@ -4,7 +4,6 @@ A worker loads this file by its path: the standard library alone. The constants 
 MLPerf logs.
 """
 
-
 SETTLING_BIN_SECONDS = 15.0
 SETTLING_AGREEMENT = 0.0025
 SETTLING_LIMIT_SECONDS = 75.0
