@@ -24,6 +24,7 @@ SMALLEST = {
         ["--pairs=1", "--steps=100", "--clock_steps=180", *PASSIVE],
         "(n 1 pairs)",
     ),
+    "measure_start_up.py": (["2"], "--help"),
     "measure_store.py": (["--runs=20", "--repeats=1", "--tensorboard"], "the charts' layout"),
     "benchmarks/comparing/measure_rates.py": (["--share=0.001"], "a past shift of 5%, 2% slower"),
 }

@@ -122,14 +122,14 @@ def _grouped(findings: Sequence[Finding]) -> list[str]:
 
 def node_list(names: Iterable[str]) -> str:
     """Names as Slurm writes them: node1, node2, node4 -> node[1-2,4]."""
-    parts: list[str] = []
-    numbered: dict[tuple[str, int], set[int]] = {}  # numbers of another width may have zeros in front
-    for name in names:
-        match = re.fullmatch(r"(.*?)([0-9]+)", name)
-        if match:
-            numbered.setdefault((match[1], len(match[2])), set()).add(int(match[2]))
-        else:
-            parts.append(name)
+    split = [(name, re.fullmatch(r"(.*?)([0-9]+)", name)) for name in names]
+    # 01 and 1 are different names: where a prefix has numbers with zeros in front, their width is kept.
+    padded = {(m[1], len(m[2])) for _, m in split if m and m[2].startswith("0") and len(m[2]) > 1}
+    parts = [name for name, match in split if match is None]
+    numbered: dict[tuple[str, int], set[int]] = {}
+    for match in (match for _, match in split if match):
+        width = len(match[2]) if (match[1], len(match[2])) in padded else 0
+        numbered.setdefault((match[1], width), set()).add(int(match[2]))
     for (prefix, width), numbers in numbered.items():
         texts = ["-".join(f"{n:0{width}}" for n in ends) for ends in _runs(sorted(numbers))]
         parts.append(prefix + (texts[0] if len(numbers) == 1 else f"[{','.join(texts)}]"))

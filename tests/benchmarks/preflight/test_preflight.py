@@ -197,7 +197,7 @@ def test_every_node_calls_the_first(clocks: list[Clock], statuses: list[str]) ->
         ("shared folder", "failed", "does not see /shared", {"folders": {"/shared": "missing"}}),
         ("shared folder", "warning", "cannot write in /shared", {"folders": {"/shared": "readable"}}),
         ("free space", "warning", "1.0 GiB free, 10 wanted", {"free_bytes": 2**30}),
-        ("checkout", "failed", "another than the launcher's", {"program": "def"}),
+        ("checkout", "failed", "differs from the launcher's", {"program": "def"}),
         ("/dev/shm", "warning", "0.06 GiB, 8 wanted", {"shm_bytes": 2**26}),
         ("/dev/shm", "failed", "there is none", {"shm_bytes": None}),
         ("memlock", "warning", "8 MiB, unlimited wanted", {"limits": Limits(memlock_bytes=2**23, open_files=9999)}),
@@ -342,7 +342,7 @@ def test_the_table_counts_and_then_names_only_what_is_not_ok() -> None:
     made = report(judge(answers, {}, wanted()), [a.node for a in answers])
     text = report_text(made)
     assert "node[1-8]: 0.06 GiB, 8 wanted" in text
-    assert "checkout: node9: its copy" in text
+    assert "checkout: node9: its node_check.py differs" in text
     assert "node9" in made.failing
     assert not made.passed
     assert text.endswith("8 nodes pass, 1 fail")

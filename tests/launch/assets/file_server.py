@@ -18,6 +18,7 @@ class FileServer:
     files: dict[str, bytes] = field(default_factory=dict)  # path -> content
     responses: dict[str, Respond] = field(default_factory=dict)  # path -> what answers instead
     breaks: list[int] = field(default_factory=list)  # the next answers end after so many bytes of their body
+    statuses: list[int] = field(default_factory=list)  # the next answers are these, without a body
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)  # path and headers of each request
     url: str = ""
     commit: str = ""  # of the repository that is served as a hub does
@@ -60,7 +61,9 @@ class Handler(BaseHTTPRequestHandler):
         state = self.server_state
         state.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
         path = self.path.partition("?")[0]
-        if path in state.responses:
+        if state.statuses:
+            self.answer(state.statuses.pop(0))
+        elif path in state.responses:
             state.responses[path](self)
         elif path in state.files:
             self._file(path)
