@@ -309,7 +309,7 @@ def test_a_site_may_have_two_kinds_of_nodes() -> None:
         (["node1", "node2", "node4"], "node[1-2,4]"),
         (["node7"], "node7"),
         (["n08", "n09", "n10"], "n[08-10]"),
-        (["n8", "n9", "n10"], "n[8-9],n10"),
+        (["n8", "n9", "n10"], "n[8-10]"),
         (["login", "dgx-a-1", "dgx-b-2"], "login,dgx-a-1,dgx-b-2"),
         (["127.0.1.4", "127.0.1.3"], "127.0.1.[3-4]"),
         ([], ""),
