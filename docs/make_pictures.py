@@ -26,7 +26,6 @@ COLUMNS = 118
 MOST_LINES = 44
 
 COMMANDS = {
-    "dry_run": "launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run",
     "plan": "launch/plan.py --backend=jax --model=llama2_70b --dtype=fp8 --gpus=64 --price=2.5",
     "equivalence": "launch/verify.py --equivalence --model=llama2_tiny",
     "report": "launch/report.py timing --window=2-8 logs",
@@ -43,12 +42,10 @@ ON_A_CLUSTER = {
     "cluster": "launch/cluster.py up --nodes=4",
     "slurm_run": "launch/run.py --backend=jax --model=llama2_tiny --site=dev --nodes=4",
     "doctor": "launch/doctor.py nodes --site=dev",
-    "sweep": "launch/run.py --backend=jax --model=llama2_tiny --site=dev --nodes=1,2 --dtype=bf16,fp32 --repeats=2",
-    "status": "launch/status.py",
     "down": "launch/cluster.py down",
 }
 
-SHOWN = ("slurm_run", "doctor", "status", "trace")
+SHOWN = ("slurm_run", "doctor", "trace")
 
 
 def printed(command: str, folder: str, **variables: str) -> list[str]:
