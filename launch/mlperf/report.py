@@ -58,7 +58,8 @@ def _packaged(place: Path, org: Path, system: Path | None, implementation: Path 
             raise RequestError(what, where="submission_benchmark of the logs")
         results = org / "results" / name
         if results.exists():
-            raise RequestError(f"{results} is there already", where=f"--package={org}")
+            what, instead = f"{results} is there already", "another --package, or remove that folder"
+            raise RequestError(what, where=f"--package={org}", next_command=instead)
         (org / "systems").mkdir(parents=True, exist_ok=True)
         (results / benchmark).mkdir(parents=True)
         for number, one in enumerate(runs):

@@ -6,7 +6,6 @@ The commands in golden/bridge_*.txt are what would run. After a change that is m
 """
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,22 +124,6 @@ def test_a_word_that_the_tag_does_not_know_is_seen() -> None:
 # --- the command --------------------------------------------------------------------------------------
 
 
-def test_everything_resolved_is_stated() -> None:
-    found = overrides(resolved(gpus=128, steps=30, chosen={"sequence_length": "4096", "gradient_accumulation": "64"}))
-    assert (found["train.train_iters"], found["scheduler.lr_decay_iters"]) == ("30", "30")
-    assert (found["train.global_batch_size"], found["train.micro_batch_size"]) == ("256", "1")
-    assert (found["model.seq_length"], found["dataset.seq_length"]) == ("4096", "4096")
-    sizes = {"tensor": "4", "pipeline": "4", "context": "2", "virtual_pipeline": "5"}
-    for word, size in sizes.items():
-        name = f"{word}_model_parallel_size" if word != "context" else "context_parallel_size"
-        assert found[f"model.{name}"] == size
-    assert (found["model.num_layers"], found["model.rotary_base"], found["model.vocab_size"]) == (
-        "80",
-        "500000",
-        "128256",
-    )
-
-
 def test_precision_of_a_benchmark_recipe_is_in_fields() -> None:
     bf16, fp8 = overrides(resolved(dtype="bf16")), overrides(resolved(dtype="fp8"))
     assert (bf16["mixed_precision.bf16"], bf16["mixed_precision.fp8"]) == ("true", "null")
@@ -173,13 +156,6 @@ def test_lora_is_stated_and_read_in_common_words() -> None:
 def test_places_of_adapters_are_read_as_typed(text: str) -> None:
     knobs: dict[str, Scalar] = {"peft.dim": 8, "peft.alpha": 16, "peft.target_modules": text}
     assert BACKEND.lora(knobs).targets == ["query_key_value", "mlp_output"]
-
-
-def test_an_adapter_beside_something_else_is_refused() -> None:
-    with pytest.raises(RequestError, match="no adapter stands beside 'linear_fc3'"):
-        BACKEND.lora({"peft.dim": 8, "peft.alpha": 16, "peft.target_modules": "linear_fc3"})
-    with pytest.raises(RequestError, match="dim is not stated"):
-        BACKEND.lora({"peft.alpha": 16, "peft.target_modules": "linear_qkv"})
 
 
 @pytest.mark.parametrize(
@@ -279,23 +255,6 @@ def test_a_precision_that_is_not_the_dtype_is_refused() -> None:
     assert "has no fp32" in refused(changed(benchmark, dtype="fp32")).what
     assert "for a bf16 benchmark" in refused(changed(benchmark, {"mixed_precision.fp8": "hybrid"})).what
     assert "with a library recipe" in refused(changed(benchmark, {"mixed_precision.grad_reduce_in_fp32": False})).what
-
-
-def shared(**sizes: int) -> Callable[[Benchmark], Benchmark]:
-    return lambda benchmark: changed(benchmark, parallelism=msgspec.structs.replace(benchmark.parallelism, **sizes))
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        (shared(pipeline=1), "needs a pipeline"),
-        (lambda b: changed(b, gradient_accumulation=126), "does not fill the interleaved pipeline"),
-        (lambda b: changed(b, sequence_length=8190), "not divisible by 2 x context (4)"),
-        (shared(tensor=1), "needs tensor parallelism"),
-    ],
-)
-def test_a_layout_that_megatron_would_refuse_is_refused(change: Callable[[Benchmark], Benchmark], what: str) -> None:
-    assert what in refused(change(resolved())).what
 
 
 def test_lora_without_weights_is_refused() -> None:
