@@ -11,6 +11,7 @@ from benchmarks.configs import parse_yaml
 from benchmarks.convergence import goals
 from benchmarks.errors import RequestError
 from benchmarks.planning.capacity import Storage
+from benchmarks.request.framework import program
 from benchmarks.runs import worker_events
 from benchmarks.values import (
     Benchmark,
@@ -33,16 +34,8 @@ GPU_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 
 # Platform -> what MaxText's environment is made from. No TPU's or ROCm's plugin is locked here.
 LOCKS = {
-    "cpu": (LockFile(path=phases.LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=1.2),),
-    "cuda": (
-        LockFile(
-            path=phases.CUDA_LOCK,
-            python_minimum=(3, 12),
-            python_maximum=(3, 13),
-            size_gb=6.0,
-            cuda=(12, 9),
-        ),
-    ),
+    "cpu": (LockFile(phases.LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=1.2),),
+    "cuda": (LockFile(phases.CUDA_LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=6.0, cuda=(12, 9)),),
 }
 
 
@@ -149,19 +142,18 @@ class MaxTextBackend:
         return xla_flags.check(flags)
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:  # noqa: ARG002
-        command = [
-            "{python}",
-            "-P",
-            "{repository}/jax_backend/inside/peak_program.py",
-            f"--platform={platform}",
-            "{phase_dir}",
-        ]
+        command = program("jax_backend/inside/peak_program.py", f"--platform={platform}", "{phase_dir}")
         return SideProgram(command=command, environment={"JAX_PLATFORMS": platform}, platform=platform, module="jax")
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        from jax_backend import work
-
-        return work.program(benchmark)
+        return SideProgram(
+            command=[
+                *program("jax_backend/inside/work_program.py", "--folder={phase_dir}", "--"),
+                *planning.maxtext_argv(benchmark),
+            ],
+            environment=planning.environment(benchmark),
+            platform=benchmark.hardware.platform,
+        )
 
     def compile_program(self, benchmark: Benchmark) -> SideProgram:
         from jax_backend import compiling

@@ -8,6 +8,7 @@ import json
 
 from benchmarks.backend import SideProgram
 from benchmarks.errors import RequestError
+from benchmarks.request.framework import program as inside
 from benchmarks.values import Benchmark, Scalar
 from jax_backend import gpu_target, layout, planning
 
@@ -34,10 +35,7 @@ def program(benchmark: Benchmark) -> SideProgram:
     words = [f"--word={axis}={word}" for axis, word in {**layout.AXIS_WORDS, "stage": "pipeline"}.items()]
     return SideProgram(
         command=[
-            "{python}",
-            "-P",  # keeps jax_backend/ itself off the import path
-            "{repository}/jax_backend/inside/compile_program.py",
-            "--folder={phase_dir}",
+            *inside("jax_backend/inside/compile_program.py", "--folder={phase_dir}"),
             f"--devices={benchmark.gpus}",
             *_for_gpus(benchmark),
             f"--replaced={json.dumps(replaced(benchmark))}",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.errors import RequestError
 from benchmarks.measuring import flops
+from benchmarks.request.framework import refuse_unstated, without_effect
 from benchmarks.request.settings import positive
 from benchmarks.values import Benchmark, Lora, Scalar
 
@@ -38,14 +39,7 @@ OWN_TOLERANCE = 0.02
 
 def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
     """The adapters that the settings state."""
-    missing = [name for name in SETTINGS if not knobs.get(name)]
-    if missing:
-        raise RequestError(
-            f"{missing[0]} is not stated",
-            where=f"--set={missing[0]}",
-            why="an adapter's size and place are part of the benchmark, not left to a default",
-            next_command="--set=lora_targets=q,k,v,o" if missing[0] == PATHS else f"--set={missing[0]}=N",
-        )
+    refuse_unstated(knobs, {RANK: f"{RANK}=N", ALPHA: f"{ALPHA}=N", PATHS: "lora_targets=q,k,v,o"})
     return Lora(
         rank=positive(f"--set={RANK}", int(knobs[RANK])),
         alpha=float(knobs[ALPHA]),
@@ -115,52 +109,23 @@ def told(benchmark: Benchmark) -> dict[str, Scalar]:
     return {"lora.enable_lora": True, TOLERANCE: round(OWN_TOLERANCE + share, 4)}
 
 
-def options(benchmark: Benchmark) -> list[str]:
-    """The worker's."""
-    return [f"--task={benchmark.trains}"] if benchmark.lora else []
-
-
 # --- what MaxText cannot do -----------------------------------------------------------------------
 
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
+    task, knobs = benchmark.task, benchmark.knobs
     if benchmark.lora is None:
-        yield from _settings_without_effect(benchmark)
+        for name in SETTINGS:
+            if name in benchmark.overrides:
+                yield without_effect(name, f"task {task}", "--task=lora")
         return
-    yield from _other_type(benchmark)
-    yield from _not_all_of_them(benchmark, benchmark.lora)
-    if benchmark.gradient_accumulation > 1:
-        yield RequestError(
-            "MaxText accumulates the gradients of frozen weights too",
-            where=f"gradient accumulation {benchmark.gradient_accumulation}, --task={benchmark.task}",
-            why="half as much work again as LoRA's, and gradients are clipped by a norm that is not the adapters'",
-            next_command="--set=gradient_accumulation=1, and --set=micro_batch_size=N for the batch",
-        )
-    if benchmark.parallelism.pipeline > 1:
-        yield RequestError(
-            "MaxText's pipeline holds its layers under other names than those that adapters are put beside",
-            where=f"--task={benchmark.task}, a pipeline of {benchmark.parallelism.pipeline}",
-            next_command="a layout without a pipeline",
-        )
-
-
-def _settings_without_effect(benchmark: Benchmark) -> Iterator[RequestError]:
-    for name in benchmark.overrides:
-        if name in SETTINGS:
-            yield RequestError(
-                f"{name} has no effect on task {benchmark.task}", where=f"--set={name}", next_command="--task=lora"
-            )
-
-
-def _other_type(benchmark: Benchmark) -> Iterator[RequestError]:
-    """An adapter has its weight's type, and its product is added to the layer's: both must be one."""
-    compute, weight = (str(benchmark.knobs.get(name, usual)) for name, usual in TYPES)
+    # An adapter has its weight's type, and its product is added to the layer's: both must be one.
+    compute, weight = str(knobs.get("dtype", "bfloat16")), str(knobs.get("weight_dtype", "float32"))
     if compute != weight:
         yield RequestError(
             f"adapters of {weight} beside a layer that computes in {compute}",
             where="--set=weight_dtype",
-            why="an adapter has the type of its weight; MaxText adds its product as it is, which makes all that "
-            "follows float32, and ends where layers are scanned",
+            why="MaxText adds an adapter's product as it is: all that follows is float32, and scanned layers fail",
             next_command=f"--set=weight_dtype={compute}",
         )
     if benchmark.dtype in ("fp8", "int8"):
@@ -170,19 +135,24 @@ def _other_type(benchmark: Benchmark) -> Iterator[RequestError]:
             why="MaxText then multiplies what it made of a weight, and its adapters stand beside weights alone",
             next_command="--dtype=bf16",
         )
-
-
-TYPES = (("dtype", "bfloat16"), ("weight_dtype", "float32"))
-
-
-def _not_all_of_them(benchmark: Benchmark, lora: Lora) -> Iterator[RequestError]:
-    """A word of lora_targets that this model has not, where others were found."""
-    wanted = pattern(lora.targets)
-    if "lora_targets" in benchmark.overrides and wanted != benchmark.knobs[PATHS]:
-        missing = [t for t, (module, _, _) in MODULES.items() if not _is_there(t, benchmark.knobs)]
+    if "lora_targets" in benchmark.overrides and pattern(benchmark.lora.targets) != knobs[PATHS]:
+        missing = [target for target in MODULES if not _is_there(target, knobs)]
         yield RequestError(
             f"not all of {benchmark.overrides['lora_targets']} are matrices of this model",
             where="--set=lora_targets",
-            why=f"there is no {', '.join(missing)}: {_why_not(missing, benchmark.knobs)}",
+            why=f"there is no {', '.join(missing)}: {_why_not(missing, knobs)}",
             next_command="targets that are there, or the other --set=fused_qkv and --set=fused_mlp",
+        )
+    if benchmark.gradient_accumulation > 1:
+        yield RequestError(
+            "MaxText accumulates the gradients of frozen weights too",
+            where=f"gradient accumulation {benchmark.gradient_accumulation}, --task={task}",
+            why="half as much work again as LoRA's, and gradients are clipped by a norm that is not the adapters'",
+            next_command="--set=gradient_accumulation=1, and --set=micro_batch_size=N for the batch",
+        )
+    if benchmark.parallelism.pipeline > 1:
+        yield RequestError(
+            "MaxText's pipeline holds its layers under other names than those that adapters are put beside",
+            where=f"--task={task}, a pipeline of {benchmark.parallelism.pipeline}",
+            next_command="a layout without a pipeline",
         )

@@ -11,20 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, PgleProfile, PgleSeen, RunRecord
 from jax_backend import phases, planning
 from jax_backend.inside import hlo
 
-# XLA says the first for every module that it schedules by a profile, and then the second; jax says the others.
+# XLA says the first for every module that it schedules by a profile, and then the second.
 READ = re.compile(r"Using PGLE profile from (\S+)")
 SCHEDULED = re.compile(r"Using PGLE profile from|Found profile, using profile guided latency estimator")
-FROM_CACHE = re.compile(r"PGLE-optimized (\S*train_step\S*) loaded from compilation cache")
-MISSED = re.compile(r"PERSISTENT CACHE MISS for PGLE-optimized (\S*train_step\S*)")
 COST = re.compile(r'costs \{ name: "([^"]+)"')
-ENOUGH_COVERED = (
-    0.9  # of the measured program's collectives; the scheduler may make some that the profiled one had not
-)
+ENOUGH_COVERED = 0.9  # of the measured program's collectives: the scheduler may make some of its own
 SHOWN = 5
 
 
@@ -35,8 +30,6 @@ def seen(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen |
     ranks = benchmark.nodes * planning.tasks_per_node(benchmark)
     if benchmark.pgle == "nsys":
         return _of_profile(benchmark, phase_dir, ranks)
-    if benchmark.profile == "nsys":
-        return _of_cache(phase_dir, ranks)
     return _watched(benchmark, phase_dir, record, ranks)
 
 
@@ -113,32 +106,12 @@ def _watched(benchmark: Benchmark, phase_dir: Path, record: RunRecord, ranks: in
     return first
 
 
-def _of_cache(phase_dir: Path, ranks: int) -> PgleSeen:
-    """Beside Nsight Systems jax cannot profile: what it compiled in the phase before must come from the cache."""
-    for log in _logs(phase_dir, ranks):
-        if log.is_file() and any(MISSED.search(line) for line in _lines(log)):
-            why = f"the cache of phase {phases.FILL} has no program that was compiled with a profile"
-            before = worker_events.read_phase(phase_dir.with_name(phases.FILL), 1).watched.get(0)
-            own = f": there {before.reason}" if before and not before.applied else ""
-            return PgleSeen(applied=False, reason=f"{log.name}: {why}{own}")
-    silent = _silent(phase_dir, ranks, lambda line: FROM_CACHE.search(line) is not None)
-    if silent:
-        return PgleSeen(applied=False, reason=f"jax does not say in {silent} that it took the program from the cache")
-    return PgleSeen(
-        applied=True, reason=f"every rank took the program from the cache that phase {phases.FILL} filled"
-    )
-
-
 # --- logs -----------------------------------------------------------------------------------------
-
-
-def _logs(phase_dir: Path, ranks: int) -> list[Path]:
-    return [phase_dir / f"rank-{rank}.log" for rank in range(ranks)]
 
 
 def _silent(phase_dir: Path, ranks: int, says: Callable[[str], bool]) -> str:
     """The logs in which no line says it, in words; empty where all do."""
-    logs = _logs(phase_dir, ranks)
+    logs = [phase_dir / f"rank-{rank}.log" for rank in range(ranks)]
     return _some([log.name for log in logs if not (log.is_file() and any(says(line) for line in _lines(log)))])
 
 

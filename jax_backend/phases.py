@@ -5,8 +5,7 @@ turns its report into costs of instructions, and the measured one, whose schedul
 before for the same program lies in the run's folder, and saves the first two.
 
 `--pgle=auto` is jax's own: it profiles the first steps itself, and compiles once more. Nsight Systems cannot run
-beside that (both take the GPU's profiling interface), so with --profile=nsys a phase before fills a compilation
-cache, from which the measured one takes what was compiled with the profile.
+beside that: both take the GPU's profiling interface.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import msgspec
 from benchmarks.convergence import goals
 from benchmarks.errors import RequestError
 from benchmarks.request import slowdown
+from benchmarks.request.framework import program
 from benchmarks.request.profiling import disturbed_steps, nccl_trace_environment, ranks_text, report_name, under_nsys
 from benchmarks.values import Benchmark, Phase, Plan, Profiling, Scalar
 from jax_backend import planning, xla_flags
@@ -37,7 +37,6 @@ IMAGE_CUDA = (13, 3)
 MEASURED = "perf"
 PROFILE = "profile"
 CONVERT = "convert"
-FILL = "fill"
 
 # The recipe's profile phase: so many steps, of which the last but three are recorded.
 PROFILED_STEPS = 15
@@ -45,7 +44,6 @@ RECORDED = Profiling(
     ranks=[0], start_step=9, stop_step=11
 )  # MaxText starts and stops CUDA's profiler on rank 0 alone
 
-SCHEDULE = "learning_rate_schedule_steps"  # -1: as many as are trained
 GROUPS = {"nsys": ("pgle_profile", "pgle_perf"), "auto": ("pgle_auto",)}  # of configs/xla_flags.yml
 PROFILE_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
 PROFILE_FILE = "profile.pbtxt"
@@ -59,7 +57,9 @@ FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # two that can be measur
 
 
 def plan(benchmark: Benchmark) -> Plan:
-    phases = [*_before(benchmark), _measured(benchmark)]
+    profiles = benchmark.pgle == "nsys" and not benchmark.pgle_profile
+    before = [_profile(benchmark), _convert(benchmark)] if profiles else []
+    phases = [*before, _measured(benchmark)]
     return Plan(backend="jax", environment_name=planning.ENVIRONMENT_NAME, phases=phases)
 
 
@@ -85,14 +85,6 @@ def profile_folder(benchmark: Benchmark) -> str:
 # --- what comes before ----------------------------------------------------------------------------
 
 
-def _before(benchmark: Benchmark) -> list[Phase]:
-    if benchmark.pgle == "nsys" and not benchmark.pgle_profile:
-        return [_profile(benchmark), _convert(benchmark)]
-    if benchmark.pgle == "auto" and benchmark.profile == "nsys":
-        return [_fill(benchmark)]
-    return []
-
-
 def _profile(benchmark: Benchmark) -> Phase:
     group = xla_flags.group("pgle_profile")
     return _training(
@@ -109,14 +101,12 @@ def _profile(benchmark: Benchmark) -> Phase:
 def _convert(benchmark: Benchmark) -> Phase:
     return Phase(
         name=CONVERT,
-        command=[
-            "{python}",
-            "-P",
-            "{repository}/jax_backend/inside/convert_profile.py",
+        command=program(
+            "jax_backend/inside/convert_profile.py",
             "--profile_dir={phase_dir}/../" + PROFILE,
             "--events_dir={phase_dir}",
             f"--key={profile_key(benchmark)}",
-        ],
+        ),
         environment={"PYTHONUNBUFFERED": "1"},
         nodes=1,
         tasks_per_node=1,
@@ -124,25 +114,6 @@ def _convert(benchmark: Benchmark) -> Phase:
         writes_steps=False,
         programs=["nsys"],
     )
-
-
-def _fill(benchmark: Benchmark) -> Phase:
-    """Trains until jax has compiled with its profile, so that the compilation cache holds that."""
-    group = xla_flags.group("pgle_auto")
-    return _training(
-        benchmark,
-        FILL,
-        options=_watching(),
-        changed={"steps": FEWEST_STEPS, SCHEDULE: _schedule(benchmark), "jax_cache_dir": "{phase_dir}/jax_cache"},
-        flags=group.flags,
-        variables=_auto_variables(group.environment),
-    )
-
-
-def _schedule(benchmark: Benchmark) -> Scalar:
-    """The learning rate's schedule is compiled into the step: by another one, it is not the program of the cache."""
-    asked = benchmark.knobs.get(SCHEDULE, -1)
-    return benchmark.steps if asked == -1 else asked
 
 
 # --- the measured phase ---------------------------------------------------------------------------
@@ -188,33 +159,17 @@ def _of_processes(benchmark: Benchmark) -> Profiling | None:
 
 
 def _with_pgle(benchmark: Benchmark) -> Told:
-    """What --pgle changes in the measured phase: the worker's options, MaxText's settings, XLA flags, variables."""
+    """What --pgle changes in the measured phase."""
     if benchmark.pgle == "nsys":
         group, folder = xla_flags.group("pgle_perf"), profile_folder(benchmark)
         options = [f"--pgle_profile={folder}/profile.json", "--hlo_dir={phase_dir}/hlo"]
         return Told(options, {}, group.flags | {PROFILE_FLAG: f"{folder}/{PROFILE_FILE}"}, dict(group.environment))
     if benchmark.pgle == "auto":
         group = xla_flags.group("pgle_auto")
-        if benchmark.profile != "nsys":
-            return Told(_watching(), {}, dict(group.flags), _auto_variables(group.environment))
-        # PGLE of 0 steps profiles nothing; it keeps MaxText from compiling ahead of time, under another key.
-        expecting = {
-            "JAX_ENABLE_PGLE": "true",
-            "JAX_PGLE_PROFILING_RUNS": "0",
-            "JAX_COMPILATION_CACHE_EXPECT_PGLE": "true",
-            "JAX_LOGGING_LEVEL": "INFO",
-        }
-        cache = "{phase_dir}/../" + FILL + "/jax_cache"
-        return Told([], {"jax_cache_dir": cache}, dict(group.flags), expecting)
+        options = [f"--pgle_runs={PROFILING_RUNS}", f"--pgle_settling={SETTLING_STEPS}"]
+        variables = {**group.environment, "JAX_PGLE_PROFILING_RUNS": str(PROFILING_RUNS)}
+        return Told(options, {}, dict(group.flags), variables)
     return Told([], {}, {}, {})
-
-
-def _watching() -> list[str]:
-    return [f"--pgle_runs={PROFILING_RUNS}", f"--pgle_settling={SETTLING_STEPS}"]
-
-
-def _auto_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    return {**environment, "JAX_PGLE_PROFILING_RUNS": str(PROFILING_RUNS)}
 
 
 def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
@@ -281,7 +236,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     yield from _missing_machinery(benchmark)
     yield from _set_past_pgle(benchmark)
     if benchmark.pgle == "auto":
-        yield from _too_early(benchmark)
+        yield from _beside_auto(benchmark)
 
 
 def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
@@ -314,7 +269,7 @@ def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
             )
 
 
-def _too_early(benchmark: Benchmark) -> Iterator[RequestError]:
+def _beside_auto(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.steps < FEWEST_STEPS:
         yield RequestError(
             f"--pgle=auto needs {FEWEST_STEPS} steps, {benchmark.steps} are asked for",
@@ -323,7 +278,7 @@ def _too_early(benchmark: Benchmark) -> Iterator[RequestError]:
             next_command=f"--steps={FEWEST_STEPS}",
         )
     last, first = benchmark.window.rpartition("-")[2], PROFILING_RUNS + SETTLING_STEPS + 1
-    if last.isdecimal() and int(last) < first and benchmark.profile != "nsys":
+    if last.isdecimal() and int(last) < first:
         yield RequestError(
             f"window {benchmark.window} holds no step that --pgle=auto could count",
             where=f"--window={benchmark.window}",
@@ -331,7 +286,13 @@ def _too_early(benchmark: Benchmark) -> Iterator[RequestError]:
             next_command=f"--window={first}-{max(first, benchmark.steps - 1)}, or --window=steady",
         )
     profiling = benchmark.profiling
-    if benchmark.profile == "xplane" and profiling and profiling.start_step < FEWEST_STEPS:
+    if benchmark.profile == "nsys":
+        yield RequestError(
+            "--pgle=auto and --profile=nsys cannot run at once: both take the GPU's profiling interface",
+            where="--pgle=auto --profile=nsys",
+            next_command="--pgle=nsys, or --profile=xplane",
+        )
+    elif profiling and profiling.start_step < FEWEST_STEPS:
         yield RequestError(
             f"step {profiling.start_step} is too early to be recorded beside --pgle=auto",
             where="--profile_start_step",

@@ -2,7 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import RequestError
+from benchmarks.request.framework import (
+    DIMENSIONS_ARE_THE_MODELS,
+    FILLED,
+    OTHER_WORK,
+    model_without_settings,
+    program,
+    unknown_values,
+    whole,
+    words_of,
+)
 from benchmarks.values import Benchmark, Model, Scalar
 from jax_backend import convergence, layout, lora, memory
 
@@ -38,10 +48,13 @@ DIMENSIONS = {
     "logits_via_embedding": "tied_embeddings",
 }
 DIVIDED_LOGITS = "normalize_embedding_logits"  # of a tied head, by the root of the hidden size: MaxText's default
-_DIMENSIONS = "a model file: dimensions are read from configs/models"
-_OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
 _NO_ADAPTERS = "nothing: a run begins with adapters of its own, and looks at them before and after"
 _UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "expert")
+_CHANGING_THE_WORK = (
+    "lora.lora_weight_qtype", "lora.lora_tile_size", "decoder_block", "mlp_activations", "num_experts",
+    "num_experts_per_tok", "base_moe_mlp_dim", "attention_type", "sliding_window_size", "mtp_num_layers",
+    "enable_rampup_batch_size", "use_dpo", "use_sft",
+)  # fmt: skip
 RESERVED: Mapping[str, str] = {
     "steps": "--steps",
     "model_name": "--model",
@@ -56,30 +69,22 @@ RESERVED: Mapping[str, str] = {
     "hf_access_token": "the environment variable HF_TOKEN; a token must not reach a file",
     "profiler": "--profile",
     "enable_dropout": "nothing: dropout would make the two backends differ",
-    "override_model_config": _DIMENSIONS,
-    **dict.fromkeys((*DIMENSIONS, DIVIDED_LOGITS), _DIMENSIONS),
+    **dict.fromkeys(
+        (*DIMENSIONS, DIVIDED_LOGITS, "override_model_config", "global_parameter_scale"), DIMENSIONS_ARE_THE_MODELS
+    ),
     "base_config": "--set for single settings",
-    "global_parameter_scale": _DIMENSIONS,
     "lora": "--task=lora, and --set=lora.lora_rank=N and its like",
     "lora.enable_lora": "--task",
-    "lora.lora_weight_qtype": _OTHER_WORK,
-    "lora.lora_tile_size": _OTHER_WORK,
-    "lora.lora_restore_path": _NO_ADAPTERS,
-    "lora_input_adapters_path": _NO_ADAPTERS,
-    "hf_lora_adapter_path": _NO_ADAPTERS,
+    **dict.fromkeys(("lora.lora_restore_path", "lora_input_adapters_path", "hf_lora_adapter_path"), _NO_ADAPTERS),
     "eval_interval": "nothing: an evaluation would fall into a step's time",
     "trainable_parameters_mask": "--task",
-    **dict.fromkeys(
-        ("decoder_block", "mlp_activations", "num_experts", "num_experts_per_tok", "base_moe_mlp_dim"), _OTHER_WORK
-    ),
-    **dict.fromkeys(("attention_type", "sliding_window_size", "mtp_num_layers"), _OTHER_WORK),
-    **dict.fromkeys(("enable_rampup_batch_size", "use_dpo", "use_sft"), _OTHER_WORK),
+    **dict.fromkeys(_CHANGING_THE_WORK, OTHER_WORK),
     **{
         f"{network}_{axis}_parallelism": "another axis: no dense model is shared out along this one"
         for network in ("ici", "dcn")
         for axis in _UNKNOWN_AXES
     },
-    **dict.fromkeys(EVERY_RUN, "nothing: Stepmark fills it for every run"),
+    **dict.fromkeys(EVERY_RUN, FILLED),
 }
 
 # gpu_multiprocess is MaxText's word for a process for each GPU. With `gpu`, 0.2.5 refuses Transformer Engine's
@@ -109,25 +114,16 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
         **{name: value for name, value in lora.told(benchmark).items() if name not in benchmark.knobs},
         **(changed or {}),
     }
-    return [f"{key}={_text(value)}" for key, value in settings.items()]
+    return words_of(settings)
 
 
 def model_settings(model: Model) -> dict[str, Scalar]:
     """What names the model to MaxText. A model of our own has its dimensions from its file, stated once."""
     settings = dict(model.backend_settings["jax"])
     if settings.get("override_model_config"):
-        settings |= {theirs: _whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
+        settings |= {theirs: whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
         settings |= {DIVIDED_LOGITS: False} if model.tied_embeddings else {}  # no Llama divides them
     return settings
-
-
-def _whole(value: Scalar) -> Scalar:
-    """MaxText takes its RoPE base as a whole number."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _text(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def tasks_per_node(benchmark: Benchmark) -> int:
@@ -141,15 +137,13 @@ def worker_command(
     """The worker with its own options, and MaxText's settings."""
     names = [f"--device_name={name}" for name in benchmark.hardware.device_names]
     return [
-        "{python}",
-        "-P",  # keeps jax_backend/ itself off the import path
-        "{repository}/jax_backend/inside/worker.py",
+        *program("jax_backend/inside/worker.py"),
         "--events_dir={phase_dir}",
         f"--processes={benchmark.nodes * tasks_per_node(benchmark)}",
         f"--devices={benchmark.gpus}",
         f"--tasks_per_node={tasks_per_node(benchmark)}",
         *names,
-        *lora.options(benchmark),
+        *([f"--task={benchmark.trains}"] if benchmark.lora else []),
         *options,
         "--",
         *maxtext_argv(benchmark, changed),
@@ -193,33 +187,15 @@ def nodes_seen_by_maxtext(benchmark: Benchmark) -> int:
 _DTYPES = tuple(memory.DTYPE_BYTES)
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "attention": (
-        "autoselected",
-        "dot_product",
-        "flash",
-        "cudnn_flash_te",
-        "cudnn_flash_jax",
-        "paged",
-        "vllm_rpa",
-        "vllm_batched_rpa",
-    ),  # layers/attention_op.py: apply_attention
+        "autoselected", "dot_product", "flash", "cudnn_flash_te", "cudnn_flash_jax", "paged", "vllm_rpa",
+        "vllm_batched_rpa",  # layers/attention_op.py: apply_attention
+    ),
     "remat_policy": (memory.CUSTOM, *memory.REMAT_POLICIES),
     "opt_type": memory.OPTIMIZERS,
     "weight_dtype": _DTYPES,
     "grad_dtype": _DTYPES,
     "mu_dtype": ("", *_DTYPES),
-}
-
-
-def _unknown_values(benchmark: Benchmark) -> Iterator[RequestError]:
-    """A job would end over them after it has started, and no memory can be said before."""
-    for name, known in CHOICES.items():
-        value = str(benchmark.knobs.get(name, known[0]))
-        if value not in known:
-            yield RequestError(
-                f"{name}={value}: {nearest(value, known)}",
-                where=f"--set={name}",
-                why=f"MaxText knows: {', '.join(filter(None, known))}",
-            )
+}  # fmt: skip
 
 
 def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
@@ -234,42 +210,28 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
     return found
 
 
-def refusals(benchmark: Benchmark) -> list[RequestError]:
-    found = []
-    if "jax" not in benchmark.model.backend_settings:
-        found.append(
-            RequestError(
-                f"model '{benchmark.model.name}' says no MaxText settings",
-                where=f"configs/models/{benchmark.model.name}.yml: backend_settings.jax",
-            )
-        )
+def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
+    yield from model_without_settings(benchmark)
     shared, nodes = layout.between_nodes(benchmark.knobs), nodes_seen_by_maxtext(benchmark)
     if shared != nodes:
-        found.append(
-            RequestError(
-                f"dcn_* settings share the work among {shared} nodes, MaxText sees {nodes}",
-                where="--set=dcn_*_parallelism",
-                why="MaxText aborts where their product is not the number of nodes; all processes on a CPU are one",
-                next_command=f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
-            )
+        yield RequestError(
+            f"dcn_* settings share the work among {shared} nodes, MaxText sees {nodes}",
+            where="--set=dcn_*_parallelism",
+            why="MaxText aborts where their product is not the number of nodes; all processes on a CPU are one",
+            next_command=f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
         )
     if benchmark.data != SYNTHETIC and benchmark.convergence is None:
-        found.append(
-            RequestError(
-                f"MaxText is measured on synthetic data, not on {benchmark.data}",
-                where="--data",
-                next_command="leave --data out, or --backend=nemo",
-            )
+        yield RequestError(
+            f"MaxText is measured on synthetic data, not on {benchmark.data}",
+            where="--data",
+            next_command="leave --data out, or --backend=nemo",
         )
-    found += _unknown_values(benchmark)
+    yield from unknown_values(benchmark, CHOICES)
     attention = str(benchmark.knobs.get("attention", "autoselected"))
     if benchmark.hardware.kind == "cpu" and attention != "dot_product":
-        found.append(
-            RequestError(
-                f"attention={attention} does not run on a CPU",
-                where="--set=attention",
-                why="flash attention kernels are made for accelerators",
-                next_command="--set=attention=dot_product",
-            )
+        yield RequestError(
+            f"attention={attention} does not run on a CPU",
+            where="--set=attention",
+            why="flash attention kernels are made for accelerators",
+            next_command="--set=attention=dot_product",
         )
-    return found

@@ -10,10 +10,10 @@ from typing import Literal
 from benchmarks.backend import FlagFact, FlagsCheck
 from benchmarks.configs import DEFAULT_ROOT, read_yaml
 from benchmarks.errors import RequestError, nearest
+from benchmarks.request.framework import program
 from benchmarks.values import Hardware, Value
 
 TABLE = DEFAULT_ROOT / "xla_flags.yml"
-CHECK_COMMAND = ("{python}", "-P", "{repository}/jax_backend/inside/check_request.py")
 
 Device = Literal["cpu", "gpu", "hopper", "blackwell"]
 
@@ -60,15 +60,15 @@ def table() -> FlagTable:
 
 def _refuse_contradictions(found: FlagTable) -> None:
     """What no type can say: a version that nobody asked would make its flag look known, or unknown."""
-    for place, versions in [
-        ("current", found.current),
-        *((f"flags.{name}.versions", row.versions) for name, row in found.flags.items()),
-    ]:
+    places = {
+        "current": found.current,
+        **{f"flags.{name}.versions": row.versions for name, row in found.flags.items()},
+    }
+    for place, versions in places.items():
         for version in versions:
             if version not in found.versions:
-                raise RequestError(
-                    f"no version '{version}': {nearest(version, found.versions)}", where=f"{TABLE}: {place}"
-                )
+                what = f"no version '{version}': {nearest(version, found.versions)}"
+                raise RequestError(what, where=f"{TABLE}: {place}")
 
 
 # --- groups -----------------------------------------------------------------------------------
@@ -122,12 +122,8 @@ def is_known(row: FlagRow) -> bool:
     return any(version in row.versions for version in table().current)
 
 
-def facts(flags: list[str]) -> list[FlagFact]:
-    """What the table says of flags, each --name=value."""
-    return [_fact(flag) for flag in flags]
-
-
-def _fact(flag: str) -> FlagFact:
+def fact(flag: str) -> FlagFact:
+    """What the table says of --name=value."""
     name, value = split(flag)
     row = table().flags.get(name)
     if row is None:
@@ -137,22 +133,14 @@ def _fact(flag: str) -> FlagFact:
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         hint = f": did you mean {close[0]}?" if close else ""
         return FlagFact(flag=flag, status="not listed", text=f"not in the table{hint}")
-    words = [f"{row.reason} ({', '.join(row.hardware)})", _who_knows(row), row.note]
-    text = "; ".join(word for word in words if word)
+    versions = table().versions
+    who = "" if row.versions == versions else f"known to jaxlib {', '.join(row.versions)}"
+    if not row.versions:
+        who = f"unknown to all of {_span(versions)}"
+    text = "; ".join(filter(None, [f"{row.reason} ({', '.join(row.hardware)})", who, row.note]))
     if is_known(row):
         return FlagFact(flag=flag, status="known", text=text)
     return FlagFact(flag=flag, status="unknown", text=text, successor=_options(successors_of(name, value)))
-
-
-def _who_knows(row: FlagRow) -> str:
-    """Nothing where every version does."""
-    if row.versions == table().versions:
-        return ""
-    return (
-        f"known to jaxlib {', '.join(row.versions)}"
-        if row.versions
-        else f"unknown to all of {_span(table().versions)}"
-    )
 
 
 def _span(versions: list[str]) -> str:
@@ -181,46 +169,35 @@ def refusals(flags: Mapping[str, str], hardware: Hardware) -> list[RequestError]
     if not gone:
         return []
     typed = {name: flags[name] for name in gone}
-    many = len(gone) > 1
-    what = (
-        f"XLA does not know {len(gone)} of its flags: {', '.join(gone)}"
-        if many
-        else f"XLA has no flag {', '.join(gone)}"
-    )
     return [
         RequestError(
-            what,
+            f"XLA has no flag {', '.join(gone)}",
             where=_options(typed, "--set="),
-            why=f"{_span(table().current)} abort on {'them' if many else 'it'}; "
-            + "; ".join(_why_gone(name, row, hardware, many) for name, row in gone.items()),
+            why=f"{_span(table().current)} abort; " + "; ".join(_why_gone(*one, hardware) for one in gone.items()),
             next_command=_instead(typed),
         )
     ]
 
 
-def _why_gone(name: str, row: FlagRow, hardware: Hardware, named: bool) -> str:
+def _why_gone(name: str, row: FlagRow, hardware: Hardware) -> str:
     words = [
         f"known to {', '.join(row.versions)} alone" if row.versions else f"gone before {table().versions[0]}",
         row.note,
         "" if devices_of(hardware) & set(row.hardware) else f"no flag for {hardware.name}",
     ]
-    return (f"{name}: " if named else "") + ", ".join(word for word in words if word)
+    return f"{name}: " + ", ".join(filter(None, words))
 
 
 def _instead(typed: Mapping[str, str]) -> str:
     """One command for all of them: several may have one successor, which then takes the values of all."""
     merged: dict[str, list[str]] = {}
-    left_out = []
     for name, value in typed.items():
-        successors = successors_of(name, value)
-        if not successors:
-            left_out.append(name)
-        for new_name, new_value in successors.items():
-            values = merged.setdefault(new_name, [])
-            if new_value not in values:
-                values.append(new_value)
-    words = [_options({name: ",".join(values) for name, values in merged.items()}, "--set=")] if merged else []
-    return " and ".join([*words, *([f"leave out {', '.join(left_out)}"] if left_out else [])])
+        for new_name, new_value in successors_of(name, value).items():
+            merged.setdefault(new_name, []).append(new_value)
+    left_out = [name for name, value in typed.items() if not successors_of(name, value)]
+    instead = {name: ",".join(dict.fromkeys(values)) for name, values in merged.items()}
+    words = [_options(instead, "--set="), f"leave out {', '.join(left_out)}" if left_out else ""]
+    return " and ".join(filter(None, words))
 
 
 # --- the program that asks the compiler -----------------------------------------------------------
@@ -229,7 +206,7 @@ def _instead(typed: Mapping[str, str]) -> str:
 def check(flags: list[str]) -> FlagsCheck:
     """Flags, each --name=value: what is known of them, and the program that asks the installed jaxlib."""
     return FlagsCheck(
-        facts=facts(flags),
-        command=[*CHECK_COMMAND, f"--flags={' '.join(flags)}"],  # the facts hold the successors
+        facts=[fact(flag) for flag in flags],
+        command=program("jax_backend/inside/check_request.py", f"--flags={' '.join(flags)}"),
         environment={"JAX_PLATFORMS": "cpu"},
     )

@@ -12,6 +12,7 @@ from benchmarks.backend import EnvironmentSpec, LogFormat, SideProgram
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
 from benchmarks.planning.capacity import Storage
+from benchmarks.request.framework import program, words_of
 from benchmarks.runs import worker_events
 from benchmarks.values import (
     SUBMISSION_ENGINE,
@@ -28,7 +29,6 @@ from benchmarks.values import (
     Step,
 )
 from nemo_backend import (
-    bridge,
     bridge_planning,
     bridge_refusals,
     convergence,
@@ -70,11 +70,9 @@ class NemoBackend:
         return bridge_refusals.refuses_hardware(hardware) if engine == BRIDGE else planning.refuses_hardware(hardware)
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
-        return (
-            mlperf_planning.parallelism(knobs, gpus)
-            if mlperf_planning.shares(knobs)
-            else bridge.parallelism(knobs, gpus)
-        )
+        if not mlperf_planning.LAYOUT_SETTINGS.isdisjoint(knobs):
+            return mlperf_planning.parallelism(knobs, gpus)
+        return layout.parallelism(knobs, gpus)
 
     def layout_settings_for(
         self,
@@ -109,7 +107,7 @@ class NemoBackend:
                 why="NVIDIA's own program decides it, so no memory and no step time can be said beforehand",
                 next_command="python launch/run.py with the same flags and --dry_run shows what would run",
             )
-        return bridge.storage(benchmark) if benchmark.engine == BRIDGE else memory.storage(benchmark)
+        return memory.storage(benchmark)
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:
         if _is_submission(engine):
@@ -165,24 +163,38 @@ class NemoBackend:
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:
         if engine != self.engines[0] or platform not in ("cuda", "cpu"):
             return None
-        command = [
-            "{python}",
-            "-P",
-            "{repository}/nemo_backend/inside/peak_program.py",
-            f"--platform={platform}",
-            "{phase_dir}",
-        ]
+        command = program("nemo_backend/inside/peak_program.py", f"--platform={platform}", "{phase_dir}")
         return SideProgram(command=command, platform=platform, module="torch")
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        from nemo_backend import work
-
-        return work.program(benchmark) if benchmark.engine == self.engines[0] else None
+        """Without fused kernels: Transformer Engine is not needed, and it is the arithmetic that is compared."""
+        if benchmark.engine != self.engines[0]:
+            return None
+        plain = {
+            name: False for name in planning.FALSE_WITHOUT_TRANSFORMER_ENGINE if name.startswith("model.config.")
+        }
+        return SideProgram(
+            command=[
+                *program("nemo_backend/inside/work_program.py", "--folder={phase_dir}"),
+                f"--vocabulary_size={benchmark.model.vocabulary_size}",
+                "--",
+                *words_of({**planning.nemo_settings(benchmark), **plain}),
+            ],
+            environment=planning.environment(benchmark),
+            platform=benchmark.hardware.platform,
+        )
 
     def dataset_command(self, job: DatasetJob) -> list[str]:
-        from nemo_backend import dataset
-
-        return dataset.command(job)
+        return program(
+            "nemo_backend/inside/make_dataset.py",
+            *(f"--text={path.absolute()}" for path in job.texts),
+            f"--folder={job.folder.absolute()}",
+            f"--name={job.name}",
+            f"--shards={job.shards}",
+            f"--tokenizer={job.tokenizer.absolute()}"
+            if job.tokenizer is not None
+            else f"--vocabulary_size={job.vocabulary_size}",
+        )
 
 
 def _is_submission(engine: str) -> bool:

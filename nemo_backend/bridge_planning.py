@@ -20,9 +20,10 @@ from benchmarks.assets.assets import Repository
 from benchmarks.assets.datasets import read_dataset
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import parse_yaml
+from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, OTHER_WORK, program, text_of
 from benchmarks.values import Benchmark, Phase, Plan, Scalar
 from nemo_backend import profiles
-from nemo_backend.megatron import DIMENSIONS, dimensions, text_of
+from nemo_backend.megatron import DIMENSIONS, dimensions
 
 VERSION = "0.6.2"  # of the sources that bridge_settings.yml lists
 # Megatron-Bridge 0.6.0 of 2026-08-19 is that of "NeMo Framework 26.08" (its release notes), and its Llama recipes and
@@ -37,7 +38,6 @@ PIPELINE = "model.pipeline_model_parallel_size"
 CONTEXT = "model.context_parallel_size"
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 SEQUENCE_PARALLEL = "model.sequence_parallel"
-FSDP = "ddp.use_megatron_fsdp"
 FP8 = "mixed_precision.fp8"
 FP8_RECIPE = "mixed_precision.fp8_recipe"
 PRETRAINED = "checkpoint.pretrained_checkpoint"
@@ -66,9 +66,28 @@ FP8_SCALINGS: Mapping[str, tuple[str, str]] = {
     "mxfp8": ("fp8mx", "bf16_with_mxfp8_mixed"),
 }
 
-_DIMENSIONS = "a model file: dimensions are read from configs/models"
-_OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
-_IN_A_STEP = "nothing: it would fall into a step's time"
+_OF_THE_MODEL = ("model.hf_model_id", "model.hf_model_revision", "tokenizer.vocab_size")
+_OF_THE_PRECISION = (
+    "mixed_precision.bf16", "mixed_precision.fp16", "mixed_precision.fp32", "mixed_precision.params_dtype",
+    "mixed_precision.fp4", "mixed_precision.fp4_param", "model.params_dtype", "model.bf16", "model.fp16",
+    "model.fp4", "model.fp8",
+)  # fmt: skip
+_OTHER_PROFILER = (
+    "profiling.use_pytorch_profiler", "profiling.pytorch_profiler_collect_callstack",
+    "profiling.pytorch_profiler_collect_chakra", "profiling.pytorch_profiler_collect_shapes",
+)  # fmt: skip
+_IN_A_STEP = (
+    "profiling.record_memory_history", "profiling.memory_snapshot_path", "checkpoint.save_interval",
+    "checkpoint.non_persistent_save_interval", "train.eval_iters", "train.eval_interval", "validation.eval_interval",
+)  # fmt: skip
+_CHANGING_THE_WORK = (
+    "train.rampup_batch_size", "train.step_batch_size_schedule", "train.decrease_batch_size_if_needed",
+    "train.iterations_to_skip", "train.skip_train", "validation.skip_train", "model.num_moe_experts",
+    "model.mtp_num_layers", "model.mtp_enabled",
+)  # fmt: skip
+_OTHER_AXES = (
+    "model.expert_model_parallel_size", "model.expert_tensor_parallel_size", "dist.eval_context_parallel_size",
+)  # fmt: skip
 RESERVED: Mapping[str, str] = {
     **dict.fromkeys(("train.train_iters", "train.train_samples", "train.num_epochs"), "--steps"),
     **dict.fromkeys(("scheduler.max_steps", "scheduler.lr_decay_iters", "scheduler.lr_decay_samples"), "--steps"),
@@ -76,11 +95,8 @@ RESERVED: Mapping[str, str] = {
     "train.global_batch_size": "--set=global_batch_size=N",
     "train.micro_batch_size": "--set=micro_batch_size=N",
     **dict.fromkeys(("model.seq_length", "dataset.seq_length", "dataset.sequence_length"), "--set=sequence_length=N"),
-    **dict.fromkeys((f"{PLACE}.{name}" for name in DIMENSIONS), _DIMENSIONS),
-    **dict.fromkeys(("model.hf_model_id", "model.hf_model_revision", "tokenizer.vocab_size"), _DIMENSIONS),
-    **dict.fromkeys(("mixed_precision.bf16", "mixed_precision.fp16", "mixed_precision.fp32"), "--dtype"),
-    **dict.fromkeys(("mixed_precision.params_dtype", "model.params_dtype", "model.bf16", "model.fp16"), "--dtype"),
-    **dict.fromkeys(("mixed_precision.fp4", "mixed_precision.fp4_param", "model.fp4", "model.fp8"), "--dtype"),
+    **dict.fromkeys((*(f"{PLACE}.{name}" for name in DIMENSIONS), *_OF_THE_MODEL), DIMENSIONS_ARE_THE_MODELS),
+    **dict.fromkeys(_OF_THE_PRECISION, "--dtype"),
     "model.fp8_recipe": f"--set={FP8_RECIPE}=NAME",
     "mixed_precision": f"--dtype and --set={FP8_RECIPE}=NAME",
     **dict.fromkeys(
@@ -91,33 +107,13 @@ RESERVED: Mapping[str, str] = {
     "profiling.profile_step_start": "--profile_start_step=N",
     "profiling.profile_step_end": "--profile_stop_step=N",
     "profiling.profile_ranks": "--profile_ranks=LIST",
-    **{
-        f"profiling.{name}": "--profile=nsys: two profilers cannot run at once"
-        for name in (
-            "use_pytorch_profiler",
-            "pytorch_profiler_collect_callstack",
-            "pytorch_profiler_collect_chakra",
-            "pytorch_profiler_collect_shapes",
-        )
-    },
-    **dict.fromkeys(("profiling.record_memory_history", "profiling.memory_snapshot_path"), _IN_A_STEP),
-    **dict.fromkeys(
-        ("train.rampup_batch_size", "train.step_batch_size_schedule", "train.decrease_batch_size_if_needed"),
-        _OTHER_WORK,
-    ),
-    **dict.fromkeys(("train.iterations_to_skip", "train.skip_train", "validation.skip_train"), _OTHER_WORK),
-    **dict.fromkeys(("model.num_moe_experts", "model.mtp_num_layers", "model.mtp_enabled"), _OTHER_WORK),
-    **dict.fromkeys(
-        ("checkpoint.save_interval", "checkpoint.non_persistent_save_interval", "train.eval_iters"), _IN_A_STEP
-    ),
-    **dict.fromkeys(("train.eval_interval", "validation.eval_interval"), _IN_A_STEP),
-    **dict.fromkeys(
-        ("model.expert_model_parallel_size", "model.expert_tensor_parallel_size", "dist.eval_context_parallel_size"),
-        "another axis: no dense model is shared out along this one",
-    ),
+    **dict.fromkeys(_OTHER_PROFILER, "--profile=nsys: two profilers cannot run at once"),
+    **dict.fromkeys(_IN_A_STEP, "nothing: it would fall into a step's time"),
+    **dict.fromkeys(_CHANGING_THE_WORK, OTHER_WORK),
+    **dict.fromkeys(_OTHER_AXES, "another axis: no dense model is shared out along this one"),
     "tokenizer.tokenizer_type": "nothing: no text is read while a step is timed",
     "logger.comet_api_key": "the environment variable COMET_API_KEY; a key must not reach a file",
-    **dict.fromkeys(EVERY_RUN, "nothing: Stepmark fills it for every run"),
+    **dict.fromkeys(EVERY_RUN, FILLED),
 }
 
 
@@ -131,15 +127,9 @@ def _listed() -> dict[str, Any]:
 
 
 def settings() -> dict[str, str]:
-    """Every override of Megatron-Bridge that --set may name, with its type; made by list_bridge_settings.py."""
+    """Every override of Megatron-Bridge that --set may name, with its type."""
     types: dict[str, str] = _listed()["settings"]
     return types
-
-
-def script_options() -> dict[str, list[str]]:
-    """The options of run_recipe.py -> the values each takes; none: any."""
-    found: dict[str, list[str]] = _listed()["options"]
-    return found
 
 
 def benchmark_recipes() -> frozenset[str]:
@@ -172,12 +162,15 @@ def environment() -> EnvironmentSpec:
 
 
 def plan(benchmark: Benchmark) -> Plan:
+    cache = hub_cache.home(benchmark.site)
     perf = Phase(
         name="perf",
         command=profiles.profiled(benchmark, command(benchmark)),
+        # The model's configuration is read from the site's cache: thousands of ranks ask no hub, and need no token.
         environment={
             "PYTHONUNBUFFERED": "1",
-            **_offline(benchmark),
+            "HF_HUB_OFFLINE": "1",
+            **({"HF_HOME": str(cache)} if cache else {}),
             **benchmark.environment,
             **profiles.traced(benchmark),
         },
@@ -186,21 +179,17 @@ def plan(benchmark: Benchmark) -> Plan:
         devices_per_task=1,
         writes_steps=True,
         programs=profiles.programs(benchmark),
-        mounts=[f"{cache}:{cache}"] if (cache := hub_cache.home(benchmark.site)) else [],
+        mounts=[f"{cache}:{cache}"] if cache else [],
     )
     return Plan(backend=benchmark.backend, environment_name=benchmark.image or CONTAINER, phases=[perf])
-
-
-def _offline(benchmark: Benchmark) -> dict[str, str]:
-    """The model's configuration is read from the site's cache: thousands of ranks ask no hub, and need no token."""
-    cache = hub_cache.home(benchmark.site)
-    return {"HF_HUB_OFFLINE": "1", **({"HF_HOME": str(cache)} if cache else {})}
 
 
 def command(benchmark: Benchmark) -> list[str]:
     """What a user of Megatron-Bridge would type in its container, once a GPU."""
     mode, _ = TASKS[benchmark.task]
-    dataset = [] if is_benchmark_recipe(benchmark) else [f"--dataset={_dataset_preset(benchmark)}"]
+    kind = "megatron-indexed" if benchmark.task == "pretrain" else "local-jsonl"
+    preset = "mock" if benchmark.data in MADE_UP_DATA else kind
+    dataset = [] if is_benchmark_recipe(benchmark) else [f"--dataset={preset}"]
     return [
         "{python}",
         SCRIPT,
@@ -213,11 +202,9 @@ def command(benchmark: Benchmark) -> list[str]:
 
 def check_command(benchmark: Benchmark) -> list[str]:
     """What looks at one node before the others are used, with the run's own command behind it."""
-    python, *run = command(benchmark)
+    _, *run = command(benchmark)
     return [
-        python,
-        "-P",
-        "{repository}/nemo_backend/inside/bridge_check.py",
+        *program("nemo_backend/inside/bridge_check.py"),
         "--events_dir={phase_dir}",
         f"--processes={benchmark.gpus}",
         f"--tasks_per_node={benchmark.gpus // benchmark.nodes}",
@@ -236,23 +223,17 @@ def overrides(benchmark: Benchmark) -> dict[str, str]:
     return {
         **EVERY_RUN,
         **{key: text_of(value) for key, value in dimensions(benchmark.model, PLACE).items()},
-        **_size(benchmark),
-        **_data(benchmark),
-        **_precision(benchmark),
-        **{key: hydra_text(key, value) for key, value in _passed_on(benchmark).items()},
-        **_layout(benchmark),
-        **profiles.bridge_settings(benchmark.profiling),
-    }
-
-
-def _size(benchmark: Benchmark) -> dict[str, str]:
-    return {
         "train.train_iters": str(benchmark.steps),
         "scheduler.lr_decay_iters": str(benchmark.steps),
         "train.global_batch_size": str(benchmark.global_batch_size),
         "train.micro_batch_size": str(benchmark.micro_batch_size),
         "model.seq_length": str(benchmark.sequence_length),
         "dataset.seq_length": str(benchmark.sequence_length),
+        **_data(benchmark),
+        **_precision(benchmark),
+        **{key: hydra_text(key, value) for key, value in _passed_on(benchmark).items()},
+        **_layout(benchmark),
+        **profiles.bridge_settings(benchmark.profiling),
     }
 
 
@@ -298,13 +279,6 @@ def _data(benchmark: Benchmark) -> dict[str, str]:
     folder = Path(benchmark.data)
     paths = ",".join(quoted(str(folder / prefix)) for prefix in read_dataset(folder).prefixes)
     return {**tokens, "dataset.data_path": f"[{paths}]", "dataset.path_to_cache": quoted("{phase_dir}/index")}
-
-
-def _dataset_preset(benchmark: Benchmark) -> str:
-    """run_recipe.py's word for the kind of data; a benchmark recipe takes none."""
-    if benchmark.data in MADE_UP_DATA:
-        return "mock"
-    return "megatron-indexed" if benchmark.task == "pretrain" else "local-jsonl"
 
 
 # --- Hydra's grammar ----------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def _facts(texts: dict[int, bytes], other_logs: int) -> list[WorkerFacts]:
         return []
     mesh = {word: size for word, pattern in MESH.items() if (size := _first_number(pattern, texts.values()))}
     processes = _processes(texts)
-    parameters = _parameters(mesh, texts.values())
+    parameters = _parameters(mesh, list(texts.values()))
     notes = [NOTE_SECONDS, NOTE_NUMBERS]
     if other_logs:
         notes.append(f"{other_logs} more logs hold steps: those of the last rank that printed any are counted")
@@ -147,7 +147,7 @@ def _facts(texts: dict[int, bytes], other_logs: int) -> list[WorkerFacts]:
             device_kind=None,
             platform="cuda",
             parameters=parameters,
-            trainable_parameters=_trainable(mesh, parameters, texts.values()),
+            trainable_parameters=_trainable(mesh, parameters, list(texts.values())),
             mesh=mesh,
             versions={},
             argv=[],
@@ -169,18 +169,16 @@ def _first_number(pattern: re.Pattern[bytes], texts: Iterable[bytes]) -> int | N
     return None
 
 
-def _parameters(mesh: dict[str, int], texts: Iterable[bytes]) -> int | None:
+def _parameters(mesh: dict[str, int], texts: list[bytes]) -> int | None:
     """The sum over the pipeline's stages; unknown where tensor shares each have copies of the norms' scales."""
-    texts = list(texts)
     stages = {int(found[2]): int(found[3]) for text in texts for found in PARAMETERS.finditer(text)}
     copies = mesh.get("tensor") != 1 or (len(stages) > 1 and any(TIED.search(text) for text in texts))
     whole = stages.keys() == set(range(mesh.get("pipeline", 0)))
     return sum(stages.values()) if stages and whole and not copies else None
 
 
-def _trainable(mesh: dict[str, int], parameters: int | None, texts: Iterable[bytes]) -> int | None:
+def _trainable(mesh: dict[str, int], parameters: int | None, texts: list[bytes]) -> int | None:
     """Rank 0 counts the adapters of its own first part of the model alone: the whole only where that is all."""
-    texts = list(texts)
     if not any(ADAPTERS.search(text) for text in texts):
         return parameters
     if not {"tensor", "pipeline"} <= mesh.keys() or prod(v for k, v in mesh.items() if k != "context") != 1:

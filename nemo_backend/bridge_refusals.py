@@ -6,9 +6,11 @@ process has started; and the two that keep a recipe from being another benchmark
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from benchmarks.errors import RequestError, nearest
+from benchmarks.request.framework import without_effect
 from benchmarks.values import Benchmark, Hardware
 from nemo_backend import bridge_planning as bridge
 from nemo_backend.bridge_planning import FP8, FP8_RECIPE, FP8_SCALINGS, MADE_UP_DATA, PRETRAINED, TASKS
@@ -21,7 +23,8 @@ PRECISION_IN_NAME = re.compile(r"_(bf16|fp8[a-z]{2}|nvfp4)_")
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     """Why Megatron-Bridge cannot run the benchmark; what follows from an earlier refusal is not said again."""
-    for rules in (_platform, _settings, _profile, _recipe, _dtype, _layout, _adapters, _data):
+    layout = partial(schedule_refusals, place=bridge.PLACE)
+    for rules in (_platform, _settings, _recipe, _dtype, layout, _adapters, _data):
         found = list(rules(benchmark))
         if found:
             return found
@@ -53,6 +56,9 @@ def _platform(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
+    for key in ("profiling.nvtx_ranges", "profiling.record_shapes"):  # they write into a report of nsys
+        if key in benchmark.overrides and benchmark.profile != NSYS:
+            yield without_effect(key, f"--profile={benchmark.profile} but the time it takes", f"--profile={NSYS}")
     for key in benchmark.knobs:
         if key not in bridge.settings():
             yield RequestError(
@@ -64,18 +70,6 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
             )
 
 
-def _profile(benchmark: Benchmark) -> Iterator[RequestError]:
-    """What a report can hold besides; in a run that nothing records it would only take time."""
-    for key in ("profiling.nvtx_ranges", "profiling.record_shapes"):
-        if key in benchmark.overrides and benchmark.profile != NSYS:
-            yield RequestError(
-                f"{key} has no effect on --profile={benchmark.profile} but the time it takes",
-                where=f"--set={key}",
-                why="it writes into a report of nsys",
-                next_command=f"--profile={NSYS}, or no {key}",
-            )
-
-
 # --- the recipe that run_recipe.py is given ------------------------------------------------------
 
 
@@ -83,19 +77,20 @@ def _recipe(benchmark: Benchmark) -> Iterator[RequestError]:
     name = str(benchmark.knobs.get("recipe", ""))
     known = bridge.benchmark_recipes() | bridge.library_recipes()
     fitting = sorted(candidate for candidate in known if _is_of(candidate, benchmark))
+    instead = f"--set=recipe={fitting[0]}" if fitting else "--engine=nemo"
     if name not in known:
         yield RequestError(
             f"Megatron-Bridge {bridge.VERSION} has no recipe '{name}': {nearest(name, fitting or known)}",
             where="--set=recipe",
             why="run_recipe.py takes its own recipes by name",
-            next_command=f"--set=recipe={fitting[0]}" if fitting else "--engine=nemo",
+            next_command=instead,
         )
     elif name not in fitting:
         yield RequestError(
             f"recipe {name} is not for {benchmark.task} of {benchmark.model.name}",
             where="--set=recipe",
             why="the model and the task that run would be the recipe's",
-            next_command=f"--set=recipe={fitting[0]}" if fitting else "--engine=nemo",
+            next_command=instead,
         )
     else:
         yield from _precision_of_recipe(name, benchmark)
@@ -174,13 +169,6 @@ def _fields_of_a_named_precision(benchmark: Benchmark) -> Iterator[RequestError]
             why=f"{benchmark.knobs['recipe']} takes its precision as one name, chosen by --dtype and {FP8_RECIPE}",
             next_command=f"--set=recipe= with a benchmark recipe, or no {fields[0]}",
         )
-
-
-# --- how the GPUs share the work -----------------------------------------------------------------
-
-
-def _layout(benchmark: Benchmark) -> Iterator[RequestError]:
-    return schedule_refusals(benchmark, bridge.PLACE)
 
 
 # --- LoRA and data --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ SIZES = {
     "virtual_pipeline": "virtual_pipeline_model_parallel_size",
 }
 PLACES = {"nemo": "trainer.strategy", "bridge": "model"}
-FSDP_ENGINE = "bridge"
+FSDP_ENGINE, FSDP = "bridge", "ddp.use_megatron_fsdp"
 SETTINGS = frozenset(f"{place}.{size}" for place in PLACES.values() for size in SIZES.values())
 
 
@@ -27,6 +27,8 @@ def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
             why="TP x PP x CP x DP = GPUs: one replica of the model takes the first three, DP is how many there are",
             next_command=f"--gpus with a multiple of {replica}, or smaller sizes",
         )
+    if knobs.get(FSDP):  # Megatron FSDP: the replicas share out the parameters too
+        return Parallelism(fsdp=data, **sizes)
     return Parallelism(data=data, **sizes)
 
 

@@ -4,14 +4,14 @@ What lives here: which formats there are. What their lines look like is in line_
 progress_bar_log.py (NeMo 24.09).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 import msgspec
 
 from benchmarks.backend import LogFormat
-from benchmarks.logs.log_stream import LogReader, Window
+from benchmarks.logs.log_stream import StreamedFormat, Window
 from benchmarks.values import Step
 from nemo_backend.line_logs import MegatronLog, NemoLog
 from nemo_backend.progress_bar_log import NemoBarLog
@@ -21,34 +21,22 @@ MEGATRON = MegatronLog()
 LOG_FORMATS: tuple[LogFormat, ...] = (NemoLog(), MEGATRON, NemoBarLog())
 
 
-class FollowedFormat(Protocol):
-    """A format whose reader can be fed as a log grows."""
-
-    def reader(self) -> LogReader: ...
-
-
-def follow_log(path: Path, attempt: int, log_format: FollowedFormat = MEGATRON) -> Callable[[], list[Step]]:
+def follow_log(path: Path, attempt: int, log_format: StreamedFormat = MEGATRON) -> Callable[[], list[Step]]:
     """A function that gives the steps written to a log since it was last called.
 
     A line still being written waits for the next call, and so does the last step of a progress bar, which
     may be painted again. Steps are of the given attempt; after a restart within the log, of the next.
     """
-    steps = _Follower(path, attempt, log_format)
-    return lambda: list(steps.new())
+    reader = log_format.reader()
+    window = Window(cast(BinaryIO, _GrowingFile(path)), growing=True)
 
+    def new_steps() -> list[Step]:
+        found = []
+        while window.advance():
+            found += [event.step for event in reader.read_window(window) if event.step is not None]
+        return [msgspec.structs.replace(step, attempt=attempt - 1 + step.attempt) for step in found]
 
-class _Follower:
-    def __init__(self, path: Path, attempt: int, log_format: FollowedFormat) -> None:
-        self._reader = log_format.reader()
-        self._window = Window(cast(BinaryIO, _GrowingFile(path)), growing=True)
-        self._earlier_attempts = attempt - 1
-
-    def new(self) -> Iterator[Step]:
-        while self._window.advance():
-            for event in self._reader.read_window(self._window):
-                if event.step is not None:
-                    attempt = self._earlier_attempts + event.step.attempt
-                    yield msgspec.structs.replace(event.step, attempt=attempt)
+    return new_steps
 
 
 class _GrowingFile:

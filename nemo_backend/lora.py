@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from benchmarks.errors import RequestError, nearest
+from benchmarks.request.framework import refuse_unstated, without_effect
 from benchmarks.request.lora_words import ordered
 from benchmarks.request.settings import positive
 from benchmarks.values import Benchmark, Lora, Scalar
@@ -30,14 +31,14 @@ ONLY_OF_FUSED = ("peft.a2a_experimental", "peft.dropout_recompute", "peft.lora_d
 
 def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
     """The adapters that the knobs peft.* state."""
-    missing = [name for name in ("peft.dim", "peft.alpha", "peft.target_modules") if name not in knobs]
-    if missing:
-        raise RequestError(
-            f"{missing[0]} is not stated",
-            where=f"--set={missing[0]}",
-            why="an adapter's size and place are part of the benchmark, not left to a default",
-            next_command=f"--set={missing[0]}=" + ("linear_qkv" if missing[0].endswith("modules") else "N"),
-        )
+    refuse_unstated(
+        knobs,
+        {
+            "peft.dim": "peft.dim=N",
+            "peft.alpha": "peft.alpha=N",
+            "peft.target_modules": "peft.target_modules=linear_qkv",
+        },
+    )
     return Lora(
         rank=positive("--set=peft.dim", int(knobs["peft.dim"])),
         alpha=float(knobs["peft.alpha"]),
@@ -98,16 +99,20 @@ def _target(name: str) -> str:
 
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
-    """What NeMo's CanonicalLoRA cannot, which its LoRA can."""
-    if benchmark.lora is None or not set(benchmark.lora.targets) & set(SEPARATE_TARGETS.values()):
+    """Settings of adapters where none are; and what NeMo's CanonicalLoRA cannot, which its LoRA can."""
+    if benchmark.lora is None:
+        for name in benchmark.overrides:
+            if name.startswith("peft."):
+                yield without_effect(name, f"task {benchmark.task}", "--task=lora")
+        return
+    if not set(benchmark.lora.targets) & set(SEPARATE_TARGETS.values()):
         return
     unknown = sorted(name for name in benchmark.knobs if name in ONLY_OF_FUSED)
     if unknown:
-        yield RequestError(
-            f"{unknown[0]} has no effect on separate adapters",
-            where=f"--set={unknown[0]}",
-            why="NeMo makes them by CanonicalLoRA, which has no such setting",
-            next_command=f"leave --set={unknown[0]} out, or --set=peft.target_modules={AS_THEY_ARE}",
+        yield without_effect(
+            unknown[0],
+            "separate adapters: NeMo makes them by CanonicalLoRA, which has no such setting",
+            f"leave --set={unknown[0]} out, or --set=peft.target_modules={AS_THEY_ARE}",
         )
     model = benchmark.model
     if "query" in benchmark.lora.targets and model.attention_heads * model.head_dim != model.hidden_size:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from benchmarks.assets.datasets import read_dataset
 from benchmarks.errors import RequestError
+from benchmarks.request.framework import whole
 from benchmarks.values import Benchmark, Model, Scalar
 
 # Megatron's names of a model's dimensions. Stated in every run, so that they cannot be another's defaults.
@@ -34,16 +35,7 @@ FP8_SCALING_HARDWARE = {
 
 def dimensions(model: Model, place: str) -> dict[str, Scalar]:
     """The settings that state a model's dimensions, below the engine's place for them."""
-    return {f"{place}.{theirs}": _whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
-
-
-def _whole(value: Scalar) -> Scalar:
-    """Megatron's RoPE base is a whole number."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def text_of(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return {f"{place}.{theirs}": whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
 
 
 # --- what Megatron's schedules ask for ------------------------------------------------------------

@@ -2,16 +2,22 @@
 
 from benchmarks.measuring.ledger import LAYER_MATMULS, Recompute
 from benchmarks.planning.capacity import FLOAT32_BYTES, LOGIT_COPIES, Storage, compute_bytes
+from benchmarks.request.framework import text_of
 from benchmarks.values import Benchmark
-from nemo_backend.bridge_planning import FSDP
-from nemo_backend.megatron import text_of
+from nemo_backend.bridge_planning import is_benchmark_recipe
+from nemo_backend.layout import FSDP
 from nemo_backend.planning import attends_by_megatron
 
 # CUDA's context, NCCL's buffers and fragments take the rest: an estimate.
 USABLE = 0.94
 
-# Where the engine `nemo` keeps its settings.
-MODEL, OPTIMIZER = "model.config", "optim.config"
+# engine -> where it keeps the settings of the model and of the optimizer, and two switches.
+PREFIXES = {"nemo": ("model.config", "optim.config"), "bridge": ("model", "optimizer")}
+DISTRIBUTED = {"nemo": "optim.config.use_distributed_optimizer", "bridge": "ddp.use_distributed_optimizer"}
+REDUCED_IN_FP32 = {
+    "nemo": "trainer.plugins.grad_reduce_in_fp32",
+    "bridge": "mixed_precision.grad_reduce_in_fp32",
+}
 
 # Every activation of a layer that its backward pass reads, where nothing is recomputed. The output of the MLP
 # is not among them: it is the next layer's input.
@@ -22,36 +28,33 @@ MATMUL_INPUTS = frozenset({"attention_norm", "context", "mlp_norm", "mlp_product
 
 
 def storage(benchmark: Benchmark) -> Storage:
-    whole = benchmark.dtype == "fp32"
-    share = benchmark.parallelism
-    distributed = benchmark.knobs.get("optim.config.use_distributed_optimizer", False)
+    engine, share, knobs = benchmark.engine, benchmark.parallelism, benchmark.knobs
+    prefix, optimizer = PREFIXES[engine]
+    on_bridge, whole = engine == "bridge", benchmark.dtype == "fp32"
+    # A pretraining recipe of Megatron-Bridge has it without saying so.
+    distributed = knobs.get(DISTRIBUTED[engine], on_bridge and benchmark.task == "pretrain")
+    loss = "te" if on_bridge and is_benchmark_recipe(benchmark) else "native"
     return Storage(
-        saved_activations=saved_activations(benchmark, MODEL),
+        saved_activations=saved_activations(benchmark, prefix),
         one_byte_activations=MATMUL_INPUTS if benchmark.dtype == "fp8" else frozenset(),
         weight_bytes=4 if whole else 2,
-        gradient_bytes=gradient_bytes(benchmark),
-        optimizer_bytes=optimizer_bytes(benchmark, OPTIMIZER),
+        gradient_bytes=4 if whole or knobs.get(REDUCED_IN_FP32[engine], True) else 2,
+        optimizer_bytes=optimizer_bytes(benchmark, optimizer),
         optimizer_replicas=share.data * share.context if distributed else 1,
-        gathers_layers=False,
-        writes_attention_scores=attends_by_megatron(benchmark),
+        gathers_layers=bool(knobs.get(FSDP, False)),
+        writes_attention_scores=not on_bridge and attends_by_megatron(benchmark),
         usable_fraction=USABLE,
-        recompute=recompute(benchmark, MODEL),
-        logit_number_bytes=logit_number_bytes(benchmark, MODEL),
-        input_only_layers=input_only_layers(benchmark, MODEL),
-        recomputed_together=recomputed_together(benchmark, MODEL),
-        absent_layers=absent_layers(benchmark, MODEL),
+        recompute=recompute(benchmark, prefix),
+        logit_number_bytes=logit_number_bytes(benchmark, prefix, loss),
+        input_only_layers=input_only_layers(benchmark, prefix),
+        recomputed_together=recomputed_together(benchmark, prefix),
+        absent_layers=absent_layers(benchmark, prefix),
         returned_bytes=2 if distributed and not whole else None,
-        uncounted=uncounted(benchmark, MODEL, OPTIMIZER),
+        uncounted=uncounted(benchmark, prefix, optimizer),
     )
 
 
-def gradient_bytes(benchmark: Benchmark) -> int:
-    """Gradients are summed in float32 unless a recipe says that they are reduced as they are."""
-    in_float32 = benchmark.knobs.get("trainer.plugins.grad_reduce_in_fp32", True)
-    return 4 if in_float32 or benchmark.dtype == "fp32" else 2
-
-
-def logit_number_bytes(benchmark: Benchmark, prefix: str, implementation: str = "native") -> int:
+def logit_number_bytes(benchmark: Benchmark, prefix: str, implementation: str) -> int:
     """Transformer Engine's loss writes the gradient over the logits, in the type they have; others in float32."""
     knobs = benchmark.knobs
     fused = knobs.get(f"{prefix}.cross_entropy_loss_fusion", True)
@@ -131,19 +134,13 @@ def absent_layers(benchmark: Benchmark, prefix: str) -> int:
 
 
 # Settings that change what a device holds, by how much is not known here.
-NOT_COUNTED = (
-    "cpu_offloading_weights",
-    "distribute_saved_activations",
-    "fine_grained_activation_offloading",
-)
-NOT_COUNTED_OF_THE_OPTIMIZER = ("optimizer_cpu_offload",)
+NOT_COUNTED = ("cpu_offloading_weights", "distribute_saved_activations", "fine_grained_activation_offloading")
 
 
 def uncounted(benchmark: Benchmark, prefix: str, optimizer: str) -> tuple[str, ...]:
     """What is asked for and is not counted, as it was typed."""
     knobs = benchmark.knobs
-    switches = [f"{prefix}.{name}" for name in NOT_COUNTED]
-    switches += [f"{optimizer}.{name}" for name in NOT_COUNTED_OF_THE_OPTIMIZER]
+    switches = [*(f"{prefix}.{name}" for name in NOT_COUNTED), f"{optimizer}.optimizer_cpu_offload"]
     found = [name for name in switches if knobs.get(name, False)]
     types = [f"{optimizer}.{name}" for name in (*MOMENTS, "main_params_dtype")]
     found += [name for name in types if _type_name(benchmark, name) not in NUMBER_BYTES]
@@ -185,11 +182,7 @@ def _modules(benchmark: Benchmark, prefix: str) -> set[str]:
     """Those that selective recomputation computes again."""
     if benchmark.knobs.get(f"{prefix}.recompute_granularity") != "selective":
         return set()
-    return _names(str(benchmark.knobs.get(f"{prefix}.recompute_modules", SELECTED)))
-
-
-def _names(text: str) -> set[str]:
-    """[core_attn, mlp] or core_attn,mlp"""
+    text = str(benchmark.knobs.get(f"{prefix}.recompute_modules", SELECTED))  # [core_attn, mlp] or core_attn,mlp
     return {name.strip(" '\"") for name in text.strip("[]").split(",")} - {""}
 
 

@@ -17,8 +17,8 @@ from benchmarks.backend import EnvironmentSpec
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.jobs import first_check
-from benchmarks.mlperf.configuration import config_name, configuration_of
-from benchmarks.mlperf.submission import Submission, container_variables, job_setting, setting_types, variables
+from benchmarks.mlperf.configuration import configuration_of, system_name
+from benchmarks.mlperf.submission import OF_THE_JOB, Submission, setting_types, variables
 from benchmarks.request.settings import positive
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Parallelism, Phase, Plan, Scalar
 from nemo_backend import layout
@@ -26,7 +26,6 @@ from nemo_backend import layout
 CLEAR, NCCL, TRAIN = "clear", "nccl", "train"
 RESULTS = "/results"  # where the submission leaves what it writes
 NCCL_ARGUMENTS = "-b 62M -e 2G -f 2 -d half"
-MARKER = "STEPMARK"
 
 NAME_OF_HARDWARE = {"h100": "DGXH100", "h200": "DGXH200", "b200": "DGXB200", "gb200": "GB200", "gb300": "GB300"}
 
@@ -98,11 +97,6 @@ def environment(engine: str) -> EnvironmentSpec:
     return EnvironmentSpec(name=engine, locks=(), import_check="torch", image=names, only_by_name=True)
 
 
-def shares(knobs: dict[str, Scalar]) -> bool:
-    """Whether these are the knobs of a submission."""
-    return not LAYOUT_SETTINGS.isdisjoint(knobs)
-
-
 def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
     """Data parallelism is what the other axes leave."""
     axes = {name: axis for one in submissions().values() for axis, name in one.knobs.layout().items()}
@@ -126,11 +120,20 @@ def plan(benchmark: Benchmark) -> Plan:
 
 
 def _before(benchmark: Benchmark) -> Iterator[Phase]:
-    clears, boost = _clears(benchmark), int(job_setting(benchmark, "VBOOST_VALUE", 0))
-    if clears or boost:
-        words = ["{repository}/nemo_backend/mlperf_clear.sh", str(int(clears)), str(boost)]
-        yield _on_each_node(benchmark, CLEAR, ["bash", *words])
-    if benchmark.gpus > 1 and job_setting(benchmark, "NCCL_TEST", True):
+    clears, boost = _clears(benchmark), int(benchmark.knobs.get("VBOOST_VALUE", 0))
+    if clears or boost:  # on every node itself, for everybody there
+        yield Phase(
+            name=CLEAR,
+            command=["bash", "{repository}/nemo_backend/mlperf_clear.sh", str(int(clears)), str(boost)],
+            environment={},
+            nodes=benchmark.nodes,
+            tasks_per_node=1,
+            devices_per_task=benchmark.gpus // benchmark.nodes,
+            writes_steps=False,
+            on_host=True,
+            alone=True,
+        )
+    if benchmark.gpus > 1 and benchmark.knobs.get("NCCL_TEST", True):
         yield Phase(
             name=NCCL,
             command=["bash", "{repository}/nemo_backend/mlperf_nccl.sh", *NCCL_ARGUMENTS.split()],
@@ -143,27 +146,10 @@ def _before(benchmark: Benchmark) -> Iterator[Phase]:
         )
 
 
-def _on_each_node(benchmark: Benchmark, name: str, command: list[str]) -> Phase:
-    """Something that is done once on every node itself, and changes it for everybody."""
-    return Phase(
-        name=name,
-        command=command,
-        environment={},
-        nodes=benchmark.nodes,
-        tasks_per_node=1,
-        devices_per_task=benchmark.gpus // benchmark.nodes,
-        writes_steps=False,
-        on_host=True,
-        alone=True,
-    )
-
-
 def _train(benchmark: Benchmark, submission: Submission) -> Phase:
     own = [f"{{phase_dir}}/{mount.folder}:{mount.inside}" for mount in submission.run_mounts]
     told = variables(benchmark, submission)
-    name = config_name(
-        NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name), configuration_of(told, submission)
-    )
+    machine = NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name)
     return Phase(
         name=TRAIN,
         command=[
@@ -173,8 +159,8 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
             submission.logger if _clears(benchmark) else "none",
         ],
         environment={
-            **container_variables(benchmark, submission),
-            "DGXSYSTEM": name.removeprefix("config_").removesuffix(".sh"),
+            **{name: value for name, value in told.items() if name not in OF_THE_JOB},
+            "DGXSYSTEM": system_name(machine, configuration_of(told, submission)),
             "MODEL_NAME": submission.name,
             "MODEL_FRAMEWORK": "pytorch",
         },
@@ -188,7 +174,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
 
 
 def _clears(benchmark: Benchmark) -> bool:
-    return bool(job_setting(benchmark, "CLEAR_CACHES", True))
+    return bool(benchmark.knobs.get("CLEAR_CACHES", True))
 
 
 def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:

@@ -18,7 +18,7 @@ from benchmarks.mlperf.submission import CLOSED, DIVISION
 from benchmarks.mlperf.time_to_train import PARTS, take_apart
 from benchmarks.preflight.nccl_tests import parse
 from benchmarks.runs import worker_events
-from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, Step, TimeToTrain, WorkerEnd
+from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, Step, WorkerEnd
 from nemo_backend.mlperf_planning import NCCL, TRAIN, configs, submission_of
 
 RESULT_FILE = "result_0.txt"
@@ -83,6 +83,7 @@ def _steps(path: Path, attempt: int) -> tuple[list[Step], list[str]]:
 
 def _outcome(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) -> MlperfOutcome:
     apart = take_apart(run)
+    divided = apart is not None and apart.divided
     return MlperfOutcome(
         benchmark=definition.name,
         file=RESULT_FILE,
@@ -94,15 +95,9 @@ def _outcome(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) 
         samples=run.samples,
         seconds=run.seconds,
         init_seconds=run.init_seconds,
-        parts=_parts(apart),
+        parts={name: getattr(apart, f"{name}_seconds") for name in (*PARTS, "other")} if divided else {},
         samples_per_second=apart.samples_per_second if apart else None,
     )
-
-
-def _parts(apart: TimeToTrain | None) -> dict[str, float]:
-    if apart is None or not apart.divided:
-        return {}
-    return {name: getattr(apart, f"{name}_seconds") for name in (*PARTS, "other")}
 
 
 def _division(benchmark: Benchmark) -> str:

@@ -81,18 +81,10 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
 
 def _beside(benchmark: Benchmark) -> Iterator[RequestError]:
     """What needs a worker of Stepmark inside, of which a submission has none."""
-    asked_for = (
-        ("profile", benchmark.profile != "none", "a submission that is recorded is slower than it is"),
-        ("inject_slowdown", benchmark.inject_slowdown != 0.0, "its steps are not Stepmark's to slow down"),
-    )
-    for flag, given, why in asked_for:
+    for flag, given in (("--profile", benchmark.profile != "none"), ("--inject_slowdown", benchmark.inject_slowdown)):
         if given:
-            yield RequestError(
-                f"--{flag} is not to be had with a submission",
-                where=f"--{flag}",
-                why=why,
-                next_command=f"no --{flag}",
-            )
+            what = f"{flag} is not to be had with a submission: its steps are not Stepmark's"
+            yield RequestError(what, where=flag, next_command=f"no {flag}")
 
 
 def _data(benchmark: Benchmark) -> Iterator[RequestError]:

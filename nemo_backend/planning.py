@@ -10,6 +10,17 @@ from benchmarks.convergence import goals
 from benchmarks.errors import RequestError, nearest
 from benchmarks.jobs import first_check
 from benchmarks.request import slowdown
+from benchmarks.request.framework import (
+    DIMENSIONS_ARE_THE_MODELS,
+    FILLED,
+    OTHER_WORK,
+    model_without_settings,
+    program,
+    text_of,
+    unknown_values,
+    without_effect,
+    words_of,
+)
 from benchmarks.values import Benchmark, Hardware, Model, Phase, Plan, Scalar
 from nemo_backend import convergence, layout, lora, profiles
 from nemo_backend.environment import ENVIRONMENT_NAME
@@ -19,7 +30,6 @@ from nemo_backend.megatron import (
     dataset_refusals,
     dimensions,
     schedule_refusals,
-    text_of,
 )
 
 MOCK = "mock"
@@ -85,23 +95,25 @@ MODEL_CLASS = "model.config_class"
 
 # What NeMo writes over in a model's configuration, in silence, with what the strategy or the precision says.
 _OVERWRITTEN_BY_STRATEGY = (
-    "sequence_parallel",
-    "microbatch_group_size_per_vp_stage",
-    "num_layers_in_first_pipeline_stage",
-    "num_layers_in_last_pipeline_stage",
-    "account_for_embedding_in_pipeline_split",
-    "account_for_loss_in_pipeline_split",
-    "pipeline_dtype",
-    "use_te_rng_tracker",
-)
-_OVERWRITTEN_BY_PRECISION = tuple(
-    f"{MODEL}.{name}"
-    for name in (
-        "bf16", "fp16", "params_dtype", "fp4", "fp4_param", "fp4_recipe", "fp8", "fp8_amax_compute_algo",
-        "fp8_amax_history_len", "fp8_dot_product_attention", "fp8_margin", "fp8_multi_head_attention",
-        "fp8_param", "fp8_recipe", "fp8_wgrad", "first_last_layers_bf16", "num_layers_at_end_in_bf16",
-        "num_layers_at_start_in_bf16",
-    )
+    "sequence_parallel", "microbatch_group_size_per_vp_stage", "num_layers_in_first_pipeline_stage",
+    "num_layers_in_last_pipeline_stage", "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split", "pipeline_dtype", "use_te_rng_tracker",
+)  # fmt: skip
+_OVERWRITTEN_BY_PRECISION = (
+    "bf16", "fp16", "params_dtype", "fp4", "fp4_param", "fp4_recipe", "fp8", "fp8_amax_compute_algo",
+    "fp8_amax_history_len", "fp8_dot_product_attention", "fp8_margin", "fp8_multi_head_attention", "fp8_param",
+    "fp8_recipe", "fp8_wgrad", "first_last_layers_bf16", "num_layers_at_end_in_bf16", "num_layers_at_start_in_bf16",
+)  # fmt: skip
+_CHANGING_THE_MODEL = (
+    "num_moe_experts", "multi_latent_attention", "window_size", "mtp_num_layers", "add_bias_linear", "add_qkv_bias",
+    "qk_layernorm", "normalization", "position_embedding_type", "gated_linear_unit",
+    "apply_residual_connection_post_layernorm", "layernorm_zero_centered_gamma", "rotary_percent",
+    "rotary_interleaved", "seq_len_interpolation_factor", "softmax_scale", "scale_factor", "low_freq_factor",
+    "high_freq_factor", "old_context_len",
+)  # fmt: skip
+_OTHER_AXES = (
+    "expert_model_parallel_size", "expert_tensor_parallel_size", "encoder_tensor_model_parallel_size",
+    "encoder_pipeline_model_parallel_size",
 )  # fmt: skip
 
 UNFUSED_ATTENTION = (
@@ -116,92 +128,50 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "optim.config.optimizer": ("adam", "sgd"),
     RECOMPUTE: ("full", "selective"),
     f"{MODEL}.recompute_method": ("uniform", "block"),
-    "comm_overlap.tp_comm_overlap_cfg": (
-        "userbuffers_bf16_h100_h8192_tp4_mbs1_seqlen8192",
-        "userbuffers_fp8_h100_h8192_tp4_mbs1_seqlen8192",
-        "userbuffers_bf16_b200_h8192_tp2_mbs1_seqlen8192",
-        "userbuffers_fp8_b200_h8192_tp2_mbs1_seqlen8192",
-        "userbuffers_bf16_h100_h16384_tp8_cp2_mbs1_seqlen8192",
-        "userbuffers_fp8_h100_h16384_tp8_cp2_mbs1_seqlen8192",
-        "userbuffers_bf16_b200_h16384_tp4_cp2_mbs1_seqlen8192",
-        "userbuffers_fp8_b200_h16384_tp4_cp2_mbs1_seqlen8192",
-        "userbuffers_fp8_h100_h8192_tp2_mbs1_seqlen4096_lora",
-        "userbuffers_fp8_h100_h16384_tp4_mbs1_seqlen2048_lora",
+    "comm_overlap.tp_comm_overlap_cfg": tuple(
+        f"userbuffers_{name}"
+        for name in (
+            "bf16_h100_h8192_tp4_mbs1_seqlen8192", "fp8_h100_h8192_tp4_mbs1_seqlen8192",
+            "bf16_b200_h8192_tp2_mbs1_seqlen8192", "fp8_b200_h8192_tp2_mbs1_seqlen8192",
+            "bf16_h100_h16384_tp8_cp2_mbs1_seqlen8192", "fp8_h100_h16384_tp8_cp2_mbs1_seqlen8192",
+            "bf16_b200_h16384_tp4_cp2_mbs1_seqlen8192", "fp8_b200_h16384_tp4_cp2_mbs1_seqlen8192",
+            "fp8_h100_h8192_tp2_mbs1_seqlen4096_lora", "fp8_h100_h16384_tp4_mbs1_seqlen2048_lora",
+        )
     ),
-}
+}  # fmt: skip
 
-_DIMENSIONS = "a model file: dimensions are read from configs/models"
-_OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
-_LAYOUT = f"--set={STRATEGY}.*: the sizes are given to the strategy"
 RESERVED: Mapping[str, str] = {
-    "trainer.max_steps": "--steps",
-    "trainer.min_steps": "--steps",
-    "trainer.max_epochs": "--steps",
-    "trainer.max_time": "--steps",
+    **dict.fromkeys((f"trainer.{name}" for name in ("max_steps", "min_steps", "max_epochs", "max_time")), "--steps"),
     "trainer.fast_dev_run": "--steps",
     "trainer.devices": "--gpus",
     "trainer.num_nodes": "--nodes",
     "trainer.accumulate_grad_batches": "--set=gradient_accumulation=N",
     "trainer.precision": "--dtype",
     "trainer.profiler": "--profile",
-    "trainer.limit_train_batches": _OTHER_WORK,
-    "trainer.overfit_batches": _OTHER_WORK,
     "data.seq_length": "--set=sequence_length=N",
     "data.micro_batch_size": "--set=micro_batch_size=N",
     "data.global_batch_size": "--set=global_batch_size=N",
-    "data.rampup_batch_size": _OTHER_WORK,
-    "model.config.seq_length": "--set=sequence_length=N",
-    "model.config.make_vocab_size_divisible_by": "nothing: a padded vocabulary is another model",
-    "model.config.hidden_dropout": "nothing: dropout would make the two backends differ",
-    "model.config.attention_dropout": "nothing: dropout would make the two backends differ",
-    MODEL_CLASS: _DIMENSIONS,
-    **{f"{MODEL}.{name}": _DIMENSIONS for name in DIMENSIONS},
-    **{f"model.config.{size}": _LAYOUT for size in layout.SIZES.values()},
+    f"{MODEL}.seq_length": "--set=sequence_length=N",
+    f"{MODEL}.make_vocab_size_divisible_by": "nothing: a padded vocabulary is another model",
+    f"{MODEL}.hidden_dropout": "nothing: dropout would make the two backends differ",
+    f"{MODEL}.attention_dropout": "nothing: dropout would make the two backends differ",
+    **dict.fromkeys((MODEL_CLASS, *(f"{MODEL}.{name}" for name in DIMENSIONS)), DIMENSIONS_ARE_THE_MODELS),
     **{
-        f"model.config.{name}": _OTHER_WORK
-        for name in (
-            "num_moe_experts",
-            "multi_latent_attention",
-            "window_size",
-            "mtp_num_layers",
-            "add_bias_linear",
-            "add_qkv_bias",
-            "qk_layernorm",
-            "normalization",
-            "position_embedding_type",
-            "gated_linear_unit",
-            "apply_residual_connection_post_layernorm",
-            "layernorm_zero_centered_gamma",
-            "rotary_percent",
-            "rotary_interleaved",
-            "seq_len_interpolation_factor",
-            "softmax_scale",
-            "scale_factor",
-            "low_freq_factor",
-            "high_freq_factor",
-            "old_context_len",
-        )
+        f"{MODEL}.{size}": f"--set={STRATEGY}.*: the sizes are given to the strategy"
+        for size in layout.SIZES.values()
     },
-    **{
-        f"trainer.strategy.{name}": "nothing: no dense model is shared out along this axis"
-        for name in (
-            "expert_model_parallel_size",
-            "expert_tensor_parallel_size",
-            "encoder_tensor_model_parallel_size",
-            "encoder_pipeline_model_parallel_size",
-        )
-    },
+    **dict.fromkeys(("trainer.limit_train_batches", "trainer.overfit_batches", "data.rampup_batch_size"), OTHER_WORK),
+    **dict.fromkeys((f"{MODEL}.{name}" for name in _CHANGING_THE_MODEL), OTHER_WORK),
+    **{f"{STRATEGY}.{name}": "nothing: no dense model is shared out along this axis" for name in _OTHER_AXES},
     **dict.fromkeys({name for settings in PRECISIONS.values() for name in settings}, "--dtype"),
-    **dict.fromkeys(
-        ("trainer.plugins.fp4", "trainer.plugins.fp4_recipe", "optim.config.fp16", *_OVERWRITTEN_BY_PRECISION),
-        "--dtype",
-    ),
+    **dict.fromkeys(("trainer.plugins.fp4", "trainer.plugins.fp4_recipe", "optim.config.fp16"), "--dtype"),
+    **dict.fromkeys((f"{MODEL}.{name}" for name in _OVERWRITTEN_BY_PRECISION), "--dtype"),
     **{f"{MODEL}.{name}": f"--set={STRATEGY}.{name}" for name in _OVERWRITTEN_BY_STRATEGY},
     **dict.fromkeys(
         (f"{STRATEGY}.fsdp", f"{STRATEGY}.ddp.use_megatron_fsdp", f"{STRATEGY}.ddp.use_custom_fsdp"),
         "--engine=bridge: its ddp.use_megatron_fsdp is counted as FSDP",
     ),
-    **dict.fromkeys(EVERY_RUN, "nothing: Stepmark fills it for every run"),
+    **dict.fromkeys(EVERY_RUN, FILLED),
     "trainer.accelerator": "--hardware",
 }
 
@@ -258,9 +228,7 @@ def tasks_per_node(benchmark: Benchmark) -> int:
 
 def worker_command(benchmark: Benchmark) -> list[str]:
     return [
-        "{python}",
-        "-P",  # keeps nemo_backend/ itself off the import path
-        "{repository}/nemo_backend/inside/worker.py",
+        *program("nemo_backend/inside/worker.py"),
         "--events_dir={phase_dir}",
         f"--processes={benchmark.gpus}",
         f"--devices={benchmark.gpus}",
@@ -274,7 +242,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
         *slowdown.option(benchmark),
         *goals.option(benchmark),
         "--",
-        *(f"{name}={text_of(value)}" for name, value in nemo_settings(benchmark).items()),
+        *words_of(nemo_settings(benchmark)),
     ]
 
 
@@ -285,9 +253,7 @@ def check_command(benchmark: Benchmark) -> list[str]:
 
 def environment(benchmark: Benchmark) -> dict[str, str]:
     return {
-        **(
-            {"CUDA_VISIBLE_DEVICES": ""} if benchmark.hardware.kind == "cpu" else {}
-        ),  # torch's CUDA build takes a GPU
+        **({"CUDA_VISIBLE_DEVICES": ""} if benchmark.hardware.kind == "cpu" else {}),  # a CUDA build takes a GPU
         "HF_HUB_OFFLINE": "1",
         "NEMO_HOME": "{phase_dir}/nemo",
         "PYTHONUNBUFFERED": "1",
@@ -329,60 +295,30 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     return [
-        *_no_model(benchmark),
-        *_settings_of_the_other_engine(benchmark),
-        *_settings_without_effect(benchmark),
+        *model_without_settings(benchmark, MODEL_CLASS),
+        *_settings(benchmark),
         *lora.refusals(benchmark),
-        *_unknown_values(benchmark),
-        *_settings_that_a_cpu_decides(benchmark),
+        *unknown_values(benchmark, CHOICES),
+        *(_on_a_cpu(benchmark) if benchmark.hardware.kind == "cpu" else ()),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
         *goals.refusals(benchmark, convergence.stated(benchmark)),
     ]
 
 
-def _no_model(benchmark: Benchmark) -> Iterator[RequestError]:
-    if MODEL_CLASS not in benchmark.model.backend_settings.get("nemo", {}):
-        yield RequestError(
-            f"model '{benchmark.model.name}' says no NeMo settings",
-            where=f"configs/models/{benchmark.model.name}.yml: backend_settings.nemo",
-        )
-
-
-def _settings_of_the_other_engine(benchmark: Benchmark) -> Iterator[RequestError]:
+def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
+    """Those of the other engine, without effect, or not for this GPU."""
     for name in benchmark.knobs:
-        if name in settings():
-            continue
-        yield RequestError(
-            f"engine nemo has no setting '{name}': {nearest(name, settings())}",
-            where=f"--set={name}",
-            why="it is a field of Megatron-Bridge's configuration",
-            next_command="--engine=bridge, or the setting's name in NeMo",
-        )
-
-
-def _settings_without_effect(benchmark: Benchmark) -> Iterator[RequestError]:
-    for name in benchmark.overrides:
-        if name.startswith("peft.") and benchmark.lora is None:
+        if name not in settings():
             yield RequestError(
-                f"{name} has no effect on task {benchmark.task}", where=f"--set={name}", next_command="--task=lora"
-            )
-        if name.startswith("trainer.plugins.fp8") and benchmark.dtype != "fp8":
-            yield RequestError(
-                f"{name} has no effect on {benchmark.dtype}", where=f"--set={name}", next_command="--dtype=fp8"
-            )
-
-
-def _unknown_values(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Texts of which NeMo knows only some; a job would end over another after it has started."""
-    for name, known in CHOICES.items():
-        value = benchmark.knobs.get(name)
-        if value is not None and value not in known:
-            yield RequestError(
-                f"{name}={value}: {nearest(str(value), known)}",
+                f"engine nemo has no setting '{name}': {nearest(name, settings())}",
                 where=f"--set={name}",
-                why=f"NeMo knows: {', '.join(known)}",
+                why="it is a field of Megatron-Bridge's configuration",
+                next_command="--engine=bridge, or the setting's name in NeMo",
             )
+    for name in benchmark.overrides:
+        if name.startswith("trainer.plugins.fp8") and benchmark.dtype != "fp8":
+            yield without_effect(name, benchmark.dtype, "--dtype=fp8")
     scaling = str(benchmark.knobs.get("trainer.plugins.fp8_recipe", ""))
     if scaling in FP8_SCALING_HARDWARE and benchmark.hardware.name not in FP8_SCALING_HARDWARE[scaling]:
         yield RequestError(
@@ -393,9 +329,8 @@ def _unknown_values(benchmark: Benchmark) -> Iterator[RequestError]:
         )
 
 
-def _settings_that_a_cpu_decides(benchmark: Benchmark) -> Iterator[RequestError]:
-    if benchmark.hardware.kind != "cpu":
-        return
+def _on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
+    context = f"{STRATEGY}.{layout.SIZES['context']}"
     for name in benchmark.overrides:
         if name in ON_A_CPU and benchmark.knobs[name] != ON_A_CPU[name]:
             yield RequestError(
@@ -404,27 +339,32 @@ def _settings_that_a_cpu_decides(benchmark: Benchmark) -> Iterator[RequestError]
                 why="a CPU lacks what the other value asks for",
                 next_command=f"leave --set={name} out",
             )
-    if RECOMPUTE in benchmark.knobs:
-        yield RequestError(
-            "recomputation needs a GPU",
-            where=f"--set={RECOMPUTE}",
-            why="Megatron keeps CUDA's random state for the second forward pass",
-            next_command=f"leave --set={RECOMPUTE} out",
-        )
-    if benchmark.parallelism.context > 1:
-        yield RequestError(
-            "context parallelism needs a GPU",
-            where=f"--set={STRATEGY}.{layout.SIZES['context']}",
-            why="it is Transformer Engine's attention that shares a sequence, and a CPU has none",
-            next_command=f"--set={STRATEGY}.{layout.SIZES['context']}=1",
-        )
-    if benchmark.lora and benchmark.lora.dropout:
-        yield RequestError(
-            "dropout needs a GPU",
-            where="--set=peft.dropout",
-            why="Megatron's random state is CUDA's own; on a CPU one stands in that draws nothing",
-            next_command="--set=peft.dropout=0",
-        )
+    for asked, what, setting, why, value in (
+        (
+            RECOMPUTE in benchmark.knobs,
+            "recomputation",
+            RECOMPUTE,
+            "Megatron keeps CUDA's random state for the second forward pass",
+            "none",
+        ),
+        (
+            benchmark.parallelism.context > 1,
+            "context parallelism",
+            context,
+            "it is Transformer Engine's attention that shares a sequence, and a CPU has none",
+            "1",
+        ),
+        (
+            benchmark.lora is not None and benchmark.lora.dropout > 0,
+            "dropout",
+            "peft.dropout",
+            "Megatron's random state is CUDA's own; on a CPU one stands in that draws nothing",
+            "0",
+        ),
+    ):
+        if asked:
+            instead = f"leave --set={setting} out" if value == "none" else f"--set={setting}={value}"
+            yield RequestError(f"{what} needs a GPU", where=f"--set={setting}", why=why, next_command=instead)
 
 
 # What Llama's configuration has in NeMo 2.7.3 where nothing is said, and Megatron 0.15.3 asserts, or imports a kernel

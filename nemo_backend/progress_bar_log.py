@@ -224,7 +224,7 @@ class _BarReader(LogReader):
     def read_window(self, window: Window) -> Iterator[LogEvent]:
         starts = Starts(window, NEMO_START_LINES, self.tracker)
         text, end = window.text, window.end
-        find, match = text.find, PAINT.match
+        find = text.find
         read_to = window.start
         position = find(WORD, read_to, end + len(WORD) - 1)
         while position >= 0:
@@ -233,15 +233,9 @@ class _BarReader(LogReader):
                 yield from starts.pass_until(position)
             self._pass_lines(window, read_to, position)
             read_to = position
-            paint = match(text, position)
-            if paint is not None:
-                epoch, counter, bare_counter, metrics = paint.groups()
-                if metrics:
-                    event = self._event(window, position, epoch, counter or bare_counter, metrics)
-                    if event is not None:
-                        yield event
-            else:
-                yield from self._careful_events(window, position)
+            event = self._paint(window, position)
+            if event is not None:
+                yield event
             position = find(WORD, position + len(WORD), end + len(WORD) - 1)
         if starts.before(end):
             yield from self.finish()
@@ -272,28 +266,25 @@ class _BarReader(LogReader):
             self._bars.setdefault(self._bar.rank, self._bar)
             self._bar = self._bars.setdefault(rank, _Bar(rank))
 
-    def _event(self, window: Window, found: int, epoch: bytes, counter: bytes, metrics: bytes) -> LogEvent | None:
+    def _paint(self, window: Window, found: int) -> LogEvent | None:
+        """What a paint tells: one with colours in it too, or one that is not whole; nothing where it is none."""
+        paint = PAINT.match(window.text, found)
+        if paint is None:
+            if not BEGINS.match(without_colours(window.text[found : found + 200])):
+                return None
+            text, cut = window.line_from(found, BEGINS)
+            paint = PAINT.match(text)
+            if paint is None:  # without metrics nothing is lost
+                why = cut or "truncated or mingled: the paint does not end"
+                return self._skipped(window, found, why) if b"=" in text else None
+        epoch, counter, bare_counter, metrics = paint.groups()
+        if not metrics:
+            return None
         try:
-            report = self._bar.paint(epoch, counter, metrics)
+            report = self._bar.paint(epoch, counter or bare_counter, metrics)
         except UnreadableError as error:
             return self._skipped(window, found, str(error))
         return None if report is None else event_of(report, self.tracker)
-
-    def _careful_events(self, window: Window, found: int) -> Iterator[LogEvent]:
-        """A paint with colours in it, one that is not whole, or none."""
-        if not BEGINS.match(without_colours(window.text[found : found + 200])):
-            return
-        text, cut = window.line_from(found, BEGINS)
-        paint = PAINT.match(text)
-        if paint is not None:
-            epoch, counter, bare_counter, metrics = paint.groups()
-            event = self._event(window, found, epoch, counter or bare_counter, metrics) if metrics else None
-        elif b"=" in text:  # without metrics nothing is lost
-            event = self._skipped(window, found, cut or "truncated or mingled: the paint does not end")
-        else:
-            event = None
-        if event is not None:
-            yield event
 
     def _skipped(self, window: Window, found: int, reason: str) -> LogEvent:
         skipped = SkippedLine(line=window.line_number(found), reason=reason)

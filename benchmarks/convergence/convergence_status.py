@@ -100,19 +100,19 @@ def _worse_than_guessing(course: Course, loss: float) -> bool:
 
 
 def _converging(course: Course, points: Points, losses: Sequence[float], band: str) -> Status:
-    wanted = expected_sequences(course, points)
+    wanted, last = expected_sequences(course, points), course.last_sequences
     if wanted is None:
         return Status("converging", f"{losses[-1]:.4f}, target {course.target:g}", band=band)
-    why = f"{losses[-1]:.4f}, target {course.target:g} expected after about {wanted:,} sequences"
-    if course.last_sequences is not None and wanted > FAR * course.last_sequences:
+    if last is not None and wanted > FAR * last:
         far = f"{losses[-1]:.4f} falls so slowly that {course.target:g} lies far beyond the end"
         return Status("stuck", far, _of_stuck(course, points), band)
-    if course.last_sequences is not None and wanted > course.last_sequences:
-        short = f"it ends after {course.last_sequences:,}: MAX_STEPS (--steps) is likely too small"
-        once = any(_worse_than_guessing(course, loss) for loss in losses)
-        reasons = (*_of_diverging(course)[:1], short) if once else (short, *_of_rate(course))
-        return Status("converging", why, reasons, band)
-    return Status("converging", why, band=band)
+    reasons: tuple[str, ...] = ()
+    if last is not None and wanted > last:
+        short = f"it ends after {last:,}: MAX_STEPS (--steps) is likely too small"
+        exploded = any(_worse_than_guessing(course, loss) for loss in losses)
+        reasons = (_of_diverging(course)[0], short) if exploded else (short, _of_rate(course))
+    why = f"{losses[-1]:.4f}, target {course.target:g} expected after about {wanted:,} sequences"
+    return Status("converging", why, reasons, band)
 
 
 def expected_sequences(course: Course, points: Points) -> int | None:
@@ -145,34 +145,29 @@ def _of_stuck(course: Course, points: Points) -> tuple[str, ...]:
     found = []
     if any(_worse_than_guessing(course, loss) for _, loss in points if loss is not None):
         found.append(_of_diverging(course)[0])
-    trained = points[-1][0]
-    if course.schedule_ends is not None and trained > 0.7 * course.schedule_ends:
-        share = trained / course.schedule_ends
-        found.append(
-            f"MAX_STEPS (--steps) is likely too small: {share:.0%} of the schedule is over and the rate near its end"
-        )
-    found += _of_rate(course)
+    share = points[-1][0] / course.schedule_ends if course.schedule_ends else 0.0
+    if share > 0.7:
+        why = f"{share:.0%} of the schedule is over and the rate near its end"
+        found.append(f"MAX_STEPS (--steps) is likely too small: {why}")
+    found.append(_of_rate(course))
     every, last = course.evaluate_every, course.last_sequences
     if every is not None and last is not None and last // every < FEW_EVALUATIONS:
-        found.append(
-            f"evaluations (VAL_CHECK_INTERVAL) are rare, every {every:,} of {last:,} sequences: one may be missed"
-        )
+        rare = f"rare, every {every:,} of {last:,} sequences: one may be missed"
+        found.append(f"evaluations (VAL_CHECK_INTERVAL) are {rare}")
     return tuple(found)
 
 
-def _of_rate(course: Course) -> tuple[str, ...]:
+def _of_rate(course: Course) -> str:
     if course.learning_rate is None:
-        return ("the learning rate may be too low or too high: the reference points name one for each batch",)
-    return (f"the learning rate ({course.learning_rate:g}) may be too low for so many steps, or too high to settle",)
+        return "the learning rate may be too low or too high: the reference points name one for each batch"
+    return f"the learning rate ({course.learning_rate:g}) may be too low for so many steps, or too high to settle"
 
 
 def _in_band(course: Course, points: Points) -> str:
     known = [(at, loss) for at, loss in points if loss is not None]
-    if not known or not course.band:
-        return ""
-    at, loss = known[-1]
+    at, loss = known[-1] if known else (0, 0.0)
     point = next((one for one in course.band if one.sequences == at), None)
-    if point is None:
+    if not known or point is None:
         return ""
     place = "within" if point.low <= loss <= point.high else "above" if loss > point.high else "below"
     return f"{place} the reference band {point.low:.3f} to {point.high:.3f}"

@@ -57,7 +57,7 @@ def convergence_of(
             why="another number of sequences would be another evaluation",
             next_command=f"a batch that divides {wanted.eval_samples}",
         )
-    optimizer, reference = wanted.optimizer, wanted.reference
+    optimizer, reference, rate = wanted.optimizer, wanted.reference, rate or training.learning_rate
     return Convergence(
         benchmark=wanted.name,
         text=training.text,
@@ -68,8 +68,8 @@ def convergence_of(
         evaluation_sequences=wanted.eval_samples,
         reference=reference if reference and reference.batch == batch else None,
         schedule=Schedule(
-            learning_rate=rate or training.learning_rate,
-            final_learning_rate=(rate or training.learning_rate) * optimizer.end_rate_ratio,
+            learning_rate=rate,
+            final_learning_rate=rate * optimizer.end_rate_ratio,
             warmup_steps=optimizer.warmup_steps or 0,
             steps=steps,
             beta1=optimizer.beta_1,
@@ -91,13 +91,11 @@ def evaluation_batches(benchmark: Benchmark) -> int:
 
 
 def goal_of(benchmark: Benchmark) -> Goal | None:
-    towards = benchmark.convergence
+    towards, batch = benchmark.convergence, benchmark.global_batch_size
     if towards is None:
         return None
-    batches = evaluation_batches(benchmark)
-    return Goal(
-        towards.target_loss, towards.first_evaluation, towards.evaluate_every, batches, benchmark.global_batch_size
-    )
+    cadence = (towards.first_evaluation, towards.evaluate_every)
+    return Goal(towards.target_loss, *cadence, evaluation_batches(benchmark), batch)
 
 
 def option(benchmark: Benchmark) -> list[str]:
@@ -114,31 +112,33 @@ def option(benchmark: Benchmark) -> list[str]:
 
 def refusals(benchmark: Benchmark, stated: Mapping[str, Scalar]) -> Iterator[RequestError]:
     """`stated` are the settings by which a backend trains as the rules say."""
-    if benchmark.convergence is None:
+    towards = benchmark.convergence
+    if towards is None:
         return
-    for flag, used in (
-        (SLOWDOWN, benchmark.inject_slowdown > 0),
-        ("--profile", benchmark.profile != "none"),
-        ("--pgle", benchmark.pgle != "off"),
-    ):
-        if used:
-            yield RequestError(
-                f"{flag} does not go with --task={TASK}",
-                where=flag,
-                why="the run ends at its target, and its time to train is to be training's and evaluation's alone",
-                next_command=f"leave {flag} out, or --task={benchmark.trains}",
-            )
-    if benchmark.data != benchmark.convergence.text:
+    name, instead = towards.benchmark, f"--task={benchmark.trains}"
+    flags = {
+        SLOWDOWN: benchmark.inject_slowdown > 0,
+        "--profile": benchmark.profile != "none",
+        "--pgle": benchmark.pgle != "off",
+    }
+    for flag in (flag for flag, used in flags.items() if used):
         yield RequestError(
-            f"{benchmark.convergence.benchmark} is trained on {benchmark.convergence.text}",
+            f"{flag} does not go with --task={TASK}",
+            where=flag,
+            why="the run ends at its target, and its time to train is to be training's and evaluation's alone",
+            next_command=f"leave {flag} out, or {instead}",
+        )
+    if benchmark.data != towards.text:
+        yield RequestError(
+            f"{name} is trained on {towards.text}",
             where=f"--data={benchmark.data}",
             why="its target is a loss on that text",
-            next_command=f"leave --data out, or --task={benchmark.trains}",
+            next_command=f"leave --data out, or {instead}",
         )
-    changed = [name for name in benchmark.overrides if name in stated and name != RATE]
+    changed = [one for one in benchmark.overrides if one in stated and one != RATE]
     if changed:
         yield RequestError(
-            f"{changed[0]} is {benchmark.convergence.benchmark}'s own: {stated[changed[0]]}",
+            f"{changed[0]} is {name}'s own: {stated[changed[0]]}",
             where=f"--set={changed[0]}",
             why="a run with another optimizer, schedule or text is no run of the benchmark, whatever loss it reaches",
             next_command=f"leave it out; the learning rate is yours to choose: --set={RATE}=X",

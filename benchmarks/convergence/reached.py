@@ -29,9 +29,7 @@ def expected_steps(benchmark: Benchmark, record: RunRecord) -> int | None:
 def broken_goal(benchmark: Benchmark, record: RunRecord, steps: Sequence[Step]) -> list[str]:
     """Why the run proves no convergence: the target was missed, or the evaluations are not those of the goal."""
     goal = goal_of(benchmark)
-    if goal is None:
-        return []
-    return list(_faults(goal, record.evaluations, len(steps)))
+    return list(_faults(goal, record.evaluations, len(steps))) if goal else []
 
 
 def _faults(goal: Goal, evaluations: Sequence[Evaluation], trained: int) -> Iterator[str]:
@@ -41,26 +39,20 @@ def _faults(goal: Goal, evaluations: Sequence[Evaluation], trained: int) -> Iter
         wrong = sorted(set(done) ^ set(due))
         at = f"step {wrong[0]}" if wrong else "some step twice"
         yield f"{len(done)} evaluations were written down, {len(due)} were due: {at} differs"
-    miscounted = [one for one in evaluations if one.sequences != one.steps * goal.sequences]
-    if miscounted:
-        one = miscounted[0]
-        trained_by = one.steps * goal.sequences
-        yield f"the evaluation after step {one.steps} says {one.sequences:,} sequences, not {trained_by:,}"
+    for one in evaluations:
+        if one.sequences != one.steps * goal.sequences:
+            said = f"says {one.sequences:,} sequences, not {one.steps * goal.sequences:,}"
+            yield f"the evaluation after step {one.steps} {said}"
+            break
     found = reached_at(goal, evaluations)
-    if found is None:
-        yield f"aborted: {_how_far(goal, evaluations, trained)}"
+    known = [one.loss for one in evaluations if one.loss is not None]
+    if found is None and known:
+        best = f"the loss was {min(known):.4f} at best in {len(evaluations)} evaluations"
+        yield f"aborted: {best} and {trained * goal.sequences:,} sequences, the target is {goal.target:g}"
+    elif found is None:
+        yield f"aborted: no evaluation gave a loss in {trained} steps, the target is {goal.target:g}"
     elif trained > found.steps:
         yield f"the target was reached after step {found.steps}, and {trained - found.steps} more steps were trained"
-
-
-def _how_far(goal: Goal, evaluations: Sequence[Evaluation], trained: int) -> str:
-    known = [one.loss for one in evaluations if one.loss is not None]
-    if not known:
-        return f"no evaluation gave a loss in {trained} steps, the target is {goal.target:g}"
-    return (
-        f"the loss was {min(known):.4f} at best in {len(evaluations)} evaluations and "
-        f"{trained * goal.sequences:,} sequences, the target is {goal.target:g}"
-    )
 
 
 def convergence_figures(

@@ -6,6 +6,7 @@ calls of them; here is how often each is called, what is written down, and what 
 All matmuls of a precision take turns, so that what slows the machine for a while slows each of them.
 """
 
+import argparse
 import ctypes
 import json
 import math
@@ -49,8 +50,46 @@ class Framework(Protocol):
         ...
 
 
-def main(folder: Path, framework: Framework) -> None:
-    """request.json -> report.json, whole."""
+TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
+FIRST_WITH_FP8 = (8, 9)  # compute capability of CUDA
+
+
+class Device:
+    """What the frameworks have in common: which precisions a device has, and notes."""
+
+    emulated = ""  # why fp8 on a CPU says nothing
+
+    def __init__(self, platform: str) -> None:
+        self.platform = platform
+        self.on_cpu = platform == "cpu"
+        self._notes: list[str] = []
+
+    def notes(self) -> list[str]:
+        return list(dict.fromkeys(self._notes))
+
+    def capability(self) -> tuple[int, int] | None:
+        """Of CUDA."""
+        raise NotImplementedError
+
+    def refuses(self, dtype: str) -> str | None:
+        if dtype not in TYPES:
+            return f"this program knows {', '.join(TYPES)}"
+        if dtype != "fp8" or self.on_cpu:
+            return self.emulated if dtype == "fp8" else None
+        found = self.capability() if self.platform == "cuda" else None
+        if found is not None and found < FIRST_WITH_FP8:
+            has, needs = (".".join(map(str, version)) for version in (found, FIRST_WITH_FP8))
+            return f"the device has compute capability {has}, and fp8 from {needs} on"
+        return None
+
+
+def main(framework_on: Callable[[str], Framework], argv: list[str]) -> None:
+    """`--platform=cuda FOLDER`: its request.json -> its report.json, whole."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--platform", required=True)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args(argv)
+    folder, framework = options.folder, framework_on(options.platform)
     die_with_parent()
     request = json.loads((folder / "request.json").read_text())
     rates, refused = measure(request, framework, say)

@@ -4,11 +4,12 @@ A program loads this file by its path and imports nothing else of Stepmark: the 
 launcher imports it too, so that both sides name the arrays alike. What is asked and answered is in work.py.
 """
 
+import argparse
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,60 @@ THETA_DIGITS = 6  # that a table of float32 still holds of the theta it was made
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
+
+
+class Training(Protocol):
+    """A model as its framework makes it for a run; weights travel under the neutral names of work.py."""
+
+    def weights(self) -> Arrays: ...
+
+    def begin(self, weights: Arrays, inputs: Array, targets: Array) -> list[Any]:
+        """Load the weights and make ready to train; the batches as the framework takes them."""
+        ...
+
+    def look(self, batch: Any) -> tuple[Array, float, Arrays]:
+        """Logits, loss and gradient by the framework's names, of one batch beside the training."""
+        ...
+
+    def neutral(self, gradients: Arrays) -> Arrays: ...
+
+    def facts(self) -> dict[str, Any]:
+        """`parameters`, and the `settings` that the built modules hold."""
+        ...
+
+    def flops(self, batch: Any) -> dict[str, Any]: ...
+
+    def step(self, number: int, batch: Any) -> dict[str, float]: ...
+
+
+def train_case(training: Training, case: Mapping[str, Any], given: Mapping[str, Array]) -> tuple[Any, Arrays]:
+    """(report, arrays) of a case: a look at the first batch, then a training of all."""
+    weights = starting_weights(case, given, training.weights)
+    batches = training.begin(weights, given[INPUTS], given[TARGETS])
+    logits, loss, gradients = training.look(batches[0])
+    report = {
+        **training.facts(),
+        "loss": loss,
+        "gradient_norm": gradient_norm(gradients),
+        "flops": training.flops(batches[0]) if case["count_flops"] else None,
+        "steps": [],
+    }
+    trained: Arrays = {}
+    for number, batch in enumerate(batches):
+        trained = training.weights()  # before the last update
+        report["steps"].append(training.step(number, batch))
+    of_look = {**under(GRADIENT, training.neutral(gradients)), LOGITS: logits}
+    return report, {**under(WEIGHT, weights), **of_look, **under(TRAINED, trained)}
+
+
+def parse(argv: list[str], *more: str) -> argparse.Namespace:
+    """`more` are whole numbers that a framework's program is told."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    for name in more:
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("settings", nargs="*", help="after --: the framework's own settings")
+    return parser.parse_args(argv)
 
 
 def run(

@@ -139,7 +139,7 @@ class AdapterProof:
         self._events = events
         self._rank = rank
         self._before = {}
-        self.failures = []
+        self.failures = ["training ended before the adapters were checked: nothing is proven about them"]
         self.notes = []
 
     def begin(self, adapters, frozen):
@@ -147,6 +147,7 @@ class AdapterProof:
 
     def finish(self, adapters, frozen, without_gradient=()):
         """`without_gradient` names adapters that the last step gave none, where a framework keeps gradients."""
+        self.failures = []
         unchanged = [name for name, look in adapters.items() if same_bits(look, self._before["adapters"].get(name))]
         changed = [name for name, look in frozen.items() if not same_bits(look, self._before["frozen"].get(name))]
         gone = sorted(self._before["frozen"].keys() - frozen.keys())
@@ -272,8 +273,27 @@ def add_options(parser):
     parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
     parser.add_argument("--goal", help="TARGET,FIRST,EVERY,BATCHES,SEQUENCES: evaluate, and end at the target")
     parser.add_argument("--weights", help="a file of weights by neutral names, which the model begins with")
+    parser.add_argument("--check", action="store_true", help="train nothing: can this node do what the plan says?")
+    parser.add_argument("--task", default="pretrain", choices=["pretrain", "lora"])
+    parser.add_argument("--disturbed_steps", default="", help="what a profiler takes time from, such as 44-50")
+    parser.add_argument("--recorded_ranks", default="", help="such as 0-5,7-15")
     parser.add_argument("--inject_slowdown", type=float, default=0.0, help="0.5: every step half as long again")
     parser.add_argument("settings", nargs="*", help="after --: the framework's own key=value settings")
+
+
+def numbers_of(text):
+    """0-2,8 -> {0, 1, 2, 8}"""
+    found = set()
+    for word in filter(None, text.split(",")):
+        first, _, last = word.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def reason_against_disturbed(options):
+    """A function of a step's number: why it cannot count, or None."""
+    disturbed = numbers_of(options.disturbed_steps)
+    return lambda step: "profiler" if step in disturbed else None
 
 
 def evaluations(options, events):
@@ -355,6 +375,23 @@ def run_check(look, events):
     sys.stderr.flush()
     print(f"stepmark check: {line}", flush=True)
     return 0 if status == "done" else EXIT_ERROR
+
+
+def check_devices(found, expected, names, *, alone=False):
+    """The devices that the task of a check sees: as many as the plan has on the node, of a name that it knows.
+
+    A process with a GPU of its own takes it by its number; one that is alone takes all that it sees.
+    """
+    kinds = ", ".join(sorted(set(found)))
+    if len(found) < expected or (alone and len(found) > expected):
+        raise CheckFailure(
+            f"{len(found)} devices are seen on this node, the plan has {expected} there",
+            kinds,
+            "gres or gpus_per_node of the site, or another --gpus; python launch/doctor.py nodes --site=NAME",
+        )
+    if names and not {name.lower() for name in found} <= {name.lower() for name in names}:
+        wanted = f"the benchmark is for {' or '.join(names)}"
+        raise CheckFailure(f"the device is '{kinds}'", wanted, "--hardware= of that GPU, or another --partition")
 
 
 def leave(exit_code):

@@ -7,21 +7,14 @@ from benchmarks.values import Value
 
 Checker = Literal["compliance_checker", "rcp_checker", "package_checker", "system_desc_checker"]
 # What a checker prints last, when it is content and when it is not.
-PASSES: dict[Checker, str] = {
-    "compliance_checker": r"^INFO - SUCCESS\s*$",
-    "rcp_checker": r"^INFO - .*RCP test PASSED",
-    "package_checker": r"PACKAGE CHECKER FOUND NO ERRORS, SUCCESS",
-    "system_desc_checker": r"System description checker passed for",
-}
-FAILS: dict[Checker, str] = {
-    "compliance_checker": r"^ERROR - FAILED",
-    "rcp_checker": r"RCP test FAILED",
-    "package_checker": r"PACKAGE CHECKER FOUND ERRORS",
-    "system_desc_checker": r"System description checker failed for",
+VERDICTS: dict[Checker, tuple[str, str]] = {
+    "compliance_checker": (r"^INFO - SUCCESS\s*$", r"^ERROR - FAILED"),
+    "rcp_checker": (r"^INFO - .*RCP test PASSED", r"RCP test FAILED"),
+    "package_checker": (r"PACKAGE CHECKER FOUND NO ERRORS, SUCCESS", r"PACKAGE CHECKER FOUND ERRORS"),
+    "system_desc_checker": (r"System description checker passed for", r"System description checker failed for"),
 }
 SAID = re.compile(r"^(?:WARNING|ERROR) -\s+(.*)$")
 FACTOR = re.compile(r"Score should be normalized by factor of [\d.]+ / [\d.]+ = ([\d.]+)")
-MEAN = re.compile(r"Submission mean epochs: (nan|[\d.]+)")
 LONGEST = 300
 MOST = 12
 
@@ -33,26 +26,27 @@ class CheckerResult(Value, frozen=True):
     passed: bool
     complaints: list[str]  # warnings and errors, shortened; the last line of a crash
     factor: float | None = None  # by which rcp_checker has the score multiplied, where it converged too fast
-    not_a_number: bool = False  # rcp_checker's mean: too few runs
+
+    def text(self) -> str:
+        complaints = f": {'; '.join(self.complaints)}" if self.complaints else ""
+        factor = f"; the score is to be multiplied by {self.factor:.4f}" if self.factor else ""
+        return ("SUCCESS" if self.passed else "FAILED") + complaints + factor
 
 
 def read_text(checker: Checker, text: str) -> CheckerResult:
     """A checker passes where it says so, and nowhere says the contrary, and does not crash."""
     crashed = "Traceback (most recent call last)" in text
-    good = re.search(PASSES[checker], text, re.MULTILINE) is not None
-    bad = re.search(FAILS[checker], text, re.MULTILINE) is not None
-    factor, mean = FACTOR.search(text), MEAN.findall(text)
+    good, bad = (re.search(pattern, text, re.MULTILINE) is not None for pattern in VERDICTS[checker])
     complaints = _complaints(text)
     if crashed:
-        complaints.append(f"it crashed: {_last_line(text)}")
+        lines = [line for line in text.splitlines() if line.strip() and not line.startswith((" ", "INFO"))]
+        complaints.append(f"it crashed: {_short(lines[-1])}")
     elif not good and not bad:
         complaints.append("it ended without a verdict")
+    more = [f"and {len(complaints) - MOST} more"] if len(complaints) > MOST else []
+    factor = FACTOR.search(text)
     return CheckerResult(
-        checker=checker,
-        passed=good and not bad and not crashed,
-        complaints=complaints[:MOST] + ([f"and {len(complaints) - MOST} more"] if len(complaints) > MOST else []),
-        factor=float(factor[1]) if factor else None,
-        not_a_number="nan" in mean,
+        checker, good and not bad and not crashed, complaints[:MOST] + more, float(factor[1]) if factor else None
     )
 
 
@@ -71,13 +65,8 @@ def _complaints(text: str) -> list[str]:
             first_of_one = False
         elif found and line.startswith("failed test:"):
             found[-1] = _short(f"{found[-1]} {line}")
-    return [one for one in dict.fromkeys(found) if one not in ("FAILED",)]
+    return [one for one in dict.fromkeys(found) if one != "FAILED"]
 
 
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith((" ", "INFO"))]
-    return _short(lines[-1]) if lines else "without a word"

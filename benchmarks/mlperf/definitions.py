@@ -8,8 +8,6 @@ import msgspec
 
 from benchmarks.values import ConvergenceReference, Lora, Positive, Value
 
-Skip = Literal["none", "eighth_of_batch_plus_two"]
-
 
 class Target(Value, frozen=True):
     """What an evaluation must reach for the run to be a success."""
@@ -26,7 +24,7 @@ class Cadence(Value, frozen=True):
     """When the rules evaluate: every so many samples, rounded up to whole steps, after skipping the first few."""
 
     every_samples: Positive
-    skip: Skip
+    skip: Literal["none", "eighth_of_batch_plus_two"]
     knob_counts: Literal["samples", "steps", "unknown"]  # what VAL_CHECK_INTERVAL counts in NVIDIA's submissions
 
 
@@ -90,11 +88,6 @@ def global_batch_size(minibatch: int, gpus: int, tensor: int, pipeline: int, con
     return minibatch * (gpus // (tensor * pipeline)) // context
 
 
-def skipped_evaluations(skip: Skip, batch: int) -> int:
-    """How many of the first evaluations the rules leave out."""
-    return 0 if skip == "none" else batch // 8 + 2  # floor(0.125 x batch + 2), in whole numbers
-
-
 def steps_apart(cadence: Cadence, batch: int, knob: int | None = None) -> int:
     """Steps from one evaluation to the next; `knob` is a VAL_CHECK_INTERVAL that was set in its place."""
     if knob is not None and cadence.knob_counts == "steps":
@@ -109,9 +102,9 @@ def first_evaluation(benchmark: MlperfBenchmark, batch: int, knob: int | None = 
     So it is in NVIDIA's published logs: 72 GPUs with a batch of 9 first evaluate at step 172 = 4 x ceil(384 / 9).
     """
     apart = steps_apart(benchmark.evaluation, batch, knob)
-    skipped = skipped_evaluations(benchmark.evaluation.skip, batch)
+    skipped = 0 if benchmark.evaluation.skip == "none" else batch // 8 + 2  # floor(0.125 x batch + 2)
     step = (skipped + 1) * apart
-    return FirstEvaluation(steps_apart=apart, skipped=skipped, step=step, samples=step * batch)
+    return FirstEvaluation(apart, skipped, step, samples=step * batch)
 
 
 def wall_minutes(experiments: int, minutes_of_one: int) -> int:

@@ -3,7 +3,7 @@
 An error makes a log no result; a warning must be known. What the compliance checker says itself is not said again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -30,14 +30,7 @@ class Finding(Value, frozen=True):
 
 def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
     """All there is to say of one run, the errors first."""
-    found = [
-        *_ending(run),
-        *_lines(run),
-        *_marks(run),
-        *_clock(run),
-        *_evaluations(run),
-        *_cache(run),
-    ]
+    found = [*_ending(run), *_lines(run), *_clock(run)]
     if benchmark is None:
         found.append(_error(f"unknown benchmark {run.benchmark!r}: its target and its rules are not known"))
     else:
@@ -46,14 +39,7 @@ def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
 
 
 def _error(what: str, line: int | None = None, *, of_convergence: bool = False) -> Finding:
-    return Finding(level="error", what=what, line=line, of_convergence=of_convergence)
-
-
-def _warning(what: str, line: int | None = None) -> Finding:
-    return Finding(level="warning", what=what, line=line)
-
-
-# --- how it ended -----------------------------------------------------------------------------
+    return Finding("error", what, line, of_convergence)
 
 
 def _ending(run: LoggedRun) -> Iterator[Finding]:
@@ -68,96 +54,75 @@ def _ending(run: LoggedRun) -> Iterator[Finding]:
         yield _error(what, stops[-1].line, of_convergence=True)
 
 
-def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
-    target = benchmark.target
-    said = run.settings.get("target_accuracy")
-    if said is not None and said != target.at_most:
-        yield _error(f"target_accuracy is {said}, the target of {benchmark.name} is {target.at_most}")
-    reached = [one for one in run.evaluations if one.value is not None and target.reached_by(one.value)]
-    last = run.evaluations[-1] if run.evaluations else None
-    if run.status == "success" and last is not None and (not reached or reached[-1] is not last):
-        yield _error(
-            f"status is 'success', but the last evaluation is {last.value}, not <= {target.at_most}", last.line
-        )
-    if run.status == "success" and last is None:
-        yield _error("status is 'success' without any evaluation")
-    if run.status != "success" and reached:
-        yield _warning(f"an evaluation met the target ({reached[0].value} <= {target.at_most})", reached[0].line)
-    if reached and last is not None and reached[0] is not last:
-        yield _error(f"it trained on after {reached[0].value} had met the target", reached[0].line)
-
-
-# --- its lines --------------------------------------------------------------------------------
-
-
 def _lines(run: LoggedRun) -> Iterator[Finding]:
     yield from (_error(f"unreadable MLLOG line: {skipped.reason}", skipped.line) for skipped in run.skipped)
+    yield from (_error("an evaluation that is no finite number", e.line) for e in run.evaluations if e.value is None)
     if run.other_ranks:
-        yield _warning(f"{run.other_ranks} lines of further ranks: MLLOG is to be written by rank 0 alone")
-
-
-def _marks(run: LoggedRun) -> Iterator[Finding]:
+        what = f"{run.other_ranks} lines of further ranks: MLLOG is to be written by rank 0 alone"
+        yield Finding("warning", what)
+    cleared = run.settings.get("cache_clear")
+    if cleared is not None and cleared is not True:
+        yield Finding("warning", f"cache_clear is {cleared!r}: the caches were not cleared")
     for mark in ("init_stop", "run_start", "run_stop"):
-        if len(run.marks[mark]) > 1:
+        count = len(run.marks[mark])
+        if count > 1:
             lines = ", ".join(str(record.line) for record in run.marks[mark][:SHOWN])
-            yield _error(
-                f"{mark} is there {len(run.marks[mark])} times (lines {lines}): the time to train is no one's"
-            )
+            yield _error(f"{mark} is there {count} times (lines {lines}): the time to train is no one's")
 
 
 def _clock(run: LoggedRun) -> Iterator[Finding]:
     """Ranks may start apart; from init_stop on, one process tells the story."""
-    started = run.time_of("init_stop")
-    told = [record for record in run.records if started is not None and record.line >= run.marks["init_stop"][0].line]
+    initialised = run.marks["init_stop"]
+    told = [record for record in run.records if initialised and record.line >= initialised[0].line]
     back = [(a, b) for a, b in pairwise(told) if b.time_ms < a.time_ms - CLOCK_SLACK_MS]
     for before, after in back[:SHOWN]:
         seconds = (before.time_ms - after.time_ms) / 1000
         yield _error(f"the clock went back by {seconds:.3f} s between {before.key} and {after.key}", after.line)
     if run.seconds is not None and run.seconds <= 0:
         yield _error(f"run_stop is {-run.seconds:.3f} s before run_start")
-
-
-def _cache(run: LoggedRun) -> Iterator[Finding]:
-    cleared = run.settings.get("cache_clear")
-    if cleared is not None and cleared is not True:
-        yield _warning(f"cache_clear is {cleared!r}: the caches were not cleared")
-
-
-# --- its evaluations --------------------------------------------------------------------------
-
-
-def _evaluations(run: LoggedRun) -> Iterator[Finding]:
-    for one in [one for one in run.evaluations if one.value is None][:SHOWN]:
-        yield _error("an evaluation that is no finite number", one.line)
-    stop = run.stop_ms
-    last = run.evaluations[-1] if run.evaluations else None
+    last, stop = run.evaluations[-1] if run.evaluations else None, run.stop_ms
     if stop is not None and last is not None and last.time_ms > stop:
         yield _error(f"run_stop is {(last.time_ms - stop) / 1000:.3f} s before the last evaluation", last.line)
 
 
+def _target(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
+    target, said = benchmark.target, run.settings.get("target_accuracy")
+    if said is not None and said != target.at_most:
+        yield _error(f"target_accuracy is {said}, the target of {benchmark.name} is {target.at_most}")
+    reached = [one for one in run.evaluations if one.value is not None and target.reached_by(one.value)]
+    last = run.evaluations[-1] if run.evaluations else None
+    if run.status == "success" and last is None:
+        yield _error("status is 'success' without any evaluation")
+    elif run.status == "success" and last is not None and last not in reached:
+        what = f"status is 'success', but the last evaluation is {last.value}, not <= {target.at_most}"
+        yield _error(what, last.line)
+    if run.status != "success" and reached:
+        what = f"an evaluation met the target ({reached[0].value} <= {target.at_most})"
+        yield Finding("warning", what, reached[0].line)
+    if reached and last is not None and reached[0] is not last:
+        yield _error(f"it trained on after {reached[0].value} had met the target", reached[0].line)
+
+
 def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     """Within a step of the rules: a submission may round down, and count the step that is about to begin."""
-    counted = [one for one in run.evaluations if one.samples is not None]
+    counted = [(one.samples, one.line) for one in run.evaluations if one.samples is not None]
     if not counted or not run.batch or run.batch <= 0:
         return
     first = first_evaluation(benchmark, run.batch)
     apart = first.steps_apart * run.batch
-    samples = counted[0].samples or 0
+    samples, line = counted[0]
     if abs(samples - first.samples) > (first.skipped + 1) * run.batch:
         yield _error(
             f"the first evaluation is after {samples} samples; the rules have it after {first.samples} "
             f"({first.skipped + 1} x {first.steps_apart} steps of {run.batch})",
-            counted[0].line,
+            line,
         )
-    wrong = [(a, b) for a, b in pairwise(counted) if abs((b.samples or 0) - (a.samples or 0) - apart) > run.batch]
-    for before, after in wrong[:SHOWN]:
-        between = (after.samples or 0) - (before.samples or 0)
-        yield _error(f"{between} samples between two evaluations; the rules have {apart}", after.line)
+    between = [(after - before, line) for (before, _), (after, line) in pairwise(counted)]
+    wrong = [(samples, line) for samples, line in between if abs(samples - apart) > run.batch]
+    for samples, line in wrong[:SHOWN]:
+        yield _error(f"{samples} samples between two evaluations; the rules have {apart}", line)
     if len(wrong) > SHOWN:
         yield _error(f"and {len(wrong) - SHOWN} more evaluations out of time")
-
-
-# --- its settings -----------------------------------------------------------------------------
 
 
 def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
@@ -195,28 +160,17 @@ def _same(said: Any, expected: Any) -> bool:
     return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
 
 
-# --- several runs -----------------------------------------------------------------------------
-
-
 def find_across(runs: Sequence[tuple[str, LoggedRun]]) -> list[Finding]:
     """What is wrong with runs as one set: seeds that are there twice, batches and benchmarks that differ."""
-    return [*_seeds(runs), *_differing(runs, "submission_benchmark"), *_differing(runs, "global_batch_size")]
-
-
-def _seeds(runs: Iterable[tuple[str, LoggedRun]]) -> Iterator[Finding]:
-    with_it: dict[str, list[str]] = {}
+    found = [_error(f"{name} logs no seed") for name, run in runs if run.settings.get("seed") is None]
+    seeds: dict[str, list[str]] = {}
     for name, run in runs:
-        seed = run.settings.get("seed")
-        if seed is None:
-            yield _error(f"{name} logs no seed")
-        else:
-            with_it.setdefault(str(seed), []).append(name)
-    for seed, names in with_it.items():
-        if len(names) > 1:
-            yield _error(f"{len(names)} runs have the same seed, {seed}: {', '.join(names)}")
-
-
-def _differing(runs: Iterable[tuple[str, LoggedRun]], key: str) -> Iterator[Finding]:
-    values = {str(run.settings.get(key)) for _, run in runs}
-    if len(values) > 1:
-        yield _error(f"the runs differ in {key}: {', '.join(sorted(values))}")
+        seeds.setdefault(str(run.settings.get("seed")), []).append(name)
+    for seed, names in seeds.items():
+        if seed != "None" and len(names) > 1:
+            found.append(_error(f"{len(names)} runs have the same seed, {seed}: {', '.join(names)}"))
+    for key in ("submission_benchmark", "global_batch_size"):
+        values = {str(run.settings.get(key)) for _, run in runs}
+        if len(values) > 1:
+            found.append(_error(f"the runs differ in {key}: {', '.join(sorted(values))}"))
+    return found

@@ -16,7 +16,6 @@ from benchmarks.values import Value
 TOKEN = b":::MLLOG"
 # A line of the format has this after the token; a message such as `:::MLLOG Weight initialization: ...` has not.
 BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
-TIME = "time_ms"
 LARGEST = 2**53  # beyond it a float is no count
 
 
@@ -76,39 +75,31 @@ def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | Skipp
         return SkippedLine(line=place, reason="mingled with another writer's line")
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
-        return SkippedLine(line=place, reason=_not_json(error, text))
     except (ValueError, RecursionError) as error:
-        return SkippedLine(line=place, reason=f"not JSON: {error}")
-    problem = _problem(data)
-    if problem:
-        return SkippedLine(line=place, reason=problem)
+        return SkippedLine(line=place, reason=_not_json(error, text))
+    metadata, at = data.get("metadata") or {}, number(data.get("time_ms"))
+    if not isinstance(data.get("key"), str):
+        return SkippedLine(line=place, reason="it has no key")
+    if at is None:
+        return SkippedLine(line=place, reason="it has no time_ms")
+    if not isinstance(metadata, dict):
+        return SkippedLine(line=place, reason="its metadata is no object")
     return Record(
         line=place,
         key=data["key"],
         value=data.get("value"),
         event=str(data.get("event_type", "")),
-        metadata=data.get("metadata") or {},
-        time_ms=float(data[TIME]),
+        metadata=metadata,
+        time_ms=at,
         rank=rank_of_line(line[: found.start()]),
     )
 
 
-def _not_json(error: json.JSONDecodeError, text: str) -> str:
+def _not_json(error: Exception, text: str) -> str:
+    if not isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error}"
     if error.msg.startswith("Extra data"):
         return "text after its JSON object"
     if error.pos >= len(text) or error.msg.startswith("Unterminated"):
         return "truncated: its JSON object does not end"
     return f"not JSON: {error.msg}"
-
-
-def _problem(data: Any) -> str:
-    if not isinstance(data, dict):
-        return "no JSON object"
-    if not isinstance(data.get("key"), str):
-        return "it has no key"
-    if number(data.get(TIME)) is None:
-        return "it has no time_ms"
-    if not isinstance(data.get("metadata") or {}, dict):
-        return "its metadata is no object"
-    return ""

@@ -59,11 +59,8 @@ def _point(record: Mapping[str, Any]) -> ReferencePoint:
     if not inner:
         raise ValueError(f"batch size {record['BS']}: {len(samples)} runs, at least 3 are needed")
     centre = sum(samples) / len(samples)
-    return ReferencePoint(
-        batch=int(record["BS"]),
-        samples=mean(inner) or 0.0,
-        stdev=(sum((value - centre) ** 2 for value in samples) / len(samples)) ** 0.5,
-    )
+    stdev = (sum((value - centre) ** 2 for value in samples) / len(samples)) ** 0.5
+    return ReferencePoint(int(record["BS"]), mean(inner) or 0.0, stdev)
 
 
 def prune(points: Sequence[ReferencePoint]) -> list[ReferencePoint]:
@@ -85,24 +82,15 @@ def prune(points: Sequence[ReferencePoint]) -> list[ReferencePoint]:
 def expected(points: Sequence[ReferencePoint], batch: int) -> Expected:
     """What the pruned points say of a batch size; nothing where it lies outside them."""
     kept = prune(points)
-    found = next((point for point in kept if point.batch == batch), None)
-    if found is not None:
-        return Expected(batch=batch, samples=found.samples, stdev=found.stdev, how="found", between=[batch])
-    below = [point for point in kept if point.batch < batch]
-    above = [point for point in kept if point.batch > batch]
+    below = [point for point in kept if point.batch <= batch]
+    above = [point for point in kept if point.batch >= batch]
     if below and above:
         low, high = below[-1], above[0]
-        samples, stdev = _between(batch, low, high)
-        return Expected(
-            batch=batch, samples=samples, stdev=stdev, how="interpolated", between=[low.batch, high.batch]
-        )
-    return Expected(
-        batch=batch,
-        samples=None,
-        stdev=None,
-        how="below" if above else "above",
-        between=[point.batch for point in (above[:1] or below[-1:])],
-    )
+        samples, stdev = _between(batch, low, high) if low is not high else (low.samples, low.stdev)
+        between = [batch] if low is high else [low.batch, high.batch]
+        return Expected(batch, samples, stdev, "found" if low is high else "interpolated", between)
+    nearest = [point.batch for point in (above[:1] or below[-1:])]
+    return Expected(batch, None, None, "below" if above else "above", nearest)
 
 
 def _between(batch: int, low: ReferencePoint, high: ReferencePoint) -> tuple[float, float]:
@@ -147,12 +135,6 @@ def published_for(
 ) -> list[PublishedTime]:
     """Those of the benchmark on the device that the platform's name names; all of them where it names none."""
     rows = [row for row in times.times if row.benchmark == benchmark]
-    named = _device(platform or "", hardware)
-    of_device = [row for row in rows if row.hardware == named]
-    return of_device or rows
-
-
-def _device(platform: str, hardware: Sequence[str]) -> str | None:
-    """The name of configs/hardware that stands in it as a word: 18xNVIDIA GB200, 1xDGX H100."""
-    words = set(re.split(r"[^a-z0-9]+", platform.lower()))
-    return max((name for name in hardware if name in words), key=len, default=None)
+    words = set(re.split(r"[^a-z0-9]+", (platform or "").lower()))  # 18xNVIDIA GB200, 1xDGX H100
+    named = max((name for name in hardware if name in words), key=len, default=None)
+    return [row for row in rows if row.hardware == named] or rows

@@ -4,6 +4,7 @@ A log may hold several runs, one after the other (NEXP experiments of one job), 
 worth a complaint in it is findings.py's; where its time went is time_to_train.py's.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ SECONDS_KEYS = ("train_step_time", "train_step_timing in s")
 LOSS_KEYS = ("train_loss", "reduced_train_loss")
 
 Status = Literal["success", "aborted", "fail", "unknown"]
+STATUSES: dict[str, Status] = {"success": "success", "aborted": "aborted", "fail": "fail", "failed": "fail"}
 
 
 class Evaluation(Value, frozen=True):
@@ -115,8 +117,13 @@ def read_runs(found: Iterable[Record | SkippedLine]) -> list[LoggedRun]:
             skipped.append(one)
     told = _of_one_rank(records)
     runs = _split(told)
-    others = len(records) - len(told)
-    return [_run(run, _beside(skipped, runs, place), others if place == 0 else 0) for place, run in enumerate(runs)]
+    begins = [0, *(run[0].line for run in runs[1:])]
+    found_in: list[list[SkippedLine]] = [[] for _ in runs]
+    for one in skipped:  # an unread line belongs to the run that has begun
+        if runs:
+            found_in[bisect_right(begins, one.line) - 1].append(one)
+    others = [len(records) - len(told), *(0 for _ in runs[1:])]
+    return [_run(*of_one) for of_one in zip(runs, found_in, others, strict=True)] if runs else []
 
 
 def _of_one_rank(records: Sequence[Record]) -> list[Record]:
@@ -142,13 +149,6 @@ def _split(records: Sequence[Record]) -> list[list[Record]]:
     return runs
 
 
-def _beside(skipped: Sequence[SkippedLine], runs: Sequence[Sequence[Record]], place: int) -> list[SkippedLine]:
-    """The unread lines of one run: up to where the next one begins."""
-    first = 0 if place == 0 else runs[place][0].line
-    last = runs[place + 1][0].line if place + 1 < len(runs) else float("inf")
-    return [one for one in skipped if first <= one.line < last]
-
-
 def _run(records: list[Record], skipped: list[SkippedLine], other_ranks: int) -> LoggedRun:
     marks = {mark: [record for record in records if record.key == mark] for mark in MARKS}
     stops = marks["run_stop"]
@@ -157,25 +157,18 @@ def _run(records: list[Record], skipped: list[SkippedLine], other_ranks: int) ->
         records=records,
         skipped=skipped,
         other_ranks=other_ranks,
-        settings={record.key: record.value for record in records if _is_setting(record.key)},
+        settings={
+            record.key: record.value
+            for record in records
+            if record.key in SETTINGS or record.key.startswith(SETTING_PREFIXES)
+        },
         marks=marks,
         evaluations=_evaluations(records),
         steps=[step for record in records if (step := tracked_step(record)) is not None],
         throughputs=[rate for record in records if (rate := _throughput(record)) is not None],
-        status=_status(text, stopped=bool(stops)),
+        status=STATUSES.get(text.lower(), "unknown"),
         status_text=text,
     )
-
-
-def _is_setting(key: str) -> bool:
-    return key in SETTINGS or key.startswith(SETTING_PREFIXES)
-
-
-def _status(text: str, *, stopped: bool) -> Status:
-    if not stopped:
-        return "unknown"
-    known: dict[str, Status] = {"success": "success", "aborted": "aborted", "fail": "fail", "failed": "fail"}
-    return known.get(text.lower(), "unknown")
 
 
 def _evaluations(records: Sequence[Record]) -> list[Evaluation]:

@@ -43,13 +43,18 @@ class Story(Value, frozen=True):
     no_convergence_because: str
     findings: list[Finding]
 
+    def ended(self) -> str:
+        return self.status if self.status != "unknown" else (self.status_text or "no run_stop")
+
 
 def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Expected | None = None) -> Story:
     apart = take_apart(run)
     convergence = None
     if apart is not None and benchmark is not None and expected is not None:
         convergence = compare_convergence(run, apart, benchmark, expected)
-    target = _target(run, benchmark)
+    said = run.settings.get("target_accuracy")
+    logged = float(said) if isinstance(said, int | float) and not isinstance(said, bool) else None
+    target = benchmark.target.at_most if benchmark is not None else logged
     values = [one.value for one in run.evaluations if one.value is not None]
     platform = run.settings.get("submission_platform")
     return Story(
@@ -63,7 +68,7 @@ def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Exp
         init_seconds=run.init_seconds,
         global_batch_size=run.batch,
         samples=run.samples,
-        evaluations=[LoggedEvaluation(samples=one.samples, value=one.value) for one in run.evaluations],
+        evaluations=[LoggedEvaluation(one.samples, one.value) for one in run.evaluations],
         samples_per_second=apart.samples_per_second if apart else None,
         samples_per_second_printed=median(run.throughputs),
         apart=apart,
@@ -73,13 +78,6 @@ def tell(run: LoggedRun, benchmark: MlperfBenchmark | None = None, expected: Exp
     )
 
 
-def _target(run: LoggedRun, benchmark: MlperfBenchmark | None) -> float | None:
-    if benchmark is not None:
-        return benchmark.target.at_most
-    said = run.settings.get("target_accuracy")
-    return float(said) if isinstance(said, int | float) and not isinstance(said, bool) else None
-
-
 def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expected | None) -> str:
     if benchmark is None:
         return f"no reference points of {run.benchmark or 'a benchmark that is not named'}"
@@ -87,14 +85,8 @@ def _why_not(run: LoggedRun, benchmark: MlperfBenchmark | None, expected: Expect
         return f"{benchmark.name} is a small copy, and the reference points are of {benchmark.stands_for}"
     if run.status != "success":
         return "the run did not meet its target, so how many samples that takes is not known"
-    return _why_nothing_expected(run, expected)
-
-
-def _why_nothing_expected(run: LoggedRun, expected: Expected | None) -> str:
-    if not run.batch:
-        return "global_batch_size is not logged"
     if expected is None:
-        return "the reference points were not asked"
+        return "global_batch_size is not logged"
     if not expected.inside:
         side = "smallest" if expected.how == "below" else "largest"
         return f"its batch of {run.batch} is {expected.how} the {side} of the reference points, {expected.between[0]}"
@@ -107,9 +99,11 @@ def _why_nothing_expected(run: LoggedRun, expected: Expected | None) -> str:
 def lines(story: Story) -> list[str]:
     """The story for people."""
     name = " on ".join(part for part in (story.benchmark or "unknown benchmark", story.platform) if part)
-    said = story.status if story.status != "unknown" else (story.status_text or "no run_stop")
-    found = [f"{name}: {said}" + _minutes(story)]
-    found.append(_training(story))
+    minutes = ""
+    if story.time_to_train_minutes is not None:
+        what = "time to train" if story.status == "success" else "ended after"
+        minutes = f", {what} {story.time_to_train_minutes:.3f} min"
+    found = [f"{name}: {story.ended()}{minutes}", _training(story)]
     if story.evaluations:
         found.append(_evaluations(story))
     if story.apart is not None:
@@ -121,37 +115,26 @@ def lines(story: Story) -> list[str]:
     return [*found, *(finding.text() for finding in story.findings)]
 
 
-def _minutes(story: Story) -> str:
-    if story.time_to_train_minutes is None:
-        return ""
-    what = "time to train" if story.status == "success" else "ended after"
-    return f", {what} {story.time_to_train_minutes:.3f} min"
-
-
 def _training(story: Story) -> str:
     parts = [
         f"{story.samples} samples" if story.samples is not None else "samples unknown",
         f"global batch {story.global_batch_size}" if story.global_batch_size else "global batch unknown",
     ]
-    if story.samples_per_second is not None:
-        parts.append(f"{story.samples_per_second:.4g} samples/s while training")
-    if story.samples_per_second_printed is not None:
-        parts.append(f"{story.samples_per_second_printed:.4g} samples/s as the run printed it")
-    if story.init_seconds is not None:
-        parts.append(f"init {story.init_seconds:.1f} s before it")
+    for figure, words in (
+        (story.samples_per_second, "{:.4g} samples/s while training"),
+        (story.samples_per_second_printed, "{:.4g} samples/s as the run printed it"),
+        (story.init_seconds, "init {:.1f} s before it"),
+    ):
+        parts += [] if figure is None else [words.format(figure)]
     return ", ".join(parts)
 
 
 def _evaluations(story: Story) -> str:
-    shown = story.evaluations[-SHOWN_EVALUATIONS:]
+    shown, count = story.evaluations[-SHOWN_EVALUATIONS:], len(story.evaluations)
     text = ", ".join(f"{_number(one.value)} at {one.samples}" for one in shown)
-    more = (
-        f"the last {len(shown)} of {len(story.evaluations)} evaluations"
-        if len(shown) < len(story.evaluations)
-        else ""
-    )
+    which = f"the last {len(shown)} of {count} evaluations" if len(shown) < count else "evaluations"
     target = f"; target {story.target:g}" if story.target is not None else ""
-    return f"{more or 'evaluations'}: {text} samples{target}"
+    return f"{which}: {text} samples{target}"
 
 
 def _number(value: float | None) -> str:
@@ -162,8 +145,15 @@ def apart_lines(apart: TimeToTrain) -> list[str]:
     """The parts, each with its share; they sum up to the total."""
     if not apart.divided:
         return [f"time to train {apart.total_seconds:.3f} s; the log marks no blocks, so its parts are not known"]
+    steps = ""
+    if apart.steps is not None and apart.seconds_per_step is not None:
+        steps = f"{apart.steps} steps x {apart.seconds_per_step:.4g} s"
+        if apart.step_seconds_printed is not None:
+            steps += f" ({apart.step_seconds_printed:.4g} s a step as the run printed it, median)"
+        if apart.idle_seconds is not None:
+            steps += f", {apart.idle_seconds:.3f} s of it idle between steps"
     rows = [
-        ("training", apart.training_seconds, _steps(apart)),
+        ("training", apart.training_seconds, steps),
         ("evaluation", apart.evaluation_seconds, f"{apart.evaluations} evaluations"),
         ("checkpoint", apart.checkpoint_seconds, "" if apart.checkpoint_seconds else "none is marked"),
         ("other", apart.other_seconds, "between the parts above"),
@@ -176,22 +166,11 @@ def apart_lines(apart: TimeToTrain) -> list[str]:
     return [*found, f"  {'sum':<11}{apart.total_seconds:>12.3f} s         run_stop - run_start"]
 
 
-def _steps(apart: TimeToTrain) -> str:
-    if apart.steps is None or apart.seconds_per_step is None:
-        return ""
-    text = f"{apart.steps} steps x {apart.seconds_per_step:.4g} s"
-    if apart.step_seconds_printed is not None:
-        text += f" ({apart.step_seconds_printed:.4g} s a step as the run printed it, median)"
-    if apart.idle_seconds is not None:
-        text += f", {apart.idle_seconds:.3f} s of it idle between steps"
-    return text
-
-
 def convergence_lines(convergence: Convergence) -> list[str]:
     points = " and ".join(str(batch) for batch in convergence.between)
-    how = (
-        f"interpolated between batches {points}" if convergence.how == "interpolated" else f"found at batch {points}"
-    )
+    how = f"interpolated between batches {points}"
+    if convergence.how != "interpolated":
+        how = f"found at batch {points}"
     spread = "" if convergence.deviations is None else f", {convergence.deviations:+.1f} standard deviations"
     return [
         f"convergence: {convergence.samples} samples, the reference needs {convergence.expected_samples:.0f} "
@@ -213,8 +192,7 @@ def row_of_runs(row: Row, runs: Sequence[LoggedRun]) -> Row:
         reason += f"; the runs before it: {'; '.join(said[:-1])}"
     if row.steps_counted == 0:
         reason += "; no step of the window was tracked"
-    last = runs[-1]
-    status = STATUS.get(last.status, FAILED if last.status_text else INCOMPLETE)
+    status = STATUS.get(runs[-1].status, FAILED if runs[-1].status_text else INCOMPLETE)
     return msgspec.structs.replace(row, status=status, reason=reason)
 
 
@@ -225,6 +203,5 @@ def _one_line(run: LoggedRun) -> str:
     if run.samples is not None:
         words.append(f"and {run.samples} samples")
     if run.evaluations:
-        value = run.evaluations[-1].value
-        words.append(f"(evaluation {len(run.evaluations)}: {'no number' if value is None else f'{value:.4f}'})")
+        words.append(f"(evaluation {len(run.evaluations)}: {_number(run.evaluations[-1].value)})")
     return " ".join(words)

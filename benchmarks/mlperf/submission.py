@@ -39,8 +39,8 @@ class Knobs(Value, frozen=True):
 
     def layout(self) -> dict[str, str]:
         """Axis -> variable."""
-        axes = (("tensor", self.tensor), ("pipeline", self.pipeline), ("context", self.context))
-        return {axis: name for axis, name in axes if name is not None}
+        axes = {"tensor": self.tensor, "pipeline": self.pipeline, "context": self.context}
+        return {axis: name for axis, name in axes.items() if name is not None}
 
 
 class Kept(Value, frozen=True):
@@ -136,17 +136,6 @@ def variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
         **{name: str(size) for name, size in sizes.items() if name is not None},
         **benchmark.environment,
     }
-
-
-def container_variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
-    """Those of them that the program in the container is told."""
-    return {name: value for name, value in variables(benchmark, submission).items() if name not in OF_THE_JOB}
-
-
-def job_setting(benchmark: Benchmark, name: str, default: Scalar) -> Scalar:
-    """What the job itself does: a variable of OF_THE_JOB."""
-    assert name in COMMON_SETTINGS
-    return benchmark.knobs.get(name, default)
 
 
 def _text(value: Scalar, kind: str) -> str:

@@ -18,11 +18,7 @@ from benchmarks.values import TimeToTrain, Value
 Word = Literal["as the reference", "slower than the reference", "faster than the reference"]
 Part = Literal["training", "evaluation", "checkpoint", "other"]
 # key -> the part it opens or closes. An instant that several are open in belongs to the first of PARTS.
-OPENS: dict[str, Part] = {
-    "checkpoint_start": "checkpoint",
-    "eval_start": "evaluation",
-    "block_start": "training",
-}
+OPENS: dict[str, Part] = {"checkpoint_start": "checkpoint", "eval_start": "evaluation", "block_start": "training"}
 CLOSES: dict[str, Part] = {"checkpoint_stop": "checkpoint", "eval_stop": "evaluation", "block_stop": "training"}
 PARTS: tuple[Part, ...] = ("checkpoint", "evaluation", "training")
 UNLUCKY = 2.0  # standard deviations of the reference's own runs
@@ -118,6 +114,9 @@ def compare_convergence(
         return None
     ratio = run.samples / expected.samples
     deviations = (run.samples - expected.samples) / expected.stdev if expected.stdev else None
+    word: Word = "as the reference"
+    if deviations is not None and abs(deviations) > UNLUCKY:
+        word = "slower than the reference" if deviations > 0 else "faster than the reference"
     return Convergence(
         samples=run.samples,
         expected_samples=expected.samples,
@@ -126,25 +125,17 @@ def compare_convergence(
         between=expected.between,
         ratio=ratio,
         deviations=deviations,
-        seconds_at_reference=_at_reference(apart, benchmark, expected, ratio),
-        word=_word(deviations),
+        seconds_at_reference=_at_reference(apart, benchmark, expected.batch, expected.samples, ratio),
+        word=word,
     )
 
 
-def _word(deviations: float | None) -> Word:
-    if deviations is None or abs(deviations) <= UNLUCKY:
-        return "as the reference"
-    return "slower than the reference" if deviations > 0 else "faster than the reference"
-
-
-def _at_reference(apart: TimeToTrain, benchmark: MlperfBenchmark, expected: Expected, ratio: float) -> float:
+def _at_reference(apart: TimeToTrain, benchmark: MlperfBenchmark, batch: int, samples: float, ratio: float) -> float:
     """Training in proportion to the samples; as many evaluations as the rules have until then."""
-    first = first_evaluation(benchmark, expected.batch)
-    samples = expected.samples or 0.0
-    evaluations = 1 + max(0.0, (samples - first.samples) / (first.steps_apart * expected.batch))
+    first = first_evaluation(benchmark, batch)
+    evaluations = 1 + max(0.0, (samples - first.samples) / (first.steps_apart * batch))
     each = apart.evaluation_seconds / apart.evaluations if apart.evaluations else 0.0
-    fixed = apart.checkpoint_seconds + apart.other_seconds
-    return apart.training_seconds / ratio + each * evaluations + fixed
+    return apart.training_seconds / ratio + each * evaluations + apart.checkpoint_seconds + apart.other_seconds
 
 
 def olympic_mean(minutes: Sequence[float]) -> float | None:

@@ -27,11 +27,6 @@ class RunVerdict(Value, frozen=True):
     def passes(self) -> bool:
         return self.compliance.passed and not self.errors
 
-    @property
-    def did_not_converge(self) -> bool:
-        """Nothing is wrong with it but that it did not meet its target."""
-        return not self.passes and bool(self.errors) and all(finding.of_convergence for finding in self.errors)
-
 
 class SetVerdict(Value, frozen=True):
     """The runs of one benchmark on one system."""
@@ -45,17 +40,23 @@ class SetVerdict(Value, frozen=True):
     published: list[PublishedTime]
 
     @property
+    def failed(self) -> list[RunVerdict]:
+        return [run for run in self.runs if not run.passes]
+
+    @property
     def worst(self) -> RunVerdict | None:
-        """The one run that may have failed to converge: the olympic mean leaves the worst out."""
-        failed = [run for run in self.runs if not run.passes]
-        return failed[0] if len(failed) == 1 and len(self.runs) >= FEWEST and failed[0].did_not_converge else None
+        """The one run that may have failed to converge, with nothing else wrong: the olympic mean leaves it out."""
+        if len(self.failed) != 1 or len(self.runs) < FEWEST:
+            return None
+        errors = self.failed[0].errors
+        return self.failed[0] if errors and all(finding.of_convergence for finding in errors) else None
 
     @property
     def olympic_minutes(self) -> float | None:
         """Without the best and the worst; a run that did not converge is the worst."""
         minutes = [run.story.time_to_train_minutes for run in self.runs if run is not self.worst]
         known = [one for one in minutes if one is not None]
-        if len(known) < len(minutes) or any(not run.passes and run is not self.worst for run in self.runs):
+        if len(known) < len(minutes) or any(run is not self.worst for run in self.failed):
             return None
         return olympic_mean([*known, *([max(known)] if self.worst and known else [])])
 
@@ -69,12 +70,12 @@ class SetVerdict(Value, frozen=True):
     @property
     def reasons(self) -> list[str]:
         """Why the set does not pass."""
-        bad = [run.name for run in self.runs if not run.passes and run is not self.worst]
-        found = [f"{self.name}: {len(bad)} of {len(self.runs)} runs fail: {', '.join(bad)}"] if bad else []
-        found += [f"{self.name}: {finding.what}" for finding in self.across if finding.level == "error"]
+        bad = [run.name for run in self.failed if run is not self.worst]
+        found = [f"{len(bad)} of {len(self.runs)} runs fail: {', '.join(bad)}"] if bad else []
+        found += [finding.what for finding in self.across if finding.level == "error"]
         if self.convergence is not None and not self.convergence.passed:
-            found.append(f"{self.name}: rcp_checker: {'; '.join(self.convergence.complaints)}")
-        return found
+            found.append(f"rcp_checker: {'; '.join(self.convergence.complaints)}")
+        return [f"{self.name}: {reason}" for reason in found]
 
 
 class Verdict(Value, frozen=True):
@@ -88,10 +89,8 @@ class Verdict(Value, frozen=True):
     @property
     def reasons(self) -> list[str]:
         found = [reason for one in self.sets for reason in one.reasons]
-        if self.package is not None and not self.package.passed:
-            found.append(f"package_checker: {'; '.join(self.package.complaints)}")
-        found += [f"{name}: {'; '.join(one.complaints)}" for name, one in self.systems.items() if not one.passed]
-        return found
+        checked = {**({"package_checker": self.package} if self.package else {}), **self.systems}
+        return found + [f"{name}: {'; '.join(one.complaints)}" for name, one in checked.items() if not one.passed]
 
     @property
     def passes(self) -> bool:
@@ -108,71 +107,49 @@ class Verdict(Value, frozen=True):
 def text(verdict: Verdict) -> str:
     """The verdict for people: each set, each run, and last the one word."""
     lines = [line for one in verdict.sets for line in [*_set_lines(one), ""]]
-    for name, result in verdict.systems.items():
-        lines.append(f"system {name}: {_checker_text(result)}")
+    lines += [f"system {name}: {result.text()}" for name, result in verdict.systems.items()]
     if verdict.package is not None:
-        lines.append(f"package: {_checker_text(verdict.package)}")
-    return "\n".join([*lines, *_closing(verdict)])
-
-
-def _closing(verdict: Verdict) -> list[str]:
+        lines.append(f"package: {verdict.package.text()}")
     by = f"ruleset {verdict.ruleset}" + (", derived rules for small copies" if verdict.derived else "")
-    if not verdict.passes:
-        return [f"verdict: fails ({by})", *(f"  {reason}" for reason in verdict.reasons)]
-    return [f"verdict: passes ({by})"]
+    word = "passes" if verdict.passes else "fails"
+    return "\n".join([*lines, f"verdict: {word} ({by})", *(f"  {reason}" for reason in verdict.reasons)])
 
 
 def _set_lines(one: SetVerdict) -> list[str]:
     count = len(one.runs)
     runs = f"{count} run{'s' if count != 1 else ''} (a submission has {OF_A_SUBMISSION})"
-    lines = [f"{one.name}: {one.benchmark}, {runs}"]
-    for run in one.runs:
-        lines += [f"  {line}" for line in _run_lines(run, run is one.worst)]
-    lines += [f"  {finding.text()}" for finding in one.across]
-    if one.convergence is not None:
-        lines.append(f"  rcp_checker: {_checker_text(one.convergence)}")
-    elif one.no_convergence_because:
-        lines.append(f"  rcp_checker: not asked, {one.no_convergence_because}")
-    lines.append(f"  {_olympic(one)}")
-    if one.published:
-        lines += ["  published:", *(f"    {row.text()}" for row in one.published)]
-    return lines
+    asked = one.convergence.text() if one.convergence else f"not asked, {one.no_convergence_because}"
+    return [
+        f"{one.name}: {one.benchmark}, {runs}",
+        *(f"  {line}" for run in one.runs for line in _run_lines(run, run is one.worst)),
+        *(f"  {finding.text()}" for finding in one.across),
+        f"  rcp_checker: {asked}",
+        f"  {_olympic(one)}",
+        *(["  published:", *(f"    {row.text()}" for row in one.published)] if one.published else []),
+    ]
 
 
 def _run_lines(run: RunVerdict, worst: bool) -> list[str]:
     story = run.story
     word = "passes" if run.passes else ("did not converge, left out as the worst" if worst else "fails")
     minutes = "" if story.time_to_train_minutes is None else f", {story.time_to_train_minutes:.3f} min"
-    status = story.status if story.status != "unknown" else (story.status_text or "no run_stop")
     samples = "" if story.samples is None else f", {story.samples} samples"
-    lines = [f"{run.name}: {word}: {status}{minutes}{samples}"]
     derived = " by derived rules" if run.derived else ""
-    lines.append(f"  compliance_checker{derived}: {_checker_text(run.compliance)}")
-    lines += [f"  {finding.text()}" for finding in story.findings]
+    lines = [f"compliance_checker{derived}: {run.compliance.text()}", *(found.text() for found in story.findings)]
     if story.apart is not None and story.apart.divided:
         lines += apart_lines(story.apart)
     if story.convergence is not None:
-        lines += [f"  {line}" for line in convergence_lines(story.convergence)]
-    return lines
-
-
-def _checker_text(result: CheckerResult) -> str:
-    word = "SUCCESS" if result.passed else "FAILED"
-    complaints = f": {'; '.join(result.complaints)}" if result.complaints else ""
-    factor = f"; the score is to be multiplied by {result.factor:.4f}" if result.factor else ""
-    return word + complaints + factor
+        lines += convergence_lines(story.convergence)
+    return [f"{run.name}: {word}: {story.ended()}{minutes}{samples}", *(f"  {line}" for line in lines)]
 
 
 def _olympic(one: SetVerdict) -> str:
-    minutes = one.olympic_minutes
-    if minutes is not None:
-        count = len(one.runs)
-        factor = one.convergence.factor if one.convergence else None
-        scaled = f", {minutes * factor:.3f} min with rcp_checker's factor of {factor:.4f}" if factor else ""
-        reference = one.olympic_minutes_at_reference
-        speed = "" if reference is None else f"; {reference:.3f} min at the reference mean of samples"
-        how = f"n = {count}, mean without the best and the worst"
-        return f"olympic time to train: {minutes:.3f} min ({how}){scaled}{speed}"
-    if len(one.runs) < FEWEST:
-        return f"no olympic time to train: n = {len(one.runs)}, and {FEWEST} runs are the fewest for one"
-    return "no olympic time to train: more runs failed than the one that may be left out"
+    minutes, count = one.olympic_minutes, len(one.runs)
+    if minutes is None:
+        why = f"n = {count}, and {FEWEST} runs are the fewest for one"
+        return f"no olympic time to train: {why if count < FEWEST else 'more runs failed than may be left out'}"
+    factor, reference = one.convergence.factor if one.convergence else None, one.olympic_minutes_at_reference
+    scaled = f", {minutes * factor:.3f} min with rcp_checker's factor of {factor:.4f}" if factor else ""
+    speed = "" if reference is None else f"; {reference:.3f} min at the reference mean of samples"
+    how = f"n = {count}, mean without the best and the worst"
+    return f"olympic time to train: {minutes:.3f} min ({how}){scaled}{speed}"

@@ -19,7 +19,6 @@ from benchmarks.values import Benchmark, Convergence, Lora, Parallelism, RunReco
 
 RESULT_FILE = "result_0.txt"  # as the package checker looks for it
 SEED = 1234  # of the order of the text, in both backends
-Event = Literal["start", "end", "point"]
 # Our names of precisions -> those of the rules.
 PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "fp16", "fp8": "fp8", "fp4": "nvfp4"}
 
@@ -30,7 +29,7 @@ class Entry(Value, frozen=True):
     time_ms: int
     key: str
     value: Any = None
-    event: Event = "point"
+    event: Literal["start", "end", "point"] = "point"
     metadata: dict[str, Any] = {}
 
 
@@ -95,9 +94,12 @@ def written(
     started = next((one for one in record.started if one.rank == 0), None)
     if started is None:
         return None
-    begun = _milliseconds(started.unix_seconds)
-    success = reached_at(goal, record.evaluations) is not None
-    schedule = towards.schedule
+    unix, schedule, evaluations = started.unix_seconds, towards.schedule, record.evaluations
+    success, stopped = reached_at(goal, evaluations) is not None, None
+    if success or (evaluations and evaluations[-1].steps == benchmark.steps):
+        stopped = evaluations[-1].ended_unix
+    elif len(steps) >= benchmark.steps and steps[-1].elapsed_seconds is not None:
+        stopped = unix + steps[-1].elapsed_seconds
     return WrittenRun(
         benchmark=rules,
         org=org,
@@ -126,44 +128,30 @@ def written(
         train_samples=rules.train_samples,
         eval_samples=towards.evaluation_sequences,
         cache_cleared=False,  # nobody did: its text is some 100 kB, and read once
-        init_start_ms=_milliseconds(started.launched_unix_seconds or started.unix_seconds),
-        init_stop_ms=begun,
-        run_start_ms=begun,
-        run_stop_ms=_stopped(record, steps, success=success, asked=benchmark.steps, begun=started.unix_seconds),
+        init_start_ms=_ms(started.launched_unix_seconds or unix),
+        init_stop_ms=_ms(unix),
+        run_start_ms=_ms(unix),
+        run_stop_ms=None if stopped is None else _ms(stopped),
         status="success" if success else "aborted",
         evaluations=[
             WrittenEvaluation(
                 step=one.steps,
                 samples=one.sequences,
                 value=float("nan") if one.loss is None else one.loss,
-                start_ms=_milliseconds(one.ended_unix - one.seconds),
-                stop_ms=_milliseconds(one.ended_unix),
+                start_ms=_ms(one.ended_unix - one.seconds),
+                stop_ms=_ms(one.ended_unix),
             )
-            for one in record.evaluations
+            for one in evaluations
         ],
         steps=[
-            WrittenStep(
-                step=step.step + 1,
-                time_ms=_milliseconds(started.unix_seconds + step.elapsed_seconds),
-                loss=step.loss,
-                seconds=step.seconds,
-            )
+            WrittenStep(step.step + 1, _ms(unix + step.elapsed_seconds), step.loss, step.seconds)
             for step in steps
             if step.elapsed_seconds is not None
         ],
     )
 
 
-def _stopped(record: RunRecord, steps: Sequence[Step], *, success: bool, asked: int, begun: float) -> int | None:
-    """When the run ended: at its target, or after the last step it was allowed; None where it was cut off."""
-    if success or (record.evaluations and record.evaluations[-1].steps == asked):
-        return _milliseconds(record.evaluations[-1].ended_unix)
-    if len(steps) < asked or steps[-1].elapsed_seconds is None:
-        return None
-    return _milliseconds(begun + steps[-1].elapsed_seconds)
-
-
-def _milliseconds(seconds: float) -> int:
+def _ms(seconds: float) -> int:
     return round(1000 * seconds)
 
 
@@ -172,25 +160,31 @@ def _milliseconds(seconds: float) -> int:
 
 def entries(run: WrittenRun) -> list[Entry]:
     """Every line, by its time; what has the same time, in the order that the rules ask for."""
-    found = [*_beginning(run), *_training(run), *_end(run)]
+    began, ready = run.init_start_ms, run.init_stop_ms
+    found = [
+        Entry(began, "cache_clear", run.cache_cleared),
+        Entry(began, "init_start", event="start"),
+        *(Entry(ready, key, value) for key, value in _settings(run).items()),
+        Entry(ready, "init_stop", event="end"),
+        Entry(run.run_start_ms, "run_start", event="start"),
+        *sorted([*_blocks(run), *_steps(run)], key=lambda entry: entry.time_ms),
+    ]
+    if run.run_stop_ms is not None:
+        samples = run.evaluations[-1].samples if run.evaluations else 0
+        metadata = {"status": run.status, "samples_count": samples}
+        found.append(Entry(run.run_stop_ms, "run_stop", event="end", metadata=metadata))
     _refuse_secrets(found)
     return found
 
 
-def _beginning(run: WrittenRun) -> Iterator[Entry]:
-    began = run.init_start_ms
-    yield Entry(time_ms=began, key="cache_clear", value=run.cache_cleared)
-    yield Entry(time_ms=began, key="init_start", event="start")
-    for key, value in _settings(run).items():
-        yield Entry(time_ms=run.init_stop_ms, key=key, value=value)
-    yield Entry(time_ms=run.init_stop_ms, key="init_stop", event="end")
-    yield Entry(time_ms=run.run_start_ms, key="run_start", event="start")
-
-
 def _settings(run: WrittenRun) -> dict[str, Any]:
     """The settings, the warm-up before the decay that a rule computes from it."""
-    optimizer, precision = run.optimizer, _precision(run.dtype)
+    optimizer = run.optimizer
     warmup = optimizer.warmup_steps or 0
+    if run.dtype not in PRECISIONS:
+        what, where = f"the rules have no name for the precision '{run.dtype}'", "lowest_numerical_precision"
+        raise RequestError(what, where=where, why=f"known: {', '.join(PRECISIONS)}")
+    kinds = (f"lowest_numerical_precision_in_{kind}" for kind in ("linear", "attn", "comm"))
     return {
         "submission_benchmark": run.benchmark.name,
         "submission_org": run.org,
@@ -220,7 +214,7 @@ def _settings(run: WrittenRun) -> dict[str, Any]:
         "opt_adamw_weight_decay": optimizer.weight_decay,
         "opt_gradient_clip_norm": optimizer.gradient_clip_norm,
         **({"lora_rank": run.lora.rank, "lora_alpha": run.lora.alpha} if run.lora else {}),
-        **dict.fromkeys((f"lowest_numerical_precision_in_{kind}" for kind in ("linear", "attn", "comm")), precision),
+        **dict.fromkeys(kinds, PRECISIONS[run.dtype]),
         "tensor_parallelism": run.parallelism.tensor,
         "pipeline_parallelism": run.parallelism.pipeline,
         "context_parallelism": run.parallelism.context,
@@ -229,70 +223,38 @@ def _settings(run: WrittenRun) -> dict[str, Any]:
     }
 
 
-def _precision(name: str) -> str:
-    if name not in PRECISIONS:
-        raise RequestError(
-            f"the rules have no name for the precision '{name}'",
-            where="lowest_numerical_precision",
-            why=f"known: {', '.join(PRECISIONS)}",
-        )
-    return PRECISIONS[name]
-
-
-def _training(run: WrittenRun) -> list[Entry]:
-    """The blocks between evaluations, and what lies in them."""
-    return sorted([*_blocks(run), *(_step_entry(run, step) for step in run.steps)], key=lambda entry: entry.time_ms)
-
-
 def _blocks(run: WrittenRun) -> Iterator[Entry]:
     """Each block from the evaluation before it to the next; the last ends with the run where it has no evaluation."""
     began, at = run.run_start_ms, _where(0, 0)
-    for place, one in enumerate(run.evaluations):
+    for one in run.evaluations:
         here = _where(one.step, one.samples)
-        yield Entry(time_ms=began, key="block_start", event="start", metadata=at)
-        yield Entry(time_ms=one.start_ms, key="block_stop", event="end", metadata=here)
-        yield Entry(time_ms=one.start_ms, key="eval_start", event="start", metadata=here)
-        yield Entry(time_ms=one.stop_ms, key="eval_accuracy", value=one.value, metadata=here)
-        yield Entry(time_ms=one.stop_ms, key="eval_stop", event="end", metadata=here)
+        yield Entry(began, "block_start", event="start", metadata=at)
+        yield Entry(one.start_ms, "block_stop", event="end", metadata=here)
+        yield Entry(one.start_ms, "eval_start", event="start", metadata=here)
+        yield Entry(one.stop_ms, "eval_accuracy", one.value, metadata=here)
+        yield Entry(one.stop_ms, "eval_stop", event="end", metadata=here)
         began, at = one.stop_ms, here
-        if place == len(run.evaluations) - 1 and run.status == "success":
-            return
     last = max([step.step for step in run.steps], default=at["step"])
-    if run.run_stop_ms is not None and (last > at["step"] or not run.evaluations):
-        yield Entry(time_ms=began, key="block_start", event="start", metadata=at)
-        stop = _where(last, last * run.batch)
-        yield Entry(time_ms=run.run_stop_ms, key="block_stop", event="end", metadata=stop)
+    ends_so = run.evaluations and (run.status == "success" or last <= at["step"])
+    if run.run_stop_ms is not None and not ends_so:
+        yield Entry(began, "block_start", event="start", metadata=at)
+        yield Entry(run.run_stop_ms, "block_stop", event="end", metadata=_where(last, last * run.batch))
 
 
 def _where(step: int, samples: int) -> dict[str, Any]:
     return {"samples_count": samples, "step": step}
 
 
-def _step_entry(run: WrittenRun, step: WrittenStep) -> Entry:
-    stats = {"train_loss": step.loss, "train_step_time": step.seconds}
-    return Entry(
-        time_ms=step.time_ms,
-        key="tracked_stats",
-        value={key: value for key, value in stats.items() if value is not None},
-        metadata=_where(step.step, step.step * run.batch),
-    )
-
-
-def _end(run: WrittenRun) -> Iterator[Entry]:
-    if run.run_stop_ms is None:
-        return
-    samples = run.evaluations[-1].samples if run.evaluations else 0
-    metadata = {"status": run.status, "samples_count": samples}
-    yield Entry(time_ms=run.run_stop_ms, key="run_stop", event="end", metadata=metadata)
+def _steps(run: WrittenRun) -> Iterator[Entry]:
+    for one in run.steps:
+        stats = {"train_loss": one.loss, "train_step_time": one.seconds}
+        known = {key: value for key, value in stats.items() if value is not None}
+        yield Entry(one.time_ms, "tracked_stats", known, metadata=_where(one.step, one.step * run.batch))
 
 
 def _refuse_secrets(found: list[Entry]) -> None:
     """The log is published: what looks like a token or a login must not be in it. The value is not repeated here."""
     for entry in found:
-        why = why_secret(entry.value) if isinstance(entry.value, str) else ""
-        if why:
-            raise RequestError(
-                f"{entry.key} looks like a secret, which must not be written into a log",
-                where=f"MLLOG: {entry.key}",
-                why=why,
-            )
+        if isinstance(entry.value, str) and (why := why_secret(entry.value)):
+            what = f"{entry.key} looks like a secret, which must not be written into a log"
+            raise RequestError(what, where=f"MLLOG: {entry.key}", why=why)

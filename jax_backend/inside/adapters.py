@@ -13,27 +13,19 @@ class Adapters:
 
     def __init__(self, kit, events, rank):
         self._look = kit.Look
-        self._proof = kit.AdapterProof(events, rank)
+        self.proof = kit.AdapterProof(events, rank)
         self._device_state = None
-        self.counts, self.install = counts, install
 
     def begin(self, device_state):
         self._device_state = device_state  # MaxText's loop puts each step's new state into it
-        self._proof.begin(*self._looks())
+        self.proof.begin(*self._looks())
 
     def finish(self):
         if self._device_state:
-            self._proof.finish(*self._looks())
+            self.proof.finish(*self._looks())
 
     def _looks(self):
         return looks_of(self._device_state["state"]["model"], self._look)
-
-    def failures(self):
-        unproven = ["training ended before the adapters were checked: nothing is proven about them"]
-        return self._proof.failures if self._proof.notes else unproven
-
-    def notes(self):
-        return self._proof.notes
 
 
 def install():
@@ -53,30 +45,14 @@ def put_beside(model_creation, lora):
     model_creation.get_nnx_create_model_fn = with_adapters
 
 
-def counts(model):
-    """(all, trainable) parameters of a model's state; adapters are parameters too."""
-    import jax
-    from flax import nnx
-
-    return tuple(sum(x.size for x in jax.tree.leaves(nnx.state(model, kind))) for kind in (nnx.Param, nnx.LoRAParam))
-
-
 def looks_of(model, look):
     """(adapters, frozen): what each array of a model's state is now, by its path; the same on every rank."""
-    arrays = {True: {}, False: {}}
-    for path, adapter, array in parameters(model):
-        arrays[adapter][path] = array
-    seen = looked_at(arrays[True] | arrays[False])
-    adapters, frozen = ({path: look(*seen[path]) for path in arrays[kind]} for kind in (True, False))
-    return adapters, frozen
-
-
-def parameters(model):
-    """(path, whether it is an adapter, array) of all that is trained or frozen; keys of random numbers are not."""
     from flax import nnx
 
-    for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param)):
-        yield "/".join(map(str, path)), isinstance(leaf, nnx.LoRAParam), leaf.get_value()
+    leaves = {"/".join(map(str, path)): leaf for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param))}
+    seen = looked_at({path: leaf.get_value() for path, leaf in leaves.items()})
+    adapters = {path: look(*seen[path]) for path, leaf in leaves.items() if isinstance(leaf, nnx.LoRAParam)}
+    return adapters, {path: look(*seen[path]) for path in leaves if path not in adapters}
 
 
 def looked_at(arrays):

@@ -16,13 +16,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-
-
 sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
 import worker_kit as kit  # noqa: E402
 
@@ -31,7 +28,6 @@ kernel_table = kit.load(HERE / "kernel_table.py")
 profile_identity = kit.load(HERE / "profile_identity.py")
 
 SHOWN = 5  # names in one message
-QUESTION_SECONDS = 60.0  # for what nsys knows without a report; it answers in one
 # Of the profile's instructions, so many may be in no dump. More where nsys saw programs run that were not dumped: a
 # worker dumps the training step alone, and others run beside it.
 UNKNOWN_SHARE = 0.05
@@ -61,91 +57,76 @@ class Failure(Exception):
 
 def reports_in(folder: Path) -> list[Path]:
     found = sorted(folder.glob("*.nsys-rep"))
-    if found:
-        return found
     raw = sorted(folder.glob("*.qdstrm"))
-    if raw:
+    if not found and raw:
         raise Failure(f"nsys wrote {raw[0]} and made no report of it: its importer failed; see rank-0.log beside it")
-    raise Failure(
-        f"there is no *.nsys-rep in {folder}: nsys recorded nothing; see rank-0.log there. The steps that it was to "
-        f"record must be steps that were trained"
-    )
+    if not found:
+        why = "the steps that it was to record must be steps that were trained"
+        raise Failure(f"there is no *.nsys-rep in {folder}: nsys recorded nothing; see rank-0.log there; {why}")
+    return found
 
 
 def tables_of(reports: list[Path], nsys: str, log: Path, timeout: float) -> list[Any]:
     program = shutil.which(nsys)
     if program is None:
         raise Failure(f"{nsys} is not on PATH where phase convert runs: only nsys can read {reports[0]}")
+    said = _run([program, "stats", "--help-reports"], log, timeout)
+    report = next((name for name in kernel_table.REPORTS if name in said), None)
+    if report is None:
+        raise Failure(f"{program} offers no report {' or '.join(kernel_table.REPORTS)}: what it says is in {log}")
     # Not beside the reports: nsys makes an SQLite file of each, and needs locks that a shared disk may not have.
     with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as work:
-        report = report_name(program, log, timeout)
-        return [
-            _table(program, report, path, Path(work) / str(number), log, timeout)
-            for number, path in enumerate(reports)
-        ]
-
-
-def report_name(program: str, log: Path, timeout: float) -> str:
-    said = _run([program, "stats", "--help-reports"], log, min(timeout, QUESTION_SECONDS))
-    for name in kernel_table.REPORTS:
-        if name in said:
-            return str(name)
-    raise Failure(f"{program} offers no report {' or '.join(kernel_table.REPORTS)}: what it says is in {log}")
+        return [_table(program, report, path, Path(work) / path.stem, log, timeout) for path in reports]
 
 
 def _table(program: str, report: str, path: Path, work: Path, log: Path, timeout: float) -> Any:
     work.mkdir()
     command = [program, "stats", "--report", report, "--format", "csv", "--force-export", "true"]
     command += ["--sqlite", str(work / "report.sqlite"), "--output", str(work / "kernels"), str(path)]
-    said = _run(command, log, timeout, about=path)
+    said = _run(command, log, timeout, f" of {path}")
     made = sorted(work.glob("*.csv"))
     if not made:
-        skipped = next(
-            (line.strip() for line in said.splitlines() if "SKIPPED" in line or "does not contain" in line), ""
-        )
-        raise Failure(f"nsys made no table of {path}{': ' + skipped if skipped else ''}; what it says is in {log}")
+        skipped = [
+            f": {line.strip()}" for line in said.splitlines() if "SKIPPED" in line or "does not contain" in line
+        ]
+        raise Failure(f"nsys made no table of {path}{''.join(skipped[:1])}; what it says is in {log}")
     try:
         table = kernel_table.read(made[0])
     except kernel_table.TableError as error:
-        shutil.copy(made[0], log.with_name("nsys-table.csv"))
-        raise Failure(
-            f"nsys's table of {path} ({log.with_name('nsys-table.csv')}) cannot be read: {error}"
-        ) from error
+        kept = shutil.copy(made[0], log.with_name("nsys-table.csv"))
+        raise Failure(f"nsys's table of {path} ({kept}) cannot be read: {error}") from error
     if not table.rows:
         raise Failure(f"nsys's table of {path} has no row: no kernel ran while it recorded; see rank-0.log beside it")
     if not table.costs:
-        raise Failure(
-            f"none of the {table.rows} rows of nsys's table of {path} names an HLO instruction: XLA's NVTX ranges "
-            f"were not recorded. nsys needs nvtx in its --trace"
-        )
+        why = "XLA's NVTX ranges were not recorded. nsys needs nvtx in its --trace"
+        raise Failure(f"none of the {table.rows} rows of nsys's table of {path} names an HLO instruction: {why}")
     return table
 
 
-def _run(command: list[str], log: Path, timeout: float, about: Path | None = None) -> str:
+def _run(command: list[str], log: Path, timeout: float, of: str = "") -> str:
     """Run nsys; what it said, which is kept as well."""
-    of = f" of {about}" if about else ""
     try:
         done = subprocess.run(
             command,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
             text=True,
             errors="replace",
             timeout=timeout,
             check=False,
-            stdin=subprocess.DEVNULL,
             preexec_fn=kit.die_with_parent,
         )
     except subprocess.TimeoutExpired as error:
         raise Failure(f"nsys did not answer within {timeout:.0f} s{of}: {' '.join(command)}") from error
     except OSError as error:
         raise Failure(f"{command[0]} does not start: {error.strerror}") from error
-    said = done.stdout + done.stderr
     with log.open("a", encoding="utf-8") as stream:
-        stream.write(f"$ {' '.join(command)}\n{said}\nexit code {done.returncode}\n\n")
+        stream.write(f"$ {' '.join(command)}\n{done.stdout}\nexit code {done.returncode}\n\n")
     if done.returncode:
-        last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "it says nothing")
+        last = next((line.strip() for line in reversed(done.stdout.splitlines()) if line.strip()), "it says nothing")
         raise Failure(f"nsys failed with exit code {done.returncode}{of}: {last[:300]}; all that it says is in {log}")
-    return said
+    return done.stdout
 
 
 # --- what was profiled --------------------------------------------------------------------------
@@ -155,26 +136,11 @@ def facts_of(folder: Path) -> dict[str, Any]:
     """What the worker of phase profile wrote down of itself."""
     path = folder / "events-rank0.jsonl"
     try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise Failure(f"{path} cannot be read ({error.strerror}): nothing says what program was profiled") from error
-    found = [event for event in _events(lines) if event.get("event") == "facts"]
-    if not found:
-        raise Failure(f"{path} has no facts: nothing says what program was profiled; see rank-0.log beside it")
-    try:
-        return dict(profile_identity.of_facts(found[-1]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Failure(f"the facts in {path} do not say what program was profiled: {error!r}") from error
-
-
-def _events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:  # a line that was cut; the facts are a line of their own
-            continue
-        if isinstance(event, dict):
-            yield event
+        lines = [line for line in path.read_bytes().splitlines() if b'"facts"' in line]
+        return dict(profile_identity.of_facts(json.loads(lines[-1])))
+    except (OSError, IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
+        why = error.strerror if isinstance(error, OSError) else repr(error)
+        raise Failure(f"{path} does not say what program was profiled: {why}; see rank-0.log beside it") from error
 
 
 def program_of(folder: Path, modules: dict[str, set[int]], names: set[str]) -> Program:
@@ -185,24 +151,22 @@ def program_of(folder: Path, modules: dict[str, set[int]], names: set[str]) -> P
     """
     dumps = hlo.dumps(folder)
     if not dumps:
-        raise Failure(
-            f"there is no {hlo.DUMPS} in {folder}: phase profile needs --xla_dump_to={folder} "
-            f"--xla_dump_hlo_as_text in XLA_FLAGS"
-        )
+        flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text in XLA_FLAGS"
+        raise Failure(f"there is no {hlo.DUMPS} in {folder}: phase profile needs {flags}")
     called = {path: hlo.module_name(path) for path in dumps}
     ran = [path for path in dumps if called[path] in modules]
     exact = {called[path] for path in ran if hlo.program_id(path) in modules[called[path]]}
     ran = [p for p in ran if called[p] not in exact or hlo.program_id(p) in modules[called[p]]]
     if modules and not ran:
+        held = some(sorted(set(called.values())))
         raise Failure(
-            f"the dump is of another program: nsys saw {_some(sorted(modules))} run, and {folder} holds "
-            f"{_some(sorted(set(called.values())))}"
+            f"the dump is of another program: nsys saw {some(sorted(modules))} run, and {folder} holds {held}"
         )
     ran = ran or [path for path in dumps if "train_step" in called[path]] or dumps
     read = {path: hlo.read_module(path) for path in ran}
-    for path, module in read.items():
-        if not module.whole:
-            raise Failure(f"{path} is not whole: it ends before its ENTRY does; was the disk full?")
+    cut = [path for path, module in read.items() if not module.whole]
+    if cut:
+        raise Failure(f"{cut[0]} is not whole: it ends before its ENTRY does; was the disk full?")
     have = {path: module.names() for path, module in read.items()}
     best = max(ran, key=lambda path: len(have[path] & names))
     all_dumped = set(modules) <= {called[path] for path in ran}
@@ -210,42 +174,35 @@ def program_of(folder: Path, modules: dict[str, set[int]], names: set[str]) -> P
 
 
 def refuse_another_program(program: Program, names: set[str]) -> list[str]:
-    """A profile that is not of the dumped program; else notes on what in it is of no dumped program."""
-    demanded = program.demanded
-    if demanded and not any(one.known_in(names) for one in demanded):
+    """A profile that is not of the dumped program, or not of all its collectives; else notes on what is in none."""
+    demanded = [one.name for one in program.demanded]
+    missing = [one.name for one in program.demanded if not one.known_in(names)]
+    in_graphs = any(kernel_table.GRAPH_RANGE.search(name) for name in names)
+    graphs = (
+        ". Kernels were launched in CUDA graphs, where ranges do not tell them apart: phase profile needs "
+        "--xla_gpu_enable_command_buffer= (empty)"
+        if in_graphs
+        else ""
+    )
+    if demanded and missing == demanded:
         raise Failure(
             f"the profile is of another program: it has a cost for none of the {len(demanded)} collectives of "
-            f"{program.path} ({_some([one.name for one in demanded])}); it has {_some(sorted(names))}"
-            + _graphs(names)
+            f"{program.path} ({some(demanded)}); it has {some(sorted(names))}{graphs}"
         )
     unknown = sorted(name for name in names - program.known if not kernel_table.GRAPH_RANGE.search(name))
     if len(unknown) > (UNKNOWN_SHARE if program.all_dumped else UNKNOWN_SHARE_BESIDE_OTHERS) * len(names):
-        raise Failure(
-            f"the profile is of another program: {len(unknown)} of its {len(names)} instructions are not in "
-            f"{program.path} ({_some(unknown)})"
-        )
-    if not unknown:
-        return []
-    return [f"{len(unknown)} of the profile's {len(names)} instructions are in no dumped program: {_some(unknown)}"]
-
-
-def refuse_uncovered(program: Program, names: set[str]) -> None:
-    missing = [one.name for one in program.demanded if not one.known_in(names)]
+        what = f"{len(unknown)} of its {len(names)} instructions are not in {program.path} ({some(unknown)})"
+        raise Failure(f"the profile is of another program: {what}")
     if missing:
         raise Failure(
-            f"the profile has no cost for {len(missing)} of the {len(program.demanded)} collectives of "
-            f"{program.path}: {_some(missing)}; XLA would guess what they take" + _graphs(names)
+            f"the profile has no cost for {len(missing)} of the {len(demanded)} collectives of "
+            f"{program.path}: {some(missing)}; XLA would guess what they take{graphs}"
         )
+    what = f"{len(unknown)} of the profile's {len(names)} instructions are in no dumped program"
+    return [f"{what}: {some(unknown)}"] if unknown else []
 
 
-def _graphs(names: set[str]) -> str:
-    if any(kernel_table.GRAPH_RANGE.search(name) for name in names):
-        return ". Kernels were launched in CUDA graphs, where ranges do not tell them apart: phase profile needs \
---xla_gpu_enable_command_buffer= (empty)"
-    return ""
-
-
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
@@ -267,7 +224,6 @@ def convert(options: argparse.Namespace, notes: list[str]) -> None:
     names = {name for table in tables for name in table.costs}
     program = program_of(folder / "hlo", modules, names)
     notes += refuse_another_program(program, names)
-    refuse_uncovered(program, names)
 
     moving = {name for one in program.collectives for name in (one.name, *one.others)}
     costs = kernel_table.over_ranks(tables, moving)

@@ -119,11 +119,8 @@ def refuse_other_axes(config, kit):
     with max_utils.maybe_get_transformer_engine_context(config):
         known = getattr(sharding, "_GLOBAL_MESH_RESOURCE", True)
     if known is None:
-        raise kit.CheckFailure(
-            "Transformer Engine does not take MaxText's mesh",
-            "its version does not fit this MaxText",
-            ANOTHER_IMAGE,
-        )
+        why = "its version does not fit this MaxText"
+        raise kit.CheckFailure("Transformer Engine does not take MaxText's mesh", why, ANOTHER_IMAGE)
 
 
 def library_versions():
@@ -160,21 +157,12 @@ def devices_here(expected, alone, names, kit):
 
     with kit.checking(f"jax finds no device of {os.environ.get('JAX_PLATFORMS') or 'any kind'} here", ON_THAT_NODE):
         devices = jax.local_devices()
-    kinds = ", ".join(sorted({device.device_kind for device in devices}))
-    # A process with a GPU of its own takes it by its number; one that is alone takes all that it sees.
-    if len(devices) < expected or (alone and len(devices) > expected):
-        raise kit.CheckFailure(
-            f"{len(devices)} devices are seen on this node, the plan has {expected} there", kinds, ON_THAT_NODE
-        )
-    if names and kinds.lower() not in [name.lower() for name in names]:
-        raise kit.CheckFailure(
-            f"the device is '{kinds}'", f"the benchmark is for {' or '.join(names)}", "--hardware= of that GPU"
-        )
+    kit.check_devices([device.device_kind for device in devices], expected, names, alone=alone)
     for device in devices:
         with kit.checking(f"{device} cannot multiply a matrix", ON_THAT_NODE):
             ones = jax.device_put(jnp.ones((128, 128), jnp.bfloat16), device)
             (ones @ ones).block_until_ready()
-    return {"count": len(devices), "kind": kinds, "platform": devices[0].platform}
+    return {"count": len(devices), "kind": devices[0].device_kind, "platform": devices[0].platform}
 
 
 # --- the configuration --------------------------------------------------------------------------

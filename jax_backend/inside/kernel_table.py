@@ -26,14 +26,10 @@ REPORTS = ("nvtx_kern_sum", "nvtxkernsum")
 
 _OPERATION = re.compile(r"(?:^|:)Thunk:.*[#,]hlo_op=([\w.\-]+)(?=[,#]|$)")
 _MODULE = re.compile(r"(?:^|:)XlaModule:.*[#,]hlo_module=([^,#]+)(?:,program_id=(\d+))?")
-_AVERAGE = re.compile(r"(?:avg|average)(?:\s*\(\s*(\w+)\s*\))?$", re.IGNORECASE)
-_RANGES = ("nvtx range", "range", "nvtx range name")
-_MICROSECONDS = {
-    **dict.fromkeys(("ns", "nsec", "nanoseconds"), 1e-3),
-    **dict.fromkeys(("us", "usec", "microseconds"), 1.0),
-    **dict.fromkeys(("ms", "msec", "milliseconds"), 1e3),
-    **dict.fromkeys(("s", "sec", "seconds"), 1e6),
-}
+# The columns, as nsys has written them since 2022; in a CSV its times are nanoseconds.
+_AVERAGE = ("avg (ns)", "average")
+_RANGES = ("nvtx range", "range")
+MICROSECONDS = 1e-3
 
 # A range may hold a whole path of the framework; the csv module gives up at 131,072 characters of its own accord.
 FIELD_CHARACTERS = 16 << 20
@@ -71,11 +67,10 @@ def parse(lines: Iterable[str]) -> Table:
 def _parse(reader: "csv.DictReader[str]") -> Table:
     columns = [name or "" for name in (reader.fieldnames or [])]
     in_range = next((name for name in columns if name.strip().lower() in _RANGES), None)
-    average = next((name for name in columns if _AVERAGE.match(name.strip())), None)
+    average = next((name for name in columns if name.strip().lower() in _AVERAGE), None)
     if in_range is None or average is None:
         missing = "range" if in_range is None else "average"
         raise TableError(f"no column holds the {missing}; its columns are {', '.join(columns) or 'none'}")
-    scale = _scale(average)
     costs: dict[str, float] = {}
     modules: dict[str, set[int]] = {}
     rows = 0
@@ -85,17 +80,9 @@ def _parse(reader: "csv.DictReader[str]") -> Table:
         if module := _MODULE.search(text):
             modules.setdefault(module[1], set()).update([int(module[2])] if module[2] else [])
         elif operation := _OPERATION.search(text):
-            cost = _number(row[average], reader.line_num) * scale
+            cost = _number(row[average], reader.line_num) * MICROSECONDS
             costs[operation[1]] = max(cost, costs.get(operation[1], 0.0))
     return Table(costs, modules, rows)
-
-
-def _scale(column: str) -> float:
-    match = _AVERAGE.match(column.strip())
-    unit = (match[1] if match else None) or "ns"
-    if unit.lower() not in _MICROSECONDS:
-        raise TableError(f"its column '{column}' is in an unknown unit")
-    return _MICROSECONDS[unit.lower()]
 
 
 def _number(text: str | None, line: int) -> float:

@@ -1,11 +1,9 @@
 """Measures the matmul rate of one device with JAX, in the way MaxText multiplies: its kernels are [in, out].
 
 Runs by path inside the framework's environment, on the standard library and jax alone:
-`python -P peak_program.py --platform=cuda FOLDER`, where FOLDER/request.json is a peaks.PeakRequest and
-FOLDER/report.json becomes a peaks.PeakReport. How often what is timed is in benchmarks/inside/peak_turns.py.
+`python -P peak_program.py --platform=cuda FOLDER`; see benchmarks/inside/peak_turns.py.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -18,49 +16,35 @@ sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package
 import peak_turns as turns  # noqa: E402
 
 PACKAGES = ("jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
-TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
-FIRST_WITH_FP8 = 8.9  # compute capability of CUDA
 FP8_CALL = "matmul$f8"  # of cuBLAS, in a compiled program
-EMULATED = "on a CPU fp8 is emulated: XLA turns the dot into one of a wider type"
 
 
-class Jax:
+class Jax(turns.Device):
     """The first device of the platform that jax was told."""
 
+    emulated = "on a CPU fp8 is emulated: XLA turns the dot into one of a wider type"
+
     def __init__(self, platform: str) -> None:
+        super().__init__(platform)
         self._jax: Any = import_module("jax")
-        self._platform = platform
         try:
             self._device = self._jax.local_devices()[0]
         except (RuntimeError, AssertionError) as error:  # the second where jax has no plugin for the platform at all
             why = turns.first_line(error)
             raise SystemExit(f"jax {self._jax.__version__} has no {platform} device here: {why}") from None
-        self._notes: list[str] = []
 
     def facts(self) -> dict[str, Any]:
-        on_cpu = self._platform == "cpu"
         return {
             "device_kind": self._device.device_kind,
-            "platform": self._platform,
+            "platform": self.platform,
             "versions": turns.installed_versions(PACKAGES),
-            "threads": turns.cores() if on_cpu else None,
+            "threads": turns.cores() if self.on_cpu else None,
             "devices": len(self._jax.local_devices()),
         }
 
-    def notes(self) -> list[str]:
-        return list(dict.fromkeys(self._notes))
-
-    def refuses(self, dtype: str) -> str | None:
-        if dtype not in TYPES:
-            return f"this program knows {', '.join(TYPES)}"
-        if dtype != "fp8":
-            return None
-        if self._platform == "cpu":
-            return EMULATED
-        capability = getattr(self._device, "compute_capability", None)
-        if self._platform == "cuda" and capability and float(capability) < FIRST_WITH_FP8:
-            return f"the device has compute capability {capability}, and fp8 from {FIRST_WITH_FP8} on"
-        return None
+    def capability(self) -> tuple[int, int] | None:
+        major, _, minor = str(getattr(self._device, "compute_capability", "")).partition(".")
+        return (int(major), int(minor)) if major and minor else None
 
     def matmul(self, dtype: str, shape: dict[str, Any]) -> Callable[[int], float]:
         m, k, n = shape["m"], shape["k"], shape["n"]
@@ -68,7 +52,8 @@ class Jax:
         left = self._matrix(0, (m, k), dtype)
         right = self._matrix(1, (n, k) if transposed else (k, n), dtype)
         compiled = self._jax.jit(self._dot(dtype, transposed)).lower(left, right).compile()
-        self._look_at(dtype, compiled)
+        if dtype == "fp8" and self.platform == "cuda" and FP8_CALL not in compiled.as_text():
+            self._notes.append("fp8: a program does not call cuBLAS for it: the rate may be another kernel's")
         return self._timer(lambda: compiled(left, right))
 
     def _matrix(self, seed: int, size: tuple[int, int], dtype: str) -> Any:
@@ -76,32 +61,27 @@ class Jax:
         random, jnp = self._jax.random, self._jax.numpy
 
         def made(key: Any) -> Any:
-            return random.uniform(key, size, jnp.bfloat16, -1, 1).astype(TYPES[dtype])
+            return random.uniform(key, size, jnp.bfloat16, -1, 1).astype(turns.TYPES[dtype])
 
         return self._jax.jit(made)(random.key(seed, impl="rbg")).block_until_ready()
 
     def _dot(self, dtype: str, transposed: bool) -> Callable[[Any, Any], Any]:
         contracted = (((1,), (1 if transposed else 0,)), ((), ()))
-        result = TYPES["bf16" if dtype == "fp8" else dtype]
+        result = turns.TYPES["bf16" if dtype == "fp8" else dtype]
         lax = self._jax.lax
         precision = lax.Precision.HIGHEST if dtype == "fp32" else None  # as the recipes ask; a GPU's default is TF32
         return lambda left, right: lax.dot_general(
             left, right, contracted, precision=precision, preferred_element_type=result
         )
 
-    def _look_at(self, dtype: str, compiled: Any) -> None:
-        if dtype == "fp8" and self._platform == "cuda" and FP8_CALL not in compiled.as_text():
-            self._notes.append("fp8: a program does not call cuBLAS for it: the rate may be another kernel's")
-
     def _timer(self, call: Callable[[], Any]) -> Callable[[int], float]:
         """A GPU takes its calls one after the other; a CPU may run several at once unless each is waited for."""
-        one_by_one = self._platform == "cpu"
 
         def timed(calls: int) -> float:
             start = time.perf_counter()
             for _ in range(calls):
                 result = call()
-                if one_by_one:
+                if self.on_cpu:
                     result.block_until_ready()
             result.block_until_ready()
             return time.perf_counter() - start
@@ -109,13 +89,5 @@ class Jax:
         return timed
 
 
-def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--platform", required=True)
-    parser.add_argument("folder", type=Path)
-    options = parser.parse_args(argv)
-    turns.main(options.folder, Jax(options.platform))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    turns.main(Jax, sys.argv[1:])

@@ -1,9 +1,8 @@
 """What a profile is of: the program that was profiled, and whether the one that is to use it is the same.
 
 XLA matches a profile to a program by the names of its instructions alone, and says nothing where they belong to
-another model: `fusion.12` is in all of them. So the profile carries what its program was made of, and it is
-compared before the program that uses it trains. Pure standard library, and loadable by path: the worker calls it
-inside MaxText's environment.
+another model: `fusion.12` is in all of them. So the profile carries what its program was made of, and it is compared
+before the program that uses it trains. Pure standard library, and loadable by path.
 """
 
 import hashlib
@@ -15,49 +14,23 @@ from typing import Any
 
 # Settings of MaxText that change no instruction: how long it trains, what is recorded, and where things are written.
 # (The number of steps shapes the learning rate's schedule: numbers in the program, not instructions.)
-OTHER_SETTINGS = frozenset(
-    {
-        "steps",
-        "run_name",
-        "base_output_directory",
-        "jax_cache_dir",
-        "log_period",
-        "log_config",
-        "metrics_file",
-        "profiler",
-        "skip_first_n_steps_for_profiler",
-        "profiler_steps",
-        "upload_all_profiler_results",
-        "profile_cleanly",
-        "profile_periodically_period",
-        "profile_power_events",
-        "hide_profiler_step_metric",
-        "enable_jax_profiler",
-        "jax_profiler_port",
-        "jax_debug_log_modules",
-        "enable_tensorboard",
-        "enable_goodput_recording",
-        "monitor_goodput",
-        "skip_jax_distributed_system",
-    }
-)
-OTHER_PREFIXES = ("dump_hlo", "dump_jaxpr")
+OTHER_SETTINGS = (
+    "steps", "run_name", "base_output_directory", "jax_cache_dir", "log_period", "log_config", "metrics_file",
+    "profiler", "skip_first_n_steps_for_profiler", "upload_all_profiler_results", "profile_cleanly",
+    "profile_periodically_period", "profile_power_events", "hide_profiler_step_metric", "enable_jax_profiler",
+    "jax_profiler_port", "jax_debug_log_modules", "enable_tensorboard", "enable_goodput_recording",
+    "monitor_goodput", "skip_jax_distributed_system", "dump_hlo", "dump_jaxpr",
+)  # fmt: skip
 
 # Packages that make no part of the program. (On a GPU, XLA is in the pjrt plugin and not in jaxlib.)
-OTHER_PACKAGES = frozenset({"python", "numpy", "orbax-checkpoint"})
+OTHER_PACKAGES = ("python", "numpy", "orbax-checkpoint")
 
 # XLA flags that differ between the phase that is profiled and the one that uses the profile, on purpose. Whether
 # kernels are launched in CUDA graphs is decided after instructions have their names and their order.
-OTHER_FLAGS = frozenset(
-    {
-        "xla_gpu_enable_latency_hiding_scheduler",
-        "xla_gpu_disable_async_collectives",
-        "xla_gpu_enable_command_buffer",
-        "xla_gpu_pgle_profile_file_or_directory_path",
-        "xla_gpu_pgle_accuracy_checker",
-    }
-)
-OTHER_FLAG_PREFIXES = ("xla_dump_",)
+OTHER_FLAGS = (
+    "xla_gpu_enable_latency_hiding_scheduler", "xla_gpu_disable_async_collectives", "xla_gpu_enable_command_buffer",
+    "xla_gpu_pgle_profile_file_or_directory_path", "xla_gpu_pgle_accuracy_checker", "xla_dump_",
+)  # fmt: skip
 
 SHOWN = 3  # differences in one message
 
@@ -71,35 +44,24 @@ def identity(
     xla_flags: str,
 ) -> dict[str, Any]:
     """All that must be the same; plain values, ready for JSON."""
-    settings = dict(word.partition("=")[::2] for word in argv)
     return {
-        "settings": {
-            key: value
-            for key, value in sorted(settings.items())
-            if key not in OTHER_SETTINGS and not key.startswith(OTHER_PREFIXES)
-        },
-        "versions": {name: version for name, version in sorted(versions.items()) if name not in OTHER_PACKAGES},
+        "settings": _without(dict(word.partition("=")[::2] for word in argv), OTHER_SETTINGS),
+        "versions": _without(versions, OTHER_PACKAGES),
         "mesh": dict(sorted(mesh.items())),
         "device_kind": device_kind,
         "devices": devices,
-        "xla_flags": {
-            name: value
-            for name, value in sorted(flags_of(xla_flags).items())
-            if name not in OTHER_FLAGS and not name.startswith(OTHER_FLAG_PREFIXES)
-        },
+        "xla_flags": _without(flags_of(xla_flags), OTHER_FLAGS),
     }
+
+
+def _without(values: Mapping[str, Any], beginnings: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in sorted(values.items()) if not name.startswith(beginnings)}
 
 
 def of_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Of what a worker wrote down of itself."""
-    return identity(
-        facts["argv"],
-        facts["versions"],
-        facts["mesh"],
-        facts["device_kind"],
-        facts["device_count"],
-        facts["xla_flags"],
-    )
+    names = ("argv", "versions", "mesh", "device_kind", "device_count", "xla_flags")
+    return identity(*(facts[name] for name in names))
 
 
 def flags_of(text: str) -> dict[str, str]:
@@ -108,44 +70,29 @@ def flags_of(text: str) -> dict[str, str]:
         words = shlex.split(text)
     except ValueError:  # a quote that nothing closes
         words = text.split()
-    flags = {}
-    for word in words:
-        name, given, value = word.lstrip("-").partition("=")
-        flags[name] = value if given else "true"
-    return flags
+    parts = (word.lstrip("-").partition("=") for word in words)
+    return {name: value if given else "true" for name, given, value in parts}
 
 
 def differences(made_by: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """In words, what is not as it was when the profile was made; empty where nothing is."""
-    found = _of_values({"the device": now.get("device_kind")}, {"the device": made_by.get("device_kind")})
-    found += _of_values(
-        {"the number of devices": now.get("devices")}, {"the number of devices": made_by.get("devices")}
-    )
-    for group, called in (
-        ("settings", "{}"),
-        ("mesh", "the mesh's {}"),
-        ("versions", "{}"),
-        ("xla_flags", "XLA's flag {}"),
-    ):
-        here, there = (
-            {called.format(key): value for key, value in (side.get(group) or {}).items()} for side in (now, made_by)
-        )
-        found += _of_values(here, there)
-    return found
-
-
-def _of_values(now: Mapping[str, object], then: Mapping[str, object]) -> list[str]:
+    here, there = _flat(now), _flat(made_by)
     return [
-        f"{name} is {_word(now, name)}, the profile's is {_word(then, name)}"
-        for name in sorted({*now, *then})
-        if name not in now or name not in then or now[name] != then[name]
+        f"{name} is {_word(here, name)}, the profile's is {_word(there, name)}"
+        for name in {**here, **there}
+        if name not in here or name not in there or here[name] != there[name]
     ]
 
 
+def _flat(identity: Mapping[str, Any]) -> dict[str, object]:
+    found = {"the device": identity.get("device_kind"), "the number of devices": identity.get("devices")}
+    for group, called in (("settings", ""), ("mesh", "the mesh's "), ("versions", ""), ("xla_flags", "XLA's flag ")):
+        found |= {called + key: value for key, value in (identity.get(group) or {}).items()}
+    return found
+
+
 def _word(values: Mapping[str, object], name: str) -> str:
-    if name not in values:
-        return "not given"
-    return "empty" if values[name] == "" else str(values[name])
+    return str(values.get(name, "not given")) or "empty"
 
 
 def check(profile_json: str | Path, now: Mapping[str, Any]) -> str | None:

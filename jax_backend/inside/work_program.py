@@ -5,7 +5,6 @@ library, numpy and MaxText alone. What it is asked and what it answers is in sam
 the neutral names of that file. One process, one device.
 """
 
-import argparse
 import os
 import sys
 from collections import Counter
@@ -71,8 +70,9 @@ class Training:
         _, _, self._shardings, _, self._mesh, _, _, _, _, _, self.state = train_utils.setup_train_loop(
             self.config, recorder
         )
-        self.layers = self.config.num_decoder_layers
+        self._layers = self.config.num_decoder_layers
         self._trained = nnx.LoRAParam if TRAINS_ADAPTERS in argv else nnx.Param
+        self._values = None  # of the state, once the step is compiled
 
     def within(self):
         """What MaxText's functions look up around them."""
@@ -89,7 +89,18 @@ class Training:
     def parameters(self):
         from flax import nnx
 
-        return known.flat(nnx.state(self.state.model, nnx.Param))
+        state = nnx.merge(self._graph, self._values, copy=True) if self._values is not None else self.state
+        return known.flat(nnx.state(state.model, nnx.Param))
+
+    def weights(self):
+        return self.neutral(self.parameters())
+
+    def neutral(self, arrays):
+        return known.neutral(arrays, self._layers)
+
+    def begin(self, weights, inputs, targets):
+        known.load_parameters(self.state.model, known.of_maxtext(weights, self._layers, self.parameters()))
+        return [self.batch(*batch) for batch in zip(inputs, targets, strict=True)]
 
     def batch(self, inputs, targets):
         """One batch in MaxText's words: one document a row."""
@@ -102,8 +113,8 @@ class Training:
         batch |= {"targets": targets, "targets_position": places, "targets_segmentation": whole}
         return jax.device_put(batch, sharding.get_input_data_sharding(self.config, self._mesh))
 
-    def gradient(self, batch):
-        """Logits, loss and gradient of one batch, by MaxText's own loss function, as its training step calls it."""
+    def look(self, batch):
+        """By MaxText's own loss function, as its training step calls it; afterwards the step is compiled."""
         import jax
         from flax import nnx
         from maxtext.trainers.pre_train import train
@@ -127,9 +138,20 @@ class Training:
 
         (loss, _), gradients = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(weights, rest, dict(batch))
         logits = np.asarray(jax.jit(logits_of)(weights, rest, batch), np.float32)
+        self._facts = {
+            "parameters": int(sum(array.size for array in self.parameters().values())),
+            "settings": settings_of(self),
+        }
+        self._program = self._compile(batch)
         return logits, float(loss), known.flat(gradients)
 
-    def compile(self, batch):
+    def facts(self):
+        return self._facts
+
+    def flops(self, _batch):
+        return count(self._program)
+
+    def _compile(self, batch):
         """MaxText's own jitted training step, lowered for a batch like this one."""
         from flax import nnx
         from maxtext.trainers.pre_train import train
@@ -150,15 +172,10 @@ class Training:
         )
         return self._step.lower(self._values, batch)
 
-    def step(self, batch):
+    def step(self, _number, batch):
         self._values, metrics = self._step(self._values, batch)
         scalars = metrics["scalar"]
         return {"loss": float(scalars["learning/loss"]), "gradient_norm": float(scalars["learning/raw_grad_norm"])}
-
-    def trained(self):
-        from flax import nnx
-
-        return known.flat(nnx.state(nnx.merge(self._graph, self._values, copy=True).model, nnx.Param))
 
 
 def settings_of(training):
@@ -196,35 +213,9 @@ def turns_neighbours(rope):
 
 
 def train_case(words, case, given, worker):
-    """(report, arrays) of a case: a look at the first batch, then a training of all."""
-    inputs, targets = given[kit.INPUTS], given[kit.TARGETS]
-    training = Training(told(words, case, len(inputs)), worker)
-    own = known.neutral(training.parameters(), training.layers)
-    weights = kit.starting_weights(case, given, lambda: own)
-    known.load_parameters(training.state.model, known.of_maxtext(weights, training.layers, training.parameters()))
+    training = Training(told(words, case, len(given[kit.INPUTS])), worker)
     with training.within():
-        batches = [training.batch(*batch) for batch in zip(inputs, targets, strict=True)]
-        logits, loss, gradients = training.gradient(batches[0])
-        program = training.compile(batches[0])
-        report = {
-            "parameters": int(sum(array.size for array in training.parameters().values())),
-            "settings": settings_of(training),
-            "loss": loss,
-            "gradient_norm": kit.gradient_norm(gradients),
-            "flops": count(program) if case["count_flops"] else None,
-            "steps": [],
-        }
-        trained = {}
-        for batch in batches:
-            trained = training.trained()  # before the last update
-            report["steps"].append(training.step(batch))
-    arrays = {
-        **kit.under(kit.WEIGHT, weights),
-        **kit.under(kit.GRADIENT, known.neutral(gradients, training.layers)),
-        **kit.under(kit.TRAINED, known.neutral(trained, training.layers)),
-        kit.LOGITS: logits,
-    }
-    return report, arrays
+        return kit.train_case(training, case, given)
 
 
 def count(program):
@@ -265,12 +256,5 @@ def main(options):
     )
 
 
-def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("settings", nargs="*", help="after --: MaxText's own settings")
-    return parser.parse_args(argv)
-
-
 if __name__ == "__main__":
-    main(parse(sys.argv[1:]))
+    main(kit.parse(sys.argv[1:]))

@@ -1,7 +1,7 @@
 """Runs MaxText's own training loop and writes down what really happened, one JSON line an event.
 
-The only file of this backend that imports a framework. It is run by path inside MaxText's
-environment (`python -P worker.py ... -- key=value ...`) on the standard library and MaxText alone.
+It is run by path inside MaxText's environment (`python -P worker.py ... -- key=value ...`) on the standard library
+and MaxText alone.
 
 MaxText times dispatch to dispatch while its logger waits for the step before, so the figure it
 prints for step k is the true time of step k-2. Here the clock is read when that wait ends: the loop
@@ -87,22 +87,19 @@ def hook_training_loop(train, clock, on_first_step, evaluations=None):
     train.training_loop_iteration = first_iteration
 
 
-def parameter_counts(state, adapters):
-    """(all, trainable) parameters of MaxText's model, counted in the arrays."""
+def parameter_count(model, kind):
+    """Of one kind of parameters, counted in the arrays."""
     import jax
     from flax import nnx
 
-    model = state["model"]
-    if adapters:
-        return adapters.counts(model)
-    total = sum(x.size for x in jax.tree.leaves(nnx.state(model, nnx.Param)))
-    return total, total
+    return sum(x.size for x in jax.tree.leaves(nnx.state(model, kind)))
 
 
 def facts(options, device_state, program, adapters=None):
     import jax
+    from flax import nnx
 
-    total, trainable = parameter_counts(device_state["state"], adapters)
+    model = device_state["state"]["model"]
     mesh = device_state["mesh"].shape
     device = jax.devices()[0]
     return {
@@ -112,8 +109,8 @@ def facts(options, device_state, program, adapters=None):
         "local_device_count": jax.local_device_count(),
         "device_kind": device.device_kind,
         "platform": device.platform,
-        "parameters": int(total),
-        "trainable_parameters": int(trainable),
+        "parameters": parameter_count(model, nnx.Param),
+        "trainable_parameters": parameter_count(model, nnx.LoRAParam if adapters else nnx.Param),
         "mesh": {axis: int(size) for axis, size in mesh.items() if size > 1},
         "versions": kit.installed_versions(PACKAGES),
         "argv": options.settings,
@@ -181,19 +178,12 @@ def argv_of(settings):
     return ["stepmark", str(Path(maxtext.__file__).parent / "configs" / "base.yml"), *settings]
 
 
-def reason_against_disturbed(options):
-    """The steps that a profiler records, and those in which it begins and ends."""
-    first, last = (int(word) for word in options.disturbed_steps.split("-"))
-    return lambda step: "profiler" if first <= step <= last else None
-
-
 def record_of_this_rank(options):
     """MaxText's profiler, on the ranks that are to be recorded, and for each in a folder of its own.
 
     jax names a trace by its host alone, so the processes of a node would write over one another's.
     """
-    recorded = kit.load(HERE.parents[1] / "benchmarks" / "inside" / "under_nsys.py").ranks_of
-    if options.rank not in recorded(options.recorded_ranks):
+    if options.rank not in kit.numbers_of(options.recorded_ranks):
         options.settings = ["profiler=" if word.startswith("profiler=") else word for word in options.settings]
     elif options.rank:
         place = "base_output_directory="
@@ -231,14 +221,6 @@ def dump_program(options):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {asked}".strip()
 
 
-def refuse_foreign_profile(profile, what_runs):
-    """A profile of another program would be read all the same, and its costs would be wrong."""
-    identity = kit.load(HERE / "profile_identity.py")
-    problem = identity.check(profile, identity.of_facts(what_runs))
-    if problem:
-        raise SystemExit(f"stepmark worker: {problem}")
-
-
 def hook_step(device_state, clock, slowdown, watch):
     """What is done around each call of the training step."""
     if watch:
@@ -261,7 +243,7 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
     if "profiler=nsys" in options.settings:
         find_cuda_runtime()
     if adapters:
-        adapters.install()
+        kit.load(HERE / "adapters.py").install()
     program.listen()
     config, recorder = train.initialize(argv_of(options.settings))
 
@@ -274,7 +256,10 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
             adapters.begin(device_state)
         program.on_found = lambda sha256: events.write("program", sha256=sha256)
         if options.pgle_profile:
-            refuse_foreign_profile(options.pgle_profile, what_runs)
+            identity = kit.load(HERE / "profile_identity.py")
+            # A profile of another program would be read all the same, and its costs would be wrong.
+            if problem := identity.check(options.pgle_profile, identity.of_facts(what_runs)):
+                raise SystemExit(f"stepmark worker: {problem}")
         hook_step(device_state, clock, slowdown, watch)
 
     hook_training_loop(train, clock, on_first_step, kit.evaluations(options, events))
@@ -292,13 +277,10 @@ def main(options):
     if options.check:
         check = kit.load(HERE / "environment_check.py")
         return kit.run_check(lambda: check.look(options, argv_of, PACKAGES, kit), events)
-    watch, reasons = None, []
+    watch, reasons = None, [kit.reason_against_disturbed(options)]
     if options.pgle_runs:
-        pgle_watch = kit.load(HERE / "pgle_watch.py")
-        watch = pgle_watch.PgleWatch(options.pgle_runs, options.pgle_settling)
-        reasons.append(watch.reason_against)
-    if options.disturbed_steps:
-        reasons.append(reason_against_disturbed(options))
+        watch = kit.load(HERE / "pgle_watch.py").PgleWatch(options.pgle_runs, options.pgle_settling)
+        reasons.insert(0, watch.reason_against)
     if options.hlo_dir:
         dump_program(options)
     if options.recorded_ranks:
@@ -313,23 +295,17 @@ def main(options):
     return kit.run(
         options,
         errors.in_words(lambda: train_under_clock(options, clock, events, watch, slowdown, program, adapters)),
-        lambda: clock.failures() + (adapters.failures() if adapters else []),
+        lambda: clock.failures() + (adapters.proof.failures if adapters else []),
         events,
-        lambda: [
-            *(adapters.notes() if adapters else []),
-            *(program.notes() if clock.started else []),
-            *slowdown.notes(),
-        ],
+        lambda: (
+            (adapters.proof.notes if adapters else []) + (program.notes() if clock.started else []) + slowdown.notes()
+        ),
     )
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
-    parser.add_argument("--check", action="store_true", help="train nothing: can this node do what the plan says?")
-    parser.add_argument("--task", default="pretrain", choices=["pretrain", "lora"])
-    parser.add_argument("--disturbed_steps", help="FIRST-LAST: what a profiler takes time from")
-    parser.add_argument("--recorded_ranks", help="such as 0,8-15: on which MaxText's profiler runs")
     parser.add_argument("--pgle_runs", type=int, default=0, help="watch jax's own PGLE, which profiles so many steps")
     parser.add_argument("--pgle_settling", type=int, default=0, help="steps after its compilation that cannot count")
     parser.add_argument("--pgle_profile", help="the profile.json of the profile that XLA is told to read")

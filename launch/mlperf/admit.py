@@ -8,7 +8,7 @@ import msgspec
 from benchmarks.assets.assets import compare
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.mlperf.admission import Finding, configuration_rows, findings, refused
+from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_rows, refused
 from benchmarks.mlperf.configuration import Configuration, configuration_of
 from benchmarks.mlperf.definitions import wall_minutes
 from benchmarks.mlperf.submission import variables
@@ -27,61 +27,43 @@ def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[s
     """What is worth saying of it; RequestError where a rule refuses it. Nothing where it is no submission."""
     if not benchmark.is_submission:
         return []
-    config = _configuration(benchmark, configs, options)
-    found = found_in(config, benchmark.model.name, configs)
+    name = benchmark.model.name
+    definition, submission = configs.mlperf(name), configs.submission(name)
+    told = {**variables(benchmark, submission), "WALLTIME": str(seconds_of(options.time) // 60)}
+    config = configuration_of(told, submission)
+    points = package.reference_points(definition, submission.ruleset)
+    found = broken_rules(config, definition, submission, points)
     bad = refused(found, config.division)
     if bad:
-        raise refusal(bad, benchmark.model.name)
+        raise _refusal(bad, name)
     _refuse_shared_nodes(config, options)
     return [f"{one.what}: {one.arithmetic}" for one in found]
 
 
-def found_in(config: Configuration, name: str, configs: Configs) -> list[Finding]:
-    definition, submission = configs.mlperf(name), configs.submission(name)
-    points = package.reference_points(definition, submission.ruleset)
-    return findings(config, definition, submission, points)
-
-
-def _configuration(benchmark: Benchmark, configs: Configs, options: JobOptions) -> Configuration:
-    submission = configs.submission(benchmark.model.name)
-    told = variables(benchmark, submission)
-    return configuration_of({**told, "WALLTIME": str(seconds_of(options.time) // 60)}, submission)
-
-
-def refusal(bad: Sequence[Finding], name: str) -> RequestError:
+def _refusal(bad: Sequence[BrokenRule], name: str) -> RequestError:
     """One message for all of them; each with its arithmetic and its cure."""
     if len(bad) == 1:
-        return RequestError(bad[0].what, where=_where(bad[0], name), why=bad[0].arithmetic, next_command=bad[0].cure)
-    lines = [
-        f"{number}. {one.what}\n     {one.arithmetic}\n     cure: {one.cure}" for number, one in enumerate(bad, 1)
-    ]
+        where = f"MLPerf {name}: {bad[0].rule}"
+        return RequestError(bad[0].what, where=where, why=bad[0].arithmetic, next_command=bad[0].cure)
+    lines = [f"  {n}. {one.what}\n     {one.arithmetic}\n     cure: {one.cure}" for n, one in enumerate(bad, 1)]
     return RequestError(
-        f"MLPerf {name}: {len(bad)} reasons why this cannot be run\n  " + "\n  ".join(lines),
+        "\n".join([f"MLPerf {name}: {len(bad)} reasons why this cannot be run", *lines]),
         where=", ".join(dict.fromkeys(one.rule for one in bad)),
         why="nothing was submitted: each of them costs a run",
         next_command="the cures; python launch/plan.py mlperf FILE looks at a config_*.sh in the same way",
     )
 
 
-def _where(one: Finding, name: str) -> str:
-    return f"MLPerf {name}: {one.rule}"
-
-
 def _refuse_shared_nodes(config: Configuration, options: JobOptions) -> None:
     """Caches and clocks are everybody's on a node."""
-    if options.exclusive or not (config.clears_caches or config.vboost):
-        return
-    does = " and ".join(
-        text
-        for text, there in (("drops the caches", config.clears_caches), ("sets the GPUs' boost", config.vboost))
-        if there
-    )
-    raise RequestError(
-        f"the job shares its nodes, and a submission {does} of a node for everybody on it",
-        where="--noexclusive",
-        why="another's run would be measured with cold caches, or at other clocks",
-        next_command="--exclusive; or --set=CLEAR_CACHES=false --set=VBOOST_VALUE=0 --set=MLPERF_DIVISION=open",
-    )
+    does = ["drops the caches"] * config.clears_caches + ["sets the GPUs' boost"] * bool(config.vboost)
+    if does and not options.exclusive:
+        raise RequestError(
+            f"the job shares its nodes, and a submission {' and '.join(does)} of a node for everybody on it",
+            where="--noexclusive",
+            why="another's run would be measured with cold caches, or at other clocks",
+            next_command="--exclusive; or --set=CLEAR_CACHES=false --set=VBOOST_VALUE=0 --set=MLPERF_DIVISION=open",
+        )
 
 
 def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> JobOptions:
@@ -98,8 +80,9 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
     faults = []
     for asset in configs.needs(f"{benchmark.backend}_mlperf_{benchmark.model.name}").assets:
         found = compare(asset, *look(folder / asset.folder))
-        if found.state != "present":
-            faults += [f"{asset.folder}: missing"] if found.state == "missing" else []
+        if found.state == "missing":
+            faults.append(f"{asset.folder}: missing")
+        elif found.state != "present":
             faults += [f"{asset.folder}/{fault}" for fault in found.faults]
     if faults:
         more = f" and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
@@ -117,8 +100,8 @@ def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs) -> str:
     definition, submission = configs.mlperf(benchmark.model.name), configs.submission(benchmark.model.name)
     points = package.reference_points(definition, submission.ruleset)
     config = configuration_of(variables(benchmark, submission), submission)
-    rows = configuration_rows(config, definition, submission, points)
-    rows += [
+    rows = [
+        *configuration_rows(config, definition, submission, points),
         ("data", benchmark.data),
         ("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})"),
         ("overrides", ", ".join(f"{key}={value}" for key, value in benchmark.overrides.items()) or "none"),

@@ -26,15 +26,11 @@ def derived_rules(small: MlperfBenchmark, real: MlperfBenchmark, ruleset: str, f
         text = (source / name).read_text(encoding="utf-8")
         text = text.replace(f"'{real.name}'", f"'{real.name}', '{small.name}'")
         (folder / name).write_text(text.replace(f"training_{ruleset}/", f"{folder}/"), encoding="utf-8")
-    text = (source / f"closed_{real.name}.yaml").read_text(encoding="utf-8")
-    (folder / f"closed_{small.name}.yaml").write_text(derived(text, real, small), encoding="utf-8")
-    return folder / "common.yaml"
-
-
-def derived(text: str, real: MlperfBenchmark, small: MlperfBenchmark) -> str:
-    """closed_REAL.yaml as closed_SMALL.yaml: each value that differs, in the checks of its key."""
+    blocks = KEY.split((source / f"closed_{real.name}.yaml").read_text(encoding="utf-8"))
     old, new = _values(real), _values(small)
-    return "".join(_block(block, old, new) for block in KEY.split(text))
+    derived = "".join(_block(block, old, new) for block in blocks)
+    (folder / f"closed_{small.name}.yaml").write_text(derived, encoding="utf-8")
+    return folder / "common.yaml"
 
 
 def _values(benchmark: MlperfBenchmark) -> dict[str, Any]:
@@ -50,6 +46,7 @@ def _values(benchmark: MlperfBenchmark) -> dict[str, Any]:
 
 
 def _block(block: str, old: dict[str, Any], new: dict[str, Any]) -> str:
+    """The checks of one key, with each value that differs."""
     named = NAME.search(block)
     key = named[1] if named else ""
     before, now = old.get(key), new.get(key)
@@ -58,9 +55,6 @@ def _block(block: str, old: dict[str, Any], new: dict[str, Any]) -> str:
         return block
     changed = LITERAL.sub(lambda one: repr(now) if ast.literal_eval(one[0]) == before else one[0], rest)
     if changed == rest or now is None:
-        raise RequestError(
-            f"the rule for {key} cannot be derived: it does not compare it with {before}, or the copy has no value",
-            where=f"derived rules: {key}",
-            why="the installed package's rules are not those that configs/mlperf was written for",
-        )
+        why = f"the installed package does not compare it with {before}, or the copy has no value"
+        raise RequestError(f"the rule for {key} cannot be derived", where="mlperf-logging", why=why)
     return head + check + changed

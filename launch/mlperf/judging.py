@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, nearest
-from benchmarks.mlperf.checkers import CheckerResult
 from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.findings import find_across
 from benchmarks.mlperf.log_format import MLLOG
@@ -31,7 +30,7 @@ from launch.reports.own_runs import RUN_FILES
 
 LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)")
 HEAD_BYTES = 1 << 22
-FOLDER_OF_A_PACKAGE = ("results", "systems")
+FOLDERS_OF_A_PACKAGE = ("results", "systems")
 
 
 class Judged(NamedTuple):
@@ -42,23 +41,26 @@ class Judged(NamedTuple):
     staged: Path
 
 
-def judge(place: Path, ruleset: str, configs: Configs) -> Verdict:
-    """A log, a folder of logs, or a package."""
+def refuse_unknown(ruleset: str) -> None:
     known = package.rulesets()
     if ruleset not in known:
-        raise RequestError(
-            f"unknown ruleset '{ruleset}': {nearest(ruleset, known)}",
-            where="--ruleset",
-            why="those are of the installed package",
-        )
-    whole = all((place / name).is_dir() for name in FOLDER_OF_A_PACKAGE)
+        what = f"unknown ruleset '{ruleset}': {nearest(ruleset, known)}"
+        raise RequestError(what, where="--ruleset", why="those are of the installed package")
+
+
+def judge(place: Path, ruleset: str, configs: Configs) -> Verdict:
+    """A log, a folder of logs, or a package."""
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
-        sets = [
-            _judge_set(name, judged, ruleset, configs, Path(scratch))
-            for name, judged in staged_runs(place, Path(scratch))
-        ]
-        checked, systems = _judge_package(place, ruleset, Path(scratch)) if whole else (None, {})
-    return Verdict(ruleset=ruleset, sets=sets, package=checked, systems=systems)
+        staged = staged_runs(place, Path(scratch))
+        sets = [_judge_set(name, judged, ruleset, configs, Path(scratch)) for name, judged in staged]
+        if not all((place / name).is_dir() for name in FOLDERS_OF_A_PACKAGE):
+            return Verdict(ruleset=ruleset, sets=sets)
+        # On a copy, called as the original: the checker leaves scaling.json beside the results.
+        copy = Path(scratch) / "package" / (place.resolve().name or "package")
+        shutil.copytree(place, copy)
+        descriptions = sorted((copy / "systems").glob("*.json"))
+        systems = {path.name: package.system_description(path, ruleset) for path in descriptions}
+        return Verdict(ruleset=ruleset, sets=sets, package=package.submission_package(copy, ruleset), systems=systems)
 
 
 # --- which logs -------------------------------------------------------------------------------
@@ -75,18 +77,13 @@ def staged_runs(place: Path, scratch: Path) -> list[tuple[str, list[Judged]]]:
 
 def _groups(place: Path) -> dict[str, list[Path]]:
     """Folder -> its logs; of a single log, itself."""
-    if place.is_file():
-        files = [place]
-    elif place.is_dir():
-        files = sorted((path for path in place.rglob("*") if _is_log(path)), key=_by_number)
-    else:
+    if not place.exists():
         raise RequestError("no such folder or file", where=str(place))
-    if not files or (place.is_file() and not _is_log(place, any_name=True)):
-        raise RequestError(
-            "no MLLOG line in it",
-            where=str(place),
-            why="a log of MLPerf has lines with :::MLLOG; files named *.txt, *.out, *.log and *.mllog are looked at",
-        )
+    named = (path for path in place.rglob("*") if LOG_NAMES.fullmatch(path.name))
+    files = sorted((path for path in ([place] if place.is_file() else named) if _is_log(path)), key=_by_number)
+    if not files:
+        why = "a log of MLPerf has lines with :::MLLOG; files named *.txt, *.out, *.log and *.mllog are looked at"
+        raise RequestError("no MLLOG line in it", where=str(place), why=why)
     groups: dict[str, list[Path]] = {}
     for path in files:
         groups.setdefault(_group_of(path, place), []).append(path)
@@ -98,7 +95,13 @@ def _group_of(path: Path, place: Path) -> str:
     run = _own_run(path)
     folder = path.parent if run is None else run.parent
     name = folder.resolve().name if folder == place or not folder.is_relative_to(place) else folder.relative_to(place)
-    return str(name) if run is None else f"{name}, {_backend_of(run)}"
+    if run is None:
+        return str(name)
+    try:
+        backend = json.loads((run / BENCHMARK).read_text(encoding="utf-8"))["backend"]
+    except (OSError, ValueError, KeyError, TypeError):
+        backend = "backend unknown"
+    return f"{name}, {backend}"
 
 
 def _own_run(path: Path) -> Path | None:
@@ -106,15 +109,8 @@ def _own_run(path: Path) -> Path | None:
     return run if path.parent.name == OWN_FOLDER and all((run / name).is_file() for name in RUN_FILES) else None
 
 
-def _backend_of(run: Path) -> str:
-    try:
-        return str(json.loads((run / BENCHMARK).read_text(encoding="utf-8"))["backend"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "backend unknown"
-
-
-def _is_log(path: Path, *, any_name: bool = False) -> bool:
-    if not path.is_file() or not (any_name or LOG_NAMES.fullmatch(path.name)):
+def _is_log(path: Path) -> bool:
+    if not path.is_file():
         return False
     with path.open("rb") as stream:
         return MLLOG.recognises(stream.read(HEAD_BYTES))
@@ -130,23 +126,14 @@ def _staged(files: Sequence[Path], folder: Path) -> list[list[Judged]]:
     """The runs of one folder, those of each benchmark in a folder of their own."""
     found: dict[str | None, list[Judged]] = {}
     for path in files:
-        runs = runs_in(path)
+        runs, name = runs_in(path), (_own_run(path) or path).name
         for place, run in enumerate(runs):
             own = found.setdefault(run.benchmark, [])
             staged = folder / (run.benchmark or "unknown") / f"result_{len(own)}.txt"
             staged.parent.mkdir(parents=True, exist_ok=True)
-            if len(runs) == 1:
-                shutil.copyfile(path, staged)
-            else:
-                staged.write_bytes(b"".join(_lines_of(path, runs, place)))
-            name = _name_of(path)
+            staged.write_bytes(b"".join(_lines_of(path, runs, place)))
             own.append(Judged(name if len(runs) == 1 else f"{name}, run {place + 1}", run, staged))
     return list(found.values())
-
-
-def _name_of(path: Path) -> str:
-    run = _own_run(path)
-    return path.name if run is None else run.name
 
 
 def _lines_of(path: Path, runs: Sequence[LoggedRun], place: int) -> Iterator[bytes]:
@@ -163,39 +150,33 @@ def _lines_of(path: Path, runs: Sequence[LoggedRun], place: int) -> Iterator[byt
 
 def _judge_set(name: str, judged: list[Judged], ruleset: str, configs: Configs, scratch: Path) -> SetVerdict:
     runs = [_judge_run(one, ruleset, configs, scratch) for one in judged]
-    logs = [(one.name, one.log) for one in judged]
     benchmark = judged[0].log.benchmark or "unknown"
     definition = definition_of(judged[0].log, configs)
-    why_not = _why_no_convergence(definition, runs)
-    platform = runs[0].story.platform
+    why_not = ""
+    if definition is not None and definition.stands_for is not None:
+        why_not = f"{definition.name} is a small copy of {definition.stands_for}: there are no reference points of it"
+    elif len(runs) < FEWEST:
+        why_not = f"of {len(runs)} run{'s' if len(runs) != 1 else ''} it computes no number (nan), and fails"
+    platform, hardware = runs[0].story.platform, configs.names("hardware")
     return SetVerdict(
         name=name,
         benchmark=benchmark,
         runs=runs,
-        across=find_across(logs) if len(logs) > 1 else [],
+        across=find_across([(one.name, one.log) for one in judged]) if len(judged) > 1 else [],
         convergence=None if why_not else package.convergence(judged[0].staged.parent, ruleset),
         no_convergence_because=why_not,
-        published=published_for(read_times(configs.root), benchmark, platform, configs.names("hardware")),
+        published=published_for(read_times(configs.root), benchmark, platform, hardware),
     )
-
-
-def _why_no_convergence(definition: MlperfBenchmark | None, runs: Sequence[RunVerdict]) -> str:
-    if definition is not None and definition.stands_for is not None:
-        return f"{definition.name} is a small copy of {definition.stands_for}: there are no reference points of it"
-    if len(runs) < FEWEST:
-        return f"of {len(runs)} run{'s' if len(runs) != 1 else ''} it computes no number (nan), and fails"
-    return ""
 
 
 def _judge_run(judged: Judged, ruleset: str, configs: Configs, scratch: Path) -> RunVerdict:
     definition = definition_of(judged.log, configs)
     rules = _rules_for(definition, ruleset, configs, scratch)
-    expected = expected_of(judged.log, definition, ruleset)
     return RunVerdict(
         name=judged.name,
         compliance=package.compliance(judged.staged, ruleset, rules),
         derived=rules is not None,
-        story=tell(judged.log, definition, expected),
+        story=tell(judged.log, definition, expected_of(judged.log, definition, ruleset)),
     )
 
 
@@ -212,16 +193,5 @@ def _rules_for(definition: MlperfBenchmark | None, ruleset: str, configs: Config
         )
     if definition.stands_for is None:
         return None
-    return derived_rules(
-        definition, configs.mlperf(definition.stands_for), ruleset, scratch / f"rules-{definition.name}"
-    )
-
-
-def _judge_package(place: Path, ruleset: str, scratch: Path) -> tuple[CheckerResult, dict[str, CheckerResult]]:
-    """On a copy, called as the original: the checker leaves scaling.json beside the results."""
-    copy = scratch / "package" / (place.resolve().name or "package")
-    shutil.copytree(place, copy)
-    systems = {
-        path.name: package.system_description(path, ruleset) for path in sorted((copy / "systems").glob("*.json"))
-    }
-    return package.submission_package(copy, ruleset), systems
+    real = configs.mlperf(definition.stands_for)
+    return derived_rules(definition, real, ruleset, scratch / f"rules-{definition.name}")

@@ -17,7 +17,6 @@ from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.reference_points import ReferencePoint, read_points
 
 PACKAGE = "mlperf_logging"
-INSTALL = "pip install mlperf-logging"
 LONGEST_SECONDS = 600  # of a checker
 RULESET = re.compile(r"\d+\.\d+\.\d+")
 
@@ -30,7 +29,7 @@ def folder() -> Path:
             "mlperf-logging is not installed",
             where="the launcher's environment",
             why="its checkers and its reference points are read from it",
-            next_command=INSTALL,
+            next_command="make install",
         )
     return Path(found.submodule_search_locations[0])
 
@@ -46,11 +45,8 @@ def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[Reference
     name = benchmark.stands_for or benchmark.name
     path = folder() / "rcp_checker" / f"training_{ruleset}" / f"rcps_{name}.json"
     if not path.is_file():
-        raise RequestError(
-            f"no reference convergence points of {name} in ruleset {ruleset}",
-            where=str(path),
-            why=f"{name} is in the rulesets {', '.join(benchmark.rulesets)}",
-        )
+        what = f"no reference convergence points of {name} in ruleset {ruleset}"
+        raise RequestError(what, where=str(path), why=f"{name} is in the rulesets {', '.join(benchmark.rulesets)}")
     return read_points(json.loads(path.read_text(encoding="utf-8")), str(path))
 
 
@@ -60,30 +56,29 @@ def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[Reference
 def compliance(path: Path, ruleset: str, rules: Path | None = None) -> CheckerResult:
     """One log; by the rules of the package, or by others that were derived from them."""
     config = ["--config", str(rules)] if rules else []
-    return _ask("compliance_checker", ["--usage", "training", "--ruleset", ruleset, *config, str(path)])
+    return _ask("compliance_checker", "--usage", "training", "--ruleset", ruleset, *config, str(path))
 
 
 def convergence(results: Path, ruleset: str) -> CheckerResult:
     """A folder of result_N.txt against the reference points."""
-    return _ask("rcp_checker", [str(results), "--rcp_usage", "training", "--rcp_version", ruleset])
+    return _ask("rcp_checker", str(results), "--rcp_usage", "training", "--rcp_version", ruleset)
 
 
 def submission_package(submission: Path, ruleset: str) -> CheckerResult:
     """A whole submission. It may leave scaling.json beside the results."""
-    return _ask("package_checker", [str(submission), "training", ruleset])
+    return _ask("package_checker", str(submission), "training", ruleset)
 
 
 def system_description(description: Path, ruleset: str) -> CheckerResult:
-    return _ask("system_desc_checker", [str(description), "training", ruleset])
+    return _ask("system_desc_checker", str(description), "training", ruleset)
 
 
-def _ask(checker: Checker, arguments: list[str]) -> CheckerResult:
+def _ask(checker: Checker, *arguments: str) -> CheckerResult:
     folder()  # says what to install where there is none
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
-        command = [sys.executable, "-m", f"{PACKAGE}.{checker}", *arguments]
         try:
             done = subprocess.run(
-                command,
+                [sys.executable, "-m", f"{PACKAGE}.{checker}", *arguments],
                 cwd=scratch,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -92,5 +87,5 @@ def _ask(checker: Checker, arguments: list[str]) -> CheckerResult:
                 timeout=LONGEST_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            return CheckerResult(checker=checker, passed=False, complaints=[f"did not end in {LONGEST_SECONDS} s"])
+            return CheckerResult(checker, passed=False, complaints=[f"did not end in {LONGEST_SECONDS} s"])
         return read_text(checker, done.stdout.decode(errors="replace"))

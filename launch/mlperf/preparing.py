@@ -46,24 +46,16 @@ def prepare(work: Preparation) -> int:
     """Submit it, wait for its end, and say what is there."""
     _refuse(work)
     steps = _steps(work)
-    if steps:
-        failed = _run(work, steps)
-        if failed:
-            print(failed)
-            report(work.needs, work.submission.name, work.out)
-            return EXIT_FAILED
-    return report(work.needs, work.submission.name, work.out)
+    failed = _run(work, steps) if steps else ""
+    print(failed, end="\n" if failed else "")
+    code = report(work.needs, work.submission.name, work.out)
+    return EXIT_FAILED if failed else code
 
 
 def _steps(work: Preparation) -> list[PrepareStep]:
     """Those whose product is not whole."""
-    whole = {asset.name for asset in work.needs.assets if _is_whole(work, asset.name)}
-    return [step for step in work.submission.steps if work.force or step.asset not in whole]
-
-
-def _is_whole(work: Preparation, name: str) -> bool:
-    asset = next(asset for asset in work.needs.assets if asset.name == name)
-    return compare(asset, *look(work.out / asset.folder)).state == "present"
+    found = {asset.name: compare(asset, *look(work.out / asset.folder)) for asset in work.needs.assets}
+    return [step for step in work.submission.steps if work.force or found[step.asset].state != "present"]
 
 
 def _image(work: Preparation) -> Path:
@@ -72,24 +64,24 @@ def _image(work: Preparation) -> Path:
         raise RequestError(
             f"site '{site.name}' has no containers, and the submission's scripts are in one",
             where=f"--site={site.name}",
-            why="they turn the downloaded data into what the submission reads",
             next_command="--site with one whose runtime is container",
         )
     return images.file_of(work.image, site)
 
 
 def _refuse(work: Preparation) -> None:
-    if not _image(work).is_file():
+    site, image = work.site, _image(work)
+    if not image.is_file():
         raise RequestError(
             "the container image is not there",
-            where=str(_image(work)),
+            where=str(image),
             why=f"the scripts that make the data of {work.submission.name} are in it",
-            next_command=f"python launch/setup.py --site={work.site.name} --model={work.submission.name}",
+            next_command=f"python launch/setup.py --site={site.name} --model={work.submission.name}",
         )
-    shared = [Path(folder).resolve() for folder in work.site.slurm.shared_folders] if work.site.slurm else []
+    shared = [Path(folder).resolve() for folder in site.slurm.shared_folders] if site.slurm else []
     if not any(work.out.resolve().is_relative_to(folder) for folder in shared):
         raise RequestError(
-            f"the folder cannot be seen by the nodes of site '{work.site.name}'",
+            f"the folder cannot be seen by the nodes of site '{site.name}'",
             where=f"--out={work.out}",
             why=f"what every node sees: {', '.join(map(str, shared)) or 'nothing is named'}",
             next_command="--out=DIR in a folder that every node sees",
@@ -137,18 +129,20 @@ def _run(work: Preparation, steps: list[PrepareStep]) -> str:
     job_id = slurm.submit(folder / SCRIPT, job.job_environment())
     ends = [folder / f"{step.name}.end" for step in steps]
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
-    ended = wait(slurm, job_id, _progress(work, steps, folder), lambda: all(_said(end) for end in ends), limits)
+    # A file that was just made holds its word a moment later.
+    ended = wait(
+        slurm,
+        job_id,
+        _progress(work, steps, folder),
+        lambda: all(end.is_file() and end.stat().st_size > 0 for end in ends),
+        limits,
+    )
     for step, end in zip(steps, ends, strict=True):
         code = end.read_text().strip() if end.exists() else ""
         if code != "0":
             how = f"exit code {code}" if code else f"the job ended: {ended.state}" if ended else "nothing came"
             return f"{step.name}: {how} ({folder / f'{step.name}.log'})"
     return ""
-
-
-def _said(end: Path) -> bool:
-    """A file that was just made holds its word a moment later."""
-    return end.is_file() and end.stat().st_size > 0
 
 
 def _progress(work: Preparation, steps: list[PrepareStep], folder: Path) -> Callable[[], tuple[int, str]]:

@@ -1,5 +1,6 @@
 """`launch/report.py mlperf`: the verdict over a folder on the screen, and the submission's folder made of its logs:
 ORG/systems/SYSTEM.json, ORG/results/SYSTEM/BENCHMARK/result_N.txt, ORG/benchmarks/BENCHMARK/implementations/SYSTEM/.
+What is wrong with such a folder is what the package's own checkers say of it.
 """
 
 import re
@@ -10,13 +11,10 @@ from pathlib import Path
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.logs.log_endings import printable
-from benchmarks.mlperf.verdict import OF_A_SUBMISSION, Verdict, text
+from benchmarks.mlperf.verdict import Verdict, text
 from benchmarks.values import json_text, to_builtins
-from launch.mlperf import judging, package
-from launch.mlperf.judging import Judged
+from launch.mlperf import judging
 from launch.mlperf.package import rulesets
-
-NO_CODE = "The code that ran belongs here: --implementation=FOLDER.\n"
 
 
 def report(
@@ -30,97 +28,61 @@ def report(
 ) -> int:
     """Judges a folder; with `made`, makes a package of it first and judges that."""
     ruleset = ruleset or rulesets()[-1]
-    if made is None:
-        if system is not None or implementation is not None:
-            raise RequestError("--system and --implementation go with --package", where="--package")
-    else:
-        if system is None:
-            raise RequestError(
-                "a package needs the description of its system",
-                where="--package",
-                next_command=f"--package={made} --system=FILE.json",
-            )
-        with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
-            judged = _one_set(place, Path(scratch))
-            _refuse(made, judged, system, implementation, ruleset)
-            _write(made, judged, system, implementation)
-        place = made
+    judging.refuse_unknown(ruleset)
+    if made is not None:
+        place = _packaged(place, made, system, implementation)
+    elif system is not None or implementation is not None:
+        raise RequestError("--system and --implementation go with --package", where="--package")
     verdict = judging.judge(place, ruleset, Configs())
     print(json_text(_as_json(verdict)) if as_json else text(verdict))
     return EXIT_VALID if verdict.passes else EXIT_INVALID
 
 
-# --- a submission's folder --------------------------------------------------------------------
-
-
-def _one_set(place: Path, scratch: Path) -> list[Judged]:
-    sets = judging.staged_runs(place, scratch)
-    if len(sets) != 1:
-        names = ", ".join(sorted({judged[0].log.benchmark or "unknown" for _, judged in sets}))
-        raise RequestError(
-            f"{len(sets)} sets of runs in it ({names}): a package is made of one benchmark on one system",
-            where=str(place),
-        )
-    return sets[0][1]
-
-
-def _refuse(org: Path, judged: list[Judged], system: Path, implementation: Path | None, ruleset: str) -> None:
-    benchmark = judged[0].log.benchmark or "unknown"
-    if not re.fullmatch(r"[A-Za-z0-9]\w*(?:[.-]\w+)*", benchmark, re.ASCII):
-        raise RequestError(
-            f"'{printable(benchmark)}' cannot be the name of a folder",
-            where="submission_benchmark of the logs",
-            why="a log may say anything, and a package is written where --package says",
-        )
-    if len(judged) != OF_A_SUBMISSION:
-        raise RequestError(
-            f"{len(judged)} runs, and a submission has {OF_A_SUBMISSION} of a benchmark",
-            where="--package",
-            why="the package checker refuses any other number",
-        )
-    if (org / "results" / system.stem).exists():
-        raise RequestError(f"{org / 'results' / system.stem} is there already", where=f"--package={org}")
+def _packaged(place: Path, org: Path, system: Path | None, implementation: Path | None) -> Path:
+    """The logs as they are, in the layout of a submission."""
+    if system is None or not system.is_file():
+        what, command = "a package needs the description of its system", f"--package={org} --system=FILE.json"
+        raise RequestError(what, where=f"--system={system or ''}", next_command=command)
     if implementation is not None and not implementation.is_dir():
         raise RequestError("no such folder", where=f"--implementation={implementation}")
-    checked = package.system_description(system.absolute(), ruleset)
-    if not checked.passed:
-        raise RequestError(
-            "the description of the system does not pass system_desc_checker",
-            where=f"--system={system}",
-            why="; ".join(checked.complaints),
-        )
-
-
-def _write(org: Path, judged: list[Judged], system: Path, implementation: Path | None) -> None:
-    """The logs as they are."""
-    benchmark, name = judged[0].log.benchmark or "unknown", system.stem
-    results, systems = org / "results" / name / benchmark, org / "systems"
+    with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
+        sets = judging.staged_runs(place, Path(scratch))
+        if len(sets) != 1:
+            names = ", ".join(sorted({judged[0].log.benchmark or "unknown" for _, judged in sets}))
+            what = f"{len(sets)} sets of runs in it ({names}): a package is made of one benchmark on one system"
+            raise RequestError(what, where=str(place))
+        runs = sets[0][1]
+        name, benchmark = system.stem, runs[0].log.benchmark or "unknown"
+        if not re.fullmatch(r"[A-Za-z0-9]\w*(?:[.-]\w+)*", benchmark, re.ASCII):  # a log may say anything
+            what = f"'{printable(benchmark)}' cannot be the name of a folder"
+            raise RequestError(what, where="submission_benchmark of the logs")
+        results = org / "results" / name
+        if results.exists():
+            what, instead = f"{results} is there already", "another --package, or remove that folder"
+            raise RequestError(what, where=f"--package={org}", next_command=instead)
+        (org / "systems").mkdir(parents=True, exist_ok=True)
+        (results / benchmark).mkdir(parents=True)
+        for number, one in enumerate(runs):
+            shutil.copyfile(one.staged, results / benchmark / f"result_{number}.txt")
+    shutil.copyfile(system, org / "systems" / f"{name}.json")
     code = org / "benchmarks" / benchmark / "implementations" / name
-    for folder in (results, systems, code):
-        folder.mkdir(parents=True, exist_ok=True)
-    for place, one in enumerate(judged):
-        shutil.copyfile(one.staged, results / f"result_{place}.txt")
-    shutil.copyfile(system, systems / f"{name}.json")
+    code.mkdir(parents=True, exist_ok=True)
     if implementation is not None:
         shutil.copytree(implementation, code, dirs_exist_ok=True)
     else:
-        (code / "README.md").write_text(NO_CODE, encoding="utf-8")
+        (code / "README.md").write_text(
+            "The code that ran belongs here: --implementation=FOLDER.\n", encoding="utf-8"
+        )
+    return org
 
 
 def _as_json(verdict: Verdict) -> dict[str, object]:
     """The verdict and what follows from it, which a struct of values alone does not say."""
-    sets = [
-        {
-            **to_builtins(one),
-            "olympic_minutes": one.olympic_minutes,
-            "olympic_minutes_at_reference": one.olympic_minutes_at_reference,
-        }
-        for one in verdict.sets
-    ]
+    olympic = ("olympic_minutes", "olympic_minutes_at_reference")
     return {
         "verdict": "passes" if verdict.passes else "fails",
         "reasons": verdict.reasons,
         "derived_rules": verdict.derived,
         **to_builtins(verdict),
-        "sets": sets,
+        "sets": [{**to_builtins(one), **{name: getattr(one, name) for name in olympic}} for one in verdict.sets],
     }

@@ -28,8 +28,6 @@ def look(options):
     asked = kit.load(HERE / "torch_check.py")
     with kit.checking("torch cannot be imported", ANOTHER_IMAGE):
         versions = asked.versions(PACKAGES, kit)
-    for name, version in versions.items():
-        print(f"{name} {version}", flush=True)
     devices = asked.devices(options.tasks_per_node, options.device_name, kit)
     asked.transformer_engine(["Megatron-Bridge"], kit)
     with kit.checking("Megatron-Bridge cannot be imported", ANOTHER_IMAGE):

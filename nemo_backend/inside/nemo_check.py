@@ -20,8 +20,6 @@ def look(options, work, objects, kit):
     asked = kit.load(HERE / "torch_check.py")
     with kit.checking("torch cannot be imported", ANOTHER_IMAGE):
         versions = asked.versions(PACKAGES, kit)
-    for name, version in versions.items():
-        print(f"{name} {version}", flush=True)
     devices = asked.devices(options.tasks_per_node, options.device_name, kit)
     with kit.checking("NeMo cannot be imported", ANOTHER_IMAGE):
         build, callbacks, redirect = work.prepared()

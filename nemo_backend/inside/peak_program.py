@@ -1,11 +1,9 @@
 """Measures the matmul rate of one device with torch, in the way Megatron multiplies: its weights are [out, in].
 
 Runs by path inside the framework's environment, on the standard library and torch alone:
-`python -P peak_program.py --platform=cuda FOLDER`, where FOLDER/request.json is a peaks.PeakRequest and
-FOLDER/report.json becomes a peaks.PeakReport. How often what is timed is in benchmarks/inside/peak_turns.py.
+`python -P peak_program.py --platform=cuda FOLDER`; see benchmarks/inside/peak_turns.py.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -17,22 +15,19 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
 import peak_turns as turns  # noqa: E402
 
-TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
-FIRST_WITH_FP8 = (8, 9)  # compute capability of CUDA
-EMULATED = "on a CPU fp8 is emulated: torch has no fp8 matmul there that says anything about speed"
 FP8_WAY = "fp8: one scale a tensor, e4m3 in, bf16 out, sums in the fast way that Transformer Engine takes forward"
 
 
-class Torch:
+class Torch(turns.Device):
     """The first GPU, or all cores of the CPU, as the worker takes them."""
 
+    emulated = "on a CPU fp8 is emulated: torch has no fp8 matmul there that says anything about speed"
+
     def __init__(self, platform: str) -> None:
+        super().__init__(platform)
         self._torch: Any = import_module("torch")
-        self._platform = platform
-        self._on_cpu = platform == "cpu"
-        self._notes: list[str] = []
         self._torch.set_float32_matmul_precision("highest")  # fp32 is fp32, not TF32
-        if self._on_cpu:
+        if self.on_cpu:
             self._torch.set_num_threads(turns.cores())
         elif not self._torch.cuda.is_available():
             raise SystemExit(f"torch {self._torch.__version__} finds no GPU here")
@@ -42,53 +37,37 @@ class Torch:
     def facts(self) -> dict[str, Any]:
         cuda = self._torch.cuda
         return {
-            "device_kind": "cpu" if self._on_cpu else cuda.get_device_name(),
-            "platform": self._platform,
+            "device_kind": "cpu" if self.on_cpu else cuda.get_device_name(),
+            "platform": self.platform,
             "versions": {"torch": self._torch.__version__},
-            "threads": self._torch.get_num_threads() if self._on_cpu else None,
-            "devices": 1 if self._on_cpu else cuda.device_count(),
-            "memory_gb": None if self._on_cpu else cuda.get_device_properties(0).total_memory / 1e9,
+            "threads": self._torch.get_num_threads() if self.on_cpu else None,
+            "devices": 1 if self.on_cpu else cuda.device_count(),
+            "memory_gb": None if self.on_cpu else cuda.get_device_properties(0).total_memory / 1e9,
         }
 
-    def notes(self) -> list[str]:
-        return list(dict.fromkeys(self._notes))
-
-    def refuses(self, dtype: str) -> str | None:
-        if dtype not in TYPES:
-            return f"this program knows {', '.join(TYPES)}"
-        if dtype != "fp8":
-            return None
-        if self._on_cpu:
-            return EMULATED
-        capability = self._torch.cuda.get_device_capability()
-        if self._platform == "cuda" and capability < FIRST_WITH_FP8:
-            shown = ".".join(map(str, capability))
-            return f"the device has compute capability {shown}, and fp8 from {'.'.join(map(str, FIRST_WITH_FP8))} on"
-        return None
+    def capability(self) -> tuple[int, int] | None:
+        found: tuple[int, int] = self._torch.cuda.get_device_capability()
+        return found
 
     def matmul(self, dtype: str, shape: dict[str, Any]) -> Callable[[int], float]:
+        torch = self._torch
         left = self._matrix((shape["m"], shape["k"]), dtype)
         weights = self._matrix((shape["n"], shape["k"]), dtype)
-        if dtype == "fp8":
-            self._notes.append(FP8_WAY)
-            return self._timer(self._fp8(left, weights))
-        return self._timer(lambda: self._torch.nn.functional.linear(left, weights))
+        if dtype != "fp8":
+            return self._timer(lambda: torch.nn.functional.linear(left, weights))
+        self._notes.append(FP8_WAY)
+        one = torch.ones((), device=left.device)
+        scaled = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
+        return self._timer(lambda: torch._scaled_mm(left, weights.t(), **scaled))
 
     def _matrix(self, size: tuple[int, int], dtype: str) -> Any:
         """Random, because a GPU is faster on zeros."""
-        device = "cpu" if self._on_cpu else "cuda"
+        device = "cpu" if self.on_cpu else "cuda"
         made = self._torch.empty(size, dtype=self._torch.bfloat16, device=device).uniform_(-1, 1)
-        return made.to(getattr(self._torch, TYPES[dtype]))
-
-    def _fp8(self, left: Any, weights: Any) -> Callable[[], Any]:
-        torch = self._torch
-        one = torch.ones((), device=left.device)
-        return lambda: torch._scaled_mm(
-            left, weights.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
-        )
+        return made.to(getattr(self._torch, turns.TYPES[dtype]))
 
     def _timer(self, call: Callable[[], Any]) -> Callable[[int], float]:
-        timed = self._seconds_on_cpu if self._on_cpu else self._seconds_on_gpu
+        timed = self._seconds_on_cpu if self.on_cpu else self._seconds_on_gpu
 
         def without_gradients(calls: int) -> float:
             with self._torch.inference_mode():
@@ -114,13 +93,5 @@ class Torch:
         return milliseconds / 1e3
 
 
-def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--platform", required=True)
-    parser.add_argument("folder", type=Path)
-    options = parser.parse_args(argv)
-    turns.main(options.folder, Torch(options.platform))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    turns.main(Torch, sys.argv[1:])

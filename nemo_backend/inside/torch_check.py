@@ -14,6 +14,8 @@ def versions(packages, kit):
     if torch.version.cuda:
         found["cudnn"] = torch.backends.cudnn.version()
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    for name, version in found.items():
+        print(f"{name} {version}", flush=True)
     return found
 
 
@@ -27,19 +29,7 @@ def devices(count, names, kit):
         if not torch.cuda.is_available():
             torch.cuda.init()  # says why not
     found = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    if len(found) < count:
-        raise kit.CheckFailure(
-            f"the job sees {len(found)} GPUs on this node, the plan uses {count}",
-            ", ".join(sorted(set(found))),
-            "ask for as many GPUs a node as the plan uses (gres or gpus_per_node of the site), or another --gpus",
-        )
-    others = sorted({name for name in found if names and name.lower() not in {known.lower() for known in names}})
-    if others:
-        raise kit.CheckFailure(
-            f"the GPUs are {', '.join(others)}",
-            f"the benchmark is for {' or '.join(names)}",
-            "--hardware= with the GPU that the nodes have, or another --partition",
-        )
+    kit.check_devices(found, count, names)
     return found
 
 

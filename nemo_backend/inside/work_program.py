@@ -5,7 +5,6 @@ standard library, numpy and NeMo alone. What it is asked and what it answers is 
 under the neutral names of that file. One process on one GPU, or on a CPU: requests for a GPU are redirected there.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -85,11 +84,28 @@ class Training:
         self._parallel = strategy.megatron_parallel
         self._adapters = bool(settings["peft"])
         self._case = case
+        self._sizes = known.Sizes(self.gpt.config)
 
-    def make_optimizer(self):
+    def weights(self):
+        return self.neutral(known.parameters_of(self.gpt))
+
+    def neutral(self, arrays):
+        return known.neutral(arrays, self._sizes)
+
+    def begin(self, weights, inputs, targets):
         """Megatron copies nothing of fp32 weights, but its order is kept: weights first, optimizer second."""
+        import torch
+
+        known.load_parameters(self.gpt, known.of_megatron(weights, self._sizes))
         (nemo_optimizer,) = self._module.optimizers(self._parallel)
         self.optimizer = nemo_optimizer.mcore_optimizer
+        device = torch.cuda.current_device()
+        placed = (torch.from_numpy(tokens.astype(np.int64)).to(device) for tokens in (inputs, targets))
+        return list(zip(*placed, strict=True))
+
+    def facts(self):
+        parameters = sum(parameter.numel() for parameter in self.gpt.parameters())
+        return {"parameters": parameters, "settings": settings_of(self.gpt)}
 
     def losses(self, model, inputs, targets=None):
         """The loss of each token, or without targets the logits, [batch, sequence, ...]."""
@@ -100,8 +116,9 @@ class Training:
         positions = torch.arange(length, device=inputs.device)[None].expand(inputs.shape)
         return model(inputs, positions, future, labels=targets)
 
-    def step(self, number, inputs, targets):
+    def step(self, number, batch):
         """One training step: its loss, and the norm of its gradient before clipping."""
+        inputs, targets = batch
         self.ddp.zero_grad_buffer()
         self.optimizer.zero_grad()
         loss = self.losses(self.ddp, inputs, targets).mean()
@@ -113,12 +130,17 @@ class Training:
         _, norm, _ = self.optimizer.step()
         return {"loss": loss.item(), "gradient_norm": float(norm)}
 
-    def gradient(self, inputs, targets):
-        """The loss of one batch, and its gradient by parameter, from a pass beside the training."""
+    def look(self, batch):
+        """Logits, loss and gradient by parameter, from a pass beside the training."""
+        import torch
+
+        with torch.no_grad():
+            logits = known.array_of(self.losses(self.gpt, batch[0]))
         own = self.gpt.named_parameters()
         parameters = {name: each for name, each in own if not self._adapters or known.IN_AN_ADAPTER in name}
-        loss, gradients = self._pass(inputs, targets, parameters.values())
-        return loss.item(), {name: known.array_of(one) for name, one in zip(parameters, gradients, strict=True)}
+        loss, found = self._pass(*batch, parameters.values())
+        gradients = {name: known.array_of(one) for name, one in zip(parameters, found, strict=True)}
+        return logits, loss.item(), gradients
 
     def _pass(self, inputs, targets, parameters):
         import torch
@@ -126,7 +148,8 @@ class Training:
         loss = self.losses(self.gpt, inputs, targets).mean()
         return loss, torch.autograd.grad(loss, parameters)
 
-    def flops(self, inputs, targets):
+    def flops(self, batch):
+        inputs, targets = batch
         trained = [parameter for parameter in self.gpt.parameters() if parameter.requires_grad]
         total = self._counted(inputs, targets, trained)
         found = {"total": total, "counted_by": COUNTED_BY}
@@ -165,44 +188,7 @@ def settings_of(gpt):
     }
 
 
-# --- one case --------------------------------------------------------------------------------------
-
-
-def train_case(words, case, given, tokenizer, build):
-    """(report, arrays) of a case: a look at the first batch, then a training of all."""
-    import torch
-
-    training = Training(told(words, case, build), case, tokenizer, build)
-    gpt, sizes = training.gpt, known.Sizes(training.gpt.config)
-    weights = kit.starting_weights(case, given, lambda: known.neutral(known.parameters_of(gpt), sizes))
-    known.load_parameters(gpt, known.of_megatron(weights, sizes))
-    training.make_optimizer()
-    inputs, targets = (
-        torch.from_numpy(given[name].astype(np.int64)).to(torch.cuda.current_device())
-        for name in (kit.INPUTS, kit.TARGETS)
-    )
-    with torch.no_grad():
-        logits = known.array_of(training.losses(gpt, inputs[0]))
-    loss, gradients = training.gradient(inputs[0], targets[0])
-    report = {
-        "parameters": sum(parameter.numel() for parameter in gpt.parameters()),
-        "settings": settings_of(gpt),
-        "loss": loss,
-        "gradient_norm": kit.gradient_norm(gradients),
-        "flops": training.flops(inputs[0], targets[0]) if case["count_flops"] else None,
-        "steps": [],
-    }
-    trained = {}
-    for number, batch in enumerate(zip(inputs, targets, strict=True)):
-        trained = known.neutral(known.parameters_of(gpt), sizes)  # before the last update
-        report["steps"].append(training.step(number, *batch))
-    arrays = {
-        **kit.under(kit.WEIGHT, weights),
-        **kit.under(kit.GRADIENT, known.neutral(gradients, sizes)),
-        **kit.under(kit.TRAINED, trained),
-        kit.LOGITS: logits,
-    }
-    return report, arrays
+# --- its cases --------------------------------------------------------------------------------------
 
 
 def main(options):
@@ -220,21 +206,13 @@ def main(options):
     load(HERE / "adapters.py").without_transformer_engine()
     build = load(HERE / "build.py")
     tokenizer = build.tokenizer_of(options.vocabulary_size)
-    kit.run(
-        options.folder,
-        worker.kit.installed_versions(PACKAGES),
-        lambda case, given: train_case(options.settings, case, given, tokenizer, build),
-        lambda: [redirect.note()] if redirect.mapped else [],
-    )
 
+    def train(case, given):
+        return kit.train_case(Training(told(options.settings, case, build), case, tokenizer, build), case, given)
 
-def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--vocabulary_size", type=int, required=True)
-    parser.add_argument("settings", nargs="*", help="after --: NeMo's own settings")
-    return parser.parse_args(argv)
+    versions = worker.kit.installed_versions(PACKAGES)
+    kit.run(options.folder, versions, train, lambda: [redirect.note()] if redirect.mapped else [])
 
 
 if __name__ == "__main__":
-    main(parse(sys.argv[1:]))
+    main(kit.parse(sys.argv[1:], "--vocabulary_size"))

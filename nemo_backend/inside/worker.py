@@ -262,9 +262,9 @@ class Work:
     def __init__(self, options, events):
         self.recorder = kit.StepRecorder(events)
         self._slowdown = kit.slowdown(options)
-        self.profile = kit.load(HERE / "profiled_steps.py").ProfiledSteps(
-            options.recorded_steps, options.disturbed_steps, options.recorded_ranks, options.rank
-        )
+        recorded, ranks = (kit.numbers_of(text) for text in (options.recorded_steps, options.recorded_ranks))
+        self.profile = kit.load(HERE / "profiled_steps.py").ProfiledSteps(recorded, mine=options.rank in ranks)
+        self._reason_against = kit.reason_against_disturbed(options)
         self._options = options
         self._events = events
         self._proof = kit.AdapterProof(events, options.rank) if options.task == "lora" else None
@@ -275,8 +275,6 @@ class Work:
 
     def train(self):
         fit(self._options, *self.prepared())
-        if self._proof and not self._proof.notes:
-            self._failures.append("training ended before the adapters were checked: nothing is proven about them")
 
     def prepared(self):
         """What `fit` is given: build.py, the callbacks, and on a CPU the redirect."""
@@ -318,7 +316,7 @@ class Work:
             end,
             loss,
             float(measured["grad_norm"]),
-            excluded_because=self.profile.reason(step),
+            excluded_because=self._reason_against(step),
             framework_seconds=measured.get("train_step_timing in s"),
             framework_tflops_per_device=measured.get("TFLOPS_per_GPU"),
         )
@@ -386,14 +384,10 @@ def main(options):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
-    parser.add_argument("--check", action="store_true", help="train nothing: can this node do what the plan says?")
-    parser.add_argument("--task", required=True, choices=["pretrain", "lora"])
     parser.add_argument("--data", required=True, help="mock, or a folder that holds a dataset")
     parser.add_argument("--vocabulary_size", type=int, required=True)
     parser.add_argument("--tokens_per_step", type=int, required=True)
     parser.add_argument("--recorded_steps", default="", help="by nsys, such as 45-49")
-    parser.add_argument("--disturbed_steps", default="", help="these and those next to them")
-    parser.add_argument("--recorded_ranks", default="", help="such as 0-5,7-15")
     return parser.parse_args(argv)
 
 

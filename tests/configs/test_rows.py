@@ -15,7 +15,7 @@ from benchmarks.request.resolve import default_gpus, scales
 from benchmarks.values import SUBMISSION_ENGINE, Hardware, Layout, Model, Recipe, Scalar, Site, to_builtins
 from jax_backend.planning import DIMENSIONS, model_settings
 from nemo_backend import BACKEND as NEMO
-from nemo_backend import bridge, mlperf_planning, planning
+from nemo_backend import bridge_planning, mlperf_planning, planning
 from nemo_backend.layout import PLACES, SIZES
 
 CONFIGS = Configs()
@@ -56,7 +56,7 @@ SUBMISSIONS = [recipe for recipe in NEMO_RECIPES if recipe.engine.startswith(SUB
 NEMO_LAYOUTS = [(recipe, layout) for recipe in NEMO_RECIPES if recipe not in SUBMISSIONS for layout in recipe.layouts]
 SETTINGS_OF_ENGINE = {
     "nemo": planning.settings,
-    "bridge": bridge.settings,
+    "bridge": bridge_planning.settings,
     **{name: lambda: {**mlperf_planning.settings(), **ADAPTERS} for name in mlperf_planning.engines()},
 }
 # Of a submission they are its program's own, and say which adapters there are.

@@ -6,24 +6,19 @@ and no run of these can be a valid PGLE result. What is shown is that none of th
 
 import json
 import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import jax_backend
-from benchmarks.configs import Configs
-from benchmarks.request.resolve import Request, resolve
-from launch.running import local
 from tests.end_to_end.clusters import ClusterOfTests
-from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, Start, finish, verify
+from tests.end_to_end.runs import JAX, REPOSITORY, TINY, Run, finish, verify
 
 pytestmark = pytest.mark.slow
 
 STAND_INS = REPOSITORY / "tests/stand_ins"
 TWO_NODES = ("--nodes=2", "--gpus=2", "--pgle=nsys", "--steps=12")
-PERSISTENT_MISS = "has no program that was compiled with a profile"
 
 
 @pytest.fixture(scope="module")
@@ -59,62 +54,6 @@ def test_auto_over_two_nodes_marks_the_same_steps_on_every_rank(cluster: Cluster
     for rank in (0, 1):
         (told,) = [event for event in run.events(rank) if event["event"] == "pgle"]
         assert told["recompile_step"] == 3
-
-
-def test_beside_nsys_the_cache_that_holds_no_profile_is_caught(start: Start, tmp_path: Path) -> None:
-    """Two phases; on a CPU jax keeps what it compiled with an empty profile as if it had none, and warns of it."""
-    path = f"{STAND_INS}:{os.environ['PATH']}"
-    run = finish(start(tmp_path, JAX, TINY, "--pgle=auto", "--profile=nsys", PATH=path), tmp_path)
-    assert run.code == 3, run.out + run.err
-    assert starts_phases(run) == ["fill", "perf"]
-    (reason,) = run.result["reasons"]
-    assert reason.startswith("pgle: not applied: rank-0.log")
-    assert PERSISTENT_MISS in reason
-    assert run.result["not_comparable"] != []
-    assert list((run.folder / "attempt-1/perf").glob("*.nsys-rep"))
-
-
-PRETEND = """
-import runpy, sys
-from jax._src import profiler
-name = b"all-gather-start.1"
-cost = b"\\n" + bytes([len(name)]) + name + b"\\x11" + bytes(6) + b"\\xf0?"  # ProfiledInstructionsProto: 1 us
-
-class Pretend:
-    def __getattr__(self, other):
-        return getattr(original, other)
-
-    def get_fdo_profile(self, _trace):
-        return b"\\n" + bytes([len(cost)]) + cost
-
-original, profiler._profiler = profiler._profiler, Pretend()
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
-def test_a_program_that_comes_from_the_cache_is_proven(jax_python: Path, tmp_path: Path) -> None:
-    """The two phases as planned; in the first, jax is made to believe that a CPU's trace had a cost in it."""
-    request = Request(backend="jax", model="llama2_tiny", pgle="auto", profile="nsys", steps=20)
-    benchmark = resolve(request, Configs(), jax_backend.BACKEND)
-    plan = {phase.name: phase for phase in jax_backend.BACKEND.plan(benchmark).phases}
-    for name in ("fill", "perf"):
-        phase_dir = tmp_path / "attempt-1" / name
-        phase_dir.mkdir(parents=True)
-        where = local.places(jax_python, phase_dir)
-        words = [local.fill(word, where) for word in plan[name].command]
-        worker = words[[word.endswith("jax_backend/inside/worker.py") for word in words].index(True) :]
-        command = [str(jax_python), "-P", *(["-c", PRETEND] if name == "fill" else []), *worker]
-        variables = {key: local.fill(value, where) for key, value in plan[name].environment.items()}
-        with (phase_dir / "rank-0.log").open("wb") as log:
-            environment = {**local.inherited_environment(), **variables}
-            subprocess.run(command, env=environment, stdout=log, stderr=log, cwd=phase_dir, check=True, timeout=300)
-    fill, perf = (jax_backend.BACKEND.read_phase(benchmark, tmp_path / "attempt-1" / name, 1) for name in plan)
-    assert json.loads((tmp_path / "attempt-1/fill/events-rank0.jsonl").read_text().splitlines()[-2])["applied"]
-    assert fill.pgle is None  # it is not the measured one
-    assert perf.pgle is not None
-    assert perf.pgle.applied, perf.pgle
-    assert "every rank took the program from the cache" in perf.pgle.reason
 
 
 # --- three phases ---------------------------------------------------------------------------------

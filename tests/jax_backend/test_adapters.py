@@ -45,14 +45,13 @@ def proven(monkeypatch: pytest.MonkeyPatch, states: list[Any]) -> Any:
 def test_the_last_state_is_looked_at_not_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {"a": kit.Look(1, 4.0)}, {"w": kit.Look(2, 9.0)}
     found = proven(monkeypatch, [before, ({"a": kit.Look(5, 1.0)}, {"w": kit.Look(2, 9.0)})])
-    assert found.failures() == []
-    assert found.notes() == ["adapters on rank 0: 1 of 1 tensors changed; 0 of 1 frozen tensors changed"]
+    assert found.proof.failures == []
+    assert found.proof.notes == ["adapters on rank 0: 1 of 1 tensors changed; 0 of 1 frozen tensors changed"]
     same = proven(monkeypatch, [before, before])
-    assert same.failures() == ["1 of 1 adapters did not change (first: a)"]
+    assert same.proof.failures == ["1 of 1 adapters did not change (first: a)"]
 
 
 def test_a_run_that_ended_without_a_look_is_told() -> None:
     found = adapters.Adapters(kit, Events(), 0)
     found.finish()
-    assert found.failures() == ["training ended before the adapters were checked: nothing is proven about them"]
-    assert found.notes() == []
+    assert found.proof.failures == ["training ended before the adapters were checked: nothing is proven about them"]

@@ -28,7 +28,7 @@ from launch.environments import venvs
 
 CONFIGS = Configs()
 PROGRAM = Path(__file__).with_name("configurations.py")
-PGLE = (("nsys", "none"), ("auto", "none"), ("auto", "nsys"))  # --pgle, --profile
+PGLE = (("nsys", "none"), ("auto", "none"))  # --pgle, --profile
 SEGMENTS = "max_segments_per_seq must be set when using TransformerEngine attention and packing"
 
 pytestmark = pytest.mark.slow(seconds=25)

@@ -60,3 +60,13 @@ def test_0_2_3_is_refused_in_one_line_with_the_way_out(tmp_path: Path) -> None:
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("lacking: maxtext.trainers.pre_train.train ")
     assert last.endswith("; next: --image= with MaxText 0.2.4 or later inside")
+
+
+def test_the_list_of_settings_is_what_the_pinned_maxtext_says() -> None:
+    program = WORKER.with_name("list_settings.py")
+    variables = {**os.environ, "JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE"}
+    python = venvs.ensure(BACKEND.environment("maxtext"), bar=False)
+    done = subprocess.run(
+        [str(python), "-P", str(program)], env=variables, capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stdout == WORKER.parents[1].joinpath("maxtext_settings.yml").read_text()

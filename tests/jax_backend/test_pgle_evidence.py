@@ -14,8 +14,6 @@ from jax_backend.pgle_evidence import seen
 
 CONFIGS = Configs()
 READ = "I0000 00:00:01.5 7 gpu_hlo_schedule.cc:567] Using PGLE profile from /runs/attempt-1/convert/profile.pbtxt\n"
-HIT = "INFO:jax._src.compiler: PGLE-optimized jit_train_step loaded from compilation cache\n"
-MISS = "UserWarning: PERSISTENT CACHE MISS for PGLE-optimized jit_train_step despite non-PGLE hit\n"
 PROGRAM = """HloModule jit_train_step, is_scheduled=true, num_partitions=8
 
 ENTRY %main (p: f32[8]) -> f32[64] {
@@ -128,27 +126,6 @@ def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
     found = seen(benchmark, phase_dir, record())
     assert found is not None
     assert found.applied
-
-
-@pytest.mark.parametrize(
-    ("logs", "applied", "words"),
-    [
-        ((HIT, HIT), True, "every rank took the program from the cache"),
-        ((HIT, ""), False, "jax does not say in rank-1.log that"),
-        ((HIT, None), False, "jax does not say in rank-1.log that"),
-        ((None, None), False, "jax does not say in rank-0.log, rank-1.log that"),
-        ((HIT, MISS), False, "rank-1.log: the cache of phase fill has no program"),
-        ((MISS + HIT, HIT), False, "rank-0.log: the cache"),
-    ],
-)
-def test_beside_nsys_jax_must_take_the_program_from_the_cache(
-    phase_dir: Path, logs: tuple[str | None, str | None], applied: bool, words: str
-) -> None:
-    for rank, text in enumerate(logs):
-        path = phase_dir / f"rank-{rank}.log"
-        path.write_text(text) if text is not None else path.unlink()
-    found = looked(phase_dir, pgle="auto", profile="nsys")
-    assert (found.applied, words in found.reason) == (applied, True), found.reason
 
 
 OWN = PgleSeen(applied=True, reason="jax profiled 3 steps", recompile_step=3)

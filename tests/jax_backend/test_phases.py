@@ -14,7 +14,7 @@ from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Phase
 from jax_backend import BACKEND
-from jax_backend.phases import FEWEST_STEPS, PROFILE_FLAG
+from jax_backend.phases import PROFILE_FLAG
 
 CONFIGS = Configs()
 
@@ -105,22 +105,6 @@ def test_auto_is_one_phase_that_is_watched() -> None:
     assert not [name for name in phases()["perf"].environment if "PGLE" in name]
 
 
-def test_auto_beside_nsys_is_two_phases_that_share_a_cache() -> None:
-    found = phases(pgle="auto", profile="nsys")
-    assert list(found) == ["fill", "perf"]
-    fill, perf = found["fill"], found["perf"]
-    assert settings_of(fill)["jax_cache_dir"] == "{phase_dir}/jax_cache"
-    assert settings_of(perf)["jax_cache_dir"] == "{phase_dir}/../fill/jax_cache"
-    assert settings_of(fill)["steps"] == str(FEWEST_STEPS)
-    assert settings_of(fill)["learning_rate_schedule_steps"] == "50"  # those of perf: they are in the program
-    assert fill.environment["JAX_ENABLE_PGLE"] == "true"
-    # Nothing is profiled; but MaxText asks for it, and else compiles ahead of time by another key of the cache.
-    assert (perf.environment["JAX_ENABLE_PGLE"], perf.environment["JAX_PGLE_PROFILING_RUNS"]) == ("true", "0")
-    assert perf.environment["JAX_COMPILATION_CACHE_EXPECT_PGLE"] == "true"
-    assert flags_of(fill) == flags_of(perf)  # they are a part of the cache's key
-    assert (fill.programs, perf.programs) == ([], ["nsys"])
-
-
 @pytest.mark.parametrize("kind", ["xplane", "nsys"])
 def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(kind: str) -> None:
     perf = phases(profile=kind, profile_start_step=30, profile_stop_step=34)["perf"]
@@ -136,6 +120,7 @@ def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(ki
     ("wanted", "cure"),
     [
         ({"pgle": "auto", "steps": 9}, "--steps=10"),
+        ({"pgle": "auto", "profile": "nsys"}, "--pgle=nsys, or --profile=xplane"),
         ({"pgle": "auto", "profile": "xplane", "profile_start_step": 5}, "--profile_start_step=10"),
         ({"profile": "nsys", "profile_ranks": "3", "gpus": 4}, "--profile_ranks=0"),
         ({"pgle": "auto", "window": "1-4"}, "--window=8-49, or --window=steady"),

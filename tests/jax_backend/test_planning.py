@@ -61,23 +61,6 @@ def test_the_plan_is_as_recorded(name: str, model: str, wanted: dict[str, Any]) 
 # --- arguments ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [
-        ("bf16", {"dtype": "bfloat16"}),
-        ("fp32", {"dtype": "float32", "matmul_precision": "highest"}),
-        ("fp8", {"dtype": "bfloat16", "quantization": "fp8"}),
-        ("int8", {"dtype": "bfloat16", "quantization": "int8"}),
-    ],
-)
-def test_precision(dtype: str, expected: dict[str, str]) -> None:
-    found = settings_of(resolved(dtype=dtype))
-    assert {
-        name: found.get(name) for name in ("dtype", "quantization", "matmul_precision") if name in found
-    } == expected
-    assert found["weight_dtype"] == "float32"
-
-
 NAMED = [name for name in CONFIGS.names("models") if "jax" in CONFIGS.model(name).backend_settings]
 
 
@@ -146,12 +129,6 @@ def test_maxtext_trains_on_the_global_batch_of_the_benchmark(
 
 
 # --- environment --------------------------------------------------------------------------------------
-
-
-def test_the_environment_on_a_cpu() -> None:
-    found = environment(resolved(gpus=8, chosen={"xla_cpu_enable_fast_math": "false"}))
-    assert (found["JAX_PLATFORMS"], found["DECOUPLE_GCLOUD"], found["HF_HUB_OFFLINE"]) == ("cpu", "TRUE", "1")
-    assert found["XLA_FLAGS"] == "--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=8"
 
 
 def test_processes_on_a_cpu_share_its_virtual_devices() -> None:
@@ -315,8 +292,8 @@ def test_what_changes_memory_and_is_not_known_is_named(name: str, value: str) ->
 
 
 def test_a_sound_benchmark_is_not_refused() -> None:
-    assert refusals(resolved()) == []
-    assert refusals(resolved("llama2_70b", gpus=512)) == []
+    assert list(refusals(resolved())) == []
+    assert list(refusals(resolved("llama2_70b", gpus=512))) == []
 
 
 @pytest.mark.parametrize("attention", ["flash", "autoselected", "cudnn_flash_te"])

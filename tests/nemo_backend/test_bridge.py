@@ -6,18 +6,17 @@ The commands in golden/bridge_*.txt are what would run. After a change that is m
 """
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from benchmarks.configs import Configs
+from benchmarks.configs import Configs, parse_yaml
 from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Lora, Recipe, Scalar
-from nemo_backend import BACKEND, bridge, bridge_planning
+from nemo_backend import BACKEND, bridge_planning, bridge_refusals
 from nemo_backend.bridge_planning import FP8_SCALINGS, PRETRAINED, hydra_text, overrides
 from tests.nemo_backend.a_dataset import write_dataset
 
@@ -60,7 +59,7 @@ def changed(benchmark: Benchmark, knobs: dict[str, Scalar] | None = None, **fiel
 
 
 def refused(benchmark: Benchmark) -> RequestError:
-    (error,) = bridge.refusals(benchmark)
+    (error,) = bridge_refusals.refusals(benchmark)
     assert error.what and error.where and error.why and error.next_command
     return error
 
@@ -76,7 +75,7 @@ def refused(benchmark: Benchmark) -> RequestError:
     ],
 )
 def test_the_command_is_as_recorded(recipe: str, dtype: str, gpus: int) -> None:
-    (phase,) = bridge.plan(resolved(recipe, dtype=dtype, gpus=gpus)).phases
+    (phase,) = bridge_planning.plan(resolved(recipe, dtype=dtype, gpus=gpus)).phases
     environment = [f"{name}={value}" for name, value in phase.environment.items()]
     tasks = f"{phase.nodes} nodes, {phase.tasks_per_node} tasks a node, {phase.devices_per_task} device a task"
     text = "\n".join([tasks, "", *environment, "", *phase.command]) + "\n"
@@ -91,7 +90,8 @@ def test_the_command_is_as_recorded(recipe: str, dtype: str, gpus: int) -> None:
 
 def refused_words(command: list[str]) -> list[str]:
     """The words of a command that run_recipe.py of the tag would not take."""
-    options, recipes = bridge_planning.script_options(), bridge_planning.benchmark_recipes()
+    listed = Path(bridge_planning.__file__).with_name("bridge_settings.yml")
+    options, recipes = parse_yaml(listed)["options"], bridge_planning.benchmark_recipes()
     found = []
     for word in command[2:]:
         name, _, value = word.partition("=")
@@ -100,18 +100,18 @@ def refused_words(command: list[str]) -> list[str]:
         elif name.startswith("-"):
             known = name in options and (not options[name] or value in options[name])
         else:
-            known = name in bridge.settings()
+            known = name in bridge_planning.settings()
         found += [] if known else [word]
     return found
 
 
 @pytest.mark.parametrize(("recipe", "dtype", "hardware"), SCALES, ids=lambda value: getattr(value, "name", value))
 def test_every_word_of_every_command_is_known_to_the_tag(recipe: Recipe, dtype: str, hardware: str) -> None:
-    """Options, recipes and overrides are those that list_bridge_settings.py has read in the released sources."""
+    """Options, recipes and overrides are those of the released sources, as bridge_settings.yml lists them."""
     for layout in recipe.layouts:
         benchmark = resolved(recipe.name, dtype=dtype, hardware=hardware, gpus=layout.gpus)
         assert refused_words(bridge_planning.command(benchmark)) == []
-        assert not benchmark.knobs.keys() & bridge.RESERVED.keys()
+        assert not benchmark.knobs.keys() & bridge_planning.RESERVED.keys()
         assert bridge_planning.is_benchmark_recipe(benchmark) is ("gpu_" in str(benchmark.knobs["recipe"]))
         assert bridge_planning.hub_repository(benchmark.model.name) is not None
 
@@ -122,22 +122,6 @@ def test_a_word_that_the_tag_does_not_know_is_seen() -> None:
 
 
 # --- the command --------------------------------------------------------------------------------------
-
-
-def test_everything_resolved_is_stated() -> None:
-    found = overrides(resolved(gpus=128, steps=30, chosen={"sequence_length": "4096", "gradient_accumulation": "64"}))
-    assert (found["train.train_iters"], found["scheduler.lr_decay_iters"]) == ("30", "30")
-    assert (found["train.global_batch_size"], found["train.micro_batch_size"]) == ("256", "1")
-    assert (found["model.seq_length"], found["dataset.seq_length"]) == ("4096", "4096")
-    sizes = {"tensor": "4", "pipeline": "4", "context": "2", "virtual_pipeline": "5"}
-    for word, size in sizes.items():
-        name = f"{word}_model_parallel_size" if word != "context" else "context_parallel_size"
-        assert found[f"model.{name}"] == size
-    assert (found["model.num_layers"], found["model.rotary_base"], found["model.vocab_size"]) == (
-        "80",
-        "500000",
-        "128256",
-    )
 
 
 def test_precision_of_a_benchmark_recipe_is_in_fields() -> None:
@@ -151,7 +135,7 @@ def test_precision_of_a_library_recipe_is_a_name(scaling: str) -> None:
     bf16 = resolved("bridge_llama31_70b_pretrain_h100")
     assert overrides(bf16)["mixed_precision"] == "bf16_mixed"
     fp8 = changed(bf16, {"mixed_precision.fp8_recipe": scaling}, dtype="fp8")
-    assert bridge.refusals(fp8) == []
+    assert bridge_refusals.refusals(fp8) == []
     found = overrides(fp8)
     assert found["mixed_precision"] == FP8_SCALINGS[scaling][1]
     assert not any(key.startswith("mixed_precision.") for key in found)
@@ -163,7 +147,7 @@ def test_lora_is_stated_and_read_in_common_words() -> None:
     found = overrides(benchmark)
     assert (found["peft.dim"], found["peft.alpha"], found["peft.target_modules"]) == ("16", "32", "[linear_qkv]")
     assert found[PRETRAINED] == "/checkpoints/llama3_70b"
-    assert "--mode=lora" in bridge.plan(benchmark).phases[0].command
+    assert "--mode=lora" in bridge_planning.plan(benchmark).phases[0].command
 
 
 @pytest.mark.parametrize(
@@ -172,13 +156,6 @@ def test_lora_is_stated_and_read_in_common_words() -> None:
 def test_places_of_adapters_are_read_as_typed(text: str) -> None:
     knobs: dict[str, Scalar] = {"peft.dim": 8, "peft.alpha": 16, "peft.target_modules": text}
     assert BACKEND.lora(knobs).targets == ["query_key_value", "mlp_output"]
-
-
-def test_an_adapter_beside_something_else_is_refused() -> None:
-    with pytest.raises(RequestError, match="no adapter stands beside 'linear_fc3'"):
-        BACKEND.lora({"peft.dim": 8, "peft.alpha": 16, "peft.target_modules": "linear_fc3"})
-    with pytest.raises(RequestError, match="dim is not stated"):
-        BACKEND.lora({"peft.alpha": 16, "peft.target_modules": "linear_qkv"})
 
 
 @pytest.mark.parametrize(
@@ -207,7 +184,7 @@ def test_a_folder_of_tokens_reaches_a_recipe_of_either_kind(tmp_path: Path) -> N
         ("bridge_llama31_70b_pretrain_h100", ["megatron-indexed"]),
     ):
         benchmark = resolved(recipe, data=str(tmp_path))
-        command = bridge.plan(benchmark).phases[0].command
+        command = bridge_planning.plan(benchmark).phases[0].command
         assert [word for word in command if word.startswith("--dataset")] == [f"--dataset={name}" for name in preset]
         assert f"dataset.data_path=['{tmp_path}/t_0','{tmp_path}/t_1']" in command
         assert "dataset.path_to_cache='{phase_dir}/index'" in command
@@ -220,8 +197,8 @@ def test_questions_and_answers_need_a_library_recipe(tmp_path: Path) -> None:
     library = msgspec.structs.replace(
         library, knobs={k: v for k, v in library.knobs.items() if "mixed_precision" not in k}
     )
-    assert bridge.refusals(library) == []
-    command = bridge.plan(library).phases[0].command
+    assert bridge_refusals.refusals(library) == []
+    command = bridge_planning.plan(library).phases[0].command
     assert "--dataset=local-jsonl" in command
     assert f"dataset.dataset_root='{tmp_path}'" in command
     assert "real text only" in refused(changed(library, data="mock")).what
@@ -280,23 +257,6 @@ def test_a_precision_that_is_not_the_dtype_is_refused() -> None:
     assert "with a library recipe" in refused(changed(benchmark, {"mixed_precision.grad_reduce_in_fp32": False})).what
 
 
-def shared(**sizes: int) -> Callable[[Benchmark], Benchmark]:
-    return lambda benchmark: changed(benchmark, parallelism=msgspec.structs.replace(benchmark.parallelism, **sizes))
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        (shared(pipeline=1), "needs a pipeline"),
-        (lambda b: changed(b, gradient_accumulation=126), "does not fill the interleaved pipeline"),
-        (lambda b: changed(b, sequence_length=8190), "not divisible by 2 x context (4)"),
-        (shared(tensor=1), "needs tensor parallelism"),
-    ],
-)
-def test_a_layout_that_megatron_would_refuse_is_refused(change: Callable[[Benchmark], Benchmark], what: str) -> None:
-    assert what in refused(change(resolved())).what
-
-
 def test_lora_without_weights_is_refused() -> None:
     benchmark = resolved("bridge_llama3_70b_lora_h100_bf16")
     knobs = {key: value for key, value in benchmark.knobs.items() if key != PRETRAINED}
@@ -308,10 +268,10 @@ def test_lora_without_weights_is_refused() -> None:
 
 
 def test_reserved_settings_are_settings_of_megatron_bridge() -> None:
-    assert bridge.RESERVED.keys() <= bridge.settings().keys()
+    assert bridge_planning.RESERVED.keys() <= bridge_planning.settings().keys()
 
 
 def test_the_list_holds_the_words_of_types_and_the_version_it_is_of() -> None:
-    assert set(bridge.settings().values()) <= {"bool", "int", "float", "str", "list", "dict"}
+    assert set(bridge_planning.settings().values()) <= {"bool", "int", "float", "str", "list", "dict"}
     head = Path(bridge_planning.__file__).with_name("bridge_settings.yml").read_text().splitlines()[0]
     assert f"megatron-bridge {bridge_planning.VERSION} " in head

@@ -5,20 +5,21 @@ NeMo and torch are not installed here: fake modules stand in for the little that
 
 import enum
 import re
+import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.values import Benchmark
-from nemo_backend.inside import build, list_settings
+from launch.environments import venvs
+from nemo_backend import BACKEND
+from nemo_backend.inside import build
 from nemo_backend.planning import MODEL_CLASS, nemo_settings, settings, worker_command
 
-HERE = Path(list_settings.__file__).parents[1]
+HERE = Path(build.__file__).parents[1]
 RECIPES = [recipe for recipe in Configs().recipes() if (recipe.backend, recipe.engine) == ("nemo", "nemo")]
 Resolve = Callable[..., Benchmark]
 PutModules = Callable[[Mapping[str, Mapping[str, Any]]], None]
@@ -191,54 +192,9 @@ def test_the_list_holds_words_of_types_and_the_versions_that_the_locks_pin() -> 
         assert f"NeMo {pins['nemo-toolkit']} and Megatron-core {pins['megatron-core']} " in head
 
 
-@pytest.mark.usefixtures("torch")
-@pytest.mark.parametrize(
-    ("annotation", "word"),
-    [
-        (bool, "bool"),
-        (int, "int"),
-        (float, "float"),
-        (str, "str"),
-        (int | None, "int"),
-        (int | float, "float"),
-        (int | str, "str"),
-        (bool | int, "int"),
-        (Literal["a", None], "str"),
-        (Literal[1, 2], "int"),
-        (Dtype, "str"),
-        (Dtype | None, "str"),
-        (dict[str, int], None),
-        (Callable[[], None], None),
-        (Callable[[], None] | bool, "bool"),
-        (None, None),
-    ],
-)
-def test_the_word_for_an_annotation(annotation: object, word: str | None) -> None:
-    assert list_settings.word_of(annotation) == word
-
-
-@dataclass
-class Config:
-    layers: "int" = 1
-    share: "bool | None" = None
-    loss: "NotImported | None" = None  # type: ignore[name-defined] # noqa: F821
-    made: int = field(default=0, init=False)
-
-
-class Strategy:
-    def __init__(self, depth: int, ddp: str = "megatron", *, names=(), **kwargs: Any) -> None: ...
-
-
-@pytest.mark.usefixtures("torch")
-def test_the_settings_of_dataclasses_and_of_classes() -> None:
-    """What another group makes is no setting; nor is what is not annotated, or annotated with an unknown name."""
-    kinds = {"a.Config": Config, "a.Strategy": Strategy}
-    groups = {"model.config": "a.Config", "trainer.strategy": "a.Strategy", "trainer.strategy.ddp": "a.Config"}
-    found = dict(list_settings.settings(SimpleNamespace(GROUPS=groups, class_of=kinds.__getitem__)))
-    assert found == {
-        "model.config.layers": "int",
-        "model.config.share": "bool",
-        "trainer.strategy.depth": "int",
-        "trainer.strategy.ddp.layers": "int",
-        "trainer.strategy.ddp.share": "bool",
-    }
+@pytest.mark.slow
+def test_the_list_is_what_the_installed_nemo_says() -> None:
+    python = venvs.ensure(BACKEND.environment("nemo"), bar=False)
+    program = HERE / "inside" / "list_settings.py"
+    done = subprocess.run([str(python), "-P", str(program)], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == (HERE / "nemo_settings.yml").read_text()

@@ -13,7 +13,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.jobs.first_check import SAID, is_ok
 from benchmarks.measuring.summary import Ended, summarise
-from benchmarks.mlperf.admission import findings
+from benchmarks.mlperf.admission import broken_rules
 from benchmarks.mlperf.configuration import configuration_of
 from benchmarks.mlperf.submission import variables
 from benchmarks.request.resolve import Request, resolve
@@ -58,7 +58,7 @@ def test_every_recipe_is_admitted_in_its_division(recipe: str, hardware: str, gp
     benchmark = resolved(recipe, hardware=hardware, gpus=gpus)
     submission, definition = CONFIGS.submission(benchmark.model.name), CONFIGS.mlperf(benchmark.model.name)
     config = configuration_of(variables(benchmark, submission), submission)
-    found = findings(config, definition, submission, reference_points(definition, submission.ruleset))
+    found = broken_rules(config, definition, submission, reference_points(definition, submission.ruleset))
     assert [one.what for one in found if one.refuses(config.division)] == []
     assert config.batch == benchmark.global_batch_size
     assert config.division == ("open" if recipe.endswith("_guide") else "closed")
@@ -96,7 +96,7 @@ def test_the_job_disturbs_nobody_and_takes_no_fixed_port() -> None:
         ({"settings": {"BUCKET_SIZE": "1"}}, "another submission's"),
         ({"settings": {"TP": "3"}}, "TP x PP x CP x DP = GPUs"),
         ({"data": None}, "the benchmark's own data"),
-        ({"profile": "nsys"}, "slower than it is"),
+        ({"profile": "nsys"}, "its steps are not Stepmark's"),
         ({"inject_slowdown": 0.5}, "not Stepmark's"),
         ({"engine": "nemo"}, "its recipes are for"),
     ],

@@ -20,7 +20,7 @@ from benchmarks.planning.plan_text import plan_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.runs import worker_events
 from benchmarks.values import Benchmark, Site, Slurm
-from nemo_backend import BACKEND, bridge, bridge_reading, mlperf_planning
+from nemo_backend import BACKEND, bridge_planning, bridge_reading, mlperf_planning
 from nemo_backend.planning import (
     CHOICES,
     EVERY_RUN,
@@ -121,25 +121,6 @@ def test_a_cpu_gets_neither_fused_kernels_nor_nccl_and_a_gpu_keeps_them(resolved
 
 
 @pytest.mark.parametrize(
-    ("dtype", "precision", "pipeline", "parameters", "fp8"),
-    [
-        ("fp32", "32", "float32", "float32", None),
-        ("bf16", "bf16-mixed", "bfloat16", "bfloat16", None),
-        ("fp8", "bf16-mixed", "bfloat16", "bfloat16", "hybrid"),
-    ],
-)
-def test_precision(
-    resolved: Resolve, dtype: str, precision: str, pipeline: str, parameters: str, fp8: str | None
-) -> None:
-    found = nemo_settings(resolved("llama31_8b" if dtype == "fp8" else "llama3_tiny", dtype=dtype))
-    assert found["trainer.plugins.precision"] == precision
-    assert found["trainer.strategy.pipeline_dtype"] == pipeline
-    assert found["optim.config.params_dtype"] == parameters
-    assert found["optim.config.bf16"] is (dtype != "fp32")
-    assert found.get("trainer.plugins.fp8") == fp8
-
-
-@pytest.mark.parametrize(
     ("model", "virtual", "said"), [("llama31_70b", 5, 5), ("llama31_70b", 1, "none"), ("llama3_tiny", None, "none")]
 )
 def test_a_pipeline_that_is_not_interleaved_says_so(
@@ -206,35 +187,18 @@ def test_nemo_is_the_engine_where_none_is_asked_for(resolved: Resolve) -> None:
     assert resolved("llama31_70b", engine="bridge").recipe.name == "bridge_llama31_70b_pretrain_h100"
 
 
-def test_an_engine_that_is_not_there_gets_the_nearest(resolved: Resolve) -> None:
-    error = refusal(resolved, engine="brige")
-    assert "did you mean 'bridge'?" in error.what
-
-
-def test_each_engine_plans_stores_and_reads_its_own_way(resolved: Resolve, tmp_path: Path) -> None:
-    nemo, of_bridge = resolved("llama31_70b"), resolved("llama31_70b", engine="bridge")
-    assert BACKEND.plan(nemo).environment_name != BACKEND.plan(of_bridge).environment_name
-    assert BACKEND.plan(of_bridge) == bridge.plan(of_bridge)
-    assert BACKEND.storage(of_bridge) == bridge.storage(of_bridge)
-    (tmp_path / "events-rank0.jsonl").write_text('{"event": "end", "rank": 0, "status": "done"}\n')
-    assert BACKEND.read_phase(nemo, tmp_path, 1) == worker_events.read_phase(tmp_path, 1)
-    assert BACKEND.read_phase(nemo, tmp_path, 1).ends[0].status == "done"
-    assert BACKEND.read_phase(of_bridge, tmp_path, 1) == bridge_reading.read_phase(tmp_path, 1)
-    assert BACKEND.follow(nemo, tmp_path, 1)() == BACKEND.follow(of_bridge, tmp_path, 1)() == []
-
-
 def test_a_setting_of_both_engines_is_of_one_type_and_neither_reserves_the_others() -> None:
-    of_nemo, of_bridge = settings(), bridge.settings()
+    of_nemo, of_bridge = settings(), bridge_planning.settings()
     of_mlperf = mlperf_planning.settings()
     assert BACKEND.settings() == {**of_nemo, **of_bridge, **of_mlperf}
     assert not of_mlperf.keys() & (of_nemo.keys() | of_bridge.keys())
     shared = of_nemo.keys() & of_bridge.keys()
     assert {name: of_nemo[name] for name in shared} == {name: of_bridge[name] for name in shared}
-    assert not bridge.RESERVED.keys() & of_nemo.keys()
+    assert not bridge_planning.RESERVED.keys() & of_nemo.keys()
     assert not RESERVED.keys() & of_bridge.keys()
     assert (
         BACKEND.reserved_settings.keys()
-        == RESERVED.keys() | bridge.RESERVED.keys() | mlperf_planning.reserved().keys()
+        == RESERVED.keys() | bridge_planning.RESERVED.keys() | mlperf_planning.reserved().keys()
     )
 
 

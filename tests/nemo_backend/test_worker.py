@@ -212,32 +212,6 @@ def test_what_a_tensor_group_repeats_is_counted_once(
     assert groups == ["the model's group"]
 
 
-def test_facts_are_what_was_seen(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch) -> None:
-    megatron(put_modules, tensor=2, pipeline=1, context=1, data=3)
-    put_modules(
-        {
-            "torch.distributed": {"get_world_size": lambda: 6},
-            "torch.cuda": {"is_available": lambda: False},
-        }
-    )
-    monkeypatch.setattr(worker, "parameter_counts", lambda _model: (453_248, 26_624))
-    found = worker.facts(options(rank=4, settings=["a=1"]), "the model", ["a note"])
-    assert found.pop("versions")["python"] == sys.version.split()[0]
-    assert found == {
-        "rank": 4,
-        "process_count": 6,
-        "device_count": 6,
-        "local_device_count": 1,
-        "device_kind": "cpu",
-        "platform": "cpu",
-        "parameters": 453_248,
-        "trainable_parameters": 26_624,
-        "mesh": {"tensor": 2, "data": 3},
-        "argv": ["a=1"],
-        "notes": ["a note"],
-    }
-
-
 # --- tokens -------------------------------------------------------------------------------------------
 
 

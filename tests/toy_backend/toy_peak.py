@@ -7,7 +7,6 @@ import importlib.util
 import os
 import sys
 import time
-from pathlib import Path
 
 spec = importlib.util.spec_from_file_location("peak_turns", sys.argv[1])
 turns = importlib.util.module_from_spec(spec)
@@ -42,4 +41,4 @@ class Toy:
         return lambda calls: calls * 2e-12 * shape["m"] * shape["k"] * shape["n"] / rate
 
 
-turns.main(Path(sys.argv[3]), Toy())
+turns.main(lambda _platform: Toy(), [f"--platform={sys.argv[2]}", sys.argv[3]])

@@ -14,7 +14,7 @@ from launch.command_line import places
 from launch.mlperf.config_check import show
 
 BENCHMARK = flags.DEFINE_string(
-    "benchmark", None, "Its benchmark: llama2_70b_lora, llama31_8b or flux1; without it, as its variables say."
+    "benchmark", None, "Its benchmark: llama2_70b_lora, llama31_8b or flux1."
 )
 flags.DEFINE_alias("mlperf_benchmark", "benchmark")  # as version 0.8 called it
 

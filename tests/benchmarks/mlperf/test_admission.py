@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.mlperf.admission import Finding, findings, refused
-from benchmarks.mlperf.configuration import Configuration, configuration_of, named_by_file
+from benchmarks.mlperf.admission import BrokenRule, broken_rules, refused
+from benchmarks.mlperf.configuration import Configuration, configuration_of
 from launch.mlperf.package import reference_points
 
 CONFIGS = Configs()
@@ -22,10 +22,10 @@ def config_of(variables: dict[str, str], name: str = LORA) -> Configuration:
     return configuration_of(variables, CONFIGS.submission(name))
 
 
-def found(variables: dict[str, str], name: str = LORA) -> dict[str, Finding]:
+def found(variables: dict[str, str], name: str = LORA) -> dict[str, BrokenRule]:
     definition, submission = CONFIGS.mlperf(name), CONFIGS.submission(name)
     points = reference_points(definition, submission.ruleset)
-    return {one.rule: one for one in findings(config_of(variables, name), definition, submission, points)}
+    return {one.rule: one for one in broken_rules(config_of(variables, name), definition, submission, points)}
 
 
 def test_the_published_configuration_breaks_no_rule() -> None:
@@ -119,23 +119,3 @@ def test_flux1_states_its_whole_batch() -> None:
     assert found(base, FLUX) == {}
     assert "1000 / 1024" in found({**base, "BATCHSIZE": "1000"}, FLUX)["batch"].arithmetic
     assert found({**base, "TARGET_ACCURACY": "0.6"}, FLUX)["TARGET_ACCURACY"].refuses("open")
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        (
-            "config_DGXH100_1x8x4xtp4pp1cp1.sh",
-            {"nodes": 1, "gpus": 8, "minibatch": 4, "tensor": 4, "pipeline": 1, "context": 1},
-        ),
-        (
-            "config_GB300_128x4x1xtp1pp1cp8.sh",
-            {"nodes": 128, "gpus": 4, "minibatch": 1, "tensor": 1, "pipeline": 1, "context": 8},
-        ),
-        ("config_GB200_288x04x08xtp4.sh", {"nodes": 288, "gpus": 4, "minibatch": 8, "tensor": 4}),
-        ("config_DGXB200_04x08x32.sh", {"nodes": 4, "gpus": 8, "minibatch": 32}),
-        ("config_H100_optimal.sh", {}),
-    ],
-)
-def test_the_name_of_a_file_says_the_layout(name: str, told: dict[str, int]) -> None:
-    assert named_by_file(name) == told

@@ -1,0 +1,38 @@
+"""The settings of a framework as a list of names and types, read from the annotations of its own classes.
+
+Loaded by path inside the framework's environment by a backend's list_settings.py, after a change of its pins.
+"""
+
+import types
+import typing
+from collections.abc import Iterator, Mapping
+
+# Of a union's arms the first here wins: text and floats take in the rest.
+WORDS = ("str", "float", "int", "bool", "list", "dict")
+SCALARS: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: "str"}
+
+
+def word_of(annotation: object, known: Mapping[type, str]) -> str | None:
+    """The word for an annotation; None for what no text can hold. `known` classes stand for those below them."""
+    found = set(_words_of(annotation, known))
+    return next((word for word in WORDS if word in found), None)
+
+
+def _words_of(annotation: object, known: Mapping[type, str]) -> Iterator[str]:
+    origin, arms = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        for arm in arms:
+            yield from _words_of(arm, known)
+    elif origin is typing.Annotated:
+        yield from _words_of(arms[0], known)
+    elif origin is typing.Literal:
+        yield from (SCALARS[type(value)] for value in arms if value is not None)
+    elif isinstance(kind := origin or annotation, type):
+        yield from [known[base] for base in kind.__mro__ if base in known][:1]
+
+
+def show(title: str, program: str, settings: Mapping[str, str]) -> None:
+    """The file of settings."""
+    print(f"# {title}, with its type.\n# Made by {program}; do not edit.")
+    for name in sorted(settings):
+        print(f"{name}: {settings[name]}")

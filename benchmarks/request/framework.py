@@ -1,0 +1,64 @@
+"""What backends plan and refuse in the same way: their programs' command lines, settings as text, common refusals."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from benchmarks.errors import RequestError, nearest
+from benchmarks.values import Benchmark, Scalar
+
+DIMENSIONS_ARE_THE_MODELS = "a model file: dimensions are read from configs/models"
+OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
+FILLED = "nothing: Stepmark fills it for every run"
+
+
+def program(path: str, *words: str) -> list[str]:
+    """A program of ours inside the framework's environment; -P keeps its own folder off the import path."""
+    return ["{python}", "-P", "{repository}/" + path, *words]
+
+
+def text_of(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def words_of(settings: Mapping[str, Scalar]) -> list[str]:
+    return [f"{name}={text_of(value)}" for name, value in settings.items()]
+
+
+def whole(value: Scalar) -> Scalar:
+    """Frameworks take the RoPE base as a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# --- refusals -----------------------------------------------------------------------------------------
+
+
+def model_without_settings(benchmark: Benchmark, setting: str = "") -> Iterator[RequestError]:
+    """A model that says nothing to the backend, or not this setting."""
+    model, backend = benchmark.model, benchmark.backend
+    if backend not in model.backend_settings or (setting and setting not in model.backend_settings[backend]):
+        where = f"configs/models/{model.name}.yml: backend_settings.{backend}"
+        yield RequestError(f"model '{model.name}' has no settings for --backend={backend}", where=where)
+
+
+def unknown_values(benchmark: Benchmark, choices: Mapping[str, Iterable[str]]) -> Iterator[RequestError]:
+    """Texts of which the framework knows only some: a job would end over another after it has started."""
+    for name, known in choices.items():
+        value = benchmark.knobs.get(name)
+        if value is not None and str(value) not in known:
+            why = f"known: {', '.join(filter(None, known))}"
+            yield RequestError(f"{name}={value}: {nearest(str(value), known)}", where=f"--set={name}", why=why)
+
+
+def without_effect(name: str, on: str, next_command: str) -> RequestError:
+    return RequestError(f"{name} has no effect on {on}", where=f"--set={name}", next_command=next_command)
+
+
+def refuse_unstated(knobs: Mapping[str, Scalar], examples: Mapping[str, str]) -> None:
+    """Settings that make an adapter -> a value that each may have."""
+    for name, example in examples.items():
+        if knobs.get(name, "") == "":
+            raise RequestError(
+                f"{name} is not stated",
+                where=f"--set={name}",
+                why="an adapter's size and place are part of the benchmark, not left to a default",
+                next_command=f"--set={example}",
+            )
