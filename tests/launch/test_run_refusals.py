@@ -48,7 +48,7 @@ REFUSED = {
         "the Python of site 'example_python' is not there",
     ),
     "an unknown runtime": ([TINY, "--runtime=dokcer"], "unknown runtime 'dokcer': valid: container, python, venv"),
-    "two runtimes": ([TINY, "--runtime=venv", "--python=/x"], "--python goes with --runtime=python, not with venv"),
+    "two runtimes": ([TINY, "--runtime=venv", "--python=/x"], "--python goes with --runtime=python"),
     "no interpreter": ([TINY, "--runtime=python"], "--runtime=python needs an interpreter"),
     "an interpreter typed that is not there": (
         [TINY, "--python=/none/bin/python"],
@@ -88,7 +88,7 @@ REFUSED = {
     "two profilers": ([TINY, "--profile=nsys,nccl"], "exclude each other"),
     "lora": ([TINY, "--task=lora", "--set=gradient_accumulation=2"], "gradients of frozen weights too"),
     "70B on this machine": (["--model=llama2_70b"], "--dry_run shows the plan"),
-    "70B on this CPU": (["--model=llama2_70b", "--hardware=cpu"], "llama2_70b needs 1,109 GB of memory"),
+    "70B on this CPU": (["--model=llama2_70b", "--hardware=cpu"], "llama2_70b needs 1.11 TB of memory"),
 }
 
 

@@ -176,7 +176,7 @@ def test_where_an_image_lies() -> None:
     assert images.image_of(own, OWN) == Path("/lustre/my own.sqsh")
     assert images.image_of(msgspec.structs.replace(benchmark, site=VENV), OWN) is None
     for broken, words in (
-        (msgspec.structs.replace(benchmark, image=""), "no container image is known"),
+        (msgspec.structs.replace(benchmark, image=""), "no container image of"),
         (
             msgspec.structs.replace(benchmark, site=msgspec.structs.replace(PYXIS, container=None)),
             "does not say where",

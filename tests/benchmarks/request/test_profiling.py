@@ -103,10 +103,6 @@ def test_ranks_are_said_as_they_are_read(ranks: list[int], text: str) -> None:
     assert parse_ranks(text) == ranks
 
 
-def test_the_steps_next_to_the_recorded_ones_are_disturbed_too() -> None:
-    assert list(disturbed_steps(chosen(start_step=5, stop_step=7))) == [4, 5, 6, 7, 8]
-
-
 # --- starting it ------------------------------------------------------------------------------------
 
 
@@ -141,32 +137,12 @@ def test_a_pretrainings_report_is_named_as_nvidias_recipes_name_it(
     assert report_name(benchmark) == f"{name}_%q{{SLURM_JOB_ID}}_%q{{SLURM_NODEID}}_%q{{SLURM_LOCALID}}"
 
 
-@pytest.mark.parametrize("task", ["lora", "mlperf"])
-def test_a_finetunings_report_is_named_by_job_node_and_rank(benchmark_value: Benchmark, task: str) -> None:
-    name = report_name(of(benchmark_value, "llama3_70b", task=task))
-    assert name == "profile_%q{SLURM_JOB_ID}_node%q{SLURM_NODEID}_rank%q{SLURM_PROCID}"
-
-
-@pytest.mark.parametrize("task", ["pretrain", "lora"])
-def test_a_phase_has_its_ending_and_no_name_has_a_dot(benchmark_value: Benchmark, task: str) -> None:
-    benchmark = of(benchmark_value, "a.b_1.5b", task=task)
-    assert report_name(benchmark, "-prof") == report_name(benchmark) + "-prof"
-    assert "." not in report_name(benchmark, "-perf")
-
-
 def of(benchmark: Benchmark, model: str, **changes: Any) -> Benchmark:
     named = msgspec.structs.replace(benchmark.model, name=model)
     return msgspec.structs.replace(benchmark, model=named, **changes)
 
 
 # --- NCCL -------------------------------------------------------------------------------------------
-
-
-def test_nccl_writes_its_calls_into_the_phases_folder_a_file_a_process() -> None:
-    environment = nccl_trace_environment()
-    assert environment["NCCL_DEBUG"] == "INFO"
-    assert set(environment["NCCL_DEBUG_SUBSYS"].split(",")) == {"INIT", "COLL"}
-    assert re.fullmatch(r"\{phase_dir\}/[a-z-]+-%h-%p\.log", environment["NCCL_DEBUG_FILE"])
 
 
 # --- what must be there in the end ----------------------------------------------------------------
@@ -207,10 +183,6 @@ def test_a_profile_that_was_not_recorded_is_said(
     (tmp_path / "perf/empty.nsys-rep").touch()  # a file without a byte holds nothing
     found = not_recorded(profiled(benchmark_value, kind, [0, 1, 9]), measured(), tmp_path / "perf")
     assert [missing in reason for reason in found] == ([True] if missing else [])
-
-
-def test_a_run_without_a_profiler_leaves_none(benchmark_value: Benchmark, tmp_path: Path) -> None:
-    assert not_recorded(benchmark_value, measured(), tmp_path) == []
 
 
 def test_a_run_of_which_no_step_would_be_left_is_refused() -> None:

@@ -43,13 +43,6 @@ def test_one_that_has_the_framework_may_be_used_and_is_recorded() -> None:
     assert sys.executable in text
 
 
-def test_a_module_is_named_by_a_script_that_loads_it(tmp_path: Path) -> None:
-    script = tmp_path / "python"
-    script.write_text(f'#!/bin/bash\nexec "{sys.executable}" "$@"\n')
-    script.chmod(0o755)
-    interpreters.refuse(site(str(script)), SPEC, "maxtext")
-
-
 def test_each_engine_may_have_its_own() -> None:
     of_each = {"maxtext": sys.executable}
     interpreters.refuse(site(of_each), SPEC, "maxtext")
