@@ -4,7 +4,7 @@ A night counts where its run is valid, was slowed by nobody, may be compared, an
 environment and machine as tonight's. Runs of another one are left out by name, and a new baseline is said.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from benchmarks.gate.values import NightPoint
@@ -69,7 +69,7 @@ def series(
     return Series(nights, changes(comparable[-1], tonight, kinds) if comparable else [])
 
 
-def _why_left_out(entry: FinishedRun, tonight: FinishedRun, kinds: Collection[str]) -> str:
+def _why_left_out(entry: FinishedRun, tonight: FinishedRun, kinds: Sequence[str]) -> str:
     if entry.status != "valid":
         return f"{entry.status}: {'; '.join(entry.reasons)}" if entry.reasons else entry.status
     if entry.slowed_by:

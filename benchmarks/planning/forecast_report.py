@@ -275,8 +275,8 @@ def _shares_row(fit: Fit) -> tuple[str, ...]:
 
 
 def _summary_rows(fit: Fit) -> list[tuple[str, ...]]:
-    numbers = ("median", "worst", "model_left_out_median", "model_left_out_worst")
-    numbers += ("layout_left_out_median", "layout_left_out_worst")
+    of_layouts = ("layout_left_out_median", "layout_left_out_worst")
+    numbers = ("median", "worst", "model_left_out_median", "model_left_out_worst", *of_layouts)
     return [
         (fit.family, dtype, str(errors.rows), *(percent_text(getattr(errors, name), ".2f") for name in numbers))
         for dtype, errors in fit.errors.items()

@@ -72,7 +72,8 @@ def _targets(text: str) -> list[str]:
     words = [word.strip() for word in text.split(",")]
     unknown = next((word for word in words if word not in MATRICES), None)
     found = [MATRICES[word] for word in words if word in MATRICES]
-    twice = next((one for one in found if found.count(one) > 1 or any(one in FUSED.get(two, ()) for two in found)), "")
+    parts_of = {part for one in found for part in FUSED.get(one, ())}
+    twice = next((one for one in found if found.count(one) > 1 or one in parts_of), "")
     if unknown is not None or twice:
         what = f"no adapter stands beside '{unknown}': {nearest(unknown or '', MATRICES)}"
         raise RequestError(

@@ -85,6 +85,7 @@ def parse_ranks(text: str) -> list[int]:
 def _refuse_without_effect(wanted: ProfilingWanted) -> None:
     """A flag that records nothing is a misunderstanding."""
     of_steps = ("ranks", "start_step", "stop_step")
+    typed: list[tuple[str, tuple[str, ...]]]
     typed = [(name, WITH_STEPS) for name in of_steps if getattr(wanted, name) is not None]
     typed += [(name, ("nsys",)) for name in ("gpu_metrics", "cpu") if getattr(wanted, name)]
     for name, kinds in typed:

@@ -28,7 +28,7 @@ def refuse_slowdown(benchmark: Benchmark, backend: Backend) -> None:
         raise RequestError(f"{asked}: it must be from 0 to {MOST:g}", where=FLAG, why=why, next_command=EXAMPLE)
     for flag, value, off, why in (
         ("--profile", benchmark.profile, "none", "the figures of a profiled run are never compared"),
-        ("--pgle", benchmark.pgle, "off", "a slowed step hides what PGLE gains, and the profile would hold the waiting"),
+        ("--pgle", benchmark.pgle, "off", "a slowed step hides what PGLE gains"),
     ):
         if value != off:
             what, typed = f"{FLAG} does not go with {flag}={value}", f"{asked} {flag}={value}"

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from benchmarks.runs.recompute import recompute
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
 from benchmarks.runs.worker_events import follow_evaluations
 from benchmarks.secret_rules import refuse_secrets, shell_secrets
-from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, to_builtins
+from benchmarks.values import NO_LABELS, Benchmark, Labels, Phase, Plan, Step, to_builtins
 from launch.running import local, machine_gpus, provenance, runtimes, sampling
 from launch.running.screen import Screen
 from launch.running.step_sink import StepSink
@@ -108,7 +108,6 @@ def _run_phases(
             phase_dir = folder.phase_dir(phase.name)
             starting = _starting(plan, phase, benchmark, backend)
             with Screen(benchmark.steps, starting, benchmark) as screen:
-                show = screen.show
                 new_steps = backend.follow(benchmark, phase_dir, 1) if phase == measured else list
                 screen.new_evaluations = follow_evaluations(phase_dir)
                 ended = local.run_phase(
@@ -116,12 +115,16 @@ def _run_phases(
                     phase_dir,
                     python,
                     new_steps,
-                    lambda steps, show=show: show(sink.take(steps)),  # type: ignore[misc]
+                    _shown(screen, sink),
                     lambda: sampling.lost_gpu(folder.telemetry_dir(1)),
                     containers,
                 )
             if any(process.exit_code != 0 for process in ended):
                 break  # what comes after rests on this phase
+
+
+def _shown(screen: Screen, sink: StepSink) -> Callable[[list[Step]], None]:
+    return lambda steps: screen.show(sink.take(steps))
 
 
 def _starting(plan: Plan, phase: Phase, benchmark: Benchmark, backend: Backend) -> str:

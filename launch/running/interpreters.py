@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -91,7 +92,8 @@ def origin(site: Site, spec: EnvironmentSpec, engine: str) -> dict[str, str | No
     """What a run writes down of it."""
     python = named(site, engine)
     asked = ask(python, asked_python.module_of(spec))
-    not_asked = {"python_version": None, "not_asked": asked}
-    known = asked_python.about(asked) if isinstance(asked, AskedPython) else not_asked
+    known: Mapping[str, str | None] = {"python_version": None, "not_asked": str(asked)}
+    if isinstance(asked, AskedPython):
+        known = asked_python.about(asked)
     name = "python of --python" if "--python" in site.typed else f"python of site {site.name}"
     return {"name": name, "python": str(python), **known}

@@ -68,7 +68,8 @@ def keep(folder: RunFolder, result: Result) -> None:
         return
     wanted = seen.profile
     made = (path.parent for path in sorted(folder.path.glob(f"attempt-*/*/{COSTS}")))  # each attempt makes one
-    source = next((one for one in made if (about := _read(one, wanted.key)[0]) and about.sha256 == wanted.sha256), None)
+    read = ((one, _read(one, wanted.key)[0]) for one in made)
+    source = next((one for one, about in read if about is not None and about.sha256 == wanted.sha256), None)
     place = place_of(folder.path.parent, wanted.key, environment)
     if source is None or _read(place, wanted.key)[0] is not None:
         return

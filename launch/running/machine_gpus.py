@@ -64,8 +64,8 @@ def settled(request: Request, configs: Configs, backend: Backend) -> Request:
         if row.name not in configs.names("hardware"):
             made = yaml.safe_dump(to_builtins(row), sort_keys=False)
             _say(
-                f"configs/hardware does not know '{row.title}': MFU is null, and recipes of an A100 are taken. A file "
-                f"for it, {configs.path('hardware', row.name)}, whose peaks are to be filled in:\n{made}"
+                f"configs/hardware does not know '{row.title}': MFU is null, and recipes of an A100 are taken. Its "
+                f"file, {configs.path('hardware', row.name)}, whose peaks are to be filled in:\n{made}"
             )
     if settled.hardware in configs.names("hardware"):  # else resolving says that it is unknown
         device = configs.hardware(settled.hardware)

@@ -69,8 +69,9 @@ class Screen:
                 self._last = step
                 if step.seconds is not None and step.step > 0:
                     self._recent.append(step.seconds)
-        for evaluation in self.new_evaluations() if self._towards else ():
-            self._take_evaluation(evaluation, self._towards)
+        if self._towards is not None:
+            for evaluation in self.new_evaluations():
+                self._take_evaluation(evaluation, self._towards)
         due = time.monotonic() - self._last_plain >= PLAIN_LINE_SECONDS
         if self._live is None and self._last is not None and due:
             self._print_plain()

@@ -10,6 +10,8 @@ from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEED_003 = ["--model=llama2_70b", "--dtype=fp8", "--hardware=h100", "--gpus=64"]
+
+
 # Imports that would make a dry run slow, or that the launcher must never make.
 def dry_run(*flags: str, cwd: Path) -> str:
     done = forked.run(REPOSITORY / "launch/run.py", "--backend=jax", *flags, "--dry_run", cwd=cwd)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.errors import RequestError
-from benchmarks.gate.change_points import FEWEST_NIGHTS, Change, _best_split, _splits, change_points
+from benchmarks.gate.change_points import FEWEST_NIGHTS, _best_split, _splits, change_points
 from benchmarks.gate.self_test import SEED
 from benchmarks.gate.simulation import World, sweep_finds
 

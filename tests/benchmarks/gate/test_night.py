@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks.gate.night import (
-    BADNESS,
     GATES,
     WATCHED,
     Memory,
@@ -13,7 +12,6 @@ from benchmarks.gate.night import (
     judge_cell,
     memory_of,
     unjudged,
-    worst,
 )
 from benchmarks.gate.report_text import could_not_see, false_alarms, night_notes
 from benchmarks.gate.suites import METRICS, Watched

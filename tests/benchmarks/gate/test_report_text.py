@@ -3,10 +3,9 @@
 import pytest
 
 from benchmarks.gate.night import Memory, judge_cell, unjudged
-from benchmarks.gate.report_text import change_text, headline, markdown, screen_text, value_text
+from benchmarks.gate.report_text import headline, markdown, screen_text, value_text
 from benchmarks.gate.suites import METRICS
-from benchmarks.gate.values import Budget
-from tests.benchmarks.gate.nights_made import CELL, GATED, entry, history, judged, night_name, other, report, tonight
+from tests.benchmarks.gate.nights_made import CELL, GATED, entry, history, judged, night_name, report, tonight
 
 SLOW, _ = judged(1.5, history(), [1.5, 1.51, 1.49])
 SHORT, _ = judged(1.0, history()[:3])

@@ -366,5 +366,3 @@ def test_the_tail_of_the_test_is_what_it_says(count: int) -> None:
 def test_every_setting_has_its_source() -> None:
     assert list(SOURCES) == [field.name for field in msgspec.structs.fields(Rule)]
     assert all(SOURCES.values())
-
-

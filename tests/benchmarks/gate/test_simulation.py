@@ -159,10 +159,6 @@ def test_without_re_runs_the_screen_cries_wolf() -> None:
     assert controls.without_confirmation(G3, USUAL, 0.0, SEED, HISTORIES) / HISTORIES > 0.05
 
 
-def test_repeats_of_one_night_are_not_nights() -> None:
-    assert controls.repeats_as_independent(G3, USUAL, 0.0, SEED, HISTORIES) / HISTORIES > 0.02
-
-
 def test_steps_of_one_run_are_not_nights_and_the_rule_on_their_medians_is_right() -> None:
     assert controls.steps_as_independent(G3, USUAL, 0.0, SEED, HISTORIES) / HISTORIES > 0.05
     assert controls.gate_on_steps(G3, USUAL, 0.0, SEED, HISTORIES) / HISTORIES <= 0.005

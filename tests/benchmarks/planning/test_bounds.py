@@ -3,10 +3,8 @@
 import msgspec
 import pytest
 
-from benchmarks.measuring.ledger import Recompute
-from benchmarks.planning.bounds import bound
 from benchmarks.values import Benchmark, Peak
-from tests.benchmarks.planned import CONFIGS, bound_of, changed, laid_out, recipe, storage_of, with_rates
+from tests.benchmarks.planned import CONFIGS, bound_of, changed, laid_out, recipe, with_rates
 
 MAXTEXT = recipe(dtype="fp8")
 BF16 = recipe(dtype="bf16")
@@ -135,5 +133,3 @@ def test_a_connection_without_a_rate_is_unknown_and_named(missing: str, part: st
 def test_what_a_backend_does_not_say_is_named() -> None:
     found = bound_of(BF16, recompute=None)
     assert found.unknown == ["recompute: the backend does not say what is computed twice"]
-
-

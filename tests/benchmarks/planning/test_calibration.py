@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from benchmarks.backend import find_backend
-from benchmarks.planning import calibration as core
 from benchmarks.planning.calibration import (
     TERMS,
     Calibration,

@@ -7,8 +7,6 @@ from benchmarks.configs import Configs
 from benchmarks.planning.capacity import (
     LayerLoop,
     Storage,
-    activation_widths,
-    layer_working_bytes,
     memory_by_part,
     total_bytes,
 )

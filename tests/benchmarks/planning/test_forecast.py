@@ -5,7 +5,7 @@ import pytest
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
 from benchmarks.planning.forecast import Forecast, ScalePoint, cost, forecast, memory_of, scaling, token_count
-from benchmarks.planning.forecast_report import bound_lines, cost_rows, estimate_rows, memory_rows, scaling_lines
+from benchmarks.planning.forecast_report import bound_lines, cost_rows, memory_rows, scaling_lines
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import CONFIGS, KNOWN, changed, laid_out, recipe, storage_of

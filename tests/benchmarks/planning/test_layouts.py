@@ -9,8 +9,7 @@ import pytest
 from benchmarks.backend import Backend, find_backend
 from benchmarks.planning.capacity import fits
 from benchmarks.planning.forecast_report import ranking_lines
-from benchmarks.planning.layouts import RankedLayout, Ranking, alike, micro_batches, rank, shares
-from benchmarks.rendering.report import bytes_text
+from benchmarks.planning.layouts import RankedLayout, Ranking, alike, micro_batches, rank
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Parallelism
 from tests.benchmarks.planned import CONFIGS, KNOWN, recipe
@@ -166,5 +165,3 @@ def test_settings_of_the_request_stay_but_for_its_batch() -> None:
     assert all(one.settings["remat_policy"] == "full" for one in found.layouts)
     assert all(one.settings["global_batch_size"] == "64" for one in found.layouts)
     assert msgspec.json.encode(found)
-
-

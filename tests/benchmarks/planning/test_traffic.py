@@ -113,5 +113,3 @@ def test_what_the_framework_really_moves_is_what_its_program_holds(
     assert found.node_bytes == pytest.approx(257.7e9, rel=1e-3)
     assert found.really * found.node_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
     assert moved(MEGATRON)["tensor"].really == 1
-
-

@@ -8,9 +8,8 @@ from benchmarks.backend import backends
 from benchmarks.comparing.figures import other_adapters
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.measuring.flops import ADAPTED_MATRICES, adapter_parameter_count
+from benchmarks.measuring.flops import adapter_parameter_count
 from benchmarks.planning.capacity import memory_by_part
-from benchmarks.request import lora_words
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Lora
 

@@ -1,6 +1,5 @@
 """What --profile records where nothing else is said, what is refused, and the words that start a profiler."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from benchmarks.request.profiling import (
     ProfileDefaults,
     ProfilingWanted,
     choose_profiling,
-    disturbed_steps,
-    nccl_trace_environment,
     not_recorded,
     parse_ranks,
     ranks_text,
@@ -38,12 +35,6 @@ def chosen(steps: int = 50, gpus: int = 64, **changes: Any) -> Profiling:
 
 
 # --- what is recorded -----------------------------------------------------------------------------
-
-
-def test_the_recipes_defaults_hold_where_nothing_is_said() -> None:
-    found = chosen()
-    assert (found.start_step, found.stop_step) == (20, 30)
-    assert found.ranks == [*range(6), *range(7, 16)]
 
 
 def test_the_finetunes_last_step_is_the_runs() -> None:
@@ -112,12 +103,6 @@ def test_a_command_is_started_under_nsys_by_path() -> None:
         "{python}", "-I", "{repository}/benchmarks/inside/under_nsys.py", "--ranks=0-5,7-15",
         "--output={phase_dir}/name", "--", "{python}", "x.py", "--", "a=1",
     ]  # fmt: skip
-
-
-def test_what_is_sampled_besides_is_said_and_a_machine_without_cuda_too() -> None:
-    profiling = chosen(gpu_metrics=True, cpu=True)
-    words = under_nsys(profiling, "o", ["x"], on_gpu=False)
-    assert words[5:-2] == ["--gpu_metrics", "--cpu", "--whole_run"]
 
 
 @pytest.mark.parametrize(

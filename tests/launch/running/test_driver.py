@@ -90,5 +90,3 @@ def test_an_image_that_the_driver_does_not_take_is_not_pulled(
     benchmark = resolve(asked, Configs(), backend)
     with pytest.raises(RequestError, match=r"too old for the CUDA 13.3 of this container image"):
         running.refuse(benchmark, backend.environment("maxtext", "cuda"))
-
-

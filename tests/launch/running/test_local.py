@@ -128,5 +128,3 @@ def test_the_last_steps_are_read_after_the_end(tmp_path: Path) -> None:
 def test_what_would_steer_past_the_plan_is_not_inherited(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "something")
     assert name not in local.inherited_environment()
-
-

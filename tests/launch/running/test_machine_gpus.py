@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from benchmarks.backend import SideProgram, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RunError
 from benchmarks.request.resolve import Request
 from launch.command_line.listing import listing
 from launch.preflight import machine
@@ -88,8 +86,6 @@ def dry_run(folder: Path, *flags: str) -> tuple[str, str]:
     ("machine", "flags", "chosen"),
     [
         ("dgx_h100", EIGHT_B, "--hardware=h100 --gpus=8"),
-        ("gb200_tray", EIGHT_B, "--hardware=gb200 --gpus=4"),
-        ("busy_h100", (*TINY, "--hardware=here", "--gpus=1"), "--hardware=h100"),
         ("workstation", (*TINY, "--hardware=here"), "--hardware=nvidia_geforce_rtx_4090 --gpus=2"),
         ("mig_slice", (*TINY, "--hardware=here"), "--hardware=nvidia_h100_80gb_hbm3_mig_3g_40gb --gpus=1"),
     ],

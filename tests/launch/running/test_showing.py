@@ -10,7 +10,6 @@ from benchmarks.jobs.job_record import AttemptEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
 from launch.running.showing import next_command
-from tests.benchmarks.references.test_nearest_reference import measured
 
 
 @pytest.fixture
@@ -62,5 +61,3 @@ def test_a_run_that_went_through_is_verified(folder: RunFolder) -> None:
 def test_the_trace_of_a_profiled_run_is_looked_at_first(folder: RunFolder) -> None:
     said = next_of(folder, end(2, 2), status="valid", profiled=True)
     assert said.startswith("python launch/report.py trace 'RUN'\npython launch/verify.py 'RUN'\n")
-
-

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.dashboards.live import PERF, PROFILED, StepScalars
+from benchmarks.dashboards.live import StepScalars
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Step
 from launch.running.step_sink import StepSink
@@ -193,5 +193,3 @@ def test_a_run_that_nobody_followed_gets_the_same_scalars(tmp_path: Path) -> Non
     tags = accumulated(live).Tags()["scalars"]
     assert accumulated(late).Tags()["scalars"] == tags
     assert [line(late, tag) for tag in tags] == [line(live, tag) for tag in tags]
-
-
