@@ -80,10 +80,8 @@ class FlagGroup(Value, frozen=True):
 
 
 class FlagsCheck(Value, frozen=True):
-    """Some flags of a framework's compiler: what the tables say of them, and the program that asks the compiler.
-
-    The program runs in the engine's environment, on one machine without a GPU: exit code 0, or 2 with a line for
-    each flag that the installed compiler does not know.
+    """Some flags of a framework's compiler: what the tables say of them, and the program that asks the compiler, in
+    the engine's environment and without a GPU: exit code 0, or 2 with a line for each flag that it does not know.
     """
 
     facts: list[FlagFact]
@@ -92,10 +90,8 @@ class FlagsCheck(Value, frozen=True):
 
 
 class SideProgram(Value, frozen=True):
-    """A program that is no run: it is started once, in the engine's environment, on this machine.
-
-    It writes what it found into `{phase_dir}/report.json`, whole; other files beside it as it likes. `{phase_dir}` is
-    a folder of its own, which may hold what it is given.
+    """A program that is no run: started once, in the engine's environment, on this machine. It writes what it found
+    into `{phase_dir}/report.json`, whole; `{phase_dir}` is a folder of its own, which may hold what it is given.
     """
 
     command: list[str]  # with the placeholders of a Phase
@@ -110,16 +106,12 @@ class SkippedLine(Value, frozen=True):
 
 
 class LogEvent(Value, frozen=True):
-    """One thing a foreign log said: a step, or a line that was left out and why.
+    """One thing a foreign log said: a step, or a line that was left out and why."""
 
-    `attempt` counts from 1 and is never decreased. `duplicates` counts further reports of steps
-    that were already read (other hosts).
-    """
-
-    attempt: int
+    attempt: int  # from 1, never decreasing
     step: Step | None = None
     skipped: SkippedLine | None = None
-    duplicates: int = 0
+    duplicates: int = 0  # further reports, by other hosts, of steps that were already read
 
 
 class LogFormat(Protocol):
@@ -129,11 +121,9 @@ class LogFormat(Protocol):
 
     def seconds_resolution(self, seconds: float) -> float:
         """The last digit that is printed of a time near this one: it may be wrong by half of it."""
-        ...
 
     def rate_resolution(self, rate: float) -> float:
         """The same of the rates a line prints: TFLOP/s and tokens/s."""
-        ...
 
     def recognises(self, head: bytes) -> bool: ...
 
@@ -152,37 +142,29 @@ class Backend(Protocol):
 
     def settings(self) -> SettingTypes:
         """Every setting of the framework that --set may name, with its type."""
-        ...
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
         """What the framework's sharding settings mean in common words, on so many devices."""
-        ...
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         """Why this framework cannot run the benchmark; empty when it can."""
-        ...
 
     def storage(self, benchmark: Benchmark) -> Storage:
         """How the framework stores what a training step needs, for the estimate of memory."""
-        ...
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:
         """What an engine runs in; the lock files are those for the devices of a platform (Hardware.platform)."""
-        ...
 
     def plan(self, benchmark: Benchmark) -> Plan: ...
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
         """What the workers of one phase wrote, whole or half way."""
-        ...
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         """A function that gives the steps written since it was last called, while the phase runs."""
-        ...
 
     def log_formats(self) -> tuple[LogFormat, ...]:
         """The foreign logs of the framework that can be read."""
-        ...
 
 
 # --- capabilities: a backend offers what it has; isinstance tells ---------------------------------
@@ -194,7 +176,6 @@ class RefusesHardware(Protocol):
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
         """Why an engine can never run on a kind of device, whatever the recipe; None where it can."""
-        ...
 
 
 @runtime_checkable
@@ -205,7 +186,6 @@ class RanksLayouts(Protocol):
         self, engine: str, parallelism: Parallelism, gpus: int, hardware: Hardware
     ) -> dict[str, Scalar] | None:
         """The settings that make a layout, as --set takes them; None where the framework has no such layout."""
-        ...
 
 
 @runtime_checkable
@@ -214,11 +194,9 @@ class TrainsAdapters(Protocol):
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         """What the framework's adapter settings mean in common words."""
-        ...
 
     def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:
         """The settings that make such adapters; RequestError where the framework has none such."""
-        ...
 
 
 @runtime_checkable
@@ -227,7 +205,6 @@ class FollowsSchedules(Protocol):
 
     def schedule_settings(self, schedule: Schedule) -> dict[str, Scalar]:
         """The settings that make an optimizer and its learning rate; RequestError where the framework has none."""
-        ...
 
 
 @runtime_checkable
@@ -245,7 +222,6 @@ class GuidedByProfiles(Protocol):
 
     def profile_key(self, benchmark: Benchmark) -> str | None:
         """What a profile that this benchmark reads is of: equal keys, equal programs. None where it reads none."""
-        ...
 
 
 @runtime_checkable
@@ -254,11 +230,9 @@ class CompilerFlags(Protocol):
 
     def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
         """What --set=xla_group=NAME means on a kind of device; RequestError where there is no such group for it."""
-        ...
 
     def flags_check(self, flags: list[str]) -> FlagsCheck:
         """How to find out whether flags (each --name=value) are right."""
-        ...
 
 
 @runtime_checkable
@@ -267,7 +241,6 @@ class MeasuresPeaks(Protocol):
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:
         """Measures matmuls: `{phase_dir}/request.json` is a peaks.PeakRequest, its report a peaks.PeakReport."""
-        ...
 
 
 @runtime_checkable
@@ -275,12 +248,9 @@ class ProvesWork(Protocol):
     """The comparison of what two frameworks compute."""
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        """Trains a few steps on given tokens, from given weights or its own, and says what it computed: see work.py.
-
-        `{phase_dir}` holds a work.WorkRequest as request.json, and CASE/given.npz of each case; the program writes
-        CASE/arrays.npz and, last, its report, a work.WorkReport.
+        """Trains a few steps on given tokens, from given weights or its own, and says what it computed. `{phase_dir}`
+        holds a work.WorkRequest as request.json and CASE/given.npz; it writes CASE/arrays.npz and a work.WorkReport.
         """
-        ...
 
 
 @runtime_checkable
@@ -289,7 +259,6 @@ class CompilesAlone(Protocol):
 
     def compile_program(self, benchmark: Benchmark) -> SideProgram:
         """Compiles the training step for virtual devices, and says what is in it; its report is compiled.Compiled."""
-        ...
 
 
 @runtime_checkable
@@ -297,25 +266,18 @@ class MakesDatasets(Protocol):
     """setup.py --dataset."""
 
     def dataset_command(self, job: "DatasetJob") -> list[str]:
-        """The program that turns text into what this framework trains on.
-
-        It may use the placeholders `{python}` and `{repository}` of a Phase, and writes into `job.folder`.
-        """
-        ...
+        """The program, with a Phase's placeholders, that makes `job.folder` of text: what the framework trains on."""
 
 
 @runtime_checkable
 class Checks(Protocol):
-    """A program that a cluster's job runs first, as one task on one node with that node's GPUs, before the other
-    nodes are used. It imports the framework and builds the run's configuration.
-
-    Its last line of output is `stepmark check: ok {json}`, exit code 0; or `stepmark check: what; why; next: what to
-    do`, exit code 1 (benchmarks/jobs/first_check.py reads it). A backend without the capability has no such phase.
+    """A program that a cluster's job runs first, on one node with its GPUs: it imports the framework and builds the
+    run's configuration. Its last line is `stepmark check: ok {json}`, exit code 0; or `stepmark check: what; why;
+    next: what to do`, exit code 1 (benchmarks/jobs/first_check.py reads it).
     """
 
     def check_phase(self, benchmark: Benchmark) -> Phase | None:
         """The phase `check`; None for an engine that has none."""
-        ...
 
 
 @runtime_checkable
@@ -324,20 +286,16 @@ class NeedsTransformerEngine(Protocol):
 
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
         """What the run has that needs it -> the flag without it; empty where nothing does."""
-        ...
 
 
 @runtime_checkable
 class ReadsHub(Protocol):
-    """An engine whose program reads files of a Hugging Face repository by its name.
-
-    A job has no token and may have no internet: launch/setup.py --site fetches them once
-    (benchmarks/assets/hub_cache.py).
+    """An engine whose program reads a Hugging Face repository by its name. A job may have no token and no internet:
+    launch/setup.py --site fetches the files once (benchmarks/assets/hub_cache.py).
     """
 
     def hub_repository(self, engine: str, model: str) -> "Repository | None":
         """What it reads for a model; None where it reads none."""
-        ...
 
 
 Capability = TypeVar("Capability")

@@ -8,7 +8,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -116,8 +116,10 @@ class Configs:
         """Every recipe, or those of a backend, in the order of the names. Files of other backends are not parsed."""
         recipes = [self.recipe(name) for name in self.names("recipes") if self._may_be_of(backend, name)]
         recipes = [recipe for recipe in recipes if backend in (None, recipe.backend)]
-        for recipe in recipes:
-            self._refuse_unknown_references(recipe)
+        for recipe in recipes:  # a mistyped model or device would make a recipe apply to nothing, in silence
+            where = self.path("recipes", recipe.name)
+            _refuse_unknown(recipe.models, [*self.names("models"), *self.names("mlperf"), "*"], f"{where}: models")
+            _refuse_unknown(recipe.hardware, [*self.names("hardware"), "*"], f"{where}: hardware")
         return recipes
 
     def _may_be_of(self, backend: str | None, recipe: str) -> bool:
@@ -155,35 +157,23 @@ class Configs:
         from benchmarks.mlperf.definitions import MlperfBenchmark
 
         row = self._row("mlperf", name, MlperfBenchmark)
-        for key, other, known in (
-            ("model", row.model, self.names("models")),
-            ("stands_for", row.stands_for, self.names("mlperf")),
-        ):
-            if other is not None and other not in known:
-                raise RequestError(
-                    f"unknown name '{other}': {nearest(other, known)}", where=f"{self.path('mlperf', name)}: {key}"
-                )
+        where = self.path("mlperf", name)
+        _refuse_unknown([row.model or row.name], [*self.names("models"), row.name], f"{where}: model")
+        _refuse_unknown([row.stands_for or row.name], self.names("mlperf"), f"{where}: stands_for")
         return row
 
     def all_needs(self) -> "list[Needs]":
         """Everything that is known of what real runs need, in the order of the names."""
         rows = [self.needs(name) for name in self.names("assets")]
         for row in rows:
-            for model in row.models:
-                if model not in self.names("models"):
-                    raise RequestError(
-                        f"unknown name '{model}': {nearest(model, self.names('models'))}",
-                        where=f"{self.root / 'assets' / row.name}.yml: models",
-                    )
+            _refuse_unknown(row.models, self.names("models"), f"{self.path('assets', row.name)}: models")
         return rows
 
     def profile_defaults(self, task: str) -> ProfileDefaults:
         """What a profiler records of a task where nobody says what."""
-        tasks = read_yaml(self.root / "profiles.yml", ProfileTable).tasks
-        if task not in tasks:
-            raise RequestError(
-                f"no task '{task}': {nearest(task, tasks)}", where=f"{self.root / 'profiles.yml'}: tasks"
-            )
+        path = self.root / "profiles.yml"
+        tasks = read_yaml(path, ProfileTable).tasks
+        _refuse_unknown([task], list(tasks), f"{path}: tasks")
         return tasks[task]
 
     def _refuse_half_a_site(self, site: Site) -> None:
@@ -204,25 +194,8 @@ class Configs:
                 )
         for problem in _problems_of(site):
             raise RequestError(f"site '{site.name}': {problem}", where=where)
-        for device in site.slurm.hardware if site.slurm else []:
-            if device not in self.names("hardware"):
-                raise RequestError(
-                    f"unknown name '{device}': {nearest(device, self.names('hardware'))}",
-                    where=f"{where}: slurm: hardware",
-                )
-
-    def _refuse_unknown_references(self, recipe: Recipe) -> None:
-        """A mistyped model or device would make the recipe apply to nothing, in silence."""
-        for key, names, known in (
-            ("models", recipe.models, [*self.names("models"), *self.names("mlperf")]),
-            ("hardware", recipe.hardware, self.names("hardware")),
-        ):
-            for name in names:
-                if name not in (*known, "*"):
-                    raise RequestError(
-                        f"unknown name '{name}': {nearest(name, known)}",
-                        where=f"{self.root / 'recipes' / recipe.name}.yml: {key}",
-                    )
+        devices = site.slurm.hardware if site.slurm else []
+        _refuse_unknown(devices, self.names("hardware"), f"{where}: slurm: hardware")
 
     def names(self, kind: Kind) -> list[str]:
         if kind == "sites":  # a command may have written one meanwhile
@@ -269,25 +242,31 @@ class Configs:
         return typing.cast(AnyValue, self._read[path])
 
 
+def _refuse_unknown(names: Iterable[str], known: Sequence[str], where: str) -> None:
+    for name in names:
+        if name not in known:
+            raise RequestError(f"unknown name '{name}': {nearest(name, known)}", where=where)
+
+
 def _problems_of(site: Site) -> list[str]:
     """What no job of the site could be made from."""
-    found = []
     slurm, container = site.slurm, site.container
-    if slurm and not slurm.hardware:
-        found.append("slurm: hardware: it names no device")
-    if slurm and not slurm.shared_folders:
-        found.append("slurm: shared_folders: it names no folder that every node sees")
-    if slurm and slurm.bus_bandwidth_gb_s is not None and not slurm.bus_bandwidth_source:
-        found.append("slurm: bus_bandwidth_gb_s: it has no bus_bandwidth_source")
-    found += _problems_of_containers(site) if slurm else []
-    if site.typed:
-        found.append("typed: it is no part of a site's file")
-    folders = [
-        *(slurm.shared_folders if slurm else []),
-        *([container.images] if container and container.images else []),
-    ]
+    of_slurm = slurm is not None
+    wrong = {
+        "slurm: hardware: it names no device": slurm and not slurm.hardware,
+        "slurm: shared_folders: it names no folder that every node sees": slurm and not slurm.shared_folders,
+        "slurm: bus_bandwidth_gb_s: it has no bus_bandwidth_source": slurm
+        and slurm.bus_bandwidth_gb_s is not None
+        and not slurm.bus_bandwidth_source,
+        "container: images: it names no folder for the image files": of_slurm and container and not container.images,
+        "container: program: pyxis starts the containers of a cluster": of_slurm and container and container.program,
+        "images: it goes with a section 'container'": of_slurm and site.images and not container,
+        "typed: it is no part of a site's file": site.typed,
+    }
+    found = [problem for problem, holds in wrong.items() if holds]
     pythons = site.python if isinstance(site.python, dict) else {"": site.python} if site.python else {}
-    folders += pythons.values()
+    folders = [*(slurm.shared_folders if slurm else []), *pythons.values()]
+    folders += [container.images] if container and container.images else []
     found += [f"{folder}: a path that begins with / is expected" for folder in folders if not folder.startswith("/")]
     for mount in container.mounts if container else []:
         source, colon, inside = mount.partition(":")
@@ -295,20 +274,7 @@ def _problems_of(site: Site) -> list[str]:
             found.append(f"container: mounts: {mount}: /HOST:/CONTAINER is expected")
     for name, value in site.environment.items():
         problem = _problem_of_variable(name, value)
-        if problem:
-            found.append(f"environment: {name}: {problem}")
-    return found
-
-
-def _problems_of_containers(site: Site) -> list[str]:
-    """Of a cluster, whose containers pyxis starts from files."""
-    found = []
-    if site.container and not site.container.images:
-        found.append("container: images: it names no folder for the image files")
-    if site.container and site.container.program:
-        found.append("container: program: pyxis starts the containers of a cluster")
-    if site.images and not site.container:
-        found.append("images: it goes with a section 'container'")
+        found += [f"environment: {name}: {problem}"] if problem else []
     return found
 
 
@@ -340,7 +306,7 @@ def read_yaml(path: Path, value_type: type[AnyValue]) -> AnyValue:
     except msgspec.ValidationError as error:
         fault = find_fault(data, value_type) or Fault("", str(error))
         place = f"{path}: {fault.key}" if fault.key else str(path)
-        raise RequestError(f"{place}: {fault.what}", where=place, why=fault.why) from None
+        raise RequestError(f"{place}: {fault.what}", where=place) from None
 
 
 # --- YAML, strictly ---------------------------------------------------------------------------
@@ -440,11 +406,10 @@ def parse_yaml(path: Path) -> Any:
 
 
 class Fault(NamedTuple):
-    """The first thing in a file that does not fit: at which key, what is wrong with it, and perhaps why."""
+    """The first thing in a file that does not fit: at which key, and what is wrong with it."""
 
     key: str
     what: str
-    why: str = ""
 
 
 def find_fault(data: Any, expected: Any, key: str = "") -> Fault | None:
@@ -452,98 +417,62 @@ def find_fault(data: Any, expected: Any, key: str = "") -> Fault | None:
     try:
         msgspec.convert(data, expected, strict=True)
     except msgspec.ValidationError as error:
-        return _fault_inside(data, _without_none(expected), key) or _fault_here(data, expected, key, error)
+        arms = _arms(expected)
+        inside = (fault for arm in arms for fault in _faults_inside(data, arm, key))
+        return next(inside, None) or Fault(key, _what_is_wrong(data, arms, error))
     return None
 
 
-def _fault_inside(data: Any, expected: Any, key: str) -> Fault | None:
-    if isinstance(expected, type) and issubclass(expected, msgspec.Struct) and isinstance(data, dict):
-        return _fault_in_struct(data, expected, key)
-    expected = _dictionary_of(_without_bounds(expected)) if isinstance(data, dict) else _without_bounds(expected)
+def _arms(expected: Any) -> list[Any]:
+    """The types that a value may be, without bounds."""
+    if typing.get_origin(expected) is typing.Annotated:
+        return _arms(typing.get_args(expected)[0])
+    if typing.get_origin(expected) not in (types.UnionType, typing.Union):
+        return [expected]
+    return [found for arm in typing.get_args(expected) for found in _arms(arm)]
+
+
+def _faults_inside(data: Any, expected: Any, key: str) -> Iterator[Fault]:
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
-    if origin is dict and isinstance(data, dict):
-        return _first(_fault_in_entry(name, value, arguments, key) for name, value in data.items())
-    if origin is list and isinstance(data, list):
-        return _first(find_fault(item, arguments[0], f"{key}[{place}]") for place, item in enumerate(data))
-    return None
+    found: Iterable[Fault | None] = ()
+    if isinstance(data, dict) and isinstance(expected, type) and issubclass(expected, msgspec.Struct):
+        fields = {field.encode_name: field for field in msgspec.structs.fields(expected)}
+        missing = [name for name, field in fields.items() if field.required and name not in data]
+        # Unknown keys before missing ones: a mistyped key is both, and this message holds the cure.
+        yield from (_unknown(name, fields, key) for name in data if name not in fields)
+        for name in missing:
+            (kind, *_) = _arms(fields[name].type)
+            yield Fault(_join(key, name), f"missing key '{name}' ({getattr(kind, '__name__', kind)})")
+        found = (find_fault(value, fields[name].type, _join(key, name)) for name, value in data.items())
+    elif isinstance(data, dict) and origin is dict:
+        names = typing.get_args(arguments[0])  # where only some are valid
+        for name in data:
+            if not isinstance(name, str):
+                yield Fault(_join(key, name), f"the key must be text, not {type(name).__name__}: quote it")
+            elif names and name not in names:
+                yield _unknown(name, names, key)
+        found = (find_fault(value, arguments[1], _join(key, name)) for name, value in data.items())
+    elif isinstance(data, list) and origin is list:
+        found = (find_fault(item, arguments[0], f"{key}[{place}]") for place, item in enumerate(data))
+    yield from (fault for fault in found if fault)
 
 
-def _fault_in_struct(data: dict[Any, Any], expected: type[msgspec.Struct], key: str) -> Fault | None:
-    fields = {field.encode_name: field for field in msgspec.structs.fields(expected)}
-    for name in data:
-        # Before missing keys: a mistyped key is both, and this message holds the cure.
-        if name not in fields:
-            return Fault(_join(key, name), f"unknown key '{name}': {nearest(str(name), fields)}")
-    for name, field in fields.items():
-        if name not in data and field.required:
-            return Fault(_join(key, name), f"missing key '{name}' ({_type_text(_without_bounds(field.type))})")
-    return _first(find_fault(value, fields[name].type, _join(key, name)) for name, value in data.items())
+def _unknown(name: object, known: Iterable[str], key: str) -> Fault:
+    return Fault(_join(key, name), f"unknown key '{name}': {nearest(str(name), known)}")
 
 
-def _fault_in_entry(name: Any, value: Any, expected: tuple[Any, ...], key: str) -> Fault | None:
-    if not isinstance(name, str):
-        return Fault(_join(key, name), f"the key must be text, not {type(name).__name__}", _quotes_hint(name))
-    names = typing.get_args(expected[0])
-    if typing.get_origin(expected[0]) is Literal and name not in names:
-        return Fault(_join(key, name), f"unknown key '{name}': {nearest(name, names)}")
-    return find_fault(value, expected[1], _join(key, name))
-
-
-def _fault_here(data: Any, expected: Any, key: str, error: msgspec.ValidationError) -> Fault:
-    arms = (expected,) if typing.get_origin(expected) is Literal else typing.get_args(expected)
+def _what_is_wrong(data: Any, arms: Sequence[Any], error: msgspec.ValidationError) -> str:
     names = [name for arm in arms if typing.get_origin(arm) is Literal for name in typing.get_args(arm)]
     if names and isinstance(data, str):
-        return Fault(
-            key, f"'{data}' is not valid: {nearest(data, names)}{', or a whole number' if int in arms else ''}"
-        )
-    text = str(error).split(" - at ")[0].replace("`", "")
-    text = text.replace("object", "mapping").replace("array", "list")
+        return f"'{data}' is not valid: {nearest(data, names)}{', or a whole number' if int in arms else ''}"
+    text = str(error).split(" - at ")[0].replace("`", "").replace("object", "mapping").replace("array", "list")
     shown = "" if data is None or isinstance(data, dict | list) else f" {data!r}"
-    return Fault(key, text[0].lower() + text[1:] + shown, _hint(data, expected))
-
-
-def _hint(data: Any, expected: Any) -> str:
-    if isinstance(data, str) and _takes(float, expected) and not _takes(str, expected):
-        return "YAML 1.1 reads 1e-5 as text: write 1.0e-05, and numbers without quotes"
-    if not isinstance(data, str | dict | list | None) and _takes(str, expected):
-        return _quotes_hint(data)
-    return ""
-
-
-def _quotes_hint(data: Any) -> str:
-    return f"YAML reads it as {type(data).__name__} unless it stands in quotes"
-
-
-def _takes(wanted: type, expected: Any) -> bool:
-    return wanted is expected or wanted in typing.get_args(expected)
-
-
-def _without_none(expected: Any) -> Any:
-    """`X` for `X | None`; every other type as it is."""
-    if isinstance(expected, types.UnionType):
-        arms = [arm for arm in typing.get_args(expected) if arm is not types.NoneType]
-        return arms[0] if len(arms) == 1 else expected
-    return expected
-
-
-def _without_bounds(expected: Any) -> Any:
-    """`int` for an int with bounds; every other type as it is."""
-    return typing.get_args(expected)[0] if typing.get_origin(expected) is typing.Annotated else expected
-
-
-def _dictionary_of(expected: Any) -> Any:
-    """The dictionary in a union of types; any other type as it is."""
-    arms = typing.get_args(expected) if isinstance(expected, types.UnionType) else ()
-    return next((arm for arm in arms if typing.get_origin(arm) is dict), expected)
-
-
-def _type_text(expected: Any) -> str:
-    return expected.__name__ if isinstance(expected, type) and not typing.get_args(expected) else str(expected)
+    if not isinstance(data, str | dict | list | None) and str in arms:
+        shown += " (YAML reads it so without quotes)"
+    elif isinstance(data, str) and float in arms:
+        shown += " (YAML 1.1 takes 1.0e-05 for a number, and not 1e-5)"
+    return text[0].lower() + text[1:] + shown
 
 
 def _join(key: str, name: object) -> str:
     return f"{key}.{name}" if key else str(name)
-
-
-def _first(faults: Iterable[Fault | None]) -> Fault | None:
-    return next((fault for fault in faults if fault), None)

@@ -10,7 +10,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks.gate.simulation_table import RUNS, SEED, self_test_text  # noqa: E402
+from benchmarks.gate.self_test import RUNS, self_test, tables  # noqa: E402
 
 DOCUMENT = REPOSITORY / "docs" / "gate.md"
 
@@ -30,12 +30,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--print", action="store_true", help="print the tables and write nothing")
     asked = parser.parse_args()
-    tables = self_test_text(SEED, asked.runs, lambda done, of: print(f"\r{done} of {of}", end="", file=sys.stderr))
-    print(file=sys.stderr)
+    text = tables(self_test(runs=asked.runs))
     if asked.print:
-        print(tables)
+        print(text)
         return
-    DOCUMENT.write_text(between(DOCUMENT.read_text(encoding="utf-8"), "simulated", tables), encoding="utf-8")
+    DOCUMENT.write_text(between(DOCUMENT.read_text(encoding="utf-8"), "simulated", text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -275,29 +276,27 @@ def _job_flags() -> list["flags.Flag[Any]"]:
 
 
 def _self_test() -> int:
-    from benchmarks.gate import simulation_table
+    from rich.console import Console
+    from rich.progress import track
 
-    seed = simulation_table.SEED if FLAGS.seed is None else FLAGS.seed
-    if FLAGS.trials < simulation_table.FEWEST_RUNS:
+    from benchmarks.gate import self_test
+
+    if FLAGS.trials < self_test.FEWEST_RUNS:
         raise RequestError(
-            f"--trials={FLAGS.trials}: it must be {simulation_table.FEWEST_RUNS} or more",
+            f"--trials={FLAGS.trials}: it must be {self_test.FEWEST_RUNS} or more",
             where="--trials",
             why="with fewer histories, chance alone decides whether a bound is kept",
             next_command="python launch/nightly.py --self_test",
         )
-    found = simulation_table.self_test(
-        seed=seed, runs=FLAGS.trials, progress=_simulated if sys.stderr.isatty() else None
-    )
-    print(simulation_table.table_text(found))
-    broken = simulation_table.check_bounds(found)
+    console = Console(stderr=True)
+    shown = partial(track, description="simulating", console=console, transient=True, disable=not console.is_terminal)
+    seed = self_test.SEED if FLAGS.seed is None else FLAGS.seed
+    found = self_test.self_test(seed=seed, runs=FLAGS.trials, tracked=shown)
+    print(self_test.tables(found))
+    broken = self_test.broken_bounds(found)
     for bound in broken:
         print(f"stepmark: broken bound: {bound}", file=sys.stderr)
     return EXIT_INVALID if broken else EXIT_VALID
-
-
-def _simulated(done: int, total: int) -> None:
-    end = "\r\x1b[K" if done == total else ""
-    print(f"\rsimulating: {done} of {total}{end}", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -94,23 +94,15 @@ GATES, WATCHED = range(2)
 # --- one figure -----------------------------------------------------------------------------------
 
 
-class _Line(NamedTuple):
-    """The nights of one figure, tonight last."""
-
-    points: list[NightPoint]  # as they were found; what each is used as is not known yet
-    nights: list[PastNight]
-
-
-def _line(tonight: Tonight, metric: Metric, memory: Memory, value: float) -> _Line:
-    line = _Line([], [])
+def _line(tonight: Tonight, metric: Metric, memory: Memory, value: float) -> list[tuple[NightPoint, PastNight]]:
+    """The nights of one figure, tonight last; what each is used as is not known yet."""
+    line = []
     for past in tonight.series.nights:
         found = value_of(past.entry, metric)
         if found is not None:  # else it has no such figure, and series.py or the run's own reasons say why
-            line.points.append(_point(past.night, past.entry, found, past.left_out))
-            line.nights.append(memory.past(tonight.cell.name, metric.name, past.night, found, past.left_out))
-    line.points.append(_point(tonight.night, tonight.entry, value, ""))
-    line.nights.append(PastNight(value=value))
-    return line
+            seen = memory.past(tonight.cell.name, metric.name, past.night, found, past.left_out)
+            line.append((_point(past.night, past.entry, found, past.left_out), seen))
+    return [*line, (_point(tonight.night, tonight.entry, value, ""), PastNight(value=value))]
 
 
 def _point(night: str, entry: FinishedRun, value: float, left_out: str) -> NightPoint:
@@ -127,36 +119,28 @@ def judge_metric(
     metric = watched.metric
     value = value_of(tonight.entry, metric)
     if value is None:
-        return _nothing(watched, f"tonight's run has no {metric.title}"), None
+        why = f"tonight's run has no {metric.title}"
+        return MetricJudgement(metric=metric, gates=watched.gates, verdict="inconclusive", why=why), None
     line = _line(tonight, metric, memory, value)
-    divided = divide(line.nights, rule)
+    points, nights = [point for point, _ in line], [night for _, night in line]
+    divided = divide(nights, rule)
+    baseline, recent, since = ([nights[n].value for n in part] for part in divided[:3])
     reruns = _values(tonight.reruns, metric)
-
-    def judged_with(confirmations: list[float] | None) -> Judged:
-        return judge(
-            [line.nights[n].value for n in divided.baseline],
-            [line.nights[n].value for n in divided.recent],
-            metric.direction,
-            confirmations,
-            [line.nights[n].value for n in divided.since],
-            rule,
-        )
-
-    judged, seen = judged_with(reruns), judged_with(None)
-    before = _verdict_before(line.nights)
+    seen = judge(baseline, recent, metric.direction, None, since, rule)
+    judged = judge(baseline, recent, metric.direction, reruns, since, rule)
     if not reruns:  # those that another figure has caused say more
-        baseline = [line.nights[n].value for n in divided.baseline]
+        before = _verdict_before(nights)
         judged = _standing(seen, stands(baseline, value, metric.direction, before, rule)) or judged
-    judgement = _judgement(watched, judged, value, _used(line.points, divided), reruns or [])
-    undecided = seen.outcome == "suspect" and judged.outcome in ("suspect", "inconclusive")
-    unrefuted = undecided and len(reruns or []) < rule.confirmations
     if divided.alarm is not None and judged.outcome == "inconclusive":
-        why = f"{judged.why}; the alarm of night {line.points[divided.alarm].night} is open"
-        judgement = msgspec.structs.replace(judgement, why=why)
-    shifts = _shifts(
-        line, sweep, [night for *about, night in memory.told if about == [tonight.cell.name, metric.name]]
+        why = f"{judged.why}; the alarm of night {points[divided.alarm].night} is open"
+        judged = msgspec.structs.replace(judged, why=why)
+    undecided = seen.outcome == "suspect" and judged.outcome in ("suspect", "inconclusive")
+    told = [night for *about, night in memory.told if about == [tonight.cell.name, metric.name]]
+    judgement = msgspec.structs.replace(
+        _judgement(watched, judged, value, _used(points, divided), reruns or []),
+        suspect=undecided and len(reruns or []) < rule.confirmations,
+        change_points=_shifts([point for point, night in line if not night.left_out], sweep, told),
     )
-    judgement = msgspec.structs.replace(judgement, suspect=unrefuted, change_points=shifts)
     if judged.outcome != "suspect":
         return judgement, None
     return judgement, Suspicion(GATES if watched.gates else WATCHED, judged.p or 0.0)
@@ -192,11 +176,8 @@ def _values(entries: Sequence[FinishedRun] | None, metric: Metric) -> list[float
     return [value for value in found if value is not None]
 
 
-def _shifts(line: _Line, sweep: Sweep | None, told: Sequence[str]) -> list[ChangePoint]:
+def _shifts(kept: Sequence[NightPoint], sweep: Sweep | None, told: Sequence[str]) -> list[ChangePoint]:
     """Over all nights that could be compared, those of a level that was given up too."""
-    if sweep is None:
-        return []
-    kept = [point for point, night in zip(line.points, line.nights, strict=True) if not night.left_out]
     known = [place for place, point in enumerate(kept) if point.night in told]
     return [
         ChangePoint(
@@ -205,17 +186,8 @@ def _shifts(line: _Line, sweep: Sweep | None, told: Sequence[str]) -> list[Chang
             p=p,
             told_before=any(abs(place - other) <= SAME_SHIFT_NIGHTS for other in known),
         )
-        for place, percent, p in sweep([point.value for point in kept])
+        for place, percent, p in (sweep([point.value for point in kept]) if sweep else ())
     ]
-
-
-def _nothing(watched: Watched, why: str) -> MetricJudgement:
-    return MetricJudgement(
-        metric=watched.metric, gates=watched.gates, verdict="inconclusive", why=why, tonight=None, baseline=None,
-        baseline_nights=0, effect_percent=None, low_percent=None, high_percent=None, p=None, noise_percent=None,
-        smallest_detectable_percent=None, nights_needed=None, unreachable=False, confirmations=[], points=[],
-        change_points=[],
-    )  # fmt: skip
 
 
 def _judgement(
@@ -239,7 +211,6 @@ def _judgement(
         unreachable=judged.unreachable,
         confirmations=reruns,
         points=points,
-        change_points=[],
     )
 
 
@@ -261,10 +232,8 @@ def judge_cell(
         run_id=entry.run_id,
         status=entry.status,
         reasons=entry.reasons,
-        verdict="invalid",
         new_baseline=tonight.series.new_baseline,
         rerun_ids=[rerun.run_id for rerun in tonight.reruns or ()],
-        judgements=[],
         notes=[*tonight.notes, *_rerun_notes(tonight.reruns or ())],
         left_out=left_out_points(tonight.series),
     )
@@ -292,10 +261,7 @@ def _rerun_notes(reruns: Sequence[FinishedRun]) -> list[str]:
 
 def unjudged(cell: Cell, run_id: str | None, status: str, reasons: Sequence[str]) -> CellReport:
     """A cell that has nothing to judge: not started yet, going on, or gone without a result."""
-    return CellReport(
-        cell=cell.name, title=cell.title, run_id=run_id, status=status, reasons=list(reasons), verdict="invalid",
-        new_baseline=[], rerun_ids=[], judgements=[], notes=[],
-    )  # fmt: skip
+    return CellReport(cell=cell.name, title=cell.title, run_id=run_id, status=status, reasons=list(reasons))
 
 
 def verdicts_of(report: NightReport, cell: str) -> list[Verdict]:

@@ -1,4 +1,4 @@
-"""A night for people: the table on the screen, and Markdown for a summary page. Pure.
+"""A night for people: the table on the screen, Markdown for a summary page, and what the night could not see. Pure.
 
 HTML is benchmarks/pages, machines read the record itself or junit.py.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.gate.values import CellReport, Metric, MetricJudgement, NightReport
-from benchmarks.rendering.columns import aligned, columns
+from benchmarks.rendering.columns import aligned, columns, plural
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text
 
 SHOWN_LEFT_OUT = 4
@@ -40,11 +40,6 @@ def change_text(one: MetricJudgement) -> str:
     return f"{one.effect_percent:+.2f}% ({one.low_percent:+.2f} to {one.high_percent:+.2f})"
 
 
-def run_text(cell: CellReport) -> str:
-    """What became of a run that was not judged. One that is valid may still be none to compare."""
-    return "run not comparable" if cell.status == "valid" else f"run {cell.status}"
-
-
 def slowed_text(report: NightReport) -> str:
     """Empty where nobody has slowed the night."""
     return f"slowed on purpose by {report.slowed_by:.0%}: a trial of the gate" if report.slowed_by else ""
@@ -61,9 +56,6 @@ def headline(report: NightReport) -> str:
     return f"suite {report.suite}, night {report.night}: {report.verdict} ({words or 'no cell'})"
 
 
-# --- the screen -----------------------------------------------------------------------------------
-
-
 def screen_text(report: NightReport) -> str:
     lines = [headline(report), *([slowed_text(report)] if report.slowed_by else []), ""]
     lines += columns([_HEAD, *(row for cell in report.cells for row in _rows(cell))])
@@ -75,7 +67,8 @@ def screen_text(report: NightReport) -> str:
 
 def _rows(cell: CellReport) -> list[tuple[str, ...]]:
     if not cell.judgements:
-        return [(cell.cell, "-", "-", "-", "-", f"{cell.verdict}: {run_text(cell)}")]
+        what = "not comparable" if cell.status == "valid" else cell.status
+        return [(cell.cell, "-", "-", "-", "-", f"{cell.verdict}: run {what}")]
     return [
         (
             cell.cell if place == 0 else "",
@@ -98,32 +91,27 @@ def _details(cell: CellReport) -> list[tuple[str, str]]:
         if one.confirmations:
             rows.append(("", "re-runs: " + ", ".join(value_text(one.metric, value) for value in one.confirmations)))
     left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
-    rows += _under("left out", _newest(left_out))
+    more = len(left_out) - SHOWN_LEFT_OUT
+    earlier = [f"{more} earlier ones, in the night's record"] if more > 0 else []
+    rows += _under("left out", [*earlier, *left_out[-SHOWN_LEFT_OUT:]])
     return rows + _under("note", cell.notes)
-
-
-def _newest(lines: Sequence[str]) -> list[str]:
-    more = len(lines) - SHOWN_LEFT_OUT
-    return [*([f"{more} earlier ones, in the night's record"] if more > 0 else []), *lines[-SHOWN_LEFT_OUT:]]
 
 
 def _end(report: NightReport) -> list[tuple[str, str]]:
     budget = report.budget
-    rows = _under("could not see", report.could_not_see)
-    rows.append(("re-runs", f"{budget.used} of {budget.allowed} that were allowed"))
-    rows += [("", refused_text(cell)) for cell in budget.refused]
-    rows.append(("errors", report.false_alarms))
-    rows += _under("history", report.history)
-    rows += _under("note", report.notes)
-    rows.append(("exit code", f"{report.exit_code}: {CODES[report.exit_code]}"))
-    return rows
+    used = f"{budget.used} of {budget.allowed} that were allowed"
+    return [
+        *_under("could not see", report.could_not_see),
+        *_under("re-runs", [used, *map(refused_text, budget.refused)]),
+        ("errors", report.false_alarms),
+        *_under("history", report.history),
+        *_under("note", report.notes),
+        ("exit code", f"{report.exit_code}: {CODES[report.exit_code]}"),
+    ]
 
 
 def _under(label: str, texts: Sequence[str]) -> list[tuple[str, str]]:
     return [(label if place == 0 else "", text) for place, text in enumerate(texts)]
-
-
-# --- Markdown -------------------------------------------------------------------------------------
 
 
 def markdown(report: NightReport) -> str:
@@ -131,3 +119,68 @@ def markdown(report: NightReport) -> str:
     first, _, rest = screen_text(report).partition("\n")
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", rest)), default=0))  # what came from logs is no markup
     return f"## {first}\n\n{fence}text\n{rest.strip()}\n{fence}\n"
+
+
+# --- what the night could not see -------------------------------------------------------------------
+
+# Of one cell, one gating figure, one night, simulated (docs/gate.md): the mean over noises of 0.1% to 2%, where 3% of
+# the runs are outliers and re-runs have other nodes.
+FALSE_ALARM_SHARE = 0.001  # at most
+SLOW_NODES_SHARE = 0.005  # at most, where up to 40% of the runs meet nodes that are 2% slow
+SAME_NODES_SHARE = 0.003  # at most, where re-runs run on the very nodes of the first run
+SLOW_NIGHTS_SHARE = 0.04  # at most, where 1 night in 20 is 2% slow as a whole
+WEAK_POINTS = [
+    "a night on which everything is slow, the re-runs too, looks like a regression, a whole slow week like a level",
+    "re-runs on the nodes of the first run share what is wrong with these nodes: no proof against the software",
+    "a shift below 0.5% is left to the weekly search for change points, which needs nights on both sides of it",
+]
+
+
+def false_alarms(gated: int) -> str:
+    """`gated`: cells times gating figures."""
+    if not gated:
+        return "nothing was judged, so nothing could be a false alarm"
+    share = 1 - (1 - FALSE_ALARM_SHARE) ** gated
+    return (
+        f"false alarms: if this machine is as simulated (3% of runs outliers, re-runs on other nodes), at most "
+        f"{FALSE_ALARM_SHARE:.1%} a cell and night; with {plural(gated, 'gated figure')} one false regression in "
+        f"{1 / share:,.0f} nights or more. A cell and night, where it is not: {SAME_NODES_SHARE:.1%} with re-runs on "
+        f"the same nodes, {SLOW_NODES_SHARE:.1%} with some nodes 2% slow, {SLOW_NIGHTS_SHARE:.0%} with 1 whole night "
+        "in 20 slow"
+    )
+
+
+def could_not_see(cells: Sequence[CellReport]) -> list[str]:
+    judged = [(cell.cell, one) for cell in cells for one in cell.judgements if one.gates]
+    found = [f"{cell.cell}: anything, tonight's run is {cell.status}" for cell in cells if not cell.judgements]
+    for cell, one in judged:
+        if one.baseline is None:
+            needed = one.nights_needed
+            why = one.why if needed is None else f"{plural(needed, 'more night')} needed before one is judged"
+            found.append(f"{cell}: any change of {one.metric.title}: {why}")
+    seeing = [(cell, one) for cell, one in judged if one.smallest_detectable_percent is not None]
+    for cell, one in seeing:
+        forever = (
+            ", and at this noise no number of nights shows that nothing changed by 1%" if one.unreachable else ""
+        )
+        found.append(
+            f"{cell}: in the first night, a change of {one.metric.title} below "
+            f"{one.smallest_detectable_percent:.2g}% (noise {one.noise_percent:.2g}% from night to night){forever}"
+        )
+    return [*found, *(WEAK_POINTS if seeing else [])]
+
+
+def night_notes(cells: Sequence[CellReport]) -> list[str]:
+    """What only shows when all cells are looked at together."""
+    judged = [cell for cell in cells if cell.judgements]
+    notes = []
+    if len(judged) > 1 and all(cell.verdict == "regression" for cell in judged):
+        notes.append("every cell is a regression: look first at what all share (machine, network, container)")
+    for cell in cells:
+        for one in cell.judgements:
+            notes += [
+                f"change point: {cell.cell}, {one.metric.title} {shift.percent:+.2f}% from night {shift.night} on "
+                f"(p = {shift.p:.2g}{', told before' if shift.told_before else ''})"
+                for shift in one.change_points
+            ]
+    return notes

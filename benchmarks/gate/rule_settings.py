@@ -6,10 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from benchmarks.errors import RequestError
 from benchmarks.values import Value
-
-MOST_SINCE_NIGHTS = 10  # level.py knows the mean of no more nights than these
 
 
 class Rule(Value, frozen=True):
@@ -19,7 +16,7 @@ class Rule(Value, frozen=True):
     baseline_nights: int = 20
     fewest_baseline_nights: int = 10
     gap_nights: int = 3
-    since_nights: int = 10
+    since_nights: int = 10  # level.py knows the mean of no more nights than these
     calm_nights: int = 5
     clip_deviations: float = 2.5
     outlier_deviations: float = 5.0
@@ -34,29 +31,6 @@ class Rule(Value, frozen=True):
     same_within: float = 0.01
     confidence: float = 0.90
     power: float = 0.80
-
-    def __post_init__(self) -> None:
-        wrong = [text for holds, text in self._conditions() if not holds]
-        if wrong:
-            raise RequestError(
-                f"the gate's rule {self.name} cannot work so",
-                why="; ".join(wrong),
-                next_command="leave the setting out to take the rule's own",
-            )
-
-    def _conditions(self) -> list[tuple[bool, str]]:
-        effects = ("least_noise", "most_outliers", "most_clipped", "relevant", "same_within")
-        shares = (*effects, "screen_p", "screen_recent_p", "confirm_p", "confidence", "power")
-        return [
-            (self.fewest_baseline_nights >= 3, "a baseline needs 3 nights or more to have a spread"),
-            (self.baseline_nights >= self.fewest_baseline_nights, "baseline_nights is below fewest_baseline_nights"),
-            (self.gap_nights >= 1, "tonight is no part of its own baseline: gap_nights is 1 or more"),
-            (1 <= self.since_nights <= MOST_SINCE_NIGHTS, f"since_nights is from 1 to {MOST_SINCE_NIGHTS}"),
-            (self.calm_nights >= 1, "a level is back when nights show it: calm_nights is 1 or more"),
-            (self.confirmations >= 1, "nothing is called a regression without a re-run: confirmations is 1 or more"),
-            (0 < self.clip_deviations <= self.outlier_deviations, "clip_deviations is up to outlier_deviations"),
-            *((0 < getattr(self, name) < 1, f"{name} is a share between 0 and 1") for name in shares),
-        ]
 
     @property
     def relevant_log(self) -> float:

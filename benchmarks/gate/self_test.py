@@ -1,15 +1,16 @@
-"""The gate tries itself: false alarms and power of its rule on synthetic nights, and the bounds that they keep. Pure.
+"""The gate tries itself: false alarms and power of its rule on synthetic nights, with bounds and tables. Pure.
 
-The tables made of this are simulation_table.py; the tests assert the bounds.
+`launch/nightly.py --self_test` prints the tables and docs/make_gate_tables.py writes them into docs/gate.md; tests
+assert the bounds.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.gate.rule import G3, Rule
-from benchmarks.gate.simulation import Case, Watched, World, sweep_finds, watch
+from benchmarks.gate.simulation import BEFORE, HISTORY, SINCE, Case, Watched, World, sweep_finds, watch
 from benchmarks.values import Value
 
 SEED = 20261101
@@ -22,7 +23,8 @@ USUAL = World(0.005)
 FEWEST_RUNS = 200  # with fewer, the strictest bound (0.5%) would not bear even one
 CHANCE = 1e-3  # a bound counts as broken where chance alone would break it more rarely than this
 
-Progress = Callable[[int, int], None]
+At = tuple[float, float]  # noise and effect
+Task = tuple[str, Any, Callable[[], Any]]
 
 
 class Count(Value, frozen=True):
@@ -40,10 +42,8 @@ class Count(Value, frozen=True):
 
 
 class Row(Value, frozen=True):
-    """What the rule said of one effect (a share) at one noise."""
+    """What the rule said of one effect (a share) at one noise; dictionaries are by night."""
 
-    noise: float
-    effect: float
     found: dict[int, Count]  # called a regression within so many nights
     better: dict[int, Count]  # called an improvement
     no_change: dict[int, Count]  # said of this very night
@@ -53,20 +53,9 @@ class Row(Value, frozen=True):
     runs: float  # a night, re-runs included
 
 
-class Line(Value, frozen=True):
-    """A weak point, or a sweep: what it is, and how often."""
-
-    what: str
-    found: Count
-    effect: float = 0.0
-    noise: float = 0.0
-
-
 class Course(Value, frozen=True):
     """What is said of a lasting change that nobody accepts, and after it was mended."""
 
-    noise: float
-    effect: float
     said: dict[int, Count]  # what it is, of this very night
     open: dict[int, Count]  # an alarm is, of this night or of one before
     after: dict[int, Count]  # still said, so many nights after it was mended
@@ -79,25 +68,15 @@ class SelfTest(Value, frozen=True):
     rule: Rule
     seed: int
     runs: int  # histories a row
-    rows: list[Row]
-    weak: list[Line]
-    sweeps: list[Line]
-    near: list[Row]  # changes about as large as what counts as none
-    courses: list[Course]
+    rows: dict[At, Row]
+    weak: dict[str, Count]
+    sweeps: dict[At, Count]
+    courses: dict[At, Course]
 
-    def row(self, noise: float, effect: float) -> Row:
-        return next(row for row in self.rows if (row.noise, row.effect) == (noise, effect))
-
-    def course(self, noise: float, effect: float) -> Course:
-        return next(one for one in self.courses if (one.noise, one.effect) == (noise, effect))
-
-
-# --- what is tried --------------------------------------------------------------------------------
 
 SLOW_NODES = "lands on nodes"
-FRESH = "re-runs on fresh nodes (the tables above)"
 _WEAK: dict[str, Case] = {
-    FRESH: Case(USUAL),
+    "re-runs on fresh nodes (the tables above)": Case(USUAL),
     "re-runs on the nodes of the first run": Case(USUAL._replace(fresh_nodes=False)),
     "half of the noise is the whole night's, re-runs included": Case(USUAL._replace(of_night=0.5)),
     "1 night in 20 is 2% slow as a whole, re-runs included": Case(USUAL._replace(slow_nights=0.05)),
@@ -112,55 +91,43 @@ _WEAK: dict[str, Case] = {
     "a history of 10 nights": Case(USUAL, history=10, nights=3),
 }
 _SWEEPS = ((0.002, 0.0), (0.005, 0.0), (0.002, 0.005), (0.002, 0.01), (0.005, 0.01), (0.01, 0.02))
-_NEAR = ((0.005, 0.012),)
 _COURSES = ((0.002, 0.01), (0.005, 0.01), (0.005, 0.02), (0.01, 0.03), (0.01, 0.05))
 COURSE_NIGHTS, MENDED_NIGHTS = (1, 5, 20, 60), (1, 3, 10)
 SWEEP_HISTORIES = 5  # of which one is swept: a sweep costs as much as watching them
 
 
-def self_test(rule: Rule = G3, seed: int = SEED, runs: int = RUNS, progress: Progress | None = None) -> SelfTest:
-    """Everything that the tables hold; the same numbers for the same rule, seed and number of runs."""
-    tell = progress or (lambda _done, _all: None)
-    cases = [(noise, effect) for noise in NOISES for effect in EFFECTS]
-    row = partial(_row, rule=rule, seed=seed, runs=runs)
-    parts: dict[str, list[Callable[[], Value]]] = {
-        "rows": [partial(row, noise, effect) for noise, effect in cases],
-        "weak": [partial(_weak, what, rule, seed, runs) for what in _WEAK],
-        "sweeps": [partial(_sweep, noise, effect, seed, runs) for noise, effect in _SWEEPS],
-        "near": [partial(row, noise, effect) for noise, effect in _NEAR],
-        "courses": [partial(course_of, noise, effect, rule, seed, runs) for noise, effect in _COURSES],
-    }
-    total, done = sum(map(len, parts.values())), 0
-    found: dict[str, list[Value]] = {}
-    for name, pieces in parts.items():
-        found[name] = []
-        for piece in pieces:
-            tell(done, total)
-            found[name].append(piece())
-            done += 1
-    tell(total, total)
-    return SelfTest(rule=rule, seed=seed, runs=runs, **found)  # type: ignore[arg-type]
+def self_test(
+    rule: Rule = G3, seed: int = SEED, runs: int = RUNS, tracked: Callable[[Sequence[Task]], Iterable[Task]] = iter
+) -> SelfTest:
+    """Everything that the tables hold; the same numbers for the same rule, seed and number of runs.
 
-
-def _row(noise: float, effect: float, rule: Rule, seed: int, runs: int) -> Row:
-    return row_of(Case(World(noise), effect), rule, seed, runs)
+    `tracked` hands the tasks on, and may show how far they are.
+    """
+    rows = {(noise, effect): Case(World(noise), effect) for noise in NOISES for effect in EFFECTS}
+    tasks: list[Task] = [
+        *(("rows", at, partial(row_of, case, rule, seed, runs)) for at, case in rows.items()),
+        *(("weak", what, partial(_alarms_of, case, rule, seed, runs)) for what, case in _WEAK.items()),
+        *(("sweeps", at, partial(_sweep, *at, seed, runs)) for at in _SWEEPS),
+        *(("courses", at, partial(course_of, *at, rule, seed, runs)) for at in _COURSES),
+    ]
+    found: dict[str, dict[Any, Any]] = {"rows": {}, "weak": {}, "sweeps": {}, "courses": {}}
+    for part, at, work in tracked(tasks):
+        found[part][at] = work()
+    return SelfTest(rule=rule, seed=seed, runs=runs, **found)
 
 
 def row_of(case: Case, rule: Rule, seed: int, runs: int) -> Row:
     seen = watch(case, rule, seed, runs)
     nights = [night for night in NIGHTS if night <= case.nights]
+    looked_at = sum(len(one.verdicts) for one in seen)
     return Row(
-        noise=case.world.noise,
-        effect=case.effect,
         found={night: _within(seen, night, "regression") for night in nights},
         better={night: _within(seen, night, "improvement") for night in nights},
         no_change={night: _at(seen, night, "no change") for night in nights},
         inconclusive={night: _at(seen, night, "inconclusive") for night in nights},
         ever_same={night: _within(seen, night, "no change") for night in nights},
-        alarms=Count(
-            count=sum(one.verdicts.count("regression") for one in seen), of=sum(len(one.verdicts) for one in seen)
-        ),
-        runs=sum(one.runs for one in seen) / sum(len(one.verdicts) for one in seen),
+        alarms=Count(count=sum(one.verdicts.count("regression") for one in seen), of=looked_at),
+        runs=sum(one.runs for one in seen) / looked_at,
     )
 
 
@@ -169,8 +136,6 @@ def course_of(noise: float, effect: float, rule: Rule, seed: int, runs: int) -> 
     seen = watch(Case(World(noise), effect, nights=lasts + after, lasts=lasts), rule, seed, runs)
     says, turned = ("regression", "improvement") if effect > 0 else ("improvement", "regression")
     return Course(
-        noise=noise,
-        effect=effect,
         said={night: _at(seen, night, says) for night in COURSE_NIGHTS},
         open={night: Count(count=sum(one.open[night - 1] for one in seen), of=runs) for night in COURSE_NIGHTS},
         after={night: _at(seen, lasts + night, says) for night in MENDED_NIGHTS},
@@ -186,14 +151,13 @@ def _at(seen: Sequence[Watched], night: int, verdict: str) -> Count:
     return Count(count=sum(one.verdicts[night - 1 : night] == [verdict] for one in seen), of=len(seen))
 
 
-def _weak(what: str, rule: Rule, seed: int, runs: int) -> Line:
-    return Line(what=what, found=row_of(_WEAK[what], rule, seed, runs).alarms, noise=USUAL.noise)
+def _alarms_of(case: Case, rule: Rule, seed: int, runs: int) -> Count:
+    return row_of(case, rule, seed, runs).alarms
 
 
-def _sweep(noise: float, effect: float, seed: int, runs: int) -> Line:
+def _sweep(noise: float, effect: float, seed: int, runs: int) -> Count:
     histories = max(runs // SWEEP_HISTORIES, 1)
-    found = sweep_finds(World(noise), effect, seed, histories)
-    return Line(what="sweep", found=Count(count=found, of=histories), effect=effect, noise=noise)
+    return Count(count=sweep_finds(World(noise), effect, seed, histories), of=histories)
 
 
 # --- the bounds -----------------------------------------------------------------------------------
@@ -208,67 +172,143 @@ class Bound(NamedTuple):
     most: float | None = None
 
     @property
-    def holds(self) -> bool:
-        share = self.found.share
-        return (self.least is None or share >= self.least) and (self.most is None or share <= self.most)
-
-    @property
     def broken(self) -> bool:
         """Further than chance takes it: with few runs, a rule that keeps a bound is often a little beyond it."""
-        return not self.holds and _chance(self.found, self.least, self.most) < CHANCE
+        from scipy.special import bdtr, bdtrc
+
+        count, of = self.found.count, self.found.of
+        if self.least is not None:
+            return self.found.share < self.least and float(bdtr(count, of, self.least)) < CHANCE
+        most = self.most or 0.0
+        return self.found.share > most and float(bdtrc(count - 1, of, most)) < CHANCE
 
     def text(self) -> str:
         limit = (
-            f"at least {100 * self.least:g}%" if self.least is not None else f"at most {100 * (self.most or 0):g}%"
+            f"at least {_percent(self.least)}" if self.least is not None else f"at most {_percent(self.most or 0.0)}"
         )
         return f"{self.what}: {self.found.text(1)} of {self.found.of}, not {limit}"
 
 
-def _chance(found: Count, least: float | None, most: float | None) -> float:
-    """How often a rule that just keeps the bound looks as bad as this."""
-    from scipy.special import bdtr, bdtrc
-
-    if least is not None:
-        return float(bdtr(found.count, found.of, least))
-    return float(bdtrc(found.count - 1, found.of, most or 0.0))
-
-
 def bounds(found: SelfTest) -> list[Bound]:
     """False alarms are few, what can be seen is seen, and nothing is claimed that isn't known."""
-    row = found.row
+    row, course = found.rows, found.courses[0.005, 0.02]
     quiet = [
-        Bound(f"false regressions within 3 nights at {_percent(noise)} noise", row(noise, 0.0).found[3], most=0.015)
+        Bound(f"false regressions within 3 nights at {_percent(noise)} noise", row[noise, 0.0].found[3], most=0.015)
         for noise in NOISES
     ]
     nodes = [
-        Bound(f"false regressions a night where {line.what}", line.found, most=0.005)
-        for line in found.weak
-        if SLOW_NODES in line.what
+        Bound(f"false regressions a night where {what}", count, most=0.005)
+        for what, count in found.weak.items()
+        if SLOW_NODES in what
     ]
     return [
         *quiet,
         *nodes,
-        Bound("1% at 0.2% noise is found the first night", row(0.002, 0.01).found[1], least=0.88),
-        Bound("2% at 0.5% noise is found within 3 nights", row(0.005, 0.02).found[3], least=0.89),
-        Bound("3% at 0.5% noise is found the first night", row(0.005, 0.03).found[1], least=0.96),
-        Bound("nothing is claimed at 1% noise on night 3", row(0.01, 0.0).inconclusive[3], least=0.95),
-        Bound('"no change" is said of a change of 2%', row(0.005, 0.02).no_change[1], most=0.02),
-        Bound("2% at 0.5% noise still has its alarm on night 60", found.course(0.005, 0.02).open[60], least=0.95),
-        Bound("2% at 0.5% noise is still said on night 60", found.course(0.005, 0.02).said[60], least=0.89),
-        Bound("3% at 1% noise still has its alarm on night 60", found.course(0.01, 0.03).open[60], least=0.75),
-        Bound("2% at 0.5% noise, mended, is green on the third night", found.course(0.005, 0.02).after[3], most=0.02),
-        Bound("2% at 0.5% noise, mended, is called an improvement", found.course(0.005, 0.02).turned, most=0.05),
+        Bound("1% at 0.2% noise is found the first night", row[0.002, 0.01].found[1], least=0.88),
+        Bound("2% at 0.5% noise is found within 3 nights", row[0.005, 0.02].found[3], least=0.89),
+        Bound("3% at 0.5% noise is found the first night", row[0.005, 0.03].found[1], least=0.96),
+        Bound("nothing is claimed at 1% noise on night 3", row[0.01, 0.0].inconclusive[3], least=0.95),
+        Bound('"no change" is said of a change of 2%', row[0.005, 0.02].no_change[1], most=0.02),
+        Bound("2% at 0.5% noise still has its alarm on night 60", course.open[60], least=0.95),
+        Bound("2% at 0.5% noise is still said on night 60", course.said[60], least=0.89),
+        Bound("3% at 1% noise still has its alarm on night 60", found.courses[0.01, 0.03].open[60], least=0.75),
+        Bound("2% at 0.5% noise, mended, is green on the third night", course.after[3], most=0.02),
+        Bound("2% at 0.5% noise, mended, is called an improvement", course.turned, most=0.05),
     ]
 
 
-def check_bounds(found: SelfTest) -> list[str]:
+def broken_bounds(found: SelfTest) -> list[str]:
     """Each broken bound in one line; none: the gate is as good as it says."""
     return [bound.text() for bound in bounds(found) if bound.broken]
 
 
-def beyond(found: SelfTest) -> list[str]:
-    """Each bound that these draws do not keep, but by no more than chance: neither held nor broken."""
-    return [bound.text() for bound in bounds(found) if not bound.holds and not bound.broken]
+# --- the tables, in Markdown ----------------------------------------------------------------------
+
+
+def tables(found: SelfTest) -> str:
+    parts = [settings_line(found.rule, found.seed, found.runs), _power(found), _said(found), _after(found)]
+    weak = [[what, count.text(2)] for what, count in found.weak.items()]
+    parts.append(
+        f"What raises false alarms, at {_percent(USUAL.noise)} noise where no other is said:\n\n"
+        f"{_table(['where', 'false alarms a night'], weak)}"
+    )
+    sweeps = [
+        [_percent(noise), _percent(effect) if effect else "none", count.text()]
+        for (noise, effect), count in found.sweeps.items()
+    ]
+    parts.append(
+        f"The weekly sweep, {SINCE} nights after a lasting change ({BEFORE} before it; "
+        f"{max(found.runs // SWEEP_HISTORIES, 1)} histories a row):\n\n{_table(['noise', 'change', 'told'], sweeps)}"
+    )
+    broken = [f"- {text}" for text in broken_bounds(found)]
+    lead = "BROKEN BOUNDS: the gate is not as good as it says\n"
+    parts.append("\n".join([lead, *broken]) if broken else f"All {len(bounds(found))} bounds hold.")
+    return "\n\n".join(parts) + "\n"
+
+
+def settings_line(rule: Rule, seed: int, runs: int) -> str:
+    """What the tables were made with; other settings make other tables."""
+    return (
+        f"Rule {rule.name}, settings {rule.digest()}, seed {seed}, {runs} histories a row: {HISTORY} nights before "
+        f"the change and {NIGHTS[-1]} after it, of which {100 * USUAL.outliers:g}% of the runs are outliers."
+    )
+
+
+def _power(found: SelfTest) -> str:
+    """Each effect at each noise."""
+    heading = ["noise", *(f"{_percent(effect)} slower" for effect in EFFECTS[1:])]
+    rows = [
+        [_percent(noise), *(_each(found.rows[noise, effect].found) for effect in EFFECTS[1:])] for noise in NOISES
+    ]
+    nights = " / ".join(map(str, NIGHTS))
+    return f"Called a regression within {nights} nights of the change:\n\n{_table(heading, rows)}"
+
+
+def _said(found: SelfTest) -> str:
+    """What is said where there is nothing, and of little."""
+    heading = [
+        "noise", "false alarms a night", f"of {SUITE_CELLS} cells, one in", 'said "no change"',
+        "the same of 1% slower", "once within 10 nights of it", "runs a night",
+    ]  # fmt: skip
+    rows = []
+    for noise in NOISES:
+        quiet, slower = found.rows[noise, 0.0], found.rows[noise, 0.01]
+        in_suite = 1 - (1 - quiet.alarms.share) ** SUITE_CELLS
+        one_in = f"{1 / in_suite:,.0f} nights" if in_suite else f"none in {quiet.alarms.of:,} nights of a cell"
+        same = [quiet.no_change[3].text(), slower.no_change[1].text(), slower.ever_same[10].text()]
+        rows.append([_percent(noise), quiet.alarms.text(2), one_in, *same, f"{quiet.runs:.2f}"])
+    every = [found.rows[noise, 0.0].alarms for noise in NOISES]
+    total = Count(count=sum(one.count for one in every), of=sum(one.of for one in every))
+    return (
+        "Where nothing changed, by cell (*said* on the third night). Of what is 1% slower, as much as the margin, it "
+        f"should be said rarely: on the first night, and at least once within 10 nights:\n\n{_table(heading, rows)}"
+        f"\n\nFalse alarms over all of these: {total.text(2)} a cell and night, each night of an alarm counted."
+    )
+
+
+def _after(found: SelfTest) -> str:
+    nights, after = " / ".join(map(str, COURSE_NIGHTS)), " / ".join(map(str, MENDED_NIGHTS))
+    heading = [
+        "noise", "change", f"said on night {nights}", "alarm open on these", f"said on night {after} after mending",
+        "mending called an improvement",
+    ]  # fmt: skip
+    rows = [
+        [*map(_percent, at), _each(one.said), _each(one.open), _each(one.after), one.turned.text()]
+        for at, one in found.courses.items()
+    ]
+    return (
+        f"A lasting regression that nobody accepts, and that is mended after {COURSE_NIGHTS[-1]} nights:\n\n"
+        f"{_table(heading, rows)}"
+    )
+
+
+def _each(counts: Mapping[int, Count]) -> str:
+    return " / ".join(count.text() for count in counts.values())
+
+
+def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def _percent(share: float) -> str:

@@ -48,54 +48,35 @@ def series(
 
     Of other folders a run counts where it is of the same suite and cell, or of the same benchmark.
     """
-    before = night_of(tonight)
-    found = [entry for entry in own if _is_of(entry, suite, cell)]
-    known = {entry.run_id for entry in found} | {tonight.run_id}
-    found += [
+    own_cell = [entry for entry in own if (entry.suite, entry.cell) == (suite, cell)]
+    known = {entry.run_id for entry in own_cell} | {tonight.run_id}
+    benchmark = tonight.identity.get("benchmark")
+    others = [
         entry
         for entry in replayed
-        if entry.run_id not in known and (_is_of(entry, suite, cell) or _same_benchmark(entry, tonight))
+        if (entry.suite, entry.cell) == (suite, cell) or entry.identity.get("benchmark") == benchmark
     ]
-    earlier = {night_of(entry): entry for entry in _one_a_night(found) if night_of(entry) < before}
+    runs = [*own_cell, *(entry for entry in others if entry.run_id not in known)]
+    # Of a night that was begun twice, its newest valid run: it comes last, and takes the place of the others.
+    runs = sorted((one for one in runs if one.role != "rerun"), key=lambda one: (one.status == "valid", one.started))
+    earlier = {night_of(entry): entry for entry in runs if night_of(entry) < night_of(tonight)}
+    kinds = [kind for kind in identity.KINDS if kind not in across]
     nights = [
-        Past(night, entry, _why_left_out(entry, tonight, across))
+        Past(night, entry, _why_left_out(entry, tonight, kinds))
         for night, entry in sorted(earlier.items())[-MOST_NIGHTS:]
     ]
-    return Series(nights, _changes([past.entry for past in nights], tonight, across))
+    comparable = [past.entry for past in nights if past.entry.status == "valid" and not past.entry.slowed_by]
+    return Series(nights, changes(comparable[-1], tonight, kinds) if comparable else [])
 
 
-def _is_of(entry: FinishedRun, suite: str, cell: str) -> bool:
-    return (entry.suite, entry.cell) == (suite, cell)
-
-
-def _same_benchmark(entry: FinishedRun, tonight: FinishedRun) -> bool:
-    return entry.identity.get("benchmark") == tonight.identity.get("benchmark")
-
-
-def _one_a_night(found: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """Without confirmations. Of a night that was begun twice, its newest valid run; that comes last here."""
-    runs = [entry for entry in found if entry.role != "rerun"]
-    return sorted(runs, key=lambda entry: (entry.status == "valid", entry.started))
-
-
-def _why_left_out(entry: FinishedRun, tonight: FinishedRun, across: Collection[str]) -> str:
+def _why_left_out(entry: FinishedRun, tonight: FinishedRun, kinds: Sequence[str]) -> str:
     if entry.status != "valid":
         return f"{entry.status}: {'; '.join(entry.reasons)}" if entry.reasons else entry.status
     if entry.slowed_by:
         return f"slowed on purpose by {entry.slowed_by:.0%}"
     if entry.not_comparable:
         return "; ".join(entry.not_comparable)
-    return "; ".join(f"another {change}" for change in changes(entry, tonight, _kinds(across)))
-
-
-def _kinds(across: Collection[str]) -> list[str]:
-    return [kind for kind in identity.KINDS if kind not in across]
-
-
-def _changes(earlier: Sequence[FinishedRun], tonight: FinishedRun, across: Collection[str]) -> list[str]:
-    """Against the newest night that could have been compared."""
-    newest = next((e for e in reversed(earlier) if e.status == "valid" and not e.slowed_by), None)
-    return changes(newest, tonight, _kinds(across)) if newest else []
+    return "; ".join(f"another {change}" for change in changes(entry, tonight, kinds))
 
 
 def left_out_points(found: Series) -> list[NightPoint]:

@@ -32,7 +32,6 @@ class Matrix(Value, frozen=True):
     window: str | None = None
     data: str | None = None
     settings: dict[str, Scalar] = {}  # as --set takes them
-    profile: str | None = None  # refused, by name
 
 
 class Suite(Value, frozen=True):
@@ -83,20 +82,20 @@ class MetricJudgement(Value, frozen=True):
     gates: bool  # whether it decides the exit code; else it is watched
     verdict: Verdict
     why: str  # the verdict in one sentence, with its figures
-    tonight: float | None
-    baseline: float | None
-    baseline_nights: int
-    effect_percent: float | None  # against the baseline; above 0: the figure is larger
-    low_percent: float | None  # 90% interval
-    high_percent: float | None
-    p: float | None  # of the test that decided
-    noise_percent: float | None  # standard deviation from night to night
-    smallest_detectable_percent: float | None  # seen in the first night in 4 of 5 cases
-    nights_needed: int | None  # until "no change" can be said, were there none
-    unreachable: bool  # at this noise no number of nights would do
-    confirmations: list[float]
-    points: list[NightPoint]
-    change_points: list[ChangePoint]
+    tonight: float | None = None
+    baseline: float | None = None
+    baseline_nights: int = 0
+    effect_percent: float | None = None  # against the baseline; above 0: the figure is larger
+    low_percent: float | None = None  # 90% interval
+    high_percent: float | None = None
+    p: float | None = None  # of the test that decided
+    noise_percent: float | None = None  # standard deviation from night to night
+    smallest_detectable_percent: float | None = None  # seen in the first night in 4 of 5 cases
+    nights_needed: int | None = None  # until "no change" can be said, were there none
+    unreachable: bool = False  # at this noise no number of nights would do
+    confirmations: list[float] = []
+    points: list[NightPoint] = []
+    change_points: list[ChangePoint] = []
     suspect: bool = False  # far off, and neither confirmed nor refuted: no later baseline holds such a night
 
 
@@ -106,11 +105,11 @@ class CellReport(Value, frozen=True):
     run_id: str | None
     status: str  # of tonight's run: valid, invalid, failed, missing, or running while the night goes on
     reasons: list[str]
-    verdict: Verdict
-    new_baseline: list[str]  # what changed since the night before, so that older nights no longer count
-    rerun_ids: list[str]
-    judgements: list[MetricJudgement]
-    notes: list[str]
+    verdict: Verdict = "invalid"
+    new_baseline: list[str] = []  # what changed since the night before, so that older nights no longer count
+    rerun_ids: list[str] = []
+    judgements: list[MetricJudgement] = []
+    notes: list[str] = []
     left_out: list[NightPoint] = []  # runs that no metric may be compared with, each with the reason
     failed_reruns: list[str] = []  # that left a suspicion of a gating figure unconfirmed
 

@@ -111,20 +111,13 @@ def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> 
     architecture = hardware.cpu_architecture
     known = site.images.get(engine, own)
     others = "" if isinstance(known, str) else ", ".join(sorted(known))
-    if not others:
-        what, why = f"no container image is known for '{engine}'", "the site runs everything in containers"
-    elif architecture is None:
-        what = f"the container image of '{engine}' for {hardware.title} is not known"
-        why = f"there is one for each of {others}, and nodes with these GPUs may have either"
-    else:
-        what = f"no container image of '{engine}' for {architecture} is known"
-        whose = f"the image that site '{site.name}' names" if engine in site.images else "the known image"
-        why = f"the nodes of {hardware.title} are {architecture}, {whose} is for {others}"
+    of_nodes = f" for {architecture or hardware.title}" if others else ""
+    whose = f"the image that site '{site.name}' names" if engine in site.images else "the known image"
     entry = f"{{{architecture}: {_for(own, hardware) or 'NAME:TAG'}, ...}}" if architecture and others else "NAME:TAG"
     return RequestError(
-        what,
+        f"no container image of '{engine}'{of_nodes} is known",
         where=f"--hardware={hardware.name} --site={site.name}",
-        why=why,
+        why=f"{whose} is for {others}" if others else "the site runs everything in containers",
         next_command=f"--image=NAME:TAG, --image=FILE.sqsh, or `images: {{{engine}: {entry}}}` in the site's file",
     )
 

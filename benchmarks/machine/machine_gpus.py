@@ -68,30 +68,23 @@ def visible(
     """
     if not gpus:
         return MachineGpus(why_none="the driver shows no GPU")
-    said: list[str] = []
-    if variable is None:
-        named: list[MachineGpu] = list(gpus)
-    else:
-        if _counts_by_speed(gpus, variable, in_bus_order):
+    named, said = list(gpus), list[str]()
+    if variable is not None:
+        numbered = any(word.strip().isdigit() for word in variable.split(","))
+        if numbered and not in_bus_order and len({gpu.name for gpu in gpus}) > 1:
             return MachineGpus(
                 why_none=f"{VISIBLE}={variable} counts as CUDA does, the fastest first, and the GPUs differ: name "
                 "them by UUID, or export CUDA_DEVICE_ORDER=PCI_BUS_ID"
             )
         named, problem = _named(gpus, slices, variable)
-        if problem and not named:
+        if not named:
             return MachineGpus(why_none=problem)
-        said += [problem] if problem else []
-        if len(named) < len(gpus):
-            said.append(f"{VISIBLE}={variable} leaves {len(named)} of {len(gpus)} GPUs")
+        said = [problem, f"{VISIBLE}={variable} leaves {len(named)} of {len(gpus)} GPUs"]
+        said = said if len(named) < len(gpus) else said[:1]
     usable, words = _without_mig(named, slices)
     if not usable:
         return MachineGpus(why_none=words)
-    return MachineGpus(gpus=tuple(usable), hidden="; ".join([*said, *([words] if words else [])]))
-
-
-def _counts_by_speed(gpus: Sequence[MachineGpu], variable: str, in_bus_order: bool) -> bool:
-    numbered = any(word.strip().isdigit() for word in variable.split(","))
-    return numbered and not in_bus_order and len({gpu.name for gpu in gpus}) > 1
+    return MachineGpus(gpus=tuple(usable), hidden="; ".join(filter(None, [*said, words])))
 
 
 def _named(
@@ -100,16 +93,16 @@ def _named(
     """Those that the variable names, up to its first word that names none; and what is wrong with it."""
     everything = [*gpus, *(part for parts in slices.values() for part in parts)]
     found: list[MachineGpu] = []
-    for word in (word.strip() for word in variable.split(",")):
-        hits = (
-            [gpu for gpu in gpus if str(gpu.index) == word]
-            if word.isdigit()
-            else [gpu for gpu in everything if word and gpu.uuid.startswith(word)]
-        )
+    for word in map(str.strip, variable.split(",")):
+        if word.isdigit():
+            hits = [gpu for gpu in gpus if str(gpu.index) == word]
+        else:
+            hits = [gpu for gpu in everything if word and gpu.uuid.startswith(word)]
         if len(hits) != 1:
-            why = f"'{word}' names no GPU" if not hits else f"'{word}' names several GPUs"
-            hides = f"{VISIBLE}='{variable}' hides every GPU" + (f": {why}" if word not in ("", "-1") else "")
-            return found, f"in {VISIBLE}={variable}, {why}: CUDA ignores what follows" if found else hides
+            why = f"'{word}' names {'several GPUs' if hits else 'no GPU'}"
+            if found:
+                return found, f"in {VISIBLE}={variable}, {why}: CUDA ignores what follows"
+            return [], f"{VISIBLE}='{variable}' hides every GPU: {why}"
         if hits[0] in found:
             return [], f"{VISIBLE}={variable} names GPU {word} twice, and CUDA then shows none"
         found += hits
@@ -175,16 +168,6 @@ def made_row(group: Sequence[MachineGpu], driver: str | None) -> Hardware:
     )
 
 
-def row_text(row: Hardware, date: str) -> str:
-    """The file of configs/hardware that would name the device."""
-    return (
-        f'name: {row.name}\ntitle: "{row.title}"\nkind: gpu\nplatform: cuda\ndevice_names: ["{row.title}"]\n'
-        f"devices_per_node: {row.devices_per_node}\nmemory_gb: {row.memory_gb}\n"
-        'peaks: {}  # {bf16: {tflops: N, source: "the datasheet, dense"}}\n'
-        f'achievable: {{}}\nemulated: []\nsource: "{row.source}"\ndate: "{date}"\n'
-    )
-
-
 # --- what a request leaves open -----------------------------------------------------------------
 
 
@@ -217,17 +200,6 @@ def _names(request: Request, row: Hardware, configs: ConfigSource, backend: Back
     return configs.hardware(recipe.defaults.hardware).kind != "cpu"
 
 
-def falls_to_the_cpu(request: Request, configs: ConfigSource, backend: Backend) -> bool:
-    """Whether a request that leaves the hardware open falls to the CPU, and would take a GPU if one were here."""
-    try:
-        recipe = choose_recipe(request, configs, None, backend)
-    except RequestError:  # which resolving says
-        return False
-    homes = [configs.hardware(name) for name in {one.defaults.hardware for one in configs.recipes()}]
-    on_gpus = any(_names(request, row, configs, backend) for row in homes if row.platform == "cuda")
-    return on_gpus and configs.hardware(recipe.defaults.hardware).kind == "cpu"
-
-
 def _scale(request: Request, row: Hardware, count: int, configs: ConfigSource, backend: Backend) -> int | None:
     """As many as there are; with a recipe's layout, the largest that has no more. None: as the recipe has it."""
     if backend.layout_settings & request.settings.keys():
@@ -244,17 +216,13 @@ def choice_text(
 ) -> str:
     """What was chosen for a request that left it open, in a line; and why GPUs of that kind are left idle."""
     hidden = f" ({machine.hidden})" if machine.hidden else ""
-    flags = [
-        f"--{name}={getattr(settled, name)}"
-        for name in ("hardware", "gpus")
-        if getattr(settled, name) != getattr(request, name)
-    ]
+    chosen = {name: getattr(settled, name) for name in ("hardware", "gpus")}
+    flags = [f"--{name}={value}" for name, value in chosen.items() if value != getattr(request, name)]
     idle = len(of_hardware(machine.gpus, row)) - (settled.gpus or 0)
     left = ""
     if request.gpus is None and settled.gpus and idle > 0:
         recipe = choose_recipe(settled, configs, row, backend)
-        sizes = ", ".join(map(str, scales(recipe, row)))
-        left = f" ({idle} {'stay' if idle > 1 else 'stays'} idle: recipe {recipe.name} has layouts for {sizes})"
+        left = f" ({idle} idle: recipe {recipe.name} has layouts for {', '.join(map(str, scales(recipe, row)))})"
     return f"this machine has {shown(machine.gpus)}{hidden}: {' '.join(flags)}{left}"
 
 
@@ -272,12 +240,7 @@ def on_gpus(plan: Plan, gpus: Sequence[MachineGpu]) -> Plan:
     if not gpus:
         return plan
     named = {VISIBLE: ",".join(gpu.uuid for gpu in gpus)}
-    phases = [
-        msgspec.structs.replace(phase, environment={**phase.environment, **named})
-        if VISIBLE not in phase.environment
-        else phase
-        for phase in plan.phases
-    ]
+    phases = [msgspec.structs.replace(phase, environment=named | phase.environment) for phase in plan.phases]
     return msgspec.structs.replace(plan, phases=phases)
 
 

@@ -3,17 +3,16 @@ too little memory, and what would fit instead; or their driver is too old, which
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from benchmarks.backend import Backend, EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from benchmarks.machine.machine_gpus import MachineGpus, busy_text, chosen, of_hardware, shown
-from benchmarks.measuring.flops import parameter_count
 from benchmarks.planning.capacity import fits, total_bytes, usable_bytes
-from benchmarks.request.resolve import ANY, ConfigSource, Request, plan_command, resolve, scales
-from benchmarks.values import Benchmark, Hardware, Recipe
+from benchmarks.request.resolve import ConfigSource, Request, plan_command, resolve, scales
+from benchmarks.values import Benchmark, Hardware
 
 SHORTEST_SEQUENCE = 256  # that is offered
 COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"  # a driver runs each CUDA of its major release
@@ -29,71 +28,50 @@ WITHOUT_BRANCHES = ("GeForce", "TITAN")  # forward compatibility is not for thes
 
 
 def of_gpus(
-    benchmark: Benchmark,
-    machine: MachineGpus,
-    rows: Sequence[Hardware],
-    scales: Iterable[int],
-    way_on: str,
-    *,
-    allow_busy: bool,
-) -> Iterator[RequestError]:
+    benchmark: Benchmark, machine: MachineGpus, rows: Sequence[Hardware], scales: Iterable[int], way_on: str
+) -> RequestError | None:
     """Why this machine's GPUs cannot run it.
 
     `scales`: numbers of GPUs that its recipe has layouts for. `way_on` says where else such GPUs can be had.
     """
-    hardware, wanted = benchmark.hardware, benchmark.gpus
-    where = f"--hardware={hardware.name} --gpus={wanted} --site={benchmark.site.name}"
-    plan = "the same command with --dry_run shows the plan"
+    hardware, wanted, nodes = benchmark.hardware, benchmark.gpus, benchmark.nodes
     here = of_hardware(machine.gpus, hardware)
     if not machine.gpus:
-        yield RequestError(
-            f"this machine has no {wanted} x {hardware.title}: no GPU was found",
-            where=where,
-            why=machine.why_none,
-            next_command=f"python launch/doctor.py shows what was asked; elsewhere: {way_on}; {plan}",
-        )
+        what = f"this machine has no {wanted} x {hardware.title}: no GPU was found"
+        why, cure = machine.why_none, "python launch/doctor.py shows what was asked"
     elif not here:
-        yield RequestError(
-            f"this machine has no {hardware.title}: its GPUs are {shown(machine.gpus)}",
-            where=where,
-            why=machine.hidden or f"{hardware.name} is called {' or '.join(hardware.device_names)}",
-            next_command=f"--hardware={rows[0].name}; elsewhere: {way_on}; {plan}",
-        )
-    elif short := too_few(hardware, wanted, benchmark.nodes, benchmark.site.name, machine, scales):
-        short.next_command += f"; elsewhere: {way_on}; {plan}"
-        yield short
-    elif not allow_busy and (busy := [gpu for gpu in chosen(benchmark, machine) if gpu.busy]):
-        fewer = _most(scales, len([gpu for gpu in here if not gpu.busy]))
-        fewer_text = f"--gpus={fewer} takes idle ones; " if fewer else ""
-        yield RequestError(
-            f"{len(busy)} of the {wanted} GPUs {'is' if len(busy) == 1 else 'are'} in use",
-            where=where,
-            why=busy_text(busy),
-            next_command=f"end what uses them; {fewer_text}--allow_busy runs beside it, and the result says so",
-        )
-
-
-def too_few(
-    hardware: Hardware, gpus: int, nodes: int, site: str, machine: MachineGpus, scales: Iterable[int]
-) -> RequestError | None:
-    """Of a machine that has such GPUs: that it has not so many, or that it is no more than one node."""
-    here = len(of_hardware(machine.gpus, hardware))
-    if here and here < gpus:
-        most = _most(scales, here)
+        what = f"this machine has no {hardware.title}: its GPUs are {shown(machine.gpus)}"
+        why = machine.hidden or f"{hardware.name} is called {' or '.join(hardware.device_names)}"
+        cure = f"--hardware={rows[0].name}"
+    elif len(here) < wanted:
+        what = f"this machine has {len(here)} x {hardware.title}, {wanted} are asked for"
+        why, most = machine.hidden or f"its GPUs are {shown(machine.gpus)}", _most(scales, len(here))
         fewer = f"--gpus={most}" + (" --nodes=1" if nodes > 1 else "")
-        return RequestError(
-            f"this machine has {here} x {hardware.title}, {gpus} are asked for",
-            where=f"--hardware={hardware.name} --gpus={gpus} --site={site}",
-            why=machine.hidden or f"its GPUs are {shown(machine.gpus)}",
-            next_command=fewer if most else f"the recipe has no layout for {here} or fewer",
-        )
-    if here and nodes > 1:
-        return RequestError(
-            f"site '{site}' is one machine, {nodes} nodes are asked for",
-            where=f"--nodes={nodes}",
-            next_command="--nodes=1",
-        )
-    return None
+        cure = fewer if most else f"the recipe has no layout for {len(here)} or fewer"
+    elif nodes > 1:
+        what, why = f"site '{benchmark.site.name}' is one machine, {nodes} nodes are asked for", ""
+        cure = "--nodes=1"
+    else:
+        return None
+    where = f"--hardware={hardware.name} --gpus={wanted} --site={benchmark.site.name}"
+    plan = "the same command with --dry_run shows the plan"
+    return RequestError(what, where=where, why=why, next_command=f"{cure}; elsewhere: {way_on}; {plan}")
+
+
+def in_use(benchmark: Benchmark, machine: MachineGpus, scales: Iterable[int]) -> RequestError | None:
+    """That other programs use its GPUs, where there are enough of them."""
+    busy = [gpu for gpu in chosen(benchmark, machine) if gpu.busy]
+    idle = [gpu for gpu in of_hardware(machine.gpus, benchmark.hardware) if not gpu.busy]
+    if not busy:
+        return None
+    fewer = _most(scales, len(idle))
+    fewer_text = f"--gpus={fewer} takes idle ones; " if fewer else ""
+    return RequestError(
+        f"{len(busy)} of the {benchmark.gpus} GPUs {'is' if len(busy) == 1 else 'are'} in use",
+        where=f"--hardware={benchmark.hardware.name} --gpus={benchmark.gpus}",
+        why=busy_text(busy),
+        next_command=f"end what uses them; {fewer_text}--allow_busy runs beside it, and the result says so",
+    )
 
 
 def _most(scales: Iterable[int], count: int) -> int | None:
@@ -103,95 +81,52 @@ def _most(scales: Iterable[int], count: int) -> int | None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def of_memory(benchmark: Benchmark, configs: ConfigSource, backend: Backend, here: int) -> Iterator[RequestError]:
-    """`here`: how many GPUs of its kind this machine has."""
+def of_memory(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> RequestError | None:
+    """That a GPU has too little memory, and what would fit: a smaller batch, shorter sequences, or more GPUs."""
     storage = backend.storage(benchmark)
     needed, usable = total_bytes(benchmark, storage), usable_bytes(benchmark, storage)
-    if usable is None or fits(benchmark, storage):
-        return
-    more = _more_gpus(benchmark, configs, backend)
-    ways = [*_at_this_scale(benchmark, configs, backend), *(way for gpus, way in more if gpus <= here)]
-    ways = ways or _other_work(benchmark, configs, backend)
-    ways += [f"on another machine, {way}" for gpus, way in more if gpus > here]
-    yield RequestError(
+    if usable is None or needed <= usable:
+        return None
+    asked = _asked(benchmark)
+
+    def first_that_fits(requests: Mapping[str, Request]) -> list[str]:
+        return [next((flag for flag, request in requests.items() if _fits(request, configs, backend)), "")]
+
+    def smaller(name: str, value: int, least: int) -> dict[str, Request]:
+        values = [value >> n for n in range(1, value.bit_length()) if value >> n >= least]
+        return {
+            f"--set={name}={one}": msgspec.structs.replace(asked, settings={**asked.settings, name: str(one)})
+            for one in values
+        }
+
+    recipe = next(one for one in configs.recipes(benchmark.backend) if one.name == benchmark.recipe.name)
+    more = [gpus for gpus in scales(recipe, benchmark.hardware) if gpus > benchmark.gpus]
+    settings = {name: text for name, text in asked.settings.items() if name not in backend.layout_settings}
+    ways = [
+        *first_that_fits(
+            smaller("micro_batch_size", benchmark.micro_batch_size, 1)
+            | smaller("sequence_length", benchmark.sequence_length, SHORTEST_SEQUENCE)
+        ),
+        *first_that_fits(
+            {f"--gpus={gpus}": msgspec.structs.replace(asked, gpus=gpus, settings=settings) for gpus in more}
+        ),
+        plan_command(asked) + " ranks the layouts that fit",
+    ]
+    return RequestError(
         f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, {usable / 1e9:.1f} GB are usable",
         where=f"--model={benchmark.model.name} --gpus={benchmark.gpus}",
         why=f"{benchmark.hardware.title} has {benchmark.hardware.memory_gb:g} GB",
-        next_command="; or ".join(ways) or f"GPUs with more memory than {benchmark.hardware.memory_gb:g} GB",
+        next_command="; or ".join(filter(None, ways)),
     )
-
-
-def _at_this_scale(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> list[str]:
-    """A smaller batch; where none fits, shorter sequences; where those do not, other layouts."""
-    asked = _asked(benchmark)
-
-    def halved(name: str, value: int, least: int) -> list[str]:
-        while (value := value // 2) >= least:
-            smaller = msgspec.structs.replace(asked, settings={**asked.settings, name: str(value)})
-            if _fits(smaller, configs, backend):
-                return [f"--set={name}={value}"]
-        return []
-
-    return (
-        halved("micro_batch_size", benchmark.micro_batch_size, 1)
-        or halved("sequence_length", benchmark.sequence_length, SHORTEST_SEQUENCE)
-        or _other_layouts(benchmark, configs, backend)
-    )
-
-
-def _other_layouts(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> list[str]:
-    from benchmarks.planning.layouts import layouts
-    from benchmarks.planning.read_once import ReadOnce
-
-    asked = _asked(benchmark)
-    found = layouts(asked, benchmark, ReadOnce(configs), backend)
-    return [plan_command(asked)] if any(one and fits(one, backend.storage(one)) for one in found) else []
-
-
-def _more_gpus(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> list[tuple[int, str]]:
-    """The least number of them, and how it is asked for."""
-    asked = _asked(benchmark)
-    layout = backend.layout_settings & asked.settings.keys()
-    settings = {name: text for name, text in asked.settings.items() if name not in layout}
-    without = f" without --set={' and --set='.join(sorted(layout))}" if layout else ""
-    sizes = scales(_recipe(benchmark, configs), benchmark.hardware)
-    for gpus in (scale for scale in sizes if scale > benchmark.gpus):
-        if _fits(msgspec.structs.replace(asked, gpus=gpus, settings=settings), configs, backend):
-            return [(gpus, f"--gpus={gpus}{without}")]
-    return []
-
-
-def _other_work(benchmark: Benchmark, configs: ConfigSource, backend: Backend) -> list[str]:
-    """Adapters instead of all weights, and the largest of the smaller models."""
-    asked = msgspec.structs.replace(_asked(benchmark), engine=None, recipe=None)
-    found = []
-    if asked.task == "pretrain" and _fits(msgspec.structs.replace(asked, task="lora"), configs, backend):
-        found.append("--task=lora")
-    models = [configs.model(name) for name in _recipe(benchmark, configs).models if name != ANY]
-    sizes = {model.name: parameter_count(model) for model in models}
-    for name in sorted(sizes, key=lambda name: -sizes[name]):
-        smaller = sizes[name] < parameter_count(benchmark.model)
-        if smaller and _fits(msgspec.structs.replace(asked, model=name), configs, backend):
-            return [*found, f"--model={name}"]
-    return found
-
-
-def _recipe(benchmark: Benchmark, configs: ConfigSource) -> Recipe:
-    return next(recipe for recipe in configs.recipes(benchmark.backend) if recipe.name == benchmark.recipe.name)
 
 
 def _asked(benchmark: Benchmark) -> Request:
     """The benchmark as it would be typed, less the global batch, which gives way to what fits."""
+    same = ("backend", "task", "engine", "dtype", "gpus", "steps", "window")
     return Request(
-        backend=benchmark.backend,
+        **{name: getattr(benchmark, name) for name in same},
         model=benchmark.model.name,
-        task=benchmark.task,
-        engine=benchmark.engine,
-        dtype=benchmark.dtype,
         hardware=benchmark.hardware.name,
-        gpus=benchmark.gpus,
-        steps=benchmark.steps,
-        window=benchmark.window,
         settings={name: text for name, text in benchmark.overrides.items() if name != "global_batch_size"},
         recipe=benchmark.recipe.name,
     )
@@ -213,14 +148,13 @@ def old_driver(spec: EnvironmentSpec, machine: MachineGpus, *, chooses: bool = T
 
     `chooses`: the command may be told of another runtime.
     """
-    too_old = [lock for lock in spec.locks if not _takes_lock(machine, lock)]
-    if not too_old or len(too_old) < len(spec.locks):
+    if not spec.locks or any(_takes_lock(machine, lock) for lock in spec.locks):
         return None
-    lock = too_old[0]
+    lock = spec.locks[0]
     container = "--runtime=container, whose image takes this driver" if _takes_image(spec, machine) else ""
     python = "--python=PATH of an interpreter with a framework for the CUDA that you have"
-    ways = [container, python] if chooses else []
-    return _too_old(machine, lock.cuda, f"environment '{spec.name}'", lock.path.name, ways)
+    what = f"environment '{spec.name}'"
+    return _too_old(machine, lock.cuda, what, lock.path.name, [container, python] if chooses else [])
 
 
 def old_driver_for_image(spec: EnvironmentSpec, image: str, machine: MachineGpus) -> RequestError | None:

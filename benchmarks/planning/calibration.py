@@ -104,7 +104,6 @@ class Judged(Value, frozen=True):
     model_left_out_percent: float | None
     layout_left_out_percent: float | None
     twins: int  # rows that were left out with it
-    notes: list[str]
 
 
 class Estimate(Value, frozen=True):
@@ -207,15 +206,12 @@ def left_out(rows: Sequence[Row], together: Callable[[Row], Hashable]) -> list[f
 # --- judging ------------------------------------------------------------------------------------
 
 
-def judge(family: Family, rows: Sequence[Row], notes: Callable[[Row], list[str]]) -> list[Judged]:
+def judge(family: Family, rows: Sequence[Row]) -> list[Judged]:
     """Every row of a family beside its estimate by leaving out."""
     alone, without_model = left_out(rows, same_run), left_out(rows, same_model)
     without_layout = left_out(rows, same_layout)
-    hardware = [row.reference.hardware for row in rows]
     judged = []
     for row, estimate, other, elsewhere in zip(rows, alone, without_model, without_layout, strict=True):
-        only = hardware.count(row.reference.hardware) == 1
-        transferred = [f"by rows of other devices: it is the family's only one on {row.reference.hardware}"]
         judged.append(
             Judged(
                 name=row.reference.name,
@@ -230,7 +226,6 @@ def judge(family: Family, rows: Sequence[Row], notes: Callable[[Row], list[str]]
                 model_left_out_percent=_percent(other, row),
                 layout_left_out_percent=_percent(elsewhere, row),
                 twins=sum(same_run(other_row) == same_run(row) for other_row in rows) - 1,
-                notes=[*notes(row), *(transferred if only and estimate else [])],
             )
         )
     return judged

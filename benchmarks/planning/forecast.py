@@ -142,50 +142,40 @@ def scaling(
     calibration: Calibration,
 ) -> list[ScalePoint]:
     """The request at each scale; one that cannot work says why."""
-    points = [_point(request, gpus, resolved, backend, calibration) for gpus in sorted(scales)]
-    shown = [point for point in points if not point.refused]
-    # Estimates and bounds are not mixed in one column.
-    basis = "estimate" if all(point.estimate_seconds is not None for point in shown) else "bound"
-    return _with_efficiency(points, basis)
-
-
-def _point(
-    request: Request,
-    gpus: int,
-    resolved: Callable[[Request], Benchmark],
-    backend: Backend,
-    calibration: Calibration,
-) -> ScalePoint:
-    try:
-        benchmark = resolved(msgspec.structs.replace(request, gpus=gpus, nodes=None))
-    except RequestError as error:
-        return ScalePoint(gpus=gpus, refused=error.what)
-    found = forecast(benchmark, backend.storage(benchmark), calibration)
-    return ScalePoint(
-        gpus=gpus,
-        layout=benchmark.parallelism.short(),
-        of_recipe=benchmark.recipe.global_batch_size is not None,
-        global_batch_size=benchmark.global_batch_size,
-        fits=found.memory.fits,
-        bound_seconds=found.bound.seconds,
-        estimate_seconds=found.estimate.seconds,
-        tokens_per_second=float(benchmark.tokens_per_step),  # of a step, until the basis is known
-    )
-
-
-def _with_efficiency(points: Sequence[ScalePoint], basis: str) -> list[ScalePoint]:
-    found: list[ScalePoint] = []
-    smallest: float | None = None
-    for point in points:
-        seconds = point.estimate_seconds if basis == "estimate" else point.bound_seconds
-        if point.refused or not seconds or point.tokens_per_second is None:
-            found.append(msgspec.structs.replace(point, tokens_per_second=None))
+    points: list[ScalePoint] = []
+    tokens: dict[int, int] = {}  # of a step, by scale
+    for gpus in sorted(scales):
+        try:
+            benchmark = resolved(msgspec.structs.replace(request, gpus=gpus, nodes=None))
+        except RequestError as error:
+            points.append(ScalePoint(gpus=gpus, refused=error.what))
             continue
-        speed = point.tokens_per_second / seconds
-        smallest = smallest or speed / point.gpus
-        efficiency = speed / point.gpus / smallest
-        found.append(msgspec.structs.replace(point, tokens_per_second=speed, efficiency=efficiency, basis=basis))
-    return found
+        found = forecast(benchmark, backend.storage(benchmark), calibration)
+        tokens[gpus] = benchmark.tokens_per_step
+        points.append(
+            ScalePoint(
+                gpus=gpus,
+                layout=benchmark.parallelism.short(),
+                of_recipe=benchmark.recipe.global_batch_size is not None,
+                global_batch_size=benchmark.global_batch_size,
+                fits=found.memory.fits,
+                bound_seconds=found.bound.seconds,
+                estimate_seconds=found.estimate.seconds,
+            )
+        )
+    # Estimates and bounds are not mixed in one column.
+    estimated = all(point.estimate_seconds is not None for point in points if not point.refused)
+    basis = "estimate" if estimated else "bound"
+    smallest = 0.0
+    for place, point in enumerate(points):
+        seconds = point.estimate_seconds if estimated else point.bound_seconds
+        if seconds:
+            speed = tokens[point.gpus] / seconds
+            smallest = smallest or speed / point.gpus
+            points[place] = msgspec.structs.replace(
+                point, tokens_per_second=speed, efficiency=speed / point.gpus / smallest, basis=basis
+            )
+    return points
 
 
 # --- cost ---------------------------------------------------------------------------------------

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from benchmarks.planning.bounds import Bound
 from benchmarks.planning.calibration import MEANING, Calibration, Estimate, Judged
-from benchmarks.planning.covered import Errors, Fit
+from benchmarks.planning.covered import Fit
 from benchmarks.planning.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
 from benchmarks.planning.layouts import RankedLayout, Ranking, alike
-from benchmarks.rendering.columns import Rows, aligned, columns
+from benchmarks.rendering.columns import Rows, aligned, columns, percent_text
 from benchmarks.rendering.report import bytes_text, count_text, seconds_text, title
 from benchmarks.values import Benchmark
 
@@ -27,18 +27,15 @@ def words(name: str) -> str:
 def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
     """All that launch/plan.py shows of one benchmark."""
     found = Forecast(memory=report.memory, bound=report.bound, estimate=report.estimate)
-    lines = [
-        title(benchmark),
-        *aligned(_what(benchmark)),
-        "",
-        *memory_lines(found.memory),
+    parts = [
+        [title(benchmark), *aligned(_what(benchmark))],
+        memory_lines(found.memory),
+        forecast_lines(found),
+        ["scaling", *scaling_lines(report.scaling)],
+        ["cost", *aligned(cost_rows(report.cost, found))],
+        *([ranking_lines(report.layouts, benchmark, top)] if report.layouts else []),
     ]
-    lines += ["", *forecast_lines(found)]
-    lines += ["", "scaling", *scaling_lines(report.scaling)]
-    lines += ["", "cost", *aligned(cost_rows(report.cost, found))]
-    if report.layouts is not None:
-        lines += ["", *ranking_lines(report.layouts, benchmark, top)]
-    return lines
+    return "\n\n".join("\n".join(lines) for lines in parts).split("\n")
 
 
 def _what(benchmark: Benchmark) -> Rows:
@@ -108,23 +105,18 @@ def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
     errors = estimate.errors
     if errors is not None:
         text = f"median {errors.median:.1f}%, worst {errors.worst:.1f}% over {errors.rows} rows, each left out"
-        if errors.model_left_out_median is not None:
-            text += f"; of a model that no row has {errors.model_left_out_median:.0f}%"
-            text += f", worst {errors.model_left_out_worst:.0f}%"
-        if errors.layout_left_out_median is not None:
-            text += f"; in a layout that no row has {errors.layout_left_out_median:.1f}%"
-            text += f", worst {errors.layout_left_out_worst:.1f}%"
+        for what, median, worst in (
+            ("of a model", errors.model_left_out_median, errors.model_left_out_worst),
+            ("in a layout", errors.layout_left_out_median, errors.layout_left_out_worst),
+        ):
+            text += "" if median is None else f"; {what} that no row has {median:.1f}%, worst {worst:.1f}%"
         rows.append(("errors of rows", text))
-    rows.append(("its error", _error_text(estimate)))
+    far = "not known" + (": it goes beyond the rows in more than was judged" if estimate.beyond else "")
+    near = f"{estimate.worst_percent or 0:.1f}% at worst, as far as rows were off that were as unlike the others"
+    rows.append(("its error", far if estimate.worst_percent is None else near))
     if estimate.beyond:
         rows.append(("beyond them", "\n".join(estimate.beyond)))
     return rows
-
-
-def _error_text(estimate: Estimate) -> str:
-    if estimate.worst_percent is None:
-        return "not known: it goes beyond the rows in more than was judged" if estimate.beyond else "not known"
-    return f"{estimate.worst_percent:.1f}% at worst, as far as rows were off that were as unlike the others"
 
 
 def scaling_lines(points: Sequence[ScalePoint]) -> list[str]:
@@ -252,7 +244,7 @@ def calibration_lines(judged: Sequence[Judged], fits: Sequence[Fit], calibration
 
 
 HEADINGS = (
-    "", "layout", "published", "bound", "estimate", "error %", "model left out %", "layout left out %", "twins", "",
+    "", "layout", "published", "bound", "estimate", "error %", "model left out %", "layout left out %", "twins",
 )  # fmt: skip
 SUMMARY = (
     "family", "precision", "rows", "median", "worst",
@@ -271,7 +263,6 @@ def _judged_row(one: Judged) -> tuple[str, ...]:
         _signed(one.model_left_out_percent),
         _signed(one.layout_left_out_percent),
         str(one.twins),
-        "; ".join(one.notes),
     )
 
 
@@ -284,19 +275,9 @@ def _shares_row(fit: Fit) -> tuple[str, ...]:
 
 
 def _summary_rows(fit: Fit) -> list[tuple[str, ...]]:
+    of_layouts = ("layout_left_out_median", "layout_left_out_worst")
+    numbers = ("median", "worst", "model_left_out_median", "model_left_out_worst", *of_layouts)
     return [
-        (
-            fit.family,
-            dtype,
-            str(errors.rows),
-            f"{errors.median:.2f}",
-            f"{errors.worst:.2f}",
-            *("-" if number is None else f"{number:.2f}" for number in _left_out_errors(errors)),
-        )
+        (fit.family, dtype, str(errors.rows), *(percent_text(getattr(errors, name), ".2f") for name in numbers))
         for dtype, errors in fit.errors.items()
     ]
-
-
-def _left_out_errors(errors: Errors) -> tuple[float | None, ...]:
-    models = errors.model_left_out_median, errors.model_left_out_worst
-    return (*models, errors.layout_left_out_median, errors.layout_left_out_worst)

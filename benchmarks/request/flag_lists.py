@@ -27,30 +27,19 @@ def _axis(name: str, text: str | None) -> list[int | str]:
         return []
     words = [word.strip() for word in text.split(",")]
     if "" in words:
-        raise RequestError(
-            f"--{name}={text}: {'a name in the list is empty' if len(words) > 1 else 'it is empty'}",
-            where=f"--{name}",
-            next_command=f"--{name}={','.join(word for word in words if word) or '...'}",
-        )
+        rest = ",".join(filter(None, words)) or "..."
+        raise RequestError(f"--{name}={text}: a name is empty", where=f"--{name}", next_command=f"--{name}={rest}")
     values: list[int | str] = [number(name, word) if name in NUMBERS else word for word in words]
-    for value in values:
-        if values.count(value) > 1:
-            raise RequestError(
-                f"--{name}={text}: {value} is named {values.count(value)} times",
-                where=f"--{name}",
-                why="two cells would differ in nothing",
-                next_command="--repeats=N runs every cell N times",
-            )
+    twice = next((value for value in values if values.count(value) > 1), None)
+    if twice is not None:
+        what, repeats = f"--{name}={text}: {twice} is named twice", "--repeats=N runs every cell N times"
+        raise RequestError(what, where=f"--{name}", why="two cells would differ in nothing", next_command=repeats)
     return values
 
 
 def number(name: str, word: str) -> int:
     digits = word.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:
-        raise RequestError(
-            f"--{name}: '{word}' is no whole number",
-            where=f"--{name}",
-            why="a number, or several with commas between them, is expected",
-            next_command=f"--{name}=64,128",
-        )
+        what = f"--{name}: '{word}' is no whole number"
+        raise RequestError(what, where=f"--{name}", next_command=f"--{name}=64,128")
     return int(word)

@@ -4,7 +4,7 @@ Two backends train the same adapters where these words are given to both; each t
 (Backend.lora_settings_for). Which adapters came of it is in the benchmark, as a values.Lora.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -42,19 +42,19 @@ def sorted_out(settings: Mapping[str, str], task: str) -> tuple[dict[str, str], 
 
 def changed(lora: Lora, words: Mapping[str, str]) -> Lora:
     """The recipe's adapters with what the words say instead."""
-    if RANK in words:
-        lora = msgspec.structs.replace(lora, rank=positive(f"--set={RANK}", _rank(words[RANK])))
-    if ALPHA in words:
-        lora = msgspec.structs.replace(lora, alpha=_alpha(words[ALPHA]))
-    if TARGETS in words:
-        lora = msgspec.structs.replace(lora, targets=_targets(words[TARGETS]))
-    return lora
+    read: dict[str, tuple[str, Callable[[str], object]]] = {
+        RANK: ("rank", _rank),
+        ALPHA: ("alpha", _alpha),
+        TARGETS: ("targets", _targets),
+    }
+    found = {read[word][0]: read[word][1](text) for word, text in words.items()}
+    return msgspec.structs.replace(lora, **found)
 
 
 def _rank(text: str) -> int:
     if not text.isascii() or not text.removeprefix("-").isdecimal():
         raise RequestError(f"{RANK}={text}: a whole number is expected", where=f"--set={RANK}")
-    return int(text)
+    return positive(f"--set={RANK}", int(text))
 
 
 def _alpha(text: str) -> float:
@@ -63,36 +63,25 @@ def _alpha(text: str) -> float:
     except ValueError:
         alpha = -1.0
     if not 0 < alpha < float("inf"):
-        raise RequestError(
-            f"{ALPHA}={text}: a number above 0 is expected",
-            where=f"--set={ALPHA}",
-            why="what an adapter makes is multiplied by alpha / rank",
-        )
+        why = "what an adapter makes is multiplied by alpha / rank"
+        raise RequestError(f"{ALPHA}={text}: a number above 0 is expected", where=f"--set={ALPHA}", why=why)
     return alpha
 
 
 def _targets(text: str) -> list[str]:
     words = [word.strip() for word in text.split(",")]
-    for word in words:
-        if word not in MATRICES:
-            raise RequestError(
-                f"no adapter stands beside '{word}': {nearest(word, MATRICES)}",
-                where=f"--set={TARGETS}",
-                why=f"the matrices of a layer are {', '.join(MATRICES)}; qkv and gate_up are fused, with one adapter",
-                next_command=f"--set={TARGETS}={SEPARATE}",
-            )
-    found = [MATRICES[word] for word in words]
-    for fused, parts in FUSED.items():
-        both = [part for part in parts if part in found and fused in found]
-        if both:
-            raise RequestError(
-                f"{TARGETS}={text}: {both[0]} is a part of {fused}",
-                where=f"--set={TARGETS}",
-                why="a matrix has one adapter",
-                next_command=f"--set={TARGETS}={SEPARATE}",
-            )
-    if len(set(found)) < len(found):
-        raise RequestError(f"{TARGETS}={text}: each matrix is named once", where=f"--set={TARGETS}")
+    unknown = next((word for word in words if word not in MATRICES), None)
+    found = [MATRICES[word] for word in words if word in MATRICES]
+    parts_of = {part for one in found for part in FUSED.get(one, ())}
+    twice = next((one for one in found if found.count(one) > 1 or one in parts_of), "")
+    if unknown is not None or twice:
+        what = f"no adapter stands beside '{unknown}': {nearest(unknown or '', MATRICES)}"
+        raise RequestError(
+            f"{TARGETS}={text}: {twice} would have two adapters" if unknown is None else what,
+            where=f"--set={TARGETS}",
+            why=f"the matrices of a layer are {', '.join(MATRICES)}; qkv and gate_up are fused, with one adapter",
+            next_command=f"--set={TARGETS}={SEPARATE}",
+        )
     return ordered(found)
 
 

@@ -31,11 +31,11 @@ class ProfilingWanted(Value, frozen=True):
     """What a person typed; None where they left it to the defaults."""
 
     kind: str
-    ranks: str | None
-    start_step: int | None
-    stop_step: int | None
-    gpu_metrics: bool
-    cpu: bool
+    ranks: str | None = None
+    start_step: int | None = None
+    stop_step: int | None = None
+    gpu_metrics: bool = False
+    cpu: bool = False
 
 
 def choose_profiling(wanted: ProfilingWanted, defaults: ProfileDefaults, gpus: int, steps: int) -> Profiling | None:
@@ -45,28 +45,26 @@ def choose_profiling(wanted: ProfilingWanted, defaults: ProfileDefaults, gpus: i
         return None
     start = wanted.start_step if wanted.start_step is not None else min(defaults.start_step, max(1, steps - 2))
     stop = wanted.stop_step if wanted.stop_step is not None else max(start, min(defaults.stop_step, steps - 1))
+    where = f"--profile_start_step={start} --profile_stop_step={stop} --steps={steps}"
     if start < 1 or stop < start or start >= steps:
         raise RequestError(
             f"steps {start} to {stop} of a run of {steps} cannot be profiled",
-            where=f"--profile_start_step={start} --profile_stop_step={stop} --steps={steps}",
+            where=where,
             why="the first step compiles; the steps of a run are counted from 0",
             next_command=f"--profile_start_step and --profile_stop_step between 1 and {steps - 1}, in this order",
         )
     if start <= 2 and stop >= steps - 2:
         raise RequestError(
             f"of {steps} steps, none would be left that the profiler does not disturb",
-            where=f"--steps={steps} --profile_start_step={start} --profile_stop_step={stop}",
+            where=where,
             why="the recorded steps and one on either side cannot count, nor the first, which compiles",
             next_command=f"--steps={stop + 5}",
         )
-    ranks = parse_ranks(wanted.ranks) if wanted.ranks is not None else parse_ranks(defaults.ranks)
+    ranks = parse_ranks(wanted.ranks if wanted.ranks is not None else defaults.ranks)
     there = [rank for rank in ranks if rank < gpus]
     if wanted.ranks is not None and there != ranks:
-        raise RequestError(
-            f"rank {ranks[-1]} is not one of {gpus}",
-            where=f"--profile_ranks={wanted.ranks}",
-            next_command=f"--profile_ranks=0-{gpus - 1}",
-        )
+        what, cure = f"rank {ranks[-1]} is not one of {gpus}", f"--profile_ranks=0-{gpus - 1}"
+        raise RequestError(what, where=f"--profile_ranks={wanted.ranks}", next_command=cure)
     return Profiling(
         ranks=there, start_step=start, stop_step=min(stop, steps - 1), gpu_metrics=wanted.gpu_metrics, cpu=wanted.cpu
     )
@@ -78,33 +76,23 @@ def parse_ranks(text: str) -> list[int]:
     for word in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", word)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise RequestError(
-                f"'{text}' names no ranks",
-                where="--profile_ranks",
-                why="numbers and ranges with commas between them are expected, such as 0,1,8-15",
-                next_command="--profile_ranks=0",
-            )
+            cure = "numbers and ranges with commas between them, such as --profile_ranks=0,1,8-15"
+            raise RequestError(f"'{text}' names no ranks", where="--profile_ranks", next_command=cure)
         found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return sorted(found)
 
 
 def _refuse_without_effect(wanted: ProfilingWanted) -> None:
     """A flag that records nothing is a misunderstanding."""
-    flags = {
-        "profile_ranks": wanted.ranks is not None,
-        "profile_start_step": wanted.start_step is not None,
-        "profile_stop_step": wanted.stop_step is not None,
-        "profile_gpu_metrics": wanted.gpu_metrics,
-        "profile_cpu": wanted.cpu,
-    }
-    only_nsys = ("profile_gpu_metrics", "profile_cpu")
-    for name, typed in flags.items():
-        if typed and wanted.kind not in (("nsys",) if name in only_nsys else WITH_STEPS):
-            raise RequestError(
-                f"--{name} has no effect on --profile={wanted.kind}",
-                where=f"--{name}",
-                next_command="--profile=nsys" if name in only_nsys else "--profile=nsys or --profile=xplane",
-            )
+    of_steps = ("ranks", "start_step", "stop_step")
+    typed: list[tuple[str, tuple[str, ...]]]
+    typed = [(name, WITH_STEPS) for name in of_steps if getattr(wanted, name) is not None]
+    typed += [(name, ("nsys",)) for name in ("gpu_metrics", "cpu") if getattr(wanted, name)]
+    for name, kinds in typed:
+        if wanted.kind not in kinds:
+            what = f"--profile_{name} has no effect on --profile={wanted.kind}"
+            cure = " or ".join(f"--profile={kind}" for kind in kinds)
+            raise RequestError(what, where=f"--profile_{name}", next_command=cure)
 
 
 # --- what must be there in the end ----------------------------------------------------------------
@@ -114,9 +102,9 @@ LEFT_BY = {"nsys": "*.nsys-rep", "xplane": "*.xplane.pb", "nccl": "nccl-*.log"}
 
 def not_recorded(benchmark: Benchmark, measured: Phase, phase_dir: Path) -> list[str]:
     """Why a run that was to be profiled is none: a profiler that never began says nothing, and the run goes on."""
-    if benchmark.profile not in LEFT_BY:
+    pattern = LEFT_BY.get(benchmark.profile)
+    if pattern is None:
         return []
-    pattern = LEFT_BY[benchmark.profile]
     found = [path for path in phase_dir.rglob(pattern) if path.is_file() and path.stat().st_size]
     ranks = benchmark.profiling.ranks if benchmark.profiling else []
     wanted = sum(rank < measured.tasks for rank in ranks) if benchmark.profile == "nsys" else 1

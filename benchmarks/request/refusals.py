@@ -31,17 +31,13 @@ def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterat
     needs = backend.needs_transformer_engine(benchmark) if isinstance(backend, NeedsTransformerEngine) else {}
     if needs:
         typed = "--runtime=container, or --python=PATH of an interpreter that has it"
+        other = "a site with runtime: container, or runtime: python and an interpreter that has it"
         yield RequestError(
             f"the virtual environments of site '{site.name}' have no Transformer Engine, and this run needs it",
             where=f"runtime: venv of site '{site.name}'",
             why=f"{', '.join(needs)}; it is published only as source, to be built with CUDA's compiler, "
             "so no lock file can hold it",
-            next_command=(
-                typed
-                if site.slurm is None
-                else "a site with runtime: container, or runtime: python and an interpreter that has it"
-            )
-            + f"; or {' '.join(needs.values())}",
+            next_command=f"{other if site.slurm else typed}; or {' '.join(needs.values())}",
         )
 
 
@@ -50,7 +46,6 @@ def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
         raise RequestError(
             f"--profile={benchmark.profile}: profilers exclude each other",
             where="--profile",
-            why="each takes time from what the other records",
             next_command=f"--profile={benchmark.profile.partition(',')[0]}, and a second run for the other",
         )
     for flag, value, off, known in (
@@ -65,16 +60,8 @@ def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
                 next_command=f"--{flag}={off}",
             )
     if benchmark.profile == "nccl" and benchmark.hardware.kind != "gpu":
-        raise RequestError(
-            f"{benchmark.hardware.title} has no NCCL whose calls could be traced",
-            where="--profile=nccl",
-            next_command="--profile=none, or a GPU by --hardware",
-        )
-
-
-def _axes(benchmark: Benchmark, backend: Backend) -> str:
-    """The layout settings in force, as they would be typed."""
-    return " ".join(f"--set={k}={v}" for k, v in benchmark.knobs.items() if k in backend.layout_settings)
+        what, cure = f"{benchmark.hardware.title} has no NCCL to trace", "--profile=none, or a GPU by --hardware"
+        raise RequestError(what, where="--profile=nccl", next_command=cure)
 
 
 def _refuse_short_run(benchmark: Benchmark) -> None:
@@ -98,11 +85,12 @@ def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
     layout, model = benchmark.parallelism, benchmark.model
     if layout.devices != benchmark.gpus:
         words = " x ".join(f"{size} {word}" for word, size in layout.words())
+        axes = " ".join(f"--set={k}={v}" for k, v in benchmark.knobs.items() if k in backend.layout_settings)
         raise RequestError(
             f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
             where="--gpus and --set",
             why=f"{words or 'one device'} = {layout.devices}",
-            next_command=f"axes whose product is {benchmark.gpus}; now " + _axes(benchmark, backend),
+            next_command=f"axes whose product is {benchmark.gpus}; now {axes}",
         )
     if model.uncounted:
         return

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 ANY = "*"
 UNKNOWN_IS_LIKE = "a100"  # bf16, and no fp8
+PROFILE_FIELDS = ("ranks", "start_step", "stop_step", "gpu_metrics", "cpu")  # of a request, after profile_
 
 
 class Request(Value, frozen=True):
@@ -136,19 +137,24 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
 
     adapters, framework_settings = _adapter_words(request)
-    rate, framework_settings = _rate_wanted(framework_settings) if mlperf else (None, framework_settings)
+    rate = None
+    if mlperf:
+        from benchmarks.convergence import goals
+
+        rate, framework_settings = goals.rate_wanted(framework_settings)
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = _choose_group(xla_set.pop(FLAG_GROUP, None), backend, hardware)
     placed = msgspec.structs.replace(request, hardware=hardware.name, gpus=gpus)
-    layout = _choose_layout(placed, recipe, hardware, knobs_set, backend.layout_settings)
+    layout = _choose_layout(placed, recipe, hardware, gpus, bool(backend.layout_settings & knobs_set.keys()))
     nodes = _choose_nodes(request.nodes, gpus, hardware)
     overlays = [one for one in recipe.overlays if matches(one.when, model.name, dtype, alike, gpus)]
     knobs = {**_merged(overlays, "knobs"), **layout, **knobs_set}
-    check_knobs(_merged(overlays, "knobs"), backend, f"configs/recipes/{recipe.name}.yml: overlays: knobs")
-    check_knobs(layout, backend, f"configs/recipes/{recipe.name}.yml: layouts: knobs")
-    check_knobs(
-        model.backend_settings.get(backend.name, {}), backend, f"configs/models/{model.name}.yml: backend_settings"
-    )
+    for given, where in (
+        (_merged(overlays, "knobs"), f"configs/recipes/{recipe.name}.yml: overlays: knobs"),
+        (layout, f"configs/recipes/{recipe.name}.yml: layouts: knobs"),
+        (model.backend_settings.get(backend.name, {}), f"configs/models/{model.name}.yml: backend_settings"),
+    ):
+        check_knobs(given, backend, where)
     if adapters:
         knobs |= _adapter_settings(adapters, knobs_set, knobs, recipe.engine, backend)
     parallelism = backend.parallelism(knobs, gpus)
@@ -156,16 +162,12 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
     sequence_length = own.get("sequence_length", recipe.sequence_length)
     own_steps = mlperf.max_steps if mlperf and mlperf.max_steps else recipe.defaults.steps
     steps = positive("--steps", request.steps if request.steps is not None else own_steps)
-    towards = _goal(mlperf, steps, global_batch, rate) if mlperf else None
+    towards = goals.convergence_of(mlperf, steps, global_batch, rate) if mlperf else None
     knobs = {**_settings_towards(towards, mlperf, recipe, backend), **knobs}
-    wanted = ProfilingWanted(
-        kind=request.profile,
-        ranks=request.profile_ranks,
-        start_step=request.profile_start_step,
-        stop_step=request.profile_stop_step,
-        gpu_metrics=request.profile_gpu_metrics,
-        cpu=request.profile_cpu,
-    )
+    domain = hardware.nvlink_domain  # a submission has what NVIDIA's own configuration of it has
+    typed = {name: getattr(request, f"profile_{name}") for name in PROFILE_FIELDS}
+    wanted = ProfilingWanted(kind=request.profile, **typed)
+    profile_defaults = configs.profile_defaults(mlperf.task if mlperf else request.task)
     benchmark = Benchmark(
         backend=backend.name,
         engine=recipe.engine,
@@ -189,7 +191,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         data=request.data or (towards.text if towards else recipe.data),
         knobs=knobs,
         environment={
-            **_of_the_fabric(hardware, recipe),
+            **(domain.environment if domain and not recipe.engine.startswith(SUBMISSION_ENGINE) else {}),
             **_merged(overlays, "environment"),
             **group.environment,
             **site.environment,
@@ -198,9 +200,7 @@ def resolve(request: Request, configs: ConfigSource, backend: Backend) -> Benchm
         xla_flags={**_merged(overlays, "xla_flags"), **group.flags, **xla_set},
         recipe=_reference(recipe, sequence_length, gpus, hardware, backend),
         overrides=request.settings,
-        profiling=choose_profiling(
-            wanted, configs.profile_defaults(mlperf.task if mlperf else request.task), gpus, steps
-        ),
+        profiling=choose_profiling(wanted, profile_defaults, gpus, steps),
         measured_peaks=_measured_peaks(request.measured_peak, hardware, site, dtype, gpus, nodes),
         inject_slowdown=request.inject_slowdown,
         convergence=towards,
@@ -223,18 +223,6 @@ def _trained_towards(request: Request, configs: ConfigSource) -> "MlperfBenchmar
     """The benchmark that Stepmark's own recipes train to its target; None too where a submission's program does."""
     found = configs.mlperf(request.model) if request.task == "mlperf" else None
     return found if found and found.training else None
-
-
-def _rate_wanted(settings: Mapping[str, str]) -> tuple[float | None, dict[str, str]]:
-    from benchmarks.convergence.goals import rate_wanted
-
-    return rate_wanted(settings)
-
-
-def _goal(wanted: "MlperfBenchmark", steps: int, batch: int, rate: float | None) -> Convergence | None:
-    from benchmarks.convergence.goals import convergence_of
-
-    return convergence_of(wanted, steps, batch, rate)
 
 
 def _adapter_words(request: Request) -> tuple[dict[str, str], Mapping[str, str]]:
@@ -338,37 +326,36 @@ def choose_recipe(request: Request, configs: ConfigSource, hardware: Hardware | 
         refusal = backend.refuses_hardware(engine, hardware)
         if refusal is not None:
             raise refusal
+    with_engine = f" with engine '{request.engine}'" if request.engine else ""
     of_backend = [r for r in recipes if (r.backend, r.engine, r.task) == (request.backend, engine, request.task)]
     if not of_backend:
         tasks = sorted({r.task for r in recipes if r.backend == request.backend})
         raise RequestError(
-            f"backend '{request.backend}' has no recipe for task '{request.task}'{_with_engine(request)}",
+            f"backend '{request.backend}' has no recipe for task '{request.task}'{with_engine}",
             where="--task",
             why=f"its recipes are for: {', '.join(tasks) or 'nothing'}",
             next_command=LIST_COMMAND,
         )
     fitting = [r for r in of_backend if request.model in r.models] + [r for r in of_backend if ANY in r.models]
-    if not fitting:
-        raise RequestError(
-            f"no {request.backend} {request.task} recipe trains model '{request.model}'{_with_engine(request)}",
-            where="--model",
-            why="recipes are there for: " + ", ".join(sorted({m for r in of_backend for m in r.models})),
-            next_command=_own_recipe(request.model, of_backend, near),
-        )
-    home = near or fitting[0].defaults.hardware
+    home = near or (fitting[0].defaults.hardware if fitting else "")
     on_hardware = [r for r in fitting if home in r.hardware or ANY in r.hardware]
+    if not on_hardware:
+        what = f"no {request.backend} {request.task} recipe trains model '{request.model}'"
+        models = ", ".join(sorted({model for r in of_backend for model in r.models}))
+        known = ", ".join(sorted({name for r in fitting for name in r.hardware}))
+        # A model is no more than its dimensions: another one's recipe on the same device is a start.
+        start = next((r.name for r in of_backend if near is None or near in r.hardware), None)
+        copy = f"; or copy configs/recipes/{start}.yml, with models: [{request.model}], and plan with it"
+        raise RequestError(
+            what + (f" on '{hardware.name if hardware else home}'" if fitting else "") + with_engine,
+            where="--hardware" if fitting else "--model",
+            why=f"its recipes are for: {known}" if fitting else f"recipes are there for: {models}",
+            next_command=LIST_COMMAND + (copy if start else ""),
+        )
     in_dtype = [r for r in on_hardware if request.dtype in (None, *_dtypes(r, home))]
-    if in_dtype:
-        return min(in_dtype, key=lambda r: _misfits(r, request, hardware, site))  # of equal ones the first
-    if on_hardware:
+    if not in_dtype:
         return on_hardware[0]  # whose precisions are then named
-    known = sorted({name for r in fitting for name in r.hardware})
-    raise RequestError(
-        f"no recipe trains '{request.model}' on '{hardware.name if hardware else home}'{_with_engine(request)}",
-        where="--hardware",
-        why=f"its recipes are for: {', '.join(known)}",
-        next_command=_own_recipe(request.model, of_backend, near),
-    )
+    return min(in_dtype, key=lambda r: _misfits(r, request, hardware, site))  # of equal ones the first
 
 
 def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None, site: Site) -> tuple[bool, bool, bool]:
@@ -379,18 +366,6 @@ def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None, site: 
         request.gpus is not None and request.gpus not in sizes,
         site.slurm is None and over_a_machine,
     )
-
-
-def _own_recipe(model: str, of_backend: list[Recipe], home: str | None) -> str:
-    """A model is no more than its dimensions: another one's recipe on the same device is a start."""
-    near = next((recipe for recipe in of_backend if home is None or home in recipe.hardware), None)
-    if near is None:
-        return LIST_COMMAND
-    return f"{LIST_COMMAND}; or copy configs/recipes/{near.name}.yml, with models: [{model}], and plan with it"
-
-
-def _with_engine(request: Request) -> str:
-    return f" with engine '{request.engine}'" if request.engine else ""
 
 
 def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) -> str:
@@ -416,18 +391,13 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
         if recipe.defaults.dtype in allowed:
             return recipe.defaults.dtype
         return allowed[0]
-    if hardware.kind != "cpu" and wanted == "fp8" and "fp8" not in hardware.peaks:
+    no_fp8 = hardware.kind != "cpu" and wanted == "fp8" and "fp8" not in hardware.peaks
+    if no_fp8 or wanted not in allowed:
+        what = f"recipe {recipe.name} has no {wanted} on {hardware.name}: {nearest(wanted, allowed)}"
         raise RequestError(
-            f"{hardware.title} has no fp8",
-            where="--dtype=fp8",
-            why=f"its matrix units have: {', '.join(hardware.peaks) or 'nothing that is known'}",
-            next_command=f"--dtype={allowed[0]}",
-        )
-    if wanted not in allowed:
-        raise RequestError(
-            f"recipe {recipe.name} has no {wanted} on {hardware.name}: {nearest(wanted, allowed)}",
-            where="--dtype",
-            why=f"it has: {', '.join(allowed)}",
+            f"{hardware.title} has no fp8" if no_fp8 else what,
+            where=f"--dtype={wanted}",
+            why=f"the recipe has: {', '.join(allowed)}",
             next_command=f"--dtype={allowed[0]}",
         )
     return wanted
@@ -525,28 +495,18 @@ def _nodes_needed(gpus: int, hardware: Hardware) -> int:
     return 1 if hardware.kind == "cpu" else -(-gpus // hardware.devices_per_node)
 
 
-def _of_the_fabric(hardware: Hardware, recipe: Recipe) -> dict[str, str]:
-    """What NCCL is told where NVLink joins nodes. A submission has what NVIDIA's own configuration of it has."""
-    domain = hardware.nvlink_domain
-    return {} if domain is None or recipe.engine.startswith(SUBMISSION_ENGINE) else domain.environment
-
-
 def _choose_layout(
     request: Request,
     recipe: Recipe,
     hardware: Hardware,
-    knobs_set: Mapping[str, Scalar],
-    layout_settings: frozenset[str],
+    gpus: int,
+    typed: bool,
 ) -> dict[str, Scalar]:
     """The recipe's row for this scale; without one, the layout must be stated by --set."""
-    rows: dict[int, Layout] = {row.gpus: row for row in layouts_on(recipe, hardware)}
-    gpus = request.gpus
-    assert gpus is not None  # the caller has chosen
-    if gpus in rows:
-        return dict(rows[gpus].knobs)
-    if layout_settings & knobs_set.keys():
-        return {}
-    raise NoLayoutError(request, recipe, gpus, hardware)
+    row = next((row for row in layouts_on(recipe, hardware) if row.gpus == gpus), None)
+    if row is None and not typed:
+        raise NoLayoutError(request, recipe, gpus, hardware)
+    return dict(row.knobs) if row else {}
 
 
 def matches(when: When, model: str, dtype: str, hardware: str, gpus: int) -> bool:
@@ -577,16 +537,15 @@ def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Paralleli
     if "micro_batch_size" in own:
         micro_steps, rest = divmod(wanted, micro * replicas)
         if rest or ("gradient_accumulation" in own and micro_steps != accumulation):
-            raise _batch_refusal(wanted, f"{micro} (micro batch) x {replicas} (data x fsdp) x accumulation")
-        return micro, micro_steps, wanted
-    micro, rest = divmod(wanted, accumulation * replicas)
-    if rest:
-        raise _batch_refusal(wanted, f"{replicas} (data x fsdp) x {accumulation} (gradient accumulation)")
-    return micro, accumulation, wanted
-
-
-def _batch_refusal(wanted: int, divisor: str) -> RequestError:
-    return RequestError(
+            divisor = f"{micro} (micro batch) x {replicas} (data x fsdp) x accumulation"
+        else:
+            return micro, micro_steps, wanted
+    else:
+        micro, rest = divmod(wanted, accumulation * replicas)
+        if not rest:
+            return micro, accumulation, wanted
+        divisor = f"{replicas} (data x fsdp) x {accumulation} (gradient accumulation)"
+    raise RequestError(
         f"a global batch of {wanted} sequences is not divisible by the layout",
         where="--set=global_batch_size",
         why=f"it must be a multiple of {divisor}",

@@ -10,7 +10,12 @@ RUNTIMES = ("venv", "container", "python")
 
 def in_force(site: Site, runtime: str | None, python: str | None) -> Site:
     """The site with the typed runtime and interpreter laid over it, less what belongs to its other runtimes."""
-    chosen = _chosen(site, runtime, python)
+    if runtime is not None and runtime not in RUNTIMES:
+        raise RequestError(f"unknown runtime '{runtime}': {nearest(runtime, RUNTIMES)}", where="--runtime")
+    if python is not None and runtime not in (None, "python"):
+        where = f"--runtime={runtime} --python={python}"
+        raise RequestError("--python goes with --runtime=python", where=where, next_command="one of the two")
+    chosen = "python" if python is not None else runtime or site.runtime
     interpreter = (python or site.python) if chosen == "python" else None
     container = site.container if chosen == "container" else None
     if chosen == "container" and site.slurm is not None and container is None:
@@ -22,11 +27,9 @@ def in_force(site: Site, runtime: str | None, python: str | None) -> Site:
             "configs/sites/example_pyxis.yml",
         )
     if chosen == "python" and interpreter is None:
-        raise RequestError(
-            f"--runtime=python needs an interpreter, and site '{site.name}' names none",
-            where="--runtime=python",
-            next_command="--python=PATH of one that has the framework installed",
-        )
+        what = f"--runtime=python needs an interpreter, and site '{site.name}' names none"
+        cure = "--python=PATH of one that has the framework installed"
+        raise RequestError(what, where="--runtime=python", next_command=cure)
     return msgspec.structs.replace(
         site,
         runtime=chosen,
@@ -35,15 +38,3 @@ def in_force(site: Site, runtime: str | None, python: str | None) -> Site:
         python=interpreter,
         typed=[flag for flag, typed in (("--runtime", runtime), ("--python", python)) if typed is not None],
     )
-
-
-def _chosen(site: Site, runtime: str | None, python: str | None) -> str:
-    if runtime is not None and runtime not in RUNTIMES:
-        raise RequestError(f"unknown runtime '{runtime}': {nearest(runtime, RUNTIMES)}", where="--runtime")
-    if python is not None and runtime not in (None, "python"):
-        raise RequestError(
-            f"--python goes with --runtime=python, not with {runtime}",
-            where=f"--runtime={runtime} --python={python}",
-            next_command="one of the two",
-        )
-    return "python" if python is not None else runtime or site.runtime

@@ -49,34 +49,32 @@ def sort_settings(
 def _environment_name(key: str, backend: Backend) -> str:
     name = key.removeprefix("env.")
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-        raise RequestError(
-            f"'{name}' is no name of an environment variable",
-            where=f"--set={key}",
-            why="letters, digits and _ make one, such as NCCL_DEBUG",
-        )
-    if name in FILLED_VARIABLES or name.startswith("STEPMARK_"):
-        raise RequestError(
-            f"{name} is not set directly", where=f"--set={key}", why=f"use {FILLED_VARIABLES.get(name, 'flags')}"
-        )
-    if name.startswith(backend.reserved_variables):
-        raise RequestError(
-            f"{name} is not set directly",
-            where=f"--set={key}",
-            why=f"{backend.title} would take it past the plan; use its own setting: --set=SETTING=VALUE",
-        )
-    if is_secret_name(name):
-        raise RequestError(
-            f"{name} looks like a secret, and --set is written to the run folder",
-            where=f"--set={key}",
-            next_command=f"export {name}=... before the command",
-        )
-    if name.startswith(("SLURM_", "SRUN_")):
-        raise RequestError(
-            f"{name} is Slurm's own",
-            where=f"--set={key}",
-            why="the job's srun would obey it over the job script",
-            next_command="--slurm_arg=OPTION=VALUE",
-        )
+        raise RequestError(f"'{name}' is not a valid name of an environment variable", where=f"--set={key}")
+    refused: list[tuple[bool, str, str]] = [
+        (
+            name in FILLED_VARIABLES or name.startswith("STEPMARK_"),
+            "is not set directly",
+            f"use {FILLED_VARIABLES.get(name, 'flags')}",
+        ),
+        (
+            name.startswith(backend.reserved_variables),
+            "is not set directly",
+            f"{backend.title} would take it past the plan; use its own setting: --set=SETTING=VALUE",
+        ),
+        (
+            is_secret_name(name),
+            "looks like a secret, and --set is written to the run folder",
+            f"export {name}=... before the command",
+        ),
+        (
+            name.startswith(("SLURM_", "SRUN_")),
+            "is Slurm's own, and the job's srun would obey it over the job script",
+            "use --slurm_arg=OPTION=VALUE",
+        ),
+    ]
+    for holds, what, why in refused:
+        if holds:
+            raise RequestError(f"{name} {what}", where=f"--set={key}", why=why)
     return name
 
 
@@ -85,19 +83,15 @@ def _xla_flag(key: str, text: str) -> str:
     if key in FILLED_XLA_FLAGS:
         raise RequestError(f"{key} is not set directly", where=f"--set={key}", why=f"use {FILLED_XLA_FLAGS[key]}")
     if not re.fullmatch("[a-z0-9_]+", key) or re.search(r"\s", text):
-        raise RequestError(
-            f"{key}={text}: an XLA flag and its value hold no blanks",
-            where=f"--set={key}",
-            why="XLA splits XLA_FLAGS at blanks",
-        )
+        raise RequestError(f"{key}={text}: an XLA flag and its value hold no blanks", where=f"--set={key}")
     return text
 
 
 def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
-    if key in backend.reserved_settings:
-        raise RequestError(
-            f"{key} is not set directly", where=f"--set={key}", why=_instead(backend.reserved_settings[key])
-        )
+    advice = backend.reserved_settings.get(key)
+    if advice is not None:  # what to use instead, or after `nothing: ` why there is nothing to use
+        _, nothing, why = advice.rpartition("nothing: ")
+        raise RequestError(f"{key} is not set directly", where=f"--set={key}", why=why if nothing else f"use {why}")
     types = backend.settings()
     if key not in types:
         raise RequestError(
@@ -109,46 +103,28 @@ def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
     return _typed(key, text, types[key])
 
 
-def _instead(advice: str) -> str:
-    """A reserved setting's advice: what to use, or after `nothing: ` why there is nothing to use."""
-    return advice.removeprefix("nothing: ") if advice.startswith("nothing: ") else f"use {advice}"
-
-
 def _typed(key: str, text: str, kind: str) -> Scalar:
+    number: int | float
     try:
         if kind == "bool":
             return {"true": True, "false": False}[text.lower()]
-        if kind == "int":
-            return _of_a_size(int(text))
-        if kind == "float":
-            return _finite(float(text))
-    except (KeyError, ValueError):
+        if kind not in ("int", "float"):
+            return text
+        number = int(text) if kind == "int" else float(text)
+        if not math.isfinite(number) or (kind == "int" and abs(number) > LARGEST_NUMBER):
+            raise ValueError  # JSON has no such number: the run folder could not be read back
+    except (KeyError, ValueError, OverflowError):
         expected = {"bool": "true or false", "int": "a whole number", "float": "a finite number"}[kind]
         raise RequestError(f"{key}={text}: {expected} is expected", where=f"--set={key}") from None
-    return text
-
-
-def _finite(number: float) -> float:
-    if not math.isfinite(number):  # JSON has no such number: the run folder could not be read back
-        raise ValueError
-    return number
-
-
-def _of_a_size(number: int) -> int:
-    if abs(number) > LARGEST_NUMBER:
-        raise ValueError
     return number
 
 
 def positive(where: str, number: int) -> int:
+    name = where.removeprefix("--set=")
     if number > LARGEST_NUMBER:
-        raise RequestError(f"{where.removeprefix('--set=')} is over {LARGEST_NUMBER:,}", where=where)
+        raise RequestError(f"{name} is over {LARGEST_NUMBER:,}", where=where)
     if number < 1:
-        raise RequestError(
-            f"{where.removeprefix('--set=')} is {number}: it must be 1 or more",
-            where=where,
-            next_command=f"{where}=1",
-        )
+        raise RequestError(f"{name} is {number}: it must be 1 or more", where=where, next_command=f"{where}=1")
     return number
 
 

@@ -1,7 +1,5 @@
 """The calibration of estimates, made anew from the published rows. Configs.calibration reads the one that is kept."""
 
-from collections.abc import Callable
-
 import msgspec
 import yaml
 
@@ -22,11 +20,10 @@ from benchmarks.planning.calibration import (
     rounded,
     row_of,
 )
-from benchmarks.planning.capacity import total_bytes, usable_bytes
 from benchmarks.planning.forecast_report import calibration_lines
 from benchmarks.planning.published import as_benchmark
 from benchmarks.planning.read_once import ReadOnce
-from benchmarks.references.references import Reference, cells, read_references
+from benchmarks.references.references import read_references
 from benchmarks.values import Value, json_text, to_builtins
 
 
@@ -75,7 +72,7 @@ def make(configs: Configs, found: Calibration) -> Made:
         own = [row for row in rows if family.holds(row.benchmark)]
         if not own:
             continue
-        of_family = judge(family, own, _notes(configs))
+        of_family = judge(family, own)
         judged += of_family
         fits.append(rounded(fitted(family, own, of_family)))
     homeless = [row for row in rows if found.family_of(row.benchmark) is None]
@@ -100,30 +97,6 @@ def published_rows(configs: Configs) -> tuple[list[Row], list[str]]:
         else:
             rows.append(row)
     return rows, outside
-
-
-def _notes(configs: Configs) -> Callable[[Row], list[str]]:
-    """What is odd about a row: it is judged all the same."""
-
-    def notes(row: Row) -> list[str]:
-        return [*_inconsistent(row.reference, configs), *_too_large(row)]
-
-    return notes
-
-
-def _inconsistent(row: Reference, configs: Configs) -> list[str]:
-    wrong = [cell.figure for cell in cells(row, configs.model(row.model), configs.hardware(row.hardware))
-             if not cell.follows]  # fmt: skip
-    return [f"its {', '.join(wrong)} does not follow from its time"] if wrong else []
-
-
-def _too_large(row: Row) -> list[str]:
-    storage = find_backend(row.benchmark.backend).storage(row.benchmark)
-    needed, usable = total_bytes(row.benchmark, storage), usable_bytes(row.benchmark, storage)
-    if usable is None or needed <= usable:
-        return []
-    recipe = row.benchmark.recipe.name
-    return [f"it recomputed more than {recipe}, which would need {needed / 1e9:.0f} of {usable / 1e9:.0f} GB"]
 
 
 HEADER = """\

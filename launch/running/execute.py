@@ -3,7 +3,7 @@
 import contextlib
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -88,9 +88,8 @@ def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
     told += [word for phase in plan.phases for word in phase.command if word.startswith("--hlo_dir")]
     if re.search(r"\s|['\"]", str(folder.path.absolute())) and any("{phase_dir}" in text for text in told):
         raise RequestError(
-            "the run's folder has a blank or a quote in its name, which XLA cannot be told",
+            "the run's folder has a blank or a quote in its name, at which XLA would split its flags",
             where=str(folder.path.parent),
-            why="its flags are split at blanks, and files of the run would land in another folder",
             next_command="--output_dir=DIR with a plainer name",
         )
 
@@ -109,10 +108,6 @@ def _run_phases(
             phase_dir = folder.phase_dir(phase.name)
             starting = _starting(plan, phase, benchmark, backend)
             with Screen(benchmark.steps, starting, benchmark) as screen:
-
-                def on_steps(steps: list[Step], screen: Screen = screen) -> None:
-                    screen.show(sink.take(steps))
-
                 new_steps = backend.follow(benchmark, phase_dir, 1) if phase == measured else list
                 screen.new_evaluations = follow_evaluations(phase_dir)
                 ended = local.run_phase(
@@ -120,12 +115,16 @@ def _run_phases(
                     phase_dir,
                     python,
                     new_steps,
-                    on_steps,
+                    _shown(screen, sink),
                     lambda: sampling.lost_gpu(folder.telemetry_dir(1)),
                     containers,
                 )
             if any(process.exit_code != 0 for process in ended):
                 break  # what comes after rests on this phase
+
+
+def _shown(screen: Screen, sink: StepSink) -> Callable[[list[Step]], None]:
+    return lambda steps: screen.show(sink.take(steps))
 
 
 def _starting(plan: Plan, phase: Phase, benchmark: Benchmark, backend: Backend) -> str:
@@ -149,29 +148,16 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
     about["files"] = folder.raw_digests()
     folder.write(PROVENANCE, about)
     result = store_result(folder, backend)
-    for hook in AFTER_A_RUN:
-        hook(folder, benchmark, backend, result)
-    return result
-
-
-# --- what only some runs leave beside their result; each is loaded where a run needs it -------------------
-
-
-def _write_mllog(folder: RunFolder, benchmark: Benchmark, backend: Backend, result: Result) -> None:  # noqa: ARG001
+    # What only some runs leave beside their result is loaded where a run needs it.
     if benchmark.convergence is not None:
         from launch.mlperf import own_log
 
         own_log.write(folder, backend)
-
-
-def _keep_profile(folder: RunFolder, benchmark: Benchmark, backend: Backend, result: Result) -> None:  # noqa: ARG001
     if benchmark.pgle != "off":
         from launch.running import kept_profiles
 
         kept_profiles.keep(folder, result)
-
-
-AFTER_A_RUN = (_write_mllog, _keep_profile)
+    return result
 
 
 def _bindings(folder: RunFolder) -> list[dict[str, object]]:

@@ -5,7 +5,6 @@ folder, so that each run folder holds all that its result rests on. In a contain
 size and date: another image of the same name compiles another program.
 """
 
-import contextlib
 import hashlib
 import shutil
 import sys
@@ -61,43 +60,29 @@ def keep(folder: RunFolder, result: Result) -> None:
     environment = folder.provenance().get("environment", {})
     key = folder.benchmark().pgle_profile
     if key and any(REFUSED in reason for reason in result.reasons):
-        _put_aside(place_of(folder.path.parent, key, environment))
+        place = place_of(folder.path.parent, key, environment)
+        shutil.rmtree(place, ignore_errors=True)
+        print(f"note: the kept profile {place} was refused, and is removed; the next run makes one", file=sys.stderr)
     seen = result.pgle.seen if result.pgle else None
     if seen is None or not seen.applied or seen.profile is None:
         return
-    made = _made(folder, seen.profile)
-    place = place_of(folder.path.parent, seen.profile.key, environment)
-    if made is None or _read(place, seen.profile.key)[0] is not None:
+    wanted = seen.profile
+    made = (path.parent for path in sorted(folder.path.glob(f"attempt-*/*/{COSTS}")))  # each attempt makes one
+    read = ((one, _read(one, wanted.key)[0]) for one in made)
+    source = next((one for one, about in read if about is not None and about.sha256 == wanted.sha256), None)
+    place = place_of(folder.path.parent, wanted.key, environment)
+    if source is None or _read(place, wanted.key)[0] is not None:
         return
     place.parent.mkdir(exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
-    shutil.copyfile(made / COSTS, temporary / COSTS)
-    about = msgspec.structs.replace(seen.profile, made_in=folder.run_id)
-    (temporary / ABOUT).write_text(json_text(about))
+    shutil.copyfile(source / COSTS, temporary / COSTS)
+    (temporary / ABOUT).write_text(json_text(msgspec.structs.replace(wanted, made_in=folder.run_id)))
     temporary.chmod(0o755)
     shutil.rmtree(place, ignore_errors=True)
     try:
         temporary.rename(place)
     except OSError:  # another run was quicker
         shutil.rmtree(temporary)
-
-
-def _made(folder: RunFolder, profile: PgleProfile) -> Path | None:
-    """The folder of the attempt whose profile it was; each attempt makes one of its own."""
-    places = (path.parent for path in sorted(folder.path.glob(f"attempt-*/*/{COSTS}")))
-    found = ((place, _read(place, profile.key)[0]) for place in places)
-    return next((place for place, about in found if about is not None and about.sha256 == profile.sha256), None)
-
-
-def _put_aside(place: Path) -> None:
-    """It is whole and of the right key, and yet of another program: no later run may take it."""
-    aside = place.with_name(f"{place.name}-refused")
-    with contextlib.suppress(OSError):
-        shutil.rmtree(aside, ignore_errors=True)
-        place.rename(aside)
-        print(
-            f"note: the kept profile was refused, and is put aside: {aside}; the next run makes one", file=sys.stderr
-        )
 
 
 def _read(place: Path, key: str) -> tuple[PgleProfile | None, str]:

@@ -3,16 +3,17 @@
 import ctypes
 import functools
 import sys
-import time
 from collections.abc import Iterator
+
+import yaml
 
 from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.machine import machine_gpus
 from benchmarks.machine.machine_gpus import NO_DRIVER, MachineGpu, MachineGpus
-from benchmarks.request.resolve import NoLayoutError, Request, choose_recipe, gpus_wanted, like, scales
-from benchmarks.values import Benchmark, Hardware
+from benchmarks.request.resolve import Request, like, scales
+from benchmarks.values import Benchmark, Hardware, to_builtins
 
 
 @functools.cache
@@ -53,14 +54,19 @@ def settled(request: Request, configs: Configs, backend: Backend) -> Request:
         return request
     of_kinds = rows(configs)
     settled = machine_gpus.with_gpus(request, found(), of_kinds, configs, backend)
-    if not of_kinds and _misses_gpus(request, configs, backend):
-        _say(f"no GPU can be used, so --hardware=cpu: {found().why_none}")
+    surprise = request.hardware == machine_gpus.HERE or (request.hardware is None and found().why_none != NO_DRIVER)
+    if not of_kinds and surprise:
+        _say(f"no GPU can be used, so a CPU where the recipe takes one: {found().why_none}")
     row = next((row for row in of_kinds if row.name == settled.hardware), None)
     if row is not None:
         if settled != request:
             _say(machine_gpus.choice_text(request, settled, found(), row, configs, backend))
         if row.name not in configs.names("hardware"):
-            _say_unknown(row, configs)
+            made = yaml.safe_dump(to_builtins(row), sort_keys=False)
+            _say(
+                f"configs/hardware does not know '{row.title}': MFU is null, and recipes of an A100 are taken. Its "
+                f"file, {configs.path('hardware', row.name)}, whose peaks are to be filled in:\n{made}"
+            )
     if settled.hardware in configs.names("hardware"):  # else resolving says that it is unknown
         device = configs.hardware(settled.hardware)
         if like(device, configs, configs.site(request.site), request.backend) != device.name:
@@ -68,38 +74,9 @@ def settled(request: Request, configs: Configs, backend: Backend) -> Request:
     return settled
 
 
-def _misses_gpus(request: Request, configs: Configs, backend: Backend) -> bool:
-    """Whether the CPU comes as a surprise. A machine without a driver has no GPU to miss."""
-    if request.hardware is not None:
-        return request.hardware == machine_gpus.HERE
-    return found().why_none != NO_DRIVER and machine_gpus.falls_to_the_cpu(request, configs, backend)
-
-
 def chosen(benchmark: Benchmark) -> list[MachineGpu]:
     """The GPUs that a run gets; none for a CPU."""
     return [] if benchmark.hardware.kind == "cpu" else machine_gpus.chosen(benchmark, found())
-
-
-def too_few(request: Request, configs: Configs, backend: Backend, refused: RequestError) -> RequestError:
-    """Why a settled request is refused: where this machine has not its GPUs, that goes first."""
-    row = next((row for row in rows(configs) if row.name == request.hardware), None)
-    if row is None:
-        return refused
-    try:
-        recipe = choose_recipe(request, configs, row, backend)
-        gpus = gpus_wanted(request, recipe, row)
-    except RequestError:
-        return refused
-    from benchmarks.machine import refusals as refused_here
-
-    sizes = scales(recipe, row)
-    short = refused_here.too_few(row, gpus, request.nodes or 1, request.site, found(), sizes)
-    if short is None:
-        return refused
-    short.why = "; ".join(why for why in (short.why, refused.what) if why)
-    if refused.next_command and not isinstance(refused, NoLayoutError):
-        short.next_command += f"; elsewhere: {refused.next_command}"
-    return short
 
 
 def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_busy: bool) -> Iterator[RequestError]:
@@ -107,23 +84,13 @@ def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_
     from benchmarks.machine import refusals as refused_here
 
     found.cache_clear()
-    way_on = configs.way_on(benchmark.hardware.name)
-    of_kinds = rows(configs)
     sizes = scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
-    yield from refused_here.of_gpus(benchmark, found(), of_kinds, sizes, way_on, allow_busy=allow_busy)
-    here = len(machine_gpus.of_hardware(found().gpus, benchmark.hardware))
-    yield from refused_here.of_memory(benchmark, configs, backend, here)
+    way_on = configs.way_on(benchmark.hardware.name)
+    missing = refused_here.of_gpus(benchmark, found(), rows(configs), sizes, way_on)
+    busy = None if missing or allow_busy else refused_here.in_use(benchmark, found(), sizes)
+    yield from filter(None, [missing or busy, refused_here.of_memory(benchmark, configs, backend)])
 
 
 @functools.cache
 def _say(text: str) -> None:
     print(f"note: {text}", file=sys.stderr, flush=True)
-
-
-def _say_unknown(row: Hardware, configs: Configs) -> None:
-    file = configs.path("hardware", row.name)
-    text = machine_gpus.row_text(row, time.strftime("%Y-%m-%d", time.gmtime()))
-    _say(
-        f"configs/hardware does not know '{row.title}': MFU is null, and recipes of an A100 are taken. A row for it, "
-        f"whose peaks are to be filled in:\ncat > {file} <<'END'\n{text}END"
-    )

@@ -7,6 +7,7 @@ from benchmarks.backend import Backend, ReadsHub
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError, raised
 from benchmarks.planning import capacity
+from benchmarks.rendering.report import bytes_text
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.values import Benchmark, Plan
 from launch.running import machine_gpus, runtimes
@@ -33,12 +34,11 @@ def here(benchmark: Benchmark, backend: Backend, configs: Configs, *, allow_busy
 def _memory(benchmark: Benchmark, storage: capacity.Storage) -> Iterator[RequestError]:
     needed, have = capacity.total_bytes(benchmark, storage) * benchmark.gpus, host_memory_bytes()
     if needed > have:
-        parts = capacity.memory_by_part(benchmark, storage)
-        largest = ", ".join(f"{name} {_gb(size * benchmark.gpus)}" for name, size in _largest(parts))
+        parts = sorted(capacity.memory_by_part(benchmark, storage).items(), key=lambda part: -part[1])
         yield RequestError(
-            f"{benchmark.model.name} needs {_gb(needed)} of memory, this machine has {_gb(have)}",
+            f"{benchmark.model.name} needs {bytes_text(needed)} of memory, this machine has {bytes_text(have)}",
             where=f"--model={benchmark.model.name} on this machine's CPU",
-            why=largest,
+            why=", ".join(f"{name} {bytes_text(size * benchmark.gpus)}" for name, size in parts[:3]),
             next_command="the same command with --dry_run shows the plan; or a smaller model, or a cluster by --site",
         )
 
@@ -53,11 +53,3 @@ def _programs(plan: Plan) -> Iterator[RequestError]:
                 why="; ".join(f"phase {name} runs it" for name in phases),
                 next_command=f"install {program}, or a run without it",
             )
-
-
-def _largest(parts: dict[str, float]) -> list[tuple[str, float]]:
-    return sorted(parts.items(), key=lambda part: -part[1])[:3]
-
-
-def _gb(size: float) -> str:
-    return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.2g} GB"

@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, StepmarkError, raised
@@ -18,22 +20,14 @@ if TYPE_CHECKING:
     from launch.slurm.refusals import SlurmAnswers
 
 
-class Job:
+class Job(msgspec.Struct):
     """What the flags say of how runs are started, whatever is run."""
 
-    def __init__(
-        self,
-        typed: Mapping[str, Any],
-        hang_timeout: float | None,
-        telemetry: bool,
-        labels: Labels = NO_LABELS,
-        allow_busy: bool = False,
-    ) -> None:
-        self.typed = typed
-        self.hang_timeout = hang_timeout
-        self.telemetry = telemetry
-        self.labels = labels
-        self.allow_busy = allow_busy
+    typed: Mapping[str, Any]
+    hang_timeout: float | None
+    telemetry: bool
+    labels: Labels = NO_LABELS
+    allow_busy: bool = False
 
 
 class _Site:
@@ -75,11 +69,7 @@ class LocalRunner(_Site):
         from launch.running import machine_gpus
 
         backend = find_backend(request.backend)
-        settled = machine_gpus.settled(request, self._configs, backend)
-        try:
-            benchmark = resolve(settled, self._configs, backend)
-        except RequestError as error:
-            raise machine_gpus.too_few(settled, self._configs, backend, error) from None
+        benchmark = resolve(machine_gpus.settled(request, self._configs, backend), self._configs, backend)
         self._refuse_job_flags(benchmark.site)
         return benchmark
 

@@ -20,16 +20,13 @@ if TYPE_CHECKING:
 def refuse_unknown_engines(site: Site) -> None:
     """RequestError for a mistyped engine in a site's file, which would otherwise have no effect."""
     pythons = site.python if isinstance(site.python, dict) else {}
-    known = (
-        [engine for backend in backends().values() for engine in backend.engines] if site.images or pythons else []
-    )
+    if not (site.images or pythons):
+        return
+    known = [engine for backend in backends().values() for engine in backend.engines]
     for key, named in (("images", site.images), ("python", pythons)):
-        for engine in named:
-            if engine not in known:
-                raise RequestError(
-                    f"unknown engine '{engine}': {nearest(engine, known)}",
-                    where=f"the file of site {site.name}: {key}: {engine}",
-                )
+        for engine in set(named) - set(known):
+            where = f"the file of site {site.name}: {key}: {engine}"
+            raise RequestError(f"unknown engine '{engine}': {nearest(engine, known)}", where=where)
 
 
 def in_container_here(benchmark: Benchmark) -> bool:
@@ -40,25 +37,17 @@ def in_container_here(benchmark: Benchmark) -> bool:
 def image_of(benchmark: Benchmark, spec: EnvironmentSpec) -> Path | None:
     """The image's file at a cluster with containers, else None. RequestError where the engine cannot run there."""
     site = benchmark.site
-    if site.runtime != "container" and not _runs_outside(benchmark, spec):
+    # An interpreter may have the framework for any devices, whatever Stepmark's own lock files are for.
+    own = find_backend(benchmark.backend).environment(benchmark.engine) if site.runtime == "python" else spec
+    if site.runtime != "container" and not own.locks:
+        elsewhere = "" if site.slurm is None else places.configs().way_on(benchmark.hardware.name, "container")
         raise RequestError(
             f"'{benchmark.engine}' runs only in its container, and site '{site.name}' has no container runtime",
             where=f"--site={site.name}",
             why=f"its runtime is {site.runtime}, and the program exists only in the image",
-            next_command="--runtime=container, or another --engine"
-            if site.slurm is None
-            else places.configs().way_on(benchmark.hardware.name, "container") + "; or another --engine",
+            next_command=f"{elsewhere or '--runtime=container'}; or another --engine",
         )
-    if in_container_here(benchmark):
-        return None
-    return images.image_of(benchmark, spec.image)
-
-
-def _runs_outside(benchmark: Benchmark, spec: EnvironmentSpec) -> bool:
-    """Whether an engine runs without its image: in a Python that has the framework, on any devices."""
-    if benchmark.site.runtime == "python":
-        return bool(find_backend(benchmark.backend).environment(benchmark.engine).locks)
-    return bool(spec.locks)
+    return None if in_container_here(benchmark) else images.image_of(benchmark, spec.image)
 
 
 def refuse(benchmark: Benchmark, spec: EnvironmentSpec) -> None:

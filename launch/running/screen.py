@@ -5,7 +5,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from benchmarks.rendering.report import duration_text, step_text
@@ -42,9 +41,7 @@ class Screen:
             print(self._waiting_for, file=sys.stderr, flush=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
         elif self._last is not None and self._last is not self._printed:
@@ -72,17 +69,18 @@ class Screen:
                 self._last = step
                 if step.seconds is not None and step.step > 0:
                     self._recent.append(step.seconds)
-        for evaluation in self.new_evaluations():
-            self._take_evaluation(evaluation)
+        if self._towards is not None:
+            for evaluation in self.new_evaluations():
+                self._take_evaluation(evaluation, self._towards)
         due = time.monotonic() - self._last_plain >= PLAIN_LINE_SECONDS
         if self._live is None and self._last is not None and due:
             self._print_plain()
 
-    def _take_evaluation(self, evaluation: Evaluation) -> None:
+    def _take_evaluation(self, evaluation: Evaluation, towards: Benchmark) -> None:
         """Each is worth a line that stays; another attempt begins anew."""
         from benchmarks.convergence.convergence_status import course_of, status_of
 
-        course = course_of(self._towards) if self._towards else None
+        course = course_of(towards)
         if course is None:
             return
         if self._evaluations and evaluation.sequences <= self._evaluations[-1].sequences:
@@ -105,18 +103,15 @@ class Screen:
 
 
 def _live_line(text: Callable[[], str]) -> "Live":
+    """A spinner with the newest text; rich asks for it some times a second."""
     from rich.console import Console
     from rich.live import Live
     from rich.spinner import Spinner
 
-    class Line:
-        """A spinner with the newest text; rich asks for it some times a second."""
+    spinner = Spinner("dots")
 
-        def __init__(self) -> None:
-            self._spinner = Spinner("dots")
+    def line() -> Spinner:
+        spinner.update(text=text())
+        return spinner
 
-        def __rich__(self) -> Spinner:
-            self._spinner.update(text=text())
-            return self._spinner
-
-    return Live(Line(), console=Console(stderr=True), refresh_per_second=4, transient=False)
+    return Live(get_renderable=line, console=Console(stderr=True), refresh_per_second=4)

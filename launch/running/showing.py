@@ -16,9 +16,10 @@ def show_result(folder: RunFolder, result: Result) -> None:
     rows = report.result_rows(result)
     if result.status == "failed":
         rows += _diagnosis(folder)
-    rows.append(("reference", _beside(result)))
+    nearest = nearest_reference.nearest_of_result(result, read_references(configs().root))
+    rows.append(("reference", nearest_reference.text(nearest)))
     rows.append(("files", str(folder.path)))
-    rows.append(("next", _next_command(folder, result)))
+    rows.append(("next", next_command(folder, result)))
     print("\n".join([report.title(folder.benchmark()), *aligned(rows)]), flush=True)
 
 
@@ -34,16 +35,10 @@ def _diagnosis(folder: RunFolder) -> Rows:
     return [] if first is None else first_rows(first)
 
 
-def _beside(result: Result) -> str:
-    """The nearest published figure, and what differs besides."""
-    return nearest_reference.text(nearest_reference.nearest_of_result(result, read_references(configs().root)))
-
-
-def _next_command(folder: RunFolder, result: Result) -> str:
-    path = folder.path
+def next_command(folder: RunFolder, result: Result) -> str:
     if result.status == "failed":
         return _log_command(folder, result)
-    place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
+    place, parent = shlex.quote(str(folder.path)), shlex.quote(str(folder.path.parent))
     trace = f"python launch/report.py trace {place}\n" if result.not_comparable else ""
     return f"{trace}python launch/verify.py {place}\npython launch/dashboard.py --output_dir={parent} --serve"
 

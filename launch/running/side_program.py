@@ -5,7 +5,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -16,9 +16,6 @@ from benchmarks.machine.machine_gpus import VISIBLE, MachineGpu
 from benchmarks.values import Phase
 from launch.environments import venvs
 from launch.running import local, machine_gpus
-
-if TYPE_CHECKING:
-    from benchmarks.diagnosis.order import Entry
 
 REPORT = "report.json"
 LINES_SHOWN = 5
@@ -89,27 +86,12 @@ def removed_on_interrupt(folder: Path) -> Iterator[None]:
         raise
 
 
-def _of_the_gpu(log: Path) -> "Entry | None":
-    """What the doctor knows of a GPU or its driver that the log's failure began with."""
-    from launch.checks.diagnosing import diagnosis_of
-
-    first = diagnosis_of([str(log)]).first
-    return first if first is not None and (first.phase, first.kind) == ("gpu", "cause") else None
-
-
 def _broken(backend: Backend, why: str, log: Path) -> RunError:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
-    found = _of_the_gpu(log) if log.exists() else None
-    if found is not None:  # frameworks say it in pages of frames
-        return RunError(
-            f"the program of {backend.title} failed: {found.title}",
-            where=f"{log}:{found.first.line}",
-            why=f"{found.first.text}\n{found.means}",
-            next_command="; or ".join(found.do),
-        )
+    place = shlex.quote(str(log))
     return RunError(
         f"the program of {backend.title} failed: {why}",
         where=str(log),
         why="\n".join(lines[-LINES_SHOWN:]) or "it said nothing",
-        next_command=f"tail -n 40 {shlex.quote(str(log))}",
+        next_command=f"tail -n 40 {place}; python launch/doctor.py {place}",
     )

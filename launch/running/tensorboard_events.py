@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from benchmarks.dashboards import machines
-from benchmarks.dashboards.live import PERF, StepScalars, step_scalars
+from benchmarks.dashboards.live import StepScalars, step_scalars
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.telemetry.samples import NodeSample
 from benchmarks.values import Benchmark, Step
@@ -29,15 +29,9 @@ class ScalarWriter:
 
     LIVE_STEP_SECONDS = 0.1
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        figures: StepScalars | None = None,
-        machines: "Machines | None" = None,
-    ) -> None:
+    def __init__(self, folder: Path, figures: StepScalars, machines: "Machines | None" = None) -> None:
         self._folder = folder
-        self._figures = figures or StepScalars(place=PERF)
+        self._figures = figures
         self._machines = machines
         self._started = time.time()
         self._file: BinaryIO | None = None
@@ -171,7 +165,7 @@ class Machines:
 def writer_of(folder: RunFolder, benchmark: Benchmark) -> ScalarWriter:
     """What writes a run's scalars as its steps come."""
     machines = Machines(folder, folder.measured_phase().name, gpus=benchmark.hardware.kind != "cpu")
-    return ScalarWriter(folder.path / "tensorboard", figures=step_scalars(benchmark), machines=machines)
+    return ScalarWriter(folder.path / "tensorboard", step_scalars(benchmark), machines)
 
 
 def write_ended(folder: RunFolder) -> None:

@@ -76,13 +76,6 @@ def test_what_only_looks_like_one_is_none(text: str) -> None:
     assert (why_secret(text, {}), hidden(text, {})) == ("", text)
 
 
-def test_a_key_of_a_value_may_be_the_secret() -> None:
-    with pytest.raises(RequestError) as refused:
-        refuse_secrets({TOKENS[0]: "x"}, "--set", {})
-    assert refused.value.where == "--set"
-    assert TOKENS[0] not in str(refused.value)
-
-
 def test_the_value_of_a_secret_variable_is_a_secret_wherever_it_is() -> None:
     known = shell_secrets({"MY_DB_PASSWORD": "correct horse", "HOME": "/home/me", "PWD": "/a/long/folder"})
     assert known == {"correct horse": "MY_DB_PASSWORD"}

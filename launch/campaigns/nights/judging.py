@@ -9,7 +9,7 @@ import msgspec
 
 from benchmarks.errors import StepmarkError
 from benchmarks.gate import night as gate
-from benchmarks.gate import unseen
+from benchmarks.gate import report_text
 from benchmarks.gate.rule import G3
 from benchmarks.gate.suites import Cell, Watched, watched
 from benchmarks.gate.values import Budget, CellReport, NightReport, Suite
@@ -178,10 +178,10 @@ def report_of(
         exit_code=gate.exit_code(cells),
         cells=cells,
         budget=budget,
-        false_alarms=unseen.false_alarms(gated),
-        could_not_see=unseen.could_not_see(cells),
+        false_alarms=report_text.false_alarms(gated),
+        could_not_see=report_text.could_not_see(cells),
         history=frame.history,
-        notes=[*frame.notes, *unseen.night_notes(cells)],
+        notes=[*frame.notes, *report_text.night_notes(cells)],
         site=frame.site,
         slowed_by=frame.slowed_by,
         swept=swept,

@@ -18,7 +18,6 @@ Random = np.random.RandomState
 
 STEPS = 50
 BASELINE = 20
-REPEATS = 3
 ONE_RUN_LIMIT = 0.05
 
 
@@ -40,13 +39,6 @@ def _screened(runs: list[float], rule: Rule) -> bool:
     baseline, recent, since = ([runs[n] for n in part] for part in parts[:3])
     found = decide(baseline, recent, "lower", None, since, rule)
     return found.outcome == "suspect" and found.test is not None and found.test.distance > 0
-
-
-def repeats_as_independent(rule: Rule, world: World, effect: float, seed: int, histories: int) -> int:
-    """How often a t test of 3 repeats a night, each counted as if it were a night, calls tonight a regression."""
-    drawn = _first_night(rule, world._replace(fresh_nodes=False), effect, seed, histories, REPEATS - 1)
-    runs = np.concatenate([drawn.runs[:, :, None], drawn.reruns], axis=2)
-    return _pooled_alarms(rule, runs)
 
 
 def steps_as_independent(rule: Rule, world: World, effect: float, seed: int, histories: int) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.gate import unseen
+from benchmarks.gate import report_text
 from benchmarks.gate.night import Memory, Suspicion, Tonight, exit_code, judge_cell, worst
 from benchmarks.gate.series import series
 from benchmarks.gate.suites import METRICS, Cell, Watched
@@ -73,7 +73,8 @@ def report(cells: Sequence[CellReport], **fields: Any) -> NightReport:
         "schema_version": 1, "suite": SUITE, "title": "Smoke", "night": night_name(20),
         "started": "2026-11-20T02:30:00Z", "finished": "2026-11-20T02:31:30Z", "cells": list(cells),
         "verdict": worst([cell.verdict for cell in cells]), "exit_code": exit_code(cells),
-        "budget": Budget(allowed=6, used=3, refused=[]), "false_alarms": unseen.false_alarms(len(cells)),
-        "could_not_see": unseen.could_not_see(cells), "history": ["results"], "notes": unseen.night_notes(cells),
+        "budget": Budget(allowed=6, used=3, refused=[]), "false_alarms": report_text.false_alarms(len(cells)),
+        "could_not_see": report_text.could_not_see(cells), "history": ["results"],
+        "notes": report_text.night_notes(cells),
     }  # fmt: skip
     return NightReport(**(made | fields))

@@ -97,17 +97,6 @@ def test_a_valid_run_that_may_not_be_compared_is_no_error_of_type_valid() -> Non
     assert error.get("type") == "not comparable"
 
 
-def test_what_is_skipped_says_what_it_takes() -> None:
-    skipped = next(suite(SHORT).iter("skipped"))
-    assert "a baseline needs 10" in str(skipped.get("message"))
-
-
-def test_properties_hold_what_could_be_seen() -> None:
-    facts = {one.get("name"): one.get("value") for one in suite(SAME).iter("property")}
-    assert facts["verdict"] == SAME.verdict
-    assert float(str(facts["tiny.seconds_per_step.seen_from_percent"])) > 0
-
-
 @given(st.lists(st.text(), min_size=1, max_size=3))
 def test_any_words_of_a_log_make_valid_xml(reasons: Sequence[str]) -> None:
     suite(unjudged(CELL, "run-1", "failed", ["a", *reasons]))

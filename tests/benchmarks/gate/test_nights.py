@@ -64,11 +64,6 @@ def test_baseline_and_recent_nights_by_the_length_of_the_history(
     assert found.needed() == max(10 - earlier, 0)
 
 
-def test_ten_nights_that_were_too_few_to_be_judged_are_a_baseline_for_the_eleventh() -> None:
-    found = divide(series("i" * 10))
-    assert (found.baseline, found.recent, found.since, found.needed()) == (span(0, 9), [10], [10], 0)
-
-
 def test_every_night_that_is_not_used_has_a_reason() -> None:
     assert divide(series("n" * 11)).left_out == {10: BETWEEN}
     assert divide(series("n" * 23)).left_out == {0: OLDER}
@@ -94,12 +89,6 @@ def test_no_more_undecided_nights_than_the_rule_looks_at() -> None:
     found = divide(series("i" * 40))
     assert found.since == span(31, 40)
     assert found.baseline == span(11, 30)
-
-
-def test_a_short_history_is_a_baseline_first() -> None:
-    found = divide(series("i" * 14))
-    assert found.baseline == span(0, 9)
-    assert found.since == span(10, 14)
 
 
 def test_a_slowed_night_counts_nowhere() -> None:
@@ -139,12 +128,6 @@ def test_the_baseline_stands_still_while_an_alarm_is_open(slow: str) -> None:
     assert "judged regression, and not accepted" in found.left_out.values()
     if "i" in slow:
         assert DURING in found.left_out.values()
-
-
-def test_slow_nights_before_an_alarm_stay_out_of_its_baseline_as_on_its_first_night() -> None:
-    first = divide(series("n" * 30 + "iii"))
-    later = divide(series("n" * 30 + "iii" + "r" + "i" * 20))
-    assert later.baseline == first.baseline == span(10, 29)
 
 
 def test_no_change_closes_an_alarm_and_its_nights_stay_out() -> None:
@@ -201,16 +184,6 @@ def test_an_accepted_level_begins_with_the_first_night_that_was_judged_to_have_i
     assert found.baseline[0] == 21
     assert found.baseline == span(21, 30)
     assert all(found.left_out[n] == OLDER_LEVEL for n in range(21))
-
-
-def test_a_night_accepted_without_a_regression_begins_the_level_itself() -> None:
-    assert divide(series("n" * 20 + "n" * 12, accepted=[20])).baseline == span(20, 29)
-
-
-def test_a_regression_after_an_accepted_one_is_no_baseline_either() -> None:
-    found = divide(series("n" * 20 + "r" + "i" * 9 + "n" * 5 + "r" + "n" * 5, accepted=[20]))
-    assert found.baseline[0] == 20
-    assert 35 not in found.baseline
 
 
 def test_an_improvement_that_lasts_becomes_the_level_by_itself() -> None:

@@ -3,10 +3,9 @@
 import pytest
 
 from benchmarks.gate.night import Memory, judge_cell, unjudged
-from benchmarks.gate.report_text import change_text, headline, markdown, screen_text, value_text
+from benchmarks.gate.report_text import headline, markdown, screen_text, value_text
 from benchmarks.gate.suites import METRICS
-from benchmarks.gate.values import Budget
-from tests.benchmarks.gate.nights_made import CELL, GATED, entry, history, judged, night_name, other, report, tonight
+from tests.benchmarks.gate.nights_made import CELL, GATED, entry, history, judged, night_name, report, tonight
 
 SLOW, _ = judged(1.5, history(), [1.5, 1.51, 1.49])
 SHORT, _ = judged(1.0, history()[:3])
@@ -37,12 +36,6 @@ def test_a_regression_names_cell_effect_interval_and_re_runs() -> None:
     assert "exit code      3: a regression, or a run that proves nothing" in text
 
 
-def test_no_figure_has_a_made_up_change() -> None:
-    (seconds, _) = SHORT.judgements
-    assert change_text(seconds) == "-"
-    assert "7 more nights needed" in screen_text(report([SHORT]))
-
-
 def test_the_headline_counts_verdicts() -> None:
     assert headline(report([SLOW, SHORT])) == (
         f"suite smoke, night {night_name(20)}: regression (1 regression, 1 inconclusive)"
@@ -57,17 +50,6 @@ def test_what_is_left_out_is_named_the_newest_last() -> None:
     assert "3 earlier ones, in the night's record" in text
     assert f"{night_name(7)}: slowed on purpose by 50%" in text
     assert night_name(3) not in text
-
-
-def test_a_new_baseline_is_said() -> None:
-    found, _ = judged(1.0, [other("environment", 5)])
-    (line,) = (line for line in screen_text(report([found])).splitlines() if line.startswith("  new baseline"))
-    assert line.endswith("  environment: environment two -> environment one")
-
-
-def test_cells_without_a_budget_are_named() -> None:
-    text = screen_text(report([SLOW], budget=Budget(allowed=3, used=3, refused=["other"])))
-    assert "other: suspect, and no re-runs were left for it" in text
 
 
 def test_a_night_that_was_slowed_on_purpose_says_so_above_its_table() -> None:

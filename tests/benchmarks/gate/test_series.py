@@ -60,11 +60,6 @@ def test_a_change_is_looked_for_in_the_newest_night_that_could_be_compared() -> 
     assert made.new_baseline == ["machine: machine two -> machine one"]
 
 
-def test_a_change_that_was_taken_back_lets_the_old_nights_count_again() -> None:
-    made = found([*history(), other("environment", 12)])
-    assert [bool(past.left_out) for past in made.nights] == [False] * 10 + [True]
-
-
 def test_a_change_that_is_under_test_starts_no_new_baseline() -> None:
     made = found([other("environment", 5)], across=["environment"])
     assert made.new_baseline == []

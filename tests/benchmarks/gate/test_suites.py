@@ -50,13 +50,6 @@ def test_lists_make_every_combination_of_every_block() -> None:
     ]
 
 
-def test_a_cells_name_is_not_changed_by_another_cell() -> None:
-    one = suites.cells(suite({**BLOCK, "gpus": 64}), "local")
-    more = suites.cells(suite({**BLOCK, "gpus": [64, 128]}, {**BLOCK, "task": "lora"}), "local")
-    assert names(one)[0] in names(more)
-    assert "jax-llama2_70b-lora" in names(more)
-
-
 def test_what_matches_an_exclusion_is_no_cell() -> None:
     made = suite({**BLOCK, "dtype": ["bf16", "fp8"], "gpus": [64, 128]}, exclude=[{"dtype": "fp8", "gpus": 64}])
     assert "jax-llama2_70b-fp8-64gpus" not in names(suites.cells(made, "local"))
@@ -73,17 +66,12 @@ def test_steps_settings_site_and_slowdown_reach_the_request() -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (suite({**BLOCK, "profile": "nsys"}), "--profile=nsys has no place in a nightly suite"),
-        (suite(BLOCK, {**BLOCK, "steps": 10}), "two cells of suite s are called jax-llama2_70b"),
+        (suite(BLOCK, {**BLOCK, "steps": 10}), "two cells called jax-llama2_70b"),
         (suite(BLOCK, exclude=[{"model": "llama2_70b"}]), "no cell left"),
         (suite(BLOCK, exclude=[{"modl": "x"}]), "did you mean 'model'?"),
         (suite({**BLOCK, "dtype": ["bf16", "fp8"]}, exclude=[{"dtype": "bf61"}]), "did you mean 'bf16'?"),
-        (
-            suite(BLOCK, {**BLOCK, "gpus": 8}, exclude=[{"gpus": 8, "task": "lora"}]),
-            "excludes a cell that does not exist",
-        ),
+        (suite(BLOCK, {**BLOCK, "gpus": 8}, exclude=[{"gpus": 8, "task": "lora"}]), "which no cell has"),
         (suite(BLOCK, rerun_budget=2), "2 re-runs a night can confirm nothing: a suspicion takes 3"),
-        (suite(BLOCK, rerun_budget=1), "1 re-run a night can confirm nothing"),
         (suite({**BLOCK, "label": "a b"}), "cannot be the name of a cell"),
     ],
 )
@@ -93,13 +81,8 @@ def test_what_a_suite_cannot_mean_is_refused(made: Suite, said: str) -> None:
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("budget", [0, 3, 4])
-def test_a_budget_that_can_confirm_something_or_none_at_all_is_taken(budget: int) -> None:
-    assert suites.cells(suite(BLOCK, rerun_budget=budget), "local")
-
-
 def test_a_label_tells_equal_cells_apart() -> None:
-    made = suite(BLOCK, {**BLOCK, "steps": 10, "label": "short"})
+    made = suite(BLOCK, {**BLOCK, "steps": 10, "label": "short"}, rerun_budget=3)
     assert names(suites.cells(made, "local")) == ["jax-llama2_70b", "jax-llama2_70b-short"]
 
 
@@ -124,9 +107,10 @@ def test_figures_that_cannot_be_watched_are_refused(metrics: dict[str, str], sai
     assert said in str(caught.value)
 
 
-def test_a_block_of_unknown_keys_is_refused() -> None:
+@pytest.mark.parametrize("key", ["gpu", "profile"])  # the figures of a profiled run are never compared
+def test_a_block_of_unknown_keys_is_refused(key: str) -> None:
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({**BLOCK, "gpu": 8}, Matrix)
+        msgspec.convert({**BLOCK, key: "nsys"}, Matrix)
 
 
 def test_the_excess_is_judged_as_mean_over_median() -> None:
@@ -134,11 +118,6 @@ def test_the_excess_is_judged_as_mean_over_median() -> None:
     assert suites.value_of(entry(1, excess=0.02), excess) == pytest.approx(1.02)
     assert suites.value_of(entry(1, excess=-0.01), excess) == pytest.approx(0.99)
     assert suites.value_of(entry(1, excess=None), excess) is None
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), None])
-def test_a_value_without_a_logarithm_is_none(value: float | None) -> None:
-    assert suites.value_of(entry(1, value), suites.METRICS["seconds_per_step"]) is None
 
 
 def test_a_cell_is_found_by_a_part_of_its_name_that_no_other_has() -> None:

@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-import yaml
 
 from benchmarks.backend import find_backend
 from benchmarks.configs import Configs
@@ -10,7 +9,7 @@ from benchmarks.errors import RequestError
 from benchmarks.machine import machine_gpus
 from benchmarks.machine.machine_gpus import Busy, MachineGpu, MachineGpus
 from benchmarks.request.resolve import Request, like, resolve
-from benchmarks.values import Benchmark, Hardware, Peak
+from benchmarks.values import Benchmark, Peak
 
 H100, RTX = "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"
 CONFIGS = Configs()
@@ -72,12 +71,6 @@ def test_a_number_says_nothing_where_kinds_differ_and_cuda_counts_the_fastest_fi
     assert machine_gpus.visible(mixed, {}, "GPU-1", False).gpus == (mixed[1],)
 
 
-def test_of_two_kinds_the_larger_group_is_first_and_of_two_as_large_the_one_with_more_memory() -> None:
-    small = gpu(0, RTX, memory_bytes=24 * 10**9)
-    assert [group[0].name for group in machine_gpus.kinds([small, gpu(1)])] == [H100, RTX]
-    assert [group[0].name for group in machine_gpus.kinds([gpu(1), small, small])] == [RTX, H100]
-
-
 def benchmark(gpus: int = 1) -> Benchmark:
     return resolve(Request(backend="nemo", model="llama3_tiny", hardware="h100", gpus=gpus), CONFIGS, NEMO)
 
@@ -95,10 +88,6 @@ def test_idle_gpus_are_given_before_busy_ones_and_all_by_name() -> None:
 def test_a_device_without_a_row_takes_the_recipes_of_an_a100_and_has_no_fp8() -> None:
     row = machine_gpus.made_row([gpu(0, RTX, memory_bytes=25_757_220_864)] * 8, "560.35")
     assert (row.name, row.memory_gb, row.peaks) == ("nvidia_geforce_rtx_4090", 25.8, {})
-    text = machine_gpus.row_text(row, "2026-11-23")
-    assert msgspec.convert(yaml.safe_load(text), Hardware) == msgspec.structs.replace(row, date="2026-11-23")
-    filled = text.replace("peaks: {}  # ", "peaks: ").replace("N,", "165,")
-    assert msgspec.convert(yaml.safe_load(filled), Hardware).peaks["bf16"].source == "the datasheet, dense"
     configs = Configs()
     configs.learn(row)
     found = resolve(
@@ -124,7 +113,7 @@ def test_a_device_that_no_recipe_names_takes_those_of_an_a100_but_not_on_a_clust
 
 def test_a_device_that_other_recipes_name_is_given_none_of_an_a100() -> None:
     asked = Request(backend="jax", model="llama2_70b", task="lora", hardware="gb200", gpus=8)
-    with pytest.raises(RequestError, match="no recipe trains 'llama2_70b' on 'gb200'"):
+    with pytest.raises(RequestError, match="no jax lora recipe trains model 'llama2_70b' on 'gb200'"):
         resolve(asked, Configs(), find_backend("jax"))
 
 
@@ -133,6 +122,6 @@ def test_gpus_that_stay_idle_are_explained() -> None:
     asked = Request(backend="nemo", model="llama32_1b")
     settled = machine_gpus.with_gpus(asked, machine, [row], CONFIGS, NEMO)
     said = machine_gpus.choice_text(asked, settled, machine, row, CONFIGS, NEMO)
-    assert "--gpus=4 (3 stay idle: recipe nemo_llama3_small_pretrain has layouts for 1, 2, 4, 8)" in said
+    assert "--gpus=4 (3 idle: recipe nemo_llama3_small_pretrain has layouts for 1, 2, 4, 8)" in said
     four = msgspec.structs.replace(machine, gpus=machine.gpus[:4])
     assert "idle" not in machine_gpus.choice_text(asked, settled, four, row, CONFIGS, NEMO)

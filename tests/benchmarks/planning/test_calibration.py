@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from benchmarks.backend import find_backend
-from benchmarks.planning import calibration as core
 from benchmarks.planning.calibration import (
     TERMS,
     Calibration,
@@ -57,16 +56,6 @@ def test_the_kept_fits_are_those_of_the_rows_there_are() -> None:
     assert KEPT.fits
 
 
-def test_odd_rows_are_judged_and_marked() -> None:
-    marked = [one for one in MADE.judged if any("does not follow" in note for note in one.notes)]
-    assert len(marked) == 3
-    assert all(one.error_percent is not None for one in marked)
-    too_large = {one.name.split()[0] for one in MADE.judged if any("recomputed more" in n for n in one.notes)}
-    assert too_large == {"llama3_70b"}
-    lonely = [one for one in MADE.judged if any("only one on gb200" in note for note in one.notes)]
-    assert [one.name for one in lonely] == ["llama3_70b lora bf16 8 x gb200"]
-
-
 # --- nothing leaks ------------------------------------------------------------------------------
 
 
@@ -88,11 +77,6 @@ def _slower(row: Row) -> Row:
     return row._replace(reference=msgspec.structs.replace(row.reference, seconds_per_step="99.0"))
 
 
-def test_without_other_rows_there_is_no_estimate() -> None:
-    only = rows_of("MaxText fp8")[:1]
-    assert left_out(only, same_run) == [None]
-
-
 # --- the fit ------------------------------------------------------------------------------------
 
 
@@ -103,13 +87,6 @@ def test_shares_that_made_the_times_are_found_again() -> None:
         seconds = row.floor + sum(shares[name] * term for name, term in zip(TERMS, row.terms, strict=True))
         rows.append(row._replace(reference=msgspec.structs.replace(row.reference, seconds_per_step=repr(seconds))))
     assert fit(rows) == pytest.approx(shares, rel=1e-6)
-
-
-def test_no_share_is_below_zero() -> None:
-    quick = [
-        row._replace(reference=msgspec.structs.replace(row.reference, seconds_per_step="1.0")) for row in ROWS[:9]
-    ]
-    assert set(fit(quick).values()) == {0.0}
 
 
 # --- estimates ----------------------------------------------------------------------------------
@@ -129,11 +106,6 @@ def test_where_traffic_takes_longest_the_estimate_is_the_bound() -> None:
     base = recipe(dtype="fp8")
     slow = changed(base, hardware=with_rates(base.hardware, memory=3350, node=360, network=1))
     assert estimated(slow).seconds == bound_of(slow).seconds
-
-
-def test_a_published_run_is_estimated_within_its_familys_worst_error() -> None:
-    found = estimated(recipe(dtype="fp8", gpus=512))
-    assert found.seconds == pytest.approx(5.043, rel=0.09)
 
 
 @pytest.mark.parametrize(
@@ -235,11 +207,6 @@ def test_the_digest_knows_rows_formulas_and_families() -> None:
         digest(KEPT.families, [first._replace(terms=tuple(1.01 * term for term in first.terms)), *rest]),
     ):
         assert other != known
-
-
-def test_fits_of_other_rows_give_no_estimate() -> None:
-    stale = msgspec.structs.replace(KEPT, fits=[])
-    assert core.MAKE_ANEW in estimated(recipe(), stale).why_none
 
 
 def test_families_share_no_row() -> None:

@@ -7,8 +7,6 @@ from benchmarks.configs import Configs
 from benchmarks.planning.capacity import (
     LayerLoop,
     Storage,
-    activation_widths,
-    layer_working_bytes,
     memory_by_part,
     total_bytes,
 )
@@ -115,42 +113,6 @@ def test_a_loop_over_layers_by_hand() -> None:
     assert parts["workspace"] == 2 * tokens * (4 * 8192 + 6 * 28672)
 
 
-def test_a_loss_that_needs_more_than_the_loop_after_it_is_the_peak() -> None:
-    run = benchmark(Parallelism(fsdp=64))
-    few_gradients = msgspec.structs.replace(stored(FP8_SAVES), layer_loop=LayerLoop(0, 0, 1), gradient_bytes=0)
-    large_logits = msgspec.structs.replace(few_gradients, logit_number_bytes=80)
-    parts = memory_by_part(run, large_logits)
-    table = 2 * 32000 * 8192
-    assert parts["logits"] + parts["gathered_layers"] + parts["workspace"] == 80 * 2 * 4096 * 32000 + table
-
-
-def test_a_layer_that_needs_less_than_the_logits_did_adds_nothing() -> None:
-    kept = stored(
-        frozenset({"attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product"})
-    )
-    shared = memory_by_part(benchmark(Parallelism(fsdp=64)), kept)
-    assert shared["workspace"] == 0  # 3 x 28672 gradients of two bytes, and 32000 logits of eight
-    alone = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset()))
-    assert alone["workspace"] > 0
-
-
-def test_a_part_of_a_kept_whole_is_not_made_anew() -> None:
-    run = benchmark(Parallelism(fsdp=64))
-    parts = stored(frozenset({"query_proj", "key_proj", "value_proj"}))
-    whole = stored(frozenset({"qkv_proj"}))
-    assert (
-        layer_working_bytes(run, parts)
-        == layer_working_bytes(run, whole)
-        < layer_working_bytes(run, stored(frozenset()))
-    )
-
-
-def test_the_data_axis_does_not_shard() -> None:
-    alone = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(FP8_SAVES))
-    with_data = memory_by_part(benchmark(Parallelism(fsdp=64, data=4)), stored(FP8_SAVES))
-    assert with_data == alone
-
-
 def test_fsdp_shards_state_but_not_activations() -> None:
     few = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(FP8_SAVES))
     many = memory_by_part(benchmark(Parallelism(fsdp=128)), stored(FP8_SAVES))
@@ -166,13 +128,6 @@ def test_a_tensor_group_shares_weights_and_the_tokens_of_its_devices() -> None:
     assert together["logits"] == apart["logits"]  # eight times the tokens, an eighth of the vocabulary
 
 
-def test_context_splits_the_sequence() -> None:
-    split = benchmark(Parallelism(fsdp=32, context=2), knobs={"attention": "dot_product"})
-    whole = benchmark(Parallelism(fsdp=64), knobs={"attention": "dot_product"})
-    # Two devices share the sequences of both, each with half of every sequence.
-    assert memory_by_part(split, stored(FP8_SAVES))["logits"] == memory_by_part(whole, stored(FP8_SAVES))["logits"]
-
-
 def test_scores_are_written_out_by_the_plain_attention_alone() -> None:
     plain = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset(), scores=True))
     fused = memory_by_part(benchmark(Parallelism(fsdp=64)), stored(frozenset()))
@@ -186,27 +141,6 @@ def test_a_fused_name_is_not_counted_beside_its_parts() -> None:
     parts = memory_by_part(run, stored(frozenset({"query_proj", "key_proj", "value_proj"})))
     both = memory_by_part(run, stored(frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"})))
     assert fused == parts == both
-
-
-def test_saving_more_never_costs_less() -> None:
-    run = benchmark(Parallelism(fsdp=64))
-    nothing = total_bytes(run, stored(frozenset()))
-    for name in activation_widths(run.model).keys() - {"layer_input"}:
-        assert total_bytes(run, stored(frozenset({name}))) > nothing, name
-
-
-def test_float32_activations_are_twice_as_large() -> None:
-    half = memory_by_part(benchmark(Parallelism(fsdp=64), dtype="bf16"), stored(FP8_SAVES))
-    full = memory_by_part(benchmark(Parallelism(fsdp=64), dtype="fp32"), stored(FP8_SAVES))
-    assert full["saved_activations"] == 2 * half["saved_activations"]
-    assert full["optimizer"] == half["optimizer"]
-
-
-def test_gradient_accumulation_does_not_add_activations() -> None:
-    once = benchmark(Parallelism(fsdp=64))
-    changes = {"gradient_accumulation": 4, "global_batch_size": once.global_batch_size * 4}
-    four = Benchmark(**{name: getattr(once, name) for name in to_builtins(once)} | changes)
-    assert memory_by_part(four, stored(FP8_SAVES)) == memory_by_part(once, stored(FP8_SAVES))
 
 
 def with_lora(run: Benchmark) -> Benchmark:
@@ -265,20 +199,6 @@ def test_layers_that_are_computed_again_keep_their_input_and_absent_ones_nothing
     mixed = msgspec.structs.replace(whole, input_only_layers=30, absent_layers=10)
     expected = 40 / 80 * saved(run, whole) + 30 / 80 * saved(run, nothing)
     assert saved(run, mixed) == pytest.approx(expected)
-
-
-def test_where_a_layer_is_computed_again_there_must_be_room_for_it() -> None:
-    run = benchmark(Parallelism(fsdp=64))
-    some = msgspec.structs.replace(stored(BF16_SAVES), input_only_layers=1)
-    assert layer_working_bytes(run, some) == layer_working_bytes(run, stored(frozenset()))
-    assert layer_working_bytes(run, stored(BF16_SAVES)) < layer_working_bytes(run, some)
-
-
-def test_a_loss_that_writes_its_gradient_over_the_logits_needs_them_once() -> None:
-    run = benchmark(Parallelism(fsdp=64))
-    in_place = msgspec.structs.replace(stored(frozenset()), logit_number_bytes=2)
-    assert memory_by_part(run, in_place)["logits"] == 2 * 2 * 4096 * 32000
-    assert total_bytes(run, in_place) <= total_bytes(run, stored(frozenset()))
 
 
 def test_what_is_kept_in_fp8_takes_a_byte() -> None:

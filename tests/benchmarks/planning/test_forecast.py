@@ -5,7 +5,7 @@ import pytest
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
 from benchmarks.planning.forecast import Forecast, ScalePoint, cost, forecast, memory_of, scaling, token_count
-from benchmarks.planning.forecast_report import bound_lines, cost_rows, estimate_rows, memory_rows, scaling_lines
+from benchmarks.planning.forecast_report import bound_lines, cost_rows, memory_rows, scaling_lines
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark
 from tests.benchmarks.planned import CONFIGS, KNOWN, changed, laid_out, recipe, storage_of
@@ -54,12 +54,6 @@ def test_a_cpu_shares_what_the_host_has() -> None:
     assert "of what the host has" in dict(memory_rows(found))["total"]
 
 
-def test_the_estimate_is_taken_before_the_bound() -> None:
-    known, bound_only = forecast_of(recipe()), forecast_of(recipe(hardware="a100"))
-    assert (known.basis, known.seconds) == ("estimate", known.estimate.seconds)
-    assert (bound_only.basis, bound_only.seconds) == ("bound", bound_only.bound.seconds)
-
-
 def test_scaling_is_against_the_smallest_scale() -> None:
     found = points(128, 64, 2048)
     assert [point.gpus for point in found] == [64, 128, 2048]
@@ -86,20 +80,6 @@ def test_where_one_scale_has_no_estimate_all_are_by_their_bounds() -> None:
     found = points(64, 128, hardware="a100")
     assert {point.basis for point in found} == {"bound"}
     assert scaling_lines(found)[-1] == "  tokens/s and efficiency are by the bound"
-
-
-def test_where_one_scale_alone_has_no_estimate_neither_is_by_it() -> None:
-    """On one node nothing crosses the network, whose rate is not known here; on two nodes something does."""
-    nemo = find_backend("nemo")
-
-    def blind(request: Request) -> Benchmark:
-        found = resolve(request, KNOWN, nemo)
-        rates = {name: rate for name, rate in found.hardware.rates.items() if name != "network"}
-        return changed(found, hardware=changed(found.hardware, rates=rates))
-
-    found = scaling(Request(backend="nemo", model="llama31_8b"), [8, 16], blind, nemo, KEPT)
-    assert [point.estimate_seconds is None for point in found] == [False, True]
-    assert [point.basis for point in found] == ["bound", "bound"]
 
 
 def test_cost_is_by_hand() -> None:
@@ -140,18 +120,6 @@ def test_what_is_no_number_of_tokens_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="a number of tokens") as refusal:
         token_count(text)
     assert refusal.value.next_command
-
-
-def test_bound_and_estimate_are_told_apart() -> None:
-    found = forecast_of(recipe())
-    shown = bound_lines(found.bound)
-    assert shown[-1].split()[:2] == ["at", "least"]
-    assert (
-        "x the bound, by the published runs of MaxText bf16"
-        in dict(estimate_rows(found.estimate, found.bound))["step"]
-    )
-    none = forecast_of(recipe(hardware="a100"))
-    assert dict(estimate_rows(none.estimate, none.bound))["step"].startswith("no estimate: ")
 
 
 def test_what_is_not_known_is_shown_as_unknown() -> None:

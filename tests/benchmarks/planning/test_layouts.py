@@ -9,8 +9,7 @@ import pytest
 from benchmarks.backend import Backend, find_backend
 from benchmarks.planning.capacity import fits
 from benchmarks.planning.forecast_report import ranking_lines
-from benchmarks.planning.layouts import RankedLayout, Ranking, alike, micro_batches, rank, shares
-from benchmarks.rendering.report import bytes_text
+from benchmarks.planning.layouts import RankedLayout, Ranking, alike, micro_batches, rank
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Parallelism
 from tests.benchmarks.planned import CONFIGS, KNOWN, recipe
@@ -63,15 +62,6 @@ def test_kinds_of_layout_are_ranked_by_estimates_only_where_runs_were_in_several
     assert any("cannot tell these layouts apart" in text for text in ranking_lines(MAXTEXT, recipe(), 1))
 
 
-def test_what_moves_more_in_the_compiled_program_stands_behind() -> None:
-    """TP4 FSDP16 moves 678.69 GB in the program, FSDP64 406.36 GB (docs/compiling.md)."""
-    found = ranking(dtype="bf16").layouts
-    places = {(one.parallelism, one.micro_batch_size): one.rank for one in found}
-    own = places[Parallelism(fsdp=64), 2]
-    assert own == 1  # of those that move as much within some percent, the one that was asked for
-    assert places[Parallelism(tensor=4, fsdp=16), 8] > own
-
-
 LOADS = [("bridge", "lora")]  # it trains adapters only beside weights that it has read
 
 
@@ -97,12 +87,6 @@ def test_the_layout_of_every_recipe_is_among_its_own(name: str) -> None:
             assert any(alike(one, asked) for one in found.layouts), (device, gpus, asked.parallelism)
 
 
-def test_the_layout_that_was_asked_for_is_among_them() -> None:
-    own = [one for one in MAXTEXT.layouts if one.parallelism == Parallelism(fsdp=64)]
-    assert [one.micro_batch_size for one in own] == [2, 1]
-    assert own[0].beyond == []
-
-
 def test_every_layout_does_the_same_work_and_resolves_to_itself() -> None:
     for backend, model, found in (("jax", "llama2_70b", MAXTEXT), ("nemo", "llama31_70b", MEGATRON)):
         for one in found.layouts[:20]:
@@ -125,13 +109,6 @@ def test_only_what_the_framework_has_is_tried() -> None:
     assert {one.parallelism.fsdp for one in MEGATRON.layouts} == {1}
     assert all(one.parallelism.tensor <= 8 for one in [*MAXTEXT.layouts, *MEGATRON.layouts])
     assert any(one.parallelism.virtual_pipeline > 1 for one in MEGATRON.layouts)
-
-
-def test_sizes_divide_the_model() -> None:
-    found = list(shares(recipe("nemo", "llama31_70b", hardware="h100"), 64))
-    assert all(share.devices == 64 for share in found)
-    assert all(80 % (share.pipeline * share.virtual_pipeline) == 0 and 8 % share.tensor == 0 for share in found)
-    assert len(set(found)) == len(found)
 
 
 def test_micro_batches_divide_what_a_replica_gets() -> None:
@@ -188,28 +165,3 @@ def test_settings_of_the_request_stay_but_for_its_batch() -> None:
     assert all(one.settings["remat_policy"] == "full" for one in found.layouts)
     assert all(one.settings["global_batch_size"] == "64" for one in found.layouts)
     assert msgspec.json.encode(found)
-
-
-class SaysOneAndMeansAnother(OnlyData):
-    """A backend whose settings make the same layout, whatever was asked for."""
-
-    def layout_settings_for(self, *_: object) -> dict[str, int]:  # type: ignore[override]
-        return {"ici_fsdp_parallelism": 8, "dcn_fsdp_parallelism": 8}
-
-
-def test_settings_that_make_another_layout_are_no_layout() -> None:
-    request = Request(backend="jax", model="llama2_70b", hardware="h100", gpus=64)
-    found = rank(request, CONFIGS, SaysOneAndMeansAnother(find_backend("jax")), KEPT)  # type: ignore[arg-type]
-    assert [(one.parallelism, one.micro_batch_size) for one in found.layouts] == [
-        (Parallelism(fsdp=64), 2),
-        (Parallelism(fsdp=64), 1),
-    ]
-    assert found.refused > 10
-
-
-def test_of_equals_the_smaller_comes_first_and_says_by_how_much() -> None:
-    pairs = list(zip(MAXTEXT.layouts, MAXTEXT.layouts[1:], strict=False))
-    smaller = [(one, following) for one, following in pairs if "less memory" in one.reason]
-    assert smaller
-    for one, following in smaller:
-        assert one.reason.endswith(f"with {bytes_text(following.bytes_needed - one.bytes_needed)} less memory")

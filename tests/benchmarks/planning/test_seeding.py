@@ -40,10 +40,6 @@ def test_where_the_recipes_own_kind_does_not_fit_another_does() -> None:
     assert found.global_batch_size == 64
 
 
-def test_a_batch_that_was_typed_stays() -> None:
-    assert seeded(request(96, global_batch_size="384")).global_batch_size == 384
-
-
 def test_what_cannot_be_shared_says_why() -> None:
     with pytest.raises(RequestError, match="llama31_70b cannot be shared among 100 devices") as refusal:
         seeded(request(100))

@@ -20,11 +20,11 @@ def test_every_combination_in_the_order_typed() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("gpus", "64,64", "64 is named 2 times"),
-        ("gpus", "64,064", "64 is named 2 times"),
-        ("dtype", "bf16, bf16", "bf16 is named 2 times"),
-        ("gpus", "64,,128", "a name in the list is empty"),
-        ("gpus", "", "it is empty"),
+        ("gpus", "64,64", "64 is named twice"),
+        ("gpus", "64,064", "64 is named twice"),
+        ("dtype", "bf16, bf16", "bf16 is named twice"),
+        ("gpus", "64,,128", "a name is empty"),
+        ("gpus", "", "a name is empty"),
         ("gpus", "64,many", "'many' is no whole number"),
         ("gpus", "٣", "is no whole number"),
         ("gpus", "9" * 5000, "is no whole number"),

@@ -1,6 +1,5 @@
 """What --profile records where nothing else is said, what is refused, and the words that start a profiler."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from benchmarks.request.profiling import (
     ProfileDefaults,
     ProfilingWanted,
     choose_profiling,
-    disturbed_steps,
-    nccl_trace_environment,
     not_recorded,
     parse_ranks,
     ranks_text,
@@ -38,12 +35,6 @@ def chosen(steps: int = 50, gpus: int = 64, **changes: Any) -> Profiling:
 
 
 # --- what is recorded -----------------------------------------------------------------------------
-
-
-def test_the_recipes_defaults_hold_where_nothing_is_said() -> None:
-    found = chosen()
-    assert (found.start_step, found.stop_step) == (20, 30)
-    assert found.ranks == [*range(6), *range(7, 16)]
 
 
 def test_the_finetunes_last_step_is_the_runs() -> None:
@@ -103,10 +94,6 @@ def test_ranks_are_said_as_they_are_read(ranks: list[int], text: str) -> None:
     assert parse_ranks(text) == ranks
 
 
-def test_the_steps_next_to_the_recorded_ones_are_disturbed_too() -> None:
-    assert list(disturbed_steps(chosen(start_step=5, stop_step=7))) == [4, 5, 6, 7, 8]
-
-
 # --- starting it ------------------------------------------------------------------------------------
 
 
@@ -116,12 +103,6 @@ def test_a_command_is_started_under_nsys_by_path() -> None:
         "{python}", "-I", "{repository}/benchmarks/inside/under_nsys.py", "--ranks=0-5,7-15",
         "--output={phase_dir}/name", "--", "{python}", "x.py", "--", "a=1",
     ]  # fmt: skip
-
-
-def test_what_is_sampled_besides_is_said_and_a_machine_without_cuda_too() -> None:
-    profiling = chosen(gpu_metrics=True, cpu=True)
-    words = under_nsys(profiling, "o", ["x"], on_gpu=False)
-    assert words[5:-2] == ["--gpu_metrics", "--cpu", "--whole_run"]
 
 
 @pytest.mark.parametrize(
@@ -141,32 +122,12 @@ def test_a_pretrainings_report_is_named_as_nvidias_recipes_name_it(
     assert report_name(benchmark) == f"{name}_%q{{SLURM_JOB_ID}}_%q{{SLURM_NODEID}}_%q{{SLURM_LOCALID}}"
 
 
-@pytest.mark.parametrize("task", ["lora", "mlperf"])
-def test_a_finetunings_report_is_named_by_job_node_and_rank(benchmark_value: Benchmark, task: str) -> None:
-    name = report_name(of(benchmark_value, "llama3_70b", task=task))
-    assert name == "profile_%q{SLURM_JOB_ID}_node%q{SLURM_NODEID}_rank%q{SLURM_PROCID}"
-
-
-@pytest.mark.parametrize("task", ["pretrain", "lora"])
-def test_a_phase_has_its_ending_and_no_name_has_a_dot(benchmark_value: Benchmark, task: str) -> None:
-    benchmark = of(benchmark_value, "a.b_1.5b", task=task)
-    assert report_name(benchmark, "-prof") == report_name(benchmark) + "-prof"
-    assert "." not in report_name(benchmark, "-perf")
-
-
 def of(benchmark: Benchmark, model: str, **changes: Any) -> Benchmark:
     named = msgspec.structs.replace(benchmark.model, name=model)
     return msgspec.structs.replace(benchmark, model=named, **changes)
 
 
 # --- NCCL -------------------------------------------------------------------------------------------
-
-
-def test_nccl_writes_its_calls_into_the_phases_folder_a_file_a_process() -> None:
-    environment = nccl_trace_environment()
-    assert environment["NCCL_DEBUG"] == "INFO"
-    assert set(environment["NCCL_DEBUG_SUBSYS"].split(",")) == {"INIT", "COLL"}
-    assert re.fullmatch(r"\{phase_dir\}/[a-z-]+-%h-%p\.log", environment["NCCL_DEBUG_FILE"])
 
 
 # --- what must be there in the end ----------------------------------------------------------------
@@ -207,10 +168,6 @@ def test_a_profile_that_was_not_recorded_is_said(
     (tmp_path / "perf/empty.nsys-rep").touch()  # a file without a byte holds nothing
     found = not_recorded(profiled(benchmark_value, kind, [0, 1, 9]), measured(), tmp_path / "perf")
     assert [missing in reason for reason in found] == ([True] if missing else [])
-
-
-def test_a_run_without_a_profiler_leaves_none(benchmark_value: Benchmark, tmp_path: Path) -> None:
-    assert not_recorded(benchmark_value, measured(), tmp_path) == []
 
 
 def test_a_run_of_which_no_step_would_be_left_is_refused() -> None:

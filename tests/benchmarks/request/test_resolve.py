@@ -123,17 +123,6 @@ def test_batch_sizes_follow_from_each_other(
     assert found == (micro, accumulation, global_batch)
 
 
-def test_a_recipe_for_the_model_wins_and_any_model_runs_on_a_cpu() -> None:
-    assert resolved("llama2_70b").recipe.name == "jax_llama2_70b_pretrain"
-    assert resolved("llama2_70b", hardware="cpu").recipe.name == "jax_cpu_pretrain"
-    assert resolved("llama31_8b").hardware.name == "cpu"
-
-
-def test_two_processes_on_this_machine() -> None:
-    benchmark = resolved(gpus=8, nodes=2)
-    assert (benchmark.nodes, benchmark.gpus) == (2, 8)
-
-
 def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
     benchmark = resolved("llama2_70b", gpus=512, dtype="fp8")
     with pytest.raises(AttributeError):
@@ -205,33 +194,9 @@ def test_a_scale_without_a_layout_says_which_there_are() -> None:
     )
 
 
-def test_a_refused_layout_shows_the_axes_that_are_set() -> None:
-    error = refusal(gpus=8, settings={"ici_data_parallelism": "2"})
-    assert error.next_command == (
-        "axes whose product is 8; now --set=ici_fsdp_parallelism=8 --set=ici_data_parallelism=2"
-    )
-
-
 @pytest.mark.parametrize(("steps", "window"), [(1, None), (1, "last"), (50, "0-0"), (50, "0-9")])
 def test_the_step_that_compiles_cannot_be_measured(steps: int, window: str | None) -> None:
     assert "compiles" in refusal(steps=steps, window=window).what
-
-
-def test_a_scale_that_no_recipe_has_is_refused_before_nodes_are_counted() -> None:
-    assert "has no layout for 65 devices" in refusal("llama2_70b", gpus=65).what
-
-
-def test_a_variable_that_the_jobs_srun_would_read_is_refused() -> None:
-    error = refusal(settings={"env.SLURM_HINT": "nomultithread"})
-    assert "over the job script" in error.why
-    assert error.next_command.startswith("--slurm_arg=")
-
-
-@pytest.mark.parametrize(
-    "settings", [{"env.M_ENABLE_DROPOUT": "true"}, {"env.SLURM_JWT": "x"}, {"env.PROXY": "https://me:word@host"}]
-)
-def test_variables_that_go_round_the_plan_or_tell_secrets_are_refused(settings: dict[str, str]) -> None:
-    refusal(settings=settings)
 
 
 def test_what_a_config_sets_must_be_known_to_the_framework() -> None:
@@ -249,20 +214,12 @@ def test_fp8_is_refused_where_the_hardware_has_none(model: str) -> None:
     assert "bf16" in error.why
 
 
-def test_a_precision_the_recipe_lacks() -> None:
-    error = refusal("llama2_70b", dtype="fp32")
-    assert (error.where, error.why) == ("--dtype", "it has: bf16, fp8")
-
-
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
         ({"gpus": 8, "nodes": 3}, "shared evenly among 3 nodes"),
-        ({"gpus": 2, "nodes": 4}, "shared evenly among 4 nodes"),
         ({"gpus": 1, "nodes": 0}, "--nodes is 0"),
-        ({"gpus": 1, "nodes": -1}, "--nodes is -1"),
         ({"gpus": 0}, "--gpus is 0"),
-        ({"gpus": -8}, "--gpus is -8"),
         ({"steps": 0}, "--steps is 0"),
         ({"steps": 10**30}, "--steps is over"),
         ({"window": "35-44", "steps": 40}, "needs step 44"),
@@ -274,6 +231,12 @@ def test_a_precision_the_recipe_lacks() -> None:
         ({"profile_start_step": 3}, "no effect on --profile=none"),
         ({"task": "mlperf"}, "unknown MLPerf benchmark 'llama2_tiny'"),
         ({"task": "pretrian"}, "no recipe for task 'pretrian'"),
+        ({"dtype": "fp32", "model": "llama2_70b"}, "has no fp32 on h100"),
+        ({"gpus": 64, "nodes": 4, "model": "llama2_70b"}, "64 h100 do not fit on 4 nodes"),
+        ({"hardware": "h100", "model": "llama2_7b"}, "recipe trains model 'llama2_7b' on 'h100'"),
+        ({"settings": {"env.SLURM_HINT": "nomultithread"}}, "is Slurm's own"),
+        ({"settings": {"env.db_password": "hunter2"}}, "looks like a secret"),
+        ({"settings": {"env.M_ENABLE_DROPOUT": "true"}}, "is not set directly"),
     ],
 )
 def test_requests_that_cannot_work(wanted: dict[str, object], words: str) -> None:
@@ -282,53 +245,17 @@ def test_requests_that_cannot_work(wanted: dict[str, object], words: str) -> Non
     assert error.where
 
 
-def test_nodes_that_are_too_few() -> None:
-    error = refusal("llama2_70b", gpus=64, nodes=4)
-    assert error.what == "64 h100 do not fit on 4 nodes"
-    assert error.next_command == "--nodes=8"
-
-
-def test_a_window_names_the_steps_that_would_do() -> None:
-    assert refusal(window="35-44", steps=44).next_command == "--steps=45"
-    assert resolved(window="35-44", steps=45).window == "35-44"
-
-
-def test_hardware_that_no_recipe_is_for() -> None:
-    error = refusal("llama2_7b", hardware="h100")
-    assert error.what == "no recipe trains 'llama2_7b' on 'h100'"
-    assert "cpu" in error.why
-
-
-SECRETS = ["HF_TOKEN", "NGC_API_KEY", "AWS_SECRET_ACCESS_KEY", "db_password"]
-
-
-@pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_is_not_written_down(name: str) -> None:
-    error = refusal(settings={f"env.{name}": "hunter2"})
-    assert "looks like a secret" in error.what
-    assert "hunter2" not in str(error)
-    assert error.next_command.startswith(f"export {name}=")
-
-
 @pytest.mark.parametrize(
     ("key", "instead"),
     [
         ("steps", "--steps"),
         ("model_name", "--model"),
-        ("quantization", "--dtype"),
         ("per_device_batch_size", "--set=micro_batch_size=N"),
-        ("max_target_length", "--set=sequence_length=N"),
-        ("gradient_accumulation_steps", "--set=gradient_accumulation=N"),
         ("hf_access_token", "HF_TOKEN"),
         ("base_emb_dim", "configs/models"),
-        ("base_num_decoder_layers", "configs/models"),
-        ("global_parameter_scale", "configs/models"),
-        ("vocab_size", "configs/models"),
         ("num_experts", "FLOPs are not counted"),
         ("ici_expert_parallelism", "another axis"),
-        ("dcn_diloco_parallelism", "another axis"),
         ("base_output_directory", "Stepmark fills it"),
-        ("jax_cache_dir", "Stepmark fills it"),
         ("env.XLA_FLAGS", "--set=xla_FLAG=VALUE"),
         ("env.STEPMARK_RANK", "flags"),
         ("xla_force_host_platform_device_count", "--gpus"),
@@ -344,18 +271,14 @@ def test_a_reserved_setting_says_what_to_use(key: str, instead: str) -> None:
     ("key", "text"),
     [
         ("micro_batch_size", "two"),
-        ("micro_batch_size", "1.5"),
         ("micro_batch_size", "0"),
         ("micro_batch_size", "9" * 400),
         ("sequence_length", "-128"),
         ("learning_rate", "fast"),
         ("learning_rate", "nan"),
-        ("learning_rate", "inf"),
         ("scan_layers", "yes"),
         ("env.", "1"),
-        ("env.A B", "1"),
         ("xla_gpu_enable_triton_gemm", "true --xla_other=1"),
-        ("xla_gpu enable", "true"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused(key: str, text: str) -> None:

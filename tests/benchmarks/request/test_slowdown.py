@@ -42,11 +42,6 @@ def test_the_worker_is_told_before_the_frameworks_own_settings(
     assert command.index(f"--inject_slowdown={word}") < command.index("--")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_plan_that_slows_nothing_does_not_know_the_word(backend: str) -> None:
-    assert told(resolved(backend, inject_slowdown=0.0)) == []
-
-
 @pytest.mark.parametrize("fraction", [-0.1, -0.0001, 10.01, math.inf, -math.inf, math.nan])
 def test_a_slowdown_that_is_none_is_refused(fraction: float) -> None:
     with pytest.raises(RequestError, match="it must be from 0 to 10") as refused:

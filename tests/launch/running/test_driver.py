@@ -90,24 +90,3 @@ def test_an_image_that_the_driver_does_not_take_is_not_pulled(
     benchmark = resolve(asked, Configs(), backend)
     with pytest.raises(RequestError, match=r"too old for the CUDA 13.3 of this container image"):
         running.refuse(benchmark, backend.environment("maxtext", "cuda"))
-
-
-def test_another_runtime_is_offered_where_its_cuda_fits(play_machine: Play) -> None:
-    play_machine(f"driver = 570.133.20\ncuda = 12080\n{GEFORCE}")
-    spec = find_backend("jax").environment("maxtext", "cuda")
-    refusal = refusals.old_driver_for_image(spec, str(spec.image), machine_gpus.found())
-    assert refusal is not None and "--runtime=venv" in refusal.next_command
-    spec = find_backend("nemo").environment("nemo", "cuda")
-    in_venv = refusals.old_driver(spec, machine_gpus.found())
-    assert in_venv is not None and "--runtime=container" in in_venv.next_command
-    alone = refusals.old_driver(spec, machine_gpus.found(), chooses=False)
-    assert alone is not None and alone.next_command == "install driver 580 or newer"
-
-
-def test_versions_are_compared_as_numbers(play_machine: Play) -> None:
-    spec = find_backend("jax").environment("maxtext", "cuda")
-    play_machine("driver = 525.60.13\ncuda = 12000\n")
-    assert refusals.old_driver(spec, machine_gpus.found()) is None
-    machine_gpus.found.cache_clear()
-    play_machine("driver = 52.999\ncuda = 4000\n")
-    assert refusals.old_driver(spec, machine_gpus.found()) is not None

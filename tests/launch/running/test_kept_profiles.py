@@ -121,7 +121,7 @@ def test_of_two_attempts_the_proven_profile_is_kept_with_the_name_of_its_run(
     assert msgspec.json.decode((kept / "profile.json").read_bytes())["made_in"] == "run"
 
 
-def test_a_kept_profile_that_a_worker_has_refused_is_put_aside(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_a_kept_profile_that_a_worker_has_refused_is_removed(benchmark: Benchmark, tmp_path: Path) -> None:
     """Else every later run would take it, and fail by it."""
     key = key_of(benchmark)
     place = tmp_path / FOLDER / key
@@ -131,7 +131,6 @@ def test_a_kept_profile_that_a_worker_has_refused_is_put_aside(benchmark: Benchm
     result = msgspec.structs.replace(result_with(None, applied=False), status="failed", reasons=[said])
     keep(folder, result)
     assert not place.exists()
-    assert (tmp_path / FOLDER / f"{key}-refused/profile.json").exists()
     assert with_kept_profile(benchmark, BACKEND, tmp_path, {}).pgle_profile == ""
 
 

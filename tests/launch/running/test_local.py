@@ -43,18 +43,9 @@ def test_each_task_gets_its_rank_its_log_and_the_folder(tmp_path: Path) -> None:
     assert log(tmp_path, 1).split() == ["1", str(tmp_path), "True"]
 
 
-def test_one_task_needs_no_rendezvous(tmp_path: Path) -> None:
-    run("import os; print('STEPMARK_COORDINATOR' in os.environ)", tmp_path)
-    assert log(tmp_path).strip() == "False"
-
-
 def test_exit_codes_are_written_down(tmp_path: Path) -> None:
     assert run("raise SystemExit(7)", tmp_path) == [7]
     assert '"exit_code":7' in (tmp_path / "exits.jsonl").read_text()
-
-
-def test_a_signal_is_told_from_an_exit(tmp_path: Path) -> None:
-    assert run("import os; os.kill(os.getpid(), 11)", tmp_path) == [-11]
 
 
 def test_the_others_are_ended_when_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +128,3 @@ def test_the_last_steps_are_read_after_the_end(tmp_path: Path) -> None:
 def test_what_would_steer_past_the_plan_is_not_inherited(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "something")
     assert name not in local.inherited_environment()
-
-
-def test_a_token_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "something")
-    assert local.inherited_environment()["HF_TOKEN"] == "something"

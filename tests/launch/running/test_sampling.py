@@ -40,21 +40,6 @@ def test_a_run_is_sampled_until_it_ends(tmp_path: Path) -> None:
     assert len(list(folder.iterdir())) == 1, "a log that says nothing is not kept"
 
 
-def test_the_sampler_ends_when_the_run_fails(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), sampling.beside(tmp_path, interval=0.05):
-        wait_for(lambda: sampled(tmp_path))
-        _ = 1 / 0
-    assert read(tmp_path).nodes[0].end is not None
-
-
-def test_gpus_are_left_alone_where_the_run_uses_none(tmp_path: Path) -> None:
-    with sampling.beside(tmp_path, interval=0.05, gpus=()):
-        wait_for(lambda: sampled(tmp_path))
-    facts = read(tmp_path).nodes[0].facts
-    assert facts is not None
-    assert facts.no_gpus_because == "not asked for"
-
-
 @pytest.mark.parametrize(
     ("machine", "places", "known"),
     [

@@ -32,12 +32,6 @@ def test_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
-def test_another_rank_does_not_speak_for_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    with screen.Screen(10, "starting") as shown:
-        shown.show(steps(0, 3, rank=1))
-    assert "step" not in capsys.readouterr().err
-
-
 def test_one_live_line_on_a_terminal() -> None:
     """A real pseudo-terminal: the line is drawn over and over, with a spinner while nothing has come yet."""
     script = (

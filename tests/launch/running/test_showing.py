@@ -9,8 +9,7 @@ import pytest
 from benchmarks.jobs.job_record import AttemptEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
-from launch.running.showing import _beside, _next_command
-from tests.benchmarks.references.test_nearest_reference import measured
+from launch.running.showing import next_command
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def folder(tmp_path: Path) -> RunFolder:
 def next_of(folder: RunFolder, *attempts: AttemptEnd, status: str = "failed", profiled: bool = False) -> str:
     against = ["profiled"] if profiled else []
     result = SimpleNamespace(status=status, attempts=list(attempts), not_comparable=against)
-    said = _next_command(folder, cast("Result", result))
+    said = next_command(folder, cast("Result", result))
     return said.replace(str(folder.path), "RUN")
 
 
@@ -62,9 +61,3 @@ def test_a_run_that_went_through_is_verified(folder: RunFolder) -> None:
 def test_the_trace_of_a_profiled_run_is_looked_at_first(folder: RunFolder) -> None:
     said = next_of(folder, end(2, 2), status="valid", profiled=True)
     assert said.startswith("python launch/report.py trace 'RUN'\npython launch/verify.py 'RUN'\n")
-
-
-def test_a_run_stands_beside_the_nearest_published_figure() -> None:
-    said = _beside(measured(6.999, gpus=64)).splitlines()
-    assert said[0] == "1.000 x the tokens/s a GPU of llama2_70b pretrain bf16 64 x h100, 6.999 s/step"
-    assert said[2:] == ["differs: window last, here steady"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.dashboards.live import PERF, PROFILED, StepScalars
+from benchmarks.dashboards.live import StepScalars
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Step
 from launch.running.step_sink import StepSink
@@ -46,11 +46,6 @@ def test_quick_steps_are_written_when_the_run_has_ended(tmp_path: Path) -> None:
     assert not (tmp_path / "tensorboard").exists()
     writer.close()
     assert len(read(tmp_path / "tensorboard")) == 6
-
-
-def test_no_steps_leave_no_file(tmp_path: Path) -> None:
-    ScalarWriter(tmp_path / "tensorboard", figures=StepScalars()).close()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_is_said_and_costs_nothing_else(
@@ -112,10 +107,6 @@ def test_steps_that_were_recorded_are_not_among_those_that_were_not(reason: str 
     }
 
 
-def test_a_processor_without_a_measured_peak_has_no_mfu(tmp_path: Path) -> None:
-    assert not [tag for tag in accumulated(followed(begun(tmp_path, "a_run"))).Tags()["scalars"] if "mfu" in tag]
-
-
 def test_mfu_is_that_of_the_result_at_the_same_seconds(tmp_path: Path) -> None:
     from benchmarks.measuring.utilisation import mfu, workload_of
 
@@ -168,13 +159,6 @@ def test_samples_of_the_gpus_over_all_nodes(tmp_path: Path) -> None:
     }
 
 
-def test_the_gpus_of_a_node_are_not_those_of_a_run_on_its_processor(tmp_path: Path) -> None:
-    folder = begun(tmp_path, "a_run")
-    train(folder, [0.5] * 4)
-    sample(folder, [BEGIN + 0.1], GPU)
-    assert not [tag for tag in accumulated(followed(folder)).Tags()["scalars"] if "/gpu_" in tag]
-
-
 def test_telemetry_is_there_while_the_run_goes_on(tmp_path: Path) -> None:
     folder = begun(tmp_path, "a_run")
     train(folder, [0.5] * 4)
@@ -185,27 +169,6 @@ def test_telemetry_is_there_while_the_run_goes_on(tmp_path: Path) -> None:
         sample(folder, [BEGIN + 0.7])
         sink.take([Step(step=1, seconds=0.5, loss=6.0, tokens=None, elapsed_seconds=1.0)])
     assert line(folder, "telemetry/cpu_utilisation_percent") == {0: 50.0, 1: 50.0}
-
-
-def test_half_a_line_of_a_sample_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    folder = begun(tmp_path, "a_run")
-    train(folder, [0.5] * 4)
-    sample(folder, [BEGIN + 0.1])
-    path = folder.telemetry_dir(1) / "node-node0.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:30])
-    with StepSink(folder, folder.benchmark()) as sink:
-        sink.take([Step(step=0, seconds=0.5, loss=6.0, tokens=None, elapsed_seconds=0.5)])
-        path.write_bytes(whole)
-        sink.take([Step(step=1, seconds=0.5, loss=6.0, tokens=None, elapsed_seconds=1.0)])
-    assert line(folder, "telemetry/cpu_utilisation_percent") == {1: 50.0}
-
-
-def test_a_run_that_does_not_say_when_it_began_has_no_telemetry_and_all_else(tmp_path: Path) -> None:
-    folder = begun(tmp_path, "a_run")
-    sample(folder, [BEGIN + 0.1])
-    assert set(line(followed(folder), "perf/step_seconds")) == {0, 1, 2, 3}
-    assert not [tag for tag in accumulated(folder).Tags()["scalars"] if tag.startswith("telemetry/")]
 
 
 def test_steps_have_the_time_of_day_at_which_they_ended(tmp_path: Path) -> None:
@@ -230,12 +193,3 @@ def test_a_run_that_nobody_followed_gets_the_same_scalars(tmp_path: Path) -> Non
     tags = accumulated(live).Tags()["scalars"]
     assert accumulated(late).Tags()["scalars"] == tags
     assert [line(late, tag) for tag in tags] == [line(live, tag) for tag in tags]
-
-
-def test_without_figures_a_writer_knows_the_places_alone() -> None:
-    assert StepScalars(place=PERF).of(Step(step=0, seconds=0.5, loss=None, tokens=8)) == {
-        "perf/step_seconds": 0.5, "perf/tokens_per_second": 16.0
-    }  # fmt: skip
-    assert set(StepScalars(place=PROFILED).of(Step(step=0, seconds=0.0, loss=None, tokens=8))) == {
-        "profiled/step_seconds"
-    }
