@@ -117,11 +117,6 @@ def charts(started: "Browser", address: str) -> None:
         all_points(opened)
         fold(opened, "Nights of smoke")
         save(opened, "dashboard-charts")
-    with page(started, f"{address}/#custom_scalars&{UNSMOOTHED}&regexInput=%5Escaling%2F.*weak", 1000) as opened:
-        all_points(opened)
-        for title in ("Step time", "Nights of smoke", "Throughput", "MFU", "Steadiness and memory"):
-            fold(opened, title)
-        save(opened, "dashboard-scaling", 640)
 
 
 def nights(started: "Browser", address: str) -> None:

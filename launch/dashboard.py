@@ -7,10 +7,8 @@ Examples:
       the same, then start TensorBoard on it and keep it up to date until Ctrl-C
   python launch/dashboard.py --where=model=llama2_70b --where='gpus>=64' --dashboard_dir=/tmp/large
       of some runs alone, in a directory of its own
-  python launch/dashboard.py --rebuild
-      forget what was written, and write all of it anew
 
-Custom Scalars shows step times with their 5-95% band, throughput, MFU and scaling over all runs, a line for each
+Custom Scalars shows step times with their 5-95% band, throughput and MFU over all runs, a line for each
 series, and the nights of each nightly suite with the changes of their level; HParams a table of the newest runs; the
 other tabs each run's own steps. Profiles are in the tab Profile where xprof is installed (docs/reports.md).
 Exit codes: 0 done; 1 TensorBoard or the disk failed; 2 the request was wrong.
@@ -27,6 +25,8 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from benchmarks.errors import EXIT_VALID, RequestError
+from benchmarks.history.filters import parse_condition
+from benchmarks.rendering.columns import aligned, plural
 from launch.cli import run_main
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ DASHBOARD_DIR = flags.DEFINE_string(
 )
 WHERE = flags.DEFINE_multi_string("where", None, "Only runs that fit, such as model=llama2_70b or 'gpus>=64'.")
 NEWEST = flags.DEFINE_integer("newest", 200, "So many runs have a row in the table, and their own lines.", 0)
-REBUILD = flags.DEFINE_boolean("rebuild", False, "Write everything anew.")
 SERVE = flags.DEFINE_boolean("serve", False, "Start TensorBoard, and keep the directory up to date meanwhile.")
 HOST = flags.DEFINE_string("host", "localhost", "Where TensorBoard listens.")
 PORT = flags.DEFINE_integer("port", 6006, "Its port; 0 takes a free one.", 0, 65535)
@@ -60,15 +59,7 @@ def main(argv: list[str]) -> int:
             where=f"--output_dir={output_dir}",
             next_command="--output_dir=DIR with the folder that was given to run.py",
         )
-    where = _conditions()
-    logdir = _logdir(output_dir, where)
-    updated, told = _update(output_dir, logdir, where, rebuild=REBUILD.value)
-    print(text_of(updated, logdir, NEWEST.value))
-    return _serve(output_dir, logdir, where, told) if SERVE.value else EXIT_VALID
-
-
-def _logdir(output_dir: Path, where: "list[Condition]") -> Path:
-    """Of some runs alone not the place of all: what does not fit would be removed there."""
+    where = [parse_condition(text) for text in WHERE.value or []]
     of_all = output_dir / "dashboard"
     logdir = Path(DASHBOARD_DIR.value) if DASHBOARD_DIR.value else of_all
     if where and logdir.resolve() == of_all.resolve():
@@ -78,17 +69,13 @@ def _logdir(output_dir: Path, where: "list[Condition]") -> Path:
             why=f"{of_all} is that of all runs, and would lose the others",
             next_command="the same with --dashboard_dir=DIR, a new or an empty folder",
         )
-    return logdir
-
-
-def _conditions() -> "list[Condition]":
-    from benchmarks.history.filters import parse_condition
-
-    return [parse_condition(text) for text in WHERE.value or []]
+    updated, told = _update(output_dir, logdir, where)
+    print(_text(updated, logdir))
+    return _serve(output_dir, logdir, where, told) if SERVE.value else EXIT_VALID
 
 
 def _update(
-    output_dir: Path, logdir: Path, where: "list[Condition]", *, rebuild: bool = False, quiet: bool = False
+    output_dir: Path, logdir: Path, where: "list[Condition]", *, quiet: bool = False
 ) -> "tuple[Updated, list[str]]":
     """And what is to be said of folders and runs; where it is not `quiet`, that of folders was."""
     from launch.dashboards.update import update
@@ -97,57 +84,30 @@ def _update(
     index = open_index(output_dir)
     if not quiet:
         say_problems(index)
-    entries = index.select(where)
-    updated = update(
-        output_dir,
-        logdir,
-        entries,
-        newest=NEWEST.value,
-        filtered=bool(where),
-        rebuild=rebuild,
-        progress=_progress if sys.stderr.isatty() and not quiet else None,
-    )
+    updated = update(output_dir, logdir, index.select(where), newest=NEWEST.value, filtered=bool(where))
     left_out = [f"{problem.folder} is left out: {problem.reason}" for problem in index.problems()]
     return updated, [*index.notes, *left_out, *updated.notes]
 
 
-def _progress(done: int, total: int) -> None:
-    end = "\n" if done == total else ""
-    print(f"\rreading the steps of {done:,} of {total:,} runs", end=end, file=sys.stderr, flush=True)
-
-
-def text_of(updated: "Updated", logdir: Path, newest: int) -> str:
+def _text(updated: "Updated", logdir: Path) -> str:
     """What the dashboard holds, what was done, and what is left out."""
     changes = updated.changes
-    lines = [
-        f"dashboard over {_count(updated.runs, 'run')}",
-        f"  charts    {_count(updated.points, 'run')} in {updated.series} series"
-        + (f"; {_count(updated.nights, 'night')}" if updated.nights else ""),
-        f"  table     {_count(updated.rows, 'run')}"
-        + (f", the newest (--newest={newest}); {updated.runs - updated.rows:,} older ones are in the charts alone"
-           if updated.rows < updated.runs else ""),
-        f"  written   {changes.written} new, {changes.unchanged} as before, {changes.removed} removed",
-    ]  # fmt: skip
-    if updated.left_out:
-        reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(updated.left_out.items()))
-        lines.append(f"  left out  {reasons}: in no chart over many runs")
-    lines += [f"  note      {note}" for note in updated.notes]
-    lines += [
-        f"  files     {logdir}",
-        f"  next      {_serve_command()}",
-    ]
-    return "\n".join(lines)
-
-
-def _serve_command() -> str:
-    """Of the same runs in the same place."""
+    of_nights = f"; {plural(updated.nights, 'night')}" if updated.nights else ""
+    older = f", the newest (--newest={NEWEST.value})" if updated.rows < updated.runs else ""
     own = [f"--dashboard_dir={DASHBOARD_DIR.value}"] if DASHBOARD_DIR.value else []
     where = [f"--where={text}" for text in WHERE.value or []]
-    return shlex.join(["python", "launch/dashboard.py", "--serve", f"--output_dir={OUTPUT_DIR.value}", *own, *where])
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+    serve = ["python", "launch/dashboard.py", "--serve", f"--output_dir={OUTPUT_DIR.value}", *own, *where]
+    rows = [
+        ("charts", f"{plural(updated.points, 'run')} in {updated.series} series{of_nights}"),
+        ("table", f"{plural(updated.rows, 'run')}{older}"),
+        ("written", f"{changes.written} new, {changes.unchanged} as before, {changes.removed} removed"),
+    ]
+    if updated.left_out:
+        reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(updated.left_out.items()))
+        rows.append(("left out", f"{reasons}: in no chart over many runs"))
+    rows += [("note", note) for note in updated.notes]
+    rows += [("files", str(logdir)), ("next", shlex.join(serve))]
+    return "\n".join([f"dashboard over {plural(updated.runs, 'run')}", *aligned(rows)])
 
 
 # --- serving --------------------------------------------------------------------------------------
@@ -162,23 +122,21 @@ def _serve(output_dir: Path, logdir: Path, where: "list[Condition]", told: list[
     with interrupted_once():
         try:
             with tensorboard(logdir, HOST.value, PORT.value) as (address, server):
-                print("\n".join(addresses(address)), flush=True)
+                print(_addresses(address), flush=True)
                 watch(server, logdir / STATE / LOG, refresh, REFRESH_SECONDS.value)
         except KeyboardInterrupt:
             print("TensorBoard ended", file=sys.stderr)
     return EXIT_VALID
 
 
-def addresses(address: str) -> list[str]:
+def _addresses(address: str) -> str:
     """TensorBoard draws no line by itself where there are more than 40: the charts' address says which."""
-    over_runs = "_smoothingWeight=0&regexInput=%5E(series|scaling|nights)%2F"
-    return [
-        f"TensorBoard  {address}/",
-        f"  charts     {address}/#custom_scalars&{over_runs}",
-        f"  table      {address}/#hparams",
-        f"  each run   {address}/#timeseries",
-        "Ctrl-C ends it",
-    ]
+    over_runs = "_smoothingWeight=0&regexInput=%5E(series|nights)%2F"
+    return f"""TensorBoard  {address}/
+  charts     {address}/#custom_scalars&{over_runs}
+  table      {address}/#hparams
+  each run   {address}/#timeseries
+Ctrl-C ends it"""
 
 
 if __name__ == "__main__":

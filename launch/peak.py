@@ -78,7 +78,9 @@ def main(argv: list[str]) -> int:
     platform = _platform(hardware)
     device = hardware or (configs.hardware("cpu") if platform == "cpu" else None)
     request = _request(configs, platform, device)
-    python = _python()
+    python = Path(shutil.which(FLAGS.python) or "").absolute() if FLAGS.python else None
+    if python is not None and not python.is_file():
+        raise RequestError(f"there is no program '{FLAGS.python}'", where=f"--python={FLAGS.python}")
     chosen = _backends(platform, device)
     if python is not None:
         ((backend, engine),) = chosen  # --python goes with one backend
@@ -159,24 +161,6 @@ def _dtypes(device: Hardware | None) -> list[str]:
     return list(dict.fromkeys(typed))
 
 
-def _refuse_too_large(request: peaks.PeakRequest, without_tokens: peaks.PeakRequest) -> None:
-    """The cause is --tokens where the matmuls fit without it."""
-    have = host_memory_bytes()
-    needed, usual = peaks.bytes_needed(request), peaks.bytes_needed(without_tokens)
-    if needed <= LARGEST_SHARE_OF_MEMORY * have:
-        return
-    too_many = usual <= LARGEST_SHARE_OF_MEMORY * have
-    tokens = f" at {FLAGS.tokens} tokens" if FLAGS.tokens else ""
-    raise RequestError(
-        f"the matmuls of {FLAGS.model}{tokens} need {needed / 1e9:.0f} GB, this machine has {have / 1e9:.0f} GB",
-        where=f"--tokens={FLAGS.tokens}" if too_many else f"--model={FLAGS.model}",
-        why=f"{without_tokens.shapes[0].m} tokens, as without --tokens, need {usual / 1e9:.1f} GB"
-        if too_many
-        else "",
-        next_command="fewer --tokens" if too_many else "a smaller model by --model, or --dtype=bf16",
-    )
-
-
 def _backends(platform: str, device: Hardware | None) -> list[tuple[Backend, str]]:
     """Those asked for, each with the engine whose environment holds its framework. Of all, those that can."""
     names = backend_names() if FLAGS.backend == ALL else [FLAGS.backend]
@@ -226,24 +210,26 @@ def _measure(
         raise RunError(f"{backend.title} could measure no precision on {report.device_kind}", why=reasons)
     found = measuring_peak.measured(backend, engine, known, FLAGS.model, request, report)
     if not FLAGS.json:  # before it is kept: what cannot be kept has been seen
-        _show(found, known, backend)
+        versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+        print("\n".join(table(found, known, f"{backend.title}, {versions}")), flush=True)
     path = measuring_peak.store(found, _out())
     if not FLAGS.json:
-        _show_file(found, known, backend, path)
+        hardware = f" --hardware={known.name}" if known else ""
+        use = f"--dtype={next(iter(found.peaks))} --measured_peak={shlex.quote(str(path))}"
+        print(f"  file  {path}")
+        print(f"  next  python launch/run.py --backend={backend.name} --model=NAME{hardware} {use}", flush=True)
+        if known is None:
+            name = measuring_peak.slug(report.device_kind).replace("-", "_")
+            print(
+                f"  no file of configs/hardware names '{report.device_kind}'. One that does, to be written as "
+                f"configs/hardware/{name}.yml before a run can be on it:\n\n{hardware_yaml(found, name)}",
+                flush=True,
+            )
     return found, path
 
 
 def _out() -> Path | None:
     return Path(FLAGS.out).absolute() if FLAGS.out else None
-
-
-def _python() -> Path | None:
-    if FLAGS.python is None:
-        return None
-    found = shutil.which(FLAGS.python)
-    if found is None:
-        raise RequestError(f"there is no program '{FLAGS.python}'", where=f"--python={FLAGS.python}")
-    return Path(found).absolute()
 
 
 def _known(device: Hardware | None, report: peaks.PeakReport, configs: Configs) -> Hardware | None:
@@ -259,29 +245,6 @@ def _known(device: Hardware | None, report: peaks.PeakReport, configs: Configs) 
     rows = [device] if device else [configs.hardware(name) for name in configs.names("hardware")]
     named = [row for row in rows if row.platform == report.platform and kind in map(str.lower, row.device_names)]
     return named[0] if named else None
-
-
-def _show(found: Measured, known: Hardware | None, backend: Backend) -> None:
-    versions = ", ".join(f"{name} {version}" for name, version in found.report.versions.items())
-    print("\n".join(table(found, known, f"{backend.title}, {versions}")), flush=True)
-
-
-def _show_file(found: Measured, known: Hardware | None, backend: Backend, path: Path) -> None:
-    hardware = f" --hardware={known.name}" if known else ""
-    dtype = next(iter(found.peaks))
-    print(
-        f"  file  {path}\n"
-        f"  next  python launch/run.py --backend={backend.name} --model=NAME{hardware} --dtype={dtype} "
-        f"--measured_peak={shlex.quote(str(path))}",
-        flush=True,
-    )
-    if known is None:
-        name = measuring_peak.slug(found.report.device_kind).replace("-", "_")
-        print(
-            f"  no file of configs/hardware names '{found.report.device_kind}'. One that does, to be written as "
-            f"configs/hardware/{name}.yml before a run can be on it:\n\n{hardware_yaml(found, name)}",
-            flush=True,
-        )
 
 
 if __name__ == "__main__":

@@ -69,9 +69,7 @@ def _board(suite: str, reports: Sequence[NightReport]) -> Board:
                 f"{tag}/effect_high": one.high_percent,
             })  # fmt: skip
     times |= {one.night: parsed_time(one.started) or parsed_time(one.night) or 0.0 for one in reports}
-    told: dict[str, str] = {}
     for tag, (_, newest) in _newest(suite, reports).items():
-        told |= _descriptions(tag, newest)
         changes = sorted({one.night for one in newest.change_points} & values[tag].keys())
         for night, level in _levels(values[tag], changes).items():
             value = values[tag][night]
@@ -82,7 +80,7 @@ def _board(suite: str, reports: Sequence[NightReport]) -> Board:
         for number, night in enumerate(sorted(times))
         if night in nights
     ]
-    return Board(name=f"{KIND}/{plain(suite)}", points=points, descriptions=told)
+    return Board(name=f"{KIND}/{plain(suite)}", points=points)
 
 
 def _levels(values: dict[str, float], changes: Sequence[str]) -> dict[str, float]:
@@ -93,21 +91,6 @@ def _levels(values: dict[str, float], changes: Sequence[str]) -> dict[str, float
         level = median([values[night] for night in inside])
         found |= {night: level for night in inside if level is not None}
     return found
-
-
-def _descriptions(tag: str, one: MetricJudgement) -> dict[str, str]:
-    return {
-        tag: f"{one.metric.title}, {one.metric.unit}: one value a night",
-        f"{tag}/level": "the median of the nights between two changes of the level",
-        f"{tag}/effect_percent": "the night against its baseline, % (90% interval: effect_low, effect_high)",
-        f"{tag}/effect_low": "the lower end of the effect's 90% interval, %",
-        f"{tag}/effect_high": "the upper end of the effect's 90% interval, %",
-    } | {
-        change_tag(tag, change.night): (
-            f"the level changed by {change.percent:+.2f}% in this night (p = {change.p:.2g})"
-        )
-        for change in one.change_points
-    }
 
 
 def categories(reports: Iterable[NightReport]) -> list[Category]:

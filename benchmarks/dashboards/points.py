@@ -12,7 +12,6 @@ class Point(Value, frozen=True):
 class Board(Value, frozen=True):
     name: str  # KIND/NAME: its folder below the log directory
     points: list[Point]
-    descriptions: dict[str, str] = {}  # tag -> what it means
 
 
 class Chart(Value, frozen=True):

@@ -11,39 +11,22 @@ from benchmarks.measuring.window import STEADY
 from benchmarks.runs.finished_run import FinishedRun
 
 LOCAL = "local"  # the site that every checkout has: there the host says where
-SHARED_AXES = ("data", "fsdp")  # of a layout: they grow with the devices, and split no model
 UNKNOWN = "-"
 
 
 class Figure(NamedTuple):
     name: str
     title: str  # of its column
-    description: str
     of: Callable[[FinishedRun], float | None]
 
 
 FIGURES = (
-    Figure("seconds_per_step", "s/step", "the median of the run's counted steps", lambda run: run.seconds_per_step),
-    Figure(
-        "tokens_per_second_per_gpu",
-        "tokens/s/GPU",
-        "tokens/s of one device, from the median step",
-        lambda run: run.tokens_per_second_per_gpu,
-    ),
-    Figure("mfu_percent", "MFU %", "by the convention and peak of the column mfu_of", lambda run: run.mfu_percent),
-    Figure(
-        "excess_percent",
-        "excess %",
-        "mean over median, less 1: how much longer the mean step is than the median one",
-        lambda run: None if run.excess is None else 100 * run.excess,
-    ),
-    Figure(
-        "memory_gb",
-        "memory GB",
-        "decimal GB: the most that a device held; of a CPU, the host",
-        lambda run: None if run.memory_bytes is None else run.memory_bytes / 1e9,
-    ),
-    Figure("counted_steps", "steps", "that the figures are made of", lambda run: float(run.counted)),
+    Figure("seconds_per_step", "s/step", lambda run: run.seconds_per_step),
+    Figure("tokens_per_second_per_gpu", "tokens/s/GPU", lambda run: run.tokens_per_second_per_gpu),
+    Figure("mfu_percent", "MFU %", lambda run: run.mfu_percent),
+    Figure("excess_percent", "excess %", lambda run: None if run.excess is None else 100 * run.excess),
+    Figure("memory_gb", "memory GB", lambda run: None if run.memory_bytes is None else run.memory_bytes / 1e9),
+    Figure("counted_steps", "steps", lambda run: float(run.counted)),
 )
 
 
@@ -128,16 +111,17 @@ def work_of(run: FinishedRun) -> str:
     return f"{plain(run.model)}/{plain(run.dtype)}"
 
 
-def line_name(kind: str, run: FinishedRun, devices: str, *of_work: str) -> str:
+def line_name(kind: str, run: FinishedRun) -> str:
     """By what people call it: who trains it how, on what, and where; what is seldom unusual, only where it is."""
     words = [
         run.suite or "",
         run.backend if run.engine in ("", run.backend) else f"{run.backend}-{run.engine}",
-        devices,
+        f"{run.gpus}x{run.hardware}",
         *_place(run),
         run.task,
         f"seq{run.sequence_length}",
-        *of_work,
+        f"batch{run.global_batch_size}",
+        run.parallelism,
         "" if run.pgle in ("", "off") else f"pgle-{run.pgle}",
         "" if run.window in ("", STEADY) else f"window-{run.window}",
     ]
@@ -149,9 +133,3 @@ def _place(run: FinishedRun) -> list[str]:
     named = re.search(r"(?:^|, )host ([^,]+)", run.identity_text.get("machine", ""))
     host = named[1] if named else run.host if run.site == LOCAL else None
     return [*([] if run.site == LOCAL else [f"site-{run.site}"]), *([f"host-{host}"] if host else [])]
-
-
-def split_axes(run: FinishedRun) -> list[str]:
-    """The part of a layout that splits the model or a sequence, and does not grow with the devices by itself."""
-    axes = run.parallelism.split(" x ") if run.parallelism != "one device" else []
-    return [axis for axis in axes if axis and axis.partition(" ")[0] not in SHARED_AXES]

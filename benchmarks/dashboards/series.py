@@ -4,6 +4,7 @@ A point is a run. The points of a series are numbered in the order of time, and 
 axes of a chart say something.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.dashboards.live import plain
@@ -42,23 +43,15 @@ def band_of(steps: Sequence[Step]) -> Band | None:
 
 def drawn(entries: Iterable[FinishedRun]) -> tuple[list[FinishedRun], dict[str, int]]:
     """The runs that are points, in the order of time; and how many are not, by the reason."""
-    kept: list[FinishedRun] = []
-    left_out: dict[str, int] = {}
-    for entry in entries:
-        why = why_not_drawn(entry)
-        if why is None:
-            kept.append(entry)
-        else:
-            left_out[why] = left_out.get(why, 0) + 1
-    return sorted(kept, key=lambda entry: (entry.started, entry.run_id)), left_out
+    reasons = [(entry, why_not_drawn(entry)) for entry in entries]
+    kept = [entry for entry, why in reasons if why is None]
+    left_out = Counter(why for _, why in reasons if why is not None)
+    return sorted(kept, key=lambda entry: (entry.started, entry.run_id)), dict(left_out)
 
 
 def lines_of(entries: Sequence[FinishedRun]) -> list[str]:
     """The line of each run; where one would mix benchmarks or machines, its digests tell them apart."""
-    names = [
-        line_name(KIND, run, f"{run.gpus}x{run.hardware}", f"batch{run.global_batch_size}", run.parallelism)
-        for run in entries
-    ]
+    names = [line_name(KIND, run) for run in entries]
     digests: dict[tuple[str, str, str], set[str]] = {}
     for name, run in zip(names, entries, strict=True):
         for kind in ("benchmark", "machine"):
@@ -77,17 +70,13 @@ def boards(entries: Sequence[FinishedRun], bands: Mapping[str, Band]) -> list[Bo
     """`entries` as `drawn` gives them; `bands` by the run's path. One without a band is in no chart of step times."""
     points: dict[str, list[Point]] = {}
     counts: dict[tuple[str, str], int] = {}
-    descriptions: dict[str, dict[str, str]] = {}
     for entry, name in zip(entries, lines_of(entries), strict=True):
         place = (name, work_of(entry))
         number = counts.get(place, 0)
         counts[place] = number + 1
         scalars = _scalars(entry, bands.get(entry.path))
         points.setdefault(name, []).append(Point(step=number, unix_seconds=unix_seconds(entry), scalars=scalars))
-        of_series = descriptions.setdefault(name, {})
-        if not scalars.keys() <= of_series.keys():
-            of_series |= _descriptions(entry)
-    return [Board(name=name, points=found, descriptions=descriptions[name]) for name, found in sorted(points.items())]
+    return [Board(name=name, points=found) for name, found in sorted(points.items())]
 
 
 def _scalars(entry: FinishedRun, band: Band | None) -> dict[str, float]:
@@ -106,46 +95,25 @@ def mfu_tag(entry: FinishedRun) -> str:
     return f"mfu_percent/{work_of(entry)}/{peak}"
 
 
-def _descriptions(entry: FinishedRun) -> dict[str, str]:
-    tag = f"step_seconds/{work_of(entry)}"
-    found = {f"{figure.name}/{work_of(entry)}": figure.description for figure in FIGURES if figure.name in CHARTS}
-    if entry.mfu_percent is not None:
-        found[mfu_tag(entry)] = f"% of {tflops(entry)} {entry.mfu_precision}, convention '{entry.mfu_convention}'"
-    machine = entry.identity_text.get("machine", "")
-    return found | {
-        tag: "the median of a run's counted steps; a point is a run" + (f"; {machine}" if machine else ""),
-        f"{tag}/p05": "the 5th percentile of the run's counted steps",
-        f"{tag}/p95": "the 95th percentile of the run's counted steps",
-    }
-
-
 # --- the charts -----------------------------------------------------------------------------------
 
 
 def categories(entries: Sequence[FinishedRun]) -> list[Category]:
     """Of the runs that are points: a chart for each model and precision, a line for each series."""
-    works = sorted({(work_of(entry), f"{entry.model} {entry.dtype}") for entry in entries})
-    charts: dict[str, list[Chart]] = {"Step time": [], "Throughput": [], "MFU": _mfu_charts(entries)}
-    known = {f"{figure.name}/{work_of(run)}" for run in entries for figure in FIGURES if figure.of(run) is not None}
-    for work, title in works:
+    charts: dict[str, list[Chart]] = {"Step time": [], "Throughput": [], "MFU": []}
+    works: dict[str, list[FinishedRun]] = {}
+    for run in entries:
+        works.setdefault(work_of(run), []).append(run)
+    for work, ours in sorted(works.items()):
+        title = f"{ours[0].model} {ours[0].dtype}"
         band = (f"step_seconds/{work}", f"step_seconds/{work}/p05", f"step_seconds/{work}/p95")
         text = f"{title}: seconds/step, median and 5-95% of the counted steps"
         charts["Step time"].append(Chart(title=text, band=[band]))
-        for name, (category, says) in CHARTS.items():
-            if f"{name}/{work}" in known:
-                charts.setdefault(category, []).append(Chart(title=f"{title}: {says}", tags=[f"{name}/{work}"]))
+        for figure in FIGURES:
+            if figure.name in CHARTS and any(figure.of(run) is not None for run in ours):
+                category, says = CHARTS[figure.name]
+                chart = Chart(title=f"{title}: {says}", tags=[f"{figure.name}/{work}"])
+                charts.setdefault(category, []).append(chart)
+        if peaks := sorted({mfu_tag(run) for run in ours if run.mfu_percent is not None}):
+            charts["MFU"].append(Chart(title=f"{title}: MFU %; each tag names its convention and peak", tags=peaks))
     return [Category(title=title, charts=found) for title, found in charts.items() if found]
-
-
-def _mfu_charts(entries: Sequence[FinishedRun]) -> list[Chart]:
-    """One for each convention and kind of peak; in it each peak, such as another device's, is a line of its own."""
-    peaks: dict[str, dict[str, str]] = {}
-    for run in entries:
-        if run.mfu_percent is not None:
-            title = f"{run.model} {run.dtype}: MFU %, {run.mfu_convention}, of the {run.mfu_precision} peak"
-            peaks.setdefault(title, {})[mfu_tag(run)] = tflops(run)
-    charts = []
-    for title, tags in sorted(peaks.items()):
-        which = next(iter(tags.values())) if len(tags) == 1 else f"{len(tags)} peaks, named in the tags"
-        charts.append(Chart(title=f"{title} ({which})", tags=sorted(tags)))
-    return charts

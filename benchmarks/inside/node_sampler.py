@@ -21,21 +21,29 @@ from pathlib import Path
 
 PROC = Path("/proc")
 
-# The columns of a GPU's row in a sample, in the order of telemetry.GpuSample. Null: not supported there.
-COLUMNS = (
-    "energy_mj",
-    "power_w",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "temperature_c",
-    "utilization_percent",
-    "memory_used_bytes",
-    "throttle_reasons",
-    "ecc_uncorrected",
-    "pcie_replays",
-)
+# The columns of a GPU's row in a sample, in the order of telemetry.GpuSample, and how NVML is asked for each.
+COLUMNS = {
+    "energy_mj": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
+    "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    "sm_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+    "memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+    "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+    "utilization_percent": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "memory_used_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
+    "throttle_reasons": lambda nvml, gpu: clocks_event_reasons(nvml)(gpu),
+    "ecc_uncorrected": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
+        gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+    ),
+    "pcie_replays": lambda nvml, gpu: nvml.nvmlDeviceGetPcieReplayCounter(gpu),
+}
 # Of a GPU in MIG mode these are of all its slices together, and a run has one.
 OF_ALL_SLICES = ("energy_mj", "power_w", "utilization_percent", "memory_used_bytes")
+
+
+def clocks_event_reasons(nvml):
+    """Older bindings have the older name alone."""
+    name = "nvmlDeviceGetCurrentClocksEventReasons"
+    return getattr(nvml, name, None) or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
 
 
 def main(argv):
@@ -45,8 +53,10 @@ def main(argv):
     with contextlib.suppress(OSError):
         os.nice(19)  # where every core trains, the training goes first
     try:
-        with Lines(Path(options.out) / f"node-{name}.jsonl") as lines:
-            gpus = NoGpus("not asked for") if options.no_gpus else find_gpus(options.pynvml, options.gpus)
+        folder = Path(options.out)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"node-{name}.jsonl").open("ab", buffering=0) as lines:
+            gpus = Gpus("not asked for") if options.no_gpus else find_gpus(options.pynvml, options.gpus)
             sample(lines, Node(name), gpus, ending, options.interval)
     except OSError as error:
         print(f"stepmark: node {name} is sampled no more: {error}", file=sys.stderr)
@@ -74,27 +84,20 @@ def seconds(text):
 
 def sample(lines, node, gpus, ending, interval):
     """Facts, samples until told to end, and an end."""
-    lines.write({"event": "facts", "interval": interval, "gpu_columns": COLUMNS, **node.facts(), **gpus.facts()})
+    write(
+        lines, {"event": "facts", "interval": interval, "gpu_columns": list(COLUMNS), **node.facts(), **gpus.facts()}
+    )
     count, reason, due = 0, None, time.monotonic()
     while reason is None:
-        lines.write({"event": "sample", **node.sample(), **gpus.sample()})
+        write(lines, {"event": "sample", **node.sample(), **gpus.sample()})
         count += 1
         now = time.monotonic()
         due = max(due + interval, now)  # one that comes late is not made up for
         reason = ending.within(due - now)
-    lines.write({"event": "sample", **node.sample(), **gpus.sample()})
+    write(lines, {"event": "sample", **node.sample(), **gpus.sample()})
     cost = round(time.process_time(), 4)
-    rows = gpus.remapped_rows()
-    lines.write(
-        {
-            "event": "end",
-            "time": time.time(),
-            "reason": reason,
-            "samples": count + 1,
-            "cpu_seconds": cost,
-            "remapped_rows": rows,
-        }
-    )
+    end = {"time": time.time(), "reason": reason, "samples": count + 1, "cpu_seconds": cost}
+    write(lines, {"event": "end", **end, "remapped_rows": gpus.remapped_rows()})
 
 
 class Ending:
@@ -127,24 +130,11 @@ def die_with_parent():
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
-class Lines:
-    """Appended JSON lines, one write each: who is killed leaves whole lines."""
-
-    def __init__(self, path):
-        self._path = path
-
-    def __enter__(self):
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        return self
-
-    def __exit__(self, *_):
-        os.close(self._descriptor)
-
-    def write(self, value):
-        text = (json.dumps(value, separators=(",", ":")) + "\n").encode()
-        while text:
-            text = text[os.write(self._descriptor, text) :]
+def write(stream, value):
+    """A JSON line, one write each: who is killed leaves whole lines."""
+    text = (json.dumps(value, separators=(",", ":")) + "\n").encode()
+    while text:
+        text = text[stream.write(text) :]
 
 
 # --- the node ---------------------------------------------------------------------------------
@@ -222,14 +212,16 @@ def load():
 
 def find_gpus(path=None, wanted=None):
     try:
-        pynvml = module_at(path) if path else importlib.import_module("pynvml")
+        nvml = module_at(path) if path else importlib.import_module("pynvml")
     except (ImportError, OSError):
-        return NoGpus("the package nvidia-ml-py is not there")
+        return Gpus("the package nvidia-ml-py is not there")
     try:
-        pynvml.nvmlInit()
-        return Gpus(pynvml, wanted)
-    except pynvml.NVMLError as error:
-        return NoGpus(f"no NVIDIA driver: {type(error).__name__}")
+        nvml.nvmlInit()
+        every = [Gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError as error:
+        return Gpus(f"no NVIDIA driver: {type(error).__name__}")
+    gpus = [gpu for gpu in every if wanted is None or gpu.bus_id() in wanted]
+    return Gpus(None if gpus else "the driver shows no GPU", nvml, gpus)
 
 
 def module_at(path):
@@ -239,37 +231,21 @@ def module_at(path):
     return module
 
 
-class NoGpus:
-    def __init__(self, why):
-        self._why = why
-
-    def facts(self):
-        return {"no_gpus_because": self._why, "driver": None, "nvml": None, "cuda": None, "gpus": []}
-
-    def sample(self):
-        return {"gpus": []}
-
-    def remapped_rows(self):
-        return []
-
-
 class Gpus:
-    """All that NVML shows on this node, or those that are wanted."""
+    """All that NVML shows on this node, those that are wanted, or none and the reason."""
 
-    def __init__(self, nvml, wanted=None):
+    def __init__(self, why_none, nvml=None, gpus=()):
+        self._why_none = why_none
         self._nvml = nvml
-        every = [Gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
-        self._gpus = [gpu for gpu in every if wanted is None or gpu.bus_id() in wanted]
+        self._gpus = gpus
 
     def facts(self):
-        driver, nvml, cuda = (
-            said(self._nvml, name)
-            for name in ("nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion", "nvmlSystemGetCudaDriverVersion")
-        )
+        versions = ("nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion", "nvmlSystemGetCudaDriverVersion")
+        driver, version, cuda = (said(self._nvml, name) if self._nvml else None for name in versions)
         return {
-            "no_gpus_because": None if self._gpus else "the driver shows no GPU",
+            "no_gpus_because": self._why_none,
             "driver": driver,
-            "nvml": nvml,
+            "nvml": version,
             "cuda": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             "gpus": [gpu.facts() for gpu in self._gpus],
         }
@@ -305,7 +281,6 @@ class Gpu:
             self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
             self.error = type(error).__name__
-        self._questions = self._made_questions() if self._handle is not None else {}
         self._mig = bool((self._said("nvmlDeviceGetMigMode") or (0,))[0])
         if self._mig:
             self._unsupported.update(OF_ALL_SLICES)
@@ -349,35 +324,12 @@ class Gpu:
             return None
         nvml = self._nvml
         try:
-            return self._questions[name]()
+            return COLUMNS[name](nvml, self._handle)
         except (AttributeError, nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
             self._unsupported.add(name)
         except nvml.NVMLError as error:
             self.error = type(error).__name__
         return None
-
-    def _made_questions(self):
-        nvml, handle = self._nvml, self._handle
-        # Older bindings have the older name alone.
-        reasons = (
-            "nvmlDeviceGetCurrentClocksEventReasons"
-            if hasattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons")
-            else "nvmlDeviceGetCurrentClocksThrottleReasons"
-        )
-        return {
-            "energy_mj": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle),
-            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-            "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-            "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-            "utilization_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-            "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
-            "throttle_reasons": lambda: getattr(nvml, reasons)(handle),
-            "ecc_uncorrected": lambda: nvml.nvmlDeviceGetTotalEccErrors(
-                handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
-            ),
-            "pcie_replays": lambda: nvml.nvmlDeviceGetPcieReplayCounter(handle),
-        }
 
 
 if __name__ == "__main__":

@@ -32,7 +32,12 @@ BETTER = {"lower": "less is better", "higher": "more is better", "same": "any ch
 def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
     a, b, differences = comparison.a, comparison.b, comparison.differences
     first = differences[0] if differences else None  # the one that matters most
-    lead = f"{first.name}: {_interval(first)}, {first.verdict}." if first and first.percent is not None else ""
+    lead = ""
+    if first and first.percent is not None:
+        interval = interval_text(first.low, first.high)
+        lead = f"{first.name}: {change_text(first.percent)} ({interval}), {first.verdict}."
+    margin = comparison.margin_percent
+    equal = f" Within {margin:g}% either way counts as equal." if margin else ""
     blocks: list[Block] = [
         Box("warm", "Not comparable", comparison.refused),
         Words([lead] if lead else [], "lead"),
@@ -45,7 +50,7 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
                 ],
                 f"{key}-differences",
                 "B relative to A",
-                f"A dot is the difference, the bar the 95% interval. {_not_drawn(comparison)}",
+                f"A dot is the difference, the bar the 95% interval.{equal}",
                 "percent of A",
             )
         ),
@@ -62,16 +67,6 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
     return Part(key, "Comparison", title, verdict, tone, title, "", "", blocks)
 
 
-def _interval(one: Difference) -> str:
-    return f"{change_text(one.percent)} ({interval_text(one.low, one.high)})"
-
-
-def _not_drawn(comparison: Comparison) -> str:
-    margin, missing = comparison.margin_percent, [one.name for one in comparison.differences if one.percent is None]
-    equal = f"Within {margin:g}% either way counts as equal. " if margin else ""
-    return equal + (f"Not drawn, missing on one side: {', '.join(missing)}." if missing else "")
-
-
 def _table(differences: list[Difference]) -> Table:
     rows = [
         [
@@ -80,7 +75,7 @@ def _table(differences: list[Difference]) -> Table:
             _figure(one.b, one.unit),
             Cell(UNKNOWN, "muted")
             if one.percent is None
-            else Cell(change_text(one.percent), "", one.percent, one.name, detail=interval_text(one.low, one.high)),
+            else Cell(change_text(one.percent), detail=interval_text(one.low, one.high)),
             Cell(one.verdict, TONES[one.verdict]),
         ]
         for one in differences
@@ -95,7 +90,7 @@ def _figure(one: Figure | None, unit: str) -> Cell:
     spread = "no interval"
     if one.low is not None and one.high is not None:
         spread = f"{value_text(one.low, unit)} to {value_text(one.high, unit)}"
-    return Cell(value_text(one.value, unit), value=one.value, detail=f"{spread}, n = {one.n} {one.of}")
+    return Cell(value_text(one.value, unit), detail=f"{spread}, n = {one.n} {one.of}")
 
 
 def _causes(comparison: Comparison) -> list[Block]:

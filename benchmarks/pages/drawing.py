@@ -109,11 +109,9 @@ def plot(
 _ROOT = re.compile(r"<svg\b[^>]*>")
 _STYLE = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
-# Inside a tag: names of groups, which nobody refers to; the font, which is the page's; turning by nothing.
-_NEEDLESS = re.compile(r'(?<=<g) id="[^"]*"|font-family:[^;"]*;? ?| transform="rotate\(-?0 [^"]*"|<!--.*')
+_FONT = re.compile(r'font-family:[^;"]*;? ?')  # it is the page's
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
 _COLOUR = re.compile("|".join(VARIABLES))
-_LONG_NUMBER = re.compile(r"\d+\.\d{3,}")
 
 
 def _inline(svg: str, name: str, heading: str, shows: str, height: int) -> "Markup":
@@ -133,10 +131,8 @@ def _inline(svg: str, name: str, heading: str, shows: str, height: int) -> "Mark
 
 def _tag(tag: str, name: str) -> str:
     """A tag with our names and colours. What stands between tags is text, and is left as it is."""
-    tag = _ID.sub(lambda match: f"{match[1]}{name}-", _NEEDLESS.sub("", tag))
-    tag = _COLOUR.sub(lambda match: f"var({VARIABLES[match[0]]})", tag)
-    tag = _LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), tag)
-    return " ".join(tag.split()).replace("xlink:href", "href")
+    tag = _ID.sub(lambda match: f"{match[1]}{name}-", _FONT.sub("", tag))
+    return _COLOUR.sub(lambda match: f"var({VARIABLES[match[0]]})", tag).replace("xlink:href", "href")
 
 
 # --- drawn by more than one page ------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.gate.report_text import refused_text, value_text
 from benchmarks.gate.values import CellReport, MetricJudgement, NightPoint, NightReport
-from benchmarks.pages.drawing import BAD, BLUE, GOOD, INK, MUTED, VIOLET, WARM, label, plot, seconds_axis
+from benchmarks.pages.drawing import BAD, BLUE, GOOD, INK, VIOLET, WARM, label, plot, seconds_axis
 from benchmarks.pages.page import (
     UNKNOWN,
     Block,
@@ -116,27 +116,24 @@ def _judged(one: MetricJudgement | None) -> Cell:
         return Cell(UNKNOWN, "muted")
     tone = TONES[one.verdict] if one.gates or one.verdict != "regression" else "warm"
     effect = change_text(one.effect_percent) if one.effect_percent is not None else one.verdict
-    field = f"{one.metric.name}.effect_percent"
-    return Cell(
-        f"{SIGNS[one.verdict]} {effect}", tone, one.effect_percent, field, detail="" if one.gates else "watched"
-    )
+    return Cell(f"{SIGNS[one.verdict]} {effect}", tone, "" if one.gates else "watched")
 
 
 # --- one cell -----------------------------------------------------------------------------------
 
 
 def _cell(cell: CellReport, key: str) -> Section:
-    plots = [history_plot(one, f"{key}-{number}") for number, one in enumerate(cell.judgements)]
+    plots = [_history_plot(one, f"{key}-{number}") for number, one in enumerate(cell.judgements)]
     sentences = [
         f"{one.metric.title}: {one.verdict}. {one.why}"
         for one, drawn in zip(cell.judgements, plots, strict=True)
         if not drawn
     ]
     undrawn = ["No history is drawn: fewer than two nights have a value."] if sentences else []
-    left_out = _left_out(cell)
+    points = [*cell.left_out, *(p for one in cell.judgements for p in one.points if p.used_as == "left out")]
+    left_out = list(dict.fromkeys(f"{p.night} ({p.run_id}): {p.why or 'no reason is known'}" for p in points))
     runs = [("tonight's run", f"{cell.run_id or 'none'}, {cell.status}")]
     runs += [("confirmations", "\n".join(cell.rerun_ids))] if cell.rerun_ids else []
-    folded = f"{plural(len(left_out), 'run')} left out" if left_out else ""
     blocks: list[Block] = [
         Box(TONES.get(cell.status, "warm"), f"Tonight's run is {cell.status}", cell.reasons),
         Box("warm", "New baseline: older nights no longer count", cell.new_baseline),
@@ -146,7 +143,7 @@ def _cell(cell: CellReport, key: str) -> Section:
         _figures(cell),
         _change_points(cell),
         Words(cell.notes, "muted"),
-        Fold("Runs of this cell", folded, [Facts(runs), Words(left_out, "list")]),
+        Fold("Runs of this cell, and those left out", [Facts(runs), Words(left_out, "list")]),
     ]
     return Section(cell.title, blocks, key, f"Cell {cell.cell}", cell.verdict, TONES[cell.verdict])
 
@@ -155,8 +152,8 @@ def _figures(cell: CellReport) -> Table:
     rows = [
         [
             Cell(one.metric.title + ("" if one.gates else " (watched)")),
-            _value(one, one.tonight, "tonight"),
-            _value(one, one.baseline, "baseline", plural(one.baseline_nights, "night")),
+            _value(one, one.tonight),
+            _value(one, one.baseline, plural(one.baseline_nights, "night")),
             Cell(
                 change_text(one.effect_percent),
                 detail="" if one.low_percent is None else interval_text(one.low_percent, one.high_percent),
@@ -175,10 +172,10 @@ def _figures(cell: CellReport) -> Table:
     return Table("Tonight against the baseline", titles, rows)
 
 
-def _value(one: MetricJudgement, value: float | None, which: str, detail: str = "") -> Cell:
+def _value(one: MetricJudgement, value: float | None, detail: str = "") -> Cell:
     if value is None:
         return Cell("none", "muted", detail=detail)
-    return Cell(value_text(one.metric, value), "", value, f"{one.metric.name}.{which}", detail=detail)
+    return Cell(value_text(one.metric, value), detail=detail)
 
 
 def _change_points(cell: CellReport) -> Table:
@@ -190,31 +187,29 @@ def _change_points(cell: CellReport) -> Table:
     return Table("Change points", ["from", "metric", "#change", "#p"], rows)
 
 
-def _left_out(cell: CellReport) -> list[str]:
-    """Runs that were not used, once, however many metrics they have."""
-    points = [*cell.left_out, *(p for one in cell.judgements for p in one.points if p.used_as == "left out")]
-    return list(dict.fromkeys(f"{p.night} ({p.run_id}): {p.why or 'no reason is known'}" for p in points))
-
-
 # --- the history of a metric ----------------------------------------------------------------------
 
 
-def history_plot(one: MetricJudgement, name: str) -> list[Plot]:
+def _history_plot(one: MetricJudgement, name: str) -> list[Plot]:
     """None where fewer than two nights have a value: one dot says no more than its figure."""
-    if len(one.points) < 2:
+    points = [point for point in one.points if point.used_as != "left out"]
+    if len(points) < 2:
         return []
     title = one.metric.title
-    shows = f"Across: {len(one.points)} nights, oldest first. Up: {title}; the axis does not begin at 0."
-    return [plot(name, title, shows, _in_words(one), lambda axes: _draw(axes, one), 250, keys=_keys(one))]
+    shows = f"Across: {len(points)} nights, oldest first. Up: {title}; the axis does not begin at 0."
+    return [plot(name, title, shows, _in_words(one), lambda axes: _draw(axes, one, points), 250, keys=_keys(one))]
 
 
-def _draw(axes: "Axes", one: MetricJudgement) -> None:
+def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> None:
     """The baseline's level with two standard deviations of a night around it, the nights, and the change points."""
     from matplotlib.ticker import MaxNLocator
 
-    points, colour = one.points, COLOURS[one.verdict]
-    scale, unit = _axis_unit(one)
-    low, high = (end * scale for end in _reach(one))
+    colour, typical = COLOURS[one.verdict], max(point.value for point in points)
+    scale, unit = 1.0, one.metric.unit
+    if unit == "s":
+        scale, unit = seconds_axis(typical)
+    elif unit == "bytes":
+        scale, unit = (1e-9, "GB") if typical >= 1e9 else (1e-6, "MB")
     last = len(points) - 1
     baseline = [n for n, point in enumerate(points) if point.used_as == "baseline"]
     if one.baseline is not None and baseline:
@@ -222,14 +217,10 @@ def _draw(axes: "Axes", one: MetricJudgement) -> None:
         half = middle * 2 * (one.noise_percent or 0.0) / 100
         axes.fill_between(ends, middle - half, middle + half, color=BLUE, alpha=0.14, linewidth=0, zorder=1)
         axes.plot(ends, (middle, middle), color=BLUE, linewidth=1.2, zorder=1)
-    marks = {"baseline": ("o", BLUE, 4.5), "recent": ("o", INK, 4.5), "left out": ("x", MUTED, 4.5)}
+    marks = {"baseline": ("o", BLUE, 4.5), "recent": ("o", INK, 4.5)}
     for place, point in enumerate(points):
         marker, of_mark, size = marks.get(point.used_as, ("D", colour, 8))
-        value = point.value * scale
-        if not low <= value <= high:  # at the rim, pointing to where it is
-            marker, of_mark, size = "^" if value > high else "v", MUTED, 6
-            value = high - 0.04 * (high - low) if value > high else low + 0.04 * (high - low)
-        axes.plot([place], [value], linestyle="none", marker=marker, markersize=size, color=of_mark, zorder=3)
+        axes.plot([place], [point.value * scale], marker, markersize=size, color=of_mark, zorder=3)
     again = [value * scale for value in one.confirmations]
     axes.plot([last] * len(again), again, "D", markersize=7, markerfacecolor="none", markeredgecolor=colour, zorder=4)
     places = {point.night: n for n, point in enumerate(points)}
@@ -242,41 +233,13 @@ def _draw(axes: "Axes", one: MetricJudgement) -> None:
             top = axes.get_xaxis_transform()
             label(axes, change_text(found.percent), (place - 0.5, 1), (-4 if left else 4, 0), xycoords=top, **beside)
     axes.set_xlim(-0.7, last + 0.7)
-    axes.set_ylim(low, high)
+    axes.margins(y=0.18)
     axes.set_title(unit)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     axes.set_xticks([0, last], [points[0].night[:20], points[last].night[:20]])
     first, newest = axes.get_xticklabels()
     first.set_horizontalalignment("left")
     newest.set_horizontalalignment("right")
-
-
-def _axis_unit(one: MetricJudgement) -> tuple[float, str]:
-    """What values are multiplied by, and the unit above the axis."""
-    typical = max(point.value for point in one.points)
-    if one.metric.unit == "s":
-        return seconds_axis(typical)
-    if one.metric.unit == "bytes":
-        return (1e-9, "GB") if typical >= 1e9 else (1e-6, "MB")
-    return 1.0, one.metric.unit
-
-
-def _reach(one: MetricJudgement) -> tuple[float, float]:
-    """Of the axis: what is judged is inside; a night that was left out may lie beyond."""
-    values = [point.value for point in one.points if point.used_as != "left out"] + one.confirmations
-    values = values or [point.value for point in one.points]
-    if one.baseline is not None and one.noise_percent is not None:
-        half = one.baseline * 2 * one.noise_percent / 100
-        values = [*values, one.baseline - half, one.baseline + half]
-    low, high = min(values), max(values)
-    pad = 0.18 * (high - low) or 0.05 * abs(high) or 1.0
-    return low - pad, high + pad
-
-
-def beyond(one: MetricJudgement) -> list[NightPoint]:
-    """Nights outside of the axis."""
-    low, high = _reach(one)
-    return [point for point in one.points if not low <= point.value <= high]
 
 
 def _keys(one: MetricJudgement) -> Sequence[Key]:
@@ -286,7 +249,6 @@ def _keys(one: MetricJudgement) -> Sequence[Key]:
         Key("●", INK, "recent"): "recent" in used,
         Key("◆", colour, "tonight"): "tonight" in used,
         Key("◇", colour, "confirmation"): bool(one.confirmations),
-        Key("✕", MUTED, "left out"): "left out" in used,
         Key("┆", VIOLET, "change point"): bool(one.change_points),
         Key("▒", BLUE, "two standard deviations of a night"): one.noise_percent is not None,
     }
@@ -301,7 +263,4 @@ def _in_words(one: MetricJudgement) -> str:
         words.append(f"Tonight {tonight}, baseline {level} over {plural(one.baseline_nights, 'night')}.")
     if one.confirmations:
         words.append(f"Confirmations: {', '.join(value_text(one.metric, value) for value in one.confirmations)}.")
-    if out := beyond(one):
-        named = ", ".join(f"{point.night} with {value_text(one.metric, point.value)}" for point in out)
-        words.append(f"Off the axis, ▲ above or ▼ below: {named}.")
     return " ".join(words)

@@ -30,37 +30,34 @@ class Headline(NamedTuple):
 
 
 class Headlines(NamedTuple):
-    figures: list[Headline]
+    content: list[Headline]
 
 
 class Cell(NamedTuple):
     text: str
     tone: Tone = ""
-    value: float | None = None
-    field: str = ""
-    link: str = ""
     detail: str = ""  # below it, in smaller type
+    link: str = ""
 
 
 class Table(NamedTuple):
-    """On a phone a row becomes a card, or the table scrolls in its own box."""
+    """On a phone a row becomes a card."""
 
     caption: str
     titles: Sequence[str]  # of numbers, if it begins with #
-    rows: list[list[Cell]]
-    scroll: bool = False
+    content: list[list[Cell]]
 
 
 class Facts(NamedTuple):
     """Labels and texts; the lines of a text stay lines."""
 
-    rows: list[tuple[str, str]]
+    content: list[tuple[str, str]]
 
 
 class Words(NamedTuple):
     """A paragraph, or a list where there are several texts."""
 
-    texts: Sequence[str]
+    content: Sequence[str]
     style: Literal["", "muted", "lead", "list", "code"] = ""
 
 
@@ -69,13 +66,13 @@ class Box(NamedTuple):
 
     tone: Tone
     heading: str
-    lines: Sequence[str]
+    content: Sequence[str]
 
 
 class LogTail(NamedTuple):
     """The last lines of a log; `note` says what is left out."""
 
-    name: str
+    content: str  # its name
     lines: list[str]
     note: str = ""
 
@@ -100,20 +97,19 @@ class Plot(NamedTuple):
 class Plots(NamedTuple):
     """Side by side where there is room."""
 
-    plots: Sequence[Plot]
+    content: Sequence[Plot]
 
 
 class Fold(NamedTuple):
     """Shown after a click, and on paper."""
 
     heading: str
-    detail: str
-    blocks: "Sequence[Block]"
+    content: "Sequence[Block]"
 
 
 class Section(NamedTuple):
     heading: str
-    blocks: "Sequence[Block]"
+    content: "Sequence[Block]"
     key: str = ""  # its id on the page
     eyebrow: str = ""
     verdict: str = ""
@@ -137,20 +133,9 @@ class Part(NamedTuple):
     blocks: list[Block]
 
 
-_CONTENT = {
-    Headlines: "figures", Table: "rows", Facts: "rows", Words: "texts", Box: "lines", LogTail: "name", Plots: "plots",
-    Fold: "blocks", Section: "blocks",
-}  # fmt: skip
-
-
 def shown(blocks: Sequence[Block]) -> list[Block]:
     """Without those that hold nothing."""
-    return [block for block in blocks if _holds_something(block)]
-
-
-def _holds_something(block: Block) -> bool:
-    content = getattr(block, _CONTENT[type(block)])
-    return bool(shown(content) if isinstance(block, Fold | Section) else content)
+    return [one for one in blocks if (shown(one.content) if isinstance(one, Fold | Section) else one.content)]
 
 
 def page(*parts: Part) -> str:

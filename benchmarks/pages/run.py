@@ -1,13 +1,10 @@
 """A run's page: what was measured and how well that is known, where it lies, what ran, where it comes from. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.measuring.figures import usable_seconds
 from benchmarks.measuring.summary import Result
-from benchmarks.measuring.utilisation import Mfu
 from benchmarks.pages.page import (
-    UNKNOWN,
     Block,
     Box,
     Cell,
@@ -23,15 +20,7 @@ from benchmarks.pages.page import (
     Tone,
     Words,
 )
-from benchmarks.pages.run_plots import (
-    EARLIER,
-    drawable,
-    quantiles,
-    roof_in_words,
-    roof_plot,
-    spread_plot,
-    step_plot,
-)
+from benchmarks.pages.step_plot import drawable, step_plot
 from benchmarks.planning.bounds import Bound
 from benchmarks.references.nearest_reference import Nearest
 from benchmarks.rendering.columns import plural
@@ -39,7 +28,6 @@ from benchmarks.rendering.report import count_text, layout_text, result_rows, se
 from benchmarks.values import Benchmark, Step, Value
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
-MOST_STEP_ROWS = 400
 # Rows of the table at a run's end that are elsewhere on the page.
 ELSEWHERE = ("status", "seconds/step", "tokens/s", "of the peak", "MFU", "HFU", "steps", "notes", "compare", "loss")
 
@@ -61,32 +49,27 @@ class RunMaterial(Value, frozen=True):
 
 def run_part(run: RunMaterial, key: str = "run") -> Part:
     result, steps = run.result, run.steps
-    roof = roof_plot(result, run.bound, f"{key}-roof")
-    no_steps = [] if drawable(steps) else ["No step has a time."]
     blocks: list[Block] = [
         Box(TONES[result.status], _why(result.status), result.reasons),
         Section("What the logs say", [Facts(run.diagnosis)]),
         Box("warm", "Before you use these figures", _warnings(result)),
         Box("warm", "Unreadable files", run.missing),
-        Headlines(headlines(result)),
+        Headlines(_headlines(result)),
         Section("How the logs end", run.logs),
-        Plots([*step_plot(result, steps, f"{key}-steps"), *spread_plot(result, steps, f"{key}-spread"), *roof]),
-        Section("Seconds of each step", [Words(no_steps)]),
-        Section("Compared with the peaks", [] if roof else [Words([roof_in_words(result, run.bound)])]),
-        Section("Utilisation", [mfu_table(result), Words(_why_no_hfu(result), "muted")]),
-        Section("Nearest published reference", _published(run.nearest)),
-        Section("Machines and attempts", [
-            Facts([row for row in result_rows(result) if row[0] not in ELSEWHERE]),
-            _ranks_table(result),
-            _attempts_table(result),
+        Plots(step_plot(result, steps, f"{key}-steps")),
+        Words([] if drawable(steps) else ["No step has a time."]),
+        Section("Compared with the peaks", [
+            Words([_compared_with_peaks(result, run.bound)]),
+            _utilisation(result),
+            Words(_why_no_hfu(result), "muted"),
         ]),
+        Section("Nearest published reference", _published(run.nearest)),
+        Section("Machines and attempts", [Facts([row for row in result_rows(result) if row[0] not in ELSEWHERE])]),
         Section("Notes", [Words(_notes(result), "list")]),
         Section("Provenance", [
-            Fold("Quantiles of the counted steps", "", [_spread_table(result, steps)]),
-            Fold("Every step", _rows_left_out(steps), [_step_table(steps)]),
-            Fold("Reported by the framework", "medians, for comparison only", [Facts(_framework(result))]),
-            Fold("Unknown figures and why", "", [Facts(list(result.null_because.items()))]),
-            *(Fold(heading, "", [Facts(rows)]) for heading, rows in provenance_lists(run.provenance).items()),
+            Fold("Reported by the framework, for comparison only", [Facts(_framework(result))]),
+            Fold("Unknown figures and why", [Facts(list(result.null_because.items()))]),
+            *_provenance(run.provenance),
         ]),
         Section("Verify", [
             Words(["Recompute every figure from the run's raw files:"]),
@@ -130,7 +113,7 @@ def _notes(result: Result) -> list[str]:
 # --- the figures --------------------------------------------------------------------------------
 
 
-def headlines(result: Result) -> list[Headline]:
+def _headlines(result: Result) -> list[Headline]:
     """In large type. Where no speed is claimed, that is said once, with the reason."""
     spread, nulls = result.seconds_per_step, result.null_because
     if spread.median is None:
@@ -176,31 +159,35 @@ def _loss(result: Result) -> Headline:
     return Headline("loss of the last step", f"{last:.4f}", before, last, "loss.last")
 
 
-def mfu_table(result: Result) -> Table:
-    """Every convention against every peak; a row for each peak."""
-    names = list(dict.fromkeys(m.counted_by for m in result.mfu or []))
-    rows = _peak_rows("mfu", result.mfu or [], names)
-    rows += _peak_rows("hfu", result.hfu or [], names) if rows else []
-    titles = ["figure and peak", *(f"#{name}" for name in names), "source of the peak"]
-    return Table("A column for each way to count the FLOPs", titles, rows)
+def _utilisation(result: Result) -> Table:
+    """Every convention against every peak."""
+    rows = [
+        [
+            Cell(f"{name} of {one.peak_tflops:.5g} TFLOP/s {one.precision_peak} ({one.table})"),
+            Cell(one.counted_by),
+            Cell(f"{one.percent:.2f}%"),
+            Cell(one.peak_source, "muted"),
+        ]
+        for name, entries in (("MFU", result.mfu or []), ("HFU", result.hfu or []))
+        for one in entries
+    ]
+    return Table("Utilisation", ["figure and peak", "FLOPs counted by", "#percent", "source of the peak"], rows)
 
 
-def _peak_rows(field: str, entries: Sequence[Mfu], names: Sequence[str]) -> list[list[Cell]]:
-    rows = []
-    for peak in dict.fromkeys((m.table, m.precision_peak) for m in entries):
-        found = {m.counted_by: (n, m) for n, m in enumerate(entries) if (m.table, m.precision_peak) == peak}
-        tflops = [m.peak_tflops for _, m in found.values()]
-        rate = " to ".join(dict.fromkeys(f"{one:.5g}" for one in (min(tflops), max(tflops))))
-        row = [Cell(f"{field.upper()} of {rate} TFLOP/s {peak[1]} ({peak[0]})")]
-        for name in names:
-            number, entry = found.get(name, (0, None))
-            row.append(
-                Cell(f"{entry.percent:.2f}%", value=entry.percent, field=f"{field}.{number}.percent")
-                if entry
-                else Cell(UNKNOWN, "muted")
-            )
-        rows.append([*row, Cell(next(iter(found.values()))[1].peak_source, "muted")])
-    return rows
+def _compared_with_peaks(result: Result, bound: Bound | None) -> str:
+    seconds = result.seconds_per_step.median
+    if not seconds or result.model_flops_per_step is None:
+        return f"No speed is claimed: {result.null_because.get('seconds_per_step', 'unknown')}"
+    achieved = result.model_flops_per_step / seconds / result.benchmark.gpus / 1e12
+    words = [f"The run reaches {achieved:,.4g} TFLOP/s per device, by the recipe's FLOP count."]
+    if not result.mfu:
+        words.append(f"No peak is known: {result.null_because.get('mfu', 'unknown')}.")
+    if bound is not None and bound.seconds:
+        times = f"the run took {seconds / bound.seconds:.2f} times as long"
+        words.append(f"The lower bound of a step is {seconds_text(bound.seconds)}; {times}.")
+    if bound is not None and bound.unknown:
+        words.append(f"Not in the bound, because unknown: {'; '.join(bound.unknown)}.")
+    return " ".join(words)
 
 
 def _why_no_hfu(result: Result) -> list[str]:
@@ -215,55 +202,14 @@ def _published(nearest: Nearest) -> list[Block]:
     theirs = (
         f"{found.reference_tokens_per_second_per_gpu:,.0f} tokens/s per GPU, {found.reference_seconds:.4g} s a step"
     )
-    rows = [[Cell(text) for text in _theirs_and_ours(one)] for one in found.differs]
     return [
         Words([f"{found.ratio:.3f} times the tokens per second and GPU of {found.reference} ({theirs})."]),
         Words([found.source], "muted"),
-        Table("Other differences", ["what", "published", "here"], rows),
-        Words([] if rows else ["No other known difference."]),
+        Words([f"published with {one}" for one in found.differs] or ["No other known difference."], "list"),
     ]
-
-
-def _theirs_and_ours(text: str) -> tuple[str, str, str]:
-    """`GPUs 64, here 32` as three cells."""
-    theirs, _, ours = text.partition(", here ")
-    for name in ("global batch", "sequence length"):
-        if theirs.startswith(name):
-            return name, theirs.removeprefix(name).strip(), ours
-    name, _, value = theirs.partition(" ")
-    return name, value, ours
 
 
 # --- what lies behind them ----------------------------------------------------------------------
-
-
-def _spread_table(result: Result, steps: Sequence[Step]) -> Table:
-    counted, spread = usable_seconds(drawable(steps).get(None, [])), result.seconds_per_step
-    rows: list[list[Cell]] = []
-    if spread.median is not None and len(counted) >= 3:
-        rows = [[Cell(name), Cell(seconds_text(value))] for name, value in quantiles(counted).items()]
-        for name, field, value in (("mean", "mean", spread.mean), ("standard deviation", "stdev", spread.stdev)):
-            if value is not None:
-                shown = Cell(seconds_text(value), value=value, field=f"seconds_per_step.{field}")
-                rows.append([Cell(name), shown])
-    return Table("Seconds of the counted steps", ["of the counted steps", "#per step"], rows)
-
-
-def _ranks_table(result: Result) -> Table:
-    rows = [
-        [Cell(str(rank.rank)), Cell(rank.host or "not known"), Cell(seconds_text(rank.seconds_per_step))]
-        for rank in (result.ranks.worst if result.ranks else [])
-    ]
-    return Table("The slowest ranks", ["rank", "host", "#seconds per step"], rows)
-
-
-def _attempts_table(result: Result) -> Table:
-    rows = [
-        [Cell(str(one.attempt)), Cell(one.outcome.replace("_", " ")), Cell(f"{one.steps:,}"), Cell(one.text)]
-        for one in result.attempts
-    ]
-    titles = ["attempt", "outcome", "#steps", "what happened"]
-    return Table("Attempts; the last one gives the figures", titles, rows if len(rows) > 1 else [])
 
 
 def _framework(result: Result) -> list[tuple[str, str]]:
@@ -275,52 +221,10 @@ def _framework(result: Result) -> list[tuple[str, str]]:
     ]
 
 
-def _rows_left_out(steps: Sequence[Step]) -> str:
-    more = len(steps) - MOST_STEP_ROWS
-    return f"{MOST_STEP_ROWS} shown, {more} more in steps.jsonl" if more > 0 else ""
-
-
-def _step_table(steps: Sequence[Step]) -> Table:
-    rows = [
-        [
-            Cell(str(step.step) + (f" of attempt {step.attempt}" if step.excluded_because == EARLIER else "")),
-            Cell(str(step.rank)),
-            Cell(seconds_text(step.seconds) if step.seconds is not None else UNKNOWN),
-            Cell(f"{step.loss:.4f}" if step.loss is not None else UNKNOWN),
-            Cell(step.excluded_because or "counted", "muted" if step.excluded_because else ""),
-        ]
-        for step in steps[:MOST_STEP_ROWS]
-    ]
-    return Table("Every step", ["step", "#rank", "#seconds", "#loss", "counted, or why not"], rows, scroll=True)
-
-
-# --- provenance -----------------------------------------------------------------------------------
-
-# In the order in which somebody who hunts a difference asks: heading -> parts of provenance.json.
-GROUPS = {
-    "What was run": ("command", "git", "stepmark", "labels"),
-    "Inside the framework": ("worker",),
-    "Arguments, environment and XLA flags of each phase": ("phases",),
-    "Environments": ("environment", "launcher"),
-    "Machine": ("machine",),
-    "Shell variables": ("shell",),
-    "Digests of the raw files (SHA-256)": ("files",),
-}
-NOT_SHOWN = ("notes", "run_id")  # they are elsewhere on the page
-
-
-def provenance_lists(provenance: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
-    """A list for each part of the file, also for those that this version does not know."""
-    known = {name for names in GROUPS.values() for name in names}
-    others = tuple(name for name in provenance if name not in known and name not in NOT_SHOWN)
-    return {
-        heading: [
-            row
-            for name in names
-            for row in _leaves("" if len(names) == 1 and heading != "Other" else name, provenance.get(name))
-        ]
-        for heading, names in {**GROUPS, "Other": others}.items()
-    }
+def _provenance(provenance: Mapping[str, Any]) -> list[Fold]:
+    """A list for each part of the file but those that are elsewhere on the page."""
+    parts = {name: value for name, value in provenance.items() if name not in ("notes", "run_id")}
+    return [Fold(name.replace("_", " "), [Facts(list(_leaves("", value)))]) for name, value in parts.items()]
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:

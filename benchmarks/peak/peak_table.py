@@ -11,50 +11,36 @@ NONE = "-"
 
 def table(found: Measured, hardware: Hardware | None, title: str) -> list[str]:
     """The rates of every matmul, what they come to, and beside it what is published of the device."""
-    dtypes = list(found.peaks)
-    names = list(dict.fromkeys(rate.shape.name for rate in found.report.rates))
-    by_name = {(rate.shape.name, rate.dtype): rate for rate in found.report.rates}
-    rows = [("TFLOP/s", "median (turns, spread)", *dtypes)]
-    for name in names:
-        cells = [by_name.get((name, dtype)) for dtype in dtypes]
-        shape = next(cell.shape.text() for cell in cells if cell)
-        rows.append((name, shape, *(_cell(cell) for cell in cells)))
-    peaks = found.peaks
-    rows.append(("the peak", "the highest median", *(f"{tflops(peaks[d].tflops)} {peaks[d].of}" for d in dtypes)))
-    rows.append(("of the model", f"{found.model}, by FLOPs", *(tflops(peaks[d].model_tflops) for d in dtypes)))
-    for label, published in _published(hardware):
-        rows.append(
-            (label, "the peak is so much of it", *(_beside(peaks[d].tflops, published.get(d)) for d in dtypes))
-        )
-    return [f"{_device(found)} · {title}", *columns(rows), *(f"  {line}" for line in remarks(found, hardware))]
-
-
-def _device(found: Measured) -> str:
-    report = found.report
-    if report.platform != "cpu":
-        return f"{report.device_kind} ({report.platform}), one device"
-    return f"cpu: {found.processor}, {found.cores} cores, {report.threads} threads"
-
-
-def tflops(value: float | None) -> str:
-    return NONE if value is None else f"{value:.4g}"
+    peaks, report = found.peaks, found.report
+    device = f"{report.device_kind} ({report.platform}), one device"
+    if report.platform == "cpu":
+        device = f"cpu: {found.processor}, {found.cores} cores, {report.threads} threads"
+    by_name: dict[str, dict[str, MeasuredRate]] = {}
+    for rate in report.rates:
+        by_name.setdefault(rate.shape.name, {})[rate.dtype] = rate
+    rows = [("TFLOP/s", "median (turns, spread)", *peaks)]
+    for name, rates in by_name.items():
+        shape = next(iter(rates.values())).shape.text()
+        rows.append((name, shape, *(_cell(rates.get(dtype)) for dtype in peaks)))
+    rows.append(("the peak", "the highest median", *(f"{one.tflops:.4g} {one.of}" for one in peaks.values())))
+    models = [NONE if one.model_tflops is None else f"{one.model_tflops:.4g}" for one in peaks.values()]
+    rows.append(("of the model", f"{found.model}, by FLOPs", *models))
+    published = {"published achievable": hardware.achievable, "datasheet": hardware.peaks} if hardware else {}
+    for label, theirs in published.items():
+        beside = (_beside(one.tflops, theirs.get(dtype)) for dtype, one in peaks.items())
+        rows.append((label, "the peak is so much of it", *beside))
+    return [f"{device} · {title}", *columns(rows), *(f"  {line}" for line in _remarks(found, hardware))]
 
 
 def _cell(rate: MeasuredRate | None) -> str:
-    return NONE if rate is None else f"{tflops(rate.median)} ({len(rate.tflops)}, {spread_text(rate.spread)})"
-
-
-def _published(hardware: Hardware | None) -> list[tuple[str, dict[str, Peak]]]:
-    if hardware is None:
-        return []
-    return [("published achievable", hardware.achievable), ("datasheet", hardware.peaks)]
+    return NONE if rate is None else f"{rate.median:.4g} ({len(rate.tflops)}, {spread_text(rate.spread)})"
 
 
 def _beside(measured: float, published: Peak | None) -> str:
     return NONE if published is None else f"{published.tflops:g} ({measured / published.tflops:.1%})"
 
 
-def remarks(found: Measured, hardware: Hardware | None) -> list[str]:
+def _remarks(found: Measured, hardware: Hardware | None) -> list[str]:
     """What a reader must know before the figures are believed."""
     report = found.report
     lines = [f"{dtype} was not measured: {why}" for dtype, why in report.refused.items()]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.rendering.columns import Rows, aligned, columns
-from benchmarks.values import Benchmark, Layout, Parallelism, Recipe, Step
+from benchmarks.values import Benchmark, Parallelism, Recipe, Step
 
 if TYPE_CHECKING:
     from benchmarks.measuring.summary import Result
@@ -109,13 +109,10 @@ def _submission_rows(result: "Result") -> Rows:
 
 def _attempt_rows(result: "Result") -> Rows:
     """Of several attempts all; of one what the status does not say already (which job, on which nodes)."""
-    if len(result.attempts) > 1:
-        return [("attempts", "\n".join(f"{one.attempt}: {one.steps} steps; {one.text}" for one in result.attempts))]
-    return [
-        ("attempts", f"1, {one.text}")
-        for one in result.attempts
-        if one.text != "completed" and one.text not in result.reasons
-    ]
+    texts = [f"{one.attempt}: {one.steps} steps; {one.text}" for one in result.attempts]
+    if len(texts) == 1:
+        texts = [f"1, {one.text}" for one in result.attempts if one.text not in ("completed", *result.reasons)]
+    return [("attempts", "\n".join(texts))] if texts else []
 
 
 def _speed_rows(result: "Result") -> Rows:
@@ -130,18 +127,15 @@ def _speed_rows(result: "Result") -> Rows:
     excess = f"{spread.excess:+.1%}" if spread.excess is not None else "unknown"
     rows = [("seconds/step", f"{seconds_text(spread.median)} median, {interval}")]
     if result.tokens_per_second is not None:
-        rows.append(("tokens/s", _tokens_text(result, excess)))
+        effective = result.tokens_per_second_effective
+        shown = count_text(effective) if effective is not None else "unknown"
+        at_median = f"{count_text(result.tokens_per_second)} at the median"
+        rows.append(("tokens/s", f"{at_median}; {shown} effective (mean over median {excess})"))
     if not result.mfu:
         return [*rows, ("MFU", "unknown: " + result.null_because["mfu"])]
     rows += [("of the peak", placed_text(result.mfu)), ("MFU", mfu_text(result.mfu))]
     rows.append(("HFU", mfu_text(result.hfu) if result.hfu else "unknown: " + result.null_because["hfu"]))
     return rows
-
-
-def _tokens_text(result: "Result", excess: str) -> str:
-    effective = result.tokens_per_second_effective
-    shown = count_text(effective) if effective is not None else "unknown"
-    return f"{count_text(result.tokens_per_second or 0)} at the median; {shown} effective (mean over median {excess})"
 
 
 def placed_text(entries: "Sequence[Mfu]") -> str:
@@ -159,15 +153,12 @@ def mfu_text(entries: "Sequence[Mfu]") -> str:
     table = [[*names, "of a device's TFLOP/s"]]
     for peak in peaks:
         found = {m.counted_by: m for m in entries if (m.table, m.precision_peak) == peak}
-        table.append([*(f"{found[name].percent:.2f}%" for name in names), _peak_text([*found.values()])])
+        tflops = sorted(
+            m.peak_tflops for m in found.values()
+        )  # a mix of precisions is another peak by each convention
+        span = " to ".join(dict.fromkeys(f"{one:.5g}" for one in (tflops[0], tflops[-1])))
+        table.append([*(f"{found[name].percent:.2f}%" for name in names), f"{span} {peak[1]} ({peak[0]})"])
     return "\n".join(columns(table, indent=""))
-
-
-def _peak_text(entries: "Sequence[Mfu]") -> str:
-    """A mix of precisions is another peak by each convention: its range."""
-    tflops = [m.peak_tflops for m in entries]
-    low, high = f"{min(tflops):.5g}", f"{max(tflops):.5g}"
-    return f"{low if low == high else f'{low} to {high}'} {entries[0].precision_peak} ({entries[0].table})"
 
 
 def _window_text(result: "Result") -> str:
@@ -219,14 +210,12 @@ def recipe_rows(recipes: Sequence[Recipe]) -> Rows:
     rows = []
     for recipe in recipes:
         dtypes = "; ".join(f"{name}: {', '.join(kinds)}" for name, kinds in recipe.dtypes.items())
-        scales = ", ".join(map(_scale_text, recipe.layouts))
+        scales = ", ".join(
+            f"{one.gpus} ({', '.join(one.hardware)})" if one.hardware else f"{one.gpus}" for one in recipe.layouts
+        )
         text = f"{recipe.title}\nmodels {', '.join(recipe.models)} · {dtypes} · devices {scales}"
         rows.append((recipe.name, text))
     return rows
-
-
-def _scale_text(layout: Layout) -> str:
-    return f"{layout.gpus} ({', '.join(layout.hardware)})" if layout.hardware else f"{layout.gpus}"
 
 
 def listing_text(sections: Mapping[str, Rows]) -> str:

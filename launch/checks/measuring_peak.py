@@ -106,7 +106,7 @@ def run(
         raise RequestError(f"{backend.title} has no program that measures peaks", where=f"--backend={backend.name}")
     gpus = _gpus(hardware) if platform == "cuda" else []
     python = python or python_for(backend, engine, program, gpus)  # its progress goes before ours
-    folder = _scratch_folder(backend)
+    folder = Path(tempfile.mkdtemp(prefix=f"stepmark-peak-{backend.name}-"))  # a container's home may be read-only
     (folder / "request.json").write_text(json_text(request))
     others = other_programs.OtherPrograms()
     try:
@@ -124,19 +124,6 @@ def run(
     return msgspec.structs.replace(report, notes=[*report.notes, *notes])
 
 
-def _scratch_folder(backend: Backend) -> Path:
-    """Not in the home: in a container that may be one that cannot be written."""
-    try:
-        return Path(tempfile.mkdtemp(prefix=f"stepmark-peak-{backend.name}-"))
-    except OSError as error:
-        raise RequestError(
-            "no temporary folder can be made",
-            where=f"TMPDIR={os.environ.get('TMPDIR', '')}",
-            why=error.strerror or str(error),
-            next_command="export TMPDIR=<a folder that this user can write>",
-        ) from None
-
-
 @contextlib.contextmanager
 def _progress(log: Path, title: str) -> Iterator[None]:
     """The last thing the program said, on the screen; read beside it, because who waits for it cannot look."""
@@ -145,9 +132,11 @@ def _progress(log: Path, title: str) -> Iterator[None]:
 
         def look() -> None:
             while not done.wait(LOOK_SECONDS):
-                said = last_said(log)
-                if said:
-                    screen.waiting(f"{title}: {said}")
+                with contextlib.suppress(OSError):
+                    lines = log.read_text(errors="replace").splitlines()
+                    said = [line for line in lines if line.startswith(peak_turns.PROGRESS)]
+                    if said:
+                        screen.waiting(f"{title}: {said[-1].removeprefix(peak_turns.PROGRESS)}")
 
         looking = threading.Thread(target=look, daemon=True)
         looking.start()
@@ -156,15 +145,6 @@ def _progress(log: Path, title: str) -> Iterator[None]:
         finally:
             done.set()
             looking.join()
-
-
-def last_said(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
-    said = [line for line in lines if line.startswith(peak_turns.PROGRESS)]
-    return said[-1].removeprefix(peak_turns.PROGRESS) if said else ""
 
 
 # --- the file -----------------------------------------------------------------------------------
@@ -214,7 +194,10 @@ def refuse_place(out: Path | None) -> None:
 
 def store(found: Measured, path: Path | None) -> Path:
     """Whole or not at all, in the place asked for or in the one that the device has."""
-    path = path or _folder() / file_name(found)
+    if path is None:  # all CPUs are called cpu, so one is known by its processor; several machines may share a home
+        report = found.report
+        device = f"{found.processor}-{found.cores}" if report.platform == "cpu" else report.device_kind
+        path = _folder() / f"{report.platform}-{slug(device)}-{found.backend}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json_text(found).encode())
@@ -226,13 +209,6 @@ def store(found: Measured, path: Path | None) -> Path:
             next_command="make space, or name another file by --out, and measure again",
         ) from None
     return path
-
-
-def file_name(found: Measured) -> str:
-    """All CPUs are called cpu, so one is known by its processor; a home may be shared by several machines."""
-    report = found.report
-    device = f"{found.processor}-{found.cores}" if report.platform == "cpu" else report.device_kind
-    return f"{report.platform}-{slug(device)}-{found.backend}.json"
 
 
 def slug(text: str) -> str:

@@ -1,8 +1,8 @@
 """What the log directory is to hold -> its files.
 
 A folder that is as before is left alone; one that has become another gets a new file in place of the old one; one
-that is no longer wanted goes. `.state/` says what was written, so nothing is read back. It is saved last: what an
-interrupted update has left is put right by the next one, and TensorBoard can read the directory at any time.
+that is no longer wanted goes. A file's name ends with the digest of what is in it, so nothing is read back and an
+interrupted update is put right by the next one. TensorBoard can read the directory at any time.
 """
 
 import contextlib
@@ -11,9 +11,8 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,12 +21,12 @@ from benchmarks.errors import RequestError
 from benchmarks.values import Value
 
 STATE = ".state"
-WRITTEN = "written.json"
 LOCK = "lock"
 MARK = "tfevents"  # TensorBoard reads the files that have this in their names
 ROOT = "."  # the log directory itself
-KINDS = ("nights", "runs", "scaling", "series")
-FORMAT = 2  # of what is written: another number makes all of it anew
+KINDS = ("nights", "runs", "series")
+OURS = ".stepmark"
+FORMAT = 3  # of what is written: another number makes all of it anew
 
 
 class Folder(Value, frozen=True):
@@ -36,19 +35,6 @@ class Folder(Value, frozen=True):
     board: Board
     told: list[Charts | Table | Row] = []  # before the points
     links: dict[str, str] = {}  # name in the folder -> file elsewhere
-
-
-class Written(Value, frozen=True):
-    """What lies in a folder."""
-
-    file: str
-    digest: str
-    links: list[str] = []
-
-
-class State(Value, frozen=True):
-    format: int = FORMAT
-    folders: dict[str, Written] = {}
 
 
 class Changes(Value, frozen=True):
@@ -76,120 +62,62 @@ def alone(logdir: Path) -> Iterator[None]:
         yield
 
 
-def forget(logdir: Path) -> None:
-    """All that was ever written here goes."""
-    for kind in KINDS:
-        shutil.rmtree(logdir / kind, ignore_errors=True)
-    for path in logdir.glob(f"*{MARK}*"):
-        path.unlink()
-    for path in (logdir / STATE).iterdir():
-        if path.name != LOCK:
-            path.unlink()
-
-
 def keep(logdir: Path, wanted: Sequence[Folder]) -> Changes:
     """Make the directory what it is to be."""
-    before = _read_state(logdir).folders
-    state = {}
-    for folder in wanted:
-        name = folder.board.name
-        state[name] = _keep_folder(logdir / name, folder, before.get(name))
-    removed = _remove_others(logdir, state.keys())
-    write_whole(logdir / STATE / WRITTEN, msgspec.json.encode(State(folders=state)))
-    unchanged = sum(name in before and before[name].file == written.file for name, written in state.items())
-    return Changes(written=len(state) - unchanged, unchanged=unchanged, removed=removed)
+    written = [_keep_folder(logdir / folder.board.name, folder) for folder in wanted]
+    names = {folder.board.name for folder in wanted}
+    foreign = [path for kind in KINDS for path in (logdir / kind).glob("*") if f"{kind}/{path.name}" not in names]
+    for path in foreign:
+        shutil.rmtree(path)
+    return Changes(written=sum(written), unchanged=len(written) - sum(written), removed=len(foreign))
 
 
-def _keep_folder(path: Path, folder: Folder, before: Written | None) -> Written:
+def _keep_folder(path: Path, folder: Folder) -> bool:
+    """Whether it has become another."""
     path.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256(msgspec.json.encode([folder.told, folder.board])).hexdigest()
-    links = _keep_links(path, folder.links, before.links if before else [])
-    as_before = before and before.digest == digest and (path / before.file).is_file()
-    file = before.file if before and as_before else _write_new(path, folder)
-    for one in list(path.iterdir()):
-        if MARK in one.name and one.name not in (file, *links):
+    if folder.board.name != ROOT:  # all other folders lie in it
+        _keep_links(path, folder.links)
+    digest = hashlib.sha256(msgspec.json.encode([FORMAT, folder.told, folder.board])).hexdigest()[:16]
+    before = [one for one in path.glob(f"*{MARK}*{OURS}") if not one.is_symlink() and one.name not in folder.links]
+    same = [one for one in before if one.name.endswith(f".{digest}{OURS}")]
+    if not same:
+        _write_new(path, folder, f"events.out.{MARK}.{time.time_ns()}.{digest}{OURS}")
+    for one in before:
+        if one not in same:
             one.unlink()
-    return Written(file=file, digest=digest, links=links)
+    return not same
 
 
-def _write_new(path: Path, folder: Folder) -> str:
+def _write_new(path: Path, folder: Folder, name: str) -> None:
     """Under a name that TensorBoard does not read until it is whole."""
     from launch.dashboards.summaries import summary_event
-    from launch.running.tensorboard_events import records_of
+    from launch.running.tensorboard_events import event, records_of
 
-    began = folder.board.points[0].unix_seconds if folder.board.points else time.time()
-    name = f"events.out.{MARK}.{time.time_ns()}.stepmark"
+    board = folder.board
+    began = board.points[0].unix_seconds if board.points else time.time()
     unfinished = path / ".unfinished"
     with unfinished.open("wb") as stream:
         records = records_of(stream, began)
         for one in folder.told:
             records.write(summary_event(one, began))
-        _write_points(records, folder.board)
+        for point in board.points:
+            records.write(event(point.step, point.unix_seconds, point.scalars, {}))
     unfinished.replace(path / name)
-    return name
 
 
-def _write_points(records: Any, board: Board) -> None:  # TensorBoard ships no types
-    from launch.running.tensorboard_events import event
-
-    new = set(board.descriptions)
-    for point in board.points:
-        first = new & point.scalars.keys()
-        records.write(event(point.step, point.unix_seconds, point.scalars, board.descriptions, first))
-        new -= first
-
-
-# --- links ----------------------------------------------------------------------------------------
-
-
-def _keep_links(path: Path, links: Mapping[str, str], before: Sequence[str]) -> list[str]:
-    for name in set(before) - links.keys():
-        (path / name).unlink(missing_ok=True)
-    for name, target in links.items():
-        _link(path / name, Path(target))
-    return sorted(links)
-
-
-def _link(place: Path, target: Path) -> None:
+def _keep_links(path: Path, links: Mapping[str, str]) -> None:
     """Relative, so that a folder of runs can be moved with its dashboard; a copy where there are no links."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    wanted = os.path.relpath(target.resolve(), place.parent.resolve())
-    if place.is_symlink() and str(place.readlink()) == wanted:
-        return
-    place.unlink(missing_ok=True)
-    try:
-        place.symlink_to(wanted)
-    except OSError:
-        shutil.copyfile(target, place)
-
-
-# --- what is not wanted ---------------------------------------------------------------------------
-
-
-def _remove_others(logdir: Path, wanted: Collection[str]) -> int:
-    removed = 0
-    for kind in KINDS:
-        with contextlib.suppress(FileNotFoundError):
-            for one in list((logdir / kind).iterdir()):
-                if f"{kind}/{one.name}" not in wanted:
-                    shutil.rmtree(one)
-                    removed += 1
-    return removed
-
-
-# --- what was written -----------------------------------------------------------------------------
-
-
-def _read_state(logdir: Path) -> State:
-    """One that is missing, cut or of another format is none: then everything is written anew."""
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-        state = msgspec.json.decode((logdir / STATE / WRITTEN).read_bytes(), type=State)
-        if state.format == FORMAT:
-            return state
-    return State()
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(data)
-    unfinished.replace(path)
+    for one in path.rglob("*"):
+        if one.is_symlink() and str(one.relative_to(path)) not in links:
+            one.unlink()
+    for name, target in links.items():
+        place = path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        wanted = os.path.relpath(Path(target).resolve(), place.parent.resolve())
+        if place.is_symlink() and str(place.readlink()) == wanted:
+            continue
+        place.unlink(missing_ok=True)
+        try:
+            place.symlink_to(wanted)
+        except OSError:
+            shutil.copyfile(target, place)

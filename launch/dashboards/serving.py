@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.errors import RunError, StepmarkError
+from benchmarks.errors import RunError
 from launch.dashboards.folders import STATE
 
 LOG = "tensorboard.log"
 START_SECONDS = 120.0
 END_SECONDS = 10.0
 LOOK_SECONDS = 0.2
-MOST_SAID = 5  # new troubles of one update; all are said by the next call without --serve
 REST = 10  # times what an update has taken, before the next: a folder of very many runs must not keep a core busy
 POINTS = 20_000  # of each line; TensorBoard's own limit is 1,000, and it draws some of more
 _ADDRESS = re.compile(r"TensorBoard \S+ at (http://\S+)")
@@ -49,12 +48,12 @@ def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
         if found := _ADDRESS.search(log.read_text(errors="replace")):
             return found[1].rstrip("/")
         if ended:
-            raise failed(log)
+            break
         time.sleep(LOOK_SECONDS)
-    raise failed(log)
+    raise _failed(log)
 
 
-def failed(log: Path) -> RunError:
+def _failed(log: Path) -> RunError:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     said = lines[-1].strip() if lines else "it said nothing"
     in_use = "in use" in said or "could not bind" in said
@@ -74,7 +73,7 @@ def watch(server: "subprocess.Popen[bytes]", log: Path, refresh: Callable[[], No
             refresh()
             ended = time.monotonic()
             due = ended + max(seconds, REST * (ended - began))
-    raise failed(log)
+    raise _failed(log)
 
 
 class Refresh:
@@ -87,14 +86,11 @@ class Refresh:
     def __call__(self) -> None:
         try:
             troubles = self._update()
-        except (StepmarkError, OSError) as error:
-            troubles = [f"not brought up to date: {error}"]
         except Exception as error:  # what is served stays as it is, and the next update may do better
             troubles = [f"not brought up to date: {type(error).__name__}: {error}"]
-        new = [trouble for trouble in troubles if trouble not in self._told]
-        more = [f"and {len(new) - MOST_SAID} more"] if len(new) > MOST_SAID else []
-        for line in [*new[:MOST_SAID], *more]:
-            print(f"stepmark: {line}", file=sys.stderr, flush=True)
+        for trouble in troubles:
+            if trouble not in self._told:
+                print(f"stepmark: {trouble}", file=sys.stderr, flush=True)
         self._told = set(troubles)
 
 

@@ -9,8 +9,7 @@ from benchmarks.dashboards.points import Category, Chart, Charts, Row, Table
 from benchmarks.dashboards.runs import FIGURES
 
 # Of the columns before the figures, those that are seen at first; the others are a click away.
-ALWAYS_SHOWN = ("model", "dtype", "backend", "gpus")
-SHOWN_WHERE_DIFFERENT = ("hardware", "site", "task", "pgle", "suite", "status")
+ALWAYS_SHOWN = ("model", "dtype", "backend", "hardware", "gpus", "status")
 MOST_OPEN = 6  # categories that are unfolded at first: TensorBoard asks for every line of every chart it shows
 
 
@@ -70,9 +69,7 @@ def _table(rows: Sequence[Mapping[str, str | float]]) -> object:
 
     columns = [_column(name, [row[name] for row in rows]) for name in (rows[0] if rows else ())]
     figures = [
-        api_pb2.MetricInfo(
-            name=api_pb2.MetricName(tag=f"result/{one.name}"), display_name=one.title, description=one.description
-        )
+        api_pb2.MetricInfo(name=api_pb2.MetricName(tag=f"result/{one.name}"), display_name=one.title)
         for one in FIGURES
     ]
     made = api_pb2.Experiment(hparam_infos=columns, metric_infos=figures)
@@ -84,7 +81,7 @@ def _column(name: str, values: Sequence[str | float]) -> object:
 
     numbers = [value for value in values if isinstance(value, float)]
     different = sorted({str(value) for value in values})
-    shown = name in ALWAYS_SHOWN or (name in SHOWN_WHERE_DIFFERENT and len(different) > 1)
+    shown = name in ALWAYS_SHOWN
     info = api_pb2.HParamInfo(name=name, differs=shown)  # TensorBoard shows those that differ, before any click
     if numbers:
         info.type = api_pb2.DATA_TYPE_FLOAT64

@@ -1,23 +1,44 @@
-"""All runs of a folder -> the dashboard's directory: reads what there is, decides what is to be, has it written."""
+"""All runs of a folder -> the dashboard's directory: reads what there is, decides what is to be, has it written.
 
-from collections.abc import Callable, Sequence
+Of the newest runs each has a row of the table, its own live scalars and its profiles, by links. The profile plugin
+looks for RUN/plugins/profile/SESSION/HOST.xplane.pb and writes its caches beside the links, so a run's own folder
+stays as it was sealed.
+"""
+
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from benchmarks.dashboards import nights, scaling, series
-from benchmarks.dashboards.points import Board, Category, Charts, Row, Table
-from benchmarks.dashboards.runs import asked
+from benchmarks.dashboards import nights, series
+from benchmarks.dashboards.live import plain
+from benchmarks.dashboards.points import Board, Category, Chart, Charts, Point, Row, Table
+from benchmarks.dashboards.runs import asked, reached, unix_seconds
+from benchmarks.dashboards.series import Band, band_of
+from benchmarks.errors import StepmarkError
 from benchmarks.gate.values import NightReport
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.values import Value
-from launch.dashboards.bands import bands
-from launch.dashboards.folders import ROOT, STATE, Changes, Folder, alone, forget, keep
-from launch.dashboards.run_folders import categories as run_categories
-from launch.dashboards.run_folders import run_folders
+from benchmarks.runs.runfolder import STEPS
+from benchmarks.values import Step, Value
+from launch.dashboards.folders import ROOT, STATE, Changes, Folder, alone, keep
+from launch.running.tensorboard_events import EVENT_FILES
 
 NIGHTS = "nights"  # <output_dir>/nights/<suite>/<night>.json
-Progress = Callable[[int, int], None]
+BANDS = "bands.json"
+MOST_NOTES = 5
+Read = TypeVar("Read")
+Figures = tuple[str, int, float | None, float | None]  # what tells one result of a run from another
+Kept = dict[str, tuple[Figures, Band]]  # by the run's path
+OF_EACH_RUN = {
+    "seconds of each step": "perf/step_seconds",
+    "tokens/s of one device": "perf/tokens_per_second_per_gpu",
+    "loss": "train/loss",
+    "power of one GPU, W": "telemetry/gpu_power_watts",
+    "memory of one GPU, GB": "telemetry/gpu_memory_gb_highest",
+    "processors busy, %": "telemetry/cpu_utilisation_percent",
+}
 
 
 class Updated(Value, frozen=True):
@@ -40,36 +61,29 @@ def update(
     *,
     newest: int,
     filtered: bool = False,
-    rebuild: bool = False,
-    progress: Progress | None = None,
 ) -> Updated:
     """Bring the directory up to date with the runs, oldest first. `filtered`: there are others that do not fit."""
     drawn, left_out = series.drawn(entries)
     shown = list(entries[-newest:]) if newest else []
+    notes: list[str] = []
     with alone(logdir):
-        if rebuild:
-            forget(logdir)
-        spread, unread = bands(output_dir, logdir / STATE, drawn, progress)
-        boards, scalings = series.boards(drawn, spread), scaling.boards(drawn)
-        reports, notes = read_reports(output_dir / NIGHTS)
-        of_nights = [] if filtered else nights.boards(reports)
-        of_runs, odd = run_folders(output_dir, shown)
+        bands = _bands(output_dir, logdir / STATE / BANDS, drawn, notes)
+        boards = series.boards(drawn, bands)
+        reports = [] if filtered else _reports(output_dir / NIGHTS, notes)
+        of_nights = nights.boards(reports)
+        of_runs = [_run_folder(output_dir / entry.path, entry, notes) for entry in shown]
         figures = series.categories(drawn)
+        own = [Chart(title=title, tags=[tag]) for title, tag in OF_EACH_RUN.items()]
         categories = [
             *figures[:1],  # step times
-            *([] if filtered else nights.categories(reports)),
+            *nights.categories(reports),
             *figures[1:],
-            *scaling.categories(scalings),
-            *(run_categories() if of_runs else []),
+            *([Category(title="Each run, step by step", charts=own)] if of_runs else []),
         ]
-        changes = keep(
-            logdir,
-            [
-                _root(categories, shown),
-                *(Folder(board=board) for board in (*boards, *scalings, *of_nights)),
-                *of_runs,
-            ],
-        )
+        told: list[Charts | Table | Row] = [Charts(categories=categories), Table(rows=[asked(one) for one in shown])]
+        root = Folder(board=Board(name=ROOT, points=[]), told=told)
+        lines = [Folder(board=board) for board in (*boards, *of_nights)]
+        changes = keep(logdir, [root, *lines, *of_runs])
     return Updated(
         runs=len(entries),
         points=len(drawn),
@@ -77,38 +91,87 @@ def update(
         rows=len(shown),
         nights=sum(len(board.points) for board in of_nights),
         left_out=left_out,
-        notes=[*_unread_notes(unread), *notes, *odd],
+        notes=notes,
         changes=changes,
     )
 
 
-def _root(categories: Sequence[Category], shown: Sequence[FinishedRun]) -> Folder:
-    """What belongs to no single run: the charts, and the columns of the table."""
-    told: list[Charts | Table | Row] = [
-        Charts(categories=list(categories)),
-        Table(rows=[asked(one) for one in shown]),
-    ]
-    return Folder(board=Board(name=ROOT, points=[]), told=told)
+def _read(path: Path, kind: type[Read]) -> Read:
+    """StepmarkError with the reason; a pipe is not waited for."""
+    if path.exists() and not path.is_file():
+        raise StepmarkError(f"{path.name} is no file")
+    try:
+        data = path.read_bytes()
+        if path.name == STEPS:
+            data = b"[" + b",".join(data.splitlines()) + b"]"
+        return msgspec.json.decode(data, type=kind)
+    except OSError as error:
+        raise StepmarkError(f"{path.name}: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StepmarkError(f"{path.name} cannot be read: {error}") from None
 
 
-def _unread_notes(unread: dict[str, str]) -> list[str]:
-    """Named one by one as long as that can be read."""
-    shown = [f"{path}: not in the charts of step times: {why}" for path, why in list(unread.items())[:5]]
-    more = len(unread) - len(shown)
-    return [*shown, *([f"and {more} more runs that are not in the charts of step times"] if more > 0 else [])]
-
-
-def read_reports(folder: Path) -> tuple[list[NightReport], list[str]]:
-    """The nights of all suites, and which files are none."""
-    reports, notes = [], []
+def _reports(folder: Path, notes: list[str]) -> list[NightReport]:
+    """The nights of all suites."""
+    reports = []
     for path in sorted(folder.glob("*/*.json")):
-        if path.exists() and not path.is_file():
-            notes.append(f"{path}: the night cannot be read: it is no file")
-            continue
         try:
-            reports.append(msgspec.json.decode(path.read_bytes(), type=NightReport))
-        except OSError as error:
-            notes.append(f"{path}: the night cannot be read: {error.strerror}")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            notes.append(f"{path}: the night cannot be read: {error}")
-    return reports, notes
+            reports.append(_read(path, NightReport))
+        except StepmarkError as error:
+            notes.append(f"a night of {path.parent.name} is left out: {error.what}")
+    return reports
+
+
+def _bands(output_dir: Path, file: Path, entries: Sequence[FinishedRun], notes: list[str]) -> dict[str, Band]:
+    """By the path of each run. Read once from a run's steps, then kept; where its result is made anew, read again."""
+    kept: Kept = {}
+    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):  # damaged, it is made anew
+        kept = msgspec.json.decode(file.read_bytes(), type=Kept)
+    figures: dict[str, Figures] = {
+        run.path: (run.run_id, run.counted, run.seconds_per_step, run.seconds_mean) for run in entries
+    }
+    unread = [path for path, known in figures.items() if path not in kept or kept[path][0] != known]
+    missing = []
+    for path in unread:
+        kept.pop(path, None)
+        try:
+            band = band_of(_read(output_dir / path / STEPS, list[Step]))
+            if band is None:
+                raise StepmarkError(f"{STEPS} has no counted step")
+            kept[path] = (figures[path], band)
+        except StepmarkError as error:
+            missing.append(f"{path}: not in the charts of step times: {error.what}")
+    if len(unread) > len(missing):
+        unfinished = file.with_suffix(".unfinished")
+        unfinished.write_bytes(msgspec.json.encode(kept))
+        unfinished.replace(file)
+    more = len(missing) - MOST_NOTES
+    notes += missing[:MOST_NOTES]
+    notes += [f"and {more} more runs that are not in the charts of step times"] if more > 0 else []
+    return {path: kept[path][1] for path in figures if path in kept}
+
+
+def _run_folder(run: Path, entry: FinishedRun, notes: list[str]) -> Folder:
+    started = unix_seconds(entry)
+    board = Board(
+        name=f"runs/{plain(entry.run_id)}",
+        points=[Point(step=0, unix_seconds=started, scalars=reached(entry))],
+    )
+    links = {path.name: str(path) for path in (run / "tensorboard").glob(EVENT_FILES)}
+    if entry.profile == "xplane":
+        try:
+            links |= _profile_links(run)
+        except (StepmarkError, OSError) as error:
+            notes.append(f"{entry.run_id}: its profile cannot be shown: {error}")
+    return Folder(board=board, told=[Row(name=entry.run_id, unix_seconds=started, cells=asked(entry))], links=links)
+
+
+def _profile_links(run: Path) -> dict[str, str]:
+    """The last profile of the measured phase; ranks of one host are told apart in the name."""
+    from launch.reports.trace_files import find_traces
+
+    links = {}
+    for path, rank in find_traces(run).ranks.items():
+        host = path.name if not rank else f"rank-{rank}.{path.name}"
+        links[f"plugins/profile/{plain(path.parent.name)}/{host}"] = str(path)
+    return links

@@ -99,9 +99,7 @@ def find_traces(place: Path) -> Found:
     notes = []
     if len(attempts) > 1:
         notes.append(f"attempt {attempt} of those with traces: {', '.join(map(str, sorted(attempts)))}")
-    xplanes, sessions = _last_profile([path for path in chosen if path.name.endswith(XPLANE)], spots)
-    if len(sessions) > 1:
-        notes.append(f"the last of {len(sessions)} profiles; before it {', '.join(sessions[:-1])}")
+    xplanes = _last_of_each([path for path in chosen if path.name.endswith(XPLANE)], spots)
     if wanted == PROFILE_PHASE:
         notes.append("phase profile: recorded with overlap off, for the profile; not the run that was measured")
     return Found(
@@ -135,21 +133,10 @@ def spot_of(path: Path) -> Spot:
     )
 
 
-def _last_profile(xplanes: Sequence[Path], spots: Mapping[Path, Spot]) -> tuple[list[Path], list[str]]:
-    """The traces of the last profile, and the names of all.
-
-    Each process names its session by its own clock, so sessions that hold different hosts or ranks are one profile;
-    where a host and rank comes again, another one begins.
-    """
-    profiles: list[dict[tuple[int, str], Path]] = []
-    names: list[str] = []
-    for path in sorted(xplanes, key=lambda path: (path.parent.name, str(path))):
-        key = (spots[path].rank or 0, path.name)
-        if not profiles or key in profiles[-1]:
-            profiles.append({})
-            names.append(path.parent.name)
-        profiles[-1][key] = path
-    return ([profiles[-1][key] for key in sorted(profiles[-1])] if profiles else []), names
+def _last_of_each(xplanes: Sequence[Path], spots: Mapping[Path, Spot]) -> list[Path]:
+    """Of each rank and host its last session; each process names its session by its own clock."""
+    last = {(spots[path].rank or 0, path.name): path for path in sorted(xplanes, key=lambda path: path.parent.name)}
+    return [last[key] for key in sorted(last)]
 
 
 def labels(found: Found, tasks_per_node: int | None) -> dict[Path, str]:

@@ -26,7 +26,13 @@ def beside(folder: Path, interval: float = 1.0, gpus: Sequence[str] | None = Non
         yield
     finally:
         if sampler is not None:
-            _stop(sampler)
+            sampler.terminate()
+            try:
+                sampler.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                sampler.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # hanging inside a driver, it cannot be killed
+                    sampler.wait(END_SECONDS)
             _say_trouble(folder / LOG)
 
 
@@ -58,16 +64,6 @@ def lost_gpu(folder: Path) -> bool:
             last = stream.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
             return samples.has_lost_gpu(last)
     return False
-
-
-def _stop(sampler: "subprocess.Popen[bytes]") -> None:
-    sampler.terminate()
-    try:
-        sampler.wait(END_SECONDS)
-    except subprocess.TimeoutExpired:
-        sampler.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs inside a driver cannot be killed
-            sampler.wait(END_SECONDS)
 
 
 def _say_trouble(log: Path) -> None:

@@ -239,13 +239,6 @@ def test_a_peak_that_could_not_be_kept_is_no_runs_affair(tmp_path: Path, monkeyp
     assert "--repair" not in str(failure.value)
 
 
-def test_a_python_that_has_the_framework_needs_no_environment(machine: Machine) -> None:
-    nowhere = str(machine.folder / "empty")
-    done = machine.peak(CPU, "--dtype=fp32", TINY, f"--python={sys.executable}", STEPMARK_HOME=nowhere)
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in (machine.folder / "empty").iterdir()] == ["peaks"]
-
-
 def test_json_is_the_file(machine: Machine) -> None:
     place = machine.folder / "sub folder" / "peak.json"
     done = machine.peak(CPU, "--json", f"--out={place}", "--dtype=fp32", TINY)
@@ -307,13 +300,6 @@ def test_a_program_is_shown_what_is_measured_alone(machine: Machine, gpu: str, f
     assert done.returncode == 0, done.stderr
     assert shown in done.stdout
     assert ("note: the CPU is measured: the driver shows no GPU" in done.stderr) is (not gpu)
-
-
-def test_a_precision_that_fails_hides_no_other(machine: Machine) -> None:
-    done = machine.peak(CPU, TOY_ENDS="memory")
-    assert done.returncode == 0, done.stderr
-    assert "fp32 was not measured: RuntimeError: out of memory" in done.stdout
-    assert list(json.loads(machine.file().read_text())["peaks"]) == ["bf16"]
 
 
 def test_nothing_measured_is_a_failure(machine: Machine) -> None:
@@ -447,9 +433,3 @@ def test_a_run_on_a_cluster_takes_the_peak_of_its_gpus(machine: Machine) -> None
     assert "job.sbatch" in done.stdout
     refused = machine.run(f"--measured_peak={machine.file()}", "--dtype=bf16", "--dry_run")  # here, on the CPU
     assert (refused.returncode, "measured on another device" in refused.stderr) == (2, True)
-
-
-def test_a_sweep_takes_it_too(machine: Machine) -> None:
-    assert machine.peak(CPU, TINY).returncode == 0
-    done = machine.run(f"--measured_peak={machine.file()}", "--dtype=bf16,fp32", "--dry_run")
-    assert done.returncode == 0, done.stderr

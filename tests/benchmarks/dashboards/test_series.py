@@ -3,12 +3,11 @@
 import msgspec
 import pytest
 
-from benchmarks.dashboards import scaling, series
+from benchmarks.dashboards import series
 from benchmarks.dashboards.points import Category
 from benchmarks.dashboards.runs import parsed_time
 from benchmarks.dashboards.series import Band
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.values import Step
 from tests.benchmarks.dashboards.made import entry
 
 BAND = Band(p05=0.009, p95=0.012)
@@ -79,7 +78,6 @@ def test_another_model_or_precision_is_another_chart_and_counts_for_itself(chang
 def test_what_is_comparable_with_nothing_is_no_point_and_is_counted(changes: dict[str, object], why: str) -> None:
     found, left_out = series.drawn([entry(0), entry(1, **changes)])
     assert ([one.run_id for one in found], left_out) == ([entry(0).run_id], {why: 1})
-    assert scaling.boards(found) == []
 
 
 def test_a_run_without_its_steps_is_in_no_chart_of_step_times_and_in_all_others() -> None:
@@ -90,7 +88,7 @@ def test_a_run_without_its_steps_is_in_no_chart_of_step_times_and_in_all_others(
     }
 
 
-def test_every_scalar_is_drawn_and_described() -> None:
+def test_every_scalar_is_drawn() -> None:
     full = entry(0, memory_bytes=2e9, mfu_percent=40.0, mfu_convention="recipe, measured", mfu_precision="bf16",
                  mfu_peak_tflops=989.4)  # fmt: skip
     (board,) = series.boards([full], {full.path: BAND})
@@ -104,28 +102,12 @@ def test_every_scalar_is_drawn_and_described() -> None:
         "memory_gb/llama2_tiny/bf16": 2.0,
         "mfu_percent/llama2_tiny/bf16/recipe_measured_bf16_989.4_TFLOP_s": 40.0,
     }
-    assert board.descriptions.keys() == point.scalars.keys()
-    assert (
-        "989.4 TFLOP/s bf16" in board.descriptions["mfu_percent/llama2_tiny/bf16/recipe_measured_bf16_989.4_TFLOP_s"]
-    )
-    assert "mean over median" in board.descriptions["excess_percent/llama2_tiny/bf16"]
-    assert "share" not in board.descriptions["excess_percent/llama2_tiny/bf16"]
     assert tags_of(series.categories([full])) == point.scalars.keys()
 
 
 def tags_of(categories: list[Category]) -> set[str]:
     charts = [chart for category in categories for chart in category.charts]
     return {tag for chart in charts for tag in (*chart.tags, *(name for band in chart.band for name in band))}
-
-
-def test_percentages_of_different_peaks_are_in_different_charts() -> None:
-    peak = {"mfu_percent": 40.0, "mfu_convention": "recipe", "mfu_peak_tflops": 989.4}
-    entries = [entry(0, mfu_precision="bf16", **peak), entry(1, mfu_precision="mixed", **peak)]
-    (mfu,) = [category for category in series.categories(entries) if category.title == "MFU"]
-    assert [chart.title for chart in mfu.charts] == [
-        "llama2_tiny bf16: MFU %, recipe, of the bf16 peak (989.4 TFLOP/s)",
-        "llama2_tiny bf16: MFU %, recipe, of the mixed peak (989.4 TFLOP/s)",
-    ]
 
 
 def test_each_measured_peak_has_a_line_of_its_own() -> None:
@@ -138,21 +120,6 @@ def test_each_measured_peak_has_a_line_of_its_own() -> None:
     (mfu,) = [category for category in series.categories(entries) if category.title == "MFU"]
     (chart,) = mfu.charts
     assert chart.tags == sorted(tags)
-    assert chart.title.endswith("(4 peaks, named in the tags)")
-
-
-# --- bands ----------------------------------------------------------------------------------------
-
-
-def test_a_band_is_of_the_counted_steps_of_rank_0() -> None:
-    def step(number: int, seconds: float, **others: object) -> Step:
-        return Step(step=number, seconds=seconds, loss=None, tokens=None, **others)  # type: ignore[arg-type]
-
-    steps = [
-        step(0, 9.0, excluded_because="compile"), step(1, 1.0), step(1, 7.0, rank=1), step(2, 3.0),
-    ]  # fmt: skip
-    assert series.band_of(steps) == Band(p05=pytest.approx(1.1), p95=pytest.approx(2.9))  # type: ignore[arg-type]
-    assert series.band_of(steps[:1]) is None
 
 
 # --- names ----------------------------------------------------------------------------------------

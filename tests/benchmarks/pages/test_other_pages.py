@@ -4,12 +4,11 @@ import html
 from typing import Any
 
 import msgspec
-import pytest
 
 from benchmarks.comparing.values import Comparison, Side
 from benchmarks.gate.values import Budget, NightReport
 from benchmarks.pages.comparison import comparison_part
-from benchmarks.pages.night import beyond, history_plot, night_part
+from benchmarks.pages.night import night_part
 from benchmarks.pages.page import page
 from benchmarks.pages.sweep import sweep_part
 from benchmarks.sweeps.sweep_report import SweepReport, report_of
@@ -56,16 +55,10 @@ def test_a_comparison_says_every_sentence_and_every_figure() -> None:
     for one in made.differences:
         assert one.name in read.text
         assert one.verdict in read.text
-    values = {float(str(found["value"])) for tag, found in read.tags if tag == "data"}
-    assert {one.percent for one in made.differences if one.percent is not None} <= values
+        assert one.percent is None or f"{one.percent:+.2f}%" in read.text
+    assert read.text.index("1. jaxlib") < read.text.index("2. NCCL_ALGO")
     assert "run-a4: profiled" in read.text
-    assert "Not drawn, missing on one side: MFU." in read.text
     assert "image, nodes" in read.text
-
-
-def test_causes_stand_by_rank_whatever_order_they_came_in() -> None:
-    text = Reader(page(comparison_part(samples.comparison()))).text
-    assert text.index("1. jaxlib") < text.index("2. NCCL_ALGO")
 
 
 def test_a_refusal_stands_first_and_there_is_no_plot() -> None:
@@ -96,11 +89,11 @@ def test_a_night_says_every_sentence_of_every_cell() -> None:
     made = samples.night()
     read = Reader(page(night_part(made)))
     assert [text for text in texts(to_builtins(made)) if text not in read.text] == []
-    values = {float(str(found["value"])) for tag, found in read.tags if tag == "data"}
-    for cell in made.cells:
-        for one in cell.judgements:
-            figures = {one.tonight, one.baseline, one.effect_percent} - {None}
-            assert figures <= values
+    effects = [one.effect_percent for cell in made.cells for one in cell.judgements if one.effect_percent is not None]
+    assert all(f"{effect:+.2f}%" in read.text for effect in effects)
+    assert "-1.40%" in read.text, "the change point is in the plot"
+    legend = "baseline ● recent ◆ tonight ◇ confirmation ┆ change point ▒ two standard deviations of a night"
+    assert legend in read.text
 
 
 def test_a_regression_stands_first_and_the_table_leads_to_it() -> None:
@@ -110,30 +103,6 @@ def test_a_regression_stands_first_and_the_table_leads_to_it() -> None:
     assert sections[0] == "night-cell-1"  # the second cell of the suite is the one that regressed
     links = {str(found["href"]).removeprefix("#") for tag, found in read.tags if tag == "a"}
     assert links == set(sections)
-
-
-def test_a_history_has_tonight_its_confirmations_the_band_and_the_change() -> None:
-    one = samples.judgement()
-    (drawn,) = history_plot(one, "p")
-    assert [key.text for key in drawn.keys] == [
-        "baseline", "recent", "tonight", "confirmation", "left out", "change point",
-        "two standard deviations of a night",
-    ]  # fmt: skip
-    assert "-1.40%" in drawn.svg
-    assert [point.night for point in beyond(one)] == ["2026-11-06"]
-    assert "2026-11-06 with 10.5 s" in drawn.says
-
-
-def test_a_history_of_one_night_is_no_plot_and_equal_nights_are_one() -> None:
-    assert history_plot(samples.judgement(points=samples.points()[-1:]), "p") == []
-    flat = [msgspec.structs.replace(point, value=1.0) for point in samples.points(6)]
-    assert history_plot(samples.judgement(points=flat, baseline=1.0, noise_percent=0.0, confirmations=[]), "p")
-
-
-@pytest.mark.parametrize("verdict", ["regression", "improvement", "no change", "inconclusive", "invalid"])
-def test_every_verdict_has_a_page(verdict: Any) -> None:
-    shown = page(night_part(samples.night(verdict=verdict, cells=[samples.cell(verdict=verdict)])))
-    assert f">{verdict}</span>" in shown
 
 
 def test_a_slowed_night_and_runs_that_no_metric_may_use_are_said() -> None:
@@ -176,9 +145,8 @@ def test_a_sweep_has_its_ideal_line_and_every_figure() -> None:
     report = scaling_report()
     read = Reader(page(sweep_part(report)))
     assert read.text.count("ideal: the same speed a device as the smallest scale") == 1
-    values = {float(str(found["value"])) for tag, found in read.tags if tag == "data"}
     for point in report.series[0].points:
-        assert {point.efficiency.median, point.tokens_per_second.median} <= values
+        assert f"{point.efficiency.median:.1%}" in read.text
 
 
 def test_a_gain_has_its_interval_and_its_verdict() -> None:

@@ -1,7 +1,6 @@
 """A run's page: its figures are those of the result, what is unknown says why, and nothing it quotes is markup."""
 
 import html.parser
-import math
 import re
 from typing import Any
 
@@ -11,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.pages.page import LogTail, page
-from benchmarks.pages.run import RunMaterial, headlines, mfu_table, provenance_lists, run_part
-from benchmarks.pages.run_plots import rates
+from benchmarks.pages.run import RunMaterial, run_part
 from benchmarks.values import to_builtins
 from tests.benchmarks.pages.samples import gpu_material
 
@@ -58,44 +56,37 @@ class Reader(html.parser.HTMLParser):
 def test_the_figures_on_the_page_are_those_of_the_result() -> None:
     seen = [attributes for tag, attributes in Reader(run_page(MATERIAL)).tags if tag == "data"]
     result = to_builtins(MATERIAL.result)
-    assert {str(one["data-figure"]) for one in seen} >= {
-        "seconds_per_step.median", "seconds_per_step.mean", "tokens_per_second", "tokens_per_second_per_gpu",
-        "tokens_per_second_effective", "days_per_trillion_tokens", "mfu.0.percent", "hfu.0.percent", "loss.last",
+    assert {str(one["data-figure"]) for one in seen} == {
+        "seconds_per_step.median", "tokens_per_second", "tokens_per_second_per_gpu", "tokens_per_second_effective",
+        "days_per_trillion_tokens", "mfu.0.percent", "loss.last",
     }  # fmt: skip
     for one in seen:
         assert float(str(one["value"])) == at(result, str(one["data-figure"]))
+    text = Reader(run_page(MATERIAL)).text
+    low, high = MATERIAL.result.seconds_per_step.ci95
+    assert f"95% interval {low:.4g} s to {high:.4g} s · {MATERIAL.result.window.counted} steps counted" in text
+    for entry in [*MATERIAL.result.mfu, *MATERIAL.result.hfu]:
+        assert f"{entry.peak_tflops:.5g} TFLOP/s {entry.precision_peak} ({entry.table}) {entry.counted_by}" in text
+        assert f"{entry.percent:.2f}%" in text
 
 
-def test_every_convention_and_every_peak_is_there() -> None:
-    result = MATERIAL.result
-    found = mfu_table(result)
-    shown = {cell.value for row in found.rows for cell in row if cell.value is not None}
-    assert shown == {entry.percent for entry in [*(result.mfu or []), *(result.hfu or [])]}
-    assert len(shown) > 10
-
-
-def test_the_interval_and_the_number_of_steps_stand_beside_the_median() -> None:
-    low, high = MATERIAL.result.seconds_per_step.ci95 or (0.0, 0.0)
-    first = headlines(MATERIAL.result)[0]
-    assert f"95% interval {low:.4g} s to {high:.4g} s" in first.detail
-    assert f"{MATERIAL.result.window.counted} steps counted" in first.detail
-
-
-def test_the_roof_holds_the_run_its_bound_and_every_peak_once() -> None:
-    found = rates(MATERIAL.result, MATERIAL.bound)
-    achieved, allowed, *peaks = found.values()
-    assert len(peaks) == 4
-    for entry in MATERIAL.result.mfu or []:
-        if entry.counted_by == "recipe" and entry.precision_peak != "mixed":
-            assert math.isclose(achieved, entry.percent / 100 * entry.peak_tflops)
-    assert allowed == pytest.approx(achieved * 4.6 / (MATERIAL.bound.seconds or 0), rel=0.01)  # type: ignore[union-attr]
-
-
-def test_without_a_peak_there_is_no_roof_and_the_reason_is_there() -> None:
+def test_without_a_peak_the_reason_is_there() -> None:
     nulls = {"mfu": "this device has no published peak"}
-    shown = run_page(msgspec.structs.replace(changed(mfu=None, hfu=None, null_because=nulls), bound=None))
-    assert "No peak is known: this device has no published peak." in shown
-    assert 'id="run-roof-title"' not in shown
+    text = run_page(msgspec.structs.replace(changed(mfu=None, hfu=None, null_because=nulls), bound=None))
+    assert "No peak is known: this device has no published peak." in text
+
+
+def test_all_of_the_provenance_is_there_also_what_this_version_does_not_know() -> None:
+    provenance = {
+        "worker": [{"rank": 0, "versions": {"jax": "0.9"}}],
+        "phases": {"perf": {"argv": ["python", "x"], "xla_flags": []}},
+        "brand_new": {"deep": {"deeper": "1"}},
+        "notes": ["a note that is elsewhere"],
+    }
+    text = Reader(run_page(msgspec.structs.replace(MATERIAL, provenance=provenance))).text
+    for words in ("worker rank 0", "versions jax 0.9", "phases perf argv python x", "brand new deep deeper 1"):
+        assert words in text
+    assert "a note that is elsewhere" not in text
 
 
 def test_reasons_stand_above_the_figures_and_logs_between() -> None:
@@ -110,7 +101,6 @@ def test_where_no_speed_is_claimed_it_says_so_once_and_why() -> None:
     spread = msgspec.structs.replace(MATERIAL.result.seconds_per_step, median=None, ci95=None)
     nulls = {"seconds_per_step": "the run failed"}
     material = changed(seconds_per_step=spread, null_because=nulls, mfu=None, status="failed", reasons=["it died"])
-    assert headlines(material.result)[0][:2] == ("seconds per step", "not claimed")
     text = Reader(run_page(material)).text
     assert text.count("not claimed") == 1
     assert "No speed is claimed: the run failed" in text
@@ -134,8 +124,7 @@ def test_the_nearest_published_row_with_its_ratio_and_what_differs() -> None:
     assert f"{found.ratio:.3f} times the tokens per second" in text
     assert found.source in text
     for difference in found.differs:
-        theirs, _, ours = difference.partition(", here ")
-        assert f"{theirs} {ours}" in text
+        assert difference in text
     assert "No reference: nothing like it" in page(
         run_part(msgspec.structs.replace(MATERIAL, nearest=(None, "nothing like it")))
     )
@@ -174,30 +163,3 @@ def test_it_is_one_file_without_script_and_without_another_address() -> None:
     assert re.findall(r"url\((?!#)", shown) == []
     assert "@import" not in shown
     assert shown == run_page(MATERIAL)
-
-
-def test_many_steps_are_cut_in_the_table_and_that_is_said() -> None:
-    steps = [msgspec.structs.replace(MATERIAL.steps[0], step=number) for number in range(1000)]
-    text = Reader(run_page(msgspec.structs.replace(MATERIAL, steps=steps))).text
-    assert "400 shown, 600 more in steps.jsonl" in text
-
-
-def test_all_of_the_provenance_is_there_also_what_this_version_does_not_know() -> None:
-    made = provenance_lists(
-        {
-            "git": {"commit": "abc", "changed_files": 0},
-            "worker": [{"rank": 0, "versions": {"jax": "0.9"}}],
-            "phases": {"perf": {"argv": ["python", "x"], "xla_flags": []}},
-            "brand_new": {"deep": {"deeper": "1"}},
-            "notes": ["stands elsewhere"],
-        }
-    )
-    rows = {label: text for found in made.values() for label, text in found}
-    assert rows == {
-        "git commit": "abc",
-        "git changed_files": "0",
-        "rank": "0",
-        "versions jax": "0.9",
-        "perf argv": "python\nx",
-        "brand_new deep deeper": "1",
-    }

@@ -1,6 +1,5 @@
 """Samples with known sums: what is counted within a window, and what is left unknown and why."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -130,12 +129,6 @@ def test_energy_is_the_difference_of_all_counters_over_the_window() -> None:
     assert found.gpu.null_because == found.null_because == {}
 
 
-@pytest.mark.parametrize("window", [(2.25, 8.75), (0.0, 10.0), (3.5, 6.5)])
-def test_between_samples_the_counter_goes_on_evenly(window: tuple[float, float]) -> None:
-    found = figures(node(), window=window)
-    assert found.gpu.energy_joules == pytest.approx(300 * (window[1] - window[0]))
-
-
 def test_a_counter_that_does_not_grow_evenly_is_read_where_the_window_ends() -> None:
     """It jumps between 5 and 6 s: a quarter of the jump has come by 5.25 s, none by 5 s."""
     jump = with_row(energy_mj=lambda second, _: 0 if second <= 5 else 8_000_000)
@@ -236,7 +229,6 @@ def test_errors_are_those_of_the_whole_attempt() -> None:
     rows = with_row(ecc_uncorrected=lambda s, g: 5 + (s > 0), pcie_replays=lambda s, g: 7 + 2 * (s > 9) * g)  # noqa: ARG005
     before = [gpu_facts(0, remapped_rows=1), gpu_facts(1, remapped_rows=4)]
     plain = node(rows=rows, gpus=before)
-    assert plain.end is not None
     after = msgspec.structs.replace(plain.end, remapped_rows=[1, 6])
     found = figures(msgspec.structs.replace(plain, end=after)).gpu
     assert (found.ecc_uncorrected, found.pcie_replays, found.remapped_rows) == (2, 2, 2)
@@ -248,13 +240,6 @@ def test_a_sampler_that_was_killed_leaves_the_remapped_rows_unknown() -> None:
     why = "they are read at the end, and the sampler of b did not come to it"
     assert found.null_because["remapped_rows"] == why
     assert found.ecc_uncorrected == 0
-
-
-def test_what_the_driver_never_says_is_not_laid_on_a_short_window() -> None:
-    found = figures(node(rows=with_row(pcie_replays=None), driver=None), window=(3.1, 3.9)).gpu
-    unsaid = "the driver does not say it of all GPUs"
-    assert (found.null_because["pcie_replays"], found.null_because["driver"]) == (unsaid, unsaid)
-    assert found.null_because["throttled"].startswith("the window of 0.8 s holds 0 samples")
 
 
 def test_what_no_gpu_says_is_null_with_a_reason() -> None:
@@ -326,23 +311,6 @@ def test_a_window_of_fewer_than_two_samples_leaves_what_was_read_before_it(
     assert {found.gpu.null_because[name] for name in nulls} == {why}
 
 
-def test_one_node_that_was_not_sampled_costs_the_energy_alone() -> None:
-    """A sampler that ended early; of the other nodes all is known."""
-    found = figures(node("a"), node("b", seconds=1))
-    assert why_no_energy(found) == "GPU 0 of b was not sampled over the whole window, and 1 more"
-    assert found.gpu.sm_clock_mhz_median == 1755
-    assert (found.samples, found.fewest_samples) == (7, 0)
-    assert found.notes == ["not sampled to the window's end: b"]
-
-
-def test_without_a_window_the_figures_are_those_of_the_whole_attempt() -> None:
-    found = summarise(Recorded(nodes=[node()]), None, None, 1000)
-    assert (found.samples, found.window_seconds) == (11, None)
-    assert found.gpu.energy_joules is None
-    assert found.gpu.temperature_c_max == 60
-    assert found.null_because["window_seconds"] == "no step is counted, or its time of day is unknown"
-
-
 def test_no_sample_at_all_is_not_zero() -> None:
     empty = NodeRecord(name="n1", facts=None, samples=[], end=None)
     found = figures(empty)
@@ -411,12 +379,6 @@ def test_a_file_that_was_cut_loses_the_line_that_was_cut(tmp_path: Path, cut: in
     assert lines + len(recorded.unreadable) == len(whole.splitlines())
 
 
-def test_a_clock_that_was_set_back_does_not_upset_the_order(tmp_path: Path) -> None:
-    plain = node()
-    write(tmp_path, msgspec.structs.replace(plain, samples=plain.samples[::-1]))
-    assert read(tmp_path).nodes[0].samples == plain.samples
-
-
 # --- a run ----------------------------------------------------------------------------------------------
 
 
@@ -472,24 +434,6 @@ def test_a_runs_energy_is_over_every_step_of_its_window(benchmark_value: Benchma
     assert failed.gpu.null_because["joules_per_token"] == "the run failed"
 
 
-def test_a_run_on_a_cpu_has_no_gpu(benchmark_value: Benchmark) -> None:
-    steps = [step(number) for number in range(9)]
-    found, _ = of_run(Recorded(nodes=[node()]), benchmark_value, record(steps), steps, window(2, 6))
-    assert (found.gpu, found.null_because["gpu"]) == (None, "the run uses no GPU")
-
-
-def test_a_run_that_was_not_sampled_says_so(benchmark_value: Benchmark) -> None:
-    found, why = of_run(Recorded(nodes=[]), benchmark_value, record([]), [], window(None, None, 0))
-    assert found is None
-    assert why == "the run was not sampled: its last attempt has no telemetry/node-NAME.jsonl"
-
-
-def test_it_can_be_a_part_of_a_result() -> None:
-    found = figures(node())
-    assert msgspec.json.decode(msgspec.json.encode(found), type=Telemetry) == found
-    json.dumps(msgspec.to_builtins(found), allow_nan=False)
-
-
 # --- what people read -----------------------------------------------------------------------------------
 
 
@@ -511,14 +455,3 @@ def test_the_rows_of_a_run_with_gpus() -> None:
             f"2 ranks, 40.00% between the slowest (rank 1) and the fastest (rank 0)\n{CAVEAT}",
         ),
     ]
-
-
-def test_the_rows_of_a_run_without_gpus() -> None:
-    assert telemetry_rows(figures(node(count=0))) == [("host", "CPU 50% busy, at most 8 GB of memory used")]
-
-
-def test_energy_that_is_not_known_says_why() -> None:
-    found = figures(node(rows=with_row(energy_mj=None, throttle_reasons=0)))
-    rows = dict(telemetry_rows(found))
-    assert rows["energy"] == "not known: GPU 0 of n1 has no energy counter, and 1 more"
-    assert rows["throttled"] == "never"

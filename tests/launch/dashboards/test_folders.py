@@ -1,15 +1,13 @@
 """The dashboard's files: as little is written as will do, and whatever happens TensorBoard can read them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.dashboards.points import Board, Point
 from benchmarks.errors import RequestError
-from launch.dashboards import folders
-from launch.dashboards.folders import Changes, Folder, alone, forget, keep
+from launch.dashboards.folders import Changes, Folder, alone, keep
 
 NAME = "series/a line"
 
@@ -19,7 +17,7 @@ def folder(count: int, name: str = NAME, changed: int | None = None, **others: o
         Point(step=n, unix_seconds=1000.0 + n, scalars={"tag": float(-1 if n == changed else n)})
         for n in range(count)
     ]
-    return Folder(board=Board(name=name, points=points, descriptions={"tag": "what"}), **others)  # type: ignore[arg-type]
+    return Folder(board=Board(name=name, points=points), **others)  # type: ignore[arg-type]
 
 
 def kept(logdir: Path, *wanted: Folder) -> Changes:
@@ -57,52 +55,24 @@ def test_a_line_that_has_become_another_is_written_anew_in_its_place(tmp_path: P
     assert line(tmp_path) == [(point.step, point.scalars["tag"]) for point in now.board.points]
 
 
+def test_an_unfinished_file_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(tmp_path, folder(3))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(Path, "replace", full)
+        kept(tmp_path, folder(3, changed=0))
+    assert line(tmp_path) == up_to(3)
+    assert kept(tmp_path, folder(3, changed=0)).written == 1
+    assert len(files(tmp_path)) == 1
+
+
 def test_what_is_no_longer_wanted_goes(tmp_path: Path) -> None:
     kept(tmp_path, folder(3), folder(2, "runs/one"), folder(2, "runs/two"))
     assert kept(tmp_path, folder(3), folder(2, "runs/two")) == Changes(unchanged=2, removed=1)
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["two"]
-
-
-def test_an_update_that_was_interrupted_before_it_could_note_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept(tmp_path, folder(3))
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(folders, "write_whole", killed)
-        kept(tmp_path, folder(4, changed=0), folder(2, "runs/new"))
-    assert line(tmp_path)[0] == (0, -1.0)  # it can be read as it stands
-    kept(tmp_path, folder(3))
-    assert (line(tmp_path), len(files(tmp_path))) == (up_to(3), 1)
-    assert not (tmp_path / "runs/new").exists()
-
-
-def test_an_unfinished_file_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept(tmp_path, folder(3))
-
-    write_points = folders._write_points
-
-    def full(*arguments: Any) -> None:
-        write_points(*arguments)
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr(folders, "_write_points", full)
-        kept(tmp_path, folder(3, changed=0))
-    assert line(tmp_path) == up_to(3)
-    kept(tmp_path, folder(3, changed=0))
-    assert len(files(tmp_path)) == 1
-
-
-@pytest.mark.parametrize("text", ["", "{ cut", '{"format": 0, "folders": {}}'])
-def test_a_note_that_cannot_be_read_costs_a_rewrite_and_nothing_else(tmp_path: Path, text: str) -> None:
-    kept(tmp_path, folder(3))
-    (tmp_path / ".state/written.json").write_text(text)
-    assert kept(tmp_path, folder(3)).written == 1
-    assert (line(tmp_path), len(files(tmp_path))) == (up_to(3), 1)
 
 
 def test_a_file_that_somebody_deleted_is_written_again(tmp_path: Path) -> None:
@@ -147,10 +117,3 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
         pass
     assert "--dashboard_dir" in refused.value.next_command
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_everything_can_be_forgotten(tmp_path: Path) -> None:
-    kept(tmp_path, folder(3), folder(0, "."))
-    with alone(tmp_path):
-        forget(tmp_path)
-    assert [path.name for path in tmp_path.rglob("*")] == [".state", "lock"]

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.errors import RequestError
-from launch.dashboards.serving import MOST_SAID, Refresh
+from launch.dashboards.serving import Refresh
 
 
 @pytest.mark.parametrize(
@@ -41,17 +41,3 @@ def test_what_was_said_before_is_not_said_again(capsys: pytest.CaptureFixture[st
     refresh()
     refresh()
     assert capsys.readouterr().err == "stepmark: b is left out\n"
-
-
-def test_very_many_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    Refresh(lambda: [f"{n} is left out" for n in range(MOST_SAID + 20)])()
-    lines = capsys.readouterr().err.splitlines()
-    assert (len(lines), lines[-1]) == (MOST_SAID + 1, "stepmark: and 20 more")
-
-
-def test_ctrl_c_ends_it() -> None:
-    def update() -> list[str]:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Refresh(update)()

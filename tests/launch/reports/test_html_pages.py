@@ -120,7 +120,7 @@ def test_a_named_rank_comes_first_and_many_logs_are_counted(failed_run: RunFolde
     failed_run.write(RESULT, msgspec.structs.replace(result, attempts=[first]))
     logs = material_of(failed_run).logs
     assert logs[0].lines == ["I am 7"]
-    assert [log.name for log in logs][-1] == "14 more logs in attempt-1"
+    assert [log.content for log in logs][-1] == "14 more logs in attempt-1"
 
 
 def test_a_sweep_and_a_night_and_all_of_them_on_one_page(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
