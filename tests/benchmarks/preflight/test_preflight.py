@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
+from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.report import Report, counts, failing, judge, node_list, report_text
 from benchmarks.preflight.values import Answer, Asked, Clock, Command, Finding, Limits, Wanted
 from benchmarks.values import Hardware
@@ -197,7 +198,7 @@ def test_every_node_calls_the_first(clocks: list[Clock], statuses: list[str]) ->
         ("shared folder", "failed", "does not see /shared", {"folders": {"/shared": "missing"}}),
         ("shared folder", "warning", "cannot write in /shared", {"folders": {"/shared": "readable"}}),
         ("free space", "warning", "1.0 GiB free, 10 wanted", {"free_bytes": 2**30}),
-        ("checkout", "failed", "another than the launcher's", {"program": "def"}),
+        ("checkout", "failed", "differs from the launcher's", {"program": "def"}),
         ("/dev/shm", "warning", "0.06 GiB, 8 wanted", {"shm_bytes": 2**26}),
         ("/dev/shm", "failed", "there is none", {"shm_bytes": None}),
         ("memlock", "warning", "8 MiB, unlimited wanted", {"limits": Limits(memlock_bytes=2**23, open_files=9999)}),
@@ -308,8 +309,8 @@ def test_a_site_may_have_two_kinds_of_nodes() -> None:
     [
         (["node1", "node2", "node4"], "node[1-2,4]"),
         (["node7"], "node7"),
-        (["n08", "n09", "n10"], "n[08-10]"),
-        (["n8", "n9", "n10"], "n[8-9],n10"),
+        (["n08", "n09", "n10"], "n[08-09],n10"),
+        (["n8", "n9", "n10"], "n[8-10]"),
         (["login", "dgx-a-1", "dgx-b-2"], "login,dgx-a-1,dgx-b-2"),
         (["127.0.1.4", "127.0.1.3"], "127.0.1.[3-4]"),
         ([], ""),
@@ -332,7 +333,7 @@ def report(findings: list[Finding], names: list[str]) -> Report:
         failing=failed,
         checks=counts(findings),
         findings=[f for f in findings if f.status != "ok"],
-        nccl=[],
+        nccl=NcclResult(status="not_checked", text="a CPU"),
     )
 
 
@@ -342,7 +343,7 @@ def test_the_table_counts_and_then_names_only_what_is_not_ok() -> None:
     made = report(judge(answers, {}, wanted()), [a.node for a in answers])
     text = report_text(made)
     assert "node[1-8]: 0.06 GiB, 8 wanted" in text
-    assert "checkout: node9: its copy" in text
+    assert "checkout: node9: its node_check.py" in text
     assert "node9" in made.failing
     assert not made.passed
     assert text.endswith("8 nodes pass, 1 fail")
